@@ -1,0 +1,1 @@
+"""A self-healing training supervisor: one daemon that keeps training runs alive."""

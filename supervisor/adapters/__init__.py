@@ -1,0 +1,1 @@
+"""The world, one file each: clock, boot, processes, probes, journal, alerts."""

@@ -1,0 +1,1 @@
+"""What the daemon serves: JSON over the control socket."""

@@ -1,0 +1,89 @@
+"""Commands: what `decide` wants done. Values only; `shell/perform.py` does them and posts the outcome as an input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from supervisor.core.settings import ProgramSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Base of all commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn(Command):
+    """Start one attempt under a shim. Outcome: SpawnSucceeded or SpawnBroke; later Ended."""
+
+    spec: ProgramSpec
+    attempt: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendSignal(Command):
+    """Signal the worker itself through its pidfd (SIGTERM, SIGCONT, or an operator's choice)."""
+
+    program: str
+    token: str
+    signal: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillTree(Command):
+    """SIGKILL for the whole tree of an attempt. Outcome: Ended."""
+
+    program: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeEvidence(Command):
+    """Examine a stalled worker before anything is done to it. Outcome: EvidenceTaken (bounded time)."""
+
+    program: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetControl(Command):
+    """Write the attempt's control record. None leaves a field as unknown. `leave_by_s` is journal time."""
+
+    program: str
+    token: str
+    interval_s: float | None
+    offset_s: float
+    save_now: int
+    leave_by_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineCheckpoint(Command):
+    """Rename the newest good checkpoint of a program to `.bad`, so that the next attempt takes the one before."""
+
+    program: str
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertReboot(Command):
+    """Append one line to reboot_alerts.log."""
+
+    seq_hint: int
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Command):
+    """Answer an operator's request: one (name, code, text) per program. Codes are Supervisor's faults; 80 is success."""
+
+    request_id: int
+    results: tuple[tuple[str, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndDaemon(Command):
+    """Leave the loop. `reexec`: replace this process image, workers stay."""
+
+    reexec: bool

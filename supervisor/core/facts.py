@@ -1,0 +1,341 @@
+"""Facts: what durably happened. The daemon's state is a fold over them (`core/state.py`).
+
+Rules that keep a journal readable for years:
+
+* A fact is a frozen dataclass with a version, flat and JSON-shaped: str, int, float, bool, None, tuples, dicts.
+* It says what happened and `why`, in one sentence for a person. It never says what to do.
+* Its time is not in it: the journal stamps `at_s` (journal time), `wall_s` and `boot_id` on every row (`Stamped`).
+* A field is added with a default; anything else makes a new version, and the codec upgrades the old one.
+
+Telemetry (frames, rates, GPU samples) is not a fact: only verdicts drawn from it are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Base of all facts; `why` is the reason in one sentence."""
+
+    VERSION: ClassVar[int] = 1
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFact(Fact):
+    """A fact about one program."""
+
+    program: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFact(ProgramFact):
+    """A fact about one attempt of a program; `token` names the attempt."""
+
+    token: str
+
+
+# --- the daemon and the box ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStarted(Fact):
+    """A daemon took over the state directory. `clean` says whether the one before had stopped in order."""
+
+    pid: int
+    version: str
+    clean: bool
+    adopted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStopping(Fact):
+    """The daemon was asked to end. `keep_workers`: it re-executes itself, the workers stay."""
+
+    keep_workers: bool
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStopped(Fact):
+    """An orderly end: every worker had left or was left behind on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSuspended(Fact):
+    """The deciding loop did not run for `gap_s` (SIGSTOP, suspend, starvation): nobody is judged until `until_s`."""
+
+    gap_s: float
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostRebooted(Fact):
+    """The box restarted. `down_s` is last sign of life to boot; `up_s` the life of the boot that ended (None: unknown).
+
+    `cause` is one of `orderly`, `operator`, `unclean`; `steps` are each program's environment steps at the last sign
+    of life, so that lost work can be told once it has resumed.
+    """
+
+    old_boot_id: str
+    new_boot_id: str
+    cause: str
+    evidence: str
+    down_s: float | None
+    up_s: float | None
+    level: str
+    programs: tuple[str, ...]
+    steps: dict[str, int]
+    last_sign_wall_s: float | None = None
+    boot_wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStepped(Fact):
+    """The wall clock moved by `step_s` against CLOCK_BOOTTIME. Nothing depends on it but what people read."""
+
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChosen(Fact):
+    """The level in force: `slots` programs at once."""
+
+    level: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAsked(Fact):
+    """Someone used the control socket for something that changes the world; `uid` is the peer's."""
+
+    request: str
+    args: tuple[str, ...]
+    uid: int | None
+
+
+# --- programs ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramConfigured(ProgramFact):
+    """A program appeared in, or changed with, the config. `digest` covers everything that needs a restart to change."""
+
+    digest: str
+    autostart: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRemoved(ProgramFact):
+    """The program left the config; its files stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted(ProgramFact):
+    """What the operator wants of a program, for good: `run` or `stop`. Survives daemon restarts and reboots."""
+
+    run: bool
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnIntended(AttemptFact):
+    """Committed before the shim is started: a daemon killed in between finds, by token, what it had begun."""
+
+    attempt: int
+    digest: str
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned(AttemptFact):
+    """The worker's program image runs. Pids are meaningful with the boot id and start ticks only."""
+
+    pid: int
+    start_ticks: int
+    shim_pid: int
+    shim_start_ticks: int
+    adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFailed(AttemptFact):
+    """No process came of it: fork or exec failed, or the directory could not be used."""
+
+    error: str
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BecameReady(AttemptFact):
+    """First sign of training: the program counts as RUNNING from here."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(AttemptFact):
+    """The worker restored a checkpoint. `lost_steps` were computed before and are gone (None: unknown)."""
+
+    step: int
+    lost_steps: int | None
+    lost_s: float | None = None
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed(AttemptFact):
+    """A newer durable checkpoint was seen (at most one such fact a minute and program; the manifests know all)."""
+
+    step: int
+    stall_s: float | None
+    write_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBad(AttemptFact):
+    """A checkpoint failed its check on load and was set aside as `.bad`."""
+
+    path: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointQuarantined(ProgramFact):
+    """A checkpoint that loads but kills its worker again and again was set aside by us."""
+
+    path: str
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalChosen(ProgramFact):
+    """The checkpoint interval moved by more than a fifth."""
+
+    interval_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GapLearned(ProgramFact):
+    """The largest healthy gap between two signs of progress in a phase grew; stall limits follow it."""
+
+    phase: str
+    gap_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered(AttemptFact):
+    """Healthy minutes of progress: the restart streak is forgiven."""
+
+    healthy_s: float
+
+
+# --- trouble -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled(AttemptFact):
+    """A verdict of `policy/stall.py`: `stall` is the class, `age_s` how long there was no progress, `limit_s` allowed."""
+
+    stall: str
+    age_s: float
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Examined(AttemptFact):
+    """The evidence that was taken before healing: stacks, kernel stack, state, last log lines."""
+
+    evidence: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Revived(AttemptFact):
+    """A stalled worker moves again without having been killed (after SIGCONT, or by itself)."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slowed(AttemptFact):
+    """Progress goes on, at less than half of its own p90: an incident, not a kill."""
+
+    rate: float
+    usual: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopIntended(AttemptFact):
+    """The worker is asked to checkpoint and leave. `reason`: operator, stall, config, shutdown, slot."""
+
+    reason: str
+    by: str
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class KillIntended(AttemptFact):
+    """It did not leave in time: SIGKILL for its whole tree."""
+
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exited(AttemptFact):
+    """An attempt and its whole tree are gone. `cause` is `policy/diagnosis.py`'s; `steps` the last known (None: unknown).
+
+    `leftovers` names the processes that outlived the worker and were ended before anything else was started.
+    """
+
+    cause: str
+    code: int | None
+    signal: int | None
+    steps: int | None
+    checkpoint_step: int | None
+    leftovers: tuple[str, ...] = ()
+    last_lines: tuple[str, ...] = ()
+    counted: bool = False
+    max_rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackedOff(ProgramFact):
+    """The next start is due at `until_s` (journal time). `slow`: the breaker is open, one trial start at a time."""
+
+    until_s: float
+    delay_s: float
+    slow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(ProgramFact):
+    """The program reached its target."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp(ProgramFact):
+    """It can never work as configured: no further start until the config changes or the operator says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued(ProgramFact):
+    """Back to QUEUED, with nothing held against it (after a reboot, a config change, an operator's start)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StayedDown(ProgramFact):
+    """STOPPED, as the operator wanted, now that its attempt is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A fact as the journal holds it."""
+
+    seq: int
+    at_s: float
+    wall_s: float
+    boot_id: str
+    fact: Fact

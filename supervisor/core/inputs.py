@@ -1,0 +1,217 @@
+"""Inputs: everything that can reach `decide`. Each carries `now_s` (journal time), when it was taken from the inbox.
+
+Journal time counts seconds since the journal began. Inside a boot it advances with CLOCK_BOOTTIME; over a reboot it
+advances by the measured downtime (wall clock, never negative). So it never steps, and a deadline written before a
+reboot still means something after it.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from supervisor.core.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Base of all inputs."""
+
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What is known of one live attempt at one moment. None is "not known", never zero. Times are journal time."""
+
+    token: str
+    proc_state: str | None = None  # R S D T t Z of /proc/PID/stat; None: could not be read
+    live_at_s: float | None = None  # last stamp of the worker's side thread
+    progress_at_s: float | None = None  # last sign of progress, whatever the program's source of it is
+    phase: str | None = None  # a name of workers.contract.Phase in lower case
+    phase_since_s: float | None = None
+    phase_deadline_s: float | None = None
+    ready: bool = False  # training has begun: phase TRAINING, READY=1, or a first sign of progress
+    steps: int | None = None
+    frames: int | None = None
+    updates: int | None = None
+    episodes: int | None = None
+    nan_count: int | None = None
+    target: int | None = None
+    target_kind: str | None = None  # "env_steps" or "episodes"
+    mean_return: float | None = None
+    loss: float | None = None
+    steps_per_s: float | None = None
+    ckpt_step: int | None = None
+    ckpt_at_s: float | None = None
+    ckpt_stall_s: float | None = None
+    ckpt_write_s: float | None = None
+    ckpt_count: int = 0
+    num_envs: int | None = None
+    batch_size: int | None = None
+    rss_bytes: int | None = None
+    cuda_bytes: int | None = None
+    status: str = ""  # the last STATUS= of sd_notify
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One line that a worker left in `reports.jsonl` (`workers.contract.Client.report`)."""
+
+    kind: str
+    fields: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled(Input):
+    """One look at everything: readings by program name, and what workers reported since the last look."""
+
+    samples: dict[str, Sample] = field(default_factory=dict)
+    reports: tuple[tuple[str, str, Report], ...] = ()  # (program, token, report)
+
+
+@dataclass(frozen=True, slots=True)
+class Woke(Input):
+    """A deadline that `decide` had asked for has come."""
+
+
+class Survival(enum.StrEnum):
+    """What the launcher found of an attempt that the journal believes to be alive."""
+
+    ALIVE = "alive"
+    ENDED = "ended"  # its exit record was read
+    VANISHED = "vanished"  # its processes are gone without an exit record
+    NEVER = "never"  # intended, but no process ever came of it
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended, as far as anyone knows. The tree is gone and the run directory free when this is posted."""
+
+    code: int | None = None
+    signal: int | None = None
+    leftovers: tuple[str, ...] = ()
+    last_lines: tuple[str, ...] = ()
+    max_rss_bytes: int | None = None
+    steps: int | None = None  # from the last beat
+    ckpt_step: int | None = None
+    reports: tuple[Report, ...] = ()
+    fate: str = ""  # one clause when neither code nor signal is known
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """One attempt after a daemon's start."""
+
+    token: str
+    survival: Survival
+    pid: int | None = None
+    start_ticks: int | None = None
+    shim_pid: int | None = None
+    shim_start_ticks: int | None = None
+    ending: Ending | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BootEvidence:
+    """What the boot adapter saw. `rebooted` is None on the first start of a state directory."""
+
+    boot_id: str
+    rebooted: bool | None
+    evidence: str
+    cause: str = "unclean"
+    down_s: float | None = None
+    up_s: float | None = None
+    steps: dict[str, int] = field(default_factory=dict)
+    last_sign_wall_s: float | None = None
+    boot_wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Began(Input):
+    """The daemon's first input: its settings, what the boot adapter saw, what the launcher found alive."""
+
+    settings: Settings
+    boot: BootEvidence
+    survivors: dict[str, Survivor]
+    pid: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigLoaded(Input):
+    """A checked new configuration is to be applied (`update`)."""
+
+    settings: Settings
+    only: tuple[str, ...] = ()  # program names; empty: all
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnSucceeded(Input):
+    program: str
+    token: str
+    pid: int
+    start_ticks: int
+    shim_pid: int
+    shim_start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnBroke(Input):
+    program: str
+    token: str
+    error: str
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Input):
+    """An attempt and its whole tree are gone."""
+
+    program: str
+    token: str
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTaken(Input):
+    program: str
+    token: str
+    evidence: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockMoved(Input):
+    """The wall clock moved against CLOCK_BOOTTIME by `step_s`."""
+
+    step_s: float
+
+
+class Verb(enum.StrEnum):
+    """What an operator may ask for that changes the world."""
+
+    START = "start"
+    STOP = "stop"
+    RESTART = "restart"
+    SIGNAL = "signal"
+    SHUTDOWN = "shutdown"
+    RELOAD = "reload"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Input):
+    """A request of an operator. `names` are program names, already expanded from `all`. `by` names who asked."""
+
+    verb: Verb
+    request_id: int
+    names: tuple[str, ...] = ()
+    signal: str = ""
+    by: str = "operator"
+    uid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terminated(Input):
+    """The daemon got SIGTERM or SIGINT: an orderly end, whether the service or the whole host is going down."""
+
+    by: str

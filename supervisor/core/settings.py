@@ -1,0 +1,148 @@
+"""Frozen settings: what `config.py` makes of TOML, environment and flags, and what the core decides by.
+
+Pure data with defaults; every knob of a policy lives beside its rule in `supervisor/policy/`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from supervisor.policy.checkpointing import CheckpointSettings
+from supervisor.policy.restart import RestartSettings
+from supervisor.policy.stall import StallSettings
+
+
+class Progress(enum.StrEnum):
+    """Where a program's signs of progress come from."""
+
+    BEAT = "beat"  # the contract's beat record: built-in workers and scripts that use the small client
+    NOTIFY = "notify"  # sd_notify(3) datagrams: WATCHDOG=1, STATUS=, X_EXTRALIFE_STEPS=
+    LOG = "log"  # its log files grow
+    FILES = "files"  # files that match `progress_glob` appear or change
+    NONE = "none"  # it is never judged stalled
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One rung of the load: how many programs at once, and how heavy each."""
+
+    name: str = "light"
+    slots: int = 2
+    num_envs: int = 32
+    batch_size: int = 512
+    threads: int | None = None  # CPU threads of each worker (torch and envpool); None: cores / slots
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSpec:
+    """One supervised training, ready to start.
+
+    `digest` covers all that needs a restart to change (argv, env, directory, progress source): two specs of the same
+    digest differ at most in what can change live (priority, limits, autostart).
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    digest: str
+    env: tuple[tuple[str, str], ...] = ()
+    directory: str = ""
+    builtin: bool = False
+    game: str = ""
+    priority: int = 100  # lower starts first, as with Supervisor's `priority`
+    autostart: bool = True
+    progress: Progress = Progress.BEAT
+    progress_glob: str = ""
+    stall_timeout_s: float | None = None  # overrides every learned limit while training
+    start_timeout_s: float | None = None  # spawn to the first sign of progress
+    stop_grace_s: float = 20.0  # SIGTERM to SIGKILL
+    done_codes: tuple[int, ...] = (0,)  # exit codes that mean: finished, do not start again
+    num_envs: int | None = None
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where things are. `state_dir` is durable; `runtime_dir` is on tmpfs and gone after a reboot."""
+
+    state_dir: str
+    runtime_dir: str
+    config_file: str | None = None
+
+    @property
+    def journal(self) -> str:
+        return f"{self.state_dir}/journal.sqlite"
+
+    @property
+    def alive(self) -> str:
+        return f"{self.state_dir}/alive"
+
+    @property
+    def alert_log(self) -> str:
+        return f"{self.state_dir}/reboot_alerts.log"
+
+    @property
+    def main_log(self) -> str:
+        return f"{self.state_dir}/extralife.log"
+
+    @property
+    def lock(self) -> str:
+        return f"{self.state_dir}/lock"
+
+    @property
+    def socket(self) -> str:
+        return f"{self.runtime_dir}/supervisor.sock"
+
+    @property
+    def marker(self) -> str:
+        return f"{self.runtime_dir}/boot-marker"
+
+    def run_dir(self, program: str) -> str:
+        return f"{self.state_dir}/programs/{program}"
+
+    def log(self, program: str, channel: str) -> str:
+        """`channel` is `stdout` or `stderr`."""
+        return f"{self.run_dir(program)}/{channel}.log"
+
+    def attempt_dir(self, program: str, attempt: int, token: str) -> str:
+        return f"{self.run_dir(program)}/attempts/{attempt}-{token}"
+
+    def beat(self, program: str, attempt: int) -> str:
+        return f"{self.runtime_dir}/beats/{program}.{attempt}.beat"
+
+    def control(self, program: str, attempt: int) -> str:
+        return f"{self.runtime_dir}/beats/{program}.{attempt}.control"
+
+    def shim_record(self, program: str) -> str:
+        return f"{self.runtime_dir}/shims/{program}.json"
+
+    def notify_socket(self, program: str) -> str:
+        return f"{self.runtime_dir}/notify/{program}"
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSettings:
+    """The daemon's own habits."""
+
+    sample_period_s: float = 1.0
+    alive_period_s: float = 5.0
+    log_level: str = "info"
+    log_max_bytes: int = 50 * 2**20
+    log_backups: int = 3
+    socket_group: str = ""  # group that may use the control socket (0660); empty: the owner alone (0600)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that the daemon was told, checked as a whole."""
+
+    paths: Paths
+    level: Level = field(default_factory=Level)
+    programs: tuple[ProgramSpec, ...] = ()
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    restart: RestartSettings = field(default_factory=RestartSettings)
+    stall: StallSettings = field(default_factory=StallSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+
+    def program(self, name: str) -> ProgramSpec | None:
+        return next((spec for spec in self.programs if spec.name == name), None)

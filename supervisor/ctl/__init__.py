@@ -1,0 +1,1 @@
+"""supervisorctl: a client of the API."""

@@ -1,0 +1,74 @@
+"""The few seams between the core and the world, as Protocols. Adapters fill them; tests/sim fills them with a fake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from supervisor.core.facts import Fact, Stamped
+    from supervisor.core.inputs import Input, Sample, Survivor
+    from supervisor.core.settings import ProgramSpec
+
+
+class Clock(Protocol):
+    """Time. `now_s` is journal time (see core/inputs.py), `wall_s` is for people and calendars only."""
+
+    def now_s(self) -> float: ...
+
+    def wall_s(self) -> float: ...
+
+    def from_boot_ns(self, at_ns: int) -> float:
+        """A CLOCK_BOOTTIME stamp of this boot as journal time."""
+        ...
+
+    def to_boot_ns(self, at_s: float) -> int:
+        """The inverse."""
+        ...
+
+
+class Inbox(Protocol):
+    """Where adapters' threads post what happened. `post` never blocks and never raises."""
+
+    def post(self, item: Input) -> None: ...
+
+
+class Journal(Protocol):
+    """The durable record. `append` returns only once the facts survive a power cut."""
+
+    def append(self, facts: Sequence[Fact], *, at_s: float, wall_s: float, boot_id: str) -> list[Stamped]:
+        """All of them in one transaction, or OSError and none of them."""
+        ...
+
+    def read(self, after_seq: int = 0) -> Iterable[Stamped]: ...
+
+    def close(self) -> None: ...
+
+
+class Launcher(Protocol):
+    """Processes. All calls return at once; outcomes are posted to the inbox."""
+
+    def spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None: ...
+
+    def signal(self, program: str, token: str, signal: str) -> None: ...
+
+    def kill_tree(self, program: str, token: str) -> None: ...
+
+    def adopt(self, program: str, survivor: Survivor) -> None:
+        """Watch an attempt that an earlier daemon had started."""
+        ...
+
+    def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
+        """What became of the attempts (program -> (attempt, token)) that the journal believes alive. May block."""
+        ...
+
+
+class Probes(Protocol):
+    """Readings of live attempts: beats, sd_notify, logs, /proc."""
+
+    def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int) -> None: ...
+
+    def forget(self, program: str, token: str) -> None: ...
+
+    def sample(self) -> dict[str, Sample]: ...

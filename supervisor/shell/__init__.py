@@ -1,0 +1,1 @@
+"""The deciding loop and what performs its commands."""

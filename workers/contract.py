@@ -1,0 +1,618 @@
+"""What a worker and its supervisor agree on: environment names, beats, controls, edges, exit codes, manifests.
+
+Both sides import this file and nothing else of each other. It is standard library only, so that a foreign script can
+copy it, and so that the daemon stays free of torch. `docs/contract.md` is the same agreement for people.
+
+Three channels, each with one direction and no locks:
+
+* **beat** (worker -> daemon): one fixed record in a memory-mapped file on tmpfs. It outlives the daemon, can be read
+  after the worker's death and is gone after a reboot. The body is guarded by a sequence number and a CRC.
+* **control** (daemon -> worker): the same kind of record the other way: checkpoint interval, save-now, leave-by.
+* **edge** (worker -> daemon): one non-blocking datagram in sd_notify(3)'s format. It only wakes the daemon early.
+  It may be lost; the record is the truth. It must never block: a datagram queue holds about ten.
+
+Every clock here is CLOCK_BOOTTIME in nanoseconds: it counts suspend, never steps, and means nothing across a boot.
+Unknown is never zero: unknown counters are `UNKNOWN` (2**64 - 1), unknown measurements are NaN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import math
+import mmap
+import os
+import socket
+import struct
+import threading
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# --- environment of a worker -----------------------------------------------------------------------------------------
+
+ENV_PROGRAM: Final = "EXTRALIFE_PROGRAM"  # the program's name
+ENV_TOKEN: Final = "EXTRALIFE_TOKEN"  # noqa: S105  32 hex digits, one per attempt: the fence and the marker of the tree
+ENV_ATTEMPT: Final = "EXTRALIFE_ATTEMPT"  # 1, 2, 3 ...
+ENV_RUN_DIR: Final = "EXTRALIFE_RUN_DIR"  # the program's own directory, kept over attempts and boots
+ENV_BEAT: Final = "EXTRALIFE_BEAT"  # path of this attempt's beat record (tmpfs)
+ENV_CONTROL: Final = "EXTRALIFE_CONTROL"  # path of this attempt's control record (tmpfs)
+ENV_BOOT_ID: Final = "EXTRALIFE_BOOT_ID"  # 32 hex digits: the boot as the daemon sees it
+ENV_STACKS: Final = "EXTRALIFE_STACKS"  # file that faulthandler dumps to when the daemon sends STACKS_SIGNAL
+ENV_NOTIFY: Final = "NOTIFY_SOCKET"  # the daemon's edge socket for this program, in sd_notify(3)'s format
+
+# systemd's own variables: a child that inherits them can confuse or stop the service itself, so the daemon strips them.
+STRIPPED_ENV: Final = (
+    "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES",
+    "INVOCATION_ID", "JOURNAL_STREAM", "MAINPID",
+)  # fmt: skip
+
+# --- exit codes (sysexits.h where one fits) ----------------------------------------------------------------------------
+
+EXIT_DONE: Final = 0  # the target is reached; do not start again
+EXIT_LEFT: Final = 75  # EX_TEMPFAIL: left because it was asked to, with a checkpoint; may be started again
+EXIT_FENCED: Final = 77  # EX_NOPERM: another attempt owns the run directory; this one wrote nothing
+EXIT_CONFIG: Final = 78  # EX_CONFIG: can never work as configured; do not start again before the config changes
+
+STACKS_SIGNAL: Final = "SIGUSR1"  # asks for all-thread Python stacks in the file named by ENV_STACKS
+SAVE_SIGNAL: Final = "SIGUSR2"  # asks for a checkpoint at the next step boundary (same as control.save_now)
+
+# --- run directory ------------------------------------------------------------------------------------------------------
+
+FENCE_FILE: Final = "fence"  # holds the token of the attempt that may commit
+LOCK_FILE: Final = "lock"  # flock held by the shim for as long as its attempt's tree may live
+CHECKPOINTS_DIR: Final = "checkpoints"
+REPLAY_DIR: Final = "replay"
+ATTEMPTS_DIR: Final = "attempts"  # attempts/<number>-<token>/ with exit.json, reports.jsonl and stacks.txt
+EXIT_FILE: Final = "exit.json"
+REPORTS_FILE: Final = "reports.jsonl"  # what the worker reports once and the daemon must not miss
+
+UNKNOWN: Final = 2**64 - 1
+NO_DEADLINE: Final = 0
+
+
+class Phase(enum.IntEnum):
+    """What a worker is busy with; each phase has its own deadline (`policy/stall.py`)."""
+
+    IMPORTING = 1
+    BUILDING = 2  # environments: 75-80 ms of CPU each with envpool Atari
+    RESTORING = 3
+    COMPILING = 4
+    TRAINING = 5
+    EVALUATING = 6
+    SAVING = 7
+    LEAVING = 8
+
+
+class TargetKind(enum.IntEnum):
+    """What `Beat.target` counts."""
+
+    NONE = 0
+    ENV_STEPS = 1
+    EPISODES = 2
+
+
+# --- clocks and identity -------------------------------------------------------------------------------------------------
+
+
+def now_ns() -> int:
+    """CLOCK_BOOTTIME in ns: unlike CLOCK_MONOTONIC it goes on during suspend, so an age is an age."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def read_boot_id() -> str:
+    """This boot's id as 32 hex digits (`/proc/sys/kernel/random/boot_id`, random(4)), or the daemon's if it gave one."""
+    given = os.environ.get(ENV_BOOT_ID)
+    if given:
+        return given
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+
+
+def start_ticks(pid: int | str = "self") -> int:
+    """Field 22 of /proc/PID/stat: clock ticks from boot to the process's start (proc(5)).
+
+    With the boot id it names a process for good. psutil's create_time() does not: it moves with the wall clock.
+    Raises FileNotFoundError or ProcessLookupError when there is no such process.
+    """
+    stat = Path(f"/proc/{pid}/stat").read_bytes()
+    # The command name may hold spaces and parentheses: count fields from the last closing one.
+    return int(stat[stat.rindex(b")") + 2 :].split()[19])
+
+
+# --- records ---------------------------------------------------------------------------------------------------------------
+
+RECORD_BYTES: Final = 4096
+_HEADER: Final = struct.Struct("<8sQQII")  # magic, sequence, live_ns, crc32 of the body, body length
+_SEQ: Final = struct.Struct("<Q")
+_CRC: Final = struct.Struct("<I")
+_CRC_AT: Final = 24
+_SEQ_AT: Final = 8
+_LIVE_AT: Final = 16
+_BODY_AT: Final = _HEADER.size
+_READ_TRIES: Final = 64  # a writer holds the record for under 2 us: more torn reads than this mean a dead writer
+
+_BEAT_MAGIC: Final = b"XLBEAT01"
+_WHO: Final = struct.Struct("<HHII16s16sQ")  # version, padding, attempt, pid, boot id, token, start ticks
+_WHAT: Final = struct.Struct("<HHI QQQ QQQQQQ ddd QQIIII Q II QQ")  # everything that moves, in `_MOVING`'s order
+_CONTROL_MAGIC: Final = b"XLCTRL01"
+_CONTROL: Final = struct.Struct("<HHI16s QQ Q")
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One progress report of a worker. Counters are totals over all attempts; times are CLOCK_BOOTTIME ns.
+
+    `live_ns` is stamped by a side thread, `progress_ns` only by the training loop: a beating thread alone proves
+    nothing, because a blocked envpool `recv` releases the GIL and lets it beat on over a hung job.
+    """
+
+    phase: Phase
+    attempt: int
+    pid: int
+    boot_id: str
+    token: str
+    start_ticks: int
+    live_ns: int
+    progress_ns: int
+    phase_since_ns: int
+    phase_deadline_ns: int = NO_DEADLINE
+    env_steps: int = 0
+    frames: int = 0
+    updates: int = 0
+    episodes: int = 0
+    nan_count: int = 0
+    target: int = UNKNOWN
+    target_kind: TargetKind = TargetKind.NONE
+    mean_return: float = math.nan
+    loss: float = math.nan
+    steps_per_s: float = math.nan
+    ckpt_step: int = UNKNOWN
+    ckpt_ns: int = UNKNOWN
+    ckpt_stall_us: int = 0
+    ckpt_write_ms: int = 0
+    ckpt_count: int = 0
+    ckpt_bad_count: int = 0
+    resumed_step: int = UNKNOWN
+    batch_size: int = 0
+    num_envs: int = 0
+    rss_bytes: int = UNKNOWN
+    cuda_bytes: int = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the daemon asks of a worker, read at step boundaries.
+
+    The worker saves whenever CLOCK_BOOTTIME passes `offset_ms + k * interval_ms`: the offsets of the programs differ,
+    so that their saves do not meet on one disk.
+    """
+
+    token: str
+    interval_ms: int = UNKNOWN
+    offset_ms: int = 0
+    save_now: int = 0  # a counter: each increase asks for one checkpoint
+    leave_by_ns: int = UNKNOWN  # checkpoint and leave before this moment
+
+
+# The order of the moving fields in the record; "" is padding.
+_MOVING: Final = (
+    "phase", "target_kind", "", "progress_ns", "phase_since_ns", "phase_deadline_ns",
+    "env_steps", "frames", "updates", "episodes", "nan_count", "target", "mean_return", "loss", "steps_per_s",
+    "ckpt_step", "ckpt_ns", "ckpt_stall_us", "ckpt_write_ms", "ckpt_count", "ckpt_bad_count",
+    "resumed_step", "batch_size", "num_envs", "rss_bytes", "cuda_bytes",
+)  # fmt: skip
+_INDEX: Final = {name: index for index, name in enumerate(_MOVING) if name}
+
+
+def pack_beat(beat: Beat) -> bytes:
+    """The body of a beat record (little endian; `docs/contract.md` has the offsets)."""
+    return _pack_who(beat.attempt, beat.pid, beat.boot_id, beat.token, beat.start_ticks) + _WHAT.pack(
+        *(getattr(beat, name) if name else 0 for name in _MOVING)
+    )
+
+
+def _pack_who(attempt: int, pid: int, boot_id: str, token: str, ticks: int) -> bytes:
+    return _WHO.pack(_VERSION, 0, attempt, pid, bytes.fromhex(boot_id), bytes.fromhex(token), ticks)
+
+
+def unpack_beat(body: bytes, live_ns: int) -> Beat:
+    """The inverse of `pack_beat`. Raises ValueError for another version, an unknown phase or a wrong length."""
+    if len(body) != _WHO.size + _WHAT.size:
+        msg = f"beat record has {len(body)} bytes, expected {_WHO.size + _WHAT.size}"
+        raise ValueError(msg)
+    version, _, attempt, pid, boot_id, token, ticks = _WHO.unpack_from(body)
+    if version != _VERSION:
+        msg = f"beat record of version {version}, this side speaks {_VERSION}"
+        raise ValueError(msg)
+    moving = dict(zip(_MOVING, _WHAT.unpack_from(body, _WHO.size), strict=True))
+    del moving[""]
+    moving["phase"], moving["target_kind"] = Phase(moving["phase"]), TargetKind(moving["target_kind"])
+    return Beat(
+        attempt=attempt, pid=pid, boot_id=boot_id.hex(), token=token.hex(), start_ticks=ticks, live_ns=live_ns, **moving
+    )
+
+
+class _Record:
+    """One mapped record: the writer's side of the seqlock. One thread at a time may call `write`."""
+
+    def __init__(self, path: str | os.PathLike[str], magic: bytes, body_bytes: int) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(path, flags, 0o600)
+        try:
+            os.ftruncate(fd, RECORD_BYTES)
+            self._map = mmap.mmap(fd, RECORD_BYTES)
+        finally:
+            os.close(fd)
+        self._end = _BODY_AT + body_bytes
+        self._seq = _SEQ.unpack_from(self._map, _SEQ_AT)[0] | 1  # odd: nothing to read before the first write
+        _HEADER.pack_into(self._map, 0, magic, self._seq, 0, 0, body_bytes)
+
+    def write(self, body: bytes | bytearray) -> None:
+        # Odd while the body is being written: a reader that sees an odd or a moved number reads again.
+        data, seq = self._map, self._seq | 1
+        _SEQ.pack_into(data, _SEQ_AT, seq)
+        data[_BODY_AT : self._end] = body
+        _CRC.pack_into(data, _CRC_AT, zlib.crc32(body))
+        self._seq = seq + 1
+        _SEQ.pack_into(data, _SEQ_AT, seq + 1)
+
+    def stamp_live(self, at_ns: int) -> None:
+        """Eight aligned bytes outside of sequence and CRC: another thread than `write`'s may call this."""
+        _SEQ.pack_into(self._map, _LIVE_AT, at_ns)
+
+    def close(self) -> None:
+        self._map.close()
+
+
+def read_record(data: bytes, magic: bytes) -> tuple[int, int, bytes] | None:
+    """(sequence, live_ns, body) of one mapped record, or None when it is torn, empty or damaged."""
+    if len(data) < _BODY_AT:
+        return None
+    found, seq, live_ns, crc, length = _HEADER.unpack_from(data)
+    body = data[_BODY_AT : _BODY_AT + length]
+    if found != magic or seq & 1 or len(body) != length or zlib.crc32(body) != crc:
+        return None
+    return seq, live_ns, body
+
+
+def read_beat(path: str | os.PathLike[str]) -> Beat | None:
+    """The newest whole beat in the file, or None when there is none: absent, torn by a death in mid-write, damaged.
+
+    A reader that meets a write in progress looks again, a bounded number of times.
+    """
+    for _ in range(_READ_TRIES):
+        try:
+            data = Path(path).read_bytes()
+        except OSError:
+            return None
+        record = read_record(data, _BEAT_MAGIC)
+        if record is not None:
+            with contextlib.suppress(ValueError):
+                return unpack_beat(record[2], record[1])
+            return None
+        if len(data) < _BODY_AT or data[:8] != _BEAT_MAGIC:
+            return None
+    return None
+
+
+class ControlWriter:
+    """The daemon's side of a control record."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._record = _Record(path, _CONTROL_MAGIC, _CONTROL.size)
+
+    def write(self, control: Control) -> None:
+        body = _CONTROL.pack(
+            _VERSION, 0, control.save_now, bytes.fromhex(control.token),
+            control.interval_ms, control.offset_ms, control.leave_by_ns,
+        )  # fmt: skip
+        self._record.write(body)
+
+    def close(self) -> None:
+        self._record.close()
+
+
+class ControlReader:
+    """The worker's side: `read` costs one 8-byte look unless the daemon wrote something new."""
+
+    def __init__(self, path: str | os.PathLike[str], token: str) -> None:
+        self._path, self._token, self._seq = Path(path), token, -1
+        self._map: mmap.mmap | None = None
+        self._last = Control(token)
+
+    def read(self) -> Control:
+        """The newest whole control record that carries our token; otherwise what we last knew."""
+        if self._map is None and not self._open():
+            return self._last
+        assert self._map is not None  # noqa: S101  for the type checker; _open() has just said so
+        if _SEQ.unpack_from(self._map, _SEQ_AT)[0] != self._seq:
+            record = read_record(self._map[:], _CONTROL_MAGIC)
+            if record is not None and len(record[2]) == _CONTROL.size:
+                version, _, save_now, token, interval_ms, offset_ms, leave_by_ns = _CONTROL.unpack(record[2])
+                if version == _VERSION and token.hex() == self._token:
+                    self._seq = record[0]
+                    self._last = Control(self._token, interval_ms, offset_ms, save_now, leave_by_ns)
+        return self._last
+
+    def _open(self) -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self._map = mmap.mmap(fd, RECORD_BYTES, prot=mmap.PROT_READ)
+            finally:
+                os.close(fd)
+        return self._map is not None
+
+
+# --- the small client ----------------------------------------------------------------------------------------------------
+
+_PROGRESS_NS: Final = _INDEX["progress_ns"]
+
+
+class Client:
+    """A worker's end of the contract. Without a supervisor's environment every call is a harmless no-op.
+
+    Worked example, a script of the user's own::
+
+        from workers.contract import Client, Phase
+
+        me = Client()
+        me.phase(Phase.TRAINING)
+        for step in range(10_000):
+            loss = train_one_step()
+            me.progress(env_steps=step, loss=loss)      # about 2 us
+            if me.save_wanted():
+                save(...); me.committed(step, stall_s=0.01, write_s=0.2)
+            if me.leave_wanted:                          # after SIGTERM, once you installed the handler
+                break
+    """
+
+    def __init__(self, environ: dict[str, str] | None = None, live_period_s: float = 0.5) -> None:
+        env = dict(os.environ) if environ is None else environ
+        self.supervised = all(env.get(name) for name in (ENV_BEAT, ENV_TOKEN))
+        self.token = env.get(ENV_TOKEN, "0" * 32)
+        self.program = env.get(ENV_PROGRAM, "")
+        self.attempt = int(env.get(ENV_ATTEMPT, "0"))
+        self.run_dir = Path(env[ENV_RUN_DIR]) if env.get(ENV_RUN_DIR) else None
+        self.leave_wanted = False
+        self._notify = env.get(ENV_NOTIFY)
+        self._socket: socket.socket | None = None
+        self._saves_seen = 0
+        self._next_save_ns = UNKNOWN
+        self._interval: tuple[int, int] = (UNKNOWN, 0)
+        self._closing = threading.Event()
+        at_ns = now_ns()
+        blank = Beat(Phase.IMPORTING, self.attempt, os.getpid(), read_boot_id(), self.token, start_ticks(),
+                     at_ns, at_ns, at_ns)  # fmt: skip
+        self._values: list[Any] = [getattr(blank, name) if name else 0 for name in _MOVING]
+        self._body = bytearray(pack_beat(blank))
+        self._lock = threading.Lock()  # phase changes may come from the writer thread; never held over I/O
+        self._record = _Record(env[ENV_BEAT], _BEAT_MAGIC, _WHO.size + _WHAT.size) if self.supervised else None
+        self._control = ControlReader(env.get(ENV_CONTROL, ""), self.token) if self.supervised else None
+        if self._record is not None:
+            self._record.stamp_live(at_ns)
+            self._publish()
+            threading.Thread(target=self._live, args=(live_period_s,), name="extralife-live", daemon=True).start()
+
+    # reporting
+
+    def progress(self, **counters: float) -> None:
+        """Say that the training loop has moved on; `counters` are fields of `Beat` (totals, not differences)."""
+        self._set(counters)
+        self._values[_PROGRESS_NS] = now_ns()
+        self._publish()
+
+    def phase(self, phase: Phase, *, deadline_s: float | None = None, **counters: float) -> None:
+        """Enter a phase; `deadline_s` from now is how long it may take (the daemon caps it)."""
+        at_ns = now_ns()
+        until_ns = NO_DEADLINE if deadline_s is None else at_ns + int(deadline_s * 1e9)
+        self._set(counters)
+        self._set({"phase": phase, "phase_since_ns": at_ns, "progress_ns": at_ns, "phase_deadline_ns": until_ns})
+        self._publish()
+        ready = "READY=1\n" if phase is Phase.TRAINING else ""
+        stopping = "STOPPING=1\n" if phase is Phase.LEAVING else ""
+        self.edge(f"{ready}{stopping}STATUS={phase.name.lower()}\n")
+
+    def committed(self, step: int, *, stall_s: float, write_s: float) -> None:
+        """Say that a checkpoint at `step` is durable. May be called from the thread that wrote it."""
+        with self._lock:
+            count = self._values[_INDEX["ckpt_count"]] + 1
+            self._set({"ckpt_step": step, "ckpt_ns": now_ns(), "ckpt_stall_us": int(stall_s * 1e6),
+                       "ckpt_write_ms": int(write_s * 1e3), "ckpt_count": count})  # fmt: skip
+        self._publish()
+        self.edge(f"X_EXTRALIFE_CHECKPOINT={step}\n")
+
+    def report(self, kind: str, **fields: Any) -> None:
+        """Leave a durable note for the daemon: `resumed`, `checkpoint_bad`, `config` ... one JSON line.
+
+        For what must not be missed even if the daemon is away: the file is read again when the attempt ends.
+        """
+        if not self.supervised or self.run_dir is None:
+            return
+        path = self.run_dir / ATTEMPTS_DIR / f"{self.attempt}-{self.token}" / REPORTS_FILE
+        line = json.dumps({"kind": kind, "at_ns": now_ns(), **fields}, allow_nan=False) + "\n"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line)
+        self.edge(f"X_EXTRALIFE_REPORT={kind}\n")
+
+    def edge(self, text: str) -> None:
+        """One sd_notify(3) datagram, never blocking; losing it is allowed."""
+        if not self.supervised or not self._notify:
+            return
+        address = "\0" + self._notify[1:] if self._notify.startswith("@") else self._notify
+        with contextlib.suppress(OSError):
+            if self._socket is None:
+                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            self._socket.sendto(text.encode(), address)
+
+    # being asked
+
+    def control(self) -> Control:
+        """The daemon's newest wishes."""
+        return self._control.read() if self._control is not None else Control(self.token)
+
+    def save_wanted(self) -> bool:
+        """True once for each moment at which a checkpoint is due: the interval passed, or the daemon asked now."""
+        control = self.control()
+        at_ns = now_ns()
+        if control.save_now != self._saves_seen:
+            self._saves_seen = control.save_now
+            return True
+        if (control.interval_ms, control.offset_ms) != self._interval:
+            self._interval = (control.interval_ms, control.offset_ms)
+            self._next_save_ns = _next_save_ns(control, at_ns)
+            return False
+        if at_ns < self._next_save_ns:
+            return False
+        self._next_save_ns = _next_save_ns(control, at_ns)
+        return True
+
+    def fence_holds(self) -> bool:
+        """True while this attempt may commit: the run directory's fence still carries our token."""
+        if not self.supervised or self.run_dir is None:
+            return True
+        try:
+            return (self.run_dir / FENCE_FILE).read_text().strip() == self.token
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Stop the live thread. The record stays for the daemon to read."""
+        self._closing.set()
+
+    def _publish(self) -> None:
+        if self._record is None:
+            return
+        with self._lock:
+            _WHAT.pack_into(self._body, _WHO.size, *self._values)
+            self._record.write(self._body)
+
+    def _set(self, counters: Mapping[str, float]) -> None:
+        values, index = self._values, _INDEX
+        try:
+            for name, value in counters.items():
+                values[index[name]] = value
+        except KeyError as error:
+            msg = f"unknown beat field {error}; known: {', '.join(sorted(_INDEX))}"
+            raise TypeError(msg) from None
+
+    def _live(self, period_s: float) -> None:
+        assert self._record is not None  # noqa: S101  only started with a record
+        while not self._closing.wait(period_s):
+            self._record.stamp_live(now_ns())
+
+
+def _next_save_ns(control: Control, at_ns: int) -> int:
+    if control.interval_ms == UNKNOWN:
+        return UNKNOWN
+    interval_ns, offset_ns = max(1, control.interval_ms) * 1_000_000, control.offset_ms * 1_000_000
+    return at_ns + interval_ns - (at_ns - offset_ns) % interval_ns
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------------
+
+MANIFEST_FILE: Final = "manifest.json"
+MANIFEST_VERSION: Final = 1
+CHECKPOINT_PREFIX: Final = "ckpt-"
+BAD_SUFFIX: Final = ".bad"
+TMP_SUFFIX: Final = ".tmp"
+DIGEST: Final = "blake2b-256"  # hashlib.blake2b(digest_size=32): standard library, about 1 GB/s, releases the GIL
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`manifest.json` of one committed checkpoint directory `ckpt-<env steps>.<token>/`.
+
+    `identity` says what the checkpoint is of (game, algorithm, network shape, resolution ...): a worker refuses one
+    whose identity differs from its own. `files` maps each file name to (size in bytes, hex digest).
+    """
+
+    program: str
+    token: str
+    attempt: int
+    boot_id: str
+    env_steps: int
+    created_wall_s: float
+    identity: dict[str, Any]
+    files: dict[str, tuple[int, str]]
+    mean_return: float | None = None
+
+    def to_json(self) -> str:
+        files = {name: {"size_bytes": size, "digest": digest} for name, (size, digest) in sorted(self.files.items())}
+        body = {
+            "version": MANIFEST_VERSION, "digest": DIGEST, "program": self.program, "token": self.token,
+            "attempt": self.attempt, "boot_id": self.boot_id, "env_steps": self.env_steps,
+            "created_wall_s": self.created_wall_s, "identity": self.identity, "mean_return": self.mean_return,
+            "files": files,
+        }  # fmt: skip
+        return json.dumps(body, indent=1, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Manifest:
+        """Raises ValueError with one sentence for anything that is not a manifest of this version."""
+        try:
+            body = json.loads(text)
+            if body["version"] != MANIFEST_VERSION or body["digest"] != DIGEST:
+                msg = f"manifest of version {body['version']!r} with digest {body['digest']!r}"
+                raise ValueError(msg)
+            files = {str(k): (int(v["size_bytes"]), str(v["digest"])) for k, v in body["files"].items()}
+            best = body["mean_return"]
+            return cls(
+                program=str(body["program"]), token=str(body["token"]), attempt=int(body["attempt"]),
+                boot_id=str(body["boot_id"]), env_steps=int(body["env_steps"]),
+                created_wall_s=float(body["created_wall_s"]), identity=dict(body["identity"]), files=files,
+                mean_return=None if best is None else float(best),
+            )  # fmt: skip
+        except ValueError as error:  # json.JSONDecodeError and UnicodeDecodeError are ValueErrors too
+            msg = f"not a checkpoint manifest: {error}"
+            raise ValueError(msg) from error
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            msg = f"not a checkpoint manifest: {type(error).__name__} {error}"
+            raise ValueError(msg) from error
+
+
+# --- exit record --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExitRecord:
+    """`exit.json` of one attempt, written by its shim. Exactly one of `code` and `signal` is set.
+
+    `leftovers` names the processes of the attempt's tree that outlived the worker and were ended by the shim.
+    """
+
+    token: str
+    pid: int
+    code: int | None
+    signal: int | None
+    core_dumped: bool
+    ended_ns: int
+    ended_wall_s: float
+    user_s: float
+    system_s: float
+    max_rss_bytes: int
+    leftovers: tuple[str, ...] = ()
+    spawn_error: str | None = None
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> ExitRecord:
+        """Raises ValueError for anything else than an exit record."""
+        try:
+            body = json.loads(text)
+            body["leftovers"] = tuple(str(item) for item in body.get("leftovers", ()))
+            record = cls(**body)
+        except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:
+            msg = f"not an exit record: {error}"
+            raise ValueError(msg) from error
+        if (record.code is None) == (record.signal is None) and record.spawn_error is None:
+            msg = "not an exit record: it needs a code or a signal"
+            raise ValueError(msg)
+        return record

@@ -1,0 +1,203 @@
+"""Every setting of a built-in worker, in one table: name, type, default, bounds, environment name, meaning.
+
+Standard library only: the daemon's config, the worker's command line, `supervisord --check` and the docs read this same
+table, so an option cannot exist in one of them only. Precedence: default < TOML < `RL_*` environment < flag.
+
+An option `num_envs` is `num_envs` in TOML, `--num-envs` on the command line and `RL_NUM_ENVS` in the environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+# The Atari games that envpool 1.2 registers (as NAME-v5), with their ROMs inside the wheel.
+GAMES: Final = tuple(
+    """
+    Adventure AirRaid Alien Amidar Assault Asterix Asteroids Atlantis Atlantis2 Backgammon BankHeist BasicMath BattleZone
+    BeamRider Berzerk Blackjack Bowling Boxing Breakout Carnival Casino Centipede ChopperCommand CrazyClimber Crossbow
+    Darkchambers Defender DemonAttack DonkeyKong DoubleDunk Earthworld ElevatorAction Enduro Entombed Et FishingDerby
+    FlagCapture Freeway Frogger Frostbite Galaxian Gopher Gravitar Hangman HauntedHouse Hero HumanCannonball IceHockey
+    Jamesbond JourneyEscape Kaboom Kangaroo KeystoneKapers KingKong Klax Koolaid Krull KungFuMaster LaserGates
+    LostLuggage MarioBros MiniatureGolf MontezumaRevenge MrDo MsPacman NameThisGame Othello Pacman Phoenix Pitfall
+    Pitfall2 Pong Pooyan PrivateEye Qbert Riverraid RoadRunner Robotank Seaquest SirLancelot Skiing Solaris SpaceInvaders
+    SpaceWar StarGunner Superman Surround Tennis Tetris TicTacToe3d TimePilot Trondead Turmoil Tutankham UpNDown Venture
+    VideoCheckers VideoChess VideoCube VideoPinball WizardOfWor WordZapper YarsRevenge Zaxxon
+    """.split()
+)
+EXTRA_GAMES: Final = ("Catch",)  # envpool's Catch-v0: a 10x5 toy that a learner solves in seconds; for checks
+
+ALGORITHMS: Final = ("dqn",)
+SCHEDULERS: Final = ("none", "cosine", "step")
+DTYPES: Final = ("auto", "fp32", "bf16", "fp16")
+
+Value = int | float | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. `low`/`high` are inclusive bounds; `live` options may change without a restart (none so far)."""
+
+    name: str
+    kind: type[int | float | bool | str]
+    default: Value | None
+    help: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    env: str = ""  # the RL_* name when it is not simply RL_ + NAME
+
+    @property
+    def env_name(self) -> str:
+        return self.env or f"RL_{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    def parse(self, text: str) -> Value:
+        """A string from the environment or the command line. Raises ValueError with one clear sentence."""
+        return self.check(_FROM_TEXT[self.kind](self, text.strip()))
+
+    def check(self, value: object) -> Value:
+        """A value from TOML, or a parsed one. Raises ValueError with one clear sentence."""
+        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, self.kind) or (isinstance(value, bool) and self.kind is not bool):
+            msg = f"{self.name} must be {_KIND_NAMES[self.kind]}, not {value!r}"
+            raise ValueError(msg)
+        if self.choices and value not in self.choices:
+            msg = f"{self.name} must be one of {', '.join(self.choices)}, not {value!r}{nearest(str(value), self.choices)}"
+            raise ValueError(msg)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            self._check_bounds(value)
+        return value
+
+    def _check_bounds(self, value: float) -> None:
+        if not math.isfinite(value):
+            msg = f"{self.name} must be finite, not {value!r}"
+            raise ValueError(msg)
+        if self.low is not None and value < self.low:
+            msg = f"{self.name} must be at least {self.low:g}, not {value!r}"
+            raise ValueError(msg)
+        if self.high is not None and value > self.high:
+            msg = f"{self.name} must be at most {self.high:g}, not {value!r}"
+            raise ValueError(msg)
+
+
+def _int_from(option: Option, text: str) -> int:
+    try:
+        return int(text.replace("_", ""))
+    except ValueError:
+        msg = f"{option.name} must be a whole number, not {text!r}"
+        raise ValueError(msg) from None
+
+
+def _float_from(option: Option, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        msg = f"{option.name} must be a number, not {text!r}"
+        raise ValueError(msg) from None
+
+
+def _bool_from(option: Option, text: str) -> bool:
+    try:
+        return {
+            "1": True,
+            "true": True,
+            "yes": True,
+            "on": True,
+            "0": False,
+            "false": False,
+            "no": False,
+            "off": False,
+        }[text.lower()]
+    except KeyError:
+        msg = f"{option.name} must be true or false, not {text!r}"
+        raise ValueError(msg) from None
+
+
+def _str_from(_option: Option, text: str) -> str:
+    return text
+
+
+_FROM_TEXT: Final[dict[type, Callable[[Option, str], Value]]] = {
+    int: _int_from,
+    float: _float_from,
+    bool: _bool_from,
+    str: _str_from,
+}
+_KIND_NAMES: Final = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+
+_TABLE: Final = (
+    # what is trained, and for how long
+    Option("game", str, None, "Atari game, by envpool's name without -v5; the program's name when not given",
+           choices=GAMES + EXTRA_GAMES),
+    Option("algo", str, "dqn", "learning algorithm", choices=ALGORITHMS),
+    Option("seed", int, 1, "seed of networks, exploration, replay sampling and (with the attempt) environments",
+           low=0, high=2**31 - 1),
+    Option("episodes", int, None, "stop after this many training episodes", low=1),
+    Option("steps", int, None, "stop after this many environment steps (1 step = 4 frames)", low=1),
+    Option("resolution", int, 84, "side of the square frames in pixels", low=32, high=128),
+    # load
+    Option("num_envs", int, None, "parallel environments; the level's when not given", low=1, high=4096),
+    Option("batch_size", int, None, "transitions per update; the level's when not given", low=1, high=65536),
+    Option("threads", int, None, "CPU threads of torch and of envpool; cores / slots if not given", low=1, high=1024),
+    Option("device", str, "auto", "auto (CUDA if there is one), cpu, cuda, cuda:N"),
+    Option("dtype", str, "auto", "autocast type; auto: bf16 where the device has it, else fp16 on CUDA, fp32 on CPU",
+           choices=DTYPES),
+    # learning
+    Option("replay_ratio", float, 8.0, "transitions learned per environment step made", low=0.0, high=512.0),
+    Option("replay_size", int, 1_000_000, "transitions kept (7.1 kB each at 84x84)", low=1_000),
+    Option("learning_starts", int, 20_000, "environment steps before the first update", low=0),
+    Option("use_double_dqn", bool, True, "Double DQN targets (van Hasselt et al. 2016)"),
+    Option("n_step", int, 3, "steps of the multi-step return (Sutton 1988)", low=1, high=20),
+    Option("gamma", float, 0.99, "discount factor", low=0.0, high=1.0),
+    Option("lr", float, None, "Adam's learning rate; 6.25e-5 * sqrt(batch / 32), at most 3e-4, when not given",
+           low=0.0, high=1.0),
+    Option("lr_scheduler", str, "none", "learning-rate schedule over environment steps", choices=SCHEDULERS),
+    Option("scheduler_tmax", int, 10_000_000, "environment steps of one cosine half-period", low=1),
+    Option("min_lr", float, 0.0, "the cosine's lowest learning rate", low=0.0, high=1.0),
+    Option("step_lr_step_size", int, 1_000_000, "environment steps between two decays of the step schedule", low=1),
+    Option("step_lr_gamma", float, 0.5, "factor of one decay of the step schedule", low=0.0, high=1.0),
+    Option("target_period", int, 8_000, "environment steps between two copies to the target network", low=1),
+    Option("epsilon_steps", int, 250_000, "environment steps in which exploration falls from 1 to epsilon_final", low=1),
+    Option("epsilon_final", float, 0.01, "exploration after that", low=0.0, high=1.0),
+    Option("max_grad_norm", float, 10.0, "gradient norm clip", low=0.0),
+    # records
+    Option("num_test_episodes", int, 0, "greedy test episodes once the target is reached; 0: none", low=0, high=10_000),
+)  # fmt: skip
+
+OPTIONS: Final[dict[str, Option]] = {option.name: option for option in _TABLE}
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean X?` for the nearest known word, or nothing. Case counts for little."""
+    lower = {item.lower(): item for item in known}
+    found = difflib.get_close_matches(word.lower(), list(lower), n=1, cutoff=0.6)
+    return f"; did you mean {lower[found[0]]}?" if found else ""
+
+
+def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Value], list[str]]:
+    """(values, errors) of the `RL_*` variables; an unknown `RL_` name is an error that names the nearest known one."""
+    by_env = {option.env_name: option for option in OPTIONS.values()}
+    values: dict[str, Value] = {}
+    errors: list[str] = []
+    for name in sorted(environ):
+        if not name.startswith("RL_"):
+            continue
+        option = by_env.get(name)
+        if option is None:
+            errors.append(f"environment variable {name} is not a setting{nearest(name, by_env)}")
+            continue
+        try:
+            values[option.name] = option.parse(environ[name])
+        except ValueError as error:
+            errors.append(f"environment variable {name}: {error}")
+    return values, errors
