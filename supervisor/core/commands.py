@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from supervisor.core.facts import HostRebooted
+from supervisor.core.inputs import Survivor
 from supervisor.core.settings import ProgramSpec
 
 
@@ -19,6 +21,15 @@ class Spawn(Command):
     spec: ProgramSpec
     attempt: int
     token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt(Command):
+    """Watch an attempt that an earlier daemon had started."""
+
+    spec: ProgramSpec
+    attempt: int
+    survivor: Survivor
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +81,10 @@ class QuarantineCheckpoint(Command):
 class AlertReboot(Command):
     """Append one line to reboot_alerts.log."""
 
-    seq_hint: int
-    line: str
+    reboot: HostRebooted
+    number: int
+    lost: dict[str, int | None]
+    resuming: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +100,8 @@ class EndDaemon(Command):
     """Leave the loop. `reexec`: replace this process image, workers stay."""
 
     reexec: bool
+
+
+def orphan_spec(name: str) -> ProgramSpec:
+    """What is left to know of a program that has gone from the config while it ran: enough to end it."""
+    return ProgramSpec(name=name, argv=(), digest="")

@@ -48,6 +48,7 @@ class DaemonStarted(Fact):
     pid: int
     version: str
     clean: bool
+    salt: str  # random, makes this daemon's attempt tokens unlike those of any other on this host
     adopted: int = 0
 
 
@@ -201,6 +202,14 @@ class CheckpointBad(AttemptFact):
 
     path: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reported(AttemptFact):
+    """Something else that the worker reported (`workers.contract.Client.report`): a failed save, a fresh start ..."""
+
+    kind: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

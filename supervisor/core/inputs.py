@@ -136,6 +136,7 @@ class Began(Input):
     survivors: dict[str, Survivor]
     pid: int
     version: str
+    salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

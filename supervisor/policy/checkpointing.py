@@ -1,8 +1,34 @@
-"""How often a program saves a checkpoint."""
+"""How often a program saves a checkpoint: the interval that wastes least, from what this box has shown.
+
+With C the time that a save blocks training and lambda the failure rate of this program at this level on this box,
+the waste of an interval tau is about C / tau (saving) + lambda * tau / 2 (work lost at a failure); it is least at
+
+* tau = sqrt(2 C / lambda)                                            (Young 1974, first order), and with M = 1 / lambda
+* tau = sqrt(2 C M) (1 + sqrt(C / 2M) / 3 + C / (18 M)) - C, M if C >= 2M   (Daly 2006, higher order).
+
+`lambda` is the mean of a Gamma posterior, (k + a) / (T + b): k failures in T seconds of running, the present uptime
+included although it has not ended. Waste is linear in lambda, so its mean is all that is needed; the mean of M would be
+infinite for small k.
+
+**Hazard-aware**: once five reboots are known at a level, lambda is replaced by the hazard h(u) at the present uptime u:
+a kernel estimate over the uptimes at which the box died, shrunk towards the exponential by n / (n + 5). A box that dies
+15-20 minutes after its start then saves rarely in the first ten minutes and often after that.
+
+Clamped to [`min_s`, `max_s`]; a new value is used only when it moves by more than `move` (a fifth): the waste is so flat
+around the optimum that following every wiggle only fills the journal.
+
+Worked example: C = 1 s, reboots every 18 min: tau = 45.8 s and 6 % waste; a fixed 10 minutes wastes 27-41 %.
+Test vectors are Daly's own: C = 5 min gives 117 min for M = 24 h, 57 min for 6 h, 9.1 min for 15 min.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
+
+_REBOOTS_FOR_HAZARD: Final = 5
+_LEAST_COST_S: Final = 0.001  # a save that costs nothing measurable still must not be asked for continuously
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +41,92 @@ class CheckpointSettings:
     move: float = 0.2
     prior_failures: float = 1.0
     prior_mtbf_s: float = 4 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the box has shown. `uptimes_s` are the uptimes at which it rebooted uncleanly at this level."""
+
+    program_failures: int = 0
+    program_exposure_s: float = 0.0
+    reboots: int = 0
+    level_exposure_s: float = 0.0
+    uptimes_s: tuple[float, ...] = ()
+    uptime_s: float | None = None  # of the present boot
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalVerdict:
+    interval_s: float
+    why: str
+
+
+def young_s(cost_s: float, mtbf_s: float) -> float:
+    """Young's first-order optimum sqrt(2 C M), in seconds."""
+    return math.sqrt(2.0 * cost_s * mtbf_s)
+
+
+def daly_s(cost_s: float, mtbf_s: float) -> float:
+    """Daly's higher-order optimum, in seconds."""
+    if cost_s >= 2.0 * mtbf_s:
+        return mtbf_s
+    ratio = cost_s / (2.0 * mtbf_s)
+    return math.sqrt(2.0 * cost_s * mtbf_s) * (1.0 + math.sqrt(ratio) / 3.0 + ratio / 9.0) - cost_s
+
+
+def posterior_rate(settings: CheckpointSettings, failures: int, exposure_s: float) -> float:
+    """Mean of the Gamma posterior of a failure rate, per second."""
+    prior_exposure_s = settings.prior_failures * settings.prior_mtbf_s
+    return (failures + settings.prior_failures) / (exposure_s + prior_exposure_s)
+
+
+def hazard(uptimes_s: tuple[float, ...], uptime_s: float, rate: float) -> float:
+    """The reboot hazard per second at `uptime_s`, shrunk towards the constant `rate`.
+
+    Nelson-Aalen increments 1/(number still up), smoothed by a Gaussian kernel whose width is a normal-reference
+    bandwidth, 1.06 sd n^(-1/5), at least 30 s. Past all known uptimes the last estimate is held.
+    """
+    n = len(uptimes_s)
+    if n < _REBOOTS_FOR_HAZARD:
+        return rate
+    ordered = sorted(uptimes_s)
+    mean = sum(ordered) / n
+    spread = math.sqrt(sum((u - mean) ** 2 for u in ordered) / (n - 1))
+    width = max(30.0, 1.06 * spread * math.pow(n, -0.2))
+    at_s = min(uptime_s, ordered[-1])
+    scale = width * math.sqrt(2.0 * math.pi)
+    kernel = sum(
+        math.exp(-0.5 * ((at_s - died_s) / width) ** 2) / (scale * (n - index)) for index, died_s in enumerate(ordered)
+    )
+    weight = n / (n + _REBOOTS_FOR_HAZARD)
+    return weight * kernel + (1.0 - weight) * rate
+
+
+def choose(
+    settings: CheckpointSettings, history: History, *, cost_s: float | None, current_s: float | None
+) -> IntervalVerdict | None:
+    """The interval to use from now on, or None to keep `current_s`.
+
+    `cost_s` is the measured blocking time of a save; while it is unknown the first interval is `first_s`.
+    """
+    if cost_s is None:
+        if current_s is not None:
+            return None
+        first_s = _clamp(settings, settings.first_s)
+        return IntervalVerdict(first_s, f"no save measured yet: {first_s:.0f} s to begin with")
+    own_rate = posterior_rate(settings, history.program_failures, history.program_exposure_s)
+    box_rate = posterior_rate(settings, history.reboots, history.level_exposure_s)
+    aware = history.uptime_s is not None and len(history.uptimes_s) >= _REBOOTS_FOR_HAZARD
+    if history.uptime_s is not None:
+        box_rate = hazard(history.uptimes_s, history.uptime_s, box_rate)
+    mtbf_s = 1.0 / (own_rate + box_rate)
+    best_s = _clamp(settings, daly_s(max(cost_s, _LEAST_COST_S), mtbf_s))
+    if current_s is not None and abs(best_s - current_s) <= settings.move * current_s:
+        return None
+    kind = "at this uptime" if aware else "on record"
+    why = f"a save costs {cost_s * 1e3:.1f} ms, one failure in {mtbf_s / 60:.0f} min {kind}: every {best_s:.0f} s"
+    return IntervalVerdict(best_s, why)
+
+
+def _clamp(settings: CheckpointSettings, interval_s: float) -> float:
+    return min(settings.max_s, max(settings.min_s, interval_s))

@@ -1,8 +1,30 @@
-"""When to start a program again after its attempt died."""
+"""When to start a program again after its attempt died.
+
+The rule, for deaths that count (crash, stall, lost; never a host reboot, an operator's stop or a config change):
+
+1. **Backoff** by the streak of deaths since the program was last healthy: the first restart is immediate, then
+   1, 2, 4 ... seconds up to a cap of five minutes.
+2. **Forgiveness**: `healthy_s` of *progress* (not of being alive) ends the streak and closes the breaker.
+3. **Breaker** over a sliding window: with `window_deaths` deaths in the last `window_s`, however long each attempt had
+   lived, the program goes into slow retry: one trial start half an hour later, then an hour, two ... up to six hours.
+   It stays there until a trial is healthy. It is never given up for good: the night is long and disks get freed.
+
+Worked example with the defaults: deaths at 0, 1, 2, 4, 8, 16, 32, 64 s. Restarts come after 0, 1, 2, 4, 8, 16, 32 s;
+the eighth death inside the hour opens the breaker: next start in 30 min, then 60 min, and so on.
+
+Why not count only quick deaths, as supervisord does (those within `startsecs`, one second): a program that lives two
+seconds, or imports torch for fifteen and then runs out of memory, is restarted at full speed for ever. And why not end
+in a terminal FATAL: nobody is awake to clear it.
+
+No jitter: one box, few programs, and a policy that can be replayed to the same decision.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+_MOST_DOUBLINGS: Final = 64  # beyond any cap; keeps 2.0 ** n finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,4 +40,62 @@ class RestartSettings:
     window_deaths: int = 8
     slow_retry_s: float = 1800.0
     slow_retry_max_s: float = 6 * 3600.0
-    same_step_deaths: int = 3
+    poison_deaths: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RestartVerdict:
+    """Start again after `delay_s`; `slow` says that the breaker is open and this will be a single trial."""
+
+    delay_s: float
+    slow: bool
+    why: str
+
+
+def after_death(
+    settings: RestartSettings, *, now_s: float, deaths_s: tuple[float, ...], streak: int, openings: int
+) -> RestartVerdict:
+    """The verdict after a counted death.
+
+    `deaths_s` are the moments of counted deaths, this one included; `streak` counts them since the program was last
+    healthy, this one included (>= 1); `openings` is how often the breaker has opened in this streak.
+    """
+    recent = sum(1 for at_s in deaths_s if now_s - at_s <= settings.window_s)
+    if openings or recent >= settings.window_deaths:
+        doublings = min(openings, _MOST_DOUBLINGS)
+        delay_s = min(settings.slow_retry_max_s, settings.slow_retry_s * 2.0**doublings)
+        reason = (
+            f"the trial start died too (slow retry {openings + 1})"
+            if openings
+            else f"{recent} deaths in the last {_span(settings.window_s)}"
+        )
+        return RestartVerdict(delay_s, slow=True, why=f"{reason}: one trial start in {_span(delay_s)}")
+    if streak <= 1:
+        return RestartVerdict(settings.first_delay_s, slow=False, why="first death since it was healthy: start at once")
+    doublings = min(streak - 2, _MOST_DOUBLINGS)
+    delay_s = min(settings.max_delay_s, settings.base_delay_s * settings.factor**doublings)
+    return RestartVerdict(delay_s, slow=False, why=f"death {streak} since it was healthy: next start in {_span(delay_s)}")
+
+
+def recent_deaths(settings: RestartSettings, now_s: float, deaths_s: tuple[float, ...]) -> tuple[float, ...]:
+    """Those deaths that the window still holds."""
+    return tuple(at_s for at_s in deaths_s if now_s - at_s <= settings.window_s)
+
+
+def is_poison(settings: RestartSettings, resumed_steps: tuple[int | None, ...], newest_step: int | None) -> bool:
+    """Whether the newest checkpoint itself seems to kill the program.
+
+    True when the last `poison_deaths` counted deaths all came after resuming from one and the same checkpoint, and
+    that is still the newest. A death before anything was restored says nothing against a checkpoint: a missing GPU
+    must not burn through every good one.
+
+    Worked example: three attempts resumed from step 80,000 and died; the newest checkpoint is still 80,000: poison.
+    """
+    last = resumed_steps[-settings.poison_deaths :]
+    return newest_step is not None and len(last) == settings.poison_deaths and all(step == newest_step for step in last)
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:g} s"
+    return f"{seconds / 60:g} min" if seconds < 7200 else f"{seconds / 3600:g} h"

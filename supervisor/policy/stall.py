@@ -1,7 +1,34 @@
-"""Whether a live worker still makes progress."""
+"""Whether a live worker still makes progress, and if not, what kind of stall it is.
+
+The rule. Every phase has a limit for the time since the last sign of *progress* (the training loop's own clock; a
+beating thread proves nothing):
+
+* training: max(`floor_s`, `factor` x the largest healthy gap seen so far for this program), or the program's own
+  `stall_timeout_s`, which overrides both;
+* building environments: `building_s` + `building_s_per_env` x environments (envpool needs 75-80 ms of CPU for each);
+* importing, restoring, compiling, evaluating, saving, leaving: a setting each;
+* a phase may name its own deadline; it counts when it is later, up to `cap_s` after the phase began.
+
+Over the limit, the process tells which stall it is:
+
+| process | live clock | stall | what to do |
+|---|---|---|---|
+| T (stopped), already after `continue_s` | any | `stopped` | SIGCONT first; heal only if it stays |
+| D (uninterruptible) | any | `uninterruptible` | report; no kill can reach it |
+| other | fresh | `hang` | Python, environment or CUDA call that never returns: heal |
+| other | stale | `gil` | something holds the GIL (or all threads are stuck): heal |
+| other | none known | `silent` | no beat record: heal |
+
+Worked example: largest gap 0.8 s, floor 30 s: the limit is 30 s. At 31 s without progress, state S, live stamp 0.4 s
+old: `hang`. With a largest gap of 20 s the limit is 100 s.
+
+Why not a fixed timeout: a minute kills an honest evaluation, an hour (a common default elsewhere is 45 minutes) costs a
+quarter of the night. Why not CPU or GPU use: a hung job can show 100 % of both.
+"""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 
@@ -15,7 +42,7 @@ class StallSettings:
     start_s: float = 120.0
     importing_s: float = 300.0
     building_s: float = 60.0
-    building_s_per_env: float = 2.0
+    building_s_per_env: float = 0.5
     restoring_s: float = 300.0
     compiling_s: float = 900.0
     evaluating_s: float = 900.0
@@ -23,5 +50,113 @@ class StallSettings:
     leaving_s: float = 120.0
     cap_s: float = 3600.0
     continue_s: float = 5.0
+    grace_s: float = 3.0
     slow_ratio: float = 0.5
     slow_for_s: float = 60.0
+
+
+class Action(enum.StrEnum):
+    """What a stall calls for."""
+
+    CONTINUE = "continue"
+    HEAL = "heal"
+    REPORT = "report"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is known of one live worker. None is "not known". Times are journal time in seconds."""
+
+    now_s: float
+    spawned_at_s: float
+    phase: str | None = None
+    phase_since_s: float | None = None
+    phase_deadline_s: float | None = None
+    progress_at_s: float | None = None
+    live_at_s: float | None = None
+    proc_state: str | None = None
+    num_envs: int | None = None
+    largest_gap_s: float | None = None
+    stall_timeout_s: float | None = None
+    start_timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StallVerdict:
+    """A stall: its kind, how long there was no progress, how long was allowed, and what to do."""
+
+    kind: str
+    action: Action
+    age_s: float
+    limit_s: float
+    why: str
+
+
+def judge(settings: StallSettings, reading: Reading) -> StallVerdict | None:
+    """None while all is well, or while nothing can be said."""
+    age_s, limit_s, doing = _age_and_limit(settings, reading)
+    stopped = reading.proc_state in {"T", "t"}
+    if stopped and age_s > min(settings.continue_s, limit_s):
+        why = f"the process was stopped by someone (state {reading.proc_state}), no progress for {age_s:.0f} s {doing}"
+        return StallVerdict("stopped", Action.CONTINUE, age_s, limit_s, why)
+    if age_s <= limit_s:
+        return None
+    kind, action, because = _classify(settings, reading)
+    why = f"no progress for {age_s:.0f} s {doing} (limit {limit_s:.0f} s): {because}"
+    return StallVerdict(kind, action, age_s, limit_s, why)
+
+
+def limit_s(settings: StallSettings, reading: Reading) -> float:
+    """How long the present phase may go without progress."""
+    return _age_and_limit(settings, reading)[1]
+
+
+def _age_and_limit(settings: StallSettings, reading: Reading) -> tuple[float, float, str]:
+    if reading.progress_at_s is None:
+        limit = settings.start_s if reading.start_timeout_s is None else reading.start_timeout_s
+        return reading.now_s - reading.spawned_at_s, limit, "since it was started"
+    phase = reading.phase or "training"
+    limit = _phase_limit(settings, reading, phase)
+    if reading.phase_deadline_s is not None and reading.phase_since_s is not None:
+        asked_s = reading.phase_deadline_s - reading.phase_since_s
+        limit = max(limit, min(asked_s, settings.cap_s))
+    return reading.now_s - reading.progress_at_s, limit, f"while {phase}"
+
+
+def _phase_limit(settings: StallSettings, reading: Reading, phase: str) -> float:
+    if phase == "training":
+        if reading.stall_timeout_s is not None:
+            return reading.stall_timeout_s
+        return min(settings.cap_s, max(settings.floor_s, settings.factor * (reading.largest_gap_s or 0.0)))
+    if phase == "building":
+        return min(settings.cap_s, settings.building_s + settings.building_s_per_env * (reading.num_envs or 0))
+    fixed = {
+        "importing": settings.importing_s,
+        "restoring": settings.restoring_s,
+        "compiling": settings.compiling_s,
+        "evaluating": settings.evaluating_s,
+        "saving": settings.saving_s,
+        "leaving": settings.leaving_s,
+    }
+    return fixed.get(phase, settings.cap_s)
+
+
+def _classify(settings: StallSettings, reading: Reading) -> tuple[str, Action, str]:
+    if reading.proc_state == "D":
+        return "uninterruptible", Action.REPORT, "it waits inside the kernel or a driver (state D), no signal reaches it"
+    if reading.live_at_s is None:
+        return "silent", Action.HEAL, "it gives no sign of life of its own"
+    live_age_s = reading.now_s - reading.live_at_s
+    if live_age_s <= settings.live_s:
+        return "hang", Action.HEAL, "its other threads live, so a call in Python, the environment or CUDA never returned"
+    return "gil", Action.HEAL, f"none of its threads ran for {live_age_s:.0f} s: something holds the GIL"
+
+
+def is_slow(settings: StallSettings, *, rate: float | None, usual: float | None, since_s: float) -> bool:
+    """Whether progress has been below `slow_ratio` of its own p90 for `slow_for_s`: an incident, not a kill.
+
+    Example: usually 1,000 steps/s, for the last 61 s 400 steps/s: slow.
+    """
+    if rate is None or usual is None or usual <= 0.0:
+        return False
+    return rate < settings.slow_ratio * usual and since_s >= settings.slow_for_s

@@ -1,0 +1,127 @@
+"""A daemon's first turn: what became of the attempts of the one before, and whether the box itself restarted.
+
+A host reboot never spends a program's restart budget: its attempts end with the cause `reboot`, uncounted, and every
+program that ran goes back to the queue and resumes from its newest valid checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.core import commands, facts
+from supervisor.core.attempts import fill_slots, finish, set_control
+from supervisor.core.inputs import Began, BootEvidence, Ending, Survival, Survivor
+from supervisor.core.operator import reconcile
+from supervisor.core.state import Attempt, Program
+from supervisor.core.turn import Turn
+
+
+def on_began(turn: Turn, item: Began) -> None:
+    """Reboot or not, adopt or bury, then go on."""
+    turn.settings = item.settings
+    clean = turn.state.clean
+    boot_at_s = None if item.boot.boot_wall_s is None else turn.now_s - (turn.wall_s - item.boot.boot_wall_s)
+    turn.memory = replace(turn.memory, boot_at_s=boot_at_s)
+    rebooted = _rebooted(turn, item.boot) if item.boot.rebooted else None
+    alive = sum(1 for survivor in item.survivors.values() if survivor.survival is Survival.ALIVE)
+    adopted = 0 if item.boot.rebooted else alive
+    why = _why(clean=clean, rebooted=item.boot.rebooted, adopted=adopted)
+    turn.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted))
+    for name, program in sorted(turn.state.live.items()):
+        if program.attempt is not None:
+            _settle_attempt(turn, program, program.attempt, item.survivors.get(name), rebooted=bool(item.boot.rebooted))
+    reconcile(turn, why="extralife started")
+    if rebooted is not None:
+        _alert(turn, rebooted)
+    fill_slots(turn)
+
+
+def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
+    if rebooted:
+        return "started after a host reboot"
+    if clean is None:
+        return "first start of this state directory"
+    how = "started" if clean else "started after a daemon that did not end in order"
+    return f"{how}, {adopted} running workers adopted" if adopted else how
+
+
+def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:
+    running = tuple(sorted(turn.state.live))
+    old_boot_id = turn.state.boot_id
+    down = "unknown" if boot.down_s is None else f"{boot.down_s:.0f} s"
+    fact = facts.HostRebooted(
+        why=f"the host rebooted ({boot.evidence}), {boot.cause}, down {down}",
+        old_boot_id=old_boot_id,
+        new_boot_id=boot.boot_id,
+        cause=boot.cause,
+        evidence=boot.evidence,
+        down_s=boot.down_s,
+        up_s=boot.up_s,
+        level=turn.state.level,
+        programs=running,
+        steps=boot.steps,
+        last_sign_wall_s=boot.last_sign_wall_s,
+        boot_wall_s=boot.boot_wall_s,
+    )
+    turn.record(fact)
+    return fact
+
+
+def _alert(turn: Turn, fact: facts.HostRebooted) -> None:
+    lost: dict[str, int | None] = {}
+    for name in fact.programs:
+        program = turn.state.programs.get(name)
+        steps = fact.steps.get(name)
+        newest = program.ckpt_step if program is not None else None
+        lost[name] = None if steps is None or newest is None else max(0, steps - newest)
+    resuming = tuple(name for name in fact.programs if name in turn.state.programs and turn.state.programs[name].wanted)
+    turn.command(commands.AlertReboot(fact, len(turn.state.reboots), lost, resuming))
+
+
+def _settle_attempt(turn: Turn, program: Program, attempt: Attempt, survivor: Survivor | None, *, rebooted: bool) -> None:
+    """What became of one attempt that the journal believes alive."""
+    name = program.name
+    if rebooted:
+        why = "ended with the host"
+        steps = turn.state.programs[name].steps
+        turn.record(facts.Exited(why, name, attempt.token, "reboot", None, None, steps, None))
+        _requeue(turn, name, "resumes after the host's reboot")
+    elif survivor is not None and survivor.survival is Survival.ALIVE:
+        _adopt(turn, program, attempt, survivor)
+    elif survivor is not None and survivor.survival is Survival.ENDED and survivor.ending is not None:
+        finish(turn, program, attempt, survivor.ending)
+    elif survivor is None or survivor.survival is Survival.NEVER:
+        why = "the daemon ended between the intent to start it and the start"
+        turn.record(facts.SpawnFailed(why, name, attempt.token, why))
+        _requeue(turn, name, "starts now: the earlier start never came to be")
+    else:
+        gone = survivor.ending or Ending(fate="it vanished while no daemon was there, its end was not seen")
+        finish(turn, program, attempt, gone)
+
+
+def _requeue(turn: Turn, name: str, why: str) -> None:
+    if turn.state.programs[name].wanted:
+        turn.record(facts.Requeued(why, name))
+    else:
+        turn.record(facts.StayedDown("the operator wants it down", name))
+
+
+def _adopt(turn: Turn, program: Program, attempt: Attempt, survivor: Survivor) -> None:
+    name = program.name
+    if survivor.pid is not None and attempt.pid != survivor.pid:
+        why = f"adopted, pid {survivor.pid}"
+        turn.record(
+            facts.Spawned(
+                why, name, attempt.token, survivor.pid, survivor.start_ticks or 0, survivor.shim_pid or 0,
+                survivor.shim_start_ticks or 0, adopted=True,
+            )
+        )  # fmt: skip
+    spec = turn.spec(name)
+    if spec is None:  # it left the config while no daemon was there; `reconcile` asks it to leave
+        spec = commands.orphan_spec(name)
+    turn.command(commands.Adopt(spec, attempt.number, survivor))
+    if attempt.stop is None:
+        set_control(turn, name, attempt.token)
+    else:  # the daemon may have died between the fact and the signal
+        turn.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
+        turn.command(commands.SendSignal(name, attempt.token, "SIGTERM"))

@@ -1,0 +1,62 @@
+"""decide: one input in, facts and commands out. Pure: no clock, disk, process, log or random number is touched here.
+
+The shell calls it for every input, commits the facts in one transaction, and only then performs the commands. A daemon
+killed in between finds, by run token, what it had begun.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from supervisor.core import facts
+from supervisor.core.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
+from supervisor.core.beginning import on_began
+from supervisor.core.healing import on_deadlines, on_evidence, on_sampled
+from supervisor.core.inputs import (
+    Asked, Began, ClockMoved, ConfigLoaded, Ended, EvidenceTaken, Sampled, SpawnBroke, SpawnSucceeded, Terminated, Woke,
+)  # fmt: skip
+from supervisor.core.memory import Memory
+from supervisor.core.operator import end_if_empty, on_asked, on_config, on_terminated
+from supervisor.core.settings import Settings
+from supervisor.core.state import State
+from supervisor.core.turn import Decision, Turn
+
+AnyInput = (
+    Asked | Began | ClockMoved | ConfigLoaded | Ended | EvidenceTaken | Sampled | SpawnBroke | SpawnSucceeded
+    | Terminated | Woke
+)  # fmt: skip
+
+
+def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, wall_s: float, boot_id: str) -> Decision:
+    """What follows from `item`, given what is true (`state`) and what was lately seen (`memory`)."""
+    turn = Turn(settings, state, memory, item.now_s, wall_s, boot_id)
+    match item:
+        case Sampled():
+            on_sampled(turn, item)
+        case Woke():
+            pass  # deadlines are looked at after every input, below
+        case Ended():
+            on_ended(turn, item)
+        case SpawnSucceeded():
+            on_spawned(turn, item)
+        case SpawnBroke():
+            on_spawn_broke(turn, item)
+        case EvidenceTaken():
+            on_evidence(turn, item)
+        case Asked():
+            on_asked(turn, item)
+        case ConfigLoaded():
+            on_config(turn, item)
+        case Terminated():
+            on_terminated(turn, item)
+        case ClockMoved(step_s=step_s):
+            why = f"the wall clock moved by {step_s:+.1f} s; nothing but displayed times depends on it"
+            turn.record(facts.ClockStepped(why, step_s))
+        case Began():
+            on_began(turn, item)
+        case _:
+            assert_never(item)
+    on_deadlines(turn)
+    fill_slots(turn)
+    end_if_empty(turn)
+    return turn.decision()

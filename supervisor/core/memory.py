@@ -1,0 +1,66 @@
+"""What the deciding thread remembers between two inputs without needing it after a restart.
+
+Newest readings, rates, requests that wait for an answer. Losing all of it costs a second of looking, nothing else;
+whatever must survive is a fact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from supervisor.core.inputs import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What was lately seen of one attempt."""
+
+    token: str
+    sample: Sample
+    seen_s: float
+    moves: int = 0  # how often progress was seen to move: the first few gaps are not learned from
+    continued_at_s: float | None = None
+    examining: bool = False  # evidence was asked for and has not come
+    kill_sent_at_s: float | None = None
+    rates: tuple[float, ...] = ()
+    slow_since_s: float | None = None
+    slow_told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A request that is answered once its programs are down (or up again)."""
+
+    request_id: int
+    waiting: tuple[str, ...]
+    results: tuple[tuple[str, int, str], ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Volatile; replaced as a whole, never changed in place."""
+
+    boot_at_s: float | None = None
+    looked_at_s: float | None = None
+    blind_until_s: float | None = None
+    watches: dict[str, Watch] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)  # newest steps/s by program, kept over attempts
+    intervals_at_s: dict[str, float] = field(default_factory=dict)  # when each checkpoint interval was last chosen
+    saves: dict[str, int] = field(default_factory=dict)  # save-now counters by program
+    told: dict[str, tuple[str, ...]] = field(default_factory=dict)  # reports that are facts already, by token
+    pending: tuple[Pending, ...] = ()
+    ended: bool = False  # EndDaemon was given
+
+    def watch(self, name: str, token: str) -> Watch | None:
+        found = self.watches.get(name)
+        return found if found is not None and found.token == token else None
+
+    def with_watch(self, name: str, watch: Watch) -> Memory:
+        return replace(self, watches={**self.watches, name: watch})
+
+    def forget(self, name: str, token: str) -> Memory:
+        """The attempt is over."""
+        watches = {k: v for k, v in self.watches.items() if k != name}
+        told = {k: v for k, v in self.told.items() if k != token}
+        return replace(self, watches=watches, told=told)

@@ -1,0 +1,179 @@
+"""What the operator asks for, and what the config says: requests, updates, the orderly end.
+
+Every request is safe in every phase and answers in Supervisor's fault codes: 80 success, 10 no such program, 60 already
+started, 70 not running. What the operator stopped stays stopped over daemon restarts and reboots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.core import commands, facts
+from supervisor.core.attempts import fill_slots, stop
+from supervisor.core.inputs import Asked, ConfigLoaded, Terminated, Verb
+from supervisor.core.lifecycle import Phase
+from supervisor.core.memory import Pending
+from supervisor.core.settings import Settings
+from supervisor.core.state import Program
+from supervisor.core.turn import Turn
+
+SUCCESS, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
+Result = tuple[str, int, str]
+
+
+def on_asked(turn: Turn, item: Asked) -> None:
+    """One request; it is answered now, or by `Turn.settle` once its programs are where they should be."""
+    turn.record(facts.OperatorAsked(f"{item.by} asked to {item.verb}", item.verb, (*item.names, item.signal), item.uid))
+    if item.verb in {Verb.SHUTDOWN, Verb.RELOAD}:
+        turn.command(commands.Reply(item.request_id, ()))
+        _end(turn, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} asked to {item.verb}")
+        return
+    if turn.state.stopping:
+        results = tuple((name, SHUTDOWN_STATE, "extralife is shutting down") for name in item.names)
+        turn.command(commands.Reply(item.request_id, results))
+        return
+    now: list[Result] = []
+    waiting: list[str] = []
+    for name in item.names:
+        program = turn.state.programs.get(name)
+        result = (name, BAD_NAME, "no such program") if program is None else _one(turn, program, item)
+        if result is None:
+            waiting.append(name)
+        else:
+            now.append(result)
+    if waiting:
+        text = "started" if item.verb is Verb.RESTART else "stopped"
+        pending = Pending(item.request_id, tuple(waiting), tuple(now), text)
+        turn.memory = replace(turn.memory, pending=(*turn.memory.pending, pending))
+    else:
+        turn.command(commands.Reply(item.request_id, tuple(now)))
+    fill_slots(turn)
+
+
+def _one(turn: Turn, program: Program, item: Asked) -> Result | None:
+    match item.verb:
+        case Verb.START:
+            return _start(turn, program, item.by)
+        case Verb.STOP:
+            return _stop(turn, program, item.by)
+        case Verb.RESTART:
+            return _restart(turn, program, item.by)
+        case _:
+            return _signal(turn, program, item.signal)
+
+
+def _start(turn: Turn, program: Program, by: str) -> Result:
+    name = program.name
+    if program.phase in {Phase.STARTING, Phase.RUNNING}:
+        return (name, ALREADY_STARTED, "already started")
+    turn.record(facts.Wanted(f"started by {by}", name, run=True, by=by))
+    if program.phase is Phase.STOPPING:
+        return (name, SUCCESS, "will be started once it has left")
+    turn.record(facts.Requeued(f"started by {by}", name))
+    return (name, SUCCESS, "started")
+
+
+def _stop(turn: Turn, program: Program, by: str) -> Result | None:
+    name = program.name
+    if program.phase is Phase.STOPPED:
+        return (name, NOT_RUNNING, "not running")
+    turn.record(facts.Wanted(f"stopped by {by}", name, run=False, by=by))
+    if program.attempt is not None:
+        stop(turn, program, reason="operator", by=by, why=f"stopped by {by}")
+        return None
+    turn.record(facts.StayedDown(f"stopped by {by}", name))
+    return (name, SUCCESS, "stopped")
+
+
+def _restart(turn: Turn, program: Program, by: str) -> Result | None:
+    name = program.name
+    turn.record(facts.Wanted(f"restarted by {by}", name, run=True, by=by))
+    if program.attempt is not None:
+        stop(turn, program, reason="restart", by=by, why=f"restarted by {by}")
+        return None
+    turn.record(facts.Requeued(f"restarted by {by}", name))
+    return (name, SUCCESS, "started")
+
+
+def _signal(turn: Turn, program: Program, signal: str) -> Result:
+    if program.attempt is None or program.attempt.pid is None:
+        return (program.name, NOT_RUNNING, "not running")
+    turn.command(commands.SendSignal(program.name, program.attempt.token, signal))
+    return (program.name, SUCCESS, "signalled")
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------------
+
+
+def on_terminated(turn: Turn, item: Terminated) -> None:
+    """SIGTERM: systemd stops the service, or the host goes down. All workers save and leave, in parallel."""
+    _end(turn, by=item.by, keep_workers=False, why=f"{item.by}: an orderly end")
+
+
+def _end(turn: Turn, *, by: str, keep_workers: bool, why: str) -> None:
+    if turn.state.stopping or turn.memory.ended:
+        return
+    turn.record(facts.DaemonStopping(why, keep_workers, by))
+    if keep_workers:
+        turn.memory = replace(turn.memory, ended=True)
+        turn.command(commands.EndDaemon(reexec=True))
+        return
+    for program in turn.state.live.values():
+        stop(turn, program, reason="shutdown", by=by, why=why)
+    end_if_empty(turn)
+
+
+def end_if_empty(turn: Turn) -> None:
+    """The last one has left: say so durably, then go."""
+    if turn.state.stopping and not turn.state.live and not turn.memory.ended:
+        turn.record(facts.DaemonStopped("every worker has left in order" if turn.state.programs else "nothing ran"))
+        turn.memory = replace(turn.memory, ended=True)
+        turn.command(commands.EndDaemon(reexec=False))
+
+
+# --- the config ------------------------------------------------------------------------------------------------------------
+
+
+def on_config(turn: Turn, item: ConfigLoaded) -> None:
+    """Apply a checked configuration. Only what it changes is touched."""
+    turn.settings = merged(turn.settings, item.settings, item.only)
+    reconcile(turn, why="the configuration was updated")
+    fill_slots(turn)
+
+
+def merged(old: Settings, new: Settings, only: tuple[str, ...]) -> Settings:
+    """`new`, but with the programs that are not in `only` (when it names any) as they were."""
+    if not only:
+        return new
+    kept = tuple(spec for spec in old.programs if spec.name not in only)
+    taken = tuple(spec for spec in new.programs if spec.name in only)
+    return replace(old, programs=tuple(sorted((*kept, *taken), key=lambda spec: (spec.priority, spec.name))))
+
+
+def reconcile(turn: Turn, why: str) -> None:
+    """Bring the programs in line with the settings: new ones appear, changed ones restart, vanished ones leave."""
+    level = turn.settings.level
+    if (turn.state.level, turn.state.slots) != (level.name, level.slots):
+        text = f"level {level.name}: {level.slots} at once, {level.num_envs} environments each (the config's)"
+        turn.record(facts.LevelChosen(text, level.name, level.slots))
+    for spec in turn.settings.programs:
+        program = turn.state.programs.get(spec.name)
+        if program is None:
+            turn.record(facts.ProgramConfigured(f"new in the config ({why})", spec.name, spec.digest, spec.autostart))
+        elif program.digest != spec.digest:
+            _change(turn, program, spec.digest, why)
+    for name, program in sorted(turn.state.programs.items()):
+        if turn.spec(name) is not None:
+            continue
+        if program.attempt is not None:
+            stop(turn, program, reason="config", by="config", why="it is no longer in the config")
+        else:
+            turn.record(facts.ProgramRemoved("it is no longer in the config", name))
+
+
+def _change(turn: Turn, program: Program, digest: str, why: str) -> None:
+    turn.record(facts.ProgramConfigured(f"changed in the config ({why})", program.name, digest))
+    if program.attempt is not None:
+        stop(turn, program, reason="config", by="config", why="its configuration changed")
+    elif program.phase in {Phase.FATAL, Phase.DONE, Phase.BACKOFF} and program.wanted:
+        turn.record(facts.Requeued("its configuration changed", program.name))

@@ -1,0 +1,336 @@
+"""What is true: the state, and `fold`, its only writer.
+
+The state is a fold over the journal and nothing else. So the same few lines serve a daemon's crash, its upgrade, a host
+reboot and a replay in a test. What is *not* here (newest beats, pending requests) is volatile and lives in `memory.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from supervisor.core import facts
+from supervisor.core.facts import Stamped
+from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, Edge, Phase, step
+
+_DEATHS_KEPT: Final = 64
+_UPTIMES_KEPT: Final = 50
+_REBOOTS_KEPT: Final = 200
+_BAD_KEPT: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """We asked the attempt to leave."""
+
+    reason: str
+    asked_at_s: float
+    grace_s: float
+    killed_at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One start of a program, from the intent to the moment its whole tree is gone."""
+
+    number: int
+    token: str
+    intended_at_s: float
+    intended_wall_s: float
+    digest: str
+    pid: int | None = None
+    start_ticks: int | None = None
+    shim_pid: int | None = None
+    shim_start_ticks: int | None = None
+    ready_at_s: float | None = None
+    resumed_step: int | None = None
+    stall: str | None = None
+    stalled_at_s: float | None = None
+    examined: bool = False
+    recovered: bool = False
+    stop: Stop | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """All that is durably known of one program."""
+
+    name: str
+    phase: Phase
+    since_s: float
+    since_wall_s: float
+    digest: str
+    wanted: bool = True
+    attempts: int = 0
+    attempt: Attempt | None = None
+    retry_at_s: float | None = None
+    slow: bool = False
+    deaths_s: tuple[float, ...] = ()
+    death_resumes: tuple[int | None, ...] = ()  # which step each of those attempts had resumed from
+    streak: int = 0
+    openings: int = 0
+    restarts: int = 0
+    steps: int | None = None  # the last known position in environment steps
+    ckpt_step: int | None = None
+    ckpt_at_s: float | None = None
+    ckpt_wall_s: float | None = None
+    ckpt_stall_s: float | None = None
+    bad_checkpoints: tuple[str, ...] = ()
+    quarantined_since_ckpt: bool = False
+    interval_s: float | None = None
+    gaps_s: tuple[tuple[str, float], ...] = ()
+    exposure_s: float = 0.0
+    failures: int = 0
+    why: str = ""
+    exit_cause: str = ""
+    exit_code: int | None = None
+    exit_wall_s: float | None = None
+    spawn_error: str = ""
+    last_leftovers: tuple[str, ...] = ()
+
+    def gap_s(self, phase: str) -> float | None:
+        """The largest healthy gap seen in a phase."""
+        return dict(self.gaps_s).get(phase)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRecord:
+    """What the box has shown at one level."""
+
+    up_s: float = 0.0
+    reboots: int = 0
+    uptimes_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    """One host reboot, for `status` and `reboots`."""
+
+    at_s: float
+    wall_s: float
+    cause: str
+    down_s: float | None
+    up_s: float | None
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything that the journal says."""
+
+    at_s: float = 0.0
+    wall_s: float = 0.0
+    boot_id: str = ""
+    boots: int = 0
+    salt: str = ""
+    daemon_pid: int | None = None
+    daemon_since_wall_s: float | None = None
+    daemon_since_s: float | None = None
+    stopping: bool = False
+    clean: bool | None = None  # did the last daemon end in order? None: there was none yet
+    level: str = ""
+    slots: int = 0
+    programs: dict[str, Program] = field(default_factory=dict)
+    levels: dict[str, LevelRecord] = field(default_factory=dict)
+    reboots: tuple[Reboot, ...] = ()
+
+    @property
+    def live(self) -> dict[str, Program]:
+        """The programs that have an attempt, by name."""
+        return {name: program for name, program in self.programs.items() if program.attempt is not None}
+
+
+def fold_all(stamped: Iterable[Stamped], state: State | None = None) -> State:
+    """The state after all of these facts."""
+    state = State() if state is None else state
+    for item in stamped:
+        state = fold(state, item)
+    return state
+
+
+def fold(state: State, stamped: Stamped) -> State:
+    """The state after one more fact. Raises IllegalTransition for an edge that its phase does not allow."""
+    fact = stamped.fact
+    boots = state.boots + 1 if stamped.boot_id != state.boot_id else state.boots
+    state = replace(state, at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id, boots=boots)
+    if isinstance(fact, facts.ProgramFact):
+        return _with_program(state, stamped, fact)
+    return _box(state, stamped, fact)
+
+
+def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
+    match fact:
+        case facts.DaemonStarted(pid=pid, salt=salt):
+            return replace(
+                state, daemon_pid=pid, salt=salt, daemon_since_s=stamped.at_s, daemon_since_wall_s=stamped.wall_s,
+                stopping=False, clean=False,
+            )  # fmt: skip
+        case facts.DaemonStopping(keep_workers=keep):
+            return replace(state, stopping=not keep, clean=True if keep else state.clean)
+        case facts.DaemonStopped():
+            return replace(state, clean=True, daemon_pid=None, stopping=False)
+        case facts.HostRebooted():
+            return _rebooted(state, stamped, fact)
+        case facts.LevelChosen(level=level, slots=slots):
+            return replace(state, level=level, slots=slots)
+        case _:
+            return state
+
+
+def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State:
+    """Count the reboot against the level that it happened at, unless it was an orderly one."""
+    reboot = Reboot(stamped.at_s, stamped.wall_s, fact.cause, fact.down_s, fact.up_s, fact.level)
+    record = state.levels.get(fact.level, LevelRecord())
+    unclean = fact.cause == "unclean"
+    uptimes = record.uptimes_s + ((fact.up_s,) if unclean and fact.up_s is not None else ())
+    record = LevelRecord(
+        up_s=record.up_s + (fact.up_s or 0.0),
+        reboots=record.reboots + (1 if unclean else 0),
+        uptimes_s=uptimes[-_UPTIMES_KEPT:],
+    )
+    programs = {
+        name: replace(program, steps=fact.steps[name]) if name in fact.steps else program
+        for name, program in state.programs.items()
+    }
+    return replace(
+        state,
+        levels={**state.levels, fact.level: record},
+        reboots=(*state.reboots, reboot)[-_REBOOTS_KEPT:],
+        programs=programs,
+    )
+
+
+def _with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> State:
+    name = fact.program
+    if isinstance(fact, facts.ProgramRemoved):
+        return replace(state, programs={k: v for k, v in state.programs.items() if k != name})
+    program = state.programs.get(name)
+    if program is None:
+        if not isinstance(fact, facts.ProgramConfigured):
+            return state  # a late fact about a program that has left the config
+        phase = Phase.QUEUED if fact.autostart else Phase.STOPPED
+        program = Program(
+            name, phase, stamped.at_s, stamped.wall_s, fact.digest, wanted=fact.autostart, why=fact.why
+        )  # fmt: skip
+        return replace(state, programs={**state.programs, name: program})
+    edge = EDGE_OF.get(type(fact))
+    if edge is not None:
+        program = _moved(program, step(program.phase, edge), stamped, fact)
+    if isinstance(fact, facts.AttemptFact) and not isinstance(fact, facts.SpawnIntended):
+        if program.attempt is None or program.attempt.token != fact.token:
+            return state  # of an attempt that is over
+        program = _attempt(program, program.attempt, stamped, fact)
+    else:
+        program = _program(program, stamped, fact)
+    return replace(state, programs={**state.programs, name: program})
+
+
+def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.ProgramFact) -> Program:
+    if phase is program.phase:
+        return program
+    attempt = program.attempt if phase in HAS_PROCESS else None
+    return replace(
+        program, phase=phase, since_s=stamped.at_s, since_wall_s=stamped.wall_s, why=fact.why, attempt=attempt,
+        retry_at_s=program.retry_at_s if phase is Phase.BACKOFF else None,
+        slow=program.slow if phase is Phase.BACKOFF else False,
+    )  # fmt: skip
+
+
+def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Program:
+    match fact:
+        case facts.ProgramConfigured(digest=digest):
+            return replace(program, digest=digest)
+        case facts.Wanted(run=True):
+            # The operator's word is a fresh start: what came before is not held against it.
+            return replace(program, wanted=True, streak=0, openings=0, deaths_s=(), death_resumes=())
+        case facts.Wanted(run=False):
+            return replace(program, wanted=False)
+        case facts.SpawnIntended(attempt=number, token=token, digest=digest):
+            attempt = Attempt(number, token, stamped.at_s, stamped.wall_s, digest)
+            return replace(program, attempt=attempt, attempts=number, spawn_error="")
+        case facts.BackedOff(until_s=until_s, slow=slow):
+            openings = program.openings + (1 if slow else 0)
+            return replace(program, retry_at_s=until_s, slow=slow, openings=openings, why=fact.why)
+        case facts.IntervalChosen(interval_s=interval_s):
+            return replace(program, interval_s=interval_s)
+        case facts.GapLearned(phase=phase, gap_s=gap_s):
+            return replace(program, gaps_s=tuple(sorted({**dict(program.gaps_s), phase: gap_s}.items())))
+        case facts.CheckpointQuarantined(step=step_):
+            older = None if step_ is not None and program.ckpt_step == step_ else program.ckpt_step
+            return replace(program, quarantined_since_ckpt=True, ckpt_step=older, death_resumes=())
+        case _:
+            return program
+
+
+def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
+    """Facts that say something about the program beyond its attempt; the rest only change the attempt."""
+    match fact:
+        case facts.Resumed(step=resumed):
+            program = replace(program, steps=resumed)
+        case facts.Recovered():
+            program = replace(program, streak=0, openings=0, deaths_s=(), death_resumes=())
+        case facts.Checkpointed(step=step_, stall_s=stall_s):
+            return replace(
+                program, ckpt_step=step_, ckpt_at_s=stamped.at_s, ckpt_wall_s=stamped.wall_s, ckpt_stall_s=stall_s,
+                quarantined_since_ckpt=False, steps=max(program.steps or 0, step_),
+            )  # fmt: skip
+        case facts.CheckpointBad(path=path):
+            return replace(program, bad_checkpoints=(*program.bad_checkpoints, path)[-_BAD_KEPT:])
+        case facts.SpawnFailed(error=error):
+            return replace(program, attempt=None, spawn_error=error, why=fact.why)
+        case facts.Exited():
+            return _exited(program, attempt, stamped, fact)
+        case _:
+            pass
+    return replace(program, attempt=_changed(attempt, stamped.at_s, fact))
+
+
+def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
+    match fact:
+        case facts.Spawned(pid=pid, start_ticks=ticks, shim_pid=shim_pid, shim_start_ticks=shim_ticks):
+            return replace(attempt, pid=pid, start_ticks=ticks, shim_pid=shim_pid, shim_start_ticks=shim_ticks)
+        case facts.BecameReady():
+            return replace(attempt, ready_at_s=at_s)
+        case facts.Resumed(step=resumed):
+            return replace(attempt, resumed_step=resumed)
+        case facts.Stalled(stall=stall):
+            return replace(attempt, stall=stall, stalled_at_s=at_s, examined=False)
+        case facts.Examined():
+            return replace(attempt, examined=True)
+        case facts.Revived():
+            return replace(attempt, stall=None, stalled_at_s=None, examined=False)
+        case facts.StopIntended(reason=reason, grace_s=grace_s):
+            return replace(attempt, stop=Stop(reason, at_s, grace_s))
+        case facts.KillIntended() if attempt.stop is not None:
+            return replace(attempt, stop=replace(attempt.stop, killed_at_s=at_s))
+        case facts.Recovered():
+            return replace(attempt, recovered=True)
+        case _:
+            return attempt
+
+
+def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Exited) -> Program:
+    """The attempt is over: its running time is exposure, and a death that counts is remembered."""
+    ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, stamped.at_s - attempt.ready_at_s)
+    program = replace(
+        program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
+        exposure_s=program.exposure_s + ran_s, last_leftovers=fact.leftovers,
+        steps=program.steps if fact.steps is None else fact.steps,
+        ckpt_step=fact.checkpoint_step if fact.checkpoint_step is not None else program.ckpt_step,
+        quarantined_since_ckpt=program.quarantined_since_ckpt
+        and (fact.checkpoint_step is None or fact.checkpoint_step == program.ckpt_step),
+    )  # fmt: skip
+    if not fact.counted:
+        return program
+    return replace(
+        program,
+        deaths_s=(*program.deaths_s, stamped.at_s)[-_DEATHS_KEPT:],
+        death_resumes=(*program.death_resumes, attempt.resumed_step)[-_DEATHS_KEPT:],
+        streak=program.streak + 1,
+        failures=program.failures + 1,
+        restarts=program.restarts + 1,
+    )
+
+
+__all__ = ["Attempt", "Edge", "LevelRecord", "Phase", "Program", "Reboot", "State", "Stop", "fold", "fold_all"]

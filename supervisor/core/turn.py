@@ -1,0 +1,111 @@
+"""One turn of the deciding thread: an input in, facts and commands out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from supervisor.core.commands import Command, Reply
+from supervisor.core.facts import Fact, Stamped
+from supervisor.core.lifecycle import Phase
+from supervisor.core.memory import Memory, Pending
+from supervisor.core.settings import ProgramSpec, Settings
+from supervisor.core.state import Attempt, Program, State, fold
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows from one input. The facts are committed before the first command is performed."""
+
+    facts: tuple[Fact, ...]
+    commands: tuple[Command, ...]
+    state: State
+    memory: Memory
+    settings: Settings
+    wake_at_s: float | None
+
+
+class Turn:
+    """Collects the outcome. Facts are folded as they are recorded, so each rule sees what the one before has said.
+
+    The only mutable thing in the core; it lives for one call of `decide`.
+    """
+
+    def __init__(self, settings: Settings, state: State, memory: Memory, now_s: float, wall_s: float, boot_id: str) -> None:
+        self.settings, self.state, self.memory = settings, state, memory
+        self.now_s, self.wall_s, self.boot_id = now_s, wall_s, boot_id
+        self.facts: list[Fact] = []
+        self.commands: list[Command] = []
+
+    def record(self, fact: Fact) -> None:
+        self.state = fold(self.state, Stamped(0, self.now_s, self.wall_s, self.boot_id, fact))
+        self.facts.append(fact)
+
+    def command(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def live(self, name: str, token: str) -> tuple[Program, Attempt] | None:
+        """The program and its attempt, if that attempt is still the present one."""
+        program = self.state.programs.get(name)
+        if program is None or program.attempt is None or program.attempt.token != token:
+            return None
+        return program, program.attempt
+
+    def spec(self, name: str) -> ProgramSpec | None:
+        return self.settings.program(name)
+
+    def token(self, name: str, number: int) -> str:
+        """32 hex digits, unlike any other attempt's on this host: the salt is random and new with each daemon."""
+        text = f"{self.state.salt}/{name}/{number}/{self.boot_id}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def settle(self, name: str, code: int = 80, text: str | None = None) -> None:
+        """Answer what waits for this program; a request is replied to once nothing of it waits any more."""
+        left: list[Pending] = []
+        for pending in self.memory.pending:
+            if name not in pending.waiting:
+                left.append(pending)
+                continue
+            waiting = tuple(item for item in pending.waiting if item != name)
+            results = (*pending.results, (name, code, pending.text if text is None else text))
+            if waiting:
+                left.append(replace(pending, waiting=waiting, results=results))
+            else:
+                self.command(Reply(pending.request_id, tuple(sorted(results))))
+        self.memory = replace(self.memory, pending=tuple(left))
+
+    def decision(self) -> Decision:
+        return Decision(
+            tuple(self.facts), tuple(self.commands), self.state, self.memory, self.settings, next_wake_s(self)
+        )  # fmt: skip
+
+
+EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
+KILL_AGAIN_S = 10.0  # SIGKILL reaches nothing in state D: ask again, seldom
+
+
+def kill_due_s(attempt: Attempt, kill_sent_at_s: float | None) -> float | None:
+    """When the next SIGKILL for a stopping attempt's tree is due."""
+    if attempt.stop is None:
+        return None
+    if attempt.stop.killed_at_s is None:
+        return attempt.stop.asked_at_s + attempt.stop.grace_s
+    return max(attempt.stop.killed_at_s, kill_sent_at_s or 0.0) + KILL_AGAIN_S
+
+
+def next_wake_s(turn: Turn) -> float | None:
+    """The earliest deadline that nobody else would wake us for."""
+    due: list[float] = []
+    for name, program in turn.state.programs.items():
+        if program.phase is Phase.BACKOFF and program.retry_at_s is not None and not turn.state.stopping:
+            due.append(program.retry_at_s)
+        attempt = program.attempt
+        if attempt is None:
+            continue
+        watch = turn.memory.watch(name, attempt.token)
+        kill_s = kill_due_s(attempt, watch.kill_sent_at_s if watch else None)
+        if kill_s is not None:
+            due.append(kill_s)
+        if attempt.stalled_at_s is not None and not attempt.examined and attempt.stop is None:
+            due.append(attempt.stalled_at_s + EVIDENCE_WAIT_S)
+    return min(due, default=None)
