@@ -27,7 +27,7 @@ def fill_slots(turn: Turn) -> None:
     Example, two slots: Pong runs, Breakout died and is due in 4 s (it keeps its slot), Qbert is queued: nothing starts.
     Had Breakout's breaker opened (next trial in 30 min), Qbert would start now.
     """
-    if turn.state.stopping:
+    if turn.state.stopping or turn.memory.ended:
         return
     _shed(turn)
     free = turn.settings.level.slots - sum(1 for program in turn.state.programs.values() if _holds_slot(turn, program))
@@ -100,6 +100,8 @@ def on_spawned(turn: Turn, item: SpawnSucceeded) -> None:
     turn.record(
         facts.Spawned(why, item.program, item.token, item.pid, item.start_ticks, item.shim_pid, item.shim_start_ticks)
     )
+    spec = turn.spec(item.program) or commands.orphan_spec(item.program)
+    turn.command(commands.Watch(spec, found[1].number, item.token, item.pid, item.start_ticks))
     if found[1].stop is not None:  # asked to stop while it was being started
         turn.command(commands.SendSignal(item.program, item.token, _TERM))
 
@@ -123,8 +125,8 @@ def on_spawn_broke(turn: Turn, item: SpawnBroke) -> None:
 
 def _back_off_unstarted(turn: Turn, name: str, error: str) -> None:
     """Fork or disk trouble is the box's, not the program's: wait a little longer each time, hold nothing against it."""
-    tries = turn.state.programs[name].attempts
-    delay_s = min(turn.settings.restart.max_delay_s, turn.settings.restart.base_delay_s * 2.0 ** min(tries, 8))
+    doublings = min(turn.state.programs[name].spawn_failures - 1, 16)
+    delay_s = min(turn.settings.restart.max_delay_s, turn.settings.restart.base_delay_s * 2.0**doublings)
     why = f"could not be started: {error}; next try in {delay_s:g} s"
     turn.record(facts.BackedOff(why, name, turn.now_s + delay_s, delay_s, slow=False))
 
@@ -184,6 +186,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         )
     )  # fmt: skip
     turn.memory = turn.memory.forget(name, attempt.token)
+    turn.command(commands.Forget(name, attempt.token))
     _follow(turn, turn.state.programs[name], attempt, verdict)
 
 

@@ -23,13 +23,18 @@ def on_began(turn: Turn, item: Began) -> None:
     boot_at_s = None if item.boot.boot_wall_s is None else turn.now_s - (turn.wall_s - item.boot.boot_wall_s)
     turn.memory = replace(turn.memory, boot_at_s=boot_at_s)
     rebooted = _rebooted(turn, item.boot) if item.boot.rebooted else None
+    sign_wall_s = item.boot.last_sign_wall_s
+    last_sign_s = None if sign_wall_s is None else min(turn.now_s, turn.now_s - (turn.wall_s - sign_wall_s))
     alive = sum(1 for survivor in item.survivors.values() if survivor.survival is Survival.ALIVE)
     adopted = 0 if item.boot.rebooted else alive
     why = _why(clean=clean, rebooted=item.boot.rebooted, adopted=adopted)
     turn.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted))
     for name, program in sorted(turn.state.live.items()):
         if program.attempt is not None:
-            _settle_attempt(turn, program, program.attempt, item.survivors.get(name), rebooted=bool(item.boot.rebooted))
+            _settle_attempt(
+                turn, program, program.attempt, item.survivors.get(name),
+                rebooted=bool(item.boot.rebooted), last_sign_s=last_sign_s,
+            )  # fmt: skip
     reconcile(turn, why="extralife started")
     if rebooted is not None:
         _alert(turn, rebooted)
@@ -78,13 +83,21 @@ def _alert(turn: Turn, fact: facts.HostRebooted) -> None:
     turn.command(commands.AlertReboot(fact, len(turn.state.reboots), lost, resuming))
 
 
-def _settle_attempt(turn: Turn, program: Program, attempt: Attempt, survivor: Survivor | None, *, rebooted: bool) -> None:
+def _settle_attempt(
+    turn: Turn,
+    program: Program,
+    attempt: Attempt,
+    survivor: Survivor | None,
+    *,
+    rebooted: bool,
+    last_sign_s: float | None,
+) -> None:
     """What became of one attempt that the journal believes alive."""
     name = program.name
     if rebooted:
         why = "ended with the host"
-        steps = turn.state.programs[name].steps
-        turn.record(facts.Exited(why, name, attempt.token, "reboot", None, None, steps, None))
+        ended_at_s = turn.state.at_s if last_sign_s is None else last_sign_s
+        turn.record(facts.Exited(why, name, attempt.token, "reboot", None, None, program.steps, None, ended_at_s=ended_at_s))
         _requeue(turn, name, "resumes after the host's reboot")
     elif survivor is not None and survivor.survival is Survival.ALIVE:
         _adopt(turn, program, attempt, survivor)

@@ -33,6 +33,25 @@ class Adopt(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Watch(Command):
+    """Begin to take readings of an attempt."""
+
+    spec: ProgramSpec
+    attempt: int
+    token: str
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget(Command):
+    """The attempt is over: no more readings of it."""
+
+    program: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendSignal(Command):
     """Signal the worker itself through its pidfd (SIGTERM, SIGCONT, or an operator's choice)."""
 

@@ -13,7 +13,17 @@ from supervisor.core.attempts import fill_slots, on_ended, on_spawn_broke, on_sp
 from supervisor.core.beginning import on_began
 from supervisor.core.healing import on_deadlines, on_evidence, on_sampled
 from supervisor.core.inputs import (
-    Asked, Began, ClockMoved, ConfigLoaded, Ended, EvidenceTaken, Sampled, SpawnBroke, SpawnSucceeded, Terminated, Woke,
+    Asked,
+    Began,
+    ClockMoved,
+    ConfigLoaded,
+    Ended,
+    EvidenceTaken,
+    Sampled,
+    SpawnBroke,
+    SpawnSucceeded,
+    Terminated,
+    Woke,
 )  # fmt: skip
 from supervisor.core.memory import Memory
 from supervisor.core.operator import end_if_empty, on_asked, on_config, on_terminated

@@ -308,6 +308,7 @@ class Exited(AttemptFact):
     last_lines: tuple[str, ...] = ()
     counted: bool = False
     max_rss_bytes: int | None = None
+    ended_at_s: float | None = None  # journal time; None: when the fact was recorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,8 @@ def _notice_own_absence(turn: Turn) -> None:
     gap_s = turn.now_s - looked_at_s
     if gap_s > max(_LEAST_LOOK_GAP_S, _LOOK_GAP_PERIODS * turn.settings.daemon.sample_period_s):
         until_s = turn.now_s + turn.settings.stall.floor_s
-        why = f"the deciding loop did not look for {gap_s:.0f} s: nobody is called stalled for {turn.settings.stall.floor_s:.0f} s"
+        grace_s = turn.settings.stall.floor_s
+        why = f"the deciding loop did not look for {gap_s:.0f} s: nobody is called stalled for {grace_s:.0f} s"
         turn.memory = replace(turn.memory, blind_until_s=until_s)
         turn.record(facts.DaemonSuspended(why, gap_s, until_s))
 

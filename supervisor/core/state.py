@@ -87,6 +87,7 @@ class Program:
     exit_code: int | None = None
     exit_wall_s: float | None = None
     spawn_error: str = ""
+    spawn_failures: int = 0  # in a row
     last_leftovers: tuple[str, ...] = ()
 
     def gap_s(self, phase: str) -> float | None:
@@ -268,6 +269,8 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
     match fact:
         case facts.Resumed(step=resumed):
             program = replace(program, steps=resumed)
+        case facts.Spawned():
+            program = replace(program, spawn_failures=0)
         case facts.Recovered():
             program = replace(program, streak=0, openings=0, deaths_s=(), death_resumes=())
         case facts.Checkpointed(step=step_, stall_s=stall_s):
@@ -278,7 +281,8 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
         case facts.CheckpointBad(path=path):
             return replace(program, bad_checkpoints=(*program.bad_checkpoints, path)[-_BAD_KEPT:])
         case facts.SpawnFailed(error=error):
-            return replace(program, attempt=None, spawn_error=error, why=fact.why)
+            failures = program.spawn_failures + 1
+            return replace(program, attempt=None, spawn_error=error, spawn_failures=failures, why=fact.why)
         case facts.Exited():
             return _exited(program, attempt, stamped, fact)
         case _:
@@ -312,7 +316,8 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
 
 def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Exited) -> Program:
     """The attempt is over: its running time is exposure, and a death that counts is remembered."""
-    ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, stamped.at_s - attempt.ready_at_s)
+    ended_at_s = stamped.at_s if fact.ended_at_s is None else fact.ended_at_s
+    ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, ended_at_s - attempt.ready_at_s)
     program = replace(
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
         exposure_s=program.exposure_s + ran_s, last_leftovers=fact.leftovers,
