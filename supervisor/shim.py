@@ -1,0 +1,413 @@
+"""The shim: parent, sub-reaper, fence and recorder of one attempt. It outlives the daemon and needs nothing of it.
+
+The launcher starts `python -S -I shim.py PROGRAM ATTEMPT` for every attempt, with the whole order as JSON on stdin
+(nothing secret in argv). The shim locks the run directory, writes the fence, starts the worker, answers one JSON line
+on stdout, and from then on only waits. When the worker is gone it ends whatever is left of the tree, writes `exit.json`
+and leaves. SIGTERM to the shim ends the whole tree now.
+
+Example: a worker dies of signal 9 and leaves a daemonised `sleep` in a session of its own. As sub-reaper the shim
+inherits the sleep, kills it, names it ("sleep(1234)") in the record, and holds the lock until it is reaped: no second
+attempt can meet it.
+
+The obvious alternative, the daemon itself as parent, loses logs and exit codes with the daemon, and a daemon that died
+between its fork and its note of the pid would leave a worker that nobody knows.
+
+One shim lives beside every worker for weeks and stands in the way of every restart. So it is small: `os`, `json`,
+`ctypes` and `signal` are used through the C modules beneath them (with the packages 23 ms and 10.2 MiB to start, without
+11 ms and 8.7 MiB; a bare interpreter takes 9 ms and 8.3 MiB), `typing` is not imported, and it leaves by `_exit`.
+"""
+
+# pathlib and contextlib would cost more than all the rest of the start:
+# ruff: noqa: PTH123, SIM105
+
+import _ctypes
+import _json
+import _signal  # type: ignore[import-not-found]  # no stub: the constants and calls are those of `signal`
+import errno
+import fcntl
+import posix as os
+import time
+
+TYPE_CHECKING = False  # `typing` itself would cost more than the shim
+if TYPE_CHECKING:
+    from resource import struct_rusage
+    from typing import NoReturn
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LOCK_WAIT_S = 5.0  # a predecessor that is just leaving needs milliseconds; a living one will not go
+_NEVER_WORKS = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.EINVAL)
+_DEATH = {_signal.SIGCHLD, _signal.SIGTERM}
+
+
+class Refused(Exception):
+    """No worker came of it. The message is for the operator; `permanent`: the same order can never work."""
+
+    def __init__(self, sentence: str, *, permanent: bool = False) -> None:
+        super().__init__(sentence)
+        self.permanent = permanent
+
+
+class Order:
+    """What the launcher asks for (`supervisor/adapters/processes.py` writes it, `shim_order`)."""
+
+    program: str
+    attempt: int
+    token: str
+    boot_id: str
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    run_dir: str
+    attempt_dir: str
+    stdout: str
+    stderr: str
+    record: str  # path of the shim record in the runtime directory
+    umask: int
+
+    def __init__(self, fields: dict[str, object]) -> None:
+        for name in Order.__annotations__:
+            setattr(self, name, fields[name])
+
+
+class _Scanner:
+    """What `json.JSONDecoder` would hand to its C scanner."""
+
+    strict = True
+    object_hook = object_pairs_hook = parse_constant = None
+    parse_float, parse_int = float, int
+    memo: dict[str, str] = {}  # noqa: RUF012  the scanner's own
+
+
+def _to_json(value: object) -> str:
+    encode = _json.make_encoder(
+        None, repr, _json.encode_basestring_ascii, None, ": ", ", ", False, False, False
+    )  # fmt: skip
+    return "".join(encode(value, 0))
+
+
+def _read_order() -> Order:
+    text = b""
+    while chunk := os.read(0, 1 << 16):
+        text += chunk
+    fields = _json.make_scanner(_Scanner)(text.decode(), 0)[0]  # type: ignore[arg-type]  # a duck is enough
+    return Order(fields)
+
+
+def _prctl(option: int, argument: int) -> None:
+    libc = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this process, as for dlopen(3)
+    if _ctypes.call_function(_ctypes.dlsym(libc, "prctl"), (option, argument, 0, 0, 0)) != 0:
+        raise Refused(f"the kernel refused prctl({option}, {argument}), which keeps a worker's processes together")
+
+
+def _exists(path: str) -> bool:
+    try:
+        os.stat(path)
+    except OSError:
+        return False
+    return True
+
+
+def _write_aside(path: str, text: str, *, sync: bool, sync_dir: bool = False) -> None:
+    """Old or new for every reader; with `sync` also after a power cut; with `sync_dir` certainly the new one then."""
+    fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        data = text.encode()
+        while data:
+            data = data[os.write(fd, data) :]
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(path + ".tmp", path)
+    if sync_dir:
+        fd = os.open(path.rpartition("/")[0], os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+# --- before the worker -------------------------------------------------------------------------------------------------
+
+
+def _lock(order: Order) -> int:
+    """The exclusive lock of the run directory, held until this process ends. Waits a little for a leaving predecessor."""
+    path = order.run_dir + "/lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def too_long(_signum: int, _frame: object) -> None:
+        raise TimeoutError
+
+    _signal.signal(_signal.SIGALRM, too_long)
+    _signal.setitimer(_signal.ITIMER_REAL, _LOCK_WAIT_S)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
+    except TimeoutError:
+        holder = os.pread(fd, 4096, 0).decode("utf-8", "replace").strip() or "an unknown process"
+        raise Refused(f"{order.run_dir} is in use by another attempt, which holds {path}: {holder}") from None
+    return fd
+
+
+def _claim(order: Order, lock: int) -> None:
+    """Make the run directory this attempt's: a later look at the lock says who holds it, the fence who may commit."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"attempt {order.attempt}, token {order.token}, shim pid {os.getpid()}\n".encode(), 0)
+    if _exists(order.attempt_dir + "/exit.json"):
+        # A newer daemon found no sign of this attempt, took the lock and closed the attempt: do not start it late.
+        raise Refused(f"attempt {order.attempt} was given up before it had started")
+    _write_aside(order.run_dir + "/fence", order.token + "\n", sync=True)
+
+
+def _open_log(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+
+
+def _start(order: Order, out: int, err: int) -> int:
+    """Fork and exec the worker; returns its pid once its own program image runs."""
+    if not order.argv:
+        raise Refused("the command is empty", permanent=True)
+    shim_pid = os.getpid()
+    null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    result, tell = os.pipe2(os.O_CLOEXEC)
+    try:
+        pid = os.fork()
+    except OSError as error:
+        raise Refused(f"cannot fork: {error.strerror}") from None
+    if pid == 0:
+        try:
+            _become_worker(order, shim_pid, (null, out, err))
+        except Refused as refused:
+            os.write(tell, (("P" if refused.permanent else "T") + str(refused)).encode("utf-8", "replace"))
+        except BaseException as error:  # noqa: BLE001  whatever it is, this copy of the shim must not live on
+            os.write(tell, f"T{type(error).__name__}: {error}".encode("utf-8", "replace"))
+        os._exit(127)
+    os.close(null)
+    os.close(tell)
+    failure = os.read(result, 1 << 16).decode("utf-8", "replace")  # empty: exec closed the other end
+    os.close(result)
+    if failure:
+        os.waitpid(pid, 0)
+        raise Refused(failure[1:], permanent=failure[0] == "P")
+    return pid
+
+
+def _become_worker(order: Order, shim_pid: int, streams: tuple[int, int, int]) -> "NoReturn":
+    os.setpgid(0, 0)
+    _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
+    if os.getppid() != shim_pid:  # it died before the line above could tell us
+        os._exit(127)
+    for target, fd in enumerate(streams):
+        os.dup2(fd, target)  # all other descriptors close on exec
+    os.umask(order.umask)
+    try:
+        os.chdir(order.cwd)
+    except OSError as error:
+        raise Refused(f"cannot enter the directory {order.cwd!r}: {error.strerror}") from None
+    for number in _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}:
+        _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+    _exec(order.argv, order.env)
+
+
+def _exec(argv: list[str], env: dict[str, str]) -> "NoReturn":
+    """Search PATH as execvp(3) does; returns only by raising Refused."""
+    name, search = argv[0], env.get("PATH", "/bin:/usr/bin")
+    places = [name] if "/" in name else [f"{place or '.'}/{name}" for place in search.split(":")]
+    worst: OSError | None = None
+    for place in places:
+        try:
+            os.execve(place, argv, env)
+        except ValueError as error:  # a NUL byte, or "=" in a name
+            raise Refused(f"cannot start {name!r}: {error} in the command or its environment", permanent=True) from None
+        except OSError as error:
+            if worst is None or error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                worst = error
+                worst.filename = place
+    assert worst is not None  # noqa: S101  there is at least one place
+    raise Refused(_exec_sentence(name, search, worst), permanent=worst.errno in _NEVER_WORKS)
+
+
+def _exec_sentence(name: str, search: str, error: OSError) -> str:
+    place = str(error.filename)
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        if _exists(place):
+            return f"cannot start {name!r}: the interpreter that its first line names is missing"
+        return f"no such file: {name!r}" if "/" in name else f"no such command: {name!r} is not in PATH ({search})"
+    if error.errno == errno.EACCES:
+        return f"cannot start {name!r}: permission denied, {place!r} is not an executable file for this user"
+    if error.errno == errno.ENOEXEC:
+        return f"cannot start {name!r}: it is neither a program nor a script with a #! line"
+    return f"cannot start {name!r}: {error.strerror}"
+
+
+def _start_ticks(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        stat = file.read()
+    return int(stat[stat.rindex(b")") + 2 :].split()[19])
+
+
+def _record(order: Order, pid: int, log_sizes: tuple[int, int]) -> dict[str, object]:
+    shim_pid = os.getpid()
+    return {
+        "boot_id": order.boot_id, "program": order.program, "attempt": order.attempt, "token": order.token,
+        "pid": pid, "start_ticks": _start_ticks(pid), "shim_pid": shim_pid, "shim_start_ticks": _start_ticks(shim_pid),
+        "stdout_from": log_sizes[0], "stderr_from": log_sizes[1],
+    }  # fmt: skip
+
+
+# --- after the worker --------------------------------------------------------------------------------------------------
+
+
+def _wait(pid: int, ended: dict[int, str]) -> tuple[int, "struct_rusage"]:
+    """Reap all that comes home until the worker itself does: (wait status, rusage). SIGTERM kills everything."""
+    while True:
+        if _signal.sigwait(_DEATH) == _signal.SIGTERM:
+            os.kill(pid, _signal.SIGKILL)  # not reaped yet: the number is still the worker's
+            _kill_descendants(ended, but=pid)
+        while True:
+            got, status, usage = os.wait4(-1, os.WNOHANG)
+            if got == pid:
+                return status, usage
+            if got == 0:
+                break
+
+
+def _end_tree(ended: dict[int, str]) -> None:
+    """SIGKILL and reap until there is no child left.
+
+    All descendants come home to their sub-reaper when their parents go, whatever session they made for themselves, so
+    "no child" (ECHILD) means "no descendant".
+    """
+    while True:
+        try:
+            while os.wait4(-1, os.WNOHANG)[0]:
+                pass
+            _kill_descendants(ended)
+            os.wait4(-1, 0)  # returns when the next one is gone; what it had forked meanwhile is found by the next look
+        except ChildProcessError:
+            return
+
+
+def _kill_descendants(ended: dict[int, str], but: int = 0) -> None:
+    children: dict[int, list[tuple[int, str]]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as file:
+                stat = file.read()
+        except OSError:
+            continue  # gone since the listing
+        name_end = stat.rindex(b")")
+        state, parent = stat[name_end + 2 :].split(None, 2)[:2]
+        name = stat[stat.index(b"(") + 1 : name_end].decode("utf-8", "replace")
+        children.setdefault(int(parent), []).append((int(entry), "" if state in (b"Z", b"X") else name))
+    found = [os.getpid()]
+    for parent_pid in found:
+        for pid, name in children.get(parent_pid, ()):
+            found.append(pid)
+            if name and pid != but:
+                ended.setdefault(pid, name)
+                try:
+                    os.kill(pid, _signal.SIGKILL)
+                except OSError:
+                    pass  # gone, or another user's: then the wait goes on until it leaves by itself
+
+
+def _exit_record(order: Order, pid: int, status: int, usage: "struct_rusage | None") -> dict[str, object]:
+    exited = usage is not None and os.WIFEXITED(status)
+    return {
+        "token": order.token, "pid": pid,
+        "code": os.WEXITSTATUS(status) if exited else None,
+        "signal": os.WTERMSIG(status) if usage is not None and not exited else None,
+        "core_dumped": usage is not None and not exited and os.WCOREDUMP(status),
+        "ended_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME), "ended_wall_s": time.time(),
+        "user_s": usage.ru_utime if usage is not None else 0.0,
+        "system_s": usage.ru_stime if usage is not None else 0.0,
+        "max_rss_bytes": usage.ru_maxrss * 1024 if usage is not None else 0,
+        "leftovers": [], "spawn_error": None,
+    }  # fmt: skip
+
+
+def _complain(sentence: str) -> None:
+    try:
+        os.write(2, f"extralife shim: {sentence}\n".encode("utf-8", "replace"))
+    except OSError:
+        pass  # a full disk again: nobody is left to be told
+
+
+def _write_exit(order: Order, record: dict[str, object]) -> None:
+    text = _to_json(record) + "\n"
+    try:
+        _write_aside(order.attempt_dir + "/exit.json", text, sync=True, sync_dir=True)
+    except OSError as error:
+        # A full disk must not cost the exit code: the runtime directory is another file system.
+        _complain(f"cannot write {order.attempt_dir}/exit.json: {error.strerror}")
+        try:
+            _write_aside(order.record + ".exit", text, sync=False)
+        except OSError as worse:
+            _complain(f"cannot write {order.record}.exit either: {worse.strerror}")
+
+
+# --- the whole of it ---------------------------------------------------------------------------------------------------
+
+
+def _answer(fields: dict[str, object]) -> None:
+    try:
+        os.write(1, (_to_json(fields) + "\n").encode())
+    except OSError:
+        pass  # the daemon died meanwhile; the record tells the next one
+
+
+def _launch(order: Order) -> tuple[int, dict[str, object]]:
+    """Everything up to the running worker; returns its pid and the shim record. Leaves only the logs' stderr open."""
+    try:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        _claim(order, _lock(order))
+        out, err = _open_log(order.stdout), _open_log(order.stderr)
+    except OSError as error:
+        raise Refused(f"cannot use {error.filename or order.run_dir}: {error.strerror}") from None
+    sizes = os.fstat(out).st_size, os.fstat(err).st_size
+    pid = _start(order, out, err)
+    record = _record(order, pid, sizes)
+    os.dup2(err, 2)  # a failure of the shim itself belongs into the program's own log
+    os.close(out)
+    os.close(err)
+    return pid, record
+
+
+def main() -> None:
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, _DEATH)
+    for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGPIPE, _signal.SIGUSR1, _signal.SIGUSR2):
+        _signal.signal(number, _signal.SIG_IGN)
+    order = _read_order()
+    os.setsid()
+    try:
+        pid, record = _launch(order)
+    except Refused as refused:
+        _answer({"spawn_error": str(refused), "permanent": refused.permanent})
+        if not _exists(order.attempt_dir + "/exit.json"):
+            _write_exit(order, {**_exit_record(order, 0, 0, None), "spawn_error": str(refused)})
+        os._exit(1)
+    try:
+        _write_aside(order.record, _to_json(record) + "\n", sync=False)
+    except OSError as error:
+        _complain(f"cannot write {order.record}: {error.strerror}")
+    _answer(record)
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1):
+        os.dup2(null, fd)
+    os.chdir("/")
+    ended: dict[int, str] = {}
+    status, usage = _wait(pid, ended)
+    result = _exit_record(order, pid, status, usage)
+    _end_tree(ended)
+    result["leftovers"] = [f"{name}({number})" for number, name in ended.items()]
+    _write_exit(order, result)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
