@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import hashlib
 import json
 import math
 import mmap
 import os
+import re
 import socket
 import struct
 import threading
@@ -71,6 +73,7 @@ CHECKPOINTS_DIR: Final = "checkpoints"
 REPLAY_DIR: Final = "replay"
 ATTEMPTS_DIR: Final = "attempts"  # attempts/<number>-<token>/ with exit.json, reports.jsonl and stacks.txt
 EXIT_FILE: Final = "exit.json"
+BACKUPS_DIR: Final = "backups"  # an entry in it that is named like a checkpoint pins that one: nobody prunes it
 REPORTS_FILE: Final = "reports.jsonl"  # what the worker reports once and the daemon must not miss
 
 UNKNOWN: Final = 2**64 - 1
@@ -525,6 +528,18 @@ CHECKPOINT_PREFIX: Final = "ckpt-"
 BAD_SUFFIX: Final = ".bad"
 TMP_SUFFIX: Final = ".tmp"
 DIGEST: Final = "blake2b-256"  # hashlib.blake2b(digest_size=32): standard library, about 1 GB/s, releases the GIL
+_CHECKPOINT_NAME: Final = re.compile(re.escape(CHECKPOINT_PREFIX) + r"(0|[1-9][0-9]{0,18})\.([0-9a-f]{1,64})", re.ASCII)
+
+
+def checkpoint_name(env_steps: int, token: str) -> str:
+    """The directory of a committed checkpoint: `ckpt-<env steps>.<token>`."""
+    return f"{CHECKPOINT_PREFIX}{env_steps}.{token}"
+
+
+def parse_checkpoint_name(name: str) -> tuple[int, str] | None:
+    """(environment steps, token), or None for anything else: temporary, set aside as `.bad`, not ours."""
+    found = _CHECKPOINT_NAME.fullmatch(name)
+    return None if found is None else (int(found[1]), found[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,7 +547,8 @@ class Manifest:
     """`manifest.json` of one committed checkpoint directory `ckpt-<env steps>.<token>/`.
 
     `identity` says what the checkpoint is of (game, algorithm, network shape, resolution ...): a worker refuses one
-    whose identity differs from its own. `files` maps each file name to (size in bytes, hex digest).
+    whose identity differs from its own. `files` maps each file name to (size in bytes, hex digest). `self_digest` is
+    that of the manifest without it: a flipped bit in `identity` must read as damage, not as another game's checkpoint.
     """
 
     program: str
@@ -553,7 +569,7 @@ class Manifest:
             "created_wall_s": self.created_wall_s, "identity": self.identity, "mean_return": self.mean_return,
             "files": files,
         }  # fmt: skip
-        return json.dumps(body, indent=1, allow_nan=False)
+        return json.dumps({**body, "self_digest": _digest_of(body)}, indent=1, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Manifest:
@@ -562,6 +578,9 @@ class Manifest:
             body = json.loads(text)
             if body["version"] != MANIFEST_VERSION or body["digest"] != DIGEST:
                 msg = f"manifest of version {body['version']!r} with digest {body['digest']!r}"
+                raise ValueError(msg)
+            if body.pop("self_digest") != _digest_of(body):
+                msg = "it does not match its own digest"
                 raise ValueError(msg)
             files = {str(k): (int(v["size_bytes"]), str(v["digest"])) for k, v in body["files"].items()}
             best = body["mean_return"]
@@ -577,6 +596,11 @@ class Manifest:
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             msg = f"not a checkpoint manifest: {type(error).__name__} {error}"
             raise ValueError(msg) from error
+
+
+def _digest_of(body: dict[str, Any]) -> str:
+    """Of a JSON object, whatever its layout: sorted keys, no spaces, ASCII."""
+    return hashlib.blake2b(json.dumps(body, sort_keys=True, separators=(",", ":")).encode(), digest_size=32).hexdigest()
 
 
 # --- exit record --------------------------------------------------------------------------------------------------------
