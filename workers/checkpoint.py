@@ -179,13 +179,14 @@ class Checkpointer:
         """Begin to write a checkpoint; False when the one before is still being written.
 
         `tensors` must be clones that nobody changes any more (any device); `state` is JSON. Raises TypeError for what
-        can't be stored, `Fenced` once another attempt owns the directory. Returns True at once for a step that this
-        attempt has committed already.
+        can't be stored, `Fenced` once another attempt owns the directory. A step that this attempt has committed already
+        is not written again.
         """
         self._raise_pending()
         if self._thread is not None and self._thread.is_alive():
             return False
-        if env_steps == self.committed_step and (self._dir / checkpoint_name(env_steps, self._client.token)).is_dir():
+        if (self._dir / checkpoint_name(env_steps, self._client.token)).is_dir():
+            self.committed_step = env_steps
             return True
         for name, tensor in tensors.items():
             if tensor.dtype not in _DTYPES:

@@ -1,0 +1,169 @@
+"""The checkpoints of a run directory as the daemon sees them: list, verify, set aside. No torch, nothing is parsed
+but the manifest.
+
+A worker commits, verifies and prunes its own checkpoints (`workers/checkpoint.py`); the daemon only looks, and takes
+one away when the worker dies of it again and again. Whatever lies in the directory, looking never raises: a daemon
+that falls over one program's garbage is down for all of them. A file that the disk refuses to read is unknown
+(`verified` None), not bad.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from workers.contract import (
+    BAD_SUFFIX,
+    CHECKPOINTS_DIR,
+    MANIFEST_FILE,
+    Manifest,
+    parse_checkpoint_name,
+)
+
+_CHUNK_BYTES: Final = 1 << 20
+_MANIFEST_MAX_BYTES: Final = 1 << 20  # ours have 1 kB: more is garbage, and must not fill the daemon's memory
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """One committed checkpoint. `verified`: None not checked (or unreadable), True whole, False damaged (`error`)."""
+
+    path: Path
+    env_steps: int
+    token: str
+    created_wall_s: float | None
+    size_bytes: int | None
+    verified: bool | None
+    error: str | None = None
+
+
+class _Damaged(Exception):
+    """What is wrong with it, in a few words."""
+
+
+def survey(run_dir: Path) -> list[CheckpointInfo]:
+    """All committed checkpoints, newest first: by environment steps, then by time. Digests are not checked."""
+    directory = Path(run_dir) / CHECKPOINTS_DIR
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    found = [_look(directory / name) for name in names if parse_checkpoint_name(name)]
+    return sorted(found, key=lambda info: (info.env_steps, info.created_wall_s or 0.0, info.path.name), reverse=True)
+
+
+def verify(info: CheckpointInfo) -> CheckpointInfo:
+    """The same with its digests checked: reads every byte, about 1 GB/s, so not in the deciding thread."""
+    try:
+        for name, (size, digest) in _manifest(info.path).files.items():
+            _check(info.path, name, size, digest)
+    except _Damaged as error:
+        return replace(info, verified=False, error=str(error))
+    except OSError as error:
+        return replace(info, verified=None, error=f"can't be read: {error}")
+    return replace(info, verified=True, error=None)
+
+
+def newest_good(run_dir: Path) -> CheckpointInfo | None:
+    """The newest checkpoint that is whole down to the last bit, or None. As slow as `verify`."""
+    for info in survey(run_dir):
+        checked = verify(info)
+        if checked.verified:
+            return checked
+    return None
+
+
+def quarantine_newest(run_dir: Path, step: int | None) -> Path | None:
+    """Set aside the checkpoint that workers die of: renamed to `.bad`, so that the next attempt takes the one before.
+
+    Called when the same death came again and again after resuming at `step`. Only that step is set aside: asked twice
+    (a daemon that was killed between doing and noting it), the second time finds nothing and returns None instead of
+    taking the next, innocent one. With `step` None it is the newest whole one. Returns the new path; raises OSError
+    when the disk refuses.
+    """
+    if step is None:
+        info = newest_good(run_dir)
+    else:
+        info = next((info for info in survey(run_dir) if info.env_steps == step), None)
+    if info is None:
+        return None
+    target, number = info.path.with_name(info.path.name + BAD_SUFFIX), 1
+    while os.path.lexists(target):
+        number += 1
+        target = info.path.with_name(f"{info.path.name}.{number}{BAD_SUFFIX}")
+    info.path.rename(target)
+    fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return target
+
+
+def _look(path: Path) -> CheckpointInfo:
+    env_steps, token = parse_checkpoint_name(path.name) or (0, "")
+    try:
+        manifest = _manifest(path)
+    except _Damaged as error:
+        return CheckpointInfo(path, env_steps, token, None, None, verified=False, error=str(error))
+    except OSError as error:
+        return CheckpointInfo(path, env_steps, token, None, None, verified=None, error=f"can't be read: {error}")
+    size_bytes = sum(size for size, _ in manifest.files.values())
+    return CheckpointInfo(path, env_steps, token, manifest.created_wall_s, size_bytes, verified=None)
+
+
+def _manifest(path: Path) -> Manifest:
+    fd = _open(path, MANIFEST_FILE)
+    try:
+        text = os.read(fd, _MANIFEST_MAX_BYTES)
+    finally:
+        os.close(fd)
+    try:
+        manifest = Manifest.from_json(text)
+    except ValueError as error:
+        raise _Damaged(str(error)) from error
+    if (manifest.env_steps, manifest.token) != parse_checkpoint_name(path.name):
+        raise _Damaged(f"its manifest is that of step {manifest.env_steps} and token {manifest.token}")
+    if not manifest.files:
+        raise _Damaged("its manifest lists no files")
+    return manifest
+
+
+def _check(path: Path, name: str, size: int, digest: str) -> None:
+    if name in {"", ".", ".."} or "/" in name or "\0" in name:
+        raise _Damaged(f"its manifest lists {name!r}, which is no file of its own")
+    found, running = 0, hashlib.blake2b(digest_size=32)
+    fd = _open(path, name)
+    try:
+        while found <= size and (piece := os.read(fd, _CHUNK_BYTES)):
+            running.update(piece)
+            found += len(piece)
+    finally:
+        os.close(fd)
+    if found != size:
+        raise _Damaged(f"{name} has {'more' if found > size else 'only'} {found} bytes, expected {size}")
+    if running.hexdigest() != digest:
+        raise _Damaged(f"{name} does not match its digest")
+
+
+def _open(path: Path, name: str) -> int:
+    """For reading, of regular files only; what is no file of ours is damage, what the disk refuses is OSError."""
+    try:
+        # O_NONBLOCK: a FIFO must not hold the daemon.
+        fd = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        if path.is_dir():
+            raise _Damaged(f"{name} is missing") from None
+        raise
+    except NotADirectoryError:
+        raise _Damaged("it is not a directory") from None
+    except UnicodeEncodeError:
+        raise _Damaged(f"its manifest lists {name!r}, which is no file of its own") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _Damaged(f"{name} is not a file")
+    return fd
