@@ -37,7 +37,7 @@ def on_began(turn: Turn, item: Began) -> None:
             )  # fmt: skip
     reconcile(turn, why="extralife started")
     if rebooted is not None:
-        _alert(turn, rebooted)
+        _alert(turn, rebooted, item.boot.ckpt_steps)
     fill_slots(turn)
 
 
@@ -72,12 +72,13 @@ def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:
     return fact
 
 
-def _alert(turn: Turn, fact: facts.HostRebooted) -> None:
+def _alert(turn: Turn, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> None:
+    """Lost work is what lies between the last sign of life and the newest checkpoint that is still whole."""
     lost: dict[str, int | None] = {}
     for name in fact.programs:
         program = turn.state.programs.get(name)
         steps = fact.steps.get(name)
-        newest = program.ckpt_step if program is not None else None
+        newest = ckpt_steps.get(name, program.ckpt_step if program is not None else None)
         lost[name] = None if steps is None or newest is None else max(0, steps - newest)
     resuming = tuple(name for name in fact.programs if name in turn.state.programs and turn.state.programs[name].wanted)
     turn.command(commands.AlertReboot(fact, len(turn.state.reboots), lost, resuming))

@@ -122,7 +122,8 @@ class BootEvidence:
     cause: str = "unclean"
     down_s: float | None = None
     up_s: float | None = None
-    steps: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)  # by program, at the last sign of life
+    ckpt_steps: dict[str, int] = field(default_factory=dict)  # by program, the newest valid checkpoint on disk
     last_sign_wall_s: float | None = None
     boot_wall_s: float | None = None
 
