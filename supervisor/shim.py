@@ -303,17 +303,20 @@ def _kill_descendants(ended: dict[int, str], but: int = 0) -> None:
         name_end = stat.rindex(b")")
         state, parent = stat[name_end + 2 :].split(None, 2)[:2]
         name = stat[stat.index(b"(") + 1 : name_end].decode("utf-8", "replace")
+        # A zombie may be a main thread that has ended while others live on, so it is killed too, but not named.
         children.setdefault(int(parent), []).append((int(entry), "" if state in (b"Z", b"X") else name))
     found = [os.getpid()]
     for parent_pid in found:
         for pid, name in children.get(parent_pid, ()):
             found.append(pid)
-            if name and pid != but:
+            if pid == but:
+                continue
+            if name:
                 ended.setdefault(pid, name)
-                try:
-                    os.kill(pid, _signal.SIGKILL)
-                except OSError:
-                    pass  # gone, or another user's: then the wait goes on until it leaves by itself
+            try:
+                os.kill(pid, _signal.SIGKILL)
+            except OSError:
+                pass  # gone, or another user's: then the wait goes on until it leaves by itself
 
 
 def _exit_record(order: Order, pid: int, status: int, usage: "struct_rusage | None") -> dict[str, object]:

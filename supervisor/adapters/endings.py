@@ -1,0 +1,138 @@
+"""What can be known of an attempt that is over: its exit record, last lines, last beat and reports, as one `Ending`.
+
+Everything read here was written by a process that may have died in the middle of it, or by a script that nobody has
+checked: sizes are bounded, torn and foreign content is skipped, and nothing raises.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from supervisor.core.inputs import Ending, Report
+from workers import contract
+
+if TYPE_CHECKING:
+    from supervisor.core.settings import Paths
+
+MAX_LINES: Final = 20
+_TAIL_BYTES: Final = 32 * 1024
+_LINE_CHARS: Final = 400
+_JSON_BYTES: Final = 64 * 1024
+_REPORTS_BYTES: Final = 512 * 1024
+_MAX_REPORTS: Final = 1000
+
+
+def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
+    """The last `limit_bytes` of the file's part after `from_byte`; empty when it can't be read.
+
+    A file that is now shorter than `from_byte` was truncated by a rotation: then all of it is new.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            begin = from_byte if from_byte <= size else 0
+            file.seek(max(begin, size - limit_bytes))
+            return file.read(limit_bytes)
+    except OSError:
+        return b""
+
+
+def neutral(text: str) -> str:
+    r"""Control characters spelled out (`\\x1b`), so that no log line can steer the terminal that shows it."""
+    return "".join(
+        char if char == "\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else ascii(char)[1:-1]
+        for char in text
+    )
+
+
+def last_lines(path: str, from_byte: int = 0, limit: int = MAX_LINES) -> tuple[str, ...]:
+    """The last lines of a log, safe to print. Of lines redrawn with carriage returns (progress bars) the final form."""
+    text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return tuple(neutral(line[:_LINE_CHARS]) for line in [line for line in lines if line.strip()][-limit:])
+
+
+def last_words(paths: Paths, program: str, from_bytes: tuple[int, int]) -> tuple[str, ...]:
+    """The end of both logs, at most `MAX_LINES` lines: what was said on stderr comes last and is cut last."""
+    said = last_lines(paths.log(program, "stderr"), from_bytes[1])
+    room = MAX_LINES - len(said)
+    before = last_lines(paths.log(program, "stdout"), from_bytes[0], room) if room else ()
+    return before + said
+
+
+def read_exit(paths: Paths, program: str, attempt: int, token: str) -> contract.ExitRecord | None:
+    """The exit record that this attempt's shim left: in the attempt's directory or, if the disk was full, on tmpfs."""
+    beside = f"{paths.shim_record(program)}.exit"
+    for path in (f"{paths.attempt_dir(program, attempt, token)}/{contract.EXIT_FILE}", beside):
+        try:
+            record = contract.ExitRecord.from_json(read_bounded(path, _JSON_BYTES))
+        except ValueError:
+            continue
+        if record.token == token:
+            return record
+    return None
+
+
+def read_reports(path: str) -> tuple[Report, ...]:
+    """The worker's reports, oldest first. Lines that are torn or no report are skipped; the newest are kept."""
+    reports = []
+    for line in read_bounded(path, _REPORTS_BYTES).splitlines():
+        try:
+            body = json.loads(line, parse_constant=lambda _name: None)  # NaN and Infinity are not known values
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(body, dict) and isinstance(body.get("kind"), str):
+            reports.append(Report(body.pop("kind"), body))
+    return tuple(reports[-_MAX_REPORTS:])
+
+
+def read_ending(paths: Paths, program: str, attempt: int, token: str, from_bytes: tuple[int, int] = (0, 0)) -> Ending | None:
+    """How the attempt ended, or None when there is no exit record: then `without_record` tells what is left to tell."""
+    record = read_exit(paths, program, attempt, token)
+    if record is None:
+        return None
+    steps, ckpt_step = _last_beat(paths, program, attempt, token)
+    return Ending(
+        code=record.code,
+        signal=record.signal,
+        leftovers=record.leftovers,
+        last_lines=() if record.spawn_error else last_words(paths, program, from_bytes),
+        max_rss_bytes=record.max_rss_bytes or None,
+        steps=steps,
+        ckpt_step=ckpt_step,
+        reports=_reports(paths, program, attempt, token),
+        fate=record.spawn_error or "",
+    )
+
+
+def without_record(
+    paths: Paths, program: str, attempt: int, token: str, *,
+    fate: str, leftovers: tuple[str, ...] = (), from_bytes: tuple[int, int] = (0, 0),
+) -> Ending:  # fmt: skip
+    """The ending of an attempt whose shim could not write a record; `fate` says why."""
+    steps, ckpt_step = _last_beat(paths, program, attempt, token)
+    return Ending(
+        leftovers=leftovers,
+        last_lines=last_words(paths, program, from_bytes),
+        steps=steps,
+        ckpt_step=ckpt_step,
+        reports=_reports(paths, program, attempt, token),
+        fate=fate,
+    )
+
+
+def _reports(paths: Paths, program: str, attempt: int, token: str) -> tuple[Report, ...]:
+    return read_reports(f"{paths.attempt_dir(program, attempt, token)}/{contract.REPORTS_FILE}")
+
+
+def _last_beat(paths: Paths, program: str, attempt: int, token: str) -> tuple[int | None, int | None]:
+    """(environment steps, newest checkpoint's step). Zero steps before training means that nothing was known yet."""
+    beat = contract.read_beat(paths.beat(program, attempt))
+    if beat is None or beat.token != token:
+        return None, None
+    known = beat.env_steps > 0 or beat.phase >= contract.Phase.TRAINING
+    return beat.env_steps if known else None, None if beat.ckpt_step == contract.UNKNOWN else beat.ckpt_step

@@ -1,0 +1,214 @@
+"""What /proc says about processes: identity, state, marks in their environment, who descends from whom.
+
+A pid names a process only until it is reaped; (boot id, pid, start ticks) names it for good. So everything here that
+leads to a signal goes the one safe way: open the pidfd first, verify the start ticks second, signal through the pidfd
+last (`open_verified`). Checking first and calling kill(2) afterwards leaves a gap in which the number can be given to a
+stranger.
+
+A zombie (state Z) is a dead process that nobody has reaped: PID 1 of some containers takes its time. Dead is dead here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_DEAD: Final = frozenset("ZXx")
+_TEXT_BYTES: Final = 64 * 1024  # no file of /proc that is read here is longer, but /proc/PID/environ can be
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """The fields of /proc/PID/stat that matter here (proc(5))."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    group: int
+    session: int
+    start_ticks: int
+    threads: int
+
+    @property
+    def alive(self) -> bool:
+        """A zombie is dead, unless only its main thread has ended: a thread stuck in a driver keeps the rest alive."""
+        return self.state not in _DEAD or self.threads > 1
+
+
+def parse_stat(data: bytes) -> Stat:
+    """The name may hold spaces and parentheses: fields count from the last closing one. Raises ValueError."""
+    opened, closed = data.index(b"("), data.rindex(b")")
+    rest = data[closed + 2 :].split()
+    return Stat(
+        pid=int(data[:opened]),
+        name=data[opened + 1 : closed].decode("utf-8", "replace"),
+        state=rest[0].decode("ascii"),
+        parent=int(rest[1]),
+        group=int(rest[2]),
+        session=int(rest[3]),
+        start_ticks=int(rest[19]),
+        threads=int(rest[17]),
+    )
+
+
+def read_stat(pid: int | str) -> Stat | None:
+    """None when there is no such process."""
+    try:
+        return parse_stat(Path(f"/proc/{pid}/stat").read_bytes())
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def is_alive(pid: int, start_ticks: int) -> bool:
+    """True while this very process lives: same start ticks, and not a zombie."""
+    stat = read_stat(pid)
+    return stat is not None and stat.start_ticks == start_ticks and stat.alive
+
+
+def pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  a path object each is waste
+
+
+def all_stats() -> dict[int, Stat]:
+    """Every process that could be read, zombies included."""
+    stats = ((pid, read_stat(pid)) for pid in pids())
+    return {pid: stat for pid, stat in stats if stat is not None}
+
+
+# --- marks ---------------------------------------------------------------------------------------------------------------
+
+
+def marked(name: str, values: Iterable[str]) -> dict[str, list[Stat]]:
+    """Living processes whose environment holds `name=value`, by value. One scan of /proc, whatever the number of values.
+
+    The environment is the one at exec: a process can't lose the mark, only its children can (`env -i`), and those are
+    found as descendants. Other users' processes can't be read and are not ours.
+    """
+    wanted = {f"{name}={value}".encode(): value for value in values}
+    found: dict[str, list[Stat]] = {value: [] for value in wanted.values()}
+    for pid in pids() if wanted else ():
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        stat = None
+        for variable in wanted.keys() & set(variables):
+            stat = stat or read_stat(pid)
+            if stat is not None and stat.alive:
+                found[wanted[variable]].append(stat)
+    return found
+
+
+def descendants(roots: Iterable[int]) -> list[Stat]:
+    """Living processes below `roots` (not the roots themselves), parents before children."""
+    stats = all_stats()
+    children: dict[int, list[Stat]] = {}
+    for stat in stats.values():
+        children.setdefault(stat.parent, []).append(stat)
+    queue = list(dict.fromkeys(roots))
+    found: dict[int, Stat] = {}
+    for parent in queue:
+        for stat in children.get(parent, ()):
+            if stat.pid not in found and stat.pid not in queue:
+                found[stat.pid] = stat
+                queue.append(stat.pid)
+    return [stat for stat in found.values() if stat.alive]
+
+
+# --- pidfds --------------------------------------------------------------------------------------------------------------
+
+
+def open_verified(pid: int, start_ticks: int) -> int | None:
+    """A pidfd that certainly is the process of these start ticks, or None when that one is gone."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    if is_alive(pid, start_ticks):
+        return fd
+    os.close(fd)
+    return None
+
+
+def wait_gone(fd: int, timeout_s: float) -> bool:
+    """True once the process behind the pidfd has ended (a zombie has)."""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(timeout_s * 1000))
+
+
+def send(fd: int, number: int) -> bool:
+    """Signal through a pidfd; False when the process is gone (or, after a setuid exec, not ours to signal)."""
+    with contextlib.suppress(OSError):
+        signal.pidfd_send_signal(fd, number)
+        return True
+    return False
+
+
+def send_verified(pid: int, start_ticks: int, number: int) -> bool:
+    """Signal this very process or none."""
+    fd = open_verified(pid, start_ticks)
+    if fd is None:
+        return False
+    try:
+        return send(fd, number)
+    finally:
+        os.close(fd)
+
+
+# --- looking closer ------------------------------------------------------------------------------------------------------
+
+
+def read_text(pid: int, name: str) -> str | None:
+    """A small file of /proc/PID (`wchan`, `stack`, `syscall`, `status` ...), or None when it can't be read."""
+    try:
+        with Path(f"/proc/{pid}/{name}").open("rb") as file:
+            return file.read(_TEXT_BYTES).decode("utf-8", "replace").strip("\0\n ")
+    except OSError:
+        return None
+
+
+def catches(pid: int, number: int) -> bool:
+    """True when the process has a handler of its own for the signal (SigCgt of /proc/PID/status).
+
+    Sending SIGUSR1 to a process that neither handles nor ignores it would kill it.
+    """
+    for line in (read_text(pid, "status") or "").splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def threads(pid: int) -> list[tuple[int, str, str]]:
+    """(thread id, name, state) of every thread that could be read."""
+    try:
+        tids = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return []
+    stats = (read_stat(f"{pid}/task/{tid}") for tid in tids)
+    return [(stat.pid, stat.name, stat.state) for stat in stats if stat is not None]
+
+
+def open_files(pid: int) -> int | None:
+    """How many file descriptors the process has open."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208
+    except OSError:
+        return None
+
+
+def umask() -> int:
+    """Our own umask. umask(2) can only be read by changing it, which other threads would notice."""
+    for line in (read_text(os.getpid(), "status") or "").splitlines():
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    return 0o022
