@@ -1,0 +1,54 @@
+"""Where everything that happens waits for the deciding thread.
+
+Bounded and never blocking for those who post: a flood of readings must not push out an exit. Readings coalesce (a newer
+look replaces an older one that nobody has taken yet; the reports in it are kept), everything else keeps its order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import replace
+from typing import Final
+
+from supervisor.core.decide import AnyInput
+from supervisor.core.inputs import Input, Sampled
+
+_MOST: Final = 10_000  # two orders above what 200 programs can post in a second; beyond it something is broken
+
+
+class Inbox:
+    """A queue of inputs for one taker."""
+
+    def __init__(self) -> None:
+        self._items: deque[Input] = deque()
+        self._sampled: Sampled | None = None
+        self._changed = threading.Condition()
+        self.dropped = 0
+
+    def post(self, item: Input) -> None:
+        """Hand over an input. Never blocks on the taker; past the bound the newcomer is dropped and counted."""
+        with self._changed:
+            if isinstance(item, Sampled):
+                old = self._sampled
+                self._sampled = item if old is None else replace(item, reports=(*old.reports, *item.reports)[-_MOST:])
+            elif len(self._items) >= _MOST:
+                self.dropped += 1
+            else:
+                self._items.append(item)
+            self._changed.notify()
+
+    def put_back(self, item: Input) -> None:
+        """Return an input that could not be dealt with yet; it comes first again."""
+        with self._changed:
+            self._items.appendleft(item)
+
+    def take(self, timeout_s: float | None) -> AnyInput | None:
+        """The oldest input, or None after `timeout_s`. Exits and requests come before readings."""
+        with self._changed:
+            if not self._items and self._sampled is None:
+                self._changed.wait(timeout_s)
+            if self._items:
+                return self._items.popleft()  # type: ignore[return-value]  # post() takes the base class for its callers
+            sampled, self._sampled = self._sampled, None
+            return sampled

@@ -1,0 +1,86 @@
+"""Command -> adapter call. Outcomes come back as inputs; a command that fails here is logged and never stops the next.
+
+Nothing here decides. What may block (evidence, digests of checkpoints) runs in a small pool of threads; what must not
+is a few system calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from supervisor.adapters import checkpoints
+from supervisor.adapters.controls import Controls
+from supervisor.core import commands
+from supervisor.core.commands import Command
+from supervisor.core.settings import Paths
+from supervisor.core.turn import Decision
+from supervisor.ports import Launcher, Probes
+from supervisor.shell.replies import Replies
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Performer:
+    """The adapters, and what is done with them."""
+
+    paths: Paths
+    launcher: Launcher
+    probes: Probes
+    controls: Controls
+    replies: Replies
+    pool: Executor
+    take_evidence: Callable[[str, str], None]  # (program, token); posts EvidenceTaken
+    alert: Callable[[commands.AlertReboot], None]
+    reexec: bool = field(default=False)
+
+    def perform(self, decision: Decision) -> None:
+        """All commands of one decision, in order."""
+        for command in decision.commands:
+            try:
+                self._one(command)
+            except Exception:
+                log.exception("command_failed", command=type(command).__name__)
+
+    def _one(self, command: Command) -> None:  # noqa: C901, PLR0912  one line a command
+        match command:
+            case commands.Spawn(spec=spec, attempt=attempt, token=token):
+                self.controls.begin(token, attempt)
+                self.launcher.spawn(spec, attempt, token)
+            case commands.Adopt():
+                self._adopt(command)
+            case commands.Watch(spec=spec, attempt=attempt, token=token, pid=pid):
+                self.probes.watch(spec, attempt, token, pid)
+            case commands.Forget(program=program, token=token):
+                self.probes.forget(program, token)
+                self.controls.end(program, token)
+            case commands.SetControl():
+                self.controls.write(command)
+            case commands.SendSignal(program=program, token=token, signal=signal):
+                self.launcher.signal(program, token, signal)
+            case commands.KillTree(program=program, token=token):
+                self.launcher.kill_tree(program, token)
+            case commands.TakeEvidence(program=program, token=token):
+                self.take_evidence(program, token)
+            case commands.QuarantineCheckpoint(program=program, step=step):
+                # Not in the pool: the next attempt starts in this same turn and must not meet it again.
+                checkpoints.quarantine_newest(Path(self.paths.run_dir(program)), step)
+            case commands.AlertReboot():
+                self.pool.submit(self.alert, command)
+            case commands.Reply(request_id=request_id, results=results):
+                self.replies.answer(request_id, results)
+            case commands.EndDaemon(reexec=reexec):
+                self.reexec = reexec
+            case _:
+                raise TypeError(f"no way to perform {command!r}")
+
+    def _adopt(self, command: commands.Adopt) -> None:
+        survivor = command.survivor
+        self.controls.begin(survivor.token, command.attempt)
+        self.probes.watch(command.spec, command.attempt, survivor.token, survivor.pid or 0)
+        self.launcher.adopt(command.spec.name, survivor)

@@ -1,0 +1,102 @@
+"""A small trainer of the contract that can be told to go wrong: real faults, made on purpose, in a real process.
+
+    trainer.py FAULT [--once] [--after STEPS]
+
+It counts steps, commits its counter durably every 50 steps, resumes from it, and after `--after` steps does FAULT:
+none, gil, hang, envpool-hang, segfault, die, ignore-term, grandchild, chatty, finish. With `--once` only the first
+attempt goes wrong, so that a test can watch the healing succeed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from workers.contract import ENV_STACKS, EXIT_DONE, EXIT_LEFT, Client, Phase
+
+
+def envpool_with_action(action: int) -> None:
+    """envpool does not check the range of actions: 10**6 segfaults, -100000 never returns."""
+    import envpool
+    import numpy as np
+
+    env = envpool.make_gymnasium("Pong-v5", num_envs=2)
+    env.reset()
+    env.step(np.full(2, action, dtype=np.int32))
+
+
+def do(fault: str) -> None:
+    if fault == "gil":
+        ctypes.PyDLL(None).sleep(3600)  # PyDLL keeps the GIL: no other thread of this process runs
+    elif fault == "hang":
+        time.sleep(3600)
+    elif fault == "envpool-hang":
+        envpool_with_action(-100_000)
+    elif fault == "segfault":
+        envpool_with_action(10**6)
+    elif fault == "die":
+        raise RuntimeError("died on purpose")
+    elif fault == "finish":
+        sys.exit(EXIT_DONE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("fault")
+    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--after", type=int, default=100)
+    parser.add_argument("--period-s", type=float, default=0.01)
+    args = parser.parse_args()
+    me = Client(live_period_s=0.2)
+    faulthandler.register(signal.SIGUSR1, file=open(os.environ[ENV_STACKS], "w"), all_threads=True)
+    leave = []
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if args.fault == "ignore-term" else lambda *_: leave.append(1))
+    assert me.run_dir is not None
+    counter = me.run_dir / "counter.json"
+    done_before = (me.run_dir / "went-wrong").exists()
+    me.phase(Phase.RESTORING)
+    step = json.loads(counter.read_text())["step"] if counter.exists() else 0
+    me.report("resumed", step=step)
+    me.phase(Phase.TRAINING, env_steps=step)
+    if args.fault == "grandchild":
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    print(f"begins at step {step}", flush=True)
+    began = step
+    saved = []
+
+    def save() -> None:
+        aside = counter.with_suffix(".tmp")
+        aside.write_text(json.dumps({"step": step}))
+        aside.replace(counter)
+        me.committed(step, stall_s=0.001, write_s=0.001)
+        saved.append(step)
+
+    while True:
+        time.sleep(args.period_s)
+        step += 1
+        me.progress(env_steps=step, episodes=step // 10, mean_return=1.5, steps_per_s=1 / args.period_s)
+        if args.fault == "chatty":
+            print("x" * 200, flush=True)
+        if step % 50 == 0 or me.save_wanted():
+            save()
+        if leave:
+            me.phase(Phase.LEAVING)
+            save()
+            sys.exit(EXIT_LEFT)
+        if step - began >= args.after and not (args.once and done_before):
+            (me.run_dir / "went-wrong").touch()
+            do(args.fault)
+
+
+if __name__ == "__main__":
+    main()

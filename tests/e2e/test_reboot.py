@@ -1,0 +1,61 @@
+"""The host restarts: noticed, told in one line, everything that ran goes on from its newest checkpoint."""
+
+from __future__ import annotations
+
+import re
+
+from conftest import Box, until
+
+
+def test_after_a_power_cut_everything_that_ran_resumes(box: Box) -> None:
+    box.config(box.trainer("a") + box.trainer("b") + box.trainer("c"))
+    box.start()
+    for name in "abc":
+        box.wait_phase(name, "RUNNING")
+    until(lambda: all((box.program(n).get("steps") or 0) > 120 for n in "ab"), 20, "some progress")
+    box.ctl("stop", "c", check=False)
+    until(lambda: (box.program("a").get("steps") or 0) > 250, 20, "an alive mark with steps")
+    box.power_cut()
+    box.start()
+    reboot = box.wait_fact("HostRebooted")
+    assert reboot["cause"] == "unclean"
+    assert reboot["programs"] == ["a", "b"]
+    assert reboot["down_s"] is None or reboot["down_s"] >= 0
+    for name in "ab":
+        assert box.wait_phase(name, "RUNNING")["restarts"] == 0, "a reboot is nobody's fault but the box's"
+        resumed = box.facts("Resumed", name)[-1]
+        assert resumed["step"] >= 100
+        assert resumed["cause"] == "reboot"
+        assert resumed["lost_steps"] is not None
+    assert box.program("c")["phase"] == "STOPPED", "what the operator stopped stays stopped"
+    lines = (box.state / "reboot_alerts.log").read_text().splitlines()
+    assert len(lines) == 1
+    assert re.search(r"\bcause=unclean\b", lines[0])
+    assert re.search(r"\bdown=", lines[0])
+    assert re.search(r"\blost=.*a", lines[0])
+    told = box.ctl("reboots").stdout
+    assert "unclean" in told
+    assert box.status()["daemon"]["reboots_24h"] == 1
+
+
+def test_an_orderly_reboot_is_told_apart(box: Box) -> None:
+    box.config(box.trainer("a"))
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    assert box.stop_daemon() == 0
+    assert box.facts("Exited", "a")[-1]["cause"] == "stopped"
+    box.power_cut()
+    box.start()
+    assert box.wait_fact("HostRebooted")["cause"] == "orderly"
+    box.wait_phase("a", "RUNNING")
+
+
+def test_a_daemon_restart_is_not_a_reboot(box: Box) -> None:
+    box.config(box.trainer("a"))
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    box.kill_daemon()
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    assert not box.facts("HostRebooted")
+    assert not (box.state / "reboot_alerts.log").exists()
