@@ -1,0 +1,176 @@
+"""Facts and rows are the same thing, in both directions, for every fact there is."""
+
+import dataclasses
+import json
+import types
+import typing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core import facts
+from supervisor.core.codec import MalformedFact, UnknownFact, converter, decode, encode, kinds
+
+# Lone surrogates too: the last log lines of a worker are whatever bytes it printed.
+TEXT = st.text(max_size=20) | st.text(st.characters(codec=None), max_size=5)
+PLAIN = {
+    str: TEXT,
+    int: st.integers(),
+    bool: st.booleans(),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    type(None): st.none(),
+}
+
+
+def values(annotation):
+    if annotation in PLAIN:
+        return PLAIN[annotation]
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is tuple:
+        return st.lists(values(args[0]), max_size=4).map(tuple)
+    if origin is dict:
+        return st.dictionaries(values(args[0]), values(args[1]), max_size=4)
+    assert origin is types.UnionType, annotation
+    return st.one_of(*map(values, args))
+
+
+def any_of(cls):
+    hints = typing.get_type_hints(cls)
+    return st.builds(cls, **{each.name: values(hints[each.name]) for each in dataclasses.fields(cls)})
+
+
+ANY_FACT = st.sampled_from(sorted(kinds().values(), key=lambda cls: cls.__name__)).flatmap(any_of)
+
+
+@given(ANY_FACT)
+def test_every_fact_comes_back_as_it_was(fact):
+    kind, version, body = encode(fact)
+    back = decode(kind, version, body)
+    assert back == fact
+    assert type(back) is type(fact)
+    assert all(type(getattr(back, each.name)) is type(getattr(fact, each.name)) for each in dataclasses.fields(fact))
+    assert encode(back) == (kind, version, body)
+
+
+@pytest.mark.parametrize("kind", sorted(kinds()))
+def test_every_kind_comes_back(kind):
+    """Each one at least once, whatever hypothesis draws: the smallest value of every field."""
+    hints = typing.get_type_hints(kinds()[kind])
+    smallest = {str: "", int: 0, bool: False, float: 0.5}
+    fields = {
+        each.name: smallest.get(hints[each.name], () if typing.get_origin(hints[each.name]) is tuple else None)
+        for each in dataclasses.fields(kinds()[kind])
+    }
+    fields = {name: {} if typing.get_origin(hints[name]) is dict else value for name, value in fields.items()}
+    fact = kinds()[kind](**fields)
+    assert decode(*encode(fact)) == fact
+
+
+def test_the_kinds_are_the_concrete_classes_of_the_facts_module():
+    names = set(kinds())
+    assert {"DaemonStarted", "HostRebooted", "SpawnIntended", "Exited"} <= names
+    assert not names & {"Fact", "ProgramFact", "AttemptFact", "Stamped"}
+    assert all(kinds()[name] is getattr(facts, name) for name in names)
+
+
+def test_a_row_reads_as_prose():
+    fact = facts.Finished(program="Pong", why="25000 of 25000 episodes")
+    assert encode(fact) == ("Finished", 1, '{"why":"25000 of 25000 episodes","program":"Pong"}')
+
+
+def test_a_field_that_came_later_gets_its_default():
+    row = '{"why": "", "pid": 1, "version": "0.1.0", "clean": true, "salt": "00"}'
+    assert decode("DaemonStarted", 1, row).adopted == 0
+
+
+def test_a_field_of_a_newer_daemon_is_passed_over():
+    row = '{"why": "", "program": "Pong", "episodes": 25000}'
+    assert decode("Finished", 1, row) == facts.Finished(why="", program="Pong")
+
+
+def test_a_whole_number_is_a_float_where_the_field_is_one():
+    fact = decode("ClockStepped", 1, '{"why": "", "step_s": 3600}')
+    assert type(fact.step_s) is float
+    assert encode(fact)[2] == '{"why":"","step_s":3600.0}'
+
+
+def test_an_unknown_kind_is_refused_by_name():
+    with pytest.raises(UnknownFact, match="'GpuCaughtFire' is unknown here: a newer extralife wrote it"):
+        decode("GpuCaughtFire", 1, "{}")
+
+
+@pytest.mark.parametrize("base", ["Fact", "ProgramFact", "AttemptFact", "Stamped"])
+def test_a_base_is_not_a_kind(base):
+    with pytest.raises(UnknownFact):
+        decode(base, 1, '{"why": "", "program": "", "token": ""}')
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_another_version_is_refused(version):
+    with pytest.raises(UnknownFact, match=f"Finished has version {version}, this extralife knows version 1"):
+        decode("Finished", version, '{"why": "", "program": "Pong"}')
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "says"),
+    [
+        ("Finished", "{", "is not JSON"),
+        ("Finished", "[" * 100_000, "is not JSON"),
+        ("Finished", '["why"]', "is not a JSON object"),
+        ("Finished", '{"why": ""}', "lacks program"),
+        ("Finished", "{}", "lacks program, why"),
+        ("Finished", '{"why": "", "program": 3}', "field program: 3 is not str"),
+        ("Finished", '{"why": "", "program": null}', "field program: None is not str"),
+        ("Wanted", '{"why": "", "program": "", "run": 1, "by": ""}', "field run: 1 is not bool"),
+        ("LevelChosen", '{"why": "", "level": "light", "slots": true}', "field slots: True is not int"),
+        ("LevelChosen", '{"why": "", "level": "light", "slots": 2.0}', "field slots: 2.0 is not int"),
+        ("ClockStepped", '{"why": "", "step_s": "1"}', "field step_s: '1' is not a number"),
+        ("ClockStepped", '{"why": "", "step_s": true}', "field step_s: True is not a number"),
+        ("ClockStepped", '{"why": "", "step_s": NaN}', "nan is not finite; unknown is None"),
+        ("ClockStepped", '{"why": "", "step_s": 1e999}', "inf is not finite"),
+        ("ClockStepped", '{"why": "", "step_s": 1' + "0" * 400 + "}", "too large for a float"),
+        ("OperatorAsked", '{"why": "", "request": "", "args": "ab", "uid": 0}', "field args: 'ab' is not a list"),
+        ("OperatorAsked", '{"why": "", "request": "", "args": [1], "uid": 0}', "field args: 1 is not str"),
+        ("OperatorAsked", '{"why": "", "request": "", "args": [], "uid": "0"}', "field uid: '0' is not int"),
+        ("Examined", '{"why": "", "program": "", "token": "", "evidence": []}', r"field evidence: \[\] is not an object"),
+        ("Examined", '{"why": "", "program": "", "token": "", "evidence": {"a": 1}}', "field evidence: 1 is not str"),
+    ],
+)  # fmt: skip
+def test_a_damaged_body_is_named(kind, body, says):
+    with pytest.raises(MalformedFact, match=says):
+        decode(kind, 1, body)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_is_not_written(number):
+    with pytest.raises(MalformedFact, match=r"ClockStepped, field step_s: .* is not finite"):
+        encode(facts.ClockStepped(why="", step_s=number))
+
+
+def test_what_could_not_be_read_back_is_not_written():
+    with pytest.raises(MalformedFact, match="Finished, field program: 3 is not str"):
+        encode(facts.Finished(why="", program=3))
+
+
+def test_only_facts_of_the_module_are_written():
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Finished(facts.ProgramFact):
+        """Of the same name as a fact, and none."""
+
+    for stranger in (Finished(why="", program=""), facts.ProgramFact(why="", program="")):
+        with pytest.raises(MalformedFact, match=r"is not a fact of supervisor/core/facts.py"):
+            encode(stranger)
+
+
+@pytest.mark.parametrize("annotation", [list[int], set[str], tuple[int, str], dict[int, str], int | str, object])
+def test_a_field_type_that_json_cannot_hold_is_found_at_import(annotation):
+    with pytest.raises(TypeError, match="a fact cannot have a field of type"):
+        converter(annotation)
+
+
+def test_a_body_is_one_line_of_ascii():
+    body = encode(facts.Reported(why="é\n\ud800", program="", token="", kind="", text=""))[2]
+    assert body.isascii()
+    assert "\n" not in body
+    assert json.loads(body)["why"] == "é\n\ud800"
