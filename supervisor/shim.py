@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_LOCK_WAIT_S = 5.0  # a predecessor that is just leaving needs milliseconds; a living one will not go
 _NEVER_WORKS = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.EINVAL)
 _DEATH = {_signal.SIGCHLD, _signal.SIGTERM}
 
@@ -64,6 +63,7 @@ class Order:
     stderr: str
     record: str  # path of the shim record in the runtime directory
     umask: int
+    lock_wait_s: float
 
     def __init__(self, fields: dict[str, object]) -> None:
         for name in Order.__annotations__:
@@ -140,7 +140,7 @@ def _lock(order: Order) -> int:
         raise TimeoutError
 
     _signal.signal(_signal.SIGALRM, too_long)
-    _signal.setitimer(_signal.ITIMER_REAL, _LOCK_WAIT_S)
+    _signal.setitimer(_signal.ITIMER_REAL, order.lock_wait_s)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         _signal.setitimer(_signal.ITIMER_REAL, 0)

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 KEPT_ATTEMPTS: Final = 20
 _SHIM_SOURCE: Final = Path(__file__).parent.parent / "shim.py"
 _KILL_PATIENCE_S: Final = 2.0  # a shim needs milliseconds to end its tree; one that is stopped or stuck gets no more
-_HOLDER_PATIENCE_S: Final = 8.0  # more than the shim's own wait for the lock
+_LOCK_WAIT_S: Final = 5.0  # a predecessor that is just leaving needs milliseconds; a living one will not go
+_HOLDER_PATIENCE_S: Final = 8.0  # more than a shim waits for the lock
 _POLL_S: Final = 0.02
 _HOLDER: Final = re.compile(r"attempt (\d+), token ([0-9a-f]+), shim pid (\d+)")
 # For workers that are Python, unless the program's own environment says otherwise: a printed line is in the log at
@@ -123,7 +124,7 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         "env": worker_env(paths, spec, attempt, token, boot_id), "cwd": spec.directory or paths.run_dir(name),
         "run_dir": paths.run_dir(name), "attempt_dir": paths.attempt_dir(name, attempt, token),
         "stdout": paths.log(name, "stdout"), "stderr": paths.log(name, "stderr"),
-        "record": paths.shim_record(name), "umask": proc.umask(),
+        "record": paths.shim_record(name), "umask": proc.umask(), "lock_wait_s": _LOCK_WAIT_S,
     }  # fmt: skip
 
 

@@ -1,0 +1,139 @@
+"""What the tests of shim, launcher and evidence share: a world of real processes that cleans up after itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from supervisor.adapters import proc
+from supervisor.adapters.processes import LocalLauncher, sweep
+from supervisor.core.inputs import Input, SpawnSucceeded
+from supervisor.core.settings import Paths, ProgramSpec
+from workers import contract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REPO = Path(__file__).parent.parent.parent
+PATIENCE_S = 30.0
+BOOT = contract.read_boot_id()
+T = TypeVar("T", bound=Input)
+
+
+class Inbox:
+    """Remembers what was posted; `expect` waits for the next item of a kind."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[Input] = queue.Queue()
+        self._kept: list[Input] = []
+
+    def post(self, item: Input) -> None:
+        self._queue.put(item)
+
+    def expect(self, kind: type[T], token: str | None = None) -> T:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            for item in self._kept:
+                if isinstance(item, kind) and token in (None, getattr(item, "token", None)):
+                    self._kept.remove(item)
+                    return item
+            self._kept.append(self._queue.get(timeout=max(0.01, deadline - time.monotonic())))
+
+    def empty(self) -> bool:
+        return self._queue.empty() and not self._kept
+
+
+class BootClock:
+    def now_s(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def wall_s(self) -> float:
+        return time.time()
+
+    def from_boot_ns(self, at_ns: int) -> float:
+        return at_ns / 1e9
+
+    def to_boot_ns(self, at_s: float) -> int:
+        return int(at_s * 1e9)
+
+
+class World:
+    """A launcher on directories of its own. `token` of each attempt is remembered, and its processes end with the test."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = Paths(str(root / "state"), str(root / "run"))
+        Path(self.paths.state_dir).mkdir()
+        Path(self.paths.runtime_dir).mkdir()
+        self.inbox = Inbox()
+        self.tokens: list[str] = []
+        self._launcher: LocalLauncher | None = None
+
+    @property
+    def launcher(self) -> LocalLauncher:
+        if self._launcher is None:
+            self._launcher = LocalLauncher(self.paths, BOOT, self.inbox, BootClock())
+        return self._launcher
+
+    def new_launcher(self) -> LocalLauncher:
+        """As after a daemon's death: nothing is remembered."""
+        if self._launcher is not None:
+            self._launcher.close()
+        self._launcher, self.inbox = None, Inbox()
+        return self.launcher
+
+    def token(self) -> str:
+        self.tokens.append(secrets.token_hex(16))
+        return self.tokens[-1]
+
+    def begin(self, argv: list[str], name: str = "Pong", attempt: int = 1, **fields: object) -> str:
+        token = self.token()
+        self.launcher.spawn(spec(name, argv, **fields), attempt, token)
+        return token
+
+    def run(self, argv: list[str], name: str = "Pong", attempt: int = 1, **fields: object) -> SpawnSucceeded:
+        return self.inbox.expect(SpawnSucceeded, self.begin(argv, name, attempt, **fields))
+
+    def stdout(self, name: str = "Pong") -> str:
+        return Path(self.paths.log(name, "stdout")).read_text()
+
+    def close(self) -> None:
+        if self._launcher is not None:
+            self._launcher.close()
+        for token in self.tokens:
+            sweep(token, None)
+
+
+def spec(name: str, argv: list[str], **fields: object) -> ProgramSpec:
+    return ProgramSpec(name, tuple(argv), digest="d", **fields)  # type: ignore[arg-type]
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-S", "-c", code]
+
+
+def eventually(holds: Callable[[], object]) -> bool:
+    """For what offers no event: true as soon as `holds()` is, within the patience."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def gone(pid: int) -> bool:
+    """No such process, or a zombie that pid 1 has not reaped yet."""
+    stat = proc.read_stat(pid)
+    return stat is None or not stat.alive
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

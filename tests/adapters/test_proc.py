@@ -1,0 +1,103 @@
+"""/proc as it is: odd names, zombies, marks, descendants, signals that reach the right process or none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from attempts_kit import python
+
+from supervisor.adapters import proc
+
+
+def test_a_name_with_spaces_and_parentheses_does_not_shift_the_fields():
+    stat = proc.parse_stat(b"12 (a) R (b c) S 3 4 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 7 0 9876 1 2 3\n")
+    assert (stat.pid, stat.name, stat.state, stat.parent, stat.group, stat.session) == (12, "a) R (b c", "S", 3, 4, 5)
+    assert (stat.threads, stat.start_ticks) == (7, 9876)
+
+
+def test_no_process_and_no_stat_are_none():
+    assert proc.read_stat(2**22 + 1) is None
+    with pytest.raises(ValueError):
+        proc.parse_stat(b"nonsense")
+
+
+def test_a_zombie_is_dead_but_its_pidfd_says_so_too():
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    fd = os.pidfd_open(pid)
+    try:
+        assert proc.wait_gone(fd, 30)
+        stat = proc.read_stat(pid)
+        assert stat is not None
+        assert stat.state == "Z"
+        assert not proc.is_alive(pid, stat.start_ticks)
+        assert proc.open_verified(pid, stat.start_ticks) is None
+    finally:
+        os.close(fd)
+        os.waitpid(pid, 0)
+
+
+def test_a_zombie_main_thread_with_living_threads_is_alive():
+    zombie = proc.parse_stat(b"12 (a) Z 3 4 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 9876 1\n")
+    assert zombie.alive
+
+
+def test_a_signal_reaches_only_the_process_of_these_ticks():
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        stat = proc.read_stat(sleeper.pid)
+        assert stat is not None
+        assert not proc.send_verified(sleeper.pid, stat.start_ticks + 1, signal.SIGKILL)  # the number was reused
+        assert sleeper.poll() is None
+        assert proc.send_verified(sleeper.pid, stat.start_ticks, signal.SIGKILL)
+        assert sleeper.wait(30) == -signal.SIGKILL
+
+
+def test_marks_are_found_exactly():
+    with (
+        subprocess.Popen(["sleep", "60"], env={"XL_MARK": "one"}) as one,
+        subprocess.Popen(["sleep", "60"], env={"XL_MARK": "one-and-more", "XX_MARK": "one"}) as other,
+    ):
+        try:
+            found = proc.marked("XL_MARK", ["one", "three"])
+            assert [stat.pid for stat in found["one"]] == [one.pid]
+            assert found["three"] == []
+        finally:
+            one.kill()
+            other.kill()
+
+
+def test_descendants_are_found_through_generations():
+    with subprocess.Popen(["sh", "-c", "sh -c 'sleep 60; :'; :"], start_new_session=True) as shell:
+        try:
+            names: list[str] = []
+            for _ in range(3000):
+                names = [stat.name for stat in proc.descendants([shell.pid])]
+                if "sleep" in names:
+                    break
+            assert names == ["sh", "sleep"]
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+
+
+def test_only_a_handler_of_its_own_counts_as_caught():
+    code = "import signal, sys; signal.signal(signal.SIGUSR1, print); print(flush=True); sys.stdin.read()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as worker:  # type: ignore[call-overload]
+        worker.stdout.readline()
+        assert proc.catches(worker.pid, signal.SIGUSR1)
+        assert not proc.catches(worker.pid, signal.SIGUSR2)
+        assert proc.open_files(worker.pid) == 3
+        assert [state for _tid, _name, state in proc.threads(worker.pid)] == ["S"]
+    assert not proc.catches(worker.pid, signal.SIGUSR1)
+
+
+def test_umask_is_read_without_changing_it():
+    before = os.umask(0o027)
+    try:
+        assert proc.umask() == 0o027
+        assert subprocess.check_output(python("import os; print(os.umask(0))")) == b"23\n"
+    finally:
+        os.umask(before)
