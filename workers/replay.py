@@ -337,6 +337,7 @@ class Replay:
             running &= ~over
             # Any whole observation will do as the next one of a terminal step: it counts with weight 0.
             boots[over] = rows[over] + step
+            discounts[over] = 0.0
             # The row after: the state to go on from, or to bootstrap from.
             after = np.minimum(rows + step + 1, newest)
             at = self._cell(after, envs)
@@ -440,7 +441,7 @@ class Replay:
             self._rows = slot_rows
             self._low = files.first_trusted(max(slot_low, slot_rows - (self._slots - 1)), slot_rows)
             why = "committed before the reboot"
-        self.recovered = f"{len(self)} environment steps {why}"
+        self.recovered = f"{len(self)} environment steps {why}" if self._rows else "new"
         files.boot_id = boot_id
         files.write_live(self._rows, self._low)
 
