@@ -15,6 +15,7 @@ second one beside it means two writers of one checkpoint.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -88,9 +89,12 @@ class _Live:
 def make_dir(path: str | Path) -> None:
     """A directory for our eyes only, with its parents."""
     path = Path(path)
-    if not path.is_dir():
-        make_dir(path.parent)
-        path.mkdir(mode=0o700, exist_ok=True)
+    if path.is_dir():
+        return
+    if path.exists():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    make_dir(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
 
 
 def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str) -> dict[str, str]:

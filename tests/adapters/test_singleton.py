@@ -11,7 +11,9 @@ from attempts_kit import REPO
 
 from supervisor.adapters.singleton import Taken, hold
 
-HOLDER = "import sys; from supervisor.adapters.singleton import hold; s = hold(sys.argv[1]); print(flush=True); sys.stdin.read()"
+HOLDER = (
+    "import sys; from supervisor.adapters.singleton import hold; s = hold(sys.argv[1]); print(flush=True); sys.stdin.read()"
+)
 
 
 @pytest.fixture

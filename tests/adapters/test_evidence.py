@@ -1,0 +1,111 @@
+"""The examination of a stalled worker: it tells what there is, in bounded time, and harms nobody."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from attempts_kit import BootClock, World, eventually, kill, python
+
+from supervisor.adapters import evidence, proc
+from supervisor.core.inputs import Ended, EvidenceTaken
+
+# What a built-in worker does: faulthandler answers in C, whatever the interpreter is busy with.
+REGISTER = """
+import faulthandler, os, signal, sys, threading, time
+faulthandler.register(signal.SIGUSR1, open(os.environ["EXTRALIFE_STACKS"], "a"), all_threads=True)
+"""
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+def examine(world: World, argv: list[str]) -> tuple[dict[str, str], str]:
+    started = world.run(argv)
+    assert eventually(lambda: "up" in world.stdout())
+    evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock()).take("Pong", started.token)
+    taken = world.inbox.expect(EvidenceTaken, started.token)
+    assert proc.is_alive(started.pid, started.start_ticks)
+    return taken.evidence, started.token
+
+
+def test_the_stacks_of_all_threads_are_in_it(world):
+    code = REGISTER + (
+        "def wait_for_frames(): time.sleep(60)\n"
+        "def side_thread(): threading.Event().wait(60)\n"
+        "threading.Thread(target=side_thread, daemon=True).start()\n"
+        "print('up'); print('the last word', file=sys.stderr)\n"
+        "wait_for_frames()"
+    )
+    found, _ = examine(world, python(code))
+    assert "in wait_for_frames" in found["stacks"]
+    assert "in side_thread" in found["stacks"]
+    assert ", state S" in found["process"]
+    assert found["threads"].startswith("2: ")
+    assert (found["stdout"], found["stderr"]) == ("up", "the last word")
+    assert int(found["open_files"]) >= 3
+
+
+def test_a_loop_that_never_lets_go_of_the_interpreter_still_answers(world):
+    # One call into C that holds the GIL for minutes: a Python signal handler would not run.
+    code = REGISTER + "def spin(): max(iter(int, 1))\nprint('up', flush=True)\nspin()"
+    found, _ = examine(world, python(code))
+    assert "in spin" in found["stacks"]
+    assert ", state R" in found["process"]
+
+
+def test_a_program_without_a_handler_is_not_signalled(world):
+    found, _ = examine(world, ["sh", "-c", "echo up; sleep 60; :"])
+    assert found["stacks"] == "not asked for: the program has no handler for SIGUSR1"
+    assert found["stdout"] == "up"
+
+
+def test_a_stopped_worker_is_told_as_stopped(world):
+    started = world.run(python(REGISTER + "print('up', flush=True); time.sleep(60)"))
+    assert eventually(lambda: "up" in world.stdout())
+    kill(started.pid, signal.SIGSTOP)
+    assert eventually(lambda: proc.read_stat(started.pid).state == "T")
+    found = take(world, started)
+    assert ", state T" in found["process"]
+    assert found["stacks"] == "not asked for: the process is stopped"
+
+
+def take(world: World, started, timeout_s: float = 30.0) -> dict[str, str]:
+    logs = world.paths.log("Pong", "stdout"), world.paths.log("Pong", "stderr")
+    stacks = str(Path(world.paths.attempt_dir("Pong", 1, started.token), "stacks.txt"))
+    return evidence.take(
+        "Pong", started.token, started.pid, started.start_ticks, stacks=stacks, logs=logs, timeout_s=timeout_s
+    )
+
+
+def test_a_worker_that_never_answers_is_not_waited_for_longer_than_allowed(world):
+    started = world.run(
+        python("import signal, time; signal.signal(10, lambda *_: None); print('up', flush=True); time.sleep(60)")
+    )
+    assert eventually(lambda: "up" in world.stdout())
+    before = time.monotonic()
+    found = take(world, started, timeout_s=0.2)
+    assert found["stacks"] == "asked for, but none were written in time"
+    assert time.monotonic() - before < 10
+
+
+def test_evidence_is_bounded(world):
+    flood = "import sys; sys.stdout.write('\\x1b' * 500_000 + '\\n'); sys.stdout.flush(); print('up', flush=True); time.sleep(60)"
+    found, _ = examine(world, [sys.executable, "-c", REGISTER + flood])
+    assert all(len(text) <= 16 * 1024 for text in found.values())
+    assert "\x1b" not in found["stdout"]
+
+
+def test_a_worker_that_is_gone_is_told_as_gone(world):
+    started = world.run(["true"])
+    world.inbox.expect(Ended)
+    assert "is gone" in take(world, started)["process"]
+    evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock()).take("Pong", started.token)
+    assert world.inbox.expect(EvidenceTaken).evidence == {"process": "Pong is gone"}

@@ -1,0 +1,437 @@
+"""The launcher on real processes: start, watch, end, and find again after a daemon's death."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from attempts_kit import BOOT, REPO, World, eventually, gone, kill, python, spec
+
+from supervisor.adapters import endings, proc, processes
+from supervisor.core.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
+from workers import contract
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+# --- starting and ending ---------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_starts_runs_and_ends(world):
+    started = world.run(["sh", "-c", "echo working; echo failing >&2; exit 3"])
+    ended = world.inbox.expect(Ended)
+    assert (started.program, started.token) == (ended.program, ended.token) == ("Pong", world.tokens[0])
+    ending = ended.ending
+    assert (ending.code, ending.signal, ending.fate, ending.leftovers) == (3, None, "", ())
+    assert ending.last_lines == ("working", "failing")
+    assert ending.max_rss_bytes > 0
+    assert (ending.steps, ending.ckpt_step) == (None, None)
+    assert 0 < started.now_s <= ended.now_s
+
+
+def test_no_zombie_stays_behind(world):
+    started = world.run(["true"])
+    world.inbox.expect(Ended)
+    assert proc.read_stat(started.shim_pid) is None
+
+
+def test_the_worker_sees_the_contract_and_nothing_of_systemd(world, monkeypatch):
+    for name in contract.STRIPPED_ENV:
+        monkeypatch.setenv(name, "the daemon's own")
+    monkeypatch.setenv("FROM_DAEMON", "1")
+    monkeypatch.setenv("EXTRALIFE_TOKEN", "of an outer supervisor")
+    code = "import json, os; print(json.dumps(dict(os.environ)))"
+    token = world.begin(
+        python(code), attempt=7, env=(("FROM_SPEC", "2"), ("PYTHONFAULTHANDLER", "0"), ("EXTRALIFE_TOKEN", "x"))
+    )
+    world.inbox.expect(Ended)
+    env = json.loads(world.stdout())
+    paths = world.paths
+    assert {name: value for name, value in env.items() if name.startswith("EXTRALIFE") or name in contract.STRIPPED_ENV} == {
+        contract.ENV_PROGRAM: "Pong",
+        contract.ENV_TOKEN: token,
+        contract.ENV_ATTEMPT: "7",
+        contract.ENV_RUN_DIR: paths.run_dir("Pong"),
+        contract.ENV_BEAT: paths.beat("Pong", 7),
+        contract.ENV_CONTROL: paths.control("Pong", 7),
+        contract.ENV_BOOT_ID: BOOT,
+        contract.ENV_STACKS: f"{paths.attempt_dir('Pong', 7, token)}/stacks.txt",
+        contract.ENV_NOTIFY: paths.notify_socket("Pong"),
+    }
+    assert (env["FROM_DAEMON"], env["FROM_SPEC"], env["PYTHONUNBUFFERED"], env["PYTHONFAULTHANDLER"]) == ("1", "2", "1", "0")
+
+
+def test_no_descriptor_of_the_daemon_leaks_into_the_worker(world):
+    inheritable = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(inheritable, True)  # as some C libraries open their devices
+    try:
+        world.run(python("import os; print(*sorted(map(int, os.listdir('/proc/self/fd')))[:-1])"))
+        world.inbox.expect(Ended)
+    finally:
+        os.close(inheritable)
+    assert world.stdout() == "0 1 2\n"
+
+
+def test_directories_are_for_our_eyes_only(world):
+    world.run(["true"])
+    world.inbox.expect(Ended)
+    paths = world.paths
+    for place in (paths.run_dir("Pong"), paths.attempt_dir("Pong", 1, world.tokens[0]), f"{paths.runtime_dir}/beats"):
+        assert Path(place).stat().st_mode & 0o777 == 0o700
+
+
+def test_the_program_runs_in_its_directory_and_with_the_daemons_umask(world, tmp_path):
+    before = os.umask(0o027)
+    try:
+        world.run(["sh", "-c", "pwd; umask"], directory=str(tmp_path))
+        world.inbox.expect(Ended)
+    finally:
+        os.umask(before)
+    assert world.stdout() == f"{tmp_path}\n0027\n"
+
+
+@pytest.mark.parametrize(("argv", "permanent"), [(["no-such-trainer"], True), (["true"], False)])
+def test_what_cannot_start_is_said_and_leaves_nothing(world, argv, permanent, tmp_path):
+    directory = "" if permanent else str(tmp_path / "unmounted")
+    token = world.begin(argv, directory=directory)
+    broke = world.inbox.expect(SpawnBroke, token)
+    assert broke.permanent is permanent
+    assert ("no such command: 'no-such-trainer'" if permanent else "cannot enter the directory") in broke.error
+    assert world.launcher.attempt(token) is None
+    assert eventually(lambda: not processes._members(token, None))
+    assert world.inbox.empty()
+
+
+def test_an_unusable_state_directory_is_named(world):
+    Path(world.paths.state_dir, "programs").write_text("a file where a directory should be")
+    broke = world.inbox.expect(SpawnBroke, world.begin(["true"]))
+    assert broke.error == f"cannot start Pong: {world.paths.state_dir}/programs: Not a directory"
+    assert not broke.permanent
+
+
+def test_a_shim_that_dies_before_the_worker_runs_is_a_broken_spawn(world):
+    first = world.run(["sleep", "60"])
+    token = world.begin(["sleep", "60"], attempt=2)  # waits for the lock of the first
+    assert eventually(lambda: proc.marked(contract.ENV_TOKEN, [token])[token])
+    (shim,) = proc.marked(contract.ENV_TOKEN, [token])[token]
+    kill(shim.pid)
+    error = world.inbox.expect(SpawnBroke, token).error
+    assert error == "the shim of Pong ended before the worker ran (signal 9)"
+    assert proc.is_alive(first.pid, first.start_ticks)
+
+
+def test_a_second_attempt_never_runs_beside_a_living_first(world, monkeypatch):
+    monkeypatch.setattr(processes, "_LOCK_WAIT_S", 0.05)
+    first = world.run(["sleep", "60"])
+    broke = world.inbox.expect(SpawnBroke, world.begin(["sleep", "60"], attempt=2))
+    assert f"attempt 1, token {first.token}, shim pid {first.shim_pid}" in broke.error
+
+
+def test_only_the_newest_attempts_are_kept(world):
+    for number in range(1, 31):
+        processes.make_dir(world.paths.attempt_dir("Pong", number, "00" * 16))
+        processes.make_dir(Path(world.paths.beat("Pong", number)).parent)
+        Path(world.paths.beat("Pong", number)).touch()
+    token = world.run(["sleep", "60"], attempt=31).token
+    attempts = Path(world.paths.run_dir("Pong"), "attempts")
+    kept = [f"{number}-{'00' * 16}" for number in range(12, 31)] + [f"31-{token}"]
+    assert eventually(lambda: sorted(path.name for path in attempts.iterdir()) == sorted(kept))
+    assert eventually(lambda: len(list(Path(world.paths.runtime_dir, "beats").iterdir())) == 19)
+
+
+# --- what an ending tells ----------------------------------------------------------------------------------------------------
+
+CONTRACT_WORKER = """
+import os
+from workers.contract import Client, Phase
+me = Client()
+me.report("resumed", step=10)
+with open(f"{os.environ['EXTRALIFE_RUN_DIR']}/attempts/1-{me.token}/reports.jsonl", "a") as reports:
+    reports.write('{"kind": 3}\\n[]\\nnot json\\n{"kind": "odd", "x": NaN}\\n' + "[" * 100000 + "\\n")
+me.phase(Phase.TRAINING)
+me.committed(40, stall_s=0.0, write_s=0.1)
+me.progress(env_steps=44)
+print("\\x1b]0;evil\\x07 first\\rlast\\u202e form", "x" * 1000, sep="\\n", flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_an_ending_carries_the_last_beat_the_reports_and_harmless_last_lines(world):
+    world.run([sys.executable, "-c", CONTRACT_WORKER], directory=str(REPO))
+    ending = world.inbox.expect(Ended).ending
+    assert ending.signal == signal.SIGKILL
+    assert (ending.steps, ending.ckpt_step) == (44, 40)
+    assert [(report.kind, report.fields.get("step")) for report in ending.reports] == [("resumed", 10), ("odd", None)]
+    assert ending.last_lines == ("last\\u202e form", "x" * 400)
+
+
+def test_the_last_lines_are_of_this_attempt_alone(world):
+    world.run(["echo", "of the first"])
+    world.inbox.expect(Ended)
+    world.run(["sh", "-c", "echo of the second; for i in $(seq 30); do echo $i >&2; done"], attempt=2)
+    assert world.inbox.expect(Ended).ending.last_lines == tuple(str(i) for i in range(11, 31))
+    world.run(["echo", "of the third"], attempt=3)
+    assert world.inbox.expect(Ended).ending.last_lines == ("of the third",)
+
+
+def test_control_characters_are_spelled_out():
+    assert endings.neutral("a\x1b[31m\tb\x00") == "a\\x1b[31m\tb\\x00"
+
+
+def test_leftovers_are_told(world):
+    world.run(["sh", "-c", "setsid sleep 60 & exit 0"])
+    ending = world.inbox.expect(Ended).ending
+    assert ending.code == 0
+    assert len(ending.leftovers) == 1
+    assert gone(int(ending.leftovers[0].rpartition("(")[2][:-1]))
+
+
+# --- signals and killing -----------------------------------------------------------------------------------------------------
+
+
+def test_a_signal_goes_to_the_worker_alone_or_to_its_group(world):
+    script = "trap 'echo got it' USR2; sleep 60 & echo up; while :; do wait; done"
+    started = world.run(["bash", "-c", script])
+    assert eventually(lambda: world.stdout() == "up\n")
+    world.launcher.signal("Pong", started.token, "SIGUSR2")
+    assert eventually(lambda: world.stdout() == "up\ngot it\n")
+    (sleeper,) = proc.descendants([started.pid])
+    assert proc.is_alive(sleeper.pid, sleeper.start_ticks)
+    world.launcher.signal("Pong", started.token, "USR2", group=True)
+    assert eventually(lambda: gone(sleeper.pid))
+    world.launcher.signal("Pong", started.token, "9")
+    assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
+    world.launcher.signal("Pong", started.token, "SIGTERM")  # gone: nothing happens
+
+
+def test_a_reused_pid_is_never_signalled(world):
+    with subprocess.Popen(["sleep", "60"], env={}) as stranger:
+        stat = proc.read_stat(stranger.pid)
+        token = world.token()
+        pids = stranger.pid, stat.start_ticks + 1, stranger.pid, stat.start_ticks + 1
+        world.launcher.adopt("Pong", Survivor(token, Survival.ALIVE, *pids))
+        world.launcher.signal("Pong", token, "SIGKILL")
+        world.launcher.signal("Pong", token, "SIGKILL", group=True)
+        world.launcher.kill_tree("Pong", token)
+        assert world.inbox.expect(Ended, token).ending.fate == "its shim was killed"
+        assert proc.is_alive(stranger.pid, stat.start_ticks)
+        stranger.kill()
+
+
+@pytest.mark.parametrize("name", ["SIGNONE", "99", "-9", ""])
+def test_an_unknown_signal_is_refused(name):
+    with pytest.raises(ValueError, match="no such signal"):
+        processes.signal_number(name)
+
+
+def test_ten_stubborn_trees_are_ended_in_parallel(world):
+    script = "trap '' TERM; setsid sleep 60 & echo up; sleep 60; sleep 60"
+    started = [world.run(["bash", "-c", script], name=f"game{i}") for i in range(10)]
+    for attempt in started:
+        assert eventually(lambda attempt=attempt: world.stdout(attempt.program) == "up\n")
+    trees = [stat.pid for attempt in started for stat in proc.descendants([attempt.shim_pid])]
+    assert len(trees) >= 30
+    for attempt in started:
+        world.launcher.kill_tree(attempt.program, attempt.token)
+    for attempt in started:
+        ending = world.inbox.expect(Ended, attempt.token).ending
+        assert ending.signal == signal.SIGKILL
+        assert len(ending.leftovers) == 2
+    assert all(gone(pid) for pid in trees)
+
+
+def test_a_tree_whose_shim_is_stopped_is_ended_all_the_same(world, monkeypatch):
+    monkeypatch.setattr(processes, "_KILL_PATIENCE_S", 0.1)
+    started = world.run(["sh", "-c", "setsid sleep 60 & echo up; wait"])
+    assert eventually(lambda: world.stdout() == "up\n")
+    tree = [stat.pid for stat in proc.descendants([started.shim_pid])]
+    kill(started.shim_pid, signal.SIGSTOP)
+    world.launcher.kill_tree("Pong", started.token)
+    assert world.inbox.expect(Ended).ending.fate == "its shim was killed by signal 9"
+    assert all(gone(pid) for pid in tree)
+
+
+HIDE = "import os; os.setsid(); print('up', flush=True); os.execve('/bin/sleep', ['sleep', '60'], {})"
+
+
+def test_a_killed_shim_takes_its_tree_with_it(world):
+    # One child in a session of its own with the mark, one with an empty environment in the shim's session.
+    started = world.run(["bash", "-c", "setsid sleep 60 & env -i sleep 60 & echo up; wait"])
+    assert eventually(lambda: len(proc.descendants([started.pid])) == 2)
+    assert eventually(lambda: {stat.name for stat in proc.descendants([started.pid])} == {"sleep"})
+    tree = [stat.pid for stat in proc.descendants([started.shim_pid])]
+    kill(started.shim_pid)
+    ending = world.inbox.expect(Ended).ending
+    assert ending.fate == "its shim was killed by signal 9"
+    assert (ending.code, ending.signal) == (None, None)
+    assert sorted(ending.leftovers) == sorted(f"sleep({pid})" for pid in tree if pid != started.pid)
+    assert all(gone(pid) for pid in tree)
+    assert world.run(["true"], attempt=2)
+
+
+# --- a daemon's death ----------------------------------------------------------------------------------------------------------
+
+DAEMON = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from attempts_kit import World, spec
+root, orders = Path(sys.argv[2]), json.loads(sys.argv[3])
+world = World(root)
+for name, (argv, token) in orders.items():
+    world.launcher.spawn(spec(name, argv), 1, token)
+from supervisor.core.inputs import SpawnSucceeded
+started = {name: world.inbox.expect(SpawnSucceeded, token) for name, (argv, token) in orders.items()}
+print(json.dumps({name: [item.pid, item.shim_pid] for name, item in started.items()}), flush=True)
+sys.stdin.read()
+"""
+
+CHATTY = "while :; do echo out; echo err >&2; sleep 0.01; done"
+PARENT = "setsid sleep 60 & sleep 60 & wait"
+
+
+def test_a_killed_daemons_workers_live_on_and_are_adopted(world, tmp_path):
+    Path(world.paths.state_dir).rmdir()
+    Path(world.paths.runtime_dir).rmdir()
+    os.mkfifo(tmp_path / "end")
+    argvs = {
+        "silent": ["sleep", "60"], "chatty": ["bash", "-c", CHATTY], "parent": ["bash", "-c", PARENT],
+        "dying": ["bash", "-c", f"read x < {tmp_path}/end; sleep 60 & exit 7"],
+    }  # fmt: skip
+    orders = {name: (argv, world.token()) for name, argv in argvs.items()}
+    args = [sys.executable, "-c", DAEMON, str(Path(__file__).parent), str(tmp_path), json.dumps(orders)]
+    with subprocess.Popen(args, cwd=REPO, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+        pids = json.loads(daemon.stdout.readline())
+        daemon.kill()
+        daemon.wait()
+    said = len(world.stdout("chatty"))
+    assert eventually(lambda: len(world.stdout("chatty")) > said + 20)
+    (tmp_path / "end").write_text("now\n")
+    assert eventually(lambda: gone(pids["dying"][1]))
+
+    survivors = world.launcher.survey({name: (1, token) for name, (_argv, token) in orders.items()})
+    alive = {name: [s.pid, s.shim_pid] for name, s in survivors.items() if s.survival is Survival.ALIVE}
+    assert alive == {name: both for name, both in pids.items() if name != "dying"}
+    dead = survivors["dying"]
+    assert (dead.survival, dead.ending.code, len(dead.ending.leftovers)) == (Survival.ENDED, 7, 1)
+
+    for name in alive:
+        world.launcher.adopt(name, survivors[name])
+        assert world.launcher.attempt(survivors[name].token).pid == pids[name][0]
+    world.launcher.signal("silent", orders["silent"][1], "SIGTERM")
+    assert world.inbox.expect(Ended, orders["silent"][1]).ending.signal == signal.SIGTERM
+    world.launcher.kill_tree("parent", orders["parent"][1])
+    assert len(world.inbox.expect(Ended, orders["parent"][1]).ending.leftovers) == 2
+    kill(pids["chatty"][0])
+    ending = world.inbox.expect(Ended, orders["chatty"][1]).ending
+    assert ending.signal == signal.SIGKILL
+    assert set(ending.last_lines) <= {"out", "err"}
+    assert ending.last_lines[-1] == "err"
+
+
+def test_the_end_of_an_attempt_between_survey_and_adoption_is_not_missed(world):
+    started = world.run(["sleep", "60"])
+    launcher = world.new_launcher()
+    survivor = launcher.survey({"Pong": (1, started.token)})["Pong"]
+    kill(started.pid)
+    assert eventually(lambda: gone(started.shim_pid))
+    launcher.adopt("Pong", survivor)
+    assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
+
+
+def test_an_emptied_runtime_directory_does_not_hide_a_living_attempt(world):
+    started = world.run(["sh", "-c", "sleep 60 & wait"])
+    launcher = world.new_launcher()
+    Path(world.paths.shim_record("Pong")).unlink()
+    survivor = launcher.survey({"Pong": (1, started.token)})["Pong"]
+    assert survivor == Survivor(
+        started.token, Survival.ALIVE, started.pid, started.start_ticks, started.shim_pid, started.shim_start_ticks
+    )
+    launcher.adopt("Pong", survivor)
+    kill(started.pid)
+    assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
+
+
+def test_an_attempt_whose_shim_was_killed_meanwhile_has_vanished_and_its_rest_is_ended(world):
+    started = world.run(["bash", "-c", "setsid sleep 60 & echo up; wait"])
+    assert eventually(lambda: {s.name for s in proc.descendants([started.pid])} == {"sleep"})
+    (sleeper,) = proc.descendants([started.pid])
+    launcher = world.new_launcher()
+    kill(started.shim_pid)
+    assert eventually(lambda: gone(started.pid))
+    survivor = launcher.survey({"Pong": (1, started.token)})["Pong"]
+    assert (survivor.survival, survivor.ending.fate) == (Survival.VANISHED, "its shim was killed")
+    assert survivor.ending.leftovers == (f"sleep({sleeper.pid})",)
+    assert survivor.ending.last_lines == ("up",)
+    assert gone(sleeper.pid)
+
+
+def test_a_record_of_another_boot_names_no_living_process(world):
+    started = world.run(["sleep", "60"])
+    record = processes.read_record(world.paths.shim_record("Pong"))
+    world.launcher.kill_tree("Pong", started.token)
+    world.inbox.expect(Ended)
+    Path(world.paths.attempt_dir("Pong", 1, started.token), "exit.json").unlink()  # a power cut leaves none
+    me = proc.read_stat(os.getpid())
+    elsewhere = replace(record, boot_id="ff" * 16, shim_pid=me.pid, shim_start_ticks=me.start_ticks)
+    Path(world.paths.shim_record("Pong")).write_text(json.dumps(asdict(elsewhere)))
+    survivor = world.new_launcher().survey({"Pong": (1, started.token)})["Pong"]
+    assert (survivor.survival, survivor.pid) == (Survival.VANISHED, None)
+    assert survivor.ending.fate == "no exit record was left"
+
+
+def test_an_attempt_that_was_only_intended_never_ran_and_never_will(world):
+    token = world.token()
+    assert world.launcher.survey({"Pong": (1, token)})["Pong"].survival is Survival.NEVER
+    world.launcher.spawn(spec("Pong", ["sleep", "60"]), 1, token)  # the dead daemon's shim, late
+    assert "was given up before it had started" in world.inbox.expect(SpawnBroke).error
+
+
+def test_an_attempt_that_could_not_start_is_known_as_such(world):
+    token = world.begin(["no-such-trainer"])
+    world.inbox.expect(SpawnBroke)
+    survivor = world.new_launcher().survey({"Pong": (1, token)})["Pong"]
+    assert survivor.survival is Survival.NEVER
+    assert "no-such-trainer" in survivor.ending.fate
+
+
+def test_a_shim_that_is_just_starting_is_waited_for(world):
+    holder = world.run(["sleep", "60"])
+    token = world.begin(["sleep", "60"], attempt=2)
+    assert eventually(lambda: proc.marked(contract.ENV_TOKEN, [token])[token])
+    kill(holder.pid)  # now the second gets the lock
+    survivor = processes.LocalLauncher.survey(world.launcher, {"Pong": (2, token)})["Pong"]
+    assert survivor.survival is Survival.ALIVE
+    assert survivor.pid == world.inbox.expect(SpawnSucceeded, token).pid
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"token": 1}', "[" * 10000])
+def test_a_damaged_shim_record_is_none(tmp_path, content):
+    (tmp_path / "record").write_text(content)
+    assert processes.read_record(str(tmp_path / "record")) is None
+
+
+def test_a_torn_exit_record_is_not_an_ending(world):
+    token = world.token()
+    place = world.paths.attempt_dir("Pong", 1, token)
+    processes.make_dir(place)
+    Path(place, "exit.json").write_bytes(b"\0" * 300)
+    assert endings.read_ending(world.paths, "Pong", 1, token) is None
+    assert world.launcher.survey({"Pong": (1, token)})["Pong"].survival is Survival.NEVER
+
+
+def test_closing_leaves_the_attempts_alone(world):
+    started = world.run(["sleep", "60"])
+    world.new_launcher()
+    assert proc.is_alive(started.pid, started.start_ticks)

@@ -1,0 +1,301 @@
+"""The shim alone, as a process: what it starts, what it records, what it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attempts_kit import REPO, eventually, gone, kill, python, spec
+
+from supervisor.adapters import processes
+from supervisor.core.settings import Paths
+from workers.contract import ExitRecord, now_ns
+
+SHIM = REPO / "supervisor" / "shim.py"
+TOKEN = "ab" * 16
+
+
+class Shim:
+    """One started shim and the answers it gave."""
+
+    def __init__(self, order: dict) -> None:
+        self.order = order
+        stdin = os.memfd_create("order")
+        os.write(stdin, json.dumps(order).encode())
+        os.lseek(stdin, 0, os.SEEK_SET)
+        args = [sys.executable, "-S", "-I", str(SHIM), "Pong", "1"]
+        self.process = subprocess.Popen(args, stdin=stdin, stdout=subprocess.PIPE, env={})
+        os.close(stdin)
+
+    def answer(self) -> dict:
+        with self.process.stdout as stdout:
+            return json.loads(stdout.readline())
+
+    def exit(self) -> ExitRecord:
+        self.process.wait(60)
+        return ExitRecord.from_json(Path(self.order["attempt_dir"], "exit.json").read_text())
+
+
+@pytest.fixture
+def start(tmp_path):
+    shims = []
+    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+
+    def start(argv, attempt=1, token=TOKEN, **changes) -> Shim:
+        order = processes.shim_order(paths, spec("Pong", argv), attempt, token, "00" * 16)
+        for place in (order["attempt_dir"], Path(order["record"]).parent):
+            processes.make_dir(place)
+        shims.append(Shim(order | changes))
+        return shims[-1]
+
+    yield start
+    for shim in shims:
+        shim.process.stdout.close()
+        shim.process.terminate()
+        shim.process.wait(60)
+        assert eventually(lambda token=shim.order["token"]: not processes._members(token, None))
+
+
+def test_an_exit_code_is_recorded_with_times_and_usage(start):
+    before_ns = now_ns()
+    shim = start(python("import sys; x = bytearray(50_000_000); sum(range(2_000_000)); sys.exit(3)"))
+    answer, record = shim.answer(), shim.exit()
+    assert (record.code, record.signal, record.core_dumped, record.spawn_error) == (3, None, False, None)
+    assert (record.pid, record.token, record.leftovers) == (answer["pid"], TOKEN, ())
+    assert before_ns < record.ended_ns < now_ns()
+    assert record.max_rss_bytes > 50_000_000
+    assert record.user_s > 0.01
+
+
+def test_the_answer_is_the_record_and_names_living_processes(start):
+    shim = start(["sleep", "60"])
+    answer = shim.answer()
+    assert answer == json.loads(Path(shim.order["record"]).read_text())
+    assert answer["shim_pid"] == shim.process.pid
+    for pid, ticks in ((answer["pid"], answer["start_ticks"]), (answer["shim_pid"], answer["shim_start_ticks"])):
+        assert processes.proc.is_alive(pid, ticks)
+    assert os.getsid(answer["pid"]) == shim.process.pid
+    assert os.getpgid(answer["pid"]) == answer["pid"]
+    assert Path(shim.order["run_dir"], "fence").read_text() == TOKEN + "\n"
+
+
+def test_a_signal_is_recorded_as_one(start):
+    shim = start(["sleep", "60"])
+    kill(shim.answer()["pid"], signal.SIGTERM)
+    assert (shim.exit().code, shim.exit().signal) == (None, signal.SIGTERM)
+
+
+def test_the_core_flag_is_the_kernels(start, tmp_path):
+    abort = python("import os, resource as r; r.setrlimit(r.RLIMIT_CORE, (r.getrlimit(r.RLIMIT_CORE)[1],) * 2); os.abort()")
+    pid = os.posix_spawn(
+        abort[0], abort, {}, setpgroup=0, file_actions=[(os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_WRONLY, 0)]
+    )
+    dumps = os.WCOREDUMP(os.waitpid(pid, 0)[1])
+    shim = start(abort, cwd=str(tmp_path))
+    record = shim.exit()
+    assert (record.signal, record.core_dumped) == (signal.SIGABRT, dumps)
+    for core in (*Path.cwd().glob("core*"), *tmp_path.glob("core*")):
+        if core.is_file():
+            core.unlink()
+
+
+DAEMONISE = """
+import os, sys
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+open("up", "w").close()
+os.execve("/bin/sleep", ["sleep", "61"], {})
+"""
+
+
+def test_grandchildren_of_any_session_end_with_the_worker_and_are_named(start, tmp_path):
+    # The daemonised one clears its environment and its session: only a sub-reaper sees that it belongs here.
+    daemonise = f"{sys.executable} -S -c '{DAEMONISE}'; while [ ! -e up ]; do sleep 0.01; done"
+    shim = start(["sh", "-c", f"sleep 60 & setsid sleep 60 & {daemonise}; exit 5"], cwd=str(tmp_path))
+    record = shim.exit()
+    assert record.code == 5
+    assert len(record.leftovers) == 3
+    for leftover in record.leftovers:
+        assert gone(int(leftover.rpartition("(")[2][:-1]))
+
+
+def test_sigterm_to_the_shim_ends_the_whole_tree_now(start):
+    shim = start(["sh", "-c", "trap '' TERM; setsid sleep 60 & echo up; wait; sleep 60"])
+    shim.answer()
+    assert eventually(lambda: Path(shim.order["stdout"]).read_text() == "up\n")
+    shim.process.terminate()
+    record = shim.exit()
+    assert record.signal == signal.SIGKILL
+    assert [name.partition("(")[0] for name in record.leftovers] in (["sleep"], ["setsid"])
+
+
+def test_the_worker_gets_a_clean_start(start):
+    look = """
+import os, signal, sys
+fds = sorted(int(fd) for fd in os.listdir("/proc/self/fd"))
+status = dict(line.rstrip().split(":", 1) for line in open("/proc/self/status"))
+print(fds[:-1], os.readlink("/proc/self/fd/0"), status["SigBlk"].strip(), int(status["SigIgn"], 16), os.umask(0), os.getcwd())
+"""
+    # An interpreter ignores SIGPIPE and SIGXFSZ for itself; a shell does not: look from the outside too.
+    shim = start(
+        ["sh", "-c", f"grep SigIgn /proc/self/status; exec {sys.executable} -S -c '{look}'"], umask=0o027, cwd="/usr"
+    )
+    shim.answer()
+    assert shim.exit().code == 0
+    lines = Path(shim.order["stdout"]).read_text().splitlines()
+    assert lines[0].split() == ["SigIgn:", "0" * 16]
+    ignored = (1 << signal.SIGPIPE - 1) | (1 << signal.SIGXFSZ - 1)
+    assert lines[1] == f"[0, 1, 2] /dev/null {'0' * 16} {ignored} {0o027} /usr"
+
+
+def test_the_worker_does_not_outlive_a_killed_shim(start):
+    shim = start(["sleep", "60"])
+    pid = shim.answer()["pid"]
+    kill(shim.process.pid)
+    assert eventually(lambda: gone(pid))
+    assert not Path(shim.order["attempt_dir"], "exit.json").exists()
+
+
+def test_hangup_and_interrupt_do_not_touch_the_shim(start):
+    shim = start(["sleep", "60"])
+    pid = shim.answer()["pid"]
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+        kill(shim.process.pid, number)
+    kill(pid)
+    assert shim.exit().signal == signal.SIGKILL
+
+
+def make(path: Path, text: str, mode: int) -> str:
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence", "permanent"),
+    [
+        (lambda at: ["no-such-trainer"], "no such command: 'no-such-trainer' is not in PATH", True),
+        (lambda at: [f"{at}/none"], "no such file: '{at}/none'", True),
+        (lambda at: [make(at / "plain", "echo", 0o600)], "'{at}/plain' is not an executable file for this user", True),
+        (
+            lambda at: [make(at / "lost", "#!/no/python\n", 0o700)],
+            "the interpreter that its first line names is missing",
+            True,
+        ),
+        (lambda at: [make(at / "text", "hello\n", 0o700)], "it is neither a program nor a script with a #! line", True),
+        (lambda at: [str(at)], "is not an executable file", True),
+        (lambda at: [], "the command is empty", True),
+        (lambda at: ["true", "a\0b"], "embedded null byte", True),
+    ],
+)
+def test_what_can_never_start_is_said_in_one_sentence(start, tmp_path, argv, sentence, permanent):
+    shim = start(argv(tmp_path))
+    answer = shim.answer()
+    assert sentence.format(at=tmp_path) in answer["spawn_error"]
+    assert answer["permanent"] is permanent
+    assert shim.exit().spawn_error == answer["spawn_error"]
+    assert "\n" not in answer["spawn_error"]
+
+
+def test_a_missing_directory_may_come_back(start, tmp_path):
+    answer = start(["true"], cwd=f"{tmp_path}/unmounted").answer()
+    assert answer == {
+        "spawn_error": f"cannot enter the directory '{tmp_path}/unmounted': No such file or directory", "permanent": False,
+    }  # fmt: skip
+
+
+def test_unusable_logs_are_named(start, tmp_path):
+    answer = start(["true"], stdout=f"{tmp_path}/none/out.log").answer()
+    assert answer["spawn_error"] == f"cannot use {tmp_path}/none/out.log: No such file or directory"
+
+
+def test_the_run_directory_of_a_living_attempt_is_refused_and_its_holder_named(start):
+    first = start(["sleep", "60"])
+    pid = first.answer()["shim_pid"]
+    second = start(["true"], attempt=2, token="cd" * 16, lock_wait_s=0.05)
+    sentence = second.answer()["spawn_error"]
+    assert "is in use by another attempt" in sentence
+    assert f"attempt 1, token {TOKEN}, shim pid {pid}" in sentence
+    assert Path(first.order["run_dir"], "fence").read_text().strip() == TOKEN
+
+
+def test_a_leaving_predecessor_is_waited_for(start):
+    first = start(["sleep", "60"])
+    first.answer()
+    second = start(["sleep", "60"], attempt=2, token="cd" * 16, lock_wait_s=60.0)
+    first.process.terminate()
+    assert second.answer()["attempt"] == 2
+    assert Path(first.order["run_dir"], "fence").read_text().strip() == "cd" * 16
+
+
+def test_the_lock_is_held_while_the_tree_lives_and_free_afterwards(start):
+    shim = start(["sleep", "60"])
+    pid = shim.answer()["pid"]
+    with Path(shim.order["run_dir"], "lock").open() as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        kill(pid)
+        shim.process.wait(60)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_an_attempt_that_was_given_up_never_starts(start, tmp_path):
+    closed = tmp_path / "state/programs/Pong/attempts" / f"1-{TOKEN}" / "exit.json"
+    processes.make_dir(closed.parent)
+    closed.write_text("{}")
+    shim = start(["touch", f"{tmp_path}/started"])
+    assert shim.answer()["spawn_error"] == "attempt 1 was given up before it had started"
+    shim.process.wait(60)
+    assert not (tmp_path / "started").exists()
+    assert closed.read_text() == "{}"
+
+
+def test_a_full_disk_does_not_cost_the_exit_code(start):
+    shim = start(["sh", "-c", 'cd "$EXTRALIFE_RUN_DIR"/attempts/*; mkdir exit.json.tmp; exit 9'])
+    shim.answer()
+    assert shim.process.wait(60) == 0
+    assert ExitRecord.from_json(Path(shim.order["record"] + ".exit").read_text()).code == 9
+    assert "cannot write" in Path(shim.order["stderr"]).read_text()
+
+
+def test_logs_are_appended_to_and_where_this_attempt_begins_is_recorded(start):
+    shim = start(["echo", "one"])
+    assert (shim.answer()["stdout_from"], shim.exit().code) == (0, 0)
+    shim = start(["echo", "two"], attempt=2, token="cd" * 16)
+    assert (shim.answer()["stdout_from"], shim.exit().code) == (4, 0)
+    assert Path(shim.order["stdout"]).read_text() == "one\ntwo\n"
+
+
+def test_bytes_that_are_no_utf8_arrive_as_they_are(start):
+    shim = start(["sh", "-c", 'printf %s "$ODD"'], env={"ODD": "caf\udce9", "PATH": os.environ["PATH"]})
+    assert shim.exit().code == 0
+    assert Path(shim.order["stdout"]).read_bytes() == b"caf\xe9"
+
+
+def test_it_imports_no_package_that_costs_time_or_memory():
+    loaded = subprocess.check_output(
+        [
+            sys.executable,
+            "-S",
+            "-I",
+            "-c",
+            f"import sys; sys.path.insert(0, {str(SHIM.parent)!r}); import shim; print(*sys.modules)",
+        ]
+    )
+    assert not {"os", "json", "re", "ctypes", "signal", "enum", "typing", "pathlib", "contextlib"} & set(
+        loaded.decode().split()
+    )
+
+
+def test_it_stays_small(start):
+    shim = start(["sleep", "60"])
+    pid = shim.answer()["shim_pid"]
+    anonymous = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("RssAnon"))
+    assert int(anonymous.split()[1]) * 1024 < 6 * 2**20
