@@ -146,6 +146,8 @@ class ConfigLoaded(Input):
 
     settings: Settings
     only: tuple[str, ...] = ()  # program names; empty: all
+    by: str = "operator"
+    uid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

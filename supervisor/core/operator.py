@@ -136,6 +136,7 @@ def end_if_empty(turn: Turn) -> None:
 
 def on_config(turn: Turn, item: ConfigLoaded) -> None:
     """Apply a checked configuration. Only what it changes is touched."""
+    turn.record(facts.OperatorAsked(f"{item.by} asked to update", "update", item.only, item.uid))
     turn.settings = merged(turn.settings, item.settings, item.only)
     reconcile(turn, why="the configuration was updated")
     fill_slots(turn)

@@ -85,6 +85,10 @@ class Loop:
             return True
         try:
             self.journal.append(decision.facts, at_s=item.now_s, wall_s=wall_s, boot_id=self.boot_id)
+        except ValueError:
+            # A fact that could not be read back is a bug, not the disk's fault: retrying would never end.
+            log.exception("fact_refused", input=type(item).__name__)
+            return False
         except (OSError, sqlite3.Error) as error:
             if not self.journal_error:
                 log.critical("journal_write_failed", error=str(error), retry_s=_JOURNAL_RETRY_S)

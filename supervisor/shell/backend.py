@@ -1,0 +1,140 @@
+"""What the API asks of the daemon (`api/port.py`, `Backend`), answered from published references and through the inbox.
+
+The loop publishes four immutable values at each turn by swapping one reference; the snapshot that people see is made
+from them by whoever asks, in the asker's thread. So a turn costs nothing when nobody looks, and two askers never meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+
+from supervisor import config
+from supervisor.adapters.journal_sqlite import JournalReader
+from supervisor.api import rows
+from supervisor.api.port import FAILED, DaemonView, Json, ProgramView, Result, Snapshot
+from supervisor.core import view
+from supervisor.core.inputs import Asked, ConfigLoaded, Verb
+from supervisor.core.memory import Memory
+from supervisor.core.settings import Settings
+from supervisor.core.state import State
+from supervisor.ports import Clock
+from supervisor.shell.inbox import Inbox
+from supervisor.shell.loop import Loop
+from supervisor.shell.replies import Replies
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the loop has made public at the end of its newest turn."""
+
+    settings: Settings
+    state: State
+    memory: Memory
+    now_s: float
+    wall_s: float
+
+
+class DaemonBackend:
+    """`api.port.Backend` of a running daemon."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        replies: Replies,
+        clock: Clock,
+        loaded: config.Loaded,
+        reload: Callable[[], config.Loaded],
+        version: str,
+    ) -> None:
+        """`reload` reads the configuration again, as at the start; it raises config.ConfigError."""
+        self._inbox, self._replies, self._clock = inbox, replies, clock
+        self._loaded, self._reload, self._version = loaded, reload, version
+        self._published: Published | None = None
+
+    def publish(self, loop: Loop) -> None:
+        """By the deciding thread, at the end of each turn."""
+        self._published = Published(
+            loop.settings, loop.state, loop.memory, self._clock.now_s(), self._clock.wall_s()
+        )
+
+    def snapshot(self) -> Snapshot:
+        published = self._published
+        if published is None:
+            raise RuntimeError("nothing is published yet: the API is started after the first turn")
+        return snapshot_of(published, self._version)
+
+    def ask(
+        self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float
+    ) -> list[Result]:
+        number, waiting = self._replies.open()
+        self._inbox.post(Asked(self._clock.now_s(), verb, number, tuple(names), signal, by, uid))
+        try:
+            return list(waiting.result(timeout_s))
+        except FutureTimeout:
+            self._replies.forget(number)
+            return [(name, FAILED, f"no answer within {timeout_s:g} s; it may still happen") for name in names]
+
+    def reread(self) -> Json:
+        published = self._published
+        try:
+            new = self._reload()
+        except config.ConfigError as error:
+            return {"errors": list(error.errors)}
+        if published is None:
+            return {"errors": ["extralife is still starting"]}
+        changes = config.diff(published.settings, new.settings)
+        return {"added": list(changes.added), "changed": list(changes.changed), "removed": list(changes.removed)}
+
+    def update(self, names: Sequence[str], *, dry_run: bool, by: str, uid: int | None) -> Json:
+        told = self.reread()
+        if "errors" in told or dry_run:
+            return {**told, "applied": False}
+        try:
+            new = self._reload()
+        except config.ConfigError as error:  # it was edited between the two looks
+            return {"errors": list(error.errors), "applied": False}
+        if not names:
+            self._loaded = new
+        self._inbox.post(ConfigLoaded(self._clock.now_s(), new.settings, tuple(names), by, uid))
+        if names:
+            told = {key: [name for name in value if name in names] for key, value in told.items()}
+        return {**told, "applied": True}
+
+    def config_explain(self) -> list[Json]:
+        return [{"key": key, "value": value, "origin": str(origin)} for key, value, origin in config.explain(self._loaded)]
+
+    def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:
+        published = self._published
+        if published is None:
+            return []
+        with JournalReader(published.settings.paths.journal) as reader:
+            return rows.select(reader.read(after_seq), program, limit, kinds)
+
+
+def snapshot_of(published: Published, version: str) -> Snapshot:
+    """The snapshot that people see."""
+    settings, state, memory = published.settings, published.state, published.memory
+    box = view.box_view(
+        state, settings.level, now_s=published.now_s, wall_s=published.wall_s, boot_at_s=memory.boot_at_s
+    )
+    samples = {name: watch.sample for name, watch in memory.watches.items()}
+    programs = view.program_views(state, samples, settings, now_s=published.now_s)
+    daemon = DaemonView.of(
+        box,
+        pid=state.daemon_pid,
+        version=version,
+        state="stopping" if state.stopping else "reloading" if memory.ended else "running",
+        state_dir=settings.paths.state_dir,
+        config_file=settings.paths.config_file,
+        main_log=settings.paths.main_log,
+        started_wall_s=state.daemon_since_wall_s,
+        uptime_s=_age(published.now_s, state.daemon_since_s),
+    )
+    return Snapshot(daemon, tuple(ProgramView.of(program) for program in programs), published.now_s, published.wall_s)
+
+
+def _age(now_s: float, since_s: float | None) -> float | None:
+    return None if since_s is None else now_s - since_s
+
