@@ -536,14 +536,14 @@ class LocalLauncher:
         """Stop watching. The attempts go on without us."""
         os.eventfd_write(self._wake, 1)
         self._watcher.join()
-        self._epoll.close()
-        os.close(self._wake)
         with self._guard:
             for live in self._live.values():
                 os.close(live.shim_fd)
                 if live.shim is not None:
                     live.shim.returncode = 0  # not waited for on purpose; Popen would warn
             self._live.clear()
+            self._epoll.close()
+            os.close(self._wake)
 
     @staticmethod
     def _thread(name: str, target: Callable[..., None], *args: object) -> None:

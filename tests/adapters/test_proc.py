@@ -90,7 +90,9 @@ def test_only_a_handler_of_its_own_counts_as_caught():
         assert proc.catches(worker.pid, signal.SIGUSR1)
         assert not proc.catches(worker.pid, signal.SIGUSR2)
         assert proc.open_files(worker.pid) == 3
-        assert [state for _tid, _name, state in proc.threads(worker.pid)] == ["S"]
+        assert [(tid, name) for tid, name, state in proc.threads(worker.pid)] == [
+            (worker.pid, proc.read_stat(worker.pid).name)
+        ]
     assert not proc.catches(worker.pid, signal.SIGUSR1)
 
 

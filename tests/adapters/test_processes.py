@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -406,14 +408,26 @@ def test_an_attempt_that_could_not_start_is_known_as_such(world):
     assert "no-such-trainer" in survivor.ending.fate
 
 
-def test_a_shim_that_is_just_starting_is_waited_for(world):
-    holder = world.run(["sleep", "60"])
-    token = world.begin(["sleep", "60"], attempt=2)
-    assert eventually(lambda: proc.marked(contract.ENV_TOKEN, [token])[token])
-    kill(holder.pid)  # now the second gets the lock
-    survivor = processes.LocalLauncher.survey(world.launcher, {"Pong": (2, token)})["Pong"]
-    assert survivor.survival is Survival.ALIVE
-    assert survivor.pid == world.inbox.expect(SpawnSucceeded, token).pid
+def test_a_shim_that_is_just_starting_is_waited_for(world, monkeypatch):
+    looked, go_on = threading.Event(), threading.Event()
+
+    def sleep(_seconds: float) -> None:
+        looked.set()
+        go_on.wait(60)
+
+    monkeypatch.setattr(processes.time, "sleep", sleep)
+    processes.make_dir(world.paths.run_dir("Pong"))
+    found: list[Survivor] = []
+    with Path(world.paths.run_dir("Pong"), "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        token = world.begin(["sleep", "60"])
+        survey = threading.Thread(target=lambda: found.append(world.launcher.survey({"Pong": (1, token)})["Pong"]))
+        survey.start()
+        assert looked.wait(60)
+    started = world.inbox.expect(SpawnSucceeded, token)
+    go_on.set()
+    survey.join()
+    assert (found[0].survival, found[0].pid) == (Survival.ALIVE, started.pid)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"token": 1}', "[" * 10000])
