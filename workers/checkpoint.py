@@ -155,7 +155,9 @@ class Checkpointer:
         self._boot_id = read_boot_id()
         self._thread: threading.Thread | None = None
         self._pending: BaseException | None = None  # for the training thread to raise
+        self._reported: str | None = None  # cause of the failure that was reported last
         self._known: dict[str, Entry] = {}
+        self._doomed: set[Path] = set()  # renamed to be removed; kept over an error of the disk
         self.bad_count = 0  # set aside by this attempt
         self.committed_step: int | None = None  # newest that this attempt made durable
         self.failure: str | None = None  # why the last save failed; None after one that succeeded
@@ -219,27 +221,34 @@ class Checkpointer:
             raise self._pending
 
     def _write(self, job: _Job) -> None:
+        try:
+            self._write_and_prune(job)
+        except BaseException as error:  # noqa: BLE001  raised again on the training thread
+            self._pending = error
+
+    def _write_and_prune(self, job: _Job) -> None:
         begun_ns = time.perf_counter_ns()
         try:
             self._commit(job)
         except (OSError, MemoryError, _Unfit) as error:
-            self._fail(f"checkpoint at step {job.env_steps} was not written: {error}")
-            return
-        except BaseException as error:  # noqa: BLE001  raised again on the training thread
-            self._pending = error
+            self._fail(f"checkpoint at step {job.env_steps} was not written", error)
             return
         self.failure, self.committed_step = None, job.env_steps
         self._client.committed(job.env_steps, stall_s=job.stall_s, write_s=(time.perf_counter_ns() - begun_ns) / 1e9)
         try:
             self._prune()
         except OSError as error:
-            self._fail(f"checkpoint at step {job.env_steps} is committed, but old ones could not be removed: {error}")
+            self._fail(f"checkpoint at step {job.env_steps} is committed, but old ones could not be removed", error)
+        else:
+            self._reported = None
 
-    def _fail(self, text: str) -> None:
+    def _fail(self, what: str, error: Exception) -> None:
         """Say it once, not at each interval: a disk may stay full for days."""
-        if text.partition(": ")[2] != (self.failure or "").partition(": ")[2]:
-            self._report("checkpoint_failed", error=text)
-        self.failure = text
+        self.failure = f"{what}: {error}"
+        cause = str(error.errno if isinstance(error, OSError) else error)
+        if cause != self._reported:
+            self._reported = cause
+            self._report("checkpoint_failed", error=self.failure)
 
     def _commit(self, job: _Job) -> None:
         self._refuse_unfit(job)
@@ -296,15 +305,18 @@ class Checkpointer:
             except _Damaged as error:
                 self._set_aside(name, str(error))
         self._known = {entry.name: entry for entry in entries}
-        doomed = set(self._known) - kept(entries, time.time()) - pinned
-        for name in doomed:
+        for name in set(self._known) - kept(entries, time.time()) - pinned:
             # Off the list first, in one step: a checkpoint with half of its files would read as damaged.
-            (self._dir / name).rename(self._dir / (name + TMP_SUFFIX))
-        if doomed:
+            aside = self._dir / (name + TMP_SUFFIX)
+            (self._dir / name).rename(aside)
+            self._doomed.add(aside)
+            del self._known[name]
+        if self._doomed:
             _sync_directory(self._dir)
-        for name in doomed:
-            self._known.pop(name, None)
-            _remove(self._dir / (name + TMP_SUFFIX))
+        for aside in tuple(self._doomed):
+            if aside.exists():
+                _remove(aside)
+            self._doomed.discard(aside)
 
     def _remove_leftovers(self) -> None:
         for name in _list(self._dir):

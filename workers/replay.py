@@ -273,8 +273,10 @@ class Replay:
             self._rows, self._committed = rows, min(self._committed, rows)
             if self._files is not None:
                 # On disk before the first new row: else an older header would vouch for rows that are no more.
-                self._epoch += 1
-                self._files.write_slot(self._epoch, min(rows, self._committed), min(self._low, self._committed))
+                # Both slots: the one to fall back to must not tell of them either.
+                for _ in range(2):
+                    self._epoch += 1
+                    self._files.write_slot(self._epoch, self._committed, min(self._low, self._committed))
                 self._files.write_live(self._rows, self._low)
         self._fresh = True
         return dropped * self.num_envs

@@ -1,10 +1,9 @@
-"""The checkpoints of a run directory as the daemon sees them: list, verify, set aside. No torch, nothing is parsed
-but the manifest.
+"""The checkpoints of a run directory as the daemon sees them: list, verify, set aside.
 
-A worker commits, verifies and prunes its own checkpoints (`workers/checkpoint.py`); the daemon only looks, and takes
-one away when the worker dies of it again and again. Whatever lies in the directory, looking never raises: a daemon
-that falls over one program's garbage is down for all of them. A file that the disk refuses to read is unknown
-(`verified` None), not bad.
+Without torch: nothing is parsed but the manifest. A worker commits, verifies and prunes its own checkpoints
+(`workers/checkpoint.py`); the daemon only looks, and takes one away when the worker dies of it again and again.
+Whatever lies in the directory, looking never raises: a daemon that falls over one program's garbage is down for all
+of them. A file that the disk refuses to read is unknown (`verified` None), not bad.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def survey(run_dir: Path) -> list[CheckpointInfo]:
     """All committed checkpoints, newest first: by environment steps, then by time. Digests are not checked."""
     directory = Path(run_dir) / CHECKPOINTS_DIR
     try:
-        names = os.listdir(directory)
+        names = [item.name for item in directory.iterdir()]
     except OSError:
         return []
     found = [_look(directory / name) for name in names if parse_checkpoint_name(name)]
@@ -85,10 +84,8 @@ def quarantine_newest(run_dir: Path, step: int | None) -> Path | None:
     taking the next, innocent one. With `step` None it is the newest whole one. Returns the new path; raises OSError
     when the disk refuses.
     """
-    if step is None:
-        info = newest_good(run_dir)
-    else:
-        info = next((info for info in survey(run_dir) if info.env_steps == step), None)
+    of_step = (info for info in survey(run_dir) if info.env_steps == step)
+    info = newest_good(run_dir) if step is None else next(of_step, None)
     if info is None:
         return None
     target, number = info.path.with_name(info.path.name + BAD_SUFFIX), 1
