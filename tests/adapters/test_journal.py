@@ -1,0 +1,640 @@
+"""The journal: what was acknowledged is there, whatever happens to the process, the disk or the file."""
+
+import contextlib
+import errno
+import os
+import re
+import resource
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor.adapters import journal_sqlite
+from supervisor.adapters.journal_sqlite import (
+    Journal,
+    JournalDamaged,
+    JournalReader,
+    JournalRefused,
+    open_or_salvage,
+    salvage,
+)
+from supervisor.core.codec import MalformedFact
+from supervisor.core.facts import ClockStepped, DaemonStopped, Examined, Finished, Stamped
+
+BOOT = "0123456789abcdef0123456789abcdef"
+WRITER = Path(__file__).with_name("journal_writer.py")
+PAGE_BYTES = 4096
+NOBODY = 65534
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "journal.sqlite"
+
+
+def finished(number, why=""):
+    return Finished(why=why or f"fact {number}", program=f"program-{number}")
+
+
+def append(journal, *facts, at_s=1.0):
+    return journal.append(facts, at_s=at_s, wall_s=1.7e9, boot_id=BOOT)
+
+
+def filled(path, count):
+    """A journal of `count` facts, closed: everything is in the main file."""
+    with contextlib.closing(Journal(path)) as journal:
+        return append(journal, *(finished(number) for number in range(1, count + 1)))
+
+
+def read_all(path):
+    with contextlib.closing(Journal(path)) as journal:
+        return list(journal.read())
+
+
+def raw(path):
+    return contextlib.closing(sqlite3.connect(path, isolation_level=None))
+
+
+def names(folder):
+    return sorted(each.name for each in folder.iterdir())
+
+
+# --- writing and reading ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_appended_is_read_back_with_its_stamp(path):
+    facts = [finished(1), Examined(why="é\n\ud800", program="", token="", evidence={"stack": "…"}), DaemonStopped(why="")]
+    with contextlib.closing(Journal(path)) as journal:
+        stamped = journal.append(facts, at_s=1.25, wall_s=1.7e9, boot_id=BOOT)
+        assert stamped == [Stamped(seq, 1.25, 1.7e9, BOOT, fact) for seq, fact in enumerate(facts, 1)]
+        assert list(journal.read()) == stamped
+        assert list(journal.read(after_seq=2)) == stamped[2:]
+        assert list(journal.read(after_seq=3)) == []
+    assert read_all(path) == stamped
+
+
+@settings(max_examples=50)
+@given(at_s=st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53), wall_s=st.just(-0.0))
+def test_every_time_comes_back_and_its_row_is_whole(tmp_path_factory, at_s, wall_s):
+    path = tmp_path_factory.mktemp("times") / "journal.sqlite"
+    with contextlib.closing(Journal(path)) as journal:
+        stamped = journal.append([finished(1)], at_s=at_s, wall_s=wall_s, boot_id=BOOT)
+        assert list(journal.read()) == stamped
+        assert stamped[0].at_s == at_s
+
+
+def test_nothing_to_append_is_no_transaction(path):
+    with contextlib.closing(Journal(path)) as journal:
+        assert append(journal) == []
+        assert append(journal, finished(1))[0].seq == 1
+
+
+def test_a_long_journal_is_read_page_by_page(path, monkeypatch):
+    monkeypatch.setattr(journal_sqlite, "_READ", journal_sqlite._READ.replace("LIMIT 1000", "LIMIT 7"))
+    monkeypatch.setattr(journal_sqlite, "_PAGE_ROWS", 7)
+    assert filled(path, 21) == read_all(path)
+    assert [each.seq for each in read_all(path)] == list(range(1, 22))
+
+
+@pytest.mark.parametrize("times", [{"at_s": float("nan"), "wall_s": 1.0}, {"at_s": 1.0, "wall_s": float("inf")}])
+def test_a_fact_needs_finite_times(path, times):
+    with contextlib.closing(Journal(path)) as journal:
+        with pytest.raises(ValueError, match="a fact needs finite times"):
+            journal.append([finished(1)], **times, boot_id=BOOT)
+        assert list(journal.read()) == []
+
+
+def test_one_fact_that_cannot_be_read_back_keeps_all_of_them_out(path):
+    with contextlib.closing(Journal(path)) as journal:
+        with pytest.raises(MalformedFact):
+            append(journal, finished(1), ClockStepped(why="", step_s=float("nan")))
+        assert list(journal.read()) == []
+
+
+def test_the_thread_that_opens_need_not_be_the_one_that_writes(path):
+    with contextlib.closing(Journal(path)) as journal:
+        done = []
+        thread = threading.Thread(target=lambda: done.extend(append(journal, finished(1))))
+        thread.start()
+        thread.join(30)
+        assert list(journal.read()) == done != []
+
+
+def test_it_syncs_every_commit_and_is_marked_as_ours(path):
+    with contextlib.closing(Journal(path)) as journal:
+        assert journal._db.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert journal._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    with raw(path) as db:
+        assert db.execute("PRAGMA application_id").fetchone() == (0x584C4A31,)
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_its_files_are_its_owners_alone(path):
+    old = os.umask(0)
+    try:
+        with contextlib.closing(Journal(path)) as journal:
+            append(journal, finished(1))
+            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    finally:
+        os.umask(old)
+    assert modes == dict.fromkeys(("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"), 0o600)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE fact SET body = '{}'",
+        "DELETE FROM fact",
+        "INSERT OR REPLACE INTO fact SELECT seq, 0, 0, '', '', 1, '', 0 FROM fact",
+    ],
+)
+def test_history_is_not_edited(path, statement):
+    stamped = filled(path, 2)
+    with raw(path) as db, pytest.raises(sqlite3.IntegrityError, match="the journal is append-only"):
+        db.execute(statement)
+    assert read_all(path) == stamped
+
+
+# --- processes that die, processes beside each other ----------------------------------------------------------------------
+
+
+def start_writer(path, name):
+    return subprocess.Popen([sys.executable, WRITER, path, name], stdout=subprocess.PIPE)
+
+
+def test_two_writers_killed_in_mid_append_lose_nothing_that_was_acknowledged(path):
+    acknowledged = {}
+    for turn in range(4):
+        writers = {f"{turn}-{each}": start_writer(path, f"{turn}-{each}") for each in "ab"}
+        try:
+            for writer in writers.values():
+                writer.stdout.readline()  # it writes: the kill comes somewhere in its loop
+            for _ in range(3 * turn):  # elsewhere in each turn
+                writers[f"{turn}-a"].stdout.readline()
+        finally:
+            for writer in writers.values():
+                writer.send_signal(signal.SIGKILL)
+        for name, writer in writers.items():
+            rest, _ = writer.communicate(timeout=60)
+            lines = [line.split() for line in rest.decode().splitlines() if len(line.split()) == 3]
+            acknowledged |= {(name, int(number)): (int(first), int(second)) for number, first, second in lines}
+        kept = read_all(path)
+        by_seq = {each.seq: each.fact for each in kept}
+        assert [each.seq for each in kept] == list(range(1, len(kept) + 1))
+        for (name, number), (first, second) in acknowledged.items():
+            assert by_seq[first] == ClockStepped(why=f"{name} {number}", step_s=float(number))
+            assert by_seq[second] == Finished(why=str(number), program=name)
+        # All or nothing: what was committed and not acknowledged came in pairs too.
+        steps = [each.fact.why for each in kept if isinstance(each.fact, ClockStepped)]
+        pairs = [f"{each.fact.program} {each.fact.why}" for each in kept if isinstance(each.fact, Finished)]
+        assert steps == pairs
+    assert acknowledged
+
+
+def test_a_reader_sees_what_a_living_writer_has_committed(path):
+    with contextlib.closing(Journal(path)) as journal, JournalReader(path) as reader:
+        stamped = append(journal, finished(1), finished(2))
+        assert list(reader.read()) == stamped
+        stamped += append(journal, finished(3))
+        assert list(reader.read(after_seq=2)) == stamped[2:]
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            reader._db.execute("INSERT INTO fact SELECT * FROM fact")
+
+
+def test_a_reader_does_not_hold_up_the_writer(path):
+    with contextlib.closing(Journal(path)) as journal:
+        append(journal, *(finished(number) for number in range(1, 2001)))
+        with JournalReader(path) as reader:
+            facts = reader.read()
+            next(facts)  # in the middle of a read
+            append(journal, finished(2001))
+            assert len(list(facts)) == 2000, "a later page sees what was written meanwhile"
+
+
+def killed_writer(path):
+    """A journal whose writer was killed: its WAL holds what the main file does not."""
+    writer = start_writer(path, "killed")
+    try:
+        lines = [writer.stdout.readline() for _ in range(5)]
+    finally:
+        writer.kill()
+        writer.communicate(timeout=60)
+    assert path.with_name("journal.sqlite-wal").stat().st_size > 0
+    return len(lines) * 2
+
+
+def test_a_reader_of_a_dead_daemons_journal_sees_its_wal(path):
+    count = killed_writer(path)
+    before = path.read_bytes(), path.with_name("journal.sqlite-wal").read_bytes()
+    with JournalReader(path) as reader:
+        assert len(list(reader.read())) >= count
+    assert (path.read_bytes(), path.with_name("journal.sqlite-wal").read_bytes()) == before
+
+
+@pytest.fixture
+def readable_dir():
+    """A directory that another user can read and not write; pytest's own are closed to others."""
+    with tempfile.TemporaryDirectory(prefix="extralife-test-") as folder:
+        yield Path(folder)
+        Path(folder).chmod(0o700)
+
+
+@contextlib.contextmanager
+def without_permission_to_write(folder):
+    for each in folder.iterdir():
+        each.chmod(0o444)
+    folder.chmod(0o555)
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)  # permissions mean nothing to root
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("kept", [("-wal", "-shm"), ("-wal",), ()], ids=["wal and shm", "wal alone", "closed in order"])
+def test_a_reader_needs_no_permission_to_write(readable_dir, kept):
+    path = readable_dir / "journal.sqlite"
+    if kept:
+        count = killed_writer(path)
+        if "-shm" not in kept:
+            path.with_name("journal.sqlite-shm").unlink()
+    else:
+        count = len(filled(path, 4))
+    files = names(readable_dir)
+    with without_permission_to_write(readable_dir), JournalReader(path) as reader:
+        assert len(list(reader.read())) >= count
+    assert names(readable_dir) == files
+
+
+def test_a_reader_leaves_no_copy_behind(readable_dir, tmp_path, monkeypatch):
+    path = readable_dir / "journal.sqlite"
+    filled(path, 1)
+    tmp_path.parent.chmod(0o755)
+    scratch = readable_dir.with_name(readable_dir.name + "-scratch")
+    scratch.mkdir()
+    scratch.chmod(0o777)
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    try:
+        with without_permission_to_write(readable_dir), JournalReader(path):
+            assert len(names(scratch)) == 1
+        assert names(scratch) == []
+    finally:
+        shutil.rmtree(scratch)
+
+
+def test_a_reader_of_nothing_says_so(path):
+    with pytest.raises(FileNotFoundError, match="there is no journal"):
+        JournalReader(path)
+    assert names(path.parent) == []
+
+
+# --- a disk that fails ----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def no_file_longer_than(size_bytes):
+    """The kernel refuses writes beyond (EFBIG; Python ignores SIGXFSZ): a real failed write at a byte of our choice."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_an_append_that_fails_at_any_byte_leaves_nothing_and_the_next_one_works(path):
+    """The same append, cut at byte 0, 512, 1024 ... of what it writes, until it gets through."""
+    kept = filled(path, 3)
+    big = [finished(number, why="x" * 3000) for number in range(4)]
+    failures = 0
+    with contextlib.closing(Journal(path)) as journal:
+        kept += append(journal, finished(4))
+        wal = path.with_name("journal.sqlite-wal")
+        start = wal.stat().st_size
+        for cut in range(0, 200 * 512, 512):
+            error = None
+            try:
+                with no_file_longer_than(start + cut):
+                    kept += append(journal, *big)
+            except OSError as caught:
+                error = caught
+            if error is None:
+                break
+            failures += 1
+            assert error.filename == str(path)
+            assert error.errno in (errno.ENOSPC, errno.EIO), error
+            with JournalReader(path) as reader:
+                assert list(reader.read()) == kept
+        assert failures > 10
+        kept += append(journal, finished(5))
+        assert list(journal.read()) == kept
+    assert read_all(path) == kept
+
+
+def test_a_daemon_that_dies_after_a_failed_append_comes_back_to_all_or_nothing(path):
+    filled(path, 3)
+    big = [finished(number, why="x" * 3000) for number in range(4)]
+    for cut in range(0, 40_000, 3_000):
+        copy = path.with_name(f"cut-{cut}.sqlite")
+        shutil.copyfile(path, copy)
+        with contextlib.closing(Journal(copy)) as journal:
+            append(journal, finished(4))
+            start = copy.with_name(copy.name + "-wal").stat().st_size
+            with contextlib.suppress(OSError), no_file_longer_than(start + cut):
+                append(journal, *big)
+            # What a SIGKILL leaves: the files as they are now, with no close.
+            dead = path.with_name(f"dead-{cut}.sqlite")
+            for suffix in ("", "-wal"):
+                shutil.copyfile(copy.with_name(copy.name + suffix), dead.with_name(dead.name + suffix))
+        assert len(read_all(dead)) in (4, 8)
+
+
+def test_a_full_disk_is_an_error_with_a_name_and_room_heals_it(tmp_path):
+    """A real full file system: 512 kB of tmpfs in a mount namespace of its own. The same script says what it saw."""
+    script = f"""
+import errno, os, sys
+from supervisor.adapters.journal_sqlite import Journal
+from supervisor.core.facts import Finished
+os.chdir({str(tmp_path)!r})
+open("ballast", "wb").write(b"x" * 100_000)
+journal, kept, error = Journal("journal.sqlite"), [], None
+while error is None:
+    try:
+        kept += journal.append([Finished(why="x" * 5000, program="p")], at_s=0.0, wall_s=0.0, boot_id="b")
+    except OSError as caught:
+        error = caught
+assert error.errno == errno.ENOSPC, error
+assert str(error) == "[Errno 28] the journal: database or disk is full: 'journal.sqlite'", error
+assert list(journal.read()) == kept
+os.unlink("ballast")
+kept += journal.append([Finished(why="", program="q")], at_s=0.0, wall_s=0.0, boot_id="b")
+journal.close()
+assert list(Journal("journal.sqlite").read()) == kept
+print(len(kept))
+"""
+    mount = f"mount -t tmpfs -o size=512k tmpfs {tmp_path}"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no mount namespaces here; the test that cuts writes with RLIMIT_FSIZE stands in")
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", f'{mount} && exec "$0" -c "$1"', sys.executable, script],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10
+
+
+def test_a_journal_that_cannot_be_made_leaves_nothing_that_looks_like_one(path):
+    with no_file_longer_than(PAGE_BYTES), pytest.raises(OSError, match=re.escape(str(path))):
+        Journal(path)
+    assert not path.exists()
+    assert filled(path, 1) == read_all(path)
+    assert names(path.parent) == ["journal.sqlite"]
+
+
+def test_a_missing_directory_is_named(path):
+    with pytest.raises(FileNotFoundError, match="state"):
+        Journal(path.parent / "state" / "journal.sqlite")
+
+
+def test_a_writer_that_waits_too_long_for_another_says_so(path, monkeypatch):
+    monkeypatch.setattr(journal_sqlite, "_BUSY_TIMEOUT_S", 0.05)
+    with contextlib.closing(Journal(path)) as journal, raw(path) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OSError, match="database is locked") as caught:
+            append(journal, finished(1))
+        assert caught.value.errno == errno.EBUSY
+        other.execute("ROLLBACK")
+        assert append(journal, finished(1))[0].seq == 1
+
+
+# --- journals that are not for us -----------------------------------------------------------------------------------------
+
+
+def test_a_newer_schema_is_refused_and_untouched(path):
+    filled(path, 2)
+    with raw(path) as db:
+        db.execute("PRAGMA user_version = 2")
+    before = path.read_bytes()
+    for opener in (Journal, JournalReader, lambda path: open_or_salvage(path, wall_s=0.0)):
+        with pytest.raises(JournalRefused, match="the journal has schema 2, this extralife knows 1: start the newer"):
+            opener(path)
+    assert path.read_bytes() == before
+    assert not [name for name in names(path.parent) if "damaged" in name]
+
+
+def test_another_programs_database_is_refused(path):
+    with raw(path) as db:
+        db.execute("CREATE TABLE films (title)")
+    with pytest.raises(JournalRefused, match="this is not a journal of extralife"):
+        Journal(path)
+
+
+def test_a_fact_of_a_newer_extralife_is_refused_not_salvaged(path):
+    filled(path, 2)
+    with raw(path) as db:
+        row = journal_sqlite._row(1.0, 1.0, BOOT, "GpuCaughtFire", 1, "{}")
+        db.execute(journal_sqlite._INSERT, row)
+    with pytest.raises(JournalRefused, match="row 3: fact kind 'GpuCaughtFire' is unknown here"):
+        open_or_salvage(path, wall_s=0.0)
+    assert not [name for name in names(path.parent) if "damaged" in name]
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------------
+
+
+def scribble(path, offset, data):
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def flip_bit(path, word):
+    """One bit of the first place where `word` stands in the file."""
+    at = path.read_bytes().index(word)
+    scribble(path, at, bytes([word[0] ^ 1]))
+
+
+def test_a_whole_journal_is_simply_opened(path):
+    stamped = filled(path, 5)
+    journal, facts, lost = open_or_salvage(path, wall_s=0.0)
+    journal.close()
+    assert (facts, lost) == (stamped, None)
+
+
+def test_no_journal_is_a_first_start(path):
+    journal, facts, lost = open_or_salvage(path, wall_s=0.0)
+    journal.close()
+    assert (facts, lost) == ([], None)
+
+
+def test_a_flipped_bit_in_a_body_costs_that_fact_alone(path):
+    stamped = filled(path, 100)
+    flip_bit(path, b"fact 42")
+    damaged = path.read_bytes()
+    with pytest.raises(JournalDamaged, match="the journal is damaged: row 42: its CRC does not match"):
+        read_all(path)
+    journal, facts, lost = open_or_salvage(path, wall_s=1234.5)
+    assert facts == stamped[:41] + stamped[42:]
+    assert (lost.saved, lost.lost, lost.why) == (99, 1, "row 42: its CRC does not match")
+    aside = path.with_name("journal.sqlite.damaged-1234")
+    assert lost.damaged_path == str(aside)
+    assert str(lost) == (
+        "the journal was damaged (row 42: its CRC does not match): "
+        f"99 facts were saved, 1 facts are lost; it is kept as {aside}"
+    )
+    assert aside.read_bytes() == damaged
+    assert append(journal, finished(101))[0].seq == 101, "it goes on behind its last number"
+    journal.close()
+    assert read_all(path)[:-1] == facts
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_flipped_bit_in_a_kind_is_damage_and_not_a_newer_extralife(path):
+    filled(path, 3)
+    flip_bit(path, b"Finished")
+    with pytest.raises(JournalDamaged, match="its CRC does not match"):
+        read_all(path)
+
+
+def test_text_that_is_not_text_is_damage(path):
+    stamped = filled(path, 3)
+    at = path.read_bytes().index(b"fact 2")
+    scribble(path, at, b"\xff")
+    journal, facts, lost = open_or_salvage(path, wall_s=0.0)
+    journal.close()
+    assert facts == [stamped[0], stamped[2]]
+    assert lost.lost == 1
+
+
+@pytest.mark.parametrize("junk", [bytes(PAGE_BYTES), bytes(range(256)) * 16], ids=["zeros", "noise"])
+def test_a_lost_page_costs_its_own_facts_and_no_others(path, junk):
+    stamped = filled(path, 500)
+    pages = path.stat().st_size // PAGE_BYTES
+    assert pages >= 15
+    at = path.read_bytes().index(b'"fact 250"') // PAGE_BYTES
+    scribble(path, at * PAGE_BYTES, junk)
+    with pytest.raises(JournalDamaged, match="the journal is damaged"):
+        read_all(path)
+    journal, facts, lost = open_or_salvage(path, wall_s=0.0)
+    journal.close()
+    assert set(facts) < set(stamped)
+    assert 500 - lost.saved == lost.lost
+    assert 0 < lost.lost < 50
+    assert {1, 500} < {each.seq for each in facts}
+
+
+def test_a_truncated_journal_gives_what_it_still_has(path):
+    stamped = filled(path, 500)
+    os.truncate(path, path.stat().st_size * 2 // 3)
+    journal, facts, lost = open_or_salvage(path, wall_s=0.0)
+    journal.close()
+    assert lost.lost is None or lost.saved + lost.lost == 500
+    assert set(facts) < set(stamped)
+    assert len(facts) == lost.saved > 100
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\0" + b"\0" * 200])
+def test_a_file_that_is_no_journal_any_more_is_kept_and_said_aloud(path, content):
+    filled(path, 3)
+    path.write_bytes(content)
+    journal, facts, lost = open_or_salvage(path, wall_s=7.0)
+    append(journal, finished(1))
+    journal.close()
+    assert (facts, lost.saved, lost.lost) == ([], 0, None)
+    assert "an unknown number of facts is lost" in str(lost)
+    assert path.with_name("journal.sqlite.damaged-7").read_bytes() == content
+    assert len(read_all(path)) == 1
+
+
+def copy_journal(source, target):
+    for suffix in ("", "-wal"):
+        shutil.copyfile(source.with_name(source.name + suffix), target.with_name(target.name + suffix))
+
+
+def damaged_with_wal(path, folder):
+    """A dead daemon's journal: 100 facts in the file, the 42nd damaged, 10 more in the WAL. (path, what can be saved)."""
+    stamped = filled(path, 100)
+    dead = folder / "dead.sqlite"
+    with contextlib.closing(Journal(path)) as journal:
+        stamped += append(journal, *(finished(number) for number in range(101, 111)))
+        copy_journal(path, dead)
+    flip_bit(dead, b"fact 42")
+    return dead, stamped[:41] + stamped[42:]
+
+
+def test_a_damaged_journals_wal_is_read_kept_and_not_replayed_into_the_new_one(path):
+    dead, readable = damaged_with_wal(path, path.parent)
+    before = dead.read_bytes(), dead.with_name("dead.sqlite-wal").read_bytes()
+    journal, facts, lost = open_or_salvage(dead, wall_s=5.0)
+    journal.close()
+    assert facts == readable
+    assert lost.lost == 1
+    aside = dead.with_name("dead.sqlite.damaged-5")
+    assert (aside.read_bytes(), aside.with_name(aside.name + "-wal").read_bytes()) == before
+    assert read_all(dead) == facts
+
+
+def test_a_second_damage_in_the_same_second_keeps_the_first_ones_file(path):
+    filled(path, 3)
+    for _ in range(2):
+        path.write_bytes(b"junk" * 100)
+        open_or_salvage(path, wall_s=7.0)[0].close()
+    assert {"journal.sqlite.damaged-7", "journal.sqlite.damaged-7-1"} <= set(names(path.parent))
+
+
+class PowerCut(BaseException):
+    """The process ends here."""
+
+
+def test_a_salvage_cut_short_anywhere_ends_with_every_saved_fact(path, monkeypatch):
+    """Dies at its 1st, 2nd, 3rd ... sync until it gets through; the next start always has all that could be read."""
+    template, readable = damaged_with_wal(path, path.parent)
+    real_sync = journal_sqlite._sync
+    for cut in range(20):
+        folder = path.parent / str(cut)
+        folder.mkdir()
+        copy_journal(template, folder / "journal.sqlite")
+        left = iter(range(cut))
+
+        def sync(target, left=left):
+            if next(left, None) is None:
+                raise PowerCut
+            real_sync(target)
+
+        monkeypatch.setattr(journal_sqlite, "_sync", sync)
+        whole = False
+        with contextlib.suppress(PowerCut):
+            salvage(folder / "journal.sqlite", wall_s=1.0)
+            whole = True
+        monkeypatch.setattr(journal_sqlite, "_sync", real_sync)
+        journal, facts, _ = open_or_salvage(folder / "journal.sqlite", wall_s=2.0)
+        journal.close()
+        assert facts == readable
+        assert any("damaged" in name for name in names(folder))
+        assert not any("rebuil" in name and "building" not in name for name in names(folder))
+        if whole:
+            break
+    assert whole
+    assert cut == 5, "it syncs the new file, the second name, the new name, the old WAL's end and the swap"
+
+
+def test_a_reader_names_damage_and_changes_nothing(path):
+    filled(path, 100)
+    flip_bit(path, b"fact 42")
+    before = path.read_bytes()
+    with JournalReader(path) as reader, pytest.raises(JournalDamaged, match="row 42"):
+        list(reader.read())
+    assert path.read_bytes() == before
