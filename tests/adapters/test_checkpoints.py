@@ -1,0 +1,282 @@
+"""The daemon's look at checkpoints: right about good ones, unmoved by garbage."""
+
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor.adapters import checkpoints
+from supervisor.adapters.checkpoints import newest_good, quarantine_newest, survey, verify
+from workers.contract import Manifest, checkpoint_name, parse_checkpoint_name
+
+REPO = Path(__file__).parents[2]
+TOKEN, OTHER = "1" * 32, "2" * 32
+
+
+def commit(run_dir: Path, step: int, token: str = TOKEN, created_wall_s: float = 1e9, size: int = 1000) -> Path:
+    path = run_dir / "checkpoints" / checkpoint_name(step, token)
+    path.mkdir(parents=True)
+    contents = {"tensors.safetensors": random.Random(step).randbytes(size), "state.json": b'{"step": 1}'}
+    for name, data in contents.items():
+        (path / name).write_bytes(data)
+    manifest = Manifest(
+        program="Pong", token=token, attempt=1, boot_id="b" * 32, env_steps=step, created_wall_s=created_wall_s,
+        identity={"game": "Pong"}, mean_return=1.0,
+        files={name: (len(data), hashlib.blake2b(data, digest_size=32).hexdigest()) for name, data in contents.items()},
+    )  # fmt: skip
+    (path / "manifest.json").write_text(manifest.to_json())
+    return path
+
+
+def test_survey_lists_newest_first(tmp_path: Path) -> None:
+    assert survey(tmp_path) == []
+    commit(tmp_path, 9, created_wall_s=5.0)
+    commit(tmp_path, 100, created_wall_s=6.0)
+    commit(tmp_path, 100, OTHER, created_wall_s=7.0)
+    for name in ("ckpt-500.ff.tmp", "ckpt-500.ff.bad", "ckpt-500", "notes", "ckpt-0500.ff", "ckpt-5.FF"):
+        (tmp_path / "checkpoints" / name).mkdir()
+    found = survey(tmp_path)
+    assert [(info.env_steps, info.token) for info in found] == [(100, OTHER), (100, TOKEN), (9, TOKEN)]
+    assert [(info.created_wall_s, info.size_bytes, info.verified, info.error) for info in found] == [
+        (wall_s, 1011, None, None) for wall_s in (7.0, 6.0, 5.0)
+    ]
+
+
+def test_newest_good_passes_over_damage(tmp_path: Path) -> None:
+    commit(tmp_path, 1)
+    second, third = commit(tmp_path, 2), commit(tmp_path, 3)
+    good = newest_good(tmp_path)
+    assert good is not None
+    assert (good.env_steps, good.verified) == (3, True)
+    data = bytearray((third / "tensors.safetensors").read_bytes())
+    data[500] ^= 1
+    (third / "tensors.safetensors").write_bytes(data)
+    (second / "manifest.json").write_text("{}")
+    found = survey(tmp_path)
+    assert [info.verified for info in found] == [None, False, None]
+    assert verify(found[0]).error == "tensors.safetensors does not match its digest"
+    assert "not a checkpoint manifest" in (found[1].error or "")
+    good = newest_good(tmp_path)
+    assert good is not None
+    assert good.env_steps == 1
+    shutil.rmtree(good.path)
+    assert newest_good(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [("missing", "state.json is missing"), ("short", "state.json has only 10 bytes, expected 11"),
+     ("long", "state.json has more 12 bytes, expected 11"), ("directory", "state.json is not a file"), ("fifo", "state.json is not a file")],
+)  # fmt: skip
+def test_verify_names_the_damage(tmp_path: Path, damage: str, error: str) -> None:
+    path = commit(tmp_path, 1) / "state.json"
+    data = path.read_bytes()
+    path.unlink()
+    if damage in {"short", "long"}:
+        path.write_bytes(data[:-1] if damage == "short" else data + b"x")
+    elif damage == "directory":
+        path.mkdir()
+    elif damage == "fifo":
+        os.mkfifo(path)
+    (info,) = survey(tmp_path)
+    checked = verify(info)
+    assert (checked.verified, checked.error) == (False, error)
+
+
+def test_an_unreadable_checkpoint_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(tmp_path, 1)
+    path = commit(tmp_path, 2)
+    original = os.read
+
+    def failing(fd: int, size: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith(str(path / "state.json")):
+            raise OSError(errno.EIO, "Input/output error")
+        return original(fd, size)
+
+    monkeypatch.setattr(os, "read", failing)
+    checked = verify(survey(tmp_path)[0])
+    assert checked.verified is None
+    assert "can't be read" in (checked.error or "")
+    good = newest_good(tmp_path)
+    assert good is not None
+    assert good.env_steps == 1
+
+
+def test_a_manifest_never_leads_out_of_its_directory(tmp_path: Path) -> None:
+    for name in ("../../secret", "/etc/hostname", "..", "", "a\0b", "x/y"):
+        path = commit(tmp_path, 1)
+        manifest = Manifest.from_json((path / "manifest.json").read_text())
+        (path / "manifest.json").write_text(dataclasses.replace(manifest, files={name: (4, "00")}).to_json())
+        checked = verify(survey(tmp_path)[0])
+        assert checked.verified is False
+        assert "no file of its own" in (checked.error or "")
+        shutil.rmtree(path)
+
+
+# --- setting aside -----------------------------------------------------------------------------------------------------
+
+
+def test_quarantine_takes_the_step_that_kills(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        commit(tmp_path, step)
+    aside = quarantine_newest(tmp_path, 3)
+    assert aside == tmp_path / "checkpoints" / f"ckpt-3.{TOKEN}.bad"
+    assert aside.is_dir()
+    assert [info.env_steps for info in survey(tmp_path)] == [2, 1]
+    # Asked again after the daemon died in between: the innocent one before it stays.
+    assert quarantine_newest(tmp_path, 3) is None
+    assert [info.env_steps for info in survey(tmp_path)] == [2, 1]
+    # The same step by another attempt gets a name of its own.
+    commit(tmp_path, 3)
+    assert quarantine_newest(tmp_path, 3) == tmp_path / "checkpoints" / f"ckpt-3.{TOKEN}.2.bad"
+
+
+def test_quarantine_without_a_step_takes_the_newest_whole_one(tmp_path: Path) -> None:
+    commit(tmp_path, 1)
+    (commit(tmp_path, 2) / "state.json").unlink()
+    assert quarantine_newest(tmp_path, None) == tmp_path / "checkpoints" / f"ckpt-1.{TOKEN}.bad"
+    assert quarantine_newest(tmp_path, None) is None
+    assert quarantine_newest(tmp_path / "nowhere", None) is None
+
+
+def test_quarantine_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(tmp_path, 1)
+    synced = []
+    original = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        original(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    quarantine_newest(tmp_path, 1)
+    assert synced == [str(tmp_path / "checkpoints")]
+
+
+# --- garbage -----------------------------------------------------------------------------------------------------------
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("9" * 400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = sorted(json.loads(Manifest("p", TOKEN, 1, "b" * 32, 1, 0.0, {}, {}).to_json()))
+manifests = st.one_of(
+    st.binary(max_size=60),
+    json_values.map(lambda value: json.dumps(value).encode()),
+    st.dictionaries(st.sampled_from(KEYS), json_values).map(lambda value: json.dumps(value).encode()),
+    st.just(b"[" * 100_000),
+    st.just(b'{"version": ' + b"9" * 5000 + b"}"),
+    st.just(b"\xff\xfe"),
+)
+file_names = st.text(max_size=8) | st.sampled_from(["..", "\ud800", "a" * 300, "state.json", "\udc80", "."])
+
+
+def look_at_all(run_dir: Path) -> None:
+    for info in survey(run_dir):
+        checked = verify(info)
+        assert checked.verified in {True, False, None}
+        assert (checked.error is None) == (checked.verified is True)
+    newest_good(run_dir)
+    quarantine_newest(run_dir, 5)
+    quarantine_newest(run_dir, None)
+
+
+@settings(max_examples=150, deadline=None)
+@given(manifests)
+def test_a_garbage_manifest_never_raises(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = commit(Path(name), 5, size=10)
+        commit(Path(name), 4, size=10)
+        (path / "manifest.json").write_bytes(data)
+        good = newest_good(Path(name))
+        assert good is not None
+        assert good.env_steps == 4
+        look_at_all(Path(name))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.dictionaries(file_names, st.tuples(st.integers(-5, 2**70), st.text(max_size=5)), max_size=3),
+    st.floats(),
+    st.integers(-5, 2**70),
+)
+def test_a_whole_manifest_of_nonsense_never_raises(files: dict, created_wall_s: float, attempt: int) -> None:
+    """Its own digest is right, only what it says is not."""
+    with tempfile.TemporaryDirectory() as name:
+        path = commit(Path(name), 5, size=10)
+        manifest = Manifest("p", TOKEN, attempt, "b", 5, 0.0, {}, files).to_json()
+        body = {**json.loads(manifest), "created_wall_s": created_wall_s}
+        del body["self_digest"]
+        canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+        body["self_digest"] = hashlib.blake2b(canonical, digest_size=32).hexdigest()
+        (path / "manifest.json").write_text(json.dumps(body))
+        look_at_all(Path(name))
+
+
+@pytest.mark.parametrize(
+    "kind", ["file", "link to nowhere", "link to itself", "fifo", "empty", "no manifest", "manifest is a directory"]
+)
+def test_garbage_in_place_of_a_checkpoint_never_raises(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    path = tmp_path / "checkpoints" / f"ckpt-5.{TOKEN}"
+    if kind == "file":
+        path.write_text("x")
+    elif kind.startswith("link"):
+        path.symlink_to("nowhere" if kind == "link to nowhere" else path.name)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    if kind == "manifest is a directory":
+        (path / "manifest.json").mkdir()
+    (info,) = survey(tmp_path)
+    assert info.error
+    look_at_all(tmp_path)
+
+
+def test_checkpoints_that_is_no_directory_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("x")
+    assert survey(tmp_path) == []
+    assert newest_good(tmp_path) is None
+
+
+@given(st.integers(0, 2**62), st.text("0123456789abcdef", min_size=1, max_size=64))
+def test_names_are_read_back(step: int, token: str) -> None:
+    assert parse_checkpoint_name(checkpoint_name(step, token)) == (step, token)
+    for suffix in (".tmp", ".bad", ".2.bad", "\n"):
+        assert parse_checkpoint_name(checkpoint_name(step, token) + suffix) is None
+
+
+def test_what_the_worker_writes_the_daemon_verifies_without_torch(tmp_path: Path) -> None:
+    """Both sides of the contract on one real checkpoint, and the daemon's side never imports torch."""
+    script = """
+import sys
+from pathlib import Path
+import torch
+from workers.checkpoint import Checkpointer
+from workers.contract import Client
+saver = Checkpointer(Path(sys.argv[1]), Client({}), {"game": "Pong"})
+assert saver.save(7, {"w": torch.arange(10.0)}, {"x": 1}, mean_return=None, stall_s=0.0) and saver.wait() and not saver.failure
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, cwd=REPO, timeout=100)
+    look = """
+import sys
+from supervisor.adapters.checkpoints import newest_good
+good = newest_good(sys.argv[1])
+assert good.env_steps == 7 and good.verified, good
+assert "torch" not in sys.modules and "numpy" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", look, str(tmp_path)], check=True, cwd=REPO, timeout=100)
+    assert checkpoints.survey(tmp_path)[0].token == "0" * 32
