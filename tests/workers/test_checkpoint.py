@@ -459,7 +459,7 @@ SAVER = textwrap.dedent(
 def test_sigkill_in_mid_save(run_dir: Path) -> None:
     """A real process, killed at a random moment of a save, again and again."""
     known, rng = 0, random.Random(0)
-    for _ in range(3):
+    for _ in range(2):
         with subprocess.Popen([sys.executable, "-c", SAVER, str(run_dir)], stdout=subprocess.PIPE, text=True, cwd=REPO,
                               env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:  # fmt: skip
             assert process.stdout is not None
@@ -545,7 +545,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(FILES), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_any_flipped_bit_is_found(pair: Path, tmp_path: Path, name: str, place: float, bit: int) -> None:
     run_dir = shutil.copytree(pair, tmp_path / "run")
