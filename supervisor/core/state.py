@@ -12,7 +12,7 @@ from typing import Final
 
 from supervisor.core import facts
 from supervisor.core.facts import Stamped
-from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, Edge, Phase, step
+from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, Edge, IllegalTransition, Phase, step
 
 _DEATHS_KEPT: Final = 64
 _UPTIMES_KEPT: Final = 50
@@ -148,6 +148,21 @@ def fold_all(stamped: Iterable[Stamped], state: State | None = None) -> State:
     for item in stamped:
         state = fold(state, item)
     return state
+
+
+def replay(stamped: Iterable[Stamped]) -> tuple[State, int]:
+    """The state that a journal gives, and how many facts did not fit.
+
+    A whole journal fits to the last fact. One that lost rows to a damaged disk may hold an edge without the one before
+    it: that fact is passed over, because a daemon that refuses to start helps nobody.
+    """
+    state, misfits = State(), 0
+    for item in stamped:
+        try:
+            state = fold(state, item)
+        except IllegalTransition:
+            misfits += 1
+    return state, misfits
 
 
 def fold(state: State, stamped: Stamped) -> State:

@@ -1,0 +1,72 @@
+"""The looking thread: one `Sampled` a period, and at once (but not too often) when an edge says that something happened.
+
+It also notices when the wall clock is moved against CLOCK_BOOTTIME. Readings may block in /proc or on a disk, so they are
+not taken by the deciding thread; a wedged reading makes workers "unknown", never the daemon deaf.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from supervisor.core.inputs import ClockMoved, Report, Sampled
+from supervisor.ports import Clock, Inbox, Probes
+
+log = structlog.get_logger()
+
+_LEAST_S: Final = 0.05  # between two looks that edges ask for: 20 a second are plenty for people and for deciding
+_STEP_S: Final = 2.0  # a wall clock that moves by less is being disciplined, not stepped
+
+Reports = tuple[tuple[str, str, Report], ...]
+
+
+class Sampler:
+    """Takes readings until `stop`."""
+
+    def __init__(
+        self, probes: Probes, reports: Callable[[], Reports], clock: Clock, inbox: Inbox, period_s: float
+    ) -> None:
+        self._probes, self._reports, self._clock, self._inbox = probes, reports, clock, inbox
+        self._period_s = period_s
+        self._wake = threading.Event()
+        self._over = threading.Event()
+        self._offset_s: float | None = None
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def look_now(self) -> None:
+        """An edge arrived: do not wait for the period. Called from any thread."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._wake.set()
+        self._thread.join(5.0)
+
+    def look(self) -> None:
+        """One look at everything."""
+        self._look_at_clock()
+        self._inbox.post(Sampled(self._clock.now_s(), self._probes.sample(), self._reports()))
+
+    def _look_at_clock(self) -> None:
+        offset_s = self._clock.wall_s() - self._clock.now_s()
+        if self._offset_s is not None and abs(offset_s - self._offset_s) > _STEP_S:
+            self._inbox.post(ClockMoved(self._clock.now_s(), offset_s - self._offset_s))
+            self._offset_s = offset_s
+        elif self._offset_s is None:
+            self._offset_s = offset_s
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self.look()
+            except Exception:  # a reading that fails is unknown; the next one may not
+                log.exception("look_failed")
+            self._over.wait(_LEAST_S)
+            self._wake.wait(self._period_s - _LEAST_S)
+            self._wake.clear()
