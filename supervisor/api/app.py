@@ -1,0 +1,337 @@
+"""The JSON API: routes, checks of what comes in, and nothing else. What it tells is the newest published snapshot.
+
+Every answer is JSON (logs are bytes); every refusal is {"error": "one sentence"}. A request can be as broken as it
+likes: it costs its sender an answer, never the daemon anything. Calls that may block run in threads: reads in a few,
+requests of operators in others, so that ten waiting `stop`s do not make `status` wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import pwd
+import signal as signals
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any, Final
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from supervisor.api import logfiles, starting
+from supervisor.api.names import expand, plain
+from supervisor.api.peer import PEER_KEY, Peer
+from supervisor.api.port import BAD_NAME, BAD_SIGNAL, Backend, Result
+from supervisor.core.inputs import Verb
+
+log = structlog.get_logger()
+
+MOST_BODY_BYTES: Final = 64 * 1024
+MOST_FACTS: Final = 10_000
+MOST_WAIT_S: Final = 3600.0
+ASK_WAIT_S: Final = 600.0
+MOST_ASKS: Final = 64  # at once, waiting ones included; each is a person or a script
+STALE_S: Final = 30.0  # the loop turns every 5 s at the least
+_READERS: Final = 4
+_ASKERS: Final = 16
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Refused(Exception):
+    """A request that cannot be served; the sentence goes to its sender."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+def answer(value: object, status: int = 200, **headers: str) -> Response:
+    """JSON that every reader can read: NaN and infinity are unknown, so they are null."""
+    body = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
+    return Response(body.encode("utf-8", "replace"), status, headers or None, "application/json")
+
+
+def _finite(value: object) -> object:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {str(key): _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case _:
+            return value
+
+
+class Api:
+    """The routes over one backend. `wall_s` reads the wall clock, to tell how old the newest snapshot is."""
+
+    def __init__(self, backend: Backend, wall_s: Callable[[], float]) -> None:
+        self._backend, self._wall_s = backend, wall_s
+        self._readers = ThreadPoolExecutor(_READERS, "api-read")
+        self._askers = ThreadPoolExecutor(_ASKERS, "api-ask")
+        self._asking = 0
+
+    def close(self) -> None:
+        """Let go of the threads; one that still waits for its reply ends with it."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._askers.shutdown(wait=False, cancel_futures=True)
+
+    def app(self) -> Starlette:
+        get: list[tuple[str, Handler]] = [
+            ("/healthz", self.healthz),
+            ("/api/v1/status", self.status),
+            ("/api/v1/programs/{name}", self.program),
+            ("/api/v1/facts", self.facts),
+            ("/api/v1/logs/{name}/{channel}", self.program_log),
+            ("/api/v1/mainlog", self.main_log),
+            ("/api/v1/config", self.config),
+        ]
+        post: list[tuple[str, Handler]] = [
+            ("/api/v1/ask", self.ask),
+            ("/api/v1/reread", self.reread),
+            ("/api/v1/update", self.update),
+        ]
+        routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
+        routes += [Route(path, _guarded(handler), methods=["POST"]) for path, handler in post]
+        return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def healthz(self, _: Request) -> Response:
+        """503 when the deciding loop has not turned for long: the socket answers even then."""
+        snapshot = self._backend.snapshot()
+        age_s = self._wall_s() - snapshot.wall_s
+        if age_s > STALE_S:
+            return answer({"error": f"the deciding loop has not turned for {age_s:.0f} s", "age_s": age_s}, 503)
+        return answer({"ok": True, "state": snapshot.daemon.state, "age_s": age_s})
+
+    async def status(self, _: Request) -> Response:
+        return answer(self._backend.snapshot().to_json())
+
+    async def program(self, request: Request) -> Response:
+        view = self._backend.snapshot().program(plain(request.path_params["name"]))
+        if view is None:
+            raise Refused(404, f"no such program: {request.path_params['name']!r}")
+        return answer(asdict(view))
+
+    async def facts(self, request: Request) -> Response:
+        after = _whole(request, "after", 0, least=0, most=2**62)
+        limit = _whole(request, "limit", 1000, least=-MOST_FACTS, most=MOST_FACTS)
+        program = request.query_params.get("program")
+        kinds = [kind for kind in request.query_params.get("kinds", "").split(",") if kind]
+        rows = await self._read(self._backend.facts, after, program and plain(program), limit, kinds)
+        return answer({"facts": rows})
+
+    async def config(self, _: Request) -> Response:
+        return answer({"settings": await self._read(self._backend.config_explain)})
+
+    async def program_log(self, request: Request) -> Response:
+        name, channel = request.path_params["name"], request.path_params["channel"]
+        view = self._backend.snapshot().program(plain(name))
+        if view is None:
+            raise Refused(404, f"no such program: {name!r}")
+        if channel not in {"stdout", "stderr"}:
+            raise Refused(404, f"no such channel: {channel!r}; there are stdout and stderr")
+        return await self._log(request, view.stdout_log if channel == "stdout" else view.stderr_log)
+
+    async def main_log(self, request: Request) -> Response:
+        return await self._log(request, self._backend.snapshot().daemon.main_log)
+
+    async def _log(self, request: Request, path: str | None) -> Response:
+        if path is None:
+            raise Refused(404, "no log file")
+        params = request.query_params
+        try:
+            if "offset" in params:
+                offset = _whole(request, "offset", 0, least=0, most=2**62)
+                limit = _whole(request, "limit", logfiles.MOST_BYTES, least=1, most=logfiles.MOST_BYTES)
+                chunk = await self._read(logfiles.read_from, path, params.get("file", ""), offset, limit)
+            else:
+                tail = _whole(request, "tail", logfiles.TAIL_BYTES, least=0, most=logfiles.MOST_BYTES)
+                chunk = await self._read(logfiles.read_tail, path, tail)
+        except FileNotFoundError:
+            raise Refused(404, "no log file") from None
+        except OSError as error:
+            raise Refused(500, f"cannot read the log: {error}") from None
+        headers = {"x-file": chunk.file_id, "x-next-offset": str(chunk.next_offset), "x-note": chunk.note}
+        return Response(chunk.data, 200, headers, "application/octet-stream")
+
+    # --- changing ----------------------------------------------------------------------------------------------------
+
+    async def ask(self, request: Request) -> Response:
+        """{"verb", "names", "signal", "wait", "timeout_s"} -> {"results": [{"name", "code", "text"}]}."""
+        body = await _body(request, {"verb", "names", "signal", "wait", "timeout_s"})
+        verb, names = _verb(body), _names(body)
+        timeout_s = _seconds(body)
+        snapshot = self._backend.snapshot()
+        known = [view.name for view in snapshot.programs]
+        wanted = expand(names, known)
+        bad = {name: (name, BAD_NAME, "no such process") for name in wanted if name not in known}
+        if verb is Verb.SIGNAL:
+            signal = _signal(body.get("signal"))
+            if signal is None:
+                return _results([(name, BAD_SIGNAL, "bad signal name") for name in wanted])
+        else:
+            signal = ""
+        good = [name for name in wanted if name not in bad]
+        done: list[Result] = []
+        if good or verb in {Verb.SHUTDOWN, Verb.RELOAD}:
+            by, uid = _who(request)
+            done = await self._wait(self._backend.ask, verb, good, signal, by, uid, timeout_s)
+            if verb in {Verb.START, Verb.RESTART} and body.get("wait", True):
+                done = await starting.settled(self._backend.snapshot, starting.attempts(snapshot), done)
+        told = {result[0]: result for result in done}
+        return _results([bad.get(name) or told[name] for name in wanted if name in bad or name in told])
+
+    async def reread(self, request: Request) -> Response:
+        await _body(request, set())
+        return _changes(await self._wait(self._backend.reread))
+
+    async def update(self, request: Request) -> Response:
+        """{"names", "dry_run"}; no names or `all`: all of them."""
+        body = await _body(request, {"names", "dry_run"})
+        names = [plain(name) for name in _names(body)]
+        dry_run = body.get("dry_run", False)
+        if not isinstance(dry_run, bool):
+            raise Refused(400, "dry_run must be true or false")
+        chosen = [] if "all" in names else names
+        by, uid = _who(request)
+        return _changes(await self._wait(_update, self._backend, chosen, dry_run, by, uid))
+
+    # --- threads -----------------------------------------------------------------------------------------------------
+
+    async def _read(self, call: Callable[..., Any], *args: object) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, call, *args)
+
+    async def _wait(self, call: Callable[..., Any], *args: object) -> Any:
+        if self._asking >= MOST_ASKS:
+            raise Refused(503, f"{MOST_ASKS} requests are waiting already: try again")
+        self._asking += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._askers, call, *args)
+        finally:
+            self._asking -= 1
+
+
+def _update(backend: Backend, names: list[str], dry_run: bool, by: str, uid: int | None) -> dict[str, Any]:
+    return backend.update(names, dry_run=dry_run, by=by, uid=uid)
+
+
+def _results(results: list[Result]) -> Response:
+    return answer({"results": [{"name": name, "code": code, "text": text} for name, code, text in results]})
+
+
+def _changes(changes: dict[str, Any]) -> Response:
+    """A configuration that is wrong is the operator's to mend: 422 with all that is wrong with it."""
+    if changes.get("errors"):
+        return answer({"error": "; ".join(map(str, changes["errors"])), "errors": changes["errors"]}, 422)
+    return answer(changes)
+
+
+# --- what comes in -----------------------------------------------------------------------------------------------------
+
+
+def _guarded(handler: Handler) -> Handler:
+    async def guarded(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Refused as refused:
+            return answer({"error": str(refused)}, refused.status)
+        except ClientDisconnect:
+            return answer({"error": "the client has gone"}, 400)
+        except Exception as error:
+            log.exception("api_request_failed", path=request.url.path)
+            return answer({"error": f"this request met a bug ({type(error).__name__}); the daemon's log has it"}, 500)
+
+    return guarded
+
+
+async def _no_route(_: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    sentence = {404: "no such page", 405: "this page does not take that method"}.get(status, str(error))
+    return answer({"error": sentence}, status)
+
+
+async def _body(request: Request, allowed: set[str]) -> dict[str, Any]:
+    """The request's JSON object, of bounded size and with known keys only. An empty body is an empty object."""
+    data = b""
+    async for piece in request.stream():
+        data += piece
+        if len(data) > MOST_BODY_BYTES:
+            raise Refused(413, f"the body is larger than {MOST_BODY_BYTES} bytes")
+    if not data.strip():
+        return {}
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise Refused(400, "the body must be a JSON object")
+    unknown = sorted(set(body) - allowed)
+    if unknown:
+        raise Refused(400, f"unknown key {unknown[0]!r}; there are: {', '.join(sorted(allowed)) or 'none'}")
+    return body
+
+
+def _verb(body: dict[str, Any]) -> Verb:
+    try:
+        return Verb(str(body.get("verb")))
+    except ValueError:
+        raise Refused(400, f"verb must be one of {', '.join(Verb)}") from None
+
+
+def _names(body: dict[str, Any]) -> list[str]:
+    names = body.get("names", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Refused(400, "names must be a list of program names")
+    return names
+
+
+def _seconds(body: dict[str, Any]) -> float:
+    value = body.get("timeout_s", ASK_WAIT_S)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_WAIT_S:
+        raise Refused(400, f"timeout_s must be a number of seconds up to {MOST_WAIT_S:.0f}")
+    return float(value)
+
+
+def _signal(value: object) -> str | None:
+    """`HUP`, `SIGHUP` or `1` as SIGHUP; None when it is no signal."""
+    text = str(value).upper()
+    try:
+        return (
+            signals.Signals(int(text)).name if text.isdecimal() else signals.Signals["SIG" + text.removeprefix("SIG")].name
+        )
+    except (ValueError, KeyError):
+        return None
+
+
+def _whole(request: Request, key: str, default: int, *, least: int, most: int) -> int:
+    text = request.query_params.get(key)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if not least <= value <= most:
+        raise Refused(400, f"{key} must be a whole number from {least} to {most}, not {text[:40]!r}")
+    return value
+
+
+def _who(request: Request) -> tuple[str, int | None]:
+    """Who asks, by the kernel's word (SO_PEERCRED), as a name for people and as a uid."""
+    peer: Peer | None = request.scope.get(PEER_KEY)
+    if peer is None:
+        return "operator", None
+    try:
+        return pwd.getpwuid(peer.uid).pw_name, peer.uid
+    except KeyError:
+        return f"uid {peer.uid}", peer.uid

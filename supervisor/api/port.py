@@ -1,0 +1,182 @@
+"""What the API needs of the daemon: one published snapshot, and a few calls that may block.
+
+The loop publishes a `Snapshot` at each turn and swaps one reference; readers never take a lock and never see half of a
+turn. Everything that changes the world goes through `Backend.ask` into the inbox, so only one thread decides.
+
+None is "not known" everywhere here; it is shown as `-`, never as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Protocol, Self
+
+from supervisor.core.inputs import Verb
+
+Json = dict[str, Any]
+Result = tuple[str, int, str]  # program, fault code, text
+
+# Supervisor's fault codes: scripts and nagios plugins know them.
+SHUTDOWN_STATE: Final = 6
+BAD_NAME: Final = 10
+BAD_SIGNAL: Final = 11
+FAILED: Final = 30
+ABNORMAL_TERMINATION: Final = 40
+SPAWN_ERROR: Final = 50
+ALREADY_STARTED: Final = 60
+NOT_RUNNING: Final = 70
+SUCCESS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class LevelView:
+    """The level in force."""
+
+    name: str
+    slots: int | None = None
+    num_envs: int | None = None
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RebootView:
+    """The newest host reboot."""
+
+    wall_s: float
+    cause: str
+    down_s: float | None = None
+    level: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonView:
+    """The daemon and the box: the header of `status`. `state` is running, stopping or reloading."""
+
+    pid: int | None
+    version: str
+    state: str
+    state_dir: str
+    level: LevelView
+    started_wall_s: float | None = None
+    uptime_s: float | None = None
+    config_file: str | None = None
+    main_log: str | None = None
+    boot_id: str = ""
+    boots: int | None = None
+    boot_up_s: float | None = None
+    reboots_total: int | None = None
+    reboots_24h: int | None = None
+    last_reboot: RebootView | None = None
+    mtbf_s: float | None = None
+
+    @classmethod
+    def of(cls, box: Mapping[str, Any], **rest: Any) -> Self:
+        """From `core.view.box_view`'s dict and whatever else is known of the daemon itself."""
+        last = box["last_reboot"]
+        known = {key: value for key, value in box.items() if key not in {"level", "last_reboot"}}
+        return cls(
+            level=LevelView(**box["level"]), last_reboot=None if last is None else RebootView(**last), **{**known, **rest}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramView:
+    """One program as people see it; the fields of `core.view.program_view`."""
+
+    name: str
+    phase: str  # QUEUED STARTING RUNNING BACKOFF STOPPING DONE STOPPED FATAL
+    wanted: str = "run"  # run or stop
+    pid: int | None = None
+    attempt: int | None = None
+    since_wall_s: float | None = None
+    uptime_s: float | None = None
+    worker_phase: str | None = None
+    level: str | None = None
+    steps: int | None = None
+    frames: int | None = None
+    updates: int | None = None
+    episodes: int | None = None
+    mean_return: float | None = None
+    loss: float | None = None
+    steps_per_s: float | None = None
+    target: int | None = None
+    target_kind: str | None = None  # env_steps or episodes
+    ckpt_step: int | None = None
+    ckpt_age_s: float | None = None
+    interval_s: float | None = None
+    restarts: int | None = None
+    deaths_in_window: int | None = None
+    retry_in_s: float | None = None
+    slow_retry: bool = False
+    eta_s: float | None = None
+    why: str = ""
+    proc_state: str | None = None
+    num_envs: int | None = None
+    batch_size: int | None = None
+    rss_bytes: int | None = None
+    stdout_log: str | None = None
+    stderr_log: str | None = None
+    priority: int | None = None
+    autostart: bool | None = None
+    spawn_error: str = ""
+    exit_code: int | None = None
+
+    @classmethod
+    def of(cls, view: Mapping[str, Any]) -> Self:
+        """From `core.view.program_view`'s dict. What this version of the API does not show is left out."""
+        return cls(**{key: value for key, value in view.items() if key in _PROGRAM_FIELDS})
+
+
+_PROGRAM_FIELDS: Final = frozenset(field.name for field in fields(ProgramView))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that `status` shows, at one moment. `wall_s` is that moment, so that a reader can tell a wedged loop."""
+
+    daemon: DaemonView
+    programs: tuple[ProgramView, ...]
+    now_s: float
+    wall_s: float
+
+    def program(self, name: str) -> ProgramView | None:
+        return next((view for view in self.programs if view.name == name), None)
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+
+class Backend(Protocol):
+    """The daemon's side. Only `snapshot` is called on the server's own thread; everything else may block a while."""
+
+    def snapshot(self) -> Snapshot:
+        """The newest published snapshot. Never blocks."""
+        ...
+
+    def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
+        """Post a request and wait for its reply, at most `timeout_s`; then FAILED with a text that says so.
+
+        `names` are existing program names at the time of the call; `signal` is a full name such as SIGHUP. When the
+        daemon ends, every waiting call returns at once.
+        """
+        ...
+
+    def reread(self) -> Json:
+        """What `update` would do: {"added": [..], "changed": [..], "removed": [..]} or {"errors": [sentence, ..]}."""
+        ...
+
+    def update(self, names: Sequence[str], *, dry_run: bool, by: str, uid: int | None) -> Json:
+        """The same, with "applied": bool. No names: all."""
+        ...
+
+    def config_explain(self) -> list[Json]:
+        """Every setting: {"key", "value", "origin"}."""
+        ...
+
+    def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:
+        """Rows of `api.rows.fact_row`, oldest first (`api.rows.select` does all of it).
+
+        A positive limit: the first ones after `after_seq`. A negative one: the newest |limit| of them. No kinds: all.
+        """
+        ...

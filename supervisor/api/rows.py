@@ -1,0 +1,51 @@
+"""Facts as JSON rows: one shape for the API, `supervisorctl journal --jsonl` and a journal read without a daemon."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from itertools import islice
+from typing import Any
+
+from supervisor.core.facts import Stamped
+
+
+def fact_row(stamped: Stamped) -> dict[str, Any]:
+    """One fact: where and when it stands in the journal, whom it is about, why, and its own fields under `fields`.
+
+    The fields are not mixed with the stamp: `Reported` has a `kind` of its own, and a later fact may have a `seq`.
+    """
+    fact = stamped.fact
+    values = {field.name: getattr(fact, field.name) for field in fields(fact)}
+    return {
+        "seq": stamped.seq,
+        "at_s": stamped.at_s,
+        "wall_s": stamped.wall_s,
+        "boot_id": stamped.boot_id,
+        "kind": type(fact).__name__,
+        "program": values.pop("program", None),
+        "why": values.pop("why"),
+        "fields": values,
+    }
+
+
+def select(journal: Iterable[Stamped], program: str | None, limit: int, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows that a reader asked for, oldest first: the first `limit`, or the newest -`limit` when it is negative.
+
+    A fact about several programs (a reboot) is found under each of them. `journal` starts after the reader's position.
+    """
+    wanted = frozenset(kinds)
+    found = (item for item in journal if _fits(item, program, wanted))
+    chosen: Iterable[Stamped] = islice(found, limit) if limit >= 0 else deque(found, maxlen=-limit)
+    return [fact_row(item) for item in chosen]
+
+
+def _fits(stamped: Stamped, program: str | None, kinds: frozenset[str]) -> bool:
+    fact = stamped.fact
+    if kinds and type(fact).__name__ not in kinds:
+        return False
+    if program is None:
+        return True
+    named = getattr(fact, "program", None)
+    return named == program if named is not None else program in getattr(fact, "programs", ())

@@ -1,0 +1,211 @@
+"""The control socket and the thread that serves it: uvicorn on AF_UNIX, never on TCP.
+
+The socket is bound under another name, given its mode and then renamed into place: nobody can connect before the mode
+is right, and a stale socket file is replaced in one step. A daemon that re-executes itself hands the listening socket
+on as an inherited descriptor: clients that connect meanwhile wait in its queue and notice nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvicorn
+
+from supervisor.api.app import Api
+from supervisor.api.peer import PeerProtocol
+from supervisor.api.port import Backend
+
+log = structlog.get_logger()
+
+_LONGEST_PATH: Final = 107  # bytes of sun_path, unix(7)
+_BACKLOG: Final = 512
+_MOST_CONNECTIONS: Final = 512  # beyond it, 503 at once
+_START_S: Final = 30.0
+_LAST_ANSWERS_S: Final = 3  # for requests that are being served when the server stops
+_LAST_REQUESTS_S: Final = 0.1
+_STOP_S: Final = 10.0
+
+
+class SocketTaken(Exception):
+    """Another daemon answers on the control socket."""
+
+
+class Listener:
+    """The listening control socket. Not inheritable until `hand_on`."""
+
+    def __init__(self, sock: socket.socket, path: str) -> None:
+        self.sock, self.path = sock, path
+        self._file = _identity(path)
+
+    def hand_on(self) -> int:
+        """The descriptor for the next program image, which takes it with `take_over`. The socket file stays."""
+        self.sock.set_inheritable(True)
+        return self.sock.fileno()
+
+    def close(self) -> None:
+        """An orderly end: the file goes too, if it is still ours."""
+        self.sock.close()
+        if self._file is not None and _identity(self.path) == self._file:
+            Path(self.path).unlink(missing_ok=True)
+
+
+def listen(path: str, group: str = "") -> Listener:
+    """Bind the control socket: mode 0600, or 0660 for `group`. Raises SocketTaken, or OSError with what to do."""
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise OSError(
+            errno.ENAMETOOLONG,
+            f"the control socket's path has {len(os.fsencode(path))} bytes, the kernel allows {_LONGEST_PATH}: "
+            f"choose a shorter runtime directory than {Path(path).parent}",
+        )
+    _refuse_if_alive(path)
+    ours = str(Path(path).with_name(f".s{os.getpid()}"))
+    Path(ours).unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(ours)
+        if group:
+            shutil.chown(ours, group=group)
+        Path(ours).chmod(0o660 if group else 0o600)
+        sock.listen(_BACKLOG)
+        Path(ours).rename(path)
+    except LookupError:
+        _drop(sock, ours)
+        raise OSError(
+            errno.EINVAL, f"daemon.socket_group: there is no group {group!r}; create it or leave it empty"
+        ) from None
+    except OSError as error:
+        _drop(sock, ours)
+        raise OSError(error.errno, f"cannot make the control socket {path}: {error.strerror or error}") from error
+    return Listener(sock, path)
+
+
+def take_over(fd: int, path: str) -> Listener:
+    """The listening socket that an earlier image of this process handed on. Raises OSError when it is none."""
+    sock = socket.socket(fileno=fd)
+    sock.set_inheritable(False)
+    if sock.family != socket.AF_UNIX or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        sock.detach()
+        raise OSError(errno.ENOTSOCK, f"descriptor {fd} is not a listening control socket")
+    return Listener(sock, path)
+
+
+def _refuse_if_alive(path: str) -> None:
+    """A socket file that nobody listens on is left over from a killed daemon: it may be replaced."""
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with probe:
+        probe.settimeout(5.0)
+        try:
+            probe.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return
+        except OSError as error:
+            raise OSError(error.errno, f"cannot use {path} as control socket: {error.strerror or error}") from error
+    raise SocketTaken(f"socket taken: another daemon answers on {path}; stop that one first, or choose another state_dir")
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _drop(sock: socket.socket, path: str) -> None:
+    sock.close()
+    with contextlib.suppress(OSError):
+        Path(path).unlink()
+
+
+class Server:
+    """Serves the API on a listener from `start` to `stop`. Stopping leaves the listener open: it may be handed on."""
+
+    def __init__(self, backend: Backend, listener: Listener, wall_s: Callable[[], float]) -> None:
+        self._listener = listener
+        self._api = Api(backend, wall_s)
+        self._uvicorn = _Uvicorn(
+            uvicorn.Config(
+                self._api.app(), http=PeerProtocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
+                log_config=None, access_log=False, server_header=False, date_header=False, proxy_headers=False,
+                backlog=_BACKLOG, limit_concurrency=_MOST_CONNECTIONS, timeout_graceful_shutdown=_LAST_ANSWERS_S,
+            )
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
+
+    def start(self) -> None:
+        """Returns once requests are served. Raises RuntimeError when the server could not start."""
+        _log_through_structlog()
+        self._thread.start()
+        if not self._uvicorn.ready.wait(_START_S) or not self._uvicorn.started:
+            raise RuntimeError("the API did not start; the log says why")
+
+    def stop(self) -> None:
+        """Finish what is being answered (bounded), close the connections and end the thread."""
+        self._uvicorn.end()
+        self._thread.join(_STOP_S)
+        self._api.close()
+
+    def _serve(self) -> None:
+        try:
+            # uvicorn closes the sockets that it serves; the listener itself has to survive that.
+            self._uvicorn.run(sockets=[self._listener.sock.dup()])
+        except Exception:
+            log.exception("api_died")
+        finally:
+            self._uvicorn.ready.set()
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn that sleeps until it is told to end: its own loop wakes ten times a second to look."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+        self._ended: asyncio.Event | None = None
+        self._serving: asyncio.AbstractEventLoop | None = None
+
+    async def main_loop(self) -> None:
+        self._serving, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        await self.on_tick(0)  # the headers that every answer carries
+        self.ready.set()
+        await self._ended.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """A connection that was accepted a moment ago may still ask: uvicorn's own shutdown would cut it off unheard."""
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(_LAST_REQUESTS_S)
+        await super().shutdown(sockets)
+
+    def end(self) -> None:
+        """From any thread."""
+        self.should_exit = True
+        if self._serving is not None and self._ended is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended already
+                self._serving.call_soon_threadsafe(self._ended.set)
+
+
+class _ToStructlog(logging.Handler):
+    """uvicorn's own warnings, in the daemon's own log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        log.warning("uvicorn", text=record.getMessage(), error=repr(error) if error else None)
+
+
+def _log_through_structlog() -> None:
+    logger = logging.getLogger("uvicorn")
+    if not any(isinstance(handler, _ToStructlog) for handler in logger.handlers):
+        logger.addHandler(_ToStructlog(logging.WARNING))
+    logger.propagate = False

@@ -1,0 +1,108 @@
+"""A daemon as the API sees it, without a daemon: programs that change when a test says so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from supervisor.api.port import (
+    ALREADY_STARTED,
+    NOT_RUNNING,
+    SUCCESS,
+    DaemonView,
+    LevelView,
+    ProgramView,
+    RebootView,
+    Result,
+    Snapshot,
+)
+from supervisor.api.rows import select
+from supervisor.core.facts import Stamped
+from supervisor.core.inputs import Verb
+
+WALL_S = 1_763_700_000.0  # 2025-11-21 04:40 UTC
+
+
+def program(name: str, phase: str = "RUNNING", **known: Any) -> ProgramView:
+    base: dict[str, Any] = {"level": "light", "restarts": 0, "attempt": 1, "priority": 100, "autostart": True}
+    if phase in {"STARTING", "RUNNING", "STOPPING"}:
+        base |= {"pid": 4242, "uptime_s": 155.0}
+    return ProgramView(name=name, phase=phase, **(base | known))
+
+
+def daemon(**known: Any) -> DaemonView:
+    base: dict[str, Any] = {
+        "pid": 1234, "version": "0.1.0", "state": "running", "state_dir": "/var/lib/extralife",
+        "level": LevelView("light", 2, 32, 512), "started_wall_s": WALL_S - 11525, "uptime_s": 11525.0,
+        "boot_id": "b" * 32, "boots": 4, "boot_up_s": 50531.0, "reboots_total": 3, "reboots_24h": 3,
+        "last_reboot": RebootView(WALL_S - 50531, "unclean", 190.0, "light"), "mtbf_s": 22320.0,
+    }  # fmt: skip
+    return DaemonView(**(base | known))
+
+
+@dataclass
+class FakeBackend:
+    """Fills `api.port.Backend`. `on_ask` decides what a request does; by default it does what was asked at once."""
+
+    programs: dict[str, ProgramView] = field(default_factory=dict)
+    header: DaemonView = field(default_factory=daemon)
+    journal: list[Stamped] = field(default_factory=list)
+    asked: list[tuple[Verb, tuple[str, ...], str, str, int | None]] = field(default_factory=list)
+    changes: dict[str, Any] = field(default_factory=lambda: {"added": [], "changed": [], "removed": []})
+    settings: list[dict[str, Any]] = field(default_factory=list)
+    updates: list[tuple[tuple[str, ...], bool]] = field(default_factory=list)
+    gate: threading.Event | None = None  # an ask waits for it
+    waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    error: Exception | None = None
+    wall_s: float | None = None
+
+    def add(self, *views: ProgramView) -> None:
+        self.programs |= {view.name: view for view in views}
+
+    def change(self, name: str, **known: Any) -> None:
+        self.programs[name] = replace(self.programs[name], **known)
+
+    def snapshot(self) -> Snapshot:
+        views = tuple(self.programs[name] for name in sorted(self.programs))
+        return Snapshot(self.header, views, now_s=1000.0, wall_s=time.time() if self.wall_s is None else self.wall_s)
+
+    def ask(self, verb: Verb, names: Any, signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
+        if self.error is not None:
+            raise self.error
+        self.asked.append((verb, tuple(names), signal, by, uid))
+        self.waiting.release()
+        if self.gate is not None:
+            assert self.gate.wait(timeout_s)
+        return [self.do(verb, name) for name in names]
+
+    def do(self, verb: Verb, name: str) -> Result:
+        view = self.programs[name]
+        up = view.phase in {"STARTING", "RUNNING"}
+        match verb:
+            case Verb.START if up:
+                return (name, ALREADY_STARTED, "already started")
+            case Verb.START | Verb.RESTART:
+                self.change(name, phase="RUNNING", pid=4300, attempt=(view.attempt or 0) + 1)
+                return (name, SUCCESS, "started")
+            case Verb.STOP | Verb.SIGNAL if not up:
+                return (name, NOT_RUNNING, "not running")
+            case Verb.STOP:
+                self.change(name, phase="STOPPED", pid=None)
+                return (name, SUCCESS, "stopped")
+            case _:
+                return (name, SUCCESS, "signalled")
+
+    def reread(self) -> dict[str, Any]:
+        return self.changes
+
+    def update(self, names: Any, *, dry_run: bool, by: str, uid: int | None) -> dict[str, Any]:
+        self.updates.append((tuple(names), dry_run))
+        return {**self.changes, "applied": not dry_run}
+
+    def config_explain(self) -> list[dict[str, Any]]:
+        return self.settings
+
+    def facts(self, after_seq: int, program: str | None, limit: int, kinds: Any) -> list[dict[str, Any]]:
+        return select((item for item in list(self.journal) if item.seq > after_seq), program, limit, kinds)

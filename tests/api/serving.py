@@ -1,0 +1,77 @@
+"""A real server on a real unix socket, and the plainest possible client."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fake_backend import FakeBackend
+
+from supervisor.api.server import Server, listen
+
+
+@contextlib.contextmanager
+def served(backend: FakeBackend, path: Path) -> Iterator[Server]:
+    listener = listen(str(path))
+    server = Server(backend, listener, time.time)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        listener.close()
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=30)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(30)
+        self.sock.connect(str(self.path))
+
+
+def call(path: Path, target: str, body: Any = None, method: str | None = None) -> tuple[int, Any]:
+    """(status, JSON) of one request on a connection of its own."""
+    connection = Connection(path)
+    try:
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        connection.request(method or ("GET" if data is None else "POST"), target, body=data)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def raw(path: Path, data: bytes, *, half_close: bool = True, timeout_s: float = 20) -> bytes:
+    """What comes back for these very bytes."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(timeout_s)
+        sock.connect(str(path))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            sock.sendall(data)
+        if half_close:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_WR)
+        got = b""
+        with contextlib.suppress(ConnectionResetError):
+            while piece := sock.recv(65536):
+                got += piece
+        return got
+
+
+def until(look: Callable[[], Any], what: str, timeout_s: float = 20) -> Any:
+    """The first true answer, asked again until a deadline."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"waited in vain for {what}; last answer: {found!r}"
+        time.sleep(0.01)
+    return found

@@ -1,0 +1,401 @@
+"""The JSON API on a real uvicorn and a real unix socket, over a fake daemon."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pwd
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fake_backend import WALL_S, FakeBackend, program
+from serving import Connection, call, raw, served, until
+
+from supervisor.api import logfiles
+from supervisor.api.app import MOST_ASKS, MOST_BODY_BYTES
+from supervisor.api.port import DaemonView, ProgramView, Snapshot
+from supervisor.api.rows import fact_row, select
+from supervisor.core import facts
+from supervisor.core.facts import Stamped
+from supervisor.core.inputs import Verb
+from supervisor.core.settings import Level, Paths, Settings
+from supervisor.core.state import fold_all
+from supervisor.core.view import box_view, program_views
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+def journal(*items: facts.Fact) -> list[Stamped]:
+    return [Stamped(n, float(n), WALL_S + n, "b" * 32, item) for n, item in enumerate(items, 1)]
+
+
+# --- reading -------------------------------------------------------------------------------------------------------------
+
+
+def test_status_is_the_snapshot(api: Path) -> None:
+    status, told = call(api, "/api/v1/status")
+    assert status == 200
+    assert [view["name"] for view in told["programs"]] == ["Breakout", "Pong"]
+    assert told["programs"][1]["steps"] == 12_345_678
+    assert told["programs"][0]["pid"] is None
+    assert told["daemon"]["level"] == {"name": "light", "slots": 2, "num_envs": 32, "batch_size": 512}
+    assert told["daemon"]["last_reboot"]["cause"] == "unclean"
+
+
+def test_what_is_not_finite_is_unknown(api: Path, backend: FakeBackend) -> None:
+    backend.change("Pong", loss=math.nan, mean_return=-math.inf)
+    view = call(api, "/api/v1/programs/Pong")[1]
+    assert view["loss"] is None
+    assert view["mean_return"] is None
+
+
+def test_one_program_by_any_of_supervisors_names(api: Path) -> None:
+    for spec in ("Pong", "Pong:Pong", "Pong:*", "Pong:"):
+        assert call(api, f"/api/v1/programs/{spec}")[1]["name"] == "Pong"
+    status, told = call(api, "/api/v1/programs/Pung")
+    assert (status, told) == (404, {"error": "no such program: 'Pung'"})
+
+
+def test_the_views_of_the_core_fit(backend: FakeBackend) -> None:
+    """What core/view.py makes is what the API shows: the same field names on both sides."""
+    log = journal(
+        facts.DaemonStarted("started", 7, "0.1.0", clean=True, salt="s"),
+        facts.LevelChosen("config", "light", 2),
+        facts.ProgramConfigured("new", "Pong", "d"),
+        facts.HostRebooted("power", "a" * 32, "b" * 32, "unclean", "boot id", 60.0, 3600.0, "light", ("Pong",), {}),
+    )
+    state = fold_all(log)
+    settings = Settings(Paths("/state", "/run"))
+    views = program_views(state, {}, settings, now_s=9.0)
+    shown = tuple(ProgramView.of(view) for view in views)
+    assert [set(ProgramView.__dataclass_fields__) for _ in views] == [set(view) for view in views]
+    box = box_view(state, Level(), now_s=9.0, wall_s=WALL_S, boot_at_s=None)
+    daemon = DaemonView.of(box, pid=7, version="0.1.0", state="running", state_dir="/state")
+    told = Snapshot(daemon, shown, 9.0, WALL_S).to_json()
+    assert told["daemon"]["reboots_24h"] == 1
+    assert told["programs"][0]["phase"] == "QUEUED"
+
+
+def test_health_tells_a_wedged_loop(api: Path, backend: FakeBackend) -> None:
+    assert call(api, "/healthz")[0] == 200
+    backend.wall_s = time.time() - 60
+    status, told = call(api, "/healthz")
+    assert status == 503
+    assert "has not turned" in told["error"]
+
+
+def test_facts_by_position_program_and_kind(api: Path, backend: FakeBackend) -> None:
+    backend.journal = journal(
+        facts.DaemonStarted("started", 7, "0.1.0", clean=True, salt="s"),
+        facts.Wanted("asked", "Pong", run=True, by="ada"),
+        facts.Wanted("asked", "Breakout", run=True, by="ada"),
+        facts.HostRebooted("power", "a", "b", "unclean", "boot id", 60.0, None, "light", ("Pong",), {"Pong": 5}),
+        facts.Reported("fresh start", "Pong", "t" * 32, "fresh", "no checkpoint"),
+    )
+    rows = call(api, "/api/v1/facts")[1]["facts"]
+    assert [row["seq"] for row in rows] == [1, 2, 3, 4, 5]
+    assert rows[1]["fields"] == {"run": True, "by": "ada"}
+    assert rows[4]["kind"] == "Reported"
+    assert rows[4]["fields"]["kind"] == "fresh"
+    pong = call(api, "/api/v1/facts?program=Pong")[1]["facts"]
+    assert [row["seq"] for row in pong] == [2, 4, 5], "a reboot is about every program that ran"
+    assert [row["seq"] for row in call(api, "/api/v1/facts?after=3")[1]["facts"]] == [4, 5]
+    assert [row["seq"] for row in call(api, "/api/v1/facts?limit=2")[1]["facts"]] == [1, 2]
+    assert [row["seq"] for row in call(api, "/api/v1/facts?limit=-2")[1]["facts"]] == [4, 5]
+    assert [row["seq"] for row in call(api, "/api/v1/facts?kinds=Wanted,Reported")[1]["facts"]] == [2, 3, 5]
+
+
+def test_every_fact_becomes_a_row_that_json_can_carry() -> None:
+    stamped = journal(facts.Exited("died", "Pong", "t", "crash", 1, None, 5, None, ("a",), ("x", "y")))[0]
+    row = json.loads(json.dumps(fact_row(stamped)))
+    assert row["fields"]["last_lines"] == ["x", "y"]
+    assert select([stamped], "Pung", 5, ()) == []
+
+
+def test_config_rows(api: Path, backend: FakeBackend) -> None:
+    backend.settings = [{"key": "level.slots", "value": 2, "origin": "default"}]
+    assert call(api, "/api/v1/config")[1] == {"settings": backend.settings}
+
+
+# --- logs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_logs_are_bytes_with_a_position(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
+    path = tmp_path / "stdout.log"
+    path.write_bytes(b"one\ntwo\n\xff\n")
+    backend.change("Pong", stdout_log=str(path), stderr_log=str(tmp_path / "none"))
+    connection = Connection(api)
+    connection.request("GET", "/api/v1/logs/Pong/stdout?tail=6")
+    response = connection.getresponse()
+    assert response.read() == b"two\n\xff\n"
+    at, file = int(response.headers["x-next-offset"]), response.headers["x-file"]
+    assert at == 10
+    with path.open("ab") as log:
+        log.write(b"three\n")
+    connection.request("GET", f"/api/v1/logs/Pong/stdout?offset={at}&file={file}")
+    response = connection.getresponse()
+    assert response.read() == b"three\n"
+    assert response.headers["x-note"] == ""
+    connection.close()
+    assert call(api, "/api/v1/logs/Pong/stderr") == (404, {"error": "no log file"})
+    assert call(api, "/api/v1/logs/Pung/stderr")[0] == 404
+    assert call(api, "/api/v1/logs/Pong/other")[0] == 404
+    assert call(api, "/api/v1/logs/Breakout/stdout") == (404, {"error": "no log file"})
+
+
+def test_a_position_names_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"0123456789")
+    tail = logfiles.read_tail(str(path), 4)
+    assert (tail.data, tail.next_offset) == (b"6789", 10)
+    path.write_bytes(b"ab")
+    again = logfiles.read_from(str(path), tail.file_id, 10, 100)
+    assert (again.note, again.data) == ("truncated", b"ab")
+    with path.open("ab") as log:
+        log.write(b"last words")
+    path.rename(tmp_path / "log.1")
+    path.write_bytes(b"new file")
+    rest = logfiles.read_from(str(path), tail.file_id, 2, 100)
+    assert (rest.note, rest.data) == ("", b"last words")
+    new = logfiles.read_from(str(path), rest.file_id, rest.next_offset, 100)
+    assert (new.note, new.data) == ("rotated", b"new file")
+
+
+def test_a_log_that_is_a_link_or_a_pipe_is_not_opened(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "fifo")
+    backend.change("Pong", stdout_log=str(tmp_path / "link"), stderr_log=str(tmp_path / "fifo"))
+    for channel in ("stdout", "stderr"):
+        status, told = call(api, f"/api/v1/logs/Pong/{channel}")
+        assert status == 500
+        assert told["error"].startswith("cannot read the log")
+
+
+# --- asking --------------------------------------------------------------------------------------------------------------
+
+
+def test_ask_reaches_the_daemon_with_the_kernels_word_on_who_asks(api: Path, backend: FakeBackend) -> None:
+    status, told = call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong", "Pung", "Breakout"]})
+    assert status == 200
+    assert told["results"] == [
+        {"name": "Pong", "code": 80, "text": "stopped"},
+        {"name": "Pung", "code": 10, "text": "no such process"},
+        {"name": "Breakout", "code": 70, "text": "not running"},
+    ]
+    assert backend.asked == [(Verb.STOP, ("Pong", "Breakout"), "", ME, os.getuid())]
+
+
+def test_all_and_namespecs_are_expanded(api: Path, backend: FakeBackend) -> None:
+    call(api, "/api/v1/ask", {"verb": "stop", "names": ["all"]})
+    call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong:*", "Pong", "Breakout:Breakout"]})
+    assert [asked[1] for asked in backend.asked] == [("Breakout", "Pong"), ("Pong", "Breakout")]
+
+
+@pytest.mark.parametrize("name", ["HUP", "SIGHUP", "sighup", "1", 1])
+def test_signals_by_any_name(api: Path, backend: FakeBackend, name: object) -> None:
+    told = call(api, "/api/v1/ask", {"verb": "signal", "names": ["Pong"], "signal": name})[1]
+    assert told["results"][0]["text"] == "signalled"
+    assert backend.asked[0][2] == "SIGHUP"
+
+
+@pytest.mark.parametrize("name", ["NONSENSE", "", "0", "999", None, "-9", "²"])
+def test_a_bad_signal_goes_no_further(api: Path, backend: FakeBackend, name: object) -> None:
+    told = call(api, "/api/v1/ask", {"verb": "signal", "names": ["Pong"], "signal": name})[1]
+    assert told["results"][0]["code"] == 11
+    assert backend.asked == []
+
+
+def test_start_is_answered_when_a_process_lives(api: Path, backend: FakeBackend) -> None:
+    """The daemon's yes is not enough: the answer waits for a process."""
+    backend.add(program("New", "STOPPED", attempt=3))
+    accepted = threading.Event()
+
+    def do(verb: Verb, name: str) -> tuple[str, int, str]:
+        backend.change(name, phase="QUEUED")
+        accepted.set()
+        return (name, 80, "started")
+
+    backend.do = do  # type: ignore[method-assign]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(call, api, "/api/v1/ask", {"verb": "start", "names": ["New"]})
+        assert accepted.wait(20)
+        backend.change("New", phase="STARTING", attempt=4, pid=None)
+        assert not asked.done()
+        backend.change("New", phase="STARTING", pid=77, uptime_s=0.6)
+        assert asked.result(20)[1]["results"] == [{"name": "New", "code": 80, "text": "started"}]
+
+
+@pytest.mark.parametrize(
+    ("after", "code", "text"),
+    [
+        ({"phase": "BACKOFF", "attempt": 2, "spawn_error": "no such file: ./x"}, 50, "spawn error: no such file: ./x"),
+        ({"phase": "FATAL", "attempt": 2, "why": "exit code 78"}, 40, "abnormal termination: exit code 78"),
+        ({"phase": "QUEUED"}, 80, "queued: no free slot, it starts by itself"),
+        ({"phase": "DONE", "attempt": 2}, 80, "started"),
+        ({"phase": "STOPPED", "attempt": 2}, 70, "not running: it was stopped meanwhile"),
+    ],
+)
+def test_start_tells_what_became_of_it(
+    api: Path, backend: FakeBackend, after: dict[str, object], code: int, text: str
+) -> None:
+    backend.add(program("New", "STOPPED", attempt=1))
+
+    def do(verb: Verb, name: str) -> tuple[str, int, str]:
+        backend.change(name, **after)
+        return (name, 80, "started")
+
+    backend.do = do  # type: ignore[method-assign]
+    told = call(api, "/api/v1/ask", {"verb": "start", "names": ["New"]})[1]
+    assert told["results"] == [{"name": "New", "code": code, "text": text}]
+
+
+def test_waiting_requests_do_not_make_status_wait(api: Path, backend: FakeBackend) -> None:
+    backend.gate = threading.Event()
+    with ThreadPoolExecutor(MOST_ASKS + 1) as pool:
+        asked = [pool.submit(call, api, "/api/v1/ask", {"verb": "stop", "names": ["Pong"]}) for _ in range(MOST_ASKS)]
+        assert backend.waiting.acquire(timeout=20)
+        refused = until(
+            lambda: (
+                (told := call(api, "/api/v1/ask", {"verb": "signal", "names": ["Pong"], "signal": "HUP"}))[0] == 503 and told
+                if len(backend.asked) >= 16
+                else None
+            ),
+            "the bound on waiting requests",
+        )
+        assert "try again" in refused[1]["error"]
+        began = time.monotonic()
+        assert call(api, "/api/v1/status")[0] == 200
+        assert time.monotonic() - began < 5
+        backend.gate.set()
+        assert {asked_one.result(30)[0] for asked_one in asked} <= {200, 503}
+
+
+def test_reread_and_update(api: Path, backend: FakeBackend) -> None:
+    backend.changes = {"added": ["a"], "changed": ["b"], "removed": []}
+    assert call(api, "/api/v1/reread", {})[1] == backend.changes
+    assert call(api, "/api/v1/update", {"dry_run": True})[1]["applied"] is False
+    assert call(api, "/api/v1/update", {"names": ["a:a"]})[1]["applied"] is True
+    assert call(api, "/api/v1/update", {"names": ["all"]})[0] == 200
+    assert backend.updates == [((), True), (("a",), False), ((), False)]
+    backend.changes = {"errors": ["program.Pung: no such game (did you mean Pong?)", "level.slots: must be a whole number"]}
+    status, told = call(api, "/api/v1/reread", {})
+    assert status == 422
+    assert told["errors"] == backend.changes["errors"]
+
+
+def test_a_bug_in_the_daemon_is_an_answer(api: Path, backend: FakeBackend) -> None:
+    backend.error = KeyError("secret detail")
+    status, told = call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong"]})
+    assert status == 500
+    assert "KeyError" in told["error"]
+    assert "secret" not in told["error"]
+    assert call(api, "/api/v1/status")[0] == 200
+
+
+# --- load and rubbish ------------------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_connections_at_once(api: Path) -> None:
+    barrier = threading.Barrier(100)
+
+    def one(_: int) -> int:
+        connection = Connection(api)
+        connection.connect()
+        barrier.wait(60)
+        try:
+            for _ in range(3):
+                connection.request("GET", "/api/v1/status")
+                response = connection.getresponse()
+                assert len(json.loads(response.read())["programs"]) == 2
+        finally:
+            connection.close()
+        return response.status
+
+    with ThreadPoolExecutor(100) as pool:
+        assert set(pool.map(one, range(100))) == {200}
+
+
+BROKEN_BYTES = [
+    b"", b"\r\n\r\n", b"\n", b"\x00" * 100, b"\xff\xfe\xfd\r\n\r\n", b"GET", b"GET /", b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/1.1\r\n\r\n", b"G\x01T / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET  / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /%00%ff%zz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /api/v1/logs/..%2f..%2fetc/stdout HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nX : y\r\n\r\n",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n{}",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
+    b'POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"verb":',
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n{}",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
+    b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+]  # fmt: skip
+
+BROKEN_BODIES: list[tuple[object, int]] = [
+    (b"{", 400), (b"[]", 400), (b"7", 400), (b"null", 400), (b"\xff\xfe", 400), (b'{"verb": NaN}', 400),
+    (b"[" * 50_000, 400), (b" " * (MOST_BODY_BYTES + 1), 413), ({}, 400), ({"verb": None}, 400), ({"verb": "explode"}, 400),
+    ({"verb": ["stop"]}, 400), ({"verb": "stop", "names": "Pong"}, 400), ({"verb": "stop", "names": [1]}, 400),
+    ({"verb": "stop", "names": {"a": 1}}, 400), ({"verb": "stop", "nmes": []}, 400),
+    ({"verb": "stop", "timeout_s": "1"}, 400), ({"verb": "stop", "timeout_s": -1}, 400), ({"verb": "stop", "timeout_s": True}, 400),
+    ({"verb": "stop", "timeout_s": 1e9}, 400), ({"verb": "stop", "names": ["\ud800"]}, 200), ({"verb": "stop", "names": [""]}, 200),
+    ({"verb": "stop", "names": ["x" * 60_000]}, 200), ({"verb": "start", "names": []}, 200),
+]  # fmt: skip
+
+BROKEN_QUERIES = [
+    "/api/v1/facts?after=x", "/api/v1/facts?after=-1", "/api/v1/facts?limit=100000", "/api/v1/facts?limit=1e3",
+    "/api/v1/facts?after=" + "9" * 400, "/api/v1/facts?after=", "/api/v1/mainlog?tail=1", "/api/v1/nothing", "/nothing",
+    "/api/v1/logs/Pong/stdout?tail=-1", "/api/v1/logs/Pong/stdout?offset=-5", "/api/v1/logs/Pong/stdout?offset=x",
+    "/api/v1/logs/Pong/stdout?offset=0&limit=0",
+]  # fmt: skip
+
+
+def test_rubbish_never_harms_the_server(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"x")
+    backend.change("Pong", stdout_log=str(tmp_path / "log"))
+    for data in BROKEN_BYTES:
+        got = raw(api, data)
+        assert got == b"" or got.startswith(b"HTTP/1.1 "), data[:80]
+        assert b" 500 " not in got.partition(b"\r\n")[0], data[:80]
+    for body, wanted in BROKEN_BODIES:
+        status, told = call(api, "/api/v1/ask", body)
+        assert status == wanted, (body, told)
+        assert status == 200 or told["error"], body
+    for target in BROKEN_QUERIES:
+        status, told = call(api, target)
+        assert status in {400, 404}, target
+        assert told["error"]
+    assert call(api, "/api/v1/ask", method="GET") == (405, {"error": "this page does not take that method"})
+    assert call(api, "/api/v1/status", {})[0] == 405
+    assert backend.asked == []
+    assert call(api, "/api/v1/status")[0] == 200
+
+
+def test_a_silent_client_costs_nobody_else_anything(api: Path) -> None:
+    silent = [Connection(api) for _ in range(50)]
+    for connection in silent:
+        connection.connect()
+        connection.sock.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n")
+    assert call(api, "/api/v1/status")[0] == 200
+    for connection in silent:
+        connection.close()
+
+
+def test_it_stops_with_open_connections_and_waiting_requests(backend: FakeBackend, socket_path: Path) -> None:
+    backend.gate = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        with served(backend, socket_path):
+            idle = Connection(socket_path)
+            idle.connect()
+            asked = pool.submit(call, socket_path, "/api/v1/ask", {"verb": "stop", "names": ["Pong"]})
+            assert backend.waiting.acquire(timeout=20)
+            backend.gate.set()  # the daemon lets go of every waiting call when it ends
+        assert asked.result(20)[0] == 200
+        idle.close()
+    assert not socket_path.exists()
+    assert not [thread for thread in threading.enumerate() if thread.name == "api"]

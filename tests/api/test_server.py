@@ -1,0 +1,169 @@
+"""The control socket: modes, stale files, a second daemon, handing on."""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from http.client import RemoteDisconnected
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend
+from serving import Connection, call, served
+
+from supervisor.api.server import Server, SocketTaken, listen, take_over
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_only_the_owner_may_connect(socket_path: Path) -> None:
+    listener = listen(str(socket_path))
+    assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600
+    assert not os.get_inheritable(listener.sock.fileno())
+    listener.close()
+    assert list(socket_path.parent.iterdir()) == []
+
+
+def test_a_group_may_connect_when_named(socket_path: Path) -> None:
+    group = grp.getgrgid(os.getgid()).gr_name
+    listener = listen(str(socket_path), group)
+    assert stat.S_IMODE(socket_path.stat().st_mode) == 0o660
+    assert socket_path.stat().st_gid == os.getgid()
+    listener.close()
+
+
+def test_an_unknown_group_is_one_sentence_and_leaves_nothing(socket_path: Path) -> None:
+    with pytest.raises(OSError, match="there is no group 'nosuchgroup'"):
+        listen(str(socket_path), "nosuchgroup")
+    assert list(socket_path.parent.iterdir()) == []
+
+
+def test_a_stale_socket_file_is_replaced(socket_path: Path) -> None:
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(socket_path))
+    left.listen()
+    left.close()
+    assert socket_path.exists()
+    listener = listen(str(socket_path))
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(str(socket_path))
+    listener.close()
+
+
+def test_a_living_daemon_is_not_pushed_aside(api: Path) -> None:
+    with pytest.raises(SocketTaken, match=f"socket taken: another daemon answers on {api}"):
+        listen(str(api))
+    assert call(api, "/api/v1/status")[0] == 200
+
+
+def test_a_path_that_the_kernel_cannot_take(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="the kernel allows 107: choose a shorter runtime directory") as caught:
+        listen(str(tmp_path / ("x" * 120) / "supervisor.sock"))
+    assert caught.value.errno == errno.ENAMETOOLONG
+
+
+def test_a_directory_that_is_not_there(socket_path: Path) -> None:
+    with pytest.raises(OSError, match="cannot make the control socket"):
+        listen(str(socket_path.parent / "none" / "s.sock"))
+
+
+def test_closing_does_not_take_the_file_of_another(socket_path: Path) -> None:
+    first = listen(str(socket_path))
+    socket_path.unlink()
+    second = listen(str(socket_path))
+    first.close()
+    assert socket_path.exists()
+    second.close()
+    assert not socket_path.exists()
+
+
+def test_the_socket_keeps_accepting_while_it_is_handed_on(backend: FakeBackend, socket_path: Path) -> None:
+    """A client that connects between two program images is served by the second."""
+    listener = listen(str(socket_path))
+    server = Server(backend, listener, time.time)
+    server.start()
+    assert call(socket_path, "/api/v1/status")[0] == 200
+    server.stop()
+    fd = listener.hand_on()
+    assert os.get_inheritable(fd)
+    waiting = Connection(socket_path)
+    waiting.request("GET", "/api/v1/status")
+    next_listener = take_over(listener.sock.detach(), str(socket_path))
+    assert not os.get_inheritable(fd)
+    next_server = Server(backend, next_listener, time.time)
+    next_server.start()
+    assert waiting.getresponse().status == 200
+    waiting.close()
+    next_server.stop()
+    next_listener.close()
+    assert not socket_path.exists()
+
+
+def test_a_descriptor_of_something_else_is_refused(tmp_path: Path, socket_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file, pytest.raises(OSError, match=r"Socket operation|not a listening"):
+        take_over(file.fileno(), str(socket_path))
+    left, right = socket.socketpair()
+    with left, right, pytest.raises(OSError, match="not a listening control socket"):
+        take_over(left.fileno(), str(socket_path))
+
+
+def asked_again(path: Path) -> int:
+    """As supervisorctl does: a reading that was cut off before its answer is asked again."""
+    try:
+        return call(path, "/healthz")[0]
+    except (ConnectionResetError, RemoteDisconnected):
+        return call(path, "/healthz")[0]
+
+
+def test_over_a_real_exec(socket_path: Path) -> None:
+    """The next image of the process takes the descriptor and serves the client that has been waiting."""
+    program = f"""
+import os, sys, time
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests" / "api")!r}]
+from fake_backend import FakeBackend
+from supervisor.api.server import Server, listen, take_over
+path = {str(socket_path)!r}
+if len(sys.argv) == 1:
+    listener = listen(path)
+    server = Server(FakeBackend(), listener, time.time)
+    server.start()
+    print("serving", flush=True)
+    sys.stdin.readline()
+    server.stop()
+    os.execv(sys.executable, [sys.executable, sys.argv[0], str(listener.hand_on())])
+listener = take_over(int(sys.argv[1]), path)
+server = Server(FakeBackend(), listener, time.time)
+server.start()
+print("serving again", flush=True)
+sys.stdin.readline()
+server.stop()
+listener.close()
+"""
+    script = socket_path.parent / "daemon.py"
+    script.write_text(program)
+    with subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        assert daemon.stdout.readline() == "serving\n"
+        daemon.stdin.write("\n")
+        daemon.stdin.flush()
+        for _ in range(20):  # whenever they come: before, in between or after, they are answered
+            assert asked_again(socket_path) == 200
+        assert daemon.stdout.readline() == "serving again\n"
+        assert call(socket_path, "/api/v1/status")[0] == 200
+        daemon.stdin.write("\n")
+        daemon.stdin.flush()
+        assert daemon.wait(30) == 0
+    assert not socket_path.exists()
+
+
+def test_it_can_be_served_again_and_again(backend: FakeBackend, socket_path: Path) -> None:
+    for _ in range(5):
+        with served(backend, socket_path):
+            assert call(socket_path, "/healthz")[0] == 200
