@@ -260,12 +260,11 @@ def _record(order: Order, pid: int, log_sizes: tuple[int, int]) -> dict[str, obj
 # --- after the worker --------------------------------------------------------------------------------------------------
 
 
-def _wait(pid: int, ended: dict[int, str]) -> tuple[int, "struct_rusage"]:
-    """Reap all that comes home until the worker itself does: (wait status, rusage). SIGTERM kills everything."""
+def _wait(pid: int) -> tuple[int, "struct_rusage"]:
+    """Reap all that comes home until the worker itself does: (wait status, rusage). SIGTERM makes that now."""
     while True:
         if _signal.sigwait(_DEATH) == _signal.SIGTERM:
             os.kill(pid, _signal.SIGKILL)  # not reaped yet: the number is still the worker's
-            _kill_descendants(ended, but=pid)
         while True:
             got, status, usage = os.wait4(-1, os.WNOHANG)
             if got == pid:
@@ -274,12 +273,13 @@ def _wait(pid: int, ended: dict[int, str]) -> tuple[int, "struct_rusage"]:
                 break
 
 
-def _end_tree(ended: dict[int, str]) -> None:
-    """SIGKILL and reap until there is no child left.
+def _end_tree() -> dict[int, str]:
+    """SIGKILL and reap until there is no child left; returns the names of those that had to be killed, by pid.
 
     All descendants come home to their sub-reaper when their parents go, whatever session they made for themselves, so
     "no child" (ECHILD) means "no descendant".
     """
+    ended: dict[int, str] = {}
     while True:
         try:
             while os.wait4(-1, os.WNOHANG)[0]:
@@ -287,10 +287,10 @@ def _end_tree(ended: dict[int, str]) -> None:
             _kill_descendants(ended)
             os.wait4(-1, 0)  # returns when the next one is gone; what it had forked meanwhile is found by the next look
         except ChildProcessError:
-            return
+            return ended
 
 
-def _kill_descendants(ended: dict[int, str], but: int = 0) -> None:
+def _kill_descendants(ended: dict[int, str]) -> None:
     children: dict[int, list[tuple[int, str]]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -309,8 +309,6 @@ def _kill_descendants(ended: dict[int, str], but: int = 0) -> None:
     for parent_pid in found:
         for pid, name in children.get(parent_pid, ()):
             found.append(pid)
-            if pid == but:
-                continue
             if name:
                 ended.setdefault(pid, name)
             try:
@@ -403,11 +401,9 @@ def main() -> None:
     for fd in (0, 1):
         os.dup2(null, fd)
     os.chdir("/")
-    ended: dict[int, str] = {}
-    status, usage = _wait(pid, ended)
+    status, usage = _wait(pid)
     result = _exit_record(order, pid, status, usage)
-    _end_tree(ended)
-    result["leftovers"] = [f"{name}({number})" for number, name in ended.items()]
+    result["leftovers"] = [f"{name}({number})" for number, name in _end_tree().items()]
     _write_exit(order, result)
     os._exit(0)
 

@@ -207,7 +207,7 @@ def open_files(pid: int) -> int | None:
 
 
 def umask() -> int:
-    """What this process masks. umask(2) can only read it by changing it, which other threads would notice."""
+    """What this process masks, from /proc: the system call can only read by changing, which other threads would notice."""
     for line in (read_text(os.getpid(), "status") or "").splitlines():
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)

@@ -349,9 +349,7 @@ class LocalLauncher:
             proc.send(fd, signal.SIGTERM)
             if proc.wait_gone(fd, _KILL_PATIENCE_S):
                 return
-            # The shim goes first: what it can't reap any more the kernel and the sweep end.
-            proc.send(fd, signal.SIGKILL)
-            sweep(token, shim)
+            sweep(token, shim)  # the shim carries the mark too
         finally:
             os.close(fd)
 

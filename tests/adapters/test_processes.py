@@ -178,6 +178,17 @@ def test_an_ending_carries_the_last_beat_the_reports_and_harmless_last_lines(wor
     assert ending.last_lines == ("last\\u202e form", "x" * 400)
 
 
+def test_an_exit_record_or_a_beat_of_another_attempt_is_not_taken(world):
+    old = world.run([sys.executable, "-c", CONTRACT_WORKER], directory=str(REPO))
+    assert world.inbox.expect(Ended).ending.steps == 44
+    exit_file = Path(world.paths.attempt_dir("Pong", 1, old.token), "exit.json")
+    exit_file.rename(world.paths.shim_record("Pong") + ".exit")  # as on a full disk
+    assert endings.read_ending(world.paths, "Pong", 1, old.token).steps == 44
+    other = "00" * 16
+    assert endings.read_ending(world.paths, "Pong", 1, other) is None
+    assert endings.without_record(world.paths, "Pong", 1, other, fate="x").steps is None
+
+
 def test_the_last_lines_are_of_this_attempt_alone(world):
     world.run(["echo", "of the first"])
     world.inbox.expect(Ended)
@@ -350,6 +361,17 @@ def test_the_end_of_an_attempt_between_survey_and_adoption_is_not_missed(world):
     assert eventually(lambda: gone(started.shim_pid))
     launcher.adopt("Pong", survivor)
     assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
+
+
+def test_an_adopted_attempts_last_lines_are_its_own(world):
+    world.run(["echo", "of the first"])
+    world.inbox.expect(Ended)
+    started = world.run(["sh", "-c", "echo of the second; sleep 60"], attempt=2)
+    assert eventually(lambda: world.stdout().endswith("of the second\n"))
+    launcher = world.new_launcher()
+    launcher.adopt("Pong", launcher.survey({"Pong": (2, started.token)})["Pong"])
+    launcher.kill_tree("Pong", started.token)
+    assert world.inbox.expect(Ended).ending.last_lines == ("of the second",)
 
 
 def test_an_emptied_runtime_directory_does_not_hide_a_living_attempt(world):

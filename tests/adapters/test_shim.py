@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from attempts_kit import REPO, eventually, gone, kill, python, spec
 
-from supervisor import shim
+from supervisor import shim as shim_module
 from supervisor.adapters import processes
 from supervisor.core.settings import Paths
 from workers.contract import ExitRecord, now_ns
@@ -56,11 +56,11 @@ def start(tmp_path):
         return shims[-1]
 
     yield start
-    for shim in shims:
-        shim.process.stdout.close()
-        shim.process.terminate()
-        shim.process.wait(60)
-        assert eventually(lambda token=shim.order["token"]: not processes._members(token, None))
+    for one in shims:
+        one.process.stdout.close()
+        one.process.terminate()
+        one.process.wait(60)
+        assert eventually(lambda token=one.order["token"]: not processes._members(token, None))
 
 
 def test_an_exit_code_is_recorded_with_times_and_usage(start):
@@ -315,7 +315,7 @@ def test_the_exit_record_is_durable_before_it_has_its_name(tmp_path, monkeypatch
 
             return spy if name in ("write", "fsync", "rename") else call
 
-    monkeypatch.setattr(shim, "os", Spied())
-    shim._write_aside(str(tmp_path / "exit.json"), "{}", sync=True, sync_dir=True)
+    monkeypatch.setattr(shim_module, "os", Spied())
+    shim_module._write_aside(str(tmp_path / "exit.json"), "{}", sync=True, sync_dir=True)
     assert done == ["write", "fsync", "rename", "fsync"]
     assert [path.name for path in tmp_path.iterdir()] == ["exit.json"]
