@@ -5,9 +5,9 @@ opens a `JournalReader` of their own; WAL lets them read while the daemon writes
 
 The rules:
 
-* WAL with `synchronous=FULL`: `append` returns when the facts are on the disk. Measured on the first box: about 6 ms
-  (p50), 0.1 s (p99); facts are few. NORMAL costs 0.01 ms and may lose the newest ones at a power cut, which is the very
-  event that this project lives with.
+* WAL with `synchronous=FULL`: `append` returns when the facts are on the disk. Measured: 0.3 ms (p50) on a fast virtual
+  disk, 6 ms (p99: 0.1 s) on a busy one; facts are few. NORMAL costs 0.01 ms and may lose the newest ones at a power
+  cut, which is the very event that this project lives with. `bench/journal_commit.py` measures it on your disk.
 * One transaction an `append`: all its facts, or `OSError` and none of them. (If the disk fails in the middle of the
   commit *and* the daemon dies before its next append, they may turn up after all, still all of them: the fold treats
   an intent without a deed as "never begun".)
