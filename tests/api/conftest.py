@@ -4,10 +4,20 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from fake_backend import FakeBackend, program
 from serving import served
+
+
+class Current:
+    """Whatever backend the running test uses: one server serves them all, because starting one takes a while."""
+
+    backend = FakeBackend()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
 
 
 @pytest.fixture
@@ -25,7 +35,16 @@ def backend() -> FakeBackend:
     return made
 
 
+@pytest.fixture(scope="session")
+def shared() -> Iterator[tuple[Path, Current]]:
+    directory, current = Path(tempfile.mkdtemp(prefix="xl-")), Current()
+    with served(cast("FakeBackend", current), directory / "supervisor.sock"):
+        yield directory / "supervisor.sock", current
+    shutil.rmtree(directory)
+
+
 @pytest.fixture
-def api(backend: FakeBackend, socket_path: Path) -> Iterator[Path]:
-    with served(backend, socket_path):
-        yield socket_path
+def api(backend: FakeBackend, shared: tuple[Path, Current]) -> Path:
+    path, current = shared
+    current.backend = backend
+    return path
