@@ -277,17 +277,20 @@ def _end_tree() -> dict[int, str]:
     """SIGKILL and reap until there is no child left; returns the names of those that had to be killed, by pid.
 
     All descendants come home to their sub-reaper when their parents go, whatever session they made for themselves, so
-    "no child" (ECHILD) means "no descendant".
+    "no child" (ECHILD) means "no descendant". One look at /proc can miss a process whose parent goes at that moment, so
+    it looks again after each death, and now and then without one.
     """
     ended: dict[int, str] = {}
+    pause_s = 0.01
     while True:
         try:
             while os.wait4(-1, os.WNOHANG)[0]:
                 pass
-            _kill_descendants(ended)
-            os.wait4(-1, 0)  # returns when the next one is gone; what it had forked meanwhile is found by the next look
         except ChildProcessError:
             return ended
+        _kill_descendants(ended)
+        _signal.sigtimedwait({_signal.SIGCHLD}, pause_s)
+        pause_s = min(2 * pause_s, 1.0)
 
 
 def _kill_descendants(ended: dict[int, str]) -> None:

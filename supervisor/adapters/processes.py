@@ -136,8 +136,15 @@ def read_record(path: str) -> Attempt | None:
     """The shim record in the file, or None when there is none or it is not one."""
     try:
         body = json.loads(endings.read_bounded(path, 64 * 1024))
+    except (ValueError, RecursionError):
+        return None
+    return _as_attempt(body)
+
+
+def _as_attempt(body: Any) -> Attempt | None:
+    try:
         record = Attempt(**body)
-    except (ValueError, TypeError, RecursionError):
+    except TypeError:
         return None
     kinds = (type(value) for value in asdict(record).values())
     return record if tuple(kinds) == (str, str, int, str, int, int, int, int, int, int) else None
@@ -211,10 +218,10 @@ class LocalLauncher:
             self._post_broke(spec.name, token, f"cannot start {spec.name}: {error}", permanent=True)
             return
         answer = self._read_answer(live)
-        if "pid" not in answer:
+        record = _as_attempt(answer)
+        if record is None:
             self._give_up(live, answer)
             return
-        record = Attempt(**answer)
         with self._guard:
             live.attempt = record
         self._inbox.post(
@@ -283,9 +290,11 @@ class LocalLauncher:
     def _give_up(self, live: _Live, answer: dict[str, Any]) -> None:
         """No worker came of it. Wait until the shim is gone and make sure that it left nothing."""
         assert live.shim is not None  # noqa: S101
+        if "spawn_error" not in answer:
+            proc.send(live.shim_fd, signal.SIGTERM)  # whatever it is doing, we could not watch it
         shim = live.shim.pid, (proc.read_stat(live.shim.pid) or _NOBODY).start_ticks
         status = live.shim.wait()
-        if not answer:
+        if "spawn_error" not in answer:
             sweep(live.token, shim)
         self._forget(live)
         how = f"signal {-status}" if status < 0 else f"exit code {status}"
@@ -405,6 +414,14 @@ class LocalLauncher:
             os.waitid(os.P_PIDFD, live.shim_fd, os.WEXITED | os.WNOHANG)
         return None
 
+    @staticmethod
+    def _reap_orphan(shim_pid: int, start_ticks: int) -> None:
+        """A shim that had been ours before this daemon re-executed itself and ended before we watched it again."""
+        stat = proc.read_stat(shim_pid)
+        if stat is not None and stat.start_ticks == start_ticks:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(shim_pid, os.WNOHANG)
+
     def _forget(self, live: _Live) -> None:
         with self._guard:
             if self._live.pop(live.token, None) is not None:
@@ -423,7 +440,8 @@ class LocalLauncher:
             attempt = replace(attempt, stdout_from=record.stdout_from, stderr_from=record.stderr_from)
         fd = proc.open_verified(shim_pid, shim_ticks)
         live = _Live(program, number, survivor.token, -1 if fd is None else fd, attempt=attempt)
-        if fd is None:  # it ended since the survey: any pidfd that is readable at once will do
+        if fd is None:  # it ended since the survey: anything that is readable at once will do in place of a pidfd
+            self._reap_orphan(shim_pid, shim_ticks)
             live.shim_fd = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         with self._guard:
             self._live[survivor.token] = live
@@ -483,6 +501,8 @@ class LocalLauncher:
             record = None
         this_boot = record is not None and record.boot_id == self._boot_id
         shim = (record.shim_pid, record.shim_start_ticks) if record and this_boot else None
+        if shim is not None:
+            self._reap_orphan(*shim)
         leftovers = sweep(token, shim, spare=record.pid if record else None)
         from_bytes = record.logs_from if record else (0, 0)
         ending = endings.read_ending(paths, program, number, token, from_bytes)

@@ -361,6 +361,16 @@ def test_the_end_of_an_attempt_between_survey_and_adoption_is_not_missed(world):
     assert eventually(lambda: gone(started.shim_pid))
     launcher.adopt("Pong", survivor)
     assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
+    assert proc.read_stat(started.shim_pid) is None
+
+
+def test_a_shim_that_ended_while_its_daemon_re_executed_itself_leaves_no_zombie(world):
+    started = world.run(["sleep", "60"])
+    launcher = world.new_launcher()  # in the same process: the shim stays our child
+    kill(started.pid)
+    assert eventually(lambda: gone(started.shim_pid))
+    assert launcher.survey({"Pong": (1, started.token)})["Pong"].survival is Survival.ENDED
+    assert proc.read_stat(started.shim_pid) is None
 
 
 def test_an_adopted_attempts_last_lines_are_its_own(world):
