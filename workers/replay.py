@@ -241,10 +241,9 @@ class Replay:
         before = self._steps[(self._rows - 1) % self._slots]
         cells = np.zeros(self.num_envs, STEP)
         cells["action"], cells["reward"] = actions, rewards
-        # After a done comes a fake step, unless that row begins a game (an environment that resets within the call).
-        # A game that is over within its own reset reports done with the fake step: then the next one is fake as well.
-        done, was_fake = before["flags"] & (TERMINATED | TRUNCATED) != 0, before["flags"] & FAKE != 0
-        fake = done & (~begins | was_fake) & (not self._fresh)
+        # After a done comes a fake step, unless that row begins a game: an environment that resets within the call, or
+        # a game that was over within envpool's reset, whose successor begins one too and so cuts it off by itself.
+        fake = (before["flags"] & (TERMINATED | TRUNCATED) != 0) & ~begins
         bits = ((terminated, TERMINATED), (truncated, TRUNCATED), (begins, START), (fake, FAKE))
         cells["flags"] = sum(np.asarray(mask, bool).astype(np.uint8) * bit for mask, bit in bits)
         cells["age"] = np.where(begins, 0, np.minimum(before["age"].astype(np.int64) + 1, 255))

@@ -22,6 +22,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from supervisor.adapters.checkpoints import survey, verify
 from workers import checkpoint as checkpoint_module
 from workers import contract
 from workers.checkpoint import AllDamaged, Checkpointer, Entry, Fenced, Loaded, WrongIdentity, kept
@@ -380,6 +381,9 @@ def strike(saved_before: Path, tmp_path: Path, disk: Disk) -> tuple[Path, bool]:
 
 
 def check_after(run_dir: Path, told: bool, last: str) -> None:
+    for info in survey(run_dir):
+        # Older ones too: pruning must never leave half of one under its name.
+        assert verify(info).verified, f"died in: {last}"
     loaded = Attempt(run_dir, TOKENS[2], 3).saver.load_newest()
     assert loaded is not None
     assert loaded.env_steps in ({4} if told else {3, 4}), f"died in: {last}"

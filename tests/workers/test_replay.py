@@ -53,6 +53,7 @@ class World:
     episodes: list[list[Episode]] = field(default_factory=list)  # [env]
     reset_due: list[str | None] = field(default_factory=list)  # None, "life" or "game": the next call is ignored
     begins: list[bool] = field(default_factory=list)
+    new_process: bool = True
 
     def __post_init__(self) -> None:
         self.games = [[] for _ in range(self.num_envs)]
@@ -61,7 +62,7 @@ class World:
 
     def restart(self) -> None:
         """A new process: all environments are new."""
-        self.reset_due, self.begins = [None] * self.num_envs, [True] * self.num_envs
+        self.reset_due, self.begins, self.new_process = [None] * self.num_envs, [True] * self.num_envs, True
         for env in range(self.num_envs):
             self.games[env].append([])
             self.episodes[env].append(Episode())
@@ -86,7 +87,8 @@ class World:
         frames = np.zeros((self.num_envs, *SHAPE), np.uint8)
         actions, rewards = np.zeros(self.num_envs, np.int64), np.zeros(self.num_envs)
         flags = {"terminated": np.zeros(self.num_envs, bool), "truncated": np.zeros(self.num_envs, bool)}
-        starts = np.array(self.begins)
+        # The first row of a process is a start whether or not the caller says so.
+        starts, self.new_process = np.array(self.begins) & (not self.new_process), False
         for env in range(self.num_envs):
             frames[env] = frame(self.rows, env, self.num_envs)
             if self.begins[env] and self.games[env][-1]:
@@ -631,3 +633,84 @@ def test_samples_are_envpools_own_observations(episodic_life: bool) -> None:
     assert len(expected) > 400
     assert any(item[3] == 0.0 for item in expected) == episodic_life
     assert seen == expected
+
+
+def test_a_game_that_is_over_within_its_own_reset() -> None:
+    """envpool may report done again with the fake step; then the next call is ignored as well."""
+    memory = Replay(40, 1, SHAPE, stack=2, n_step=1, gamma=0.9)
+    #        game, done | fake, done again | fake although it begins | a real step of the new game
+    for row, (done, start) in enumerate([(True, True), (True, False), (False, True), (False, True), (False, False)]):
+        memory.append(frame(row, 0, 1)[None], [row], [1.0], [done], [False], [start])
+    batch = memory.sample(200, np.random.default_rng(0))
+    discounts = [round(discount, 4) for discount in batch.discounts.tolist()]
+    assert set(zip(batch.actions.tolist(), discounts, strict=True)) == {(0, 0.0), (3, 0.9)}
+
+
+def test_an_environment_that_resets_within_the_call() -> None:
+    """The row after a done that begins a game is a real step; a truncation without a final frame is left out."""
+    memory = Replay(40, 1, SHAPE, stack=2, n_step=1, gamma=0.9)
+    for row, end in enumerate(["", "terminated", "", "truncated", "", ""]):
+        starts = [row in {0, 2, 4}]
+        memory.append(frame(row, 0, 1)[None], [row], [1.0], [end == "terminated"], [end == "truncated"], starts)
+    batch = memory.sample(200, np.random.default_rng(0))
+    assert set(batch.actions.tolist()) == {0, 1, 2, 4}
+
+
+def test_the_header_is_written_after_everything_is_synced(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(2, 2, 1, 0.99, 10, 0, 3)
+    memory, world = setup.open(scratch), setup.world()
+    calls: list[tuple[str, str, int]] = []
+    pwrite, fdatasync = os.pwrite, os.fdatasync
+
+    def name_of(fd: int) -> str:
+        return Path(os.readlink(f"/proc/self/fd/{fd}")).name
+
+    def write(fd: int, data: bytes, at: int) -> int:
+        calls.append(("write", name_of(fd), at))
+        return pwrite(fd, data, at)
+
+    def sync(fd: int) -> None:
+        fdatasync(fd)
+        calls.append(("sync", name_of(fd), 0))
+
+    monkeypatch.setattr(os, "pwrite", write)
+    monkeypatch.setattr(os, "fdatasync", sync)
+    for _ in range(3):
+        world.step(memory)
+        memory.commit()
+        assert memory.wait()
+        slot = max(
+            place for place, (kind, name, at) in enumerate(calls) if (kind, name) == ("write", "header.bin") and at < 12288
+        )
+        for name in ("frames.bin", "steps.bin", "sums.bin"):
+            written = max(place for place, call in enumerate(calls) if call[:2] == ("write", name))
+            assert any(call[:2] == ("sync", name) for call in calls[written:slot]), name
+        assert ("sync", "header.bin", 0) in calls[slot:]
+        calls.clear()
+
+
+@pytest.mark.parametrize("overtaken", [1, 5, 12, 30])
+def test_a_ring_that_comes_round_during_the_commit(scratch: Path, monkeypatch: pytest.MonkeyPatch, overtaken: int) -> None:
+    """The slot of a row to be committed holds a later row by then: that one must not pass for the committed one."""
+    setup = Setup(2, 2, 1, 0.99, 10, 0, 3)
+    memory, world = setup.open(scratch / "now"), setup.world()
+    for _ in range(20):
+        world.step(memory)
+    original, struck = replay_module._Files.crc, []
+
+    def crc(self: replay_module._Files, slot: int) -> int:
+        if not struck:
+            struck.append(slot)
+            for _ in range(overtaken):
+                world.step(memory)
+        return original(self, slot)
+
+    monkeypatch.setattr(replay_module._Files, "crc", crc)
+    memory.commit()
+    assert memory.wait()
+    assert struck
+    assert memory.committed == 40
+    after = setup.open(shutil.copytree(scratch / "now", scratch / "out"), BOOT_B)
+    assert after.total == 40
+    world.rewind(20)
+    agree(after, world)
