@@ -1,0 +1,62 @@
+"""reboot_alerts.log: one line for each host reboot, made for `tail -f` and grep.
+
+    2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean up=0:18:12 down=0:00:41 level=light programs=Breakout,Pong
+    lost=Breakout:1200,Pong:? resuming=Breakout,Pong evidence="the boot id changed"            (on one line)
+
+Unknown is `?`, never 0. Control characters are spelled out: a line of this log must not steer anybody's terminal.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from pathlib import Path
+
+from supervisor.adapters.endings import neutral
+from supervisor.core.commands import AlertReboot
+
+
+def reboot_line(alert: AlertReboot, wall_s: float) -> str:
+    """The line, without its newline. `wall_s` is the time of writing."""
+    fact = alert.reboot
+    lost = ",".join(f"{name}:{'?' if steps is None else steps}" for name, steps in sorted(alert.lost.items()))
+    when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
+    fields = {
+        "n": str(alert.number),
+        "cause": fact.cause,
+        "up": span(fact.up_s),
+        "down": span(fact.down_s),
+        "level": fact.level or "?",
+        "programs": ",".join(fact.programs) or "none",
+        "lost": lost or "none",
+        "resuming": ",".join(alert.resuming) or "none",
+        "evidence": '"' + fact.evidence.replace('"', "'") + '"',
+    }
+    return neutral(f"{when} REBOOT " + " ".join(f"{key}={value}" for key, value in fields.items()))
+
+
+def span(seconds: float | None) -> str:
+    """H:MM:SS; `?` for unknown."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def append(path: Path, line: str) -> str | None:
+    """One durable line. Returns an error sentence instead of raising: the alert must never stop the resume.
+
+    Opened anew each time, so that a rotated or removed file is made again; a torn last line gets its newline first.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        try:
+            size = os.fstat(fd).st_size
+            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+            os.write(fd, (("\n" if torn else "") + line + "\n").encode("utf-8", "replace"))
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return f"cannot write the reboot alert to {path}: {error.strerror}; the journal has it, see `supervisorctl reboots`"
+    return None

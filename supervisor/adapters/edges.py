@@ -1,0 +1,207 @@
+"""Edges: sd_notify(3) datagrams from workers. They wake the daemon early and may be lost; for NOTIFY programs they are all.
+
+One datagram socket a program, at a path that stays the same over attempts and daemons, so a sender is known by where it
+sent to. Its credentials (SO_PASSCRED) must be our own user's or root's; and where its environment can be read, it must
+carry the present attempt's token: a left-over of an earlier attempt is not heard. `systemd-notify` waits until the
+descriptor that it passes along (BARRIER=1) is closed: every passed descriptor is closed at once.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from workers.contract import ENV_TOKEN, now_ns
+
+_MOST_BYTES: Final = 4096  # a datagram that is longer is cut; what it says first is what matters
+_MOST_FDS: Final = 16
+_UCRED: Final = struct.Struct("3i")
+_STATUS_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a program has said so far in its present attempt. Times are CLOCK_BOOTTIME ns."""
+
+    token: str
+    ready: bool = False
+    stopping: bool = False
+    status: str = ""
+    progress_ns: int | None = None
+    deadline_ns: int | None = None
+    steps: int | None = None
+    ckpt_step: int | None = None
+    ckpt_ns: int | None = None
+    ckpt_count: int = 0
+
+
+def parse(data: bytes) -> dict[str, str]:
+    """KEY=VALUE lines; anything else is passed over. Of a repeated key the last counts."""
+    pairs = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        key, equals, value = line.partition("=")
+        if equals and key and len(key) < 64:
+            pairs[key] = value
+    return pairs
+
+
+def hear(heard: Heard, said: dict[str, str], at_ns: int) -> Heard:
+    """What is known after one more message.
+
+    Signs of progress are READY=1, WATCHDOG=1, STATUS= and a step count that grows: a program that repeats the same
+    count is alive, but does not get on.
+    """
+    steps = _whole(said.get("X_EXTRALIFE_STEPS"))
+    grew = steps is not None and (heard.steps is None or steps > heard.steps)
+    ckpt_step = _whole(said.get("X_EXTRALIFE_CHECKPOINT"))
+    extend_us = _whole(said.get("EXTEND_TIMEOUT_USEC"))
+    moves = grew or said.get("READY") == "1" or ("WATCHDOG" in said and steps is None) or "STATUS" in said
+    return replace(
+        heard,
+        ready=heard.ready or said.get("READY") == "1",
+        stopping=heard.stopping or said.get("STOPPING") == "1",
+        status="".join(c for c in said.get("STATUS", heard.status) if c.isprintable())[:_STATUS_CHARS],
+        progress_ns=at_ns if moves else heard.progress_ns,
+        deadline_ns=at_ns + extend_us * 1000 if extend_us is not None else heard.deadline_ns,
+        steps=heard.steps if steps is None else steps,
+        ckpt_step=heard.ckpt_step if ckpt_step is None else ckpt_step,
+        ckpt_ns=heard.ckpt_ns if ckpt_step is None else at_ns,
+        ckpt_count=heard.ckpt_count + (ckpt_step is not None),
+    )
+
+
+def _whole(text: str | None) -> int | None:
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 18:
+        return None
+    return int(text)
+
+
+class Edges:
+    """The sockets of all programs and the thread that reads them."""
+
+    def __init__(self, path_of: Callable[[str], str], wake: Callable[[], None]) -> None:
+        """`path_of` gives a program's socket path; `wake` is called after each message that was heard."""
+        self._path_of, self._wake = path_of, wake
+        self._guard = threading.Lock()
+        self._sockets: dict[str, socket.socket] = {}
+        self._heard: dict[str, Heard] = {}
+        self._selector = selectors.DefaultSelector()
+        self._poke_out, self._poke_in = socket.socketpair()
+        self._poke_out.setblocking(False)
+        self._selector.register(self._poke_out, selectors.EVENT_READ, None)
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="edges", daemon=True)
+        self._thread.start()
+
+    def bind(self, program: str) -> None:
+        """Listen for a program, before its worker is started. Idempotent; raises OSError."""
+        with self._guard:
+            if program in self._sockets:
+                return
+        path = Path(self._path_of(program))
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        sock.bind(str(path))
+        with self._guard:
+            self._sockets[program] = sock
+        self._selector.register(sock, selectors.EVENT_READ, program)
+        self._poke()
+
+    def expect(self, program: str, token: str) -> None:
+        """A new attempt: what the one before had said is forgotten."""
+        with self._guard:
+            known = self._heard.get(program)
+            if known is None or known.token != token:
+                self._heard[program] = Heard(token)
+
+    def heard(self, program: str, token: str) -> Heard | None:
+        """What this attempt has said, or None when it is not expected."""
+        with self._guard:
+            found = self._heard.get(program)
+        return found if found is not None and found.token == token else None
+
+    def close(self) -> None:
+        """Stop reading. The paths stay: the next daemon binds them again."""
+        self._over = True
+        self._poke()
+        self._thread.join(5.0)
+        for sock in (*self._sockets.values(), self._poke_out, self._poke_in):
+            sock.close()
+        self._selector.close()
+
+    def _poke(self) -> None:
+        with contextlib.suppress(OSError):
+            self._poke_in.send(b".")
+
+    def _run(self) -> None:
+        while not self._over:
+            for key, _ in self._selector.select():
+                sock = key.fileobj
+                if key.data is None:
+                    with contextlib.suppress(OSError):
+                        self._poke_out.recv(4096)
+                elif isinstance(sock, socket.socket):
+                    self._drain(key.data, sock)
+
+    def _drain(self, program: str, sock: socket.socket) -> None:
+        for _ in range(64):  # one chatty program must not keep the others waiting
+            try:
+                data, ancillary, _, _ = sock.recvmsg(
+                    _MOST_BYTES, socket.CMSG_SPACE(_UCRED.size) + socket.CMSG_SPACE(4 * _MOST_FDS)
+                )
+            except OSError:
+                return
+            pid, uid = _credentials(ancillary)
+            if uid in (0, os.geteuid()) and pid is not None:
+                self._take(program, pid, parse(data))
+            _close_passed(ancillary)
+
+    def _take(self, program: str, pid: int, said: dict[str, str]) -> None:
+        with self._guard:
+            heard = self._heard.get(program)
+        if heard is None or _token_of(pid) not in (None, heard.token):
+            return
+        after = hear(heard, said, now_ns())
+        with self._guard:
+            if self._heard.get(program) is heard:
+                self._heard[program] = after
+        self._wake()
+
+
+def _credentials(ancillary: list[tuple[int, int, bytes]]) -> tuple[int | None, int | None]:
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(data) >= _UCRED.size:
+            pid, uid, _ = _UCRED.unpack_from(data)
+            return pid, uid
+    return None, None
+
+
+def _close_passed(ancillary: list[tuple[int, int, bytes]]) -> None:
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            passed = array.array("i")
+            passed.frombytes(data[: len(data) - len(data) % passed.itemsize])
+            for fd in passed:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+
+
+def _token_of(pid: int) -> str | None:
+    """The token in the sender's environment; None when it cannot be read (it is gone, or another user's)."""
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    mark = f"{ENV_TOKEN}=".encode()
+    return next((item[len(mark) :].decode("ascii", "replace") for item in environ.split(b"\0") if item.startswith(mark)), "")

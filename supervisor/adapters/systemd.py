@@ -1,0 +1,74 @@
+"""The service manager's side: sd_notify(3) and its watchdog. Without NOTIFY_SOCKET every call is a no-op.
+
+systemd-python does the sending where it is installed; without it a datagram does the same. A Type=notify service whose
+library is missing would be restarted for ever for never becoming ready, so the fallback is not optional.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+
+def sender(environ: Mapping[str, str]) -> Callable[[str], None]:
+    """What sends one message to the service manager."""
+    address = environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return lambda _text: None
+    try:
+        from systemd import daemon
+    except ImportError:
+        return lambda text: _send(address, text)
+    return lambda text: _notify(daemon.notify, address, text)
+
+
+def _notify(notify: Callable[[str], bool], address: str, text: str) -> None:
+    try:
+        notify(text)
+    except OSError:
+        _send(address, text)
+
+
+def _send(address: str, text: str) -> None:
+    path = "\0" + address[1:] if address.startswith("@") else address
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.sendto(text.encode(), path)
+
+
+class Notifier:
+    """READY, STATUS, WATCHDOG, RELOADING, STOPPING."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._send = sender(environ)
+        self.watchdog_period_s = watchdog_period_s(environ, os.getpid())
+
+    def ready(self, status: str) -> None:
+        self._send(f"READY=1\nSTATUS={status}")
+
+    def status(self, text: str) -> None:
+        self._send(f"STATUS={text}")
+
+    def watchdog(self) -> None:
+        """Only the deciding thread may call this, after a completed turn."""
+        if self.watchdog_period_s is not None:
+            self._send("WATCHDOG=1")
+
+    def reloading(self) -> None:
+        """Before the re-execution; READY=1 of the new image ends it (Type=notify-reload wants the time)."""
+        now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={now_us}")
+
+    def stopping(self, extend_s: float) -> None:
+        """An orderly end that may take `extend_s`: checkpoints are being written."""
+        self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int(extend_s * 1e6)}")
+
+
+def watchdog_period_s(environ: Mapping[str, str], pid: int) -> float | None:
+    """How often systemd wants to hear from us, in seconds; None when it does not (or means another process)."""
+    usec, meant = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+    if not usec.isdigit() or int(usec) == 0 or (meant and meant != str(pid)):
+        return None
+    return int(usec) / 1e6
