@@ -201,3 +201,27 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Value], list
         except ValueError as error:
             errors.append(f"environment variable {name}: {error}")
     return values, errors
+
+
+BATCH_MULTIPLE: Final = 8  # tensor cores and AMX tiles work on rows of 8; any other batch pays for the next one
+
+
+def check_together(values: Mapping[str, object]) -> list[str]:
+    """What is wrong with options that are each right on their own; a sentence each. Missing ones are not checked.
+
+    Example: batch_size 33 -> "batch_size 33 does not divide by 8; the nearest that do are 32 and 40".
+    """
+    errors = []
+    batch, replay = values.get("batch_size"), values.get("replay_size")
+    if isinstance(batch, int) and batch % BATCH_MULTIPLE:
+        below, above = batch - batch % BATCH_MULTIPLE, batch - batch % BATCH_MULTIPLE + BATCH_MULTIPLE
+        near = f"{below} and {above}" if below else f"{above}"
+        errors.append(f"batch_size {batch} does not divide by {BATCH_MULTIPLE}; the nearest that do are {near}")
+    if isinstance(batch, int) and isinstance(replay, int) and batch > replay:
+        errors.append(f"batch_size {batch} is more than replay_size {replay}; learning could never begin")
+    envs = values.get("num_envs")
+    if isinstance(envs, int) and isinstance(replay, int) and envs * 16 > replay:
+        errors.append(
+            f"replay_size {replay} holds less than 16 steps of {envs} environments; at least {envs * 16} is needed"
+        )
+    return errors
