@@ -55,9 +55,7 @@ class DaemonBackend:
 
     def publish(self, loop: Loop) -> None:
         """By the deciding thread, at the end of each turn."""
-        self._published = Published(
-            loop.settings, loop.state, loop.memory, self._clock.now_s(), self._clock.wall_s()
-        )
+        self._published = Published(loop.settings, loop.state, loop.memory, self._clock.now_s(), self._clock.wall_s())
 
     def snapshot(self) -> Snapshot:
         published = self._published
@@ -65,9 +63,7 @@ class DaemonBackend:
             raise RuntimeError("nothing is published yet: the API is started after the first turn")
         return snapshot_of(published, self._version)
 
-    def ask(
-        self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float
-    ) -> list[Result]:
+    def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
         number, waiting = self._replies.open()
         self._inbox.post(Asked(self._clock.now_s(), verb, number, tuple(names), signal, by, uid))
         try:
@@ -116,9 +112,7 @@ class DaemonBackend:
 def snapshot_of(published: Published, version: str) -> Snapshot:
     """The snapshot that people see."""
     settings, state, memory = published.settings, published.state, published.memory
-    box = view.box_view(
-        state, settings.level, now_s=published.now_s, wall_s=published.wall_s, boot_at_s=memory.boot_at_s
-    )
+    box = view.box_view(state, settings.level, now_s=published.now_s, wall_s=published.wall_s, boot_at_s=memory.boot_at_s)
     samples = {name: watch.sample for name, watch in memory.watches.items()}
     programs = view.program_views(state, samples, settings, now_s=published.now_s)
     daemon = DaemonView.of(
@@ -137,4 +131,3 @@ def snapshot_of(published: Published, version: str) -> Snapshot:
 
 def _age(now_s: float, since_s: float | None) -> float | None:
     return None if since_s is None else now_s - since_s
-

@@ -24,7 +24,6 @@ from supervisor.shell.inbox import Inbox
 
 log = structlog.get_logger()
 
-_LONGEST_WAIT_S: Final = 5.0
 _JOURNAL_RETRY_S: Final = 1.0
 
 
@@ -48,6 +47,7 @@ class Loop:
     publish: Callable[[Loop], None]
     watchdog: Callable[[], None]
     pause: Callable[[float], object]
+    longest_wait_s: float = 5.0
     memory: Memory = field(default_factory=Memory)
     wake_at_s: float | None = None
     journal_error: str = ""
@@ -105,5 +105,5 @@ class Loop:
 
     def _wait_s(self) -> float:
         if self.wake_at_s is None:
-            return _LONGEST_WAIT_S
-        return min(_LONGEST_WAIT_S, max(0.0, self.wake_at_s - self.clock.now_s()))
+            return self.longest_wait_s
+        return min(self.longest_wait_s, max(0.0, self.wake_at_s - self.clock.now_s()))

@@ -15,6 +15,7 @@ import structlog
 
 from supervisor.adapters import checkpoints
 from supervisor.adapters.controls import Controls
+from supervisor.adapters.edges import Edges
 from supervisor.core import commands
 from supervisor.core.commands import Command
 from supervisor.core.settings import Paths
@@ -32,6 +33,7 @@ class Performer:
     paths: Paths
     launcher: Launcher
     probes: Probes
+    edges: Edges
     controls: Controls
     replies: Replies
     pool: Executor
@@ -51,6 +53,8 @@ class Performer:
         match command:
             case commands.Spawn(spec=spec, attempt=attempt, token=token):
                 self.controls.begin(token, attempt)
+                self.edges.bind(spec.name)
+                self.edges.expect(spec.name, token)
                 self.launcher.spawn(spec, attempt, token)
             case commands.Adopt():
                 self._adopt(command)

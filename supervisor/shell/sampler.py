@@ -27,21 +27,24 @@ class Sampler:
     """Takes readings until `stop`."""
 
     def __init__(
-        self, probes: Probes, reports: Callable[[], Reports], clock: Clock, inbox: Inbox, period_s: float
+        self,
+        probes: Probes,
+        reports: Callable[[], Reports],
+        clock: Clock,
+        inbox: Inbox,
+        period_s: float,
+        wake: threading.Event,
     ) -> None:
+        """`wake` is set from any thread by whoever knows that a look is worth it before the period is over."""
         self._probes, self._reports, self._clock, self._inbox = probes, reports, clock, inbox
         self._period_s = period_s
-        self._wake = threading.Event()
+        self._wake = wake
         self._over = threading.Event()
         self._offset_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
-
-    def look_now(self) -> None:
-        """An edge arrived: do not wait for the period. Called from any thread."""
-        self._wake.set()
 
     def stop(self) -> None:
         self._over.set()

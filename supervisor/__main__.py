@@ -1,0 +1,126 @@
+"""supervisord: reads the command line, checks the configuration, becomes the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from supervisor import config
+
+EXIT_USAGE: Final = 2
+EXIT_REFUSED: Final = 1
+_DETACH_S: Final = 60.0
+
+
+def version() -> str:
+    """The installed distribution's version; a checkout that is not installed says so."""
+    try:
+        return metadata.version("extralife")
+    except metadata.PackageNotFoundError:
+        return "0+uninstalled"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; everything else is in the configuration."""
+    made = argparse.ArgumentParser(
+        prog="supervisord", description="extralife: keeps training runs alive through crashes, stalls and reboots."
+    )
+    made.add_argument("-c", "--config", metavar="FILE", help="configuration; else $EXTRALIFE_CONFIG, ./extralife.toml, ...")
+    made.add_argument("--state-dir", metavar="DIR", help="durable state: journal, checkpoints, logs")
+    made.add_argument("--runtime-dir", metavar="DIR", help="socket and beats; should be on tmpfs")
+    made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning, error")
+    made.add_argument("--slots", metavar="N", help="programs at once")
+    made.add_argument("--check", action="store_true", help="check the configuration, say what is wrong, and end")
+    made.add_argument("--detach", action="store_true", help="start in the background; return once it serves")
+    made.add_argument("-n", "--nodaemon", action="store_true", help="stay in the foreground (as always without --detach)")
+    made.add_argument("-v", "--version", action="version", version=version())
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status: 0 an orderly end, 1 refused (another daemon, a full disk), 2 a bad configuration."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    options = parser().parse_args(args)
+    flags = {key: getattr(options, key) for key in ("state_dir", "runtime_dir", "log_level", "slots")}
+    environ = dict(os.environ)
+
+    def load() -> config.Loaded:
+        return config.load(options.config, environ, flags)
+
+    try:
+        loaded = load()
+    except config.ConfigError as error:
+        for sentence in error.errors:
+            print(f"supervisord: {sentence}", file=sys.stderr)
+        return EXIT_USAGE
+    if options.check:
+        print(config.summary(loaded.settings))
+        return 0
+    if options.detach:
+        return detach([arg for arg in args if arg != "--detach"], loaded)
+    return serve(loaded, load, args)
+
+
+def serve(loaded: config.Loaded, load: Callable[[], config.Loaded], args: Sequence[str]) -> int:
+    """Become the daemon. What keeps it from starting is one sentence on standard error."""
+    from supervisor.adapters.singleton import Taken
+    from supervisor.api.server import SocketTaken
+    from supervisor.shell.daemon import Daemon, Start
+
+    try:
+        return Daemon(loaded, load, Start(tuple(args), version())).run()
+    except (Taken, SocketTaken) as error:
+        print(f"supervisord: {error}", file=sys.stderr)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"supervisord: {where}{error.strerror or error}", file=sys.stderr)
+    return EXIT_REFUSED
+
+
+def detach(args: list[str], loaded: config.Loaded) -> int:
+    """Start the daemon in a session of its own and wait until it serves, or say why it does not."""
+    paths = loaded.settings.paths
+    Path(paths.state_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+    said = Path(paths.state_dir) / "supervisord.out"
+    with said.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "supervisor", *args],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+    deadline_s = time.monotonic() + _DETACH_S  # noqa: TID251  a short wait inside one boot
+    while process.poll() is None and time.monotonic() < deadline_s:  # noqa: TID251
+        if _serves(paths.socket):
+            print(f"extralife runs as pid {process.pid}; its log is {paths.main_log}")
+            process.returncode = 0  # it is not ours to wait for
+            return 0
+        time.sleep(0.05)  # noqa: TID251  nothing to wait on: the socket does not exist yet
+    sys.stderr.write(said.read_text(errors="replace"))
+    if process.poll() is None:
+        print(f"supervisord: pid {process.pid} does not serve {paths.socket} yet; see {paths.main_log}", file=sys.stderr)
+        process.returncode = 0
+        return EXIT_REFUSED
+    return process.returncode or EXIT_REFUSED
+
+
+def _serves(path: str) -> bool:
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+            probe.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return b" 200 " in probe.recv(64)
+        except OSError:
+            return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

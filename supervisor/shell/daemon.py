@@ -1,0 +1,274 @@
+"""Everything wired together: from the lock of the state directory to the last answer.
+
+Order matters. The lock comes first (a second daemon must not even look), then the journal, then what became of the
+workers, then the first turn, and only then does the API answer and systemd hear READY: by that time survivors are
+adopted and resumes are under way.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import structlog
+
+from supervisor import config
+from supervisor.adapters import alerts, boot, checkpoints, clock, singleton
+from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
+from supervisor.adapters.controls import Controls
+from supervisor.adapters.edges import Edges
+from supervisor.adapters.evidence import LocalEvidence
+from supervisor.adapters.housekeeping import Housekeeping
+from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
+from supervisor.adapters.probes import LocalProbes
+from supervisor.adapters.processes import LocalLauncher, make_dir
+from supervisor.adapters.systemd import Notifier
+from supervisor.api.server import Listener, Server, listen, take_over
+from supervisor.core.commands import AlertReboot
+from supervisor.core.inputs import Asked, Began, Terminated, Verb
+from supervisor.core.settings import Settings
+from supervisor.core.state import State, replay
+from supervisor.shell import logs
+from supervisor.shell.backend import DaemonBackend
+from supervisor.shell.inbox import Inbox
+from supervisor.shell.loop import Loop
+from supervisor.shell.perform import Performer
+from supervisor.shell.replies import Replies
+from supervisor.shell.sampler import Sampler
+
+log = structlog.get_logger()
+
+ENV_LISTEN_FD: Final = "EXTRALIFE_LISTEN_FD"  # the control socket that the program image before this one hands on
+_NOBODY_WAITS: Final = 0  # request number of what nobody waits for
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How this image was started: its arguments (to start the next one), its version, where it may print."""
+
+    argv: tuple[str, ...]
+    version: str
+    to_stdout: bool = True
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What a running daemon is made of."""
+
+    boot: boot.Boot
+    clock: clock.SystemClock
+    inbox: Inbox
+    replies: Replies
+    edges: Edges
+    launcher: LocalLauncher
+    probes: LocalProbes
+    sampler: Sampler
+    alive: AliveWriter
+    housekeeping: Housekeeping
+    backend: DaemonBackend
+    performer: Performer
+    loop: Loop
+    pool: ThreadPoolExecutor
+
+
+class Daemon:
+    """One daemon on one state directory."""
+
+    def __init__(self, loaded: config.Loaded, reload: Callable[[], config.Loaded], start: Start) -> None:
+        self._loaded, self._reload, self._start = loaded, reload, start
+        self._settings: Settings = loaded.settings
+        self._paths = loaded.settings.paths
+        self._notifier = Notifier(os.environ)
+
+    def run(self) -> int:
+        """Serve until the end; the exit status. Raises singleton.Taken, SocketTaken or OSError before anything began."""
+        make_dir(self._paths.state_dir)
+        make_dir(self._paths.runtime_dir)
+        lock = singleton.hold(self._paths.lock)
+        logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
+        listener = self._listener()
+        journal, facts, salvage = open_or_salvage(self._paths.journal, wall_s=clock.wall_s())
+        if salvage is not None:
+            log.critical("journal_damaged", told=str(salvage))
+        state, misfits = replay(facts)
+        if misfits:
+            log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")
+        parts = self._build(journal, state)
+        try:
+            self._serve(parts, listener)
+        finally:
+            self._close(parts, journal)
+        if parts.performer.reexec:
+            self._become_next_image(listener)
+        listener.close()
+        lock.release()
+        return 0
+
+    # --- building ------------------------------------------------------------------------------------------------------
+
+    def _listener(self) -> Listener:
+        handed_on = os.environ.pop(ENV_LISTEN_FD, "")
+        if handed_on.isdigit():
+            return take_over(int(handed_on), self._paths.socket)
+        return listen(self._paths.socket, self._settings.daemon.socket_group)
+
+    def _build(self, journal: Journal, state: State) -> _Parts:
+        settings, paths = self._settings, self._paths
+        this_boot = boot.read_boot(BootFiles.of(os.environ))
+        mark = boot.read_mark(Path(paths.alive))
+        offset_s = clock.journal_offset(
+            mark,
+            same_boot=mark is not None and mark.boot_id == this_boot.boot_id,
+            journal_at_s=state.at_s,
+            boot_now_s=clock.boot_s(),
+            wall_now_s=clock.wall_s(),
+        )
+        system_clock = clock.SystemClock(offset_s)
+        inbox, replies = Inbox(), Replies()
+        pool = ThreadPoolExecutor(4, "worker")
+        launcher = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock)
+        wake = threading.Event()  # set by edges, awaited by the sampler
+        edges = Edges(paths.notify_socket, wake.set)
+        probes = LocalProbes(paths, system_clock, edges)
+        sampler = Sampler(probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake)
+        backend = DaemonBackend(inbox, replies, system_clock, self._loaded, self._reload, self._start.version)
+        performer = Performer(
+            paths=paths, launcher=launcher, probes=probes, edges=edges, controls=Controls(paths, system_clock),
+            replies=replies, pool=pool, take_evidence=LocalEvidence(paths, launcher.attempt, inbox, system_clock).take,
+            alert=self._alert,
+        )  # fmt: skip
+        loop = Loop(
+            settings=settings, state=state, clock=system_clock, boot_id=this_boot.boot_id, journal=journal, inbox=inbox,
+            performer=performer, publish=backend.publish, watchdog=self._notifier.watchdog, pause=_pause,
+            longest_wait_s=_longest_wait_s(self._notifier),
+        )  # fmt: skip
+        alive = AliveWriter(
+            Path(paths.alive),
+            lambda: self._mark(this_boot, system_clock, loop),
+            settings.daemon.alive_period_s,
+            _alive_failed,
+        )
+        housekeeping = Housekeeping(lambda: loop.settings)
+        return _Parts(
+            this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, alive, housekeeping, backend,
+            performer, loop, pool,
+        )  # fmt: skip
+
+    @staticmethod
+    def _mark(this_boot: boot.Boot, system_clock: clock.SystemClock, loop: Loop) -> AliveMark:
+        """A sign of life of this moment. The loop's references are swapped as a whole, so this sees one turn's truth."""
+        state, memory = loop.state, loop.memory
+        steps = {name: program.steps for name, program in state.live.items() if program.steps is not None}
+        newest = {n: w.sample.steps for n, w in memory.watches.items() if n in state.live and w.sample.steps is not None}
+        return AliveMark(
+            this_boot.boot_id, this_boot.pid1_ticks, system_clock.now_s(), system_clock.wall_s(), clock.boot_s(),
+            state.level, {**steps, **newest},
+        )  # fmt: skip
+
+    def _alert(self, command: AlertReboot) -> None:
+        line = alerts.reboot_line(command, clock.wall_s())
+        log.warning("host_rebooted", line=line)
+        error = alerts.append(Path(self._paths.alert_log), line)
+        if error:
+            log.error("alert_not_written", error=error)
+
+    # --- running -------------------------------------------------------------------------------------------------------
+
+    def _serve(self, parts: _Parts, listener: Listener) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda n, _frame: _on_signal(parts, n, _frame))
+        parts.loop.turn(self._began(parts))
+        if not parts.loop.memory.ended and parts.loop.state.daemon_pid != os.getpid():
+            raise OSError("the journal cannot be written: extralife does not start without its record; see the main log")
+        marker = Path(self._paths.marker)
+        boot.leave_marker(marker, parts.boot)
+        parts.alive.write()
+        parts.alive.start()
+        parts.sampler.start()
+        parts.housekeeping.start()
+        server = Server(parts.backend, listener, clock.wall_s)
+        server.start()
+        self._notifier.ready(_status_line(parts.loop.state))
+        log.info("serving", socket=listener.path, pid=os.getpid(), version=self._start.version)
+        try:
+            parts.loop.run()
+        finally:
+            if not parts.performer.reexec:
+                self._notifier.stopping(extend_s=30.0)
+            server.stop()
+
+    def _began(self, parts: _Parts) -> Began:
+        """What the deciding thread is told first. May take a while: left-overs are ended, digests are read."""
+        state = parts.loop.state
+        evidence = boot.examine(
+            parts.boot, boot.read_mark(Path(self._paths.alive)), marker=Path(self._paths.marker), clean=state.clean,
+            wall_now_s=clock.wall_s(), boot_now_s=clock.boot_s(),
+        )  # fmt: skip
+        expected = {n: (p.attempt.number, p.attempt.token) for n, p in state.live.items() if p.attempt is not None}
+        if evidence.rebooted:
+            evidence = replace(evidence, ckpt_steps=self._newest_steps(parts.pool, list(expected)))
+        survivors = parts.launcher.survey(expected)
+        for program in expected:
+            parts.edges.bind(program)
+        now_s = max(parts.clock.now_s(), state.at_s)
+        return Began(now_s, self._settings, evidence, survivors, os.getpid(), self._start.version, uuid.uuid4().hex)
+
+    def _newest_steps(self, pool: ThreadPoolExecutor, programs: list[str]) -> dict[str, int]:
+        found = pool.map(lambda name: checkpoints.newest_good(Path(self._paths.run_dir(name))), programs)
+        return {name: info.env_steps for name, info in zip(programs, found, strict=True) if info is not None}
+
+    # --- the end ---------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _close(parts: _Parts, journal: Journal) -> None:
+        parts.housekeeping.stop()
+        parts.sampler.stop()
+        parts.alive.stop()
+        parts.edges.close()
+        parts.launcher.close()
+        parts.pool.shutdown(wait=True)
+        journal.close()
+
+    def _become_next_image(self, listener: Listener) -> None:
+        """Replace this program image: same pid, same control socket, workers untouched. Does not return."""
+        self._notifier.reloading()
+        log.info("reexec", argv=list(self._start.argv))
+        os.environ[ENV_LISTEN_FD] = str(listener.hand_on())
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, "-m", "supervisor", *self._start.argv])  # noqa: S606  no shell, on purpose
+
+
+def _on_signal(parts: _Parts, number: int, _frame: FrameType | None) -> None:
+    """Runs in the main thread, which is the deciding one; the inbox's lock is reentrant for it."""
+    now_s = parts.clock.now_s()
+    name = signal.Signals(number).name
+    if number == signal.SIGHUP:
+        parts.inbox.post(Asked(now_s, Verb.RELOAD, _NOBODY_WAITS, by=name, uid=None))
+    else:
+        parts.inbox.post(Terminated(now_s, by=name))
+
+
+def _pause(seconds: float) -> None:
+    signal.sigtimedwait([], seconds)
+
+
+def _alive_failed(error: str) -> None:
+    log.error("sign_of_life_failed", error=error)
+
+
+def _longest_wait_s(notifier: Notifier) -> float:
+    """An idle loop still proves that it lives three times in systemd's period, and to `healthz` every five seconds."""
+    return 5.0 if notifier.watchdog_period_s is None else min(5.0, notifier.watchdog_period_s / 3)
+
+
+def _status_line(state: State) -> str:
+    return f"{len(state.live)} of {len(state.programs)} programs run at level {state.level}"
