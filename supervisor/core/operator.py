@@ -23,10 +23,17 @@ Result = tuple[str, int, str]
 
 def on_asked(turn: Turn, item: Asked) -> None:
     """One request; it is answered now, or by `Turn.settle` once its programs are where they should be."""
-    turn.record(facts.OperatorAsked(f"{item.by} asked to {item.verb}", item.verb, (*item.names, item.signal), item.uid))
+    turn.record(
+        facts.OperatorAsked(
+            f"{item.by} asked to {item.verb.value}",
+            item.verb.value,
+            (*item.names, *((item.signal,) if item.signal else ())),
+            item.uid,
+        )
+    )
     if item.verb in {Verb.SHUTDOWN, Verb.RELOAD}:
         turn.command(commands.Reply(item.request_id, ()))
-        _end(turn, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} asked to {item.verb}")
+        _end(turn, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} asked to {item.verb.value}")
         return
     if turn.state.stopping:
         results = tuple((name, SHUTDOWN_STATE, "extralife is shutting down") for name in item.names)

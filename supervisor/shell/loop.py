@@ -32,6 +32,10 @@ class Performer(Protocol):
 
     def perform(self, decision: Decision) -> None: ...
 
+    def refuse(self, item: AnyInput) -> None:
+        """The input was dropped: whoever waits for its answer is told."""
+        ...
+
 
 @dataclass(slots=True)
 class Loop:
@@ -71,6 +75,7 @@ class Loop:
             # A bug in a rule must not end every training on the box: this input is dropped, loudly, and nothing of it
             # was committed. Ending the process instead would meet the same input again after the restart.
             log.exception("decide_failed", input=type(item).__name__)
+            self.performer.refuse(item)
             return
         if not self._commit(decision, item, wall_s):
             return
@@ -88,6 +93,7 @@ class Loop:
         except ValueError:
             # A fact that could not be read back is a bug, not the disk's fault: retrying would never end.
             log.exception("fact_refused", input=type(item).__name__)
+            self.performer.refuse(item)
             return False
         except (OSError, sqlite3.Error) as error:
             if not self.journal_error:

@@ -18,12 +18,16 @@ from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
 from supervisor.core import commands
 from supervisor.core.commands import Command
+from supervisor.core.decide import AnyInput
+from supervisor.core.inputs import Asked
 from supervisor.core.settings import Paths
 from supervisor.core.turn import Decision
 from supervisor.ports import Launcher, Probes
 from supervisor.shell.replies import Replies
 
 log = structlog.get_logger()
+
+FAILED = 30  # Supervisor's fault code
 
 
 @dataclass(slots=True)
@@ -48,6 +52,12 @@ class Performer:
                 self._one(command)
             except Exception:
                 log.exception("command_failed", command=type(command).__name__)
+
+    def refuse(self, item: AnyInput) -> None:
+        """An input was dropped because of a bug: whoever waits for its answer is told, not left waiting."""
+        if isinstance(item, Asked):
+            text = "extralife failed on this request; its main log says how"
+            self.replies.answer(item.request_id, tuple((name, FAILED, text) for name in item.names))
 
     def _one(self, command: Command) -> None:  # noqa: C901, PLR0912  one line a command
         match command:
