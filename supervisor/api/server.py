@@ -182,9 +182,15 @@ class _Uvicorn(uvicorn.Server):
         await self._ended.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """A connection that was accepted a moment ago may still ask: uvicorn's own shutdown would cut it off unheard."""
+        """Those whose connection was accepted a moment ago may still ask, and are answered.
+
+        uvicorn's own shutdown cuts them off unheard. Worse, asyncio loses a connection for good when its server is
+        closed between accept and protocol (`Server._attach` asserts): its client would wait for ever.
+        """
+        loop = asyncio.get_running_loop()
         for server in self.servers:
-            server.close()
+            for sock in server.sockets:
+                loop.remove_reader(sock.fileno())
         await asyncio.sleep(_LAST_REQUESTS_S)
         await super().shutdown(sockets)
 

@@ -384,6 +384,7 @@ def test_a_silent_client_costs_nobody_else_anything(api: Path) -> None:
 
 def test_it_stops_with_open_connections_and_waiting_requests(backend: FakeBackend, socket_path: Path) -> None:
     backend.gate = threading.Event()
+    threads = sum(thread.name == "api" for thread in threading.enumerate())
     with ThreadPoolExecutor(1) as pool:
         with served(backend, socket_path):
             idle = Connection(socket_path)
@@ -394,4 +395,4 @@ def test_it_stops_with_open_connections_and_waiting_requests(backend: FakeBacken
         assert asked.result(20)[0] == 200
         idle.close()
     assert not socket_path.exists()
-    assert not [thread for thread in threading.enumerate() if thread.name == "api"]
+    assert sum(thread.name == "api" for thread in threading.enumerate()) == threads

@@ -1,0 +1,54 @@
+"""What `help` prints."""
+
+from __future__ import annotations
+
+USAGE = """supervisorctl [options] [action [arguments]]
+
+Talks to extralife's daemon over its control socket. Without an action: an interactive shell.
+
+  -c, --configuration FILE  the daemon's configuration, which says where the socket is
+  -s, --serverurl URL       the socket itself: unix:///path/to/supervisor.sock
+      --state-dir DIR       the daemon's state directory
+  -i, --interactive         the shell, also when an action is given
+  -r, --history-file FILE   where the shell keeps its history
+  -h, --help                this text
+  -v, --version             the version of this client
+
+Actions (`help ACTION` tells more): {actions}"""
+
+ACTIONS = {
+    "avail": "avail\n  Every configured program: in use or not, auto or manual start, priority.",
+    "config": "config --explain [--json]\n  Every setting with its value and where it comes from.",
+    "exit": "exit, quit, Ctrl-D\n  Leave the shell.",
+    "explain": "explain NAME [-n N] [--json]\n"
+    "  What is wrong with a program, or was: its last N incidents (3) with their evidence.",
+    "help": "help [ACTION]",
+    "history": "history [NAME] [-n N] [--all] [--json]\n"
+    "  What happened and why: the newest N facts (50); --all has the routine ones too.",
+    "journal": "journal --jsonl [--after N]\n  Every fact, one JSON object a line, oldest first.",
+    "maintail": "maintail [-f] [-N]\n  The daemon's own log: its last N bytes (1600), and with -f what follows.",
+    "pid": "pid [NAME ..|all]\n  The daemon's process id, or programs'; 0 for one that is down.",
+    "reboots": "reboots [-f] [--json]\n  Every restart of the host: when, why, how long it was down, what ran.",
+    "reload": "reload\n  The daemon replaces itself with its newest code; workers stay as they are.",
+    "reread": "reread\n  Read the configuration and say what `update` would change. Changes nothing.",
+    "restart": "restart NAME ..|all\n  Each saves, leaves and is started again.",
+    "shutdown": "shutdown\n  Every worker saves and leaves, then the daemon ends.",
+    "signal": "signal SIGNAL NAME ..|all\n  Send a signal to the workers: HUP, SIGHUP or 1.",
+    "start": "start NAME ..|all\n  Answers `started` once the worker's process lives; whether it trains is in `status`.",
+    "status": "status [NAME ..] [--json] [--wide] [--watch [SECONDS]]\n"
+    "  How everything is. Exit code 0, 3 when a program is STOPPED, DONE or FATAL, 4 when the daemon is dead.",
+    "stop": "stop NAME ..|all\n"
+    "  Each saves and leaves, and stays down over restarts of daemon and host until it is started.",
+    "tail": "tail [-f] [-N] NAME [stdout|stderr]\n  The last N bytes (1600) of a program's log, and with -f what follows.",
+    "update": "update [--dry-run] [NAME ..]\n  Read the configuration and apply what changed; nothing else is touched.",
+    "version": "version\n  The daemon's version.",
+}
+
+
+def usage() -> str:
+    return USAGE.format(actions=", ".join(sorted(ACTIONS)))
+
+
+def about(action: str) -> str | None:
+    text = ACTIONS.get("exit" if action == "quit" else action)
+    return None if text is None else f"usage: {text}"

@@ -1,0 +1,92 @@
+"""Where the daemon's socket, state directory and settings are: by flag, environment or the daemon's configuration.
+
+Only two keys of the configuration are looked at, whatever else is wrong with it: a bad edit must not keep anyone from
+asking the running daemon, least of all about that edit.
+"""
+
+from __future__ import annotations
+
+import os
+
+from supervisor import places
+from supervisor.ctl.session import Failed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from supervisor.core.settings import Settings
+    from supervisor.ctl.session import Options
+
+_KEYS = ("state_dir", "runtime_dir")
+
+
+def socket_path(options: Options) -> str:
+    """The control socket of the daemon that the options and the environment name. Raises Failed."""
+    state_dir, runtime_dir = _directories(options)
+    return f"{runtime_dir or places.runtime_dir_for(state_dir, os.environ)}/supervisor.sock"
+
+
+def state_dir(options: Options) -> str | None:
+    """The state directory; None when only a socket was named, which says nothing about it."""
+    if options.socket is not None and options.config_file is None and options.state_dir is None:
+        return None
+    return _directories(options)[0]
+
+
+def settings(options: Options) -> Settings | None:
+    """The whole configuration, if it can be read; without it there is less to show."""
+    from supervisor import config
+
+    try:
+        flags = {"state_dir": options.state_dir} if options.state_dir is not None else {}
+        return config.load(options.config_file, os.environ, flags, look=False).settings
+    except config.ConfigError:
+        return None
+
+
+def _directories(options: Options) -> tuple[str, str | None]:
+    """(state directory, runtime directory if one is configured)."""
+    table = _daemon_table(options.config_file or places.find_config(os.environ), named=options.config_file is not None)
+    state = options.state_dir or os.environ.get("EXTRALIFE_STATE_DIR") or table.get("state_dir")
+    runtime = os.environ.get("EXTRALIFE_RUNTIME_DIR") or table.get("runtime_dir")
+    return _absolute(state or places.state_dir_for(os.environ)), _absolute(runtime) if runtime else None
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111  pathlib takes 10 ms to import
+
+
+def _daemon_table(path: str | None, *, named: bool) -> dict[str, str]:
+    """state_dir and runtime_dir of a configuration."""
+    if path is None:
+        return {}
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  as above
+            data = file.read()
+    except OSError as error:
+        if named:
+            raise Failed(f"{path}: cannot be read: {error.strerror}; name another file with -c") from None
+        return {}
+    import tomllib
+
+    text = data.decode("utf-8", "replace")
+    try:
+        table: Any = tomllib.loads(text).get("daemon", {})
+    except tomllib.TOMLDecodeError:
+        table = _scan(text)
+    return {key: table[key] for key in _KEYS if isinstance(table, dict) and isinstance(table.get(key), str)}
+
+
+def _scan(text: str) -> dict[str, str]:
+    """The plain `key = "value"` lines of [daemon] in a text that is no TOML any more."""
+    found, section = {}, ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line.partition("#")[0].strip(" []")
+        elif section == "daemon":
+            key, _, value = line.partition("=")
+            value = value.strip()
+            if value[:1] in {'"', "'"} and value.find(value[0], 1) > 0:
+                found[key.strip()] = value[1 : value.find(value[0], 1)]
+    return found

@@ -1,0 +1,110 @@
+"""What supervisorctl can say while the daemon is dead: the journal, read-only, folded as the daemon folds it."""
+
+from __future__ import annotations
+
+import os
+
+from supervisor.ctl import text
+from supervisor.ctl.client import Unreachable
+from supervisor.ctl.locate import settings as find_settings
+from supervisor.ctl.locate import state_dir as find_state_dir
+from supervisor.ctl.session import NOT_RUNNING, Failed, Options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def sentence(options: Options, gone: Unreachable) -> str:
+    """That the daemon is dead, and since when."""
+    newest = facts(options, gone, 0, None, 1, "")
+    return _sentence(_last_sign(_state_dir(options, gone), newest[-1]["wall_s"] if newest else None))
+
+
+def _sentence(last_sign_wall_s: float | None) -> str:
+    if last_sign_wall_s is None:
+        return "daemon is not running; this is what the journal says"
+    now_s = text.wall_s()
+    ago = text.duration(now_s - last_sign_wall_s)
+    return (
+        f"daemon is not running (last sign of life {text.when(last_sign_wall_s, now_s)}, {ago} ago); "
+        "this is what the journal says"
+    )
+
+
+def status(options: Options, gone: Unreachable) -> dict[str, Any]:
+    """The shape of /api/v1/status. What only a live daemon knows is unknown; ages go on from the last fact."""
+    from supervisor.adapters.journal_sqlite import JournalReader
+    from supervisor.core.state import fold_all
+    from supervisor.core.view import box_view, program_views
+
+    state_dir = _state_dir(options, gone)
+    with _readable(gone), JournalReader(f"{state_dir}/journal.sqlite") as journal:
+        state = fold_all(journal.read())
+    settings = find_settings(options)
+    wall_s = text.wall_s()
+    now_s = state.at_s + max(0.0, wall_s - state.wall_s)
+    level = settings.level if settings is not None else None
+    box = box_view(state, level, now_s=now_s, wall_s=wall_s, boot_at_s=None)
+    last_sign_wall_s = _last_sign(state_dir, state.wall_s)
+    daemon = {**box, "state": "dead", "pid": None, "version": None, "state_dir": state_dir, "uptime_s": None}
+    daemon |= {"last_sign_wall_s": last_sign_wall_s, "says": _sentence(last_sign_wall_s)}
+    views = [{**view, "uptime_s": None} for view in program_views(state, {}, settings, now_s=now_s)]
+    return {"daemon": daemon, "programs": views, "now_s": now_s, "wall_s": wall_s}
+
+
+def facts(
+    options: Options, gone: Unreachable, after: int, program: str | None, last: int | None, kinds: str
+) -> list[dict[str, Any]]:
+    """The rows of /api/v1/facts."""
+    from supervisor.adapters.journal_sqlite import JournalReader
+    from supervisor.api.rows import select
+
+    limit = 2**62 if last is None else -last
+    with _readable(gone), JournalReader(f"{_state_dir(options, gone)}/journal.sqlite") as journal:
+        return select(journal.read(after), program, limit, [kind for kind in kinds.split(",") if kind])
+
+
+def log_path(options: Options, gone: Unreachable, name: str | None, channel: str) -> str:
+    """Where a log lies: the daemon's own when `name` is None. A name that is a path names nobody's log."""
+    from supervisor.core.settings import Paths
+
+    paths = Paths(_state_dir(options, gone), "")
+    if name is None:
+        return paths.main_log
+    if "/" in name or name.startswith("."):
+        raise FileNotFoundError(name)
+    return paths.log(name, channel)
+
+
+def _state_dir(options: Options, gone: Unreachable) -> str:
+    found = find_state_dir(options)
+    if found is None or not os.path.exists(f"{found}/journal.sqlite"):  # noqa: PTH110  pathlib takes 5 ms to import
+        raise Failed(str(gone), NOT_RUNNING) from gone
+    return found
+
+
+def _last_sign(state_dir: str, journal_wall_s: float | None) -> float | None:
+    """The newest of the alive mark and the last fact. File times will not do: readers of a journal touch files too."""
+    from pathlib import Path
+
+    from supervisor.adapters.boot import read_mark
+    from supervisor.core.settings import Paths
+
+    mark = read_mark(Path(Paths(state_dir, "").alive))
+    found = [wall_s for wall_s in (journal_wall_s, mark.wall_s if mark is not None else None) if wall_s]
+    return max(found, default=None)
+
+
+class _readable:  # noqa: N801  reads as a statement: `with _readable(gone)`
+    """A journal that cannot be read is one sentence, not a traceback."""
+
+    def __init__(self, gone: Unreachable) -> None:
+        self._gone = gone
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, OSError | ValueError):
+            raise Failed(f"{self._gone}; and the journal cannot be read: {error}", NOT_RUNNING) from error

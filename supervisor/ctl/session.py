@@ -1,0 +1,144 @@
+"""One run of supervisorctl: its options, the way to the daemon, and what to do when there is none."""
+
+from __future__ import annotations
+
+import sys
+
+from supervisor.ctl.client import Client, Unreachable
+
+TYPE_CHECKING = False  # importing typing takes longer than the request
+if TYPE_CHECKING:
+    from typing import Any
+
+# Exit codes, Supervisor's (LSB): scripts and monitoring plugins depend on them.
+OK = 0
+GENERIC = 1
+USAGE = 2
+NOT_RUNNING = 7
+STATUS_NOT_RUNNING = 3
+STATUS_UNKNOWN = 4
+
+_PAGE = 5000
+_GONE = (FileNotFoundError, ConnectionRefusedError)
+
+
+class Failed(Exception):
+    """Ends a command with one sentence and an exit code."""
+
+    def __init__(self, sentence: str, code: int = GENERIC) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+class Options:
+    """What stands before the action on the command line."""
+
+    __slots__ = ("config_file", "history_file", "interactive", "socket", "state_dir")
+
+    def __init__(self) -> None:
+        self.config_file: str | None = None
+        self.socket: str | None = None
+        self.state_dir: str | None = None
+        self.history_file: str | None = None
+        self.interactive = False
+
+
+class Session:
+    """Finds the daemon when it is first needed."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        if self._client is None:
+            from supervisor.ctl.locate import socket_path
+
+            self._client = Client(self.options.socket or socket_path(self.options))
+        return self._client
+
+    def say(self, line: str = "") -> None:
+        print(line)
+
+    def warn(self, line: str) -> None:
+        """Beside the output that a program may be reading."""
+        sys.stdout.flush()
+        print(line, file=sys.stderr, flush=True)
+
+    def status(self) -> dict[str, Any]:
+        """The daemon's snapshot; with no daemon, the same shape from its journal and `daemon.state` = `dead`."""
+        try:
+            status: dict[str, Any] = self.client.get("/api/v1/status")
+        except Unreachable as gone:
+            from supervisor.ctl import offline
+
+            return offline.status(self.options, self.dead(gone))
+        return status
+
+    def facts(self, after: int = 0, program: str | None = None, last: int | None = None, kinds: str = "") -> list[Any]:
+        """Rows of the journal, oldest first: all after `after`, or the newest `last` of them."""
+        from supervisor.ctl.client import quote
+
+        fixed = f"&kinds={kinds}" + (f"&program={quote(program)}" if program is not None else "")
+        try:
+            if last is not None:
+                rows: list[Any] = self.client.get(f"/api/v1/facts?after={after}&limit={-last}{fixed}")["facts"]
+                return rows
+            rows = []
+            while True:
+                page = self.client.get(f"/api/v1/facts?after={after}&limit={_PAGE}{fixed}")["facts"]
+                rows += page
+                if len(page) < _PAGE:
+                    return rows
+                after = page[-1]["seq"]
+        except Unreachable as gone:
+            from supervisor.ctl import offline
+
+            return offline.facts(self.options, self.dead(gone), after, program, last, kinds)
+
+    def warn_if_dead(self, *, aloud: bool) -> None:
+        """The first line of a story that the journal has to tell alone; for readers of JSON it goes to stderr."""
+        from supervisor.ctl import offline
+
+        try:
+            self.client.read("/healthz")
+        except Unreachable as gone:
+            (self.say if aloud else self.warn)(offline.sentence(self.options, self.dead(gone)))
+        except Exception as error:  # noqa: BLE001  a daemon that is unwell still tells its story
+            self.warn(str(error))
+
+    @staticmethod
+    def dead(gone: Unreachable) -> Unreachable:
+        """Only a socket that is not there, or that nobody listens on, says that the daemon is dead."""
+        if isinstance(gone.__cause__, _GONE):
+            return gone
+        raise gone
+
+
+def take(args: list[str], *flags: str, valued: tuple[str, ...] = ()) -> tuple[list[str], dict[str, str]]:
+    """Split a command's arguments into plain ones and options; `--name=value` works too. Raises Failed."""
+    plain: list[str] = []
+    found: dict[str, str] = {}
+    rest = list(args)
+    while rest:
+        arg = rest.pop(0)
+        name, given, value = arg.partition("=")
+        if name in valued:
+            if not given and not rest:
+                raise Failed(f"Error: {name} needs a value", USAGE)
+            found[name] = value if given else rest.pop(0)
+        elif arg in flags:
+            found[arg] = ""
+        elif arg.startswith("-") and len(arg) > 1:
+            known = ", ".join((*flags, *valued)) or "none"
+            raise Failed(f"Error: unknown option {arg}; there are: {known}", USAGE)
+        else:
+            plain.append(arg)
+    return plain, found
+
+
+def whole(text: str, what: str, *, least: int = 0) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise Failed(f"Error: {what} must be a whole number from {least}, not {text!r}", USAGE)
+    return int(text)

@@ -1,0 +1,295 @@
+"""`status`: one line a program, aligned, with a header on the box; once, or redrawn in place.
+
+The third column keeps Supervisor's `pid N, uptime H:MM:SS`, which scripts read with a pattern. On a terminal the line is
+made to fit: WHY is shortened first, then columns go, the least needed one first. Elsewhere, and with --wide, all is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from supervisor.api.names import plain
+from supervisor.ctl import text
+from supervisor.ctl.client import Refused, Unreachable
+from supervisor.ctl.session import (
+    GENERIC,
+    OK,
+    STATUS_NOT_RUNNING,
+    STATUS_UNKNOWN,
+    Failed,
+    Session,
+    take,
+    whole,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_DOWN = {"STOPPED", "DONE", "FATAL"}  # nothing brings these up by itself; Supervisor: STOPPED, EXITED, FATAL
+_COLOURS = {
+    "RUNNING": "green", "STARTING": "yellow", "STOPPING": "yellow", "BACKOFF": "yellow", "QUEUED": "blue",
+    "DONE": "cyan", "STOPPED": "dim", "FATAL": "red",
+}  # fmt: skip
+_STALE_S = 20.0  # the deciding loop turns every 5 s at the least
+_WHY_LEAST = 24
+_GAP = "  "
+_WATCH_S = 2
+# The columns that go first on a narrow terminal stand first.
+_EXPENDABLE = ("EPISODES", "RESTARTS", "RETURN", "STEPS", "STEPS/S", "CKPT", "NEXT")
+
+
+def run(session: Session, args: list[str]) -> int:
+    """`status [NAME..] [--json] [--wide] [--watch [SECONDS]]`."""
+    period_s = _WATCH_S
+    if "--watch" in args:
+        at = args.index("--watch")
+        if args[at + 1 : at + 2] and args[at + 1].isdecimal():
+            period_s = whole(args.pop(at + 1), "--watch", least=1)
+    names, options = take(args, "--json", "--wide", "--watch")
+    if "--watch" in options:
+        return _watch(session, names, options, period_s)
+    status, failed = _look(session)
+    if status is None:
+        session.say(failed)
+        return STATUS_UNKNOWN
+    if "--json" in options:
+        chosen, _ = choose(status["programs"], names)
+        session.say(json.dumps({**status, "programs": chosen}, ensure_ascii=False, indent=2))
+    else:
+        for line in page(status, names, _columns("--wide" in options), paint=text.Paint(on=sys.stdout.isatty())):
+            session.say(line)
+    return code(status, names)
+
+
+def _look(session: Session) -> tuple[dict[str, Any] | None, str]:
+    """The status, or what to say instead of it."""
+    try:
+        return session.status(), ""
+    except Failed as failed:
+        return None, f"{failed}\n{_HINT}"
+    except (Unreachable, Refused) as gone:
+        return None, str(gone)
+
+
+_HINT = (
+    "extralife is not running here, or its socket is elsewhere: "
+    "start it with supervisord, or name it with -c, -s or --state-dir"
+)
+
+
+def code(status: dict[str, Any], names: list[str]) -> int:
+    """Supervisor's: 3 when a program shown is down for good, else 4 for an unknown name or a dead daemon, else 0."""
+    if status["daemon"]["state"] == "dead":
+        return STATUS_UNKNOWN
+    chosen, bad = choose(status["programs"], names)
+    if any(view["phase"] in _DOWN for view in chosen):
+        return STATUS_NOT_RUNNING
+    return STATUS_UNKNOWN if bad else OK
+
+
+def choose(views: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
+    """(the programs named, in that order; the names that are nobody's)."""
+    if not names or "all" in names:
+        return views, []
+    known = {view["name"]: view for view in views}
+    wanted = list(dict.fromkeys(plain(name) for name in names))
+    return [known[name] for name in wanted if name in known], [name for name in wanted if name not in known]
+
+
+# --- one page ------------------------------------------------------------------------------------------------------------
+
+
+def page(status: dict[str, Any], names: list[str], columns: int | None, paint: text.Paint) -> list[str]:
+    """All lines. `columns` is the terminal's width, None for as wide as it gets."""
+    chosen, bad = choose(status["programs"], names)
+    lines = [f"{text.harmless(name)}: ERROR (no such process)" for name in bad]
+    dead = status["daemon"]["state"] == "dead"
+    if not names or dead:
+        lines += [text.clip(line, columns) if columns else line for line in header(status, columns)]
+        lines.append("")
+    if chosen:
+        lines += table(chosen, columns, paint, titles=not names)
+    elif not names:
+        lines.append("no programs: the configuration names none")
+    return lines
+
+
+def header(status: dict[str, Any], columns: int | None) -> list[str]:
+    """Daemon, level, boots and stability, on as many lines as the terminal's width asks for."""
+    daemon, now_s = status["daemon"], text.wall_s()
+    lines = []
+    if daemon["state"] == "dead":
+        lines.append(daemon["says"])
+    elif now_s - status["wall_s"] > _STALE_S:
+        lines.append(
+            f"the daemon answers, but has decided nothing for {text.duration(now_s - status['wall_s'])}: see maintail"
+        )
+    level = daemon["level"]
+    parts = [f"level {text.harmless(level['name'] or text.UNKNOWN)}: {_level(level)}"]
+    if daemon["state"] != "dead":
+        state = "" if daemon["state"] == "running" else f" ({daemon['state']})"
+        parts.append(f"daemon pid {daemon['pid']} up {text.clock(daemon['uptime_s'])}{state}")
+    boot = f"boot up {text.clock(daemon['boot_up_s'])}" if daemon["boot_up_s"] is not None else ""
+    reboots = daemon["reboots_24h"]
+    told = "" if reboots is None else f"{reboots} reboot{'' if reboots == 1 else 's'} in 24 h"
+    last = daemon["last_reboot"]
+    if last is not None and told:
+        down = f", down {text.duration(last['down_s'])}" if last["down_s"] is not None else ""
+        told += f" (last {text.duration(now_s - last['wall_s'])} ago, {last['cause']}{down})"
+    if told and daemon["mtbf_s"] is not None:
+        told += f", MTBF {daemon['mtbf_s'] / 3600:.1f} h"
+    parts += [part for part in (boot, told) if part]
+    joined = parts[0]
+    for part in parts[1:]:
+        longer = f"{joined} · {part}"
+        if columns is not None and text.width(longer) > columns:
+            lines.append(joined)
+            longer = part
+        joined = longer
+    return [*lines, joined]
+
+
+def _level(level: dict[str, Any]) -> str:
+    slots = level["slots"]
+    out = f"{text.UNKNOWN if slots is None else slots} slot{'' if slots == 1 else 's'}"
+    if level["num_envs"] is not None:
+        out += f" x {level['num_envs']} environments"
+    return out + (f", batch {level['batch_size']}" if level["batch_size"] is not None else "")
+
+
+def table(views: list[Any], columns: int | None, paint: text.Paint, *, titles: bool) -> list[str]:
+    """The rows, aligned, cut to `columns`."""
+    rows = [cells(view) for view in views]
+    shown = list(rows[0])
+    widths = {title: max(text.width(title) if titles else 0, *(text.width(row[title]) for row in rows)) for title in shown}
+    fixed = [title for title in shown if title != "WHY"]
+    if columns is not None:
+        for title in _EXPENDABLE:
+            if _total(widths, fixed) + _WHY_LEAST <= columns:
+                break
+            fixed.remove(title)
+    room = None if columns is None else max(0, columns - _total(widths, fixed))
+    lines = []
+    if titles:
+        head = _GAP.join(text.pad(title, widths[title], right=title in _RIGHT) for title in fixed)
+        lines.append(paint(_cut(f"{head}{_GAP}WHY", columns), "dim"))
+    for view, row in zip(views, rows, strict=True):
+        parts = []
+        for title in fixed:
+            cell = text.pad(row[title], widths[title], right=title in _RIGHT)
+            parts.append(paint(cell, _COLOURS.get(view["phase"], "")) if title == "STATE" else cell)
+        why = row["WHY"] if room is None else text.clip(row["WHY"], room)
+        lines.append((_GAP.join(parts) + _GAP + why).rstrip())
+    return lines
+
+
+_RIGHT = {"STEPS/S", "STEPS", "EPISODES", "RETURN", "CKPT", "RESTARTS"}
+
+
+def _total(widths: dict[str, int], fixed: list[str]) -> int:
+    return sum(widths[title] + len(_GAP) for title in fixed)
+
+
+def _cut(line: str, columns: int | None) -> str:
+    return line if columns is None else text.clip(line, columns)
+
+
+def cells(view: dict[str, Any]) -> dict[str, str]:
+    """One program as text, by column."""
+    of_steps = view["target"] if view["target_kind"] == "env_steps" else None
+    of_episodes = view["target"] if view["target_kind"] == "episodes" else None
+    return {
+        "NAME": text.harmless(view["name"]),
+        "STATE": text.harmless(view["phase"]),
+        "PROCESS": _process(view),
+        "STEPS/S": text.number(view["steps_per_s"]),
+        "STEPS": _of(view["steps"], of_steps),
+        "EPISODES": _of(view["episodes"], of_episodes),
+        "RETURN": text.signed(view["mean_return"]),
+        "CKPT": text.duration(view["ckpt_age_s"]),
+        "RESTARTS": text.number(view["restarts"]),
+        "NEXT": _next(view),
+        "WHY": _why(view),
+    }
+
+
+def _of(done: float | None, target: float | None) -> str:
+    return text.number(done) if target is None else f"{text.number(done)}/{text.number(target)}"
+
+
+def _process(view: dict[str, Any]) -> str:
+    if view["pid"] is not None:
+        return f"pid {view['pid']}, uptime {text.clock(view['uptime_s'])}"
+    return text.UNKNOWN if view["since_wall_s"] is None else f"since {text.when(view['since_wall_s'], text.wall_s())}"
+
+
+def _next(view: dict[str, Any]) -> str:
+    """When something will happen by itself: the next try, or the end of the training."""
+    if view["retry_in_s"] is not None:
+        return f"{'slow ' if view['slow_retry'] else ''}retry in {text.duration(view['retry_in_s'])}"
+    return text.UNKNOWN if view["eta_s"] is None else f"done in {text.duration(view['eta_s'])}"
+
+
+def _why(view: dict[str, Any]) -> str:
+    phase, why = view["worker_phase"], text.harmless(view["why"] or "")
+    busy = text.harmless(phase) if phase is not None and (phase != "training" or not why) else ""
+    return " · ".join(part for part in (busy, why) if part) or text.UNKNOWN
+
+
+def _columns(wide: bool) -> int | None:
+    """The terminal's width; None when nothing is to be cut."""
+    if wide or not sys.stdout.isatty():
+        return None
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except OSError:
+        return None
+
+
+# --- watching --------------------------------------------------------------------------------------------------------------
+
+
+def _watch(session: Session, names: list[str], options: dict[str, str], period_s: int) -> int:
+    """Again and again until Ctrl-C. On a terminal each page overwrites the last one in a single write: no flicker."""
+    if "--json" in options:
+        session.warn("Error: --watch and --json exclude each other")
+        return GENERIC
+    tty = sys.stdout.isatty()
+    paint = text.Paint(on=tty)
+    try:
+        if tty:
+            _write("\x1b[?25l\x1b[2J")
+        while True:
+            columns = _columns("--wide" in options)
+            status, failed = _look(session)
+            lines = failed.splitlines() if status is None else page(status, names, columns, paint)
+            if tty:
+                _write(_frame(lines, period_s))
+            else:
+                _write("\n".join([*lines, "", ""]))
+            text.pause(period_s)
+    except KeyboardInterrupt:
+        return OK
+    finally:
+        if tty:
+            _write("\x1b[?25h\n")
+
+
+def _frame(lines: list[str], period_s: int) -> str:
+    """Home, every line cleared to its end, the rest of the screen cleared."""
+    try:
+        rows = os.get_terminal_size(sys.stdout.fileno()).lines or 24
+    except OSError:
+        rows = 24
+    foot = f"{text.when(text.wall_s(), text.wall_s())}, every {period_s} s; Ctrl-C ends"
+    if len(lines) > rows - 2:
+        lines = [*lines[: rows - 3], f"... and {len(lines) - rows + 3} more lines"]
+    return "\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in [*lines, ""]) + f"{foot}\x1b[K\x1b[J"
+
+
+def _write(frame: str) -> None:
+    sys.stdout.write(frame)
+    sys.stdout.flush()

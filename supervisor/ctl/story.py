@@ -1,0 +1,246 @@
+"""What happened: `history`, `explain`, `reboots` and `journal`, from the daemon or, when it is dead, its journal."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from supervisor.api.names import plain
+from supervisor.ctl import text
+from supervisor.ctl.session import GENERIC, OK, Failed, Session, take, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LAST = 50
+_INCIDENTS = 3
+_FOLLOW_S = 1.0
+_EVIDENCE_LINES = 60
+# Every few minutes for weeks: `history` leaves these out unless it is asked for --all.
+_ROUTINE = {"Checkpointed", "IntervalChosen", "GapLearned"}
+_WORDS = {
+    "SpawnIntended": "starting", "BecameReady": "running", "Wanted": "wanted", "OperatorAsked": "asked",
+    "ProgramConfigured": "configured", "ProgramRemoved": "removed", "LevelChosen": "level", "StayedDown": "stopped",
+    "StopIntended": "stopping", "KillIntended": "killing", "BackedOff": "waiting", "Reported": "said",
+}  # fmt: skip
+_TROUBLE = ("SpawnFailed", "Stalled", "Slowed", "KillIntended", "Exited", "CheckpointBad", "GaveUp")
+_AROUND = ("Examined", "Revived", "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "HostRebooted")
+_IN_ORDER = {"stopped", "done", "left"}  # an attempt that ended so is no incident
+
+
+def word(kind: str) -> str:
+    """`CheckpointBad` as a person says it: `checkpoint bad`."""
+    spaced = "".join(f" {char.lower()}" if char.isupper() else char for char in kind).strip()
+    return _WORDS.get(kind, spaced)
+
+
+# --- history ---------------------------------------------------------------------------------------------------------------
+
+
+def history(session: Session, args: list[str]) -> int:
+    """`history [NAME] [-n N] [--all] [--json]`."""
+    names, options = take(args, "--json", "--all", valued=("-n",))
+    if len(names) > 1:
+        raise Failed("Error: history takes one program's name, or none")
+    last = whole(options.get("-n", str(_LAST)), "-n", least=1)
+    program = plain(names[0]) if names and names[0] != "all" else None
+    session.warn_if_dead(aloud="--json" not in options)
+    kinds = "" if "--all" in options else ",".join(_telling())
+    rows = session.facts(program=program, last=last, kinds=kinds)
+    if not rows and program is not None:
+        _refuse_nobody(session, program)
+    if "--json" in options:
+        session.say(json.dumps(rows, ensure_ascii=False, indent=2))
+        return OK
+    names_wide = max((text.width(text.harmless(row["program"] or text.UNKNOWN)) for row in rows), default=0)
+    for row in rows:
+        about = text.pad(text.harmless(row["program"] or text.UNKNOWN), names_wide)
+        session.say(f"{text.when(row['wall_s'])}  {about}  {text.pad(word(row['kind']), 14)}  {text.harmless(row['why'])}")
+    if not rows:
+        session.say("nothing has happened yet")
+    return OK
+
+
+def _telling() -> list[str]:
+    from supervisor.core.codec import kinds
+
+    return sorted(set(kinds()) - _ROUTINE)
+
+
+def _refuse_nobody(session: Session, name: str) -> None:
+    if all(view["name"] != name for view in session.status()["programs"]):
+        raise Failed(f"{text.harmless(name)}: ERROR (no such process)")
+
+
+# --- explain ---------------------------------------------------------------------------------------------------------------
+
+
+def explain(session: Session, args: list[str]) -> int:
+    """`explain NAME [-n N] [--json]`: what is wrong with a program, or was, with the evidence."""
+    names, options = take(args, "--json", valued=("-n",))
+    if len(names) != 1:
+        raise Failed("Error: explain requires a process name")
+    most = whole(options.get("-n", str(_INCIDENTS)), "-n", least=1)
+    name = plain(names[0])
+    session.warn_if_dead(aloud="--json" not in options)
+    view = next((view for view in session.status()["programs"] if view["name"] == name), None)
+    if view is None:
+        raise Failed(f"{text.harmless(name)}: ERROR (no such process)")
+    found = incidents(session.facts(program=name, last=1000, kinds=",".join(_TROUBLE + _AROUND)))
+    shown = found[-most:]
+    if "--json" in options:
+        session.say(json.dumps({"program": view, "incidents": shown}, ensure_ascii=False, indent=2))
+        return OK
+    for line in _now(view):
+        session.say(line)
+    if not shown:
+        session.say(f"\nNothing has gone wrong with {text.harmless(name)} so far.")
+    for number, rows in reversed(list(enumerate(found, 1))[-most:]):
+        session.say(f"\nincident {number} of {len(found)}, {text.when(rows[0]['wall_s'])}")
+        for row in rows:
+            for line in _told(row):
+                session.say(line)
+    return OK
+
+
+def incidents(rows: list[Any]) -> list[list[Any]]:
+    """What belongs together: the troubles of one attempt, and what was decided about them until the next one.
+
+    An attempt that ended in order is none, unless something else befell it.
+    """
+    found: list[list[Any]] = []
+    token: str | None = None
+    for row in rows:
+        kind, its = row["kind"], row["fields"].get("token")
+        if kind == "Exited" and row["fields"]["cause"] in _IN_ORDER and its != token:
+            token = None  # what follows is not about the incident before
+        elif kind in _TROUBLE and (its != token or not found):
+            if kind == "GaveUp" and token is not None:
+                found[-1].append(row)
+                continue
+            token = its or ""
+            found.append([row])
+        elif token is not None:
+            found[-1].append(row)
+    return found
+
+
+def _now(view: dict[str, Any]) -> list[str]:
+    from supervisor.ctl.status import cells
+
+    cell = cells(view)
+    out = [f"{cell['NAME']}: {cell['STATE']}, {cell['PROCESS']}", f"  why         {cell['WHY']}"]
+    if view["spawn_error"]:
+        out.append(f"  spawn error {text.harmless(view['spawn_error'])}")
+    deaths = text.number(view["deaths_in_window"])
+    out.append(f"  restarts    {cell['RESTARTS']}, of them counted now {deaths}; next: {cell['NEXT']}")
+    out.append(f"  checkpoint  step {text.number(view['ckpt_step'])}, {cell['CKPT']} old; now at step {cell['STEPS']}")
+    return out
+
+
+def _told(row: dict[str, Any]) -> list[str]:
+    """One fact of an incident, with its evidence below it."""
+    fields = row["fields"]
+    out = [f"  {text.when(row['wall_s'])}  {text.pad(word(row['kind']), 22)}  {text.harmless(row['why'])}"]
+    facts = [f"{key} {_value(value)}" for key, value in fields.items() if key in _SHOWN and value not in (None, "", [], {})]
+    if facts:
+        out.append(f"      {', '.join(facts)}")
+    for title, evidence in sorted(fields.get("evidence", {}).items()):
+        out += _block(title, evidence)
+    if fields.get("leftovers"):
+        out.append(f"      {len(fields['leftovers'])} left-over processes ended: {_value(fields['leftovers'])}")
+    if fields.get("last_lines"):
+        out += _block("last lines", "\n".join(map(str, fields["last_lines"])))
+    return out
+
+
+_SHOWN = (
+    "stall", "age_s", "limit_s", "cause", "code", "signal", "steps", "checkpoint_step", "error", "path", "step",
+    "lost_steps", "delay_s", "slow", "rate", "usual", "text",
+)  # fmt: skip
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    if isinstance(value, list | tuple):
+        return text.harmless(", ".join(map(str, value)))
+    return text.harmless(value)
+
+
+def _block(title: str, body: object) -> list[str]:
+    lines = text.harmless(body, lines=True).strip("\n").split("\n")
+    more = len(lines) - _EVIDENCE_LINES
+    cut = [*lines[:_EVIDENCE_LINES], f"... {more} more lines, see --json"] if more > 0 else lines
+    if len(cut) == 1:
+        return [f"      {text.harmless(title)}: {cut[0]}"]
+    return [f"      {text.harmless(title)}:", *(f"        | {line}" for line in cut)]
+
+
+# --- reboots ---------------------------------------------------------------------------------------------------------------
+
+
+def reboots(session: Session, args: list[str]) -> int:
+    """`reboots [-f] [--json]`: every restart of the host, what it cost and what ran."""
+    names, options = take(args, "-f", "--json")
+    if names:
+        raise Failed("Error: reboots takes no names")
+    session.warn_if_dead(aloud="--json" not in options)
+    if "-f" in options:
+        return _follow_reboots(session, as_json="--json" in options)
+    rows = session.facts(kinds="HostRebooted")
+    if "--json" in options:
+        session.say(json.dumps(rows, ensure_ascii=False, indent=2))
+        return OK
+    for row in rows:
+        session.say(_reboot(row))
+    if not rows:
+        session.say("no reboot so far")
+    return OK
+
+
+def _follow_reboots(session: Session, *, as_json: bool) -> int:
+    """Those that were, then each one as it is recorded, over the daemon's own restarts, until Ctrl-C."""
+    after = 0
+    try:
+        while True:
+            for row in session.facts(after=after, kinds="HostRebooted"):
+                session.say(json.dumps(row, ensure_ascii=False) if as_json else _reboot(row))
+                after = row["seq"]
+            sys.stdout.flush()
+            text.pause(_FOLLOW_S)
+    except KeyboardInterrupt:
+        return OK
+
+
+def _reboot(row: dict[str, Any]) -> str:
+    fields = row["fields"]
+    up = fields["up_s"]
+    return "  ".join(
+        (
+            text.when(row["wall_s"]),
+            text.pad(text.harmless(fields["cause"]), 8),
+            text.pad(f"down {text.duration(fields['down_s'])}", 12),
+            text.pad(f"after {text.duration(up)} up", 16),
+            text.pad(f"level {text.harmless(fields['level'] or text.UNKNOWN)}", 12),
+            f"ran: {_value(fields['programs']) or 'nothing'}",
+            f"({text.harmless(fields['evidence'])})",
+        )
+    )
+
+
+# --- journal ---------------------------------------------------------------------------------------------------------------
+
+
+def journal(session: Session, args: list[str]) -> int:
+    """`journal --jsonl [--after N]`: every fact, one JSON object a line."""
+    names, options = take(args, "--jsonl", valued=("--after",))
+    if names or "--jsonl" not in options:
+        session.say("Error: journal requires --jsonl")
+        return GENERIC
+    after = whole(options.get("--after", "0"), "--after")
+    session.warn_if_dead(aloud=False)
+    for row in session.facts(after=after):
+        session.say(json.dumps(row, ensure_ascii=False))
+    return OK

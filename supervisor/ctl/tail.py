@@ -1,0 +1,155 @@
+"""`tail` and `maintail`: the end of a log, and what is added to it, over rotation, truncation and a daemon's reload.
+
+Into a file or a pipe go the very bytes of the log. On a terminal everything that it would obey is made visible: a log
+may hold escape sequences that its reader did not ask for.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+
+from supervisor.api.names import plain
+from supervisor.ctl import text
+from supervisor.ctl.client import Refused, Unreachable, quote
+from supervisor.ctl.session import GENERIC, OK, Failed, Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TAIL_BYTES = 1600  # Supervisor's
+_POLL_S = 0.2
+_PATIENCE_S = 15.0  # a daemon that reloads is back within a second or two
+
+
+class Chunk:
+    """Bytes of a log, and the position after them."""
+
+    __slots__ = ("data", "file", "next", "note")
+
+    def __init__(self, data: bytes, file: str, after: int, note: str) -> None:
+        self.data, self.file, self.next, self.note = data, file, after, note
+
+
+def tail(session: Session, args: list[str]) -> int:
+    """`tail [-f] [-N] NAME [stdout|stderr]`."""
+    follow, size_bytes, words = _modifiers(args)
+    if not words:
+        raise Failed("Error: too few arguments")
+    if len(words) > 2:
+        raise Failed("Error: too many arguments")
+    name, channel = plain(words[0]), words[1].lower() if len(words) > 1 else "stdout"
+    if channel not in {"stdout", "stderr"}:
+        raise Failed(f"Error: bad channel {channel!r}")
+    return _show(session, name, channel, size_bytes, follow=follow)
+
+
+def maintail(session: Session, args: list[str]) -> int:
+    """`maintail [-f] [-N]`: the daemon's own log."""
+    follow, size_bytes, words = _modifiers(args)
+    if words:
+        raise Failed(f"Error: bad argument {words[0]}")
+    return _show(session, None, "", size_bytes, follow=follow)
+
+
+def _modifiers(args: list[str]) -> tuple[bool, int, list[str]]:
+    """(-f, the N of -N, the other words)."""
+    follow, size_bytes, words = False, _TAIL_BYTES, []
+    for arg in args:
+        if arg == "-f":
+            follow = True
+        elif arg.startswith("-"):
+            if not arg[1:].isdecimal():
+                raise Failed(f"Error: bad argument {arg}")
+            size_bytes = int(arg[1:])
+        else:
+            words.append(arg)
+    return follow, size_bytes, words
+
+
+def _show(session: Session, name: str | None, channel: str, size_bytes: int, *, follow: bool) -> int:
+    write = _writer()
+    try:
+        chunk = _fetch(session, name, channel, size_bytes)
+    except FileNotFoundError:
+        session.say(f"{text.harmless(name or 'supervisord')}: ERROR (no log file)")
+        return GENERIC
+    except Refused as refused:
+        detail = "no such process name" if "no such program" in str(refused) else str(refused)
+        session.say(f"{text.harmless(name or 'supervisord')}: ERROR ({detail})")
+        return GENERIC
+    if not follow:
+        write(chunk.data)
+        return OK
+    session.warn("==> Press Ctrl-C to exit <==")
+    try:
+        write(chunk.data)
+        return _follow(session, name, channel, chunk, write)
+    except KeyboardInterrupt:
+        return OK
+
+
+def _follow(session: Session, name: str | None, channel: str, chunk: Chunk, write: Callable[[bytes], None]) -> int:
+    silent_s = 0.0
+    while True:
+        try:
+            chunk = _fetch(session, name, channel, chunk)
+        except (Unreachable, Refused, Failed, OSError) as gone:
+            # A daemon that is started again, or a log between its rotation and its next line: both come back.
+            if silent_s >= _PATIENCE_S:
+                session.warn(f"==> {gone} <==")
+                return GENERIC
+            silent_s += _POLL_S
+            text.pause(_POLL_S)
+            continue
+        silent_s = 0.0
+        if chunk.note:
+            session.warn(f"==> File {chunk.note} <==")
+        write(chunk.data)
+        if not chunk.data:
+            text.pause(_POLL_S)
+
+
+def _fetch(session: Session, name: str | None, channel: str, at: Chunk | int) -> Chunk:
+    """The last `at` bytes, or what comes after a chunk: from the daemon, or from the file while it is dead."""
+    page = "/api/v1/mainlog" if name is None else f"/api/v1/logs/{quote(name)}/{channel}"
+    query = f"tail={at}" if isinstance(at, int) else f"offset={at.next}&file={quote(at.file)}"
+    try:
+        headers, data = session.client.read(f"{page}?{query}")
+    except Unreachable as gone:
+        return _from_disk(session, session.dead(gone), name, channel, at)
+    return Chunk(data, headers["x-file"], int(headers["x-next-offset"]), headers.get("x-note", ""))
+
+
+def _from_disk(session: Session, gone: Unreachable, name: str | None, channel: str, at: Chunk | int) -> Chunk:
+    from supervisor.api import logfiles
+    from supervisor.ctl import offline
+
+    path = offline.log_path(session.options, gone, name, channel)
+    if isinstance(at, int):
+        session.warn(offline.sentence(session.options, gone))
+        found = logfiles.read_tail(path, at)
+    else:
+        found = logfiles.read_from(path, at.file, at.next, logfiles.MOST_BYTES)
+    return Chunk(found.data, found.file_id, found.next_offset, found.note)
+
+
+def _writer() -> Callable[[bytes], None]:
+    """Writes log bytes as they suit standard output."""
+    if not sys.stdout.isatty():
+        return _write_raw
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")  # a character may be cut by the chunk's end
+
+    def write(data: bytes) -> None:
+        sys.stdout.write(text.harmless(decoder.decode(data), lines=True))
+        sys.stdout.flush()
+
+    return write
+
+
+def _write_raw(data: bytes) -> None:
+    sys.stdout.flush()
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]

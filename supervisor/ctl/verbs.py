@@ -1,0 +1,218 @@
+"""The verbs that change something, and the small ones: Supervisor's words, texts and exit codes."""
+
+from __future__ import annotations
+
+import json
+
+from supervisor.api.names import plain
+from supervisor.ctl import text
+from supervisor.ctl.client import Refused
+from supervisor.ctl.session import GENERIC, NOT_RUNNING, OK, USAGE, Failed, Session, take
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_SUCCESS = 80
+_ALREADY_STARTED, _NOT_RUNNING = 60, 70
+_DEAD = {40, 50, 70}  # abnormal termination, spawn error, not running: exit code 7
+_ERRORS = {
+    6: "shutting down", 10: "no such process", 11: "bad signal name", 20: "no such file", 21: "file is not executable",
+    60: "already started", 70: "not running",
+}  # fmt: skip
+
+
+def start(session: Session, args: list[str]) -> int:
+    """`start NAME..|all`."""
+    if not args:
+        raise Failed("Error: start requires a process name", USAGE)
+    return _told(session, _ask(session, "start", args), forgiven=_ALREADY_STARTED)
+
+
+def stop(session: Session, args: list[str]) -> int:
+    """`stop NAME..|all`."""
+    if not args:
+        raise Failed("Error: stop requires a process name")
+    return _told(session, _ask(session, "stop", args), forgiven=_NOT_RUNNING)
+
+
+def restart(session: Session, args: list[str]) -> int:
+    """`restart NAME..|all`. One request, so that a client that dies half-way leaves nothing stopped.
+
+    Supervisor's client stops, then starts; what it prints is printed here too.
+    """
+    if not args:
+        raise Failed("Error: restart requires a process name")
+    had = {view["name"] for view in session.client.get("/api/v1/status")["programs"] if view["pid"] is not None}
+    results = _ask(session, "restart", args)
+    for result in results:
+        if result["code"] not in _ERRORS:
+            session.say(f"{result['name']}: {'stopped' if result['name'] in had else 'ERROR (not running)'}")
+    return _told(session, results, forgiven=_ALREADY_STARTED)
+
+
+def signal(session: Session, args: list[str]) -> int:
+    """`signal SIG NAME..|all`."""
+    if len(args) < 2:
+        raise Failed("Error: signal requires a signal name and a process name")
+    return _told(session, _ask(session, "signal", args[1:], signal=args[0]))
+
+
+def _ask(session: Session, verb: str, names: list[str], signal: str = "") -> list[Any]:
+    body: dict[str, object] = {"verb": verb, "names": names, "signal": signal}
+    results: list[Any] = session.client.post("/api/v1/ask", body)["results"]
+    return results
+
+
+def _told(session: Session, results: list[Any], forgiven: int | None = None) -> int:
+    """One line each; the exit code is that of the last failure, as Supervisor's."""
+    exit_code = OK
+    for result in results:
+        fault, name = result["code"], text.harmless(result["name"])
+        said = text.harmless(result["text"])
+        if fault == _SUCCESS:
+            session.say(f"{name}: {said}")
+            continue
+        session.say(f"{name}: ERROR ({_ERRORS.get(fault, said)})")
+        if fault != forgiven:
+            exit_code = NOT_RUNNING if fault in _DEAD else GENERIC
+    return exit_code
+
+
+def pid(session: Session, args: list[str]) -> int:
+    """`pid [NAME..|all]`."""
+    status = session.client.get("/api/v1/status")
+    if not args:
+        session.say(str(status["daemon"]["pid"]))
+        return OK
+    pids = {view["name"]: view["pid"] or 0 for view in status["programs"]}
+    exit_code = OK
+    for name in sorted(pids) if "all" in args else [plain(name) for name in args]:
+        if name not in pids:
+            session.say(f"No such process {text.harmless(name)}")
+            exit_code = GENERIC
+            continue
+        session.say(str(pids[name]))
+        if not pids[name]:
+            exit_code = NOT_RUNNING
+    return exit_code
+
+
+def avail(session: Session, args: list[str]) -> int:
+    """`avail`: every configured program."""
+    _none(args, "avail")
+    for view in session.client.get("/api/v1/status")["programs"]:
+        auto = {True: "auto", False: "manual", None: text.UNKNOWN}[view["autostart"]]
+        priority = text.UNKNOWN if view["priority"] is None else view["priority"]
+        session.say(f"{text.harmless(view['name']):<32} {'in use':<9} {auto:<9} {priority}:{priority}")
+    try:
+        added = session.client.post("/api/v1/reread", {})["added"]
+    except Refused:
+        added = []  # a broken edit has no programs yet; `reread` says what is wrong with it
+    for name in added:
+        session.say(f"{text.harmless(name):<32} {'avail':<9} {text.UNKNOWN:<9} {text.UNKNOWN}:{text.UNKNOWN}")
+    return OK
+
+
+def reread(session: Session, args: list[str]) -> int:
+    """`reread`: what `update` would change."""
+    _none(args, "reread")
+    changes = _changes(session, "/api/v1/reread", {})
+    if changes is None:
+        return GENERIC
+    _say_changes(session, changes, {"added": "available", "changed": "changed", "removed": "disappeared"})
+    return OK
+
+
+def update(session: Session, args: list[str]) -> int:
+    """`update [--dry-run] [NAME..]`."""
+    names, options = take(args, "--dry-run")
+    dry_run = "--dry-run" in options
+    known = {view["name"] for view in session.client.get("/api/v1/status")["programs"]}
+    changes = _changes(session, "/api/v1/update", {"names": names, "dry_run": dry_run})
+    if changes is None:
+        return GENERIC
+    wanted = [] if "all" in names else [plain(name) for name in names]
+    changes = {key: [name for name in found if not wanted or name in wanted] for key, found in changes.items()}
+    words = {"added": "would be added", "changed": "would be updated", "removed": "would be removed"}
+    done = {"added": "added process group", "changed": "updated process group", "removed": "removed process group"}
+    if any(changes.values()) or dry_run:
+        _say_changes(session, changes, words if dry_run else done)
+    nobody = [name for name in wanted if name not in known and name not in changes["added"]]
+    for name in nobody:
+        session.say(f"ERROR: no such group: {text.harmless(name)}")
+    return GENERIC if nobody else OK
+
+
+def _changes(session: Session, page: str, body: dict[str, object]) -> dict[str, list[str]] | None:
+    try:
+        told = session.client.post(page, body)
+    except Refused as refused:
+        if refused.status != 422:
+            raise
+        session.say(f"ERROR: CANT_REREAD: {text.harmless(refused)}")
+        return None
+    return {key: told[key] for key in ("added", "changed", "removed")}
+
+
+def _say_changes(session: Session, changes: dict[str, list[str]], words: dict[str, str]) -> None:
+    lines = sorted((name, words[key]) for key, names in changes.items() for name in names)
+    for name, what in lines:
+        session.say(f"{text.harmless(name)}: {what}")
+    if not lines:
+        session.say("No config updates to processes")
+
+
+def shutdown(session: Session, args: list[str]) -> int:
+    """`shutdown`: every worker saves and leaves, then the daemon."""
+    _none(args, "shutdown")
+    if session.options.interactive and not _really("shut the remote supervisord process down"):
+        return OK
+    _ask(session, "shutdown", [])
+    session.say("Shut down")
+    return OK
+
+
+def reload(session: Session, args: list[str]) -> int:
+    """`reload`: the daemon replaces itself; workers stay."""
+    _none(args, "reload")
+    if session.options.interactive and not _really("restart the remote supervisord process"):
+        return OK
+    _ask(session, "reload", [])
+    session.say("Restarted supervisord")
+    return OK
+
+
+def _really(what: str) -> bool:
+    try:
+        return input(f"Really {what} y/N? ").lower().startswith("y")
+    except EOFError:
+        return False
+
+
+def version(session: Session, args: list[str]) -> int:
+    """`version`: the daemon's."""
+    _none(args, "version")
+    session.say(session.client.get("/api/v1/status")["daemon"]["version"])
+    return OK
+
+
+def config(session: Session, args: list[str]) -> int:
+    """`config --explain [--json]`: each setting with where it comes from."""
+    names, options = take(args, "--explain", "--json")
+    if names or "--explain" not in options:
+        raise Failed("Error: config requires --explain")
+    rows = session.client.get("/api/v1/config")["settings"]
+    if "--json" in options:
+        session.say(json.dumps(rows, ensure_ascii=False, indent=2))
+        return OK
+    wide = max((len(row["key"]) for row in rows), default=0)
+    for row in rows:
+        value = json.dumps(row["value"], ensure_ascii=False)
+        session.say(f"{row['key']:<{wide}} = {text.harmless(value)}  ({text.harmless(row['origin'])})")
+    return OK
+
+
+def _none(args: list[str], verb: str) -> None:
+    if args:
+        raise Failed(f"Error: {verb} accepts no arguments")

@@ -1,0 +1,83 @@
+"""supervisorctl as people run it: a process of its own, with or without a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Self
+
+ROOT = Path(__file__).resolve().parents[2]
+CTL = [sys.executable, "-m", "supervisor.ctl"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    keep = {key: value for key, value in os.environ.items() if not key.startswith(("EXTRALIFE_", "NO_COLOR", "XDG_"))}
+    return {**keep, "PYTHONPATH": str(ROOT), "TERM": "xterm", "TZ": "UTC", "LANG": "C.UTF-8", **more}
+
+
+def ctl(*args: str, socket: Path | None = None, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    options = [] if socket is None else ["-s", f"unix://{socket}"]
+    return subprocess.run(
+        [*CTL, *options, *args], capture_output=True, text=True, timeout=60, check=False,
+        env=environment(**env), cwd=cwd or Path("/"), stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+class Terminal:
+    """supervisorctl on a pseudo-terminal of a chosen size. Ends with its block, however the test ends."""
+
+    def __init__(self, *args: str, socket: Path, columns: int = 120, rows: int = 30, **env: str) -> None:
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [*CTL, "-s", f"unix://{socket}", *args], stdin=slave, stdout=slave, stderr=slave, cwd="/",
+            env=environment(**env), start_new_session=True,
+        )  # fmt: skip
+        os.close(slave)
+        self.seen = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+    def until(self, what: str, timeout_s: float = 30) -> str:
+        """All output up to and including `what`, which is then taken as read."""
+        deadline = time.monotonic() + timeout_s
+        while what not in self.seen:
+            left_s = deadline - time.monotonic()
+            assert left_s > 0, f"waited in vain for {what!r}; there was: {self.seen!r}"
+            if select.select([self.master], [], [], left_s)[0]:
+                try:
+                    self.seen += os.read(self.master, 65536).decode()
+                except OSError as error:  # the other end is closed
+                    raise AssertionError(f"it ended without {what!r}; there was: {self.seen!r}") from error
+        found, _, self.seen = self.seen.partition(what)
+        return found + what
+
+    def type(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def interrupt(self) -> None:
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def end(self) -> tuple[str, int]:
+        """(everything until it closes the terminal, exit code)."""
+        with contextlib.suppress(OSError):
+            while piece := os.read(self.master, 65536):
+                self.seen += piece.decode()
+        return self.seen, self.process.wait(30)

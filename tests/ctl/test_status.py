@@ -1,0 +1,297 @@
+"""`supervisorctl status`: what it shows, how it fits, what it answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from fake_backend import WALL_S, FakeBackend, daemon, program
+from running import CTL, ROOT, Terminal, ctl, environment
+
+from supervisor.api.port import RebootView
+from supervisor.ctl import text
+from supervisor.ctl.status import choose, page
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.fixture
+def busy(backend: FakeBackend) -> FakeBackend:
+    now_s = time.time()
+    backend.header = daemon(last_reboot=RebootView(now_s - 50531, "unclean", 190.0, "light"))
+    backend.add(
+        program(
+            "Pong", steps=12_345_678, target=50_000_000, target_kind="env_steps", steps_per_s=1234.5, mean_return=-18.25,
+            episodes=1234, ckpt_age_s=42.0, eta_s=11_000.0, worker_phase="training", why="", restarts=2,
+        ),
+        program("Qbert", "BACKOFF", retry_in_s=42.0, slow_retry=True, restarts=7, why="exit code 1: \x1b[31mbad", since_wall_s=now_s),
+        program("Enduro", "STARTING", worker_phase="importing", why="spawned", restarts=None),
+    )  # fmt: skip
+    return backend
+
+
+def row(lines: str, name: str) -> list[str]:
+    return re.split(r"\s{2,}", next(line for line in lines.splitlines() if line.startswith(name)))
+
+
+def test_every_column_has_what_is_known(api: Path, busy: FakeBackend) -> None:
+    told = ctl("status", socket=api)
+    assert told.returncode == 0
+    first = told.stdout.splitlines()[0]
+    assert first == (
+        "level light: 2 slots x 32 environments, batch 512 · daemon pid 1234 up 3:12:05 · boot up 14:02:11 · "
+        "3 reboots in 24 h (last 14h 2m ago, unclean, down 3m 10s), MTBF 6.2 h"
+    )
+    assert row(told.stdout, "NAME") == [
+        "NAME", "STATE", "PROCESS", "STEPS/S", "STEPS", "EPISODES", "RETURN", "CKPT", "RESTARTS", "NEXT", "WHY",
+    ]  # fmt: skip
+    assert row(told.stdout, "Pong") == [
+        "Pong", "RUNNING", "pid 4242, uptime 0:02:35", "1.23k", "12.3M/50M", "1.23k", "-18.2", "42s", "2", "done in 3h 3m", "training",
+    ]  # fmt: skip
+    assert row(told.stdout, "Qbert")[7:] == ["-", "7", "slow retry in 42s", "exit code 1: \\x1b[31mbad"]
+    assert row(told.stdout, "Enduro")[-1] == "importing · spawned"
+    assert row(told.stdout, "Enduro")[3:10] == ["-"] * 7, "unknown is no zero"
+    assert "\x1b" not in told.stdout
+
+
+def test_scripts_find_supervisors_words(api: Path, busy: FakeBackend) -> None:
+    """The pattern that scrapers of Supervisor use, on the row of a named program: no header, no titles."""
+    told = ctl("status", "Pong", socket=api).stdout
+    assert re.fullmatch(r"Pong\s+RUNNING\s+pid (\d+), uptime (\d+:\d\d:\d\d).*\n", told)
+
+
+@pytest.mark.parametrize(
+    ("phases", "names", "wanted"),
+    [
+        (("RUNNING", "QUEUED"), (), 0),
+        (("STARTING", "BACKOFF"), (), 0),
+        (("STOPPING", "RUNNING"), (), 0),
+        (("RUNNING", "STOPPED"), (), 3),
+        (("RUNNING", "DONE"), (), 3),
+        (("RUNNING", "FATAL"), (), 3),
+        (("RUNNING", "FATAL"), ("a",), 0),
+        (("RUNNING", "FATAL"), ("b:b",), 3),
+        (("RUNNING", "RUNNING"), ("nobody",), 4),
+        (("RUNNING", "STOPPED"), ("nobody", "b:*"), 3),
+        (("RUNNING", "STOPPED"), ("all",), 3),
+    ],
+)
+def test_exit_codes_are_supervisors(
+    api: Path, backend: FakeBackend, phases: tuple[str, str], names: tuple[str, ...], wanted: int
+) -> None:
+    backend.programs = {}
+    backend.add(program("a", phases[0]), program("b", phases[1]))
+    assert ctl("status", *names, socket=api).returncode == wanted
+
+
+def test_an_unknown_name_is_said(api: Path) -> None:
+    assert ctl("status", "nobody", socket=api).stdout == "nobody: ERROR (no such process)\n"
+
+
+def test_json_is_the_snapshot(api: Path, busy: FakeBackend) -> None:
+    told = json.loads(ctl("status", "--json", socket=api).stdout)
+    assert [view["name"] for view in told["programs"]] == ["Breakout", "Enduro", "Pong", "Qbert"]
+    assert told["programs"][2]["steps"] == 12_345_678
+    assert told["programs"][1]["restarts"] is None
+    chosen = json.loads(ctl("status", "Pong", "--json", socket=api).stdout)
+    assert [view["name"] for view in chosen["programs"]] == ["Pong"]
+
+
+def test_no_programs(api: Path, backend: FakeBackend) -> None:
+    backend.programs = {}
+    told = ctl("status", socket=api)
+    assert "no programs" in told.stdout
+    assert told.returncode == 0
+
+
+def test_a_daemon_that_decides_nothing_is_said_so(api: Path, busy: FakeBackend) -> None:
+    busy.wall_s = time.time() - 65
+    assert ctl("status", socket=api).stdout.startswith("the daemon answers, but has decided nothing for 1m 5s")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 132, 250])
+def test_it_fits_every_terminal(api: Path, busy: FakeBackend, columns: int) -> None:
+    busy.change("Pong", why="a long reason, " * 20)
+    with Terminal("status", socket=api, columns=columns) as terminal:
+        out, code = terminal.end()
+    lines = ANSI.sub("", out).replace("\r", "").splitlines()
+    assert code == 0
+    assert max(map(text.width, lines)) <= max(columns, 56), "name, state and process always stay"
+    assert any(line.startswith("Pong ") and "RUNNING" in line and "uptime 0:02:35" in line for line in lines)
+    if columns >= 60:
+        assert next(line for line in lines if line.startswith("Pong ")).endswith("…")
+
+
+def test_wide_cuts_nothing(api: Path, busy: FakeBackend) -> None:
+    busy.change("Pong", why="a long reason, " * 20 + "the end")
+    with Terminal("status", "--wide", socket=api, columns=60) as terminal:
+        assert "the end" in terminal.end()[0]
+
+
+def test_colours_only_where_they_are_wanted(api: Path, busy: FakeBackend) -> None:
+    with Terminal("status", socket=api) as terminal:
+        assert "\x1b[32mRUNNING" in terminal.end()[0]
+    with Terminal("status", socket=api, NO_COLOR="1") as terminal:
+        assert "\x1b" not in terminal.end()[0]
+    with Terminal("status", socket=api, TERM="dumb") as terminal:
+        assert "\x1b" not in terminal.end()[0]
+
+
+def test_watch_redraws_in_place_until_ctrl_c(api: Path, busy: FakeBackend) -> None:
+    with Terminal("status", "--watch", "1", socket=api, columns=150) as terminal:
+        first = terminal.until("Ctrl-C ends")
+        assert "\x1b[?25l" in first, "no cursor jumping about"
+        assert "RUNNING" in first
+        busy.change("Pong", phase="FATAL", pid=None, why="gave up")
+        terminal.until("\x1b[H")
+        second = terminal.until("Ctrl-C ends")
+        assert "gave up" in second
+        assert "\x1b[2J" not in second, "clearing the screen flickers"
+        terminal.interrupt()
+        rest, code = terminal.end()
+    assert "\x1b[?25h" in rest, "the cursor is back"
+    assert code == 0
+
+
+def test_watch_cuts_what_the_screen_cannot_hold(api: Path, backend: FakeBackend) -> None:
+    backend.add(*(program(f"p{n:02d}") for n in range(40)))
+    with Terminal("status", "--watch", socket=api, rows=20) as terminal:
+        assert "more lines" in terminal.until("Ctrl-C ends")
+
+
+def test_watch_without_a_terminal_prints_page_after_page(api: Path, busy: FakeBackend) -> None:
+    import signal
+    import subprocess
+
+    with subprocess.Popen(
+        [*CTL, "-s", f"unix://{api}", "status", "--watch", "1"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(10)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert sum(line.startswith("Pong ") for line in lines) >= 1
+    assert "\x1b" not in "".join(lines)
+
+
+def test_a_pipe_that_closes_is_no_error(api: Path, backend: FakeBackend) -> None:
+    import subprocess
+
+    backend.add(*(program(f"p{n:04d}") for n in range(2000)))
+    told = subprocess.run(
+        f"{' '.join(CTL)} -s unix://{api} status | head -1", shell=True, capture_output=True, text=True, timeout=60,
+        check=False, env=environment(), cwd=ROOT,
+    )  # fmt: skip
+    assert told.stdout.startswith("level light")
+    assert told.stderr == ""
+
+
+def test_status_imports_nothing_heavy(api: Path) -> None:
+    """These take longer to import than the daemon takes to answer."""
+    import subprocess
+    import sys
+
+    probe = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['supervisorctl', '-s', 'unix://{api}', 'status', '--json'];"
+        "from supervisor.ctl.__main__ import main; main(); sys.stderr.write(' '.join(sys.modules))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", probe], capture_output=True, text=True, check=True, timeout=60, cwd="/"
+    )
+    heavy = {
+        "typing",
+        "dataclasses",
+        "inspect",
+        "argparse",
+        "pathlib",
+        "subprocess",
+        "http",
+        "urllib",
+        "asyncio",
+        "sqlite3",
+        "logging",
+    }
+    assert not heavy & set(told.stderr.split())
+
+
+# --- pieces ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "-"), (0, "0"), (7, "7"), (950, "950"), (999, "999"), (999.6, "1k"), (1000, "1k"), (1234, "1.23k"), (12_345, "12.3k"),
+        (99_960, "100k"), (123_456, "123k"), (999_960, "1M"), (12_345_678, "12.3M"), (50_000_000, "50M"), (2.5e9, "2.5G"),
+        (-1234, "-1.23k"), (3.14159, "3.1"), (0.0, "0.0"),
+    ],
+)  # fmt: skip
+def test_numbers(value: float | None, shown: str) -> None:
+    assert text.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, "-"), (0, "0s"), (42.4, "42s"), (59.7, "1m"), (60, "1m"), (65, "1m 5s"), (3599.9, "1h"), (3900, "1h 5m"), (11_000, "3h 3m"),
+        (86_400, "1d"), (190_000, "2d 4h"), (-5, "0s"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float | None, shown: str) -> None:
+    assert text.duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(None, "-"), (0, "0:00:00"), (155, "0:02:35"), (86_400 + 7384, "1 day, 2:03:04"), (3 * 86_400, "3 days, 0:00:00")],
+)
+def test_uptimes_are_written_as_supervisor_writes_them(seconds: float | None, shown: str) -> None:
+    assert text.clock(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain", "plain"), ("\x1b[2J", "\\x1b[2J"), ("a\nb\tc", "a b c"), ("\x07\x00\x7f", "\\x07\\x00\\x7f"), ("\x9b31m", "\\x9b31m"),
+        ("\u202etxt", "\\u202etxt"), ("é 日本", "é 日本"), ("\U000e0001", "\\U000e0001"), ("\ud800", "\\ud800"),
+    ],
+)  # fmt: skip
+def test_what_programs_say_is_made_harmless(raw: str, shown: str) -> None:
+    assert text.harmless(raw) == shown
+
+
+def test_lines_stay_lines_and_progress_bars_too() -> None:
+    assert text.harmless("a\r\nb\rc\td\x1b", lines=True) == "a\nb\nc\td\\x1b"
+
+
+def test_wide_characters_are_counted_as_they_are_shown() -> None:
+    assert text.width("日本") == 4
+    assert text.width("e\u0301") == 1
+    assert text.clip("日本語です", 5) == "日本…"
+    assert text.clip("ab", 2) == "ab"
+    assert text.clip("abc", 0) == ""
+    assert text.pad("日", 4) == "日  "
+    assert text.pad("7", 3, right=True) == "  7"
+
+
+def test_a_page_of_a_dead_daemon_always_begins_by_saying_so(backend: FakeBackend) -> None:
+    status = backend.snapshot().to_json()
+    status["daemon"] |= {"state": "dead", "says": "daemon is not running"}
+    assert page(status, ["Pong"], None, text.Paint(on=False))[0] == "daemon is not running"
+
+
+def test_named_programs_come_in_the_order_asked() -> None:
+    views = [{"name": name} for name in "abc"]
+    assert choose(views, ["c", "a:a", "x", "c:*"]) == ([{"name": "c"}, {"name": "a"}], ["x"])
+
+
+def test_moments() -> None:
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", text.when(WALL_S))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", text.when(WALL_S, WALL_S + 60))
+    assert text.when(None) == "-"

@@ -1,0 +1,298 @@
+"""What happened: history, explain, reboots, journal; from a live daemon and from the journal of a dead one."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend, daemon
+from running import Terminal, ctl
+
+from supervisor.adapters.boot import AliveMark, AliveWriter
+from supervisor.adapters.journal_sqlite import Journal
+from supervisor.core import facts
+from supervisor.core.facts import Stamped
+from supervisor.ctl.story import incidents, word
+
+BOOT = "b" * 32
+T1, T2, T3 = "1" * 32, "2" * 32, "3" * 32
+
+NIGHT: tuple[facts.Fact, ...] = (
+    facts.DaemonStarted("took over", 7, "0.1.0", clean=True, salt="s"),
+    facts.LevelChosen("the config's", "light", 2),
+    facts.ProgramConfigured("new in the config", "Pong", "d"),
+    facts.ProgramConfigured("new in the config", "Breakout", "d"),
+    facts.SpawnIntended("a slot is free", "Pong", T1, 1, "d", "light"),
+    facts.Spawned("the process runs", "Pong", T1, 4242, 1, 4241, 1),
+    facts.BecameReady("first sign of training after 12 s", "Pong", T1, 12.0),
+    facts.Checkpointed("step 1000", "Pong", T1, 1000, 0.004, 0.1),
+    facts.Stalled("no progress for 32 s", "Pong", T1, "hang", 32.0, 30.0),
+    facts.Examined("examined before healing", "Pong", T1, {"stacks": "Thread 0x1\n  File x, line 3\x1b[2J", "wchan": "futex"}),
+    facts.StopIntended("healing a stall", "Pong", T1, "stall", "extralife", 20.0),
+    facts.Exited(
+        "ended after a stall (hang), signal 9", "Pong", T1, "stalled", None, 9, 1500, 1000, ("sleep (77)",),
+        ("step 1500", "loss \x1b]0;x\x07"), counted=True,
+    ),
+    facts.BackedOff("first death: 1 s", "Pong", 100.0, 1.0, slow=False),
+    facts.SpawnIntended("its time has come", "Pong", T2, 2, "d", "light"),
+    facts.Spawned("the process runs", "Pong", T2, 4300, 2, 4299, 2),
+    facts.Resumed("resumed from step 1000", "Pong", T2, 1000, 500),
+    facts.BecameReady("first sign of training after 9 s", "Pong", T2, 9.0),
+    facts.StopIntended("stopped by ada", "Pong", T2, "operator", "ada", 20.0),
+    facts.Exited("left as asked (operator), exit code 75", "Pong", T2, "stopped", 75, None, 1800, 1800),
+    facts.StayedDown("stopped by ada", "Pong"),
+    facts.HostRebooted("the boot id changed", "a" * 32, BOOT, "unclean", "boot id", 190.0, 18_720.0, "light", ("Pong",), {"Pong": 9}),
+)  # fmt: skip
+
+
+def stamped() -> list[Stamped]:
+    begin_s = time.time() - 600
+    return [Stamped(n, float(n), begin_s + n, BOOT, fact) for n, fact in enumerate(NIGHT, 1)]
+
+
+@pytest.fixture
+def night(backend: FakeBackend) -> FakeBackend:
+    backend.journal = stamped()
+    backend.change("Pong", phase="STOPPED", pid=None, why="stopped by ada", ckpt_step=1800, restarts=1)
+    return backend
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Path:
+    """The state directory that a killed daemon left behind."""
+    state_dir = tmp_path / "state"
+    state_dir.mkdir()
+    journal = Journal(state_dir / "journal.sqlite")
+    for item in stamped():
+        journal.append([item.fact], at_s=item.at_s, wall_s=item.wall_s, boot_id=item.boot_id)
+    journal.close()
+    (state_dir / "programs" / "Pong").mkdir(parents=True)
+    (state_dir / "programs" / "Pong" / "stdout.log").write_bytes(b"the last words\n")
+    return state_dir
+
+
+# --- history -------------------------------------------------------------------------------------------------------------
+
+
+def test_history_is_a_timeline_for_people(api: Path, night: FakeBackend) -> None:
+    lines = ctl("history", "Pong", socket=api).stdout.splitlines()
+    assert any("Pong  stalled         no progress for 32 s" in line for line in lines)
+    assert any("stopped by ada" in line for line in lines)
+    assert "  host rebooted  " in lines[-1], "what befell the host befell its programs"
+    assert not any("Checkpointed" in line or "step 1000" in line for line in lines if "checkpointed" in line)
+    assert any("checkpointed" in line for line in ctl("history", "Pong", "--all", socket=api).stdout.splitlines())
+    assert len(ctl("history", "-n", "3", socket=api).stdout.splitlines()) == 3
+
+
+def test_history_of_nobody(api: Path, night: FakeBackend) -> None:
+    told = ctl("history", "nobody", socket=api)
+    assert (told.stdout, told.returncode) == ("nobody: ERROR (no such process)\n", 1)
+    assert ctl("history", "Breakout", "--json", socket=api).stdout.count('"seq"') == 1
+
+
+def test_history_as_json(api: Path, night: FakeBackend) -> None:
+    rows = json.loads(ctl("history", "--json", socket=api).stdout)
+    assert rows[0]["kind"] == "DaemonStarted"
+    assert [row["seq"] for row in rows] == sorted(row["seq"] for row in rows)
+
+
+def test_every_fact_has_a_word() -> None:
+    from supervisor.core.codec import kinds
+
+    assert {word(kind) for kind in kinds()}.isdisjoint({""})
+    assert word("CheckpointBad") == "checkpoint bad"
+    assert word("BackedOff") == "waiting"
+
+
+# --- explain -------------------------------------------------------------------------------------------------------------
+
+
+def test_explain_shows_the_incident_with_its_evidence(api: Path, night: FakeBackend) -> None:
+    told = ctl("explain", "Pong", socket=api).stdout
+    assert told.splitlines()[0].startswith("Pong: STOPPED")
+    assert "why         stopped by ada" in told
+    assert "incident 1 of 1" in told, "leaving as asked is no incident"
+    for wanted in (
+        "no progress for 32 s", "stall hang, age_s 32.0, limit_s 30.0", "| Thread 0x1", "wchan: futex", "signal 9",
+        "1 left-over processes ended: sleep (77)", "| step 1500", "first death: 1 s", "resumed from step 1000", "lost_steps 500",
+    ):  # fmt: skip
+        assert wanted in told, wanted
+    assert "\x1b" not in told
+    assert "\\x1b[2J" in told
+    assert "stopped by ada" not in told.split("incident 1 of 1")[1]
+
+
+def test_explain_as_json_has_everything(api: Path, night: FakeBackend) -> None:
+    told = json.loads(ctl("explain", "Pong", "--json", socket=api).stdout)
+    assert told["program"]["name"] == "Pong"
+    assert [row["kind"] for row in told["incidents"][0]] == ["Stalled", "Examined", "Exited", "BackedOff", "Resumed"]
+
+
+def test_explain_when_all_is_well(api: Path, night: FakeBackend) -> None:
+    assert "Nothing has gone wrong with Breakout" in ctl("explain", "Breakout", socket=api).stdout
+    told = ctl("explain", "nobody", socket=api)
+    assert (told.stdout, told.returncode) == ("nobody: ERROR (no such process)\n", 1)
+
+
+def test_long_evidence_is_cut_for_people_only(api: Path, night: FakeBackend) -> None:
+    stacks = "\n".join(f"line {n}" for n in range(500))
+    night.journal = [
+        Stamped(1, 1.0, 1.0, BOOT, facts.Stalled("s", "Pong", T1, "hang", 1.0, 1.0)),
+        Stamped(2, 2.0, 2.0, BOOT, facts.Examined("e", "Pong", T1, {"stacks": stacks})),
+    ]
+    assert "440 more lines, see --json" in ctl("explain", "Pong", socket=api).stdout
+    assert "line 499" in ctl("explain", "Pong", "--json", socket=api).stdout
+
+
+def test_what_belongs_to_one_incident() -> None:
+    def rows(*spec: tuple[str, str, str]) -> list[dict[str, object]]:
+        return [{"kind": kind, "fields": {"token": token or None, "cause": cause}} for kind, token, cause in spec]
+
+    crash = ("Exited", "1", "crash")
+    wait = ("BackedOff", "", "")
+    again = ("Exited", "2", "crash")
+    found = incidents(rows(crash, wait, again, wait, ("Resumed", "3", ""), ("Exited", "3", "done"), ("Requeued", "", "")))
+    assert [[row["kind"] for row in one] for one in found] == [["Exited", "BackedOff"], ["Exited", "BackedOff", "Resumed"]]
+    assert incidents(rows(("Exited", "1", "left"), wait, ("Resumed", "2", ""))) == []
+    stall = rows(
+        ("Stalled", "1", ""), ("Revived", "1", ""), ("Stalled", "1", ""), ("Exited", "1", "stalled"), ("GaveUp", "", "")
+    )
+    assert [len(one) for one in incidents(stall)] == [5]
+    assert [len(one) for one in incidents(rows(("GaveUp", "", "")))] == [1]
+
+
+# --- reboots, journal ----------------------------------------------------------------------------------------------------
+
+
+def test_reboots(api: Path, night: FakeBackend) -> None:
+    told = ctl("reboots", socket=api).stdout
+    for wanted in ("unclean", "down 3m 10s", "after 5h 12m up", "level light", "ran: Pong", "(boot id)"):
+        assert wanted in told
+    assert json.loads(ctl("reboots", "--json", socket=api).stdout)[0]["fields"]["down_s"] == 190.0
+    night.journal = []
+    assert ctl("reboots", socket=api).stdout == "no reboot so far\n"
+
+
+def test_reboots_follows(api: Path, night: FakeBackend) -> None:
+    with Terminal("reboots", "-f", socket=api, columns=200) as terminal:
+        terminal.until("(boot id)")
+        last = night.journal[-1]
+        fact = facts.HostRebooted("again", "b" * 32, "c" * 32, "orderly", "a shutdown", None, None, "light", (), {})
+        night.journal = [*night.journal, Stamped(last.seq + 1, last.at_s + 1, last.wall_s + 1, "c" * 32, fact)]
+        assert "orderly" in terminal.until("(a shutdown)")
+        terminal.interrupt()
+        assert terminal.end()[1] == 0
+
+
+def test_journal_is_every_fact(api: Path, night: FakeBackend) -> None:
+    rows = [json.loads(line) for line in ctl("journal", "--jsonl", socket=api).stdout.splitlines()]
+    assert [row["seq"] for row in rows] == list(range(1, len(NIGHT) + 1))
+    assert all(row["why"] for row in rows)
+    after = ctl("journal", "--jsonl", "--after", "18", socket=api).stdout.splitlines()
+    assert [json.loads(line)["seq"] for line in after] == [19, 20, 21]
+
+
+def test_a_long_journal_comes_page_by_page(api: Path, night: FakeBackend) -> None:
+    night.journal = [Stamped(n, float(n), 1e9, BOOT, facts.ClockStepped("w", 1.0)) for n in range(1, 10_002)]
+    assert len(ctl("journal", "--jsonl", socket=api).stdout.splitlines()) == 10_001
+
+
+# --- the daemon is dead ----------------------------------------------------------------------------------------------------
+
+
+def dead_ctl(state_dir: Path, *args: str) -> tuple[str, str, int]:
+    told = ctl("--state-dir", str(state_dir), *args, EXTRALIFE_RUNTIME_DIR=str(state_dir / "none"))
+    return told.stdout, told.stderr, told.returncode
+
+
+def test_status_reads_the_journal_and_says_so(dead: Path) -> None:
+    out, err, code = dead_ctl(dead, "status")
+    lines = out.splitlines()
+    assert lines[0].startswith("daemon is not running (last sign of life ")
+    assert "9m" in lines[0] or "10m" in lines[0]
+    assert lines[0].endswith("ago); this is what the journal says")
+    assert lines[1].startswith("level light: 2 slots")
+    assert any(line.startswith("Pong ") and "STOPPED" in line and "stopped by ada" in line for line in lines)
+    assert err == ""
+    assert code == 4
+
+
+def test_the_alive_mark_is_the_newest_sign_of_life(dead: Path) -> None:
+    mark = AliveMark(BOOT, 1, 1.0, time.time() - 125, 1.0)
+    AliveWriter(dead / "alive", lambda: mark, 5.0, print).write()
+    for args in (("status",), ("history",)):
+        assert ", 2m " in dead_ctl(dead, *args)[0].splitlines()[0]
+
+
+def test_status_json_of_a_dead_daemon(dead: Path) -> None:
+    out, err, code = dead_ctl(dead, "status", "--json")
+    told = json.loads(out)
+    assert told["daemon"]["state"] == "dead"
+    assert told["daemon"]["pid"] is None
+    pong = next(view for view in told["programs"] if view["name"] == "Pong")
+    assert (pong["phase"], pong["steps_per_s"], pong["steps"]) == ("STOPPED", None, 9)
+    assert (err, code) == ("", 4)
+
+
+def test_the_shape_is_the_live_one(dead: Path, api: Path) -> None:
+    live = json.loads(ctl("status", "--json", socket=api).stdout)
+    told = json.loads(dead_ctl(dead, "status", "--json")[0])
+    assert set(live) == set(told)
+    assert set(live["programs"][0]) == set(told["programs"][0])
+    # what only a running daemon can say may be missing, nothing else
+    assert set(live["daemon"]) - set(told["daemon"]) == {"config_file", "main_log", "started_wall_s"}
+
+
+@pytest.mark.parametrize(
+    ("args", "wanted"),
+    [(("history",), "no progress for 32 s"), (("explain", "Pong"), "incident 1 of 1"), (("reboots",), "down 3m 10s")],
+)
+def test_stories_of_a_dead_daemon(dead: Path, args: tuple[str, ...], wanted: str) -> None:
+    out, _, code = dead_ctl(dead, *args)
+    assert out.startswith("daemon is not running")
+    assert wanted in out
+    assert code == 0
+
+
+def test_json_of_a_dead_daemon_stays_json(dead: Path) -> None:
+    for args in (("history", "--json"), ("explain", "Pong", "--json"), ("reboots", "--json")):
+        out, err, code = dead_ctl(dead, *args)
+        assert json.loads(out)
+        assert err.startswith("daemon is not running")
+        assert code == 0
+    out, err, _ = dead_ctl(dead, "journal", "--jsonl", "--after", "18")
+    assert [json.loads(line)["seq"] for line in out.splitlines()] == [19, 20, 21]
+    assert err.startswith("daemon is not running")
+
+
+def test_logs_outlive_their_daemon(dead: Path) -> None:
+    out, err, code = dead_ctl(dead, "tail", "Pong")
+    assert (out, code) == ("the last words\n", 0)
+    assert err.startswith("daemon is not running")
+    assert dead_ctl(dead, "tail", "Pong", "stderr")[0] == "Pong: ERROR (no log file)\n"
+    assert dead_ctl(dead, "tail", "../../../etc")[0] == "../../../etc: ERROR (no log file)\n"
+
+
+def test_what_needs_a_daemon_says_that_there_is_none(dead: Path) -> None:
+    out, _, code = dead_ctl(dead, "start", "Pong")
+    assert out.endswith("no such file\n")
+    assert code == 7
+
+
+def test_a_damaged_journal_is_one_sentence(dead: Path) -> None:
+    (dead / "journal.sqlite").write_bytes(b"not a journal" * 1000)
+    for name in ("journal.sqlite-wal", "journal.sqlite-shm"):
+        (dead / name).unlink(missing_ok=True)
+    out, err, code = dead_ctl(dead, "status")
+    assert "the journal cannot be read" in out
+    assert "Traceback" not in out + err
+    assert code == 4
+
+
+def test_a_live_daemon_is_never_called_dead(api: Path, backend: FakeBackend) -> None:
+    backend.header = daemon(state="stopping")
+    out = ctl("status", socket=api).stdout
+    assert "not running" not in out
+    assert "(stopping)" in out

@@ -1,0 +1,141 @@
+"""tail and maintail: bytes as they are, followed over growth, truncation, rotation and a daemon's end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend, daemon
+from running import CTL, ROOT, Terminal, ctl, environment
+from serving import served
+
+
+@pytest.fixture
+def log(backend: FakeBackend, tmp_path: Path) -> Path:
+    path = tmp_path / "stdout.log"
+    path.write_bytes(b"first line\n")
+    backend.change("Pong", stdout_log=str(path), stderr_log=str(tmp_path / "stderr.log"))
+    return path
+
+
+class Follower:
+    """`tail -f` into pipes."""
+
+    def __init__(self, socket: Path, *args: str) -> None:
+        self.process = subprocess.Popen(
+            [*CTL, "-s", f"unix://{socket}", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            cwd=ROOT, env=environment(),
+        )  # fmt: skip
+
+    def line(self) -> bytes:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def said(self) -> bytes:
+        assert self.process.stderr is not None
+        return self.process.stderr.readline()
+
+    def interrupt(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def follow(api: Path, log: Path) -> Iterator[Follower]:
+    follower = Follower(api, "tail", "-f", "Pong")
+    assert follower.said() == b"==> Press Ctrl-C to exit <==\n"
+    assert follower.line() == b"first line\n"
+    yield follower
+    follower.process.kill()
+    follower.process.communicate()
+
+
+def test_the_last_bytes(api: Path, log: Path) -> None:
+    log.write_bytes(b"x" * 5000 + b"\xff\x00end")
+    told = subprocess.run(
+        [*CTL, "-s", f"unix://{api}", "tail", "-6", "Pong"], capture_output=True, check=True, cwd=ROOT, env=environment()
+    )
+    assert told.stdout == b"x\xff\x00end", "the very bytes"
+    log.write_bytes(b"y" * 5000)
+    assert ctl("tail", "Pong:Pong", socket=api).stdout == "y" * 1600
+
+
+def test_errors_are_supervisors(api: Path, log: Path) -> None:
+    told = ctl("tail", "Pong", "stderr", socket=api)
+    assert (told.stdout, told.returncode) == ("Pong: ERROR (no log file)\n", 1)
+    told = ctl("tail", "-f", "nobody", socket=api)
+    assert (told.stdout, told.returncode) == ("nobody: ERROR (no such process name)\n", 1)
+    told = ctl("maintail", socket=api)
+    assert (told.stdout, told.returncode) == ("supervisord: ERROR (no log file)\n", 1)
+
+
+def test_maintail(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
+    (tmp_path / "main.log").write_text("the daemon began\n" * 1000)
+    backend.header = daemon(main_log=str(tmp_path / "main.log"))
+    assert ctl("maintail", "-17", socket=api).stdout == "the daemon began\n"
+    assert len(ctl("maintail", socket=api).stdout) == 1600
+
+
+def test_follow_growth(follow: Follower, log: Path) -> None:
+    with log.open("ab") as file:
+        file.write(b"second line\nthird")
+    assert follow.line() == b"second line\n"
+    with log.open("ab") as file:
+        file.write(b" line\n")
+    assert follow.line() == b"third line\n"
+    assert follow.interrupt() == 0
+
+
+def test_follow_truncation(follow: Follower, log: Path) -> None:
+    log.write_bytes(b"anew\n")
+    assert follow.line() == b"anew\n"
+    assert follow.said() == b"==> File truncated <==\n"
+
+
+def test_follow_rotation_to_the_last_byte(follow: Follower, log: Path) -> None:
+    with log.open("ab") as file:
+        file.write(b"last line of the old file\n")
+        log.rename(log.with_name("stdout.log.1"))
+    log.write_bytes(b"first line of the new file\n")
+    assert follow.line() == b"last line of the old file\n"
+    assert follow.line() == b"first line of the new file\n"
+    assert follow.said() == b"==> File rotated <==\n"
+
+
+def test_follow_a_file_that_vanishes_and_comes_back(follow: Follower, log: Path) -> None:
+    log.with_name("other").write_bytes(b"back again\n")  # while the first one still has its inode number
+    log.unlink()
+    log.with_name("other").rename(log)
+    assert follow.line() == b"back again\n"
+
+
+def test_follow_much(follow: Follower, log: Path) -> None:
+    with log.open("ab") as file:
+        file.writelines(b"%06d\n" % number for number in range(400_000))
+    for number in range(400_000):
+        assert follow.line() == b"%06d\n" % number
+
+
+def test_follow_over_a_daemons_restart(backend: FakeBackend, log: Path, socket_path: Path) -> None:
+    with served(backend, socket_path):
+        follower = Follower(socket_path, "tail", "-f", "Pong")
+        assert follower.line() == b"first line\n"
+    with log.open("ab") as file:
+        file.write(b"written while nobody served\n")
+    with served(backend, socket_path):
+        assert follower.line() == b"written while nobody served\n"
+        assert follower.interrupt() == 0
+    follower.process.communicate()
+
+
+def test_a_terminal_is_not_obeyed(api: Path, log: Path) -> None:
+    log.write_bytes("caf\u00e9 \x1b[2Jhidden\rover \x07\n".encode() + b"\xff\n")
+    with Terminal("tail", "-f", "Pong", socket=api) as terminal:
+        shown = terminal.until("\\xff")
+        assert "café \\x1b[2Jhidden\r\nover \\x07" in shown
+        assert "\x1b" not in shown
+        terminal.interrupt()
+        assert terminal.end()[1] == 0

@@ -1,0 +1,265 @@
+"""The verbs: Supervisor's words and exit codes, against a fake daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket as sockets
+import threading
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend, program
+from running import ctl
+
+from supervisor.core.inputs import Verb
+
+
+@pytest.fixture
+def three(backend: FakeBackend) -> FakeBackend:
+    backend.programs = {}
+    backend.add(program("down", "STOPPED"), program("up"), program("other"))
+    return backend
+
+
+def test_start(api: Path, three: FakeBackend) -> None:
+    told = ctl("start", "down", socket=api)
+    assert (told.stdout, told.returncode) == ("down: started\n", 0)
+    assert three.asked[0][4] == os.getuid()
+
+
+def test_start_of_what_runs_is_an_error_text_and_no_error(api: Path, three: FakeBackend) -> None:
+    told = ctl("start", "up", socket=api)
+    assert (told.stdout, told.returncode) == ("up: ERROR (already started)\n", 0)
+
+
+def test_stop(api: Path, three: FakeBackend) -> None:
+    told = ctl("stop", "up:up", "down", socket=api)
+    assert (told.stdout, told.returncode) == ("up: stopped\ndown: ERROR (not running)\n", 0)
+
+
+def test_all_is_sorted(api: Path, three: FakeBackend) -> None:
+    told = ctl("stop", "all", socket=api)
+    assert told.stdout == "down: ERROR (not running)\nother: stopped\nup: stopped\n"
+
+
+def test_restart_says_what_supervisor_says(api: Path, three: FakeBackend) -> None:
+    told = ctl("restart", "up", "down", "nobody", socket=api)
+    assert sorted(told.stdout.splitlines()) == [
+        "down: ERROR (not running)", "down: started", "nobody: ERROR (no such process)", "up: started", "up: stopped",
+    ]  # fmt: skip
+    assert told.returncode == 1
+    assert [asked[0] for asked in three.asked] == [Verb.RESTART], "one request: a client that dies leaves nothing stopped"
+
+
+def test_signal(api: Path, three: FakeBackend) -> None:
+    told = ctl("signal", "hup", "up", "other:*", socket=api)
+    assert (told.stdout, told.returncode) == ("up: signalled\nother: signalled\n", 0)
+    assert three.asked[0][2] == "SIGHUP"
+    told = ctl("signal", "TERM", "down", socket=api)
+    assert (told.stdout, told.returncode) == ("down: ERROR (not running)\n", 7)
+    told = ctl("signal", "NONSENSE", "up", socket=api)
+    assert (told.stdout, told.returncode) == ("up: ERROR (bad signal name)\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "line", "wanted"),
+    [
+        (50, "spawn error: no such file", "down: ERROR (spawn error: no such file)", 7),
+        (40, "abnormal termination: exit code 1", "down: ERROR (abnormal termination: exit code 1)", 7),
+        (30, "no answer within 600 s", "down: ERROR (no answer within 600 s)", 1),
+        (6, "whatever", "down: ERROR (shutting down)", 1),
+        (10, "no such program", "down: ERROR (no such process)", 1),
+    ],
+)
+def test_faults_become_supervisors_texts_and_codes(
+    api: Path, three: FakeBackend, code: int, text: str, line: str, wanted: int
+) -> None:
+    three.do = lambda verb, name: (name, code, text)  # type: ignore[method-assign]
+    told = ctl("start", "down", socket=api)
+    assert (told.stdout.strip(), told.returncode) == (line, wanted)
+
+
+@pytest.mark.parametrize(
+    ("args", "line", "wanted"),
+    [
+        (("start",), "Error: start requires a process name", 2),
+        (("stop",), "Error: stop requires a process name", 1),
+        (("restart",), "Error: restart requires a process name", 1),
+        (("signal", "HUP"), "Error: signal requires a signal name and a process name", 1),
+        (("tail",), "Error: too few arguments", 1),
+        (("tail", "a", "stdout", "x"), "Error: too many arguments", 1),
+        (("tail", "up", "stdin"), "Error: bad channel 'stdin'", 1),
+        (("tail", "-x", "up"), "Error: bad argument -x", 1),
+        (("maintail", "up"), "Error: bad argument up", 1),
+        (("avail", "x"), "Error: avail accepts no arguments", 1),
+        (("reread", "x"), "Error: reread accepts no arguments", 1),
+        (("version", "x"), "Error: version accepts no arguments", 1),
+        (("reload", "x"), "Error: reload accepts no arguments", 1),
+        (("shutdown", "x"), "Error: shutdown accepts no arguments", 1),
+        (("explain",), "Error: explain requires a process name", 1),
+        (("config",), "Error: config requires --explain", 1),
+        (("journal",), "Error: journal requires --jsonl", 1),
+        (("status", "--jsno"), "Error: unknown option --jsno; there are: --json, --wide, --watch", 2),
+        (("history", "-n"), "Error: -n needs a value", 2),
+        (("history", "-n", "x"), "Error: -n must be a whole number from 1, not 'x'", 2),
+        (("journal", "--jsonl", "--after=-1"), "Error: --after must be a whole number from 0, not '-1'", 2),
+        (("frobnicate", "a"), "*** Unknown syntax: frobnicate a", 1),
+        (("start", "nobody"), "nobody: ERROR (no such process)", 1),
+        (("stop", "nobody"), "nobody: ERROR (no such process)", 1),
+        (("signal", "HUP", "nobody"), "nobody: ERROR (no such process)", 1),
+        (("pid", "nobody"), "No such process nobody", 1),
+        (("start", "\x1b]0;title\x07"), "\\x1b]0;title\\x07: ERROR (no such process)", 1),
+    ],
+)
+def test_wrong_use_is_one_line(api: Path, three: FakeBackend, args: tuple[str, ...], line: str, wanted: int) -> None:
+    told = ctl(*args, socket=api)
+    assert (told.stdout.strip(), told.returncode) == (line, wanted)
+    assert three.asked == []
+
+
+def test_pid(api: Path, three: FakeBackend) -> None:
+    assert ctl("pid", socket=api).stdout == "1234\n"
+    assert ctl("pid", "up", socket=api).stdout == "4242\n"
+    told = ctl("pid", "all", socket=api)
+    assert (told.stdout, told.returncode) == ("0\n4242\n4242\n", 7)
+
+
+def test_avail(api: Path, three: FakeBackend) -> None:
+    three.change("down", autostart=False, priority=5)
+    three.changes = {"added": ["new"], "changed": [], "removed": []}
+    lines = ctl("avail", socket=api).stdout.splitlines()
+    assert lines[0] == f"{'down':<32} {'in use':<9} {'manual':<9} 5:5"
+    assert lines[2] == f"{'up':<32} {'in use':<9} {'auto':<9} 100:100"
+    assert lines[3] == f"{'new':<32} {'avail':<9} {'-':<9} -:-"
+    three.changes = {"errors": ["broken"]}
+    assert len(ctl("avail", socket=api).stdout.splitlines()) == 3
+
+
+def test_reread(api: Path, three: FakeBackend) -> None:
+    told = ctl("reread", socket=api)
+    assert (told.stdout, told.returncode) == ("No config updates to processes\n", 0)
+    three.changes = {"added": ["new"], "changed": ["up"], "removed": ["down"]}
+    assert ctl("reread", socket=api).stdout == "down: disappeared\nnew: available\nup: changed\n"
+    three.changes = {"errors": ["extralife.toml, line 3: level.slot: is not a setting (did you mean slots?)", "and more"]}
+    told = ctl("reread", socket=api)
+    assert told.stdout.startswith("ERROR: CANT_REREAD: extralife.toml, line 3: level.slot")
+    assert "and more" in told.stdout
+    assert told.returncode == 1
+
+
+def test_update(api: Path, three: FakeBackend) -> None:
+    assert ctl("update", socket=api).stdout == ""
+    three.changes = {"added": ["new"], "changed": ["up"], "removed": ["down"]}
+    dry = ctl("update", "--dry-run", socket=api)
+    assert dry.stdout == "down: would be removed\nnew: would be added\nup: would be updated\n"
+    told = ctl("update", socket=api)
+    assert told.stdout == "down: removed process group\nnew: added process group\nup: updated process group\n"
+    told = ctl("update", "new", "nobody", socket=api)
+    assert (told.stdout, told.returncode) == ("new: added process group\nERROR: no such group: nobody\n", 1)
+    assert three.updates == [((), False), ((), True), ((), False), (("new", "nobody"), False)]
+    three.changes = {"errors": ["bad"]}
+    told = ctl("update", socket=api)
+    assert (told.stdout, told.returncode) == ("ERROR: CANT_REREAD: bad\n", 1)
+
+
+def test_shutdown_reload_version(api: Path, three: FakeBackend) -> None:
+    assert ctl("shutdown", socket=api).stdout == "Shut down\n"
+    assert ctl("reload", socket=api).stdout == "Restarted supervisord\n"
+    assert [asked[0] for asked in three.asked] == [Verb.SHUTDOWN, Verb.RELOAD]
+    assert ctl("version", socket=api).stdout == "0.1.0\n"
+
+
+def test_config_explain(api: Path, three: FakeBackend) -> None:
+    three.settings = [
+        {"key": "level.slots", "value": 2, "origin": "/etc/extralife.toml:3"},
+        {"key": "daemon.log_level", "value": "info", "origin": "default"},
+    ]
+    assert ctl("config", "--explain", socket=api).stdout.splitlines() == [
+        "level.slots      = 2  (/etc/extralife.toml:3)",
+        'daemon.log_level = "info"  (default)',
+    ]
+    assert json.loads(ctl("config", "--explain", "--json", socket=api).stdout) == three.settings
+
+
+def test_a_bug_in_the_daemon_is_one_line(api: Path, three: FakeBackend) -> None:
+    three.error = ValueError("x")
+    told = ctl("stop", "up", socket=api)
+    assert told.stdout.startswith("ERROR: this request met a bug (ValueError)")
+    assert told.returncode == 1
+    assert told.stderr == ""
+
+
+def test_help() -> None:
+    told = ctl("--help")
+    assert told.returncode == 0
+    for action in ("status", "history", "explain", "reboots", "maintail"):
+        assert action in told.stdout
+    assert ctl("help", "tail").stdout.startswith("usage: tail [-f]")
+    assert ctl("help", "nothing").returncode == 1
+    assert ctl("--version").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("-x",), "Error: unknown option -x"),
+        (("-c",), "Error: -c needs a value"),
+        (("-s", "http://localhost:9001", "status"), "Error: -s takes unix:///path/to/socket"),
+        (("-s", "unix://", "status"), "Error: -s takes unix:///path/to/socket"),
+    ],
+)
+def test_wrong_options_are_one_line(args: tuple[str, ...], sentence: str) -> None:
+    told = ctl(*args)
+    assert told.stderr.startswith(sentence)
+    assert told.returncode == 2
+
+
+def test_nobody_there(tmp_path: Path, socket_path: Path) -> None:
+    told = ctl("status", socket=socket_path)
+    assert told.stdout.startswith(f"unix://{socket_path} no such file\n")
+    assert "start it with supervisord" in told.stdout
+    assert told.returncode == 4
+    for action in (("start", "a"), ("pid",), ("tail", "a"), ("history",), ("reread",)):
+        told = ctl(*action, socket=socket_path)
+        assert (told.stdout, told.returncode) == (f"unix://{socket_path} no such file\n", 7), action
+    with sockets.socket(sockets.AF_UNIX) as left:
+        left.bind(str(socket_path))
+    assert ctl("pid", socket=socket_path).stdout == f"unix://{socket_path} refused connection\n"
+    assert ctl("status", socket=socket_path).returncode == 4
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
+        b"\r\n\r\n",
+    ],
+)
+def test_something_else_on_the_socket_is_one_line(socket_path: Path, answer: bytes) -> None:
+    with sockets.socket(sockets.AF_UNIX) as listener:
+        listener.bind(str(socket_path))
+        listener.listen()
+
+        def serve() -> None:
+            for _ in range(2):  # a reading that was cut off is asked again
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        told = ctl("pid", socket=socket_path)
+        assert told.stdout.startswith(f"unix://{socket_path} ")
+        assert len(told.stdout.splitlines()) == 1
+        assert told.returncode == 1
+        assert told.stderr == ""
+        if thread.is_alive():  # it was asked once only
+            with sockets.socket(sockets.AF_UNIX) as last:
+                last.connect(str(socket_path))
+                last.sendall(b"x")
+                thread.join(20)
