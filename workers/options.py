@@ -144,7 +144,7 @@ _TABLE: Final = (
            low=0, high=2**31 - 1),
     Option("episodes", int, None, "stop after this many training episodes", low=1),
     Option("steps", int, None, "stop after this many environment steps (1 step = 4 frames)", low=1),
-    Option("resolution", int, 84, "side of the square frames in pixels", low=32, high=128),
+    Option("resolution", int, 84, "side of the square frames in pixels", low=36, high=128),
     # load
     Option("num_envs", int, None, "parallel environments; the level's when not given", low=1, high=4096),
     Option("batch_size", int, None, "transitions per update; the level's when not given", low=1, high=65536),
@@ -169,7 +169,7 @@ _TABLE: Final = (
     Option("target_period", int, 8_000, "environment steps between two copies to the target network", low=1),
     Option("epsilon_steps", int, 250_000, "environment steps in which exploration falls from 1 to epsilon_final", low=1),
     Option("epsilon_final", float, 0.01, "exploration after that", low=0.0, high=1.0),
-    Option("max_grad_norm", float, 10.0, "gradient norm clip", low=0.0),
+    Option("max_grad_norm", float, 10.0, "gradient norm clip; 0: none", low=0.0),
     # records
     Option("num_test_episodes", int, 0, "greedy test episodes once the target is reached; 0: none", low=0, high=10_000),
 )  # fmt: skip

@@ -1,0 +1,189 @@
+"""The worker's command line: flags over `RL_*` environment over defaults, all from the table in `options.py`.
+
+`python -m workers --program Pong --num-envs 32` and `RL_NUM_ENVS=32 python -m workers --program Pong` mean the same.
+Every mistake is found before anything heavy is imported, and all of them are told at once, a sentence each: correcting
+one typo a start, with seconds of imports in between, is no way to spend a paid hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from workers.contract import ENV_PROGRAM
+from workers.options import (
+    EXTRA_GAMES,
+    GAMES,
+    OPTIONS,
+    Option,
+    Value,
+    check_together,
+    from_environment,
+    nearest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+DEFAULT_ENVS: Final = 32  # the light level
+DEFAULT_BATCH: Final = 512
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_DEVICE: Final = re.compile(r"auto|cpu|cuda(:[0-9]{1,2})?")
+
+
+class BadArguments(Exception):
+    """The settings can't be used; `errors` holds every reason, a sentence each."""
+
+    def __init__(self, errors: Sequence[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = tuple(errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Args:
+    """Every setting of one training, resolved. A field for each option, with what it means in `options.py`."""
+
+    program: str
+    game: str
+    algo: str
+    seed: int
+    episodes: int | None
+    steps: int | None
+    resolution: int
+    num_envs: int
+    batch_size: int
+    threads: int
+    device: str
+    dtype: str
+    replay_ratio: float
+    replay_size: int
+    learning_starts: int
+    use_double_dqn: bool
+    n_step: int
+    gamma: float
+    lr: float
+    lr_scheduler: str
+    scheduler_tmax: int
+    min_lr: float
+    step_lr_step_size: int
+    step_lr_gamma: float
+    target_period: int
+    epsilon_steps: int
+    epsilon_final: float
+    max_grad_norm: float
+    num_test_episodes: int
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Args:
+    """The settings of this start. Raises BadArguments with every mistake; `--help` prints and exits."""
+    flags, errors = _read_flags(argv)
+    values, more = from_environment(environ)
+    errors += more
+    for name, text in flags.items():
+        if name in OPTIONS:
+            try:
+                values[name] = OPTIONS[name].parse(text)
+            except ValueError as error:
+                errors.append(f"{OPTIONS[name].flag}: {error}")
+    return _resolve(flags.get("program") or environ.get(ENV_PROGRAM, ""), values, errors)
+
+
+def make(program: str, **values: Value | None) -> Args:
+    """Settings without a command line, checked in the same way: `make("Catch", num_envs=8)`."""
+    return _resolve(program, {name: value for name, value in values.items() if value is not None}, [])
+
+
+def default_lr(batch_size: int) -> float:
+    """6.25e-5 was tuned for a batch of 32; it grows with the square root of the batch, to 3e-4 at most."""
+    return min(3e-4, 6.25e-5 * math.sqrt(batch_size / 32))
+
+
+def _resolve(program: str, given: Mapping[str, Value], errors: list[str]) -> Args:
+    values: dict[str, Value | None] = {name: option.default for name, option in OPTIONS.items()}
+    values |= given
+    game = values["game"] or program
+    if not game:
+        errors.append("no game: name it with --program Pong, or --program NAME --game Pong")
+    elif game not in (*GAMES, *EXTRA_GAMES):
+        known = (*GAMES, *EXTRA_GAMES)
+        errors.append(f"{game!r} is not one of the {len(GAMES)} Atari games{nearest(str(game), known)}")
+    program = program or str(game or "")
+    if program and not _NAME.fullmatch(program):
+        errors.append(f"program {program!r} is no name: letters, digits, '_', '.' and '-', 64 at most, please")
+    if not _DEVICE.fullmatch(str(values["device"])):
+        errors.append(f"device must be auto, cpu, cuda or cuda:N, not {values['device']!r}")
+    defaults = {"game": game, "num_envs": DEFAULT_ENVS, "batch_size": DEFAULT_BATCH, "threads": _cores()}
+    values |= {name: value for name, value in defaults.items() if values[name] is None}
+    errors += check_together(values)
+    if errors:
+        raise BadArguments(errors)
+    if values["lr"] is None:
+        values["lr"] = default_lr(int(values["batch_size"] or 0))
+    return Args(program=program, **{name: values[name] for name in OPTIONS})  # type: ignore[arg-type]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse without its habit of leaving at the first mistake."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadArguments([message])
+
+
+def _read_flags(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """(text by option, errors) of the command line."""
+    parser = _parser()
+    errors: list[str] = []
+    try:
+        found, rest = parser.parse_known_args(list(argv))
+    except BadArguments as error:
+        return {}, list(error.errors)
+    known = [action.option_strings[-1] for action in parser._actions]
+    for word in rest:
+        if word.startswith("-"):
+            flag = word.partition("=")[0]
+            errors.append(f"{flag} is not a flag{nearest(flag, known)}")
+        else:
+            errors.append(f"{word!r} is not expected here: every setting is a flag, such as --num-envs 32")
+    return {name: text for name, text in vars(found).items() if text is not None}, errors
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="python -m workers",
+        description="Train one Atari game, with checkpoints, resuming from the newest one. Alone it works in "
+        "./runs/PROGRAM; under extralife's supervisor in the directory it is given.",
+        epilog="Each setting is also an environment variable, RL_ and its name: RL_BATCH_SIZE=512. Flags win.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--program", metavar="NAME", help="name of the run (default: the game)")
+    for option in OPTIONS.values():
+        kind = {int: "N", float: "X", bool: "true|false", str: "NAME"}[option.kind]
+        choices = ",".join(option.choices) if len(option.choices) in range(1, 9) else ""
+        parser.add_argument(
+            option.flag,
+            dest=option.name,
+            metavar=f"{{{choices}}}" if choices else kind,
+            help=f"{option.help} (default: {_default(option)})".replace("%", "%%"),
+            **({"nargs": "?", "const": "true"} if option.kind is bool else {}),  # type: ignore[arg-type]
+        )
+    return parser
+
+
+def _default(option: Option) -> str:
+    if option.default is not None:
+        return str(option.default).lower() if option.kind is bool else str(option.default)
+    return {
+        "game": "the program's name", "episodes": "no limit", "steps": "no limit", "num_envs": str(DEFAULT_ENVS),
+        "batch_size": str(DEFAULT_BATCH), "threads": "every core", "lr": "by the batch",
+    }[option.name]  # fmt: skip
+
+
+assert {field.name for field in fields(Args)} == {"program", *OPTIONS}, "Args and the table of options differ"  # noqa: S101

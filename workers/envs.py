@@ -1,0 +1,134 @@
+"""envpool's games behind one small interface: uint8 frames, checked actions, and no surprise at an episode's end.
+
+What one has to know of envpool (1.2.5, measured):
+
+* After a done the *next* call resets: its action is ignored, its reward 0. `Step` passes that on; the replay marks it.
+* Actions are not range-checked: 10**6 segfaults, -100000 never returns. `send` checks.
+* `make` holds the interpreter for as long as it builds (75-80 ms of CPU an environment): nobody else runs meanwhile.
+* Environments can't be saved. After a resume they are new, so their seeds must be new too (`env_seeds`), or every
+  restart would play the same first minutes again.
+
+**Lives.** A lost life ends an episode for the learner (terminated, as in Nature's DQN, CleanRL and rl-zoo: fast credit
+for dying), but not the game: frames stack on, and returns are counted over whole games. Rewards are clipped to their
+sign for learning only; what is reported is the game's own score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import envpool
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_TOYS: Final = {"Catch": "Catch-v0"}
+_ATARI_STACK: Final = 4
+_ATARI_FRAMES: Final = 4  # game frames in one step
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a network and a replay need to know of a game."""
+
+    game: str
+    actions: int
+    stack: int
+    frame_shape: tuple[int, int]
+    frames_per_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What all environments answered to one vector of actions; arrays are [num_envs, ...].
+
+    `obs` comes after the action; `starts` says that it is the first of a game. After a reset the rest is zero.
+    """
+
+    obs: NDArray[np.uint8]  # [N, stack, H, W]
+    starts: NDArray[np.bool_]
+    rewards: NDArray[np.float32]  # for learning
+    scores: NDArray[np.float32]  # the game's own points
+    terminated: NDArray[np.bool_]  # no future to bootstrap from
+    truncated: NDArray[np.bool_]  # cut by the time limit
+    game_over: NDArray[np.bool_]  # a whole game has ended, one way or the other
+
+
+def spec_of(game: str, resolution: int) -> Spec:
+    """Of a game, without building it."""
+    made = envpool.make_spec(_task(game))
+    actions = int(made.action_space.n)
+    if game in _TOYS:
+        height, width = made.observation_space.shape
+        return Spec(game, actions, 1, (int(height), int(width)), 1)
+    return Spec(game, actions, _ATARI_STACK, (resolution, resolution), _ATARI_FRAMES)
+
+
+def env_seeds(seed: int, attempt: int, env_steps: int, num_envs: int) -> list[int]:
+    """One seed for each environment, from the run's seed, the attempt, and the step at which the environments are new."""
+    return [int(word >> 1) for word in np.random.SeedSequence([seed, attempt, env_steps]).generate_state(num_envs)]
+
+
+def make(spec: Spec, seeds: list[int], threads: int, *, learning: bool = True) -> Envs:
+    """Build them, one for each seed: 75-80 ms of CPU each. `learning` False: whole games, nothing clipped."""
+    options: dict[str, Any] = {}
+    if spec.game not in _TOYS:
+        height, width = spec.frame_shape
+        options = {
+            "stack_num": spec.stack, "frame_skip": spec.frames_per_step, "img_height": height, "img_width": width,
+            "episodic_life": learning, "reward_clip": False,
+        }  # fmt: skip
+    pool = envpool.make(
+        _task(spec.game),
+        env_type="gymnasium",
+        num_envs=len(seeds),
+        seed=seeds,
+        num_threads=min(threads, len(seeds)),
+        **options,
+    )
+    return Envs(pool, spec, len(seeds), clip=learning)
+
+
+def _task(game: str) -> str:
+    return _TOYS.get(game) or f"{game}-v5"
+
+
+class Envs:
+    """`num_envs` games that step together. `send`, then `recv`: what lies between runs while they step."""
+
+    def __init__(self, pool: Any, spec: Spec, num_envs: int, *, clip: bool) -> None:
+        self.spec, self.num_envs = spec, num_envs
+        self._pool, self._clip = pool, clip
+        self._over = np.ones(num_envs, bool)  # the next observation may begin a game
+
+    def reset(self) -> Step:
+        """The first observations. Call it once."""
+        obs, _ = self._pool.reset()
+        nothing, no = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, bool)
+        self._over = no
+        return Step(self._pixels(obs), np.ones(self.num_envs, bool), nothing, nothing, no, no, no)
+
+    def send(self, actions: NDArray[np.integer[Any]]) -> None:
+        if actions.shape != (self.num_envs,) or actions.min() < 0 or actions.max() >= self.spec.actions:
+            raise ValueError(f"actions must be {self.num_envs} numbers from 0 to {self.spec.actions - 1}, not {actions}")
+        self._pool.send(actions.astype(np.int32))
+
+    def recv(self) -> Step:
+        obs, scores, terminated, truncated, info = self._pool.recv()
+        done = terminated | truncated
+        # Whole games: Atari's info tells them from lost lives; a game without lives ends with every done.
+        game_over = (info["terminated"] != 0) | truncated if "lives" in info else done
+        starts = self._over & (info["elapsed_step"] == 0)
+        self._over = done
+        rewards = np.sign(scores) if self._clip and self.spec.game not in _TOYS else scores
+        return Step(self._pixels(obs), starts, rewards, scores, terminated, truncated, game_over)
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _pixels(self, obs: NDArray[Any]) -> NDArray[np.uint8]:
+        if obs.dtype == np.uint8:
+            return obs
+        return (obs * 255.0).astype(np.uint8).reshape(self.num_envs, self.spec.stack, *self.spec.frame_shape)

@@ -1,0 +1,57 @@
+"""What others ask of a worker by signal, from its first moment on. Standard library only: it comes before torch.
+
+| signal | answer |
+|---|---|
+| SIGTERM, SIGINT | save at the next step boundary and leave with code 75; a second SIGINT ends it at once |
+| SIGUSR2 | save at the next step boundary |
+| SIGUSR1 | the Python stacks of all threads, into the file named by EXTRALIFE_STACKS; works inside a C call that hangs |
+
+The handlers only set a flag: a checkpoint taken in the middle of an update would be of no learner that ever was.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workers.contract import ENV_STACKS, SAVE_SIGNAL, STACKS_SIGNAL
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from workers.contract import Client
+
+
+@dataclass(slots=True)
+class Asked:
+    """What was asked for and is not done yet."""
+
+    save: bool = False
+
+
+def listen(client: Client) -> Asked:
+    """Install the handlers; a wish to leave is kept in `client.leave_wanted`."""
+    asked = Asked()
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        client.leave_wanted = True
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    def save(_number: int, _frame: FrameType | None) -> None:
+        asked.save = True
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGINT, leave)
+    signal.signal(signal.Signals[SAVE_SIGNAL], save)
+    where = os.environ.get(ENV_STACKS)
+    # Kept open for the life of the process: the dump happens inside the signal handler, where nothing can be opened.
+    file = Path(where).open("a", encoding="utf-8") if where else sys.stderr  # noqa: SIM115
+    faulthandler.register(signal.Signals[STACKS_SIGNAL], file=file, all_threads=True)
+    faulthandler.enable(file=sys.stderr, all_threads=True)
+    return asked

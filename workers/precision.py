@@ -1,0 +1,93 @@
+"""Number formats: which one to compute in, loss scaling where it needs it, and masking that fits every format.
+
+| device | auto | because |
+|---|---|---|
+| CUDA with bf16 (Ampere and later) | bf16 | fp32's range at half the size: no loss scaling |
+| older CUDA | fp16 with GradScaler | the only fast half there |
+| CPU with AMX or AVX512-BF16 | bf16 | measured: 2x the whole loop on AMX |
+| other CPUs | fp32 | bf16 is emulated there and slower |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class NoSuchDevice(Exception):
+    """The device that was asked for is not here; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """On what and in which format to compute. Parameters stay fp32."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    def autocast(self) -> AbstractContextManager[object]:
+        if self.dtype is torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.dtype)
+
+    def scaler(self) -> torch.amp.GradScaler:
+        """Scales the loss so that small gradients survive fp16's range; does nothing for the other formats."""
+        return torch.amp.GradScaler(self.device.type, enabled=self.dtype is torch.float16)
+
+    def __str__(self) -> str:
+        return f"{self.device} {next(name for name, dtype in _TYPES.items() if dtype is self.dtype)}"
+
+
+def choose(device: str, dtype: str) -> Precision:
+    """Device and format by the table above; raises NoSuchDevice."""
+    where = _device(device)
+    if dtype != "auto":
+        return Precision(where, _TYPES[dtype])
+    if where.type == "cuda":
+        return Precision(where, torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16)
+    return Precision(where, torch.bfloat16 if cpu_has_bf16() else torch.float32)
+
+
+def cpu_has_bf16() -> bool:
+    """Whether the CPU multiplies bf16 in hardware. Unknown (another torch) counts as no: fp32 is never wrong."""
+    checks = (getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"))
+    return any(check() for check in checks if check is not None)
+
+
+def use_fast_matmul(device: torch.device) -> None:
+    """TF32 for what stays in fp32 on CUDA, and let cuDNN pick its algorithm: shapes never change here."""
+    torch.set_float32_matmul_precision("high")
+    if device.type == "cuda":
+        torch.backends.cudnn.allow_tf32 = True
+        torch.backends.cudnn.benchmark = True
+
+
+def mask_invalid(values: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    """`values` with the lowest finite number of their own format where not `valid`, for an argmax or a softmax.
+
+    A constant such as -1e9 overflows fp16, whose lowest number is -65504, and -inf turns a softmax over nothing valid
+    into NaN.
+    """
+    return values.masked_fill(~valid, torch.finfo(values.dtype).min)
+
+
+def _device(name: str) -> torch.device:
+    with warnings.catch_warnings():  # a driver that is too old is a warning there, and a sentence here
+        warnings.simplefilter("ignore")
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return torch.device("cuda" if count else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= count:
+        have = f"{count} CUDA device{'s' if count > 1 else ''}" if count else "no CUDA device"
+        raise NoSuchDevice(f"device is {name}, but this machine has {have} that torch can use: set device to auto or cpu")
+    return device

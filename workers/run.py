@@ -1,0 +1,322 @@
+"""One attempt from its first import to its exit code: restore, build, train, and what happens between two steps.
+
+    IMPORTING -> RESTORING -> BUILDING -> TRAINING -> SAVING -> EVALUATING -> 0      the target is reached
+                                          TRAINING -> LEAVING -> 75                  asked to leave
+
+Restoring comes before building because it is quick to fail: a checkpoint of another game, or a run that is done
+already, should not first cost a minute of building environments. (Both at once gain nothing: envpool holds the
+interpreter while it builds.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import resource
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from workers import envs, evaluate, precision, schedules
+from workers.checkpoint import AllDamaged, Checkpointer, Fenced, WrongIdentity
+from workers.contract import (
+    EXIT_CONFIG,
+    EXIT_DONE,
+    EXIT_FENCED,
+    EXIT_LEFT,
+    REPLAY_DIR,
+    UNKNOWN,
+    Client,
+    Phase,
+    TargetKind,
+)
+from workers.dqn import GAMES_AVERAGED, Diverged, Learner, train
+from workers.replay import Replay, ReplayError, ReplayInUse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from workers.args import Args
+    from workers.listen import Asked
+
+EXIT_FAILED: Final = 1
+RUNS_DIR: Final = "runs"
+ALONE_SAVE_S: Final = 60.0  # without a supervisor nobody chooses a better interval
+PRINT_S: Final = 5.0
+LOOK_S: Final = 1.0
+RATE_WINDOW_S: Final = 10.0
+LAST_SAVE_S: Final = 100.0  # a disk may be slow, but the supervisor's patience ends at two minutes
+_TEST_ENVS: Final = 16
+_NEVER: Final = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+
+
+class Unusable(Exception):
+    """It can never work as configured; the message is one sentence for the user."""
+
+
+def run(args: Args, client: Client, asked: Asked) -> int:
+    """The exit code of this attempt; whatever goes wrong in a known way is one sentence on stderr."""
+    try:
+        return _run(args, client, asked)
+    except (Unusable, precision.NoSuchDevice, WrongIdentity) as error:
+        return _told(error, EXIT_CONFIG)
+    except Fenced as error:
+        return _told(error, EXIT_FENCED)
+    except (Diverged, ReplayError, OSError) as error:
+        return _told(error, EXIT_FAILED)
+
+
+def _told(error: Exception, code: int) -> int:
+    print(f"workers: {error}", file=sys.stderr, flush=True)
+    return code
+
+
+def _run(args: Args, client: Client, asked: Asked) -> int:
+    if not client.fence_holds():
+        raise Fenced(f"another attempt owns {client.run_dir}: nothing was written")
+    chosen = precision.choose(args.device, args.dtype)
+    torch.set_num_threads(args.threads)
+    with contextlib.suppress(RuntimeError):  # only before the first parallel work; the default does no harm
+        torch.set_num_interop_threads(1)
+    precision.use_fast_matmul(chosen.device)
+    run_dir = (client.run_dir or Path(RUNS_DIR) / args.program).absolute()
+    _banner(args, chosen, run_dir)
+    client.phase(Phase.RESTORING)
+    learner, checkpointer = restore(args, chosen, run_dir, client)
+    session = Session(learner, checkpointer, client, asked, run_dir)
+    if session.target_reached():
+        session.say("the target was reached before")
+    else:
+        if client.leave_wanted:
+            return EXIT_LEFT
+        client.phase(Phase.BUILDING, num_envs=args.num_envs)
+        session.say(f"building {args.num_envs} environments")
+        seeds = envs.env_seeds(args.seed, client.attempt, learner.env_steps, args.num_envs)
+        games = envs.make(learner.spec, seeds, args.threads)
+        session.say("training")
+        client.phase(Phase.TRAINING, **session.counters())
+        train(learner, games, session.boundary, client.progress)
+        session.save_last()
+        if not session.target_reached():
+            session.say("left as asked, everything is saved")
+            return EXIT_LEFT
+        session.say("the target is reached")
+    return session.test()
+
+
+def restore(args: Args, chosen: precision.Precision, run_dir: Path, client: Client) -> tuple[Learner, Checkpointer]:
+    """A learner as the newest whole checkpoint has it, or a new one; loudly when there were only damaged ones."""
+    spec = envs.spec_of(args.game, args.resolution)
+    identity = {
+        "game": spec.game, "algo": args.algo, "actions": spec.actions, "stack": spec.stack,
+        "frame_shape": list(spec.frame_shape),
+    }  # fmt: skip
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        checkpointer = Checkpointer(run_dir, client, identity)
+    except _NEVER as error:
+        raise Unusable(f"the run directory {run_dir} can't be written: {error.strerror}") from error
+    damaged: AllDamaged | None = None
+    try:
+        loaded = checkpointer.load_newest()
+    except AllDamaged as error:
+        loaded, damaged = None, error
+    try:
+        replay = _replay(args, spec, chosen, None if loaded and is_reached(args, loaded.state) else run_dir / REPLAY_DIR)
+    except ReplayInUse:
+        raise
+    except ReplayError as error:
+        # Too large for this box. At a first start that is the config; later it is the box, and may pass.
+        raise Unusable(str(error)) if loaded is None else error from error
+    learner = Learner(args, spec, chosen, replay)
+    if loaded is not None:
+        learner.restore(loaded.tensors, loaded.state)
+        print(f"resumed at step {learner.env_steps:,} from {loaded.path.name}; replay: {replay.recovered}", flush=True)
+    elif damaged is not None:
+        print(f"workers: {damaged}; training begins from scratch", file=sys.stderr, flush=True)
+        client.report("from_scratch", step=0, error=str(damaged))
+    else:
+        print("begins at step 0", flush=True)
+    if damaged is None:
+        client.report("resumed", step=learner.env_steps)
+    client.progress(resumed_step=learner.env_steps, ckpt_bad_count=checkpointer.bad_count)
+    return learner, checkpointer
+
+
+def is_reached(args: Args, state: Mapping[str, Any]) -> bool:
+    """Whether these counters are at the target; with two targets, the first to be reached counts."""
+    limits = ((args.steps, state["env_steps"]), (args.episodes, state["episodes"]))
+    return any(limit is not None and done >= limit for limit, done in limits)
+
+
+def _replay(args: Args, spec: envs.Spec, chosen: precision.Precision, directory: Path | None) -> Replay:
+    """The stored experience; a small empty one in memory for a finished run, whose files are nobody's business."""
+    least = (spec.stack + args.n_step + 2) * args.num_envs
+    return Replay(
+        least if directory is None else args.replay_size, args.num_envs, spec.frame_shape,
+        stack=spec.stack, n_step=args.n_step, gamma=args.gamma,
+        directory=directory, identity={"game": spec.game}, pin_memory=chosen.device.type == "cuda",
+    )  # fmt: skip
+
+
+class Session:
+    """What happens between two steps: report, save, print, and stop when it is time."""
+
+    def __init__(self, learner: Learner, saver: Checkpointer, client: Client, asked: Asked, run_dir: Path) -> None:
+        self.learner, self.saver, self.client, self.asked, self.run_dir = learner, saver, client, asked, run_dir
+        self._began_at = learner.env_steps
+        now_s = time.monotonic()
+        self._look_at_s, self._print_at_s, self._save_at_s = now_s, now_s + PRINT_S, now_s + ALONE_SAVE_S
+        self._marks: deque[tuple[float, int]] = deque([(now_s, learner.env_steps)])
+        self._loss = self._rate = math.nan
+
+    # between two steps
+
+    def boundary(self) -> bool:
+        """Called by the training loop between two vector steps; False ends it."""
+        learner, now_s = self.learner, time.monotonic()
+        if now_s >= self._look_at_s:
+            self._look(now_s)
+        self.client.progress(
+            env_steps=learner.env_steps, frames=learner.frames, updates=learner.updates, episodes=learner.episodes
+        )
+        if self._leave_wanted() or self.target_reached():
+            return False
+        if self._save_due(now_s):
+            self._save()
+        return True
+
+    def target_reached(self) -> bool:
+        learner = self.learner
+        return is_reached(learner.args, {"env_steps": learner.env_steps, "episodes": learner.episodes})
+
+    def _leave_wanted(self) -> bool:
+        return self.client.leave_wanted or self.client.control().leave_by_ns != UNKNOWN
+
+    def _look(self, now_s: float) -> None:
+        """What is too dear for every step: waiting for the device, reading /proc, printing."""
+        self._look_at_s = now_s + LOOK_S
+        self._loss, not_finite = self.learner.look()
+        self._marks.append((now_s, self.learner.env_steps))
+        while len(self._marks) > 2 and now_s - self._marks[0][0] > RATE_WINDOW_S:
+            self._marks.popleft()
+        since_s, before = self._marks[0]
+        self._rate = (self.learner.env_steps - before) / (now_s - since_s) if now_s > since_s else math.nan
+        self.client.progress(nan_count=not_finite, **self.counters())
+        if now_s >= self._print_at_s:
+            self._print_at_s = now_s + PRINT_S
+            self.say(self._line())
+
+    def counters(self) -> dict[str, Any]:
+        """Fields of the beat that change slowly."""
+        args, learner = self.learner.args, self.learner
+        target, kind = UNKNOWN, TargetKind.NONE
+        if args.episodes is not None:
+            target, kind = args.episodes, TargetKind.EPISODES
+        elif args.steps is not None:
+            target, kind = args.steps, TargetKind.ENV_STEPS
+        mean = learner.mean_return
+        found: dict[str, Any] = {
+            "env_steps": learner.env_steps, "frames": learner.frames, "updates": learner.updates,
+            "episodes": learner.episodes, "target": target, "target_kind": kind, "loss": self._loss,
+            "mean_return": math.nan if mean is None else mean, "steps_per_s": self._rate, "rss_bytes": _rss_bytes(),
+            "batch_size": args.batch_size, "num_envs": args.num_envs,
+        }  # fmt: skip
+        if learner.precision.device.type == "cuda":
+            found["cuda_bytes"] = torch.cuda.memory_reserved(learner.precision.device)
+        return found
+
+    def _line(self) -> str:
+        learner = self.learner
+        mean = "-" if learner.mean_return is None else f"{learner.mean_return:.2f}"
+        loss = "-" if math.isnan(self._loss) else f"{self._loss:.4f}"
+        return (
+            f"step {learner.env_steps:,}  games {learner.episodes:,}  mean return {mean}  loss {loss}  "
+            f"epsilon {schedules.epsilon(learner.args, learner.env_steps):.3f}  updates {learner.updates:,}  "
+            f"{self._rate:,.0f} steps/s"
+        )
+
+    @staticmethod
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    # saving
+
+    def _save_due(self, now_s: float) -> bool:
+        if self.client.save_wanted():
+            self.asked.save = True
+        if not self.client.supervised and now_s >= self._save_at_s:
+            self._save_at_s = now_s + ALONE_SAVE_S
+            self.asked.save = True
+        return self.asked.save and self.saver.wait(0)  # while one is being written the wish stays
+
+    def _save(self) -> None:
+        begun_s = time.perf_counter()
+        tensors, state = self.learner.snapshot()
+        stall_s = time.perf_counter() - begun_s
+        if self.learner.env_steps > self._began_at:
+            full = len(self.learner.recent) == GAMES_AVERAGED  # the mean of three games is no record
+            score = self.learner.mean_return if full else None
+            self.saver.save(self.learner.env_steps, tensors, state, mean_return=score, stall_s=stall_s)
+            self.learner.replay.commit()
+        self.asked.save = False
+
+    def save_last(self) -> None:
+        """The last checkpoint of this attempt, with all experience, before anything is allowed to end well."""
+        reached = self.target_reached()
+        self.client.phase(Phase.SAVING if reached else Phase.LEAVING, **self.counters())
+        hangs = f"the disk under {self.run_dir} hangs: the checkpoint at step {self.learner.env_steps} was not written"
+        if not self.saver.wait(LAST_SAVE_S):
+            raise OSError(hangs)
+        self._save()
+        if not self.saver.wait(LAST_SAVE_S):
+            raise OSError(hangs)
+        if self.saver.failure is not None:
+            raise OSError(self.saver.failure)
+        if not self.client.fence_holds():
+            raise Fenced(f"another attempt owns {self.run_dir}: the replay was not committed")
+        self.learner.replay.close()
+
+    # testing
+
+    def test(self) -> int:
+        """Test games, when they are asked for and not played yet."""
+        args, learner = self.learner.args, self.learner
+        if not args.num_test_episodes or evaluate.is_done(self.run_dir, learner):
+            return EXIT_DONE
+        self.client.phase(Phase.EVALUATING, **self.counters())
+        self.say(f"playing {args.num_test_episodes} test games")
+        count = min(args.num_test_episodes, args.num_envs, _TEST_ENVS)
+        # Attempt 0 is never a supervised one, and the steps are those of a finished run: seeds that nobody trained on.
+        results = evaluate.evaluate(learner, envs.env_seeds(args.seed + 1, 0, learner.env_steps, count), self._playing)
+        if results is None:
+            return EXIT_LEFT
+        path = evaluate.write(self.run_dir, learner, results)
+        mean = sum(score for score, _ in results) / len(results)
+        self.say(f"mean return of {len(results)} test games: {mean:.2f} ({path})")
+        return EXIT_DONE
+
+    def _playing(self) -> bool:
+        self.client.progress()
+        return not self._leave_wanted()
+
+
+def _banner(args: Args, chosen: precision.Precision, run_dir: Path) -> None:
+    name = "Double DQN" if args.use_double_dqn else "DQN"
+    print(
+        f"{args.program}: {name} on {args.game}, {args.num_envs} environments, batch {args.batch_size}, "
+        f"replay ratio {args.replay_ratio:g}, {args.n_step}-step returns, seed {args.seed}\n"
+        f"{args.program}: {chosen}, {args.threads} threads, in {run_dir}",
+        flush=True,
+    )
+
+
+def _rss_bytes() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return UNKNOWN
