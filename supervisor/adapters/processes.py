@@ -105,6 +105,8 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
     env = {k.decode("utf-8", "surrogateescape"): v.decode("utf-8", "surrogateescape") for k, v in os.environb.items()}
     for name in contract.STRIPPED_ENV:
         env.pop(name, None)
+    if spec.builtin:  # RL_* has become flags of its command line (config/programs.py): one truth, the one that ps shows
+        env = {name: value for name, value in env.items() if not name.startswith("RL_")}
     env = {**_PYTHON_DEFAULTS, **env, **dict(spec.env)}
     name = spec.name
     return env | {

@@ -1,0 +1,110 @@
+"""What an update would touch, and the configuration as people read it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Final, TextIO
+
+from supervisor.config.load import Loaded, load
+from supervisor.config.sheet import ConfigError, Origin
+from supervisor.core.settings import DaemonSettings, Settings
+
+# Of [daemon], what is read anew at each use; the rest is wired at the daemon's start.
+_LIVE_DAEMON: Final = frozenset({"log_max_bytes", "log_backups"})
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What an update does: programs by name, other keys by key.
+
+    `changed` programs restart; `live` ones take their new limits, priority or thread count without it. `settings` apply at
+    once; `restart` lists keys that wait for the daemon's next start.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    live: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    restart: tuple[str, ...] = ()
+
+
+def diff(old: Settings, new: Settings) -> Changes:
+    """What an update from `old` to `new` touches. Example: one more program and a longer stall limit: added, settings."""
+    before = {spec.name: spec for spec in old.programs}
+    after = {spec.name: spec for spec in new.programs}
+    both = sorted(before.keys() & after.keys())
+    same = [name for name in both if before[name].digest == after[name].digest]
+    keys = [
+        f"{section}.{field.name}"
+        for section in ("level", "restart", "stall", "checkpoint", "daemon")
+        for field in fields(getattr(new, section))
+        if getattr(getattr(old, section), field.name) != getattr(getattr(new, section), field.name)
+    ]
+    waiting = {f"daemon.{field.name}" for field in fields(DaemonSettings) if field.name not in _LIVE_DAEMON}
+    moved = [f"daemon.{key}" for key in ("state_dir", "runtime_dir") if getattr(old.paths, key) != getattr(new.paths, key)]
+    return Changes(
+        added=tuple(sorted(after.keys() - before.keys())),
+        changed=tuple(name for name in both if name not in same),
+        removed=tuple(sorted(before.keys() - after.keys())),
+        live=tuple(name for name in same if before[name] != after[name]),
+        settings=tuple(key for key in keys if key not in waiting),
+        restart=tuple(moved + [key for key in keys if key in waiting]),
+    )
+
+
+def applicable(running: Settings, new: Settings) -> Settings:
+    """`new` as far as a running daemon can take it: its directories and its own habits stay as they were at its start.
+
+    Otherwise `status` would look for logs and the journal in a directory that nothing is written to.
+    """
+    live = {key: getattr(new.daemon, key) for key in _LIVE_DAEMON}
+    return replace(new, paths=running.paths, daemon=replace(running.daemon, **live))
+
+
+def explain(loaded: Loaded) -> list[tuple[str, object, Origin]]:
+    """(key, value, origin) of every setting, sorted by key; secrets in environments are masked."""
+    return [(key, loaded.values[key], loaded.origins[key]) for key in sorted(loaded.origins)]
+
+
+def explain_text(loaded: Loaded) -> str:
+    """The same, one setting a line: `level.slots = 3  (extralife.toml:7)`."""
+    return "\n".join(
+        f"{key} = {'not set' if value is None else json.dumps(value)}  ({origin})" for key, value, origin in explain(loaded)
+    )
+
+
+def summary(settings: Settings) -> str:
+    """One line: `config OK: 10 programs, level light: 3 slots x 32 environments, batch 512`."""
+    level, count = settings.level, len(settings.programs)
+    return (
+        f"config OK: {_count(count, 'program')}, level {level.name}: {_count(level.slots, 'slot')} x "
+        f"{_count(level.num_envs, 'environment')}, batch {level.batch_size}"
+    )
+
+
+def check(
+    path: str | None, environ: Mapping[str, str], flags: Mapping[str, object] | None = None, *, out: TextIO | None = None
+) -> int:
+    """`supervisord --check`: warnings and the summary, or every error. The exit status: 0, or 2 if it cannot be used."""
+    said = sys.stdout if out is None else out
+    try:
+        loaded = load(path, environ, flags)
+    except ConfigError as error:
+        said.write("".join(f"{_printable(sentence)}\n" for sentence in error.errors))
+        return 2
+    said.write("".join(f"{_printable(warning)}\n" for warning in loaded.warnings))
+    said.write(f"{summary(loaded.settings)}\n")
+    return 0
+
+
+def _printable(sentence: str) -> str:
+    """A path may hold bytes that are no text."""
+    return sentence.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

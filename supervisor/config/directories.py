@@ -1,0 +1,84 @@
+"""Whether the state directory and the runtime directory can be used, before anything is written to them.
+
+A state directory whose parent is missing is refused when someone named it: the usual reason is a disk that is not
+mounted, and starting every training from scratch below an empty mount point is the worst answer to that. One that was
+chosen by default is made with its parents. A full disk is refused for a new state directory only: with a journal in it
+there are trainings to look after, and the journal itself says what it could not write.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from supervisor.config.sheet import DEFAULT, Origin, Sheet
+from supervisor.core.settings import Paths
+
+LEAST_FREE_BYTES: Final = 64 * 2**20
+MOST_SOCKET_BYTES: Final = 107  # sun_path less its closing NUL, unix(7)
+
+
+def check(sheet: Sheet, paths: Paths, state: Origin, runtime: Origin, programs: Iterable[str]) -> None:
+    """Errors and warnings on both directories, and on the length of the sockets in the second."""
+    existing = _writable(sheet, "state_dir", Path(paths.state_dir), state)
+    if existing is not None:
+        _room(sheet, paths, existing, state)
+    _writable(sheet, "runtime_dir", Path(paths.runtime_dir), runtime)
+    sockets = [paths.socket, *map(paths.notify_socket, programs)]
+    longest = max(sockets, key=lambda path: len(os.fsencode(path)))
+    if (length := len(os.fsencode(longest))) > MOST_SOCKET_BYTES:
+        sheet.error(
+            runtime,
+            f"daemon.runtime_dir makes the path of a socket {length} bytes long, {longest}, "
+            f"and the kernel takes {MOST_SOCKET_BYTES}; choose a shorter one with --runtime-dir",
+        )
+
+
+def _writable(sheet: Sheet, key: str, path: Path, origin: Origin) -> Path | None:
+    """The directory, or the nearest one that exists above it, if this user can write there; else None and an error."""
+    name, flag = f"daemon.{key}", f"--{key.replace('_', '-')}"
+    try:
+        existing = next(each for each in (path, *path.parents) if os.path.lexists(each))
+        if not existing.is_dir():
+            sheet.error(origin, f"{name}: {existing} is not a directory; choose another place with {flag}")
+        elif existing not in {path, path.parent} and origin.kind != DEFAULT:
+            sheet.error(origin, f"{name}: {path.parent} does not exist; create it, mount its disk, or choose with {flag}")
+        elif os.statvfs(existing).f_flag & os.ST_RDONLY:
+            sheet.error(origin, f"{name}: {existing} lies on a read-only file system; choose another place with {flag}")
+        elif existing == path and existing.stat().st_uid != os.geteuid():
+            owner, us = _user(existing.stat().st_uid), _user(os.geteuid())
+            sheet.error(origin, f"{name}: {path} belongs to {owner}, not to {us}; run as {owner} or choose with {flag}")
+        elif not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+            who = _user(os.geteuid())
+            sheet.error(origin, f"{name}: {existing} is read-only for {who}; change its mode or choose another with {flag}")
+        else:
+            return existing
+    except OSError as error:
+        sheet.error(origin, f"{name}: {path} cannot be used: {error.strerror}; choose another place with {flag}")
+    return None
+
+
+def _room(sheet: Sheet, paths: Paths, existing: Path, origin: Origin) -> None:
+    free = os.statvfs(existing)
+    free_bytes = free.f_bavail * free.f_frsize
+    if free_bytes >= LEAST_FREE_BYTES and (free.f_favail or not free.f_files):
+        return
+    what = f"only {free_bytes >> 20} MiB are free" if free_bytes < LEAST_FREE_BYTES else "no inode is free"
+    sentence = (
+        f"daemon.state_dir: {what} for {paths.state_dir}, at least {LEAST_FREE_BYTES >> 20} MiB are needed; "
+        f"make room or choose another place with --state-dir"
+    )
+    if Path(paths.journal).exists():
+        sheet.warn(origin, sentence)
+    else:
+        sheet.error(origin, sentence)
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

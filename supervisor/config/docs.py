@@ -1,0 +1,149 @@
+"""docs/config.md from the tables: `python -m supervisor.config.docs > docs/config.md`. A test compares the two."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from supervisor.config.default import DEFAULT_TOML
+from supervisor.config.tables import (
+    COMMON_KEYS,
+    FOREIGN_KEYS,
+    MEANINGS,
+    SECTIONS,
+    Key,
+    directory_keys,
+    program_keys,
+    section_keys,
+    unset,
+)
+from workers.options import EXTRA_GAMES, GAMES, OPTIONS
+
+_TYPES: Final = {int: "whole number", float: "number", bool: "true or false", str: "string"}
+_FOREIGN_TYPES: Final = {
+    "env": "table of strings", "command": "string or list of strings", "directory": "string",
+    "progress": "`beat`, `notify`, `log`, `files`, `none`", "progress_glob": "string", "done_codes": "list of 0 to 255",
+}  # fmt: skip
+_SECTION_INTRO: Final = {
+    "daemon": "The daemon's own habits. Each key is also an environment variable, `EXTRALIFE_` and its name in capitals.",
+    "level": "The load: one fixed level. `num_envs`, `batch_size` and `threads` may be overridden for one program.",
+    "restart": "When a program that died is started again: [the rule](../supervisor/policy/restart.py).",
+    "stall": "When a worker counts as stalled: [the rule](../supervisor/policy/stall.py).",
+    "checkpoint": "How often a program saves: [the rule](../supervisor/policy/checkpointing.py).",
+}
+
+_INTRO: Final = """\
+# Configuration
+
+One TOML file. Without `-c FILE` it is the first of `$EXTRALIFE_CONFIG`, `./extralife.toml`,
+`~/.config/extralife/extralife.toml` and `/etc/extralife/extralife.toml`, else the embedded default at the end of this page.
+[laptop.toml](../deploy/examples/laptop.toml) and [a100.toml](../deploy/examples/a100.toml) are examples to begin with.
+
+The later wins: default, file, environment (`EXTRALIFE_*` for the daemon, `RL_*` for every built-in program), flag
+(`--state-dir`, `--runtime-dir`, `--log-level`, `--slots`). `supervisord --check` names every mistake at once and ends with
+status 2; `supervisorctl config --explain` shows each value with its origin. A file with a mistake is never applied in part:
+what runs goes on as it was.
+
+`supervisorctl reread` shows what a changed file would touch and `update` applies it. A program restarts only when what it
+runs has changed; limits, priority and levels change live, and so does a thread count that follows from the number of slots
+(a program takes it at its next start). Of `[daemon]`, only `log_max_bytes` and `log_backups` change live; the rest waits for
+the daemon's next start.
+
+Times are in seconds. This page is made from the tables that the checks read
+(`python -m supervisor.config.docs > docs/config.md`).
+"""
+
+_PROGRAM: Final = """\
+## [program.NAME]
+
+A name is 1 to 64 letters, digits, `_`, `.` or `-`, not beginning with `.` or `-`, and not `all`. Any program may have:
+"""
+
+_BUILTIN: Final = f"""\
+### A built-in game
+
+Without `command`. The game is the program's name, or `game`; [training] gives one to names that are no game. It may have
+every key of [training] below, which it overrides. {len(GAMES)} Atari games are known by envpool's names, besides {", ".join(EXTRA_GAMES)}.
+
+Every `RL_*` variable of the daemon's environment overrides its option in all built-in programs (an unknown one is refused).
+They become flags of the worker's command line, and are taken out of its environment.
+"""
+
+_FOREIGN: Final = """\
+### Any command
+
+With `command`. It keeps the daemon's environment (its `RL_*` variables too), less systemd's own variables; thread caps
+such as `OMP_NUM_THREADS` are added where the environment has none.
+"""
+
+_TRAINING: Final = """\
+## [training]
+
+Defaults of every built-in program; they override [level]. Each option is also a variable `RL_...`.
+"""
+
+
+def page() -> str:
+    """The whole of docs/config.md."""
+    parts = [_INTRO]
+    for section in SECTIONS:
+        keys = (directory_keys() if section == "daemon" else {}) | section_keys(section)
+        rows = [_row(name, _type(key), _default(key), key.option.help) for name, key in keys.items()]
+        parts.append(f"## [{section}]\n\n{_SECTION_INTRO[section]}\n\n{_table(rows)}")
+    common = program_keys()
+    rows = [
+        _row(name, _type(common[name]), _default(common[name]), common[name].option.help)
+        if name in common
+        else _special(name)
+        for name in COMMON_KEYS
+    ]
+    parts.append(f"{_PROGRAM}\n{_table(rows)}")
+    parts.append(_BUILTIN)
+    parts.append(f"{_FOREIGN}\n{_table([_special(name) for name in FOREIGN_KEYS])}")
+    rows = [_row(option.name, _type(Key(option)), _default(Key(option)), option.help) for option in OPTIONS.values()]
+    parts.append(f"{_TRAINING}\n{_table(rows)}")
+    parts.append(f"## The embedded default\n\n```toml\n{DEFAULT_TOML}```\n")
+    return "\n".join(parts)
+
+
+def _table(rows: list[str]) -> str:
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _row(name: str, kind: str, default: str, meaning: str) -> str:
+    return f"| `{name}` | {kind} | {default} | {meaning.replace('|', chr(92) + '|')} |"
+
+
+def _special(name: str) -> str:
+    return _row(name, _FOREIGN_TYPES[name], unset(f"program.{name}"), MEANINGS[f"program.{name}"])
+
+
+def _type(key: Key) -> str:
+    option = key.option
+    if option.name == "game":
+        return "a known game"
+    if option.choices:
+        return ", ".join(f"`{choice}`" for choice in option.choices)
+    kind = _TYPES[option.kind]
+    low = "" if option.low is None else f" > {_number(option.low)}" if key.positive else f" >= {_number(option.low)}"
+    high = "" if option.high is None or option.name.endswith("_s") else f", <= {_number(option.high)}"
+    return f"{kind}{low}{high if low else high.replace(',', '')}"
+
+
+def _default(key: Key) -> str:
+    default = key.option.default
+    if default is None:
+        return key.unset or "none"
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, str):
+        return f'"{default}"'
+    return _number(default)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:g}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,224 @@
+"""From a file, the environment and the flags to checked settings, or to every reason why not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from supervisor import places
+from supervisor.config import directories, source
+from supervisor.config.cores import usable_cores
+from supervisor.config.programs import Defaults, Given, option, programs, rl_overrides
+from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, label
+from supervisor.config.tables import DIRECTORIES, ORDERED, SECTIONS, TOP, Key, directory_keys, section_keys
+from supervisor.core.settings import Level, Paths, Settings
+from workers.options import OPTIONS, from_environment, nearest
+
+_PREFIX: Final = "EXTRALIFE_"
+_LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")
+_SYSTEMD: Final = {"state_dir": "STATE_DIRECTORY", "runtime_dir": "RUNTIME_DIRECTORY"}  # systemd.exec(5)
+
+Overrides = dict[tuple[str, str], tuple[object, Origin]]  # (section, key) -> a value of the environment or a flag
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Checked settings; every key with its value (secrets masked) and origin; what is odd but no reason to refuse."""
+
+    settings: Settings
+    origins: dict[str, Origin]
+    values: dict[str, object]
+    warnings: tuple[str, ...] = ()
+
+
+def load(
+    path: str | None, environ: Mapping[str, str], flags: Mapping[str, object] | None = None, *, look: bool = True
+) -> Loaded:
+    """Read, merge and check everything; nothing is applied before all of it is right. Raises ConfigError.
+
+    `flags` are [daemon]'s keys and `slots`, as strings or values; None is "not given". `look` is False for one who only
+    wants to know the settings: a client of another user than the daemon's need not own the daemon's directories.
+    """
+    sheet = Sheet(source.read(path or places.find_config(environ)))
+    for key in sheet.source.body:
+        if key not in TOP:
+            known = nearest(key, TOP) or f"; the sections are {', '.join(TOP)}"
+            sheet.error(sheet.at(key), f"{label(key)} is not a section{known}")
+    tables = sheet.table("program")
+    has_builtin = any(isinstance(table, dict) and "command" not in table for table in tables.values())
+    rl = rl_overrides(sheet, *from_environment(environ)) if has_builtin else {}
+    overrides = _overrides(sheet, environ, flags or {}, rl)
+    made = {name: _section(sheet, name, overrides) for name in SECTIONS}
+    for section, low, high in ORDERED:
+        _ordered(sheet, made[section], section, low, high)
+    paths = _paths(sheet, environ, overrides)
+    defaults = _defaults(sheet, made["level"], rl, environ)
+    specs = programs(sheet, tables, defaults)
+    if not tables:
+        sheet.error(sheet.at("program"), "there is no program; add a section such as [program.Pong]")
+    if look and paths is not None:
+        runtime, state = (sheet.origins[f"daemon.{key}"] for key in ("runtime_dir", "state_dir"))
+        directories.check(sheet, paths, state, runtime, [spec.name for spec in specs])
+    if sheet.errors or paths is None:
+        raise ConfigError(sheet.errors)
+    return Loaded(Settings(paths, programs=specs, **made), sheet.origins, sheet.values, tuple(sheet.warnings))
+
+
+# --- environment and flags -------------------------------------------------------------------------------------------------
+
+
+def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, object], rl: Given) -> Overrides:
+    """EXTRALIFE_* < flags for [daemon] and slots; `RL_*` of the load for [level], so that `status` tells the truth."""
+    names = {key: ("daemon", key) for key in (*section_keys("daemon"), *DIRECTORIES)} | {"slots": ("level", "slots")}
+    found: Overrides = {("level", key): rl[key] for key in _LEVEL_OPTIONS if key in rl}
+    variables = {_PREFIX + key.upper(): key for key in names}
+    for variable in sorted(environ):
+        if not variable.startswith(_PREFIX) or not environ[variable]:
+            continue
+        if variable in variables:
+            found[names[variables[variable]]] = environ[variable], Origin(ENVIRONMENT, variable)
+        elif not _is_reserved(variable):
+            hint = nearest(variable.removeprefix(_PREFIX), [key.upper() for key in names])
+            if hint:  # a typo; any other name of the prefix is somebody else's
+                wanted = hint.replace("mean ", f"mean {_PREFIX}")
+                sheet.error(Origin(ENVIRONMENT, variable), f"is not a setting{wanted}")
+    for key, value in flags.items():
+        flag = Origin(FLAG, "--" + key.replace("_", "-"))
+        if value is None:
+            continue
+        if key in names:
+            found[names[key]] = value, flag
+        else:
+            sheet.error(flag, f"is not a setting{nearest(key, names)}")
+    return found
+
+
+def _is_reserved(variable: str) -> bool:
+    from workers import contract
+
+    ours = {value for name, value in vars(contract).items() if name.startswith("ENV_")}
+    return variable in ours or variable == places.ENV_CONFIG
+
+
+# --- sections --------------------------------------------------------------------------------------------------------
+
+
+def _section(sheet: Sheet, section: str, overrides: Overrides) -> Any:
+    """A dataclass from its table, the environment and the flags. What is wrong keeps its default and is an error."""
+    rules, body = section_keys(section), sheet.table(section)
+    known = (*rules, *DIRECTORIES) if section == "daemon" else tuple(rules)
+    for key in body:
+        if key not in known:
+            hint = nearest(key, known) or f"; [{section}] has {', '.join(known)}"
+            sheet.error(sheet.at(section, key), f"{label(section, key)} is not a setting{hint}")
+    values = {}
+    for key, rule in rules.items():
+        value = _value(sheet, section, key, rule, overrides)
+        if value is not None:
+            values[key] = value
+    if section == "level" and not _is_word(str(values.get("name", "light"))):
+        sheet.error(sheet.at(section, "name"), "level.name must be one word of up to 32 letters, digits, _ . -")
+    if section == "daemon":
+        _check_group(sheet, str(values.get("socket_group", "")))
+    return SECTIONS[section](**values)
+
+
+def _value(sheet: Sheet, section: str, key: str, rule: Key, overrides: Overrides) -> Any:
+    """The value that counts, noted with its origin; None when there is none. The file's is checked even if overridden."""
+    name, value, origin = label(section, key), rule.option.default, Origin(DEFAULT)
+    body = sheet.table(section)
+    layers = [(body[key], sheet.at(section, key))] if key in body else []
+    if (section, key) in overrides:
+        layers.append(overrides[section, key])
+    for given, place in layers:
+        try:
+            value, origin = rule.check(given, name, text=place.kind != FILE), place
+        except ValueError as error:
+            sheet.error(place, str(error))
+    sheet.note(name, value, origin)
+    return value
+
+
+def _ordered(sheet: Sheet, made: Any, section: str, low: str, high: str) -> None:
+    if getattr(made, low) > getattr(made, high):
+        sheet.error(
+            sheet.at(section, low),
+            f"{section}.{low}, {getattr(made, low):g}, is more than {section}.{high}, {getattr(made, high):g}; "
+            f"lower the first or raise the second",
+        )
+
+
+def _is_word(text: str) -> bool:
+    return 0 < len(text) <= 32 and text.replace("_", "").replace(".", "").replace("-", "").isalnum() and text.isascii()
+
+
+def _check_group(sheet: Sheet, group: str) -> None:
+    import grp
+
+    if not group:
+        return
+    try:
+        grp.getgrnam(group)
+    except (KeyError, ValueError):
+        sheet.error(
+            sheet.origins["daemon.socket_group"],
+            f"daemon.socket_group: there is no group {group!r:.60}; create it, or leave it empty",
+        )
+
+
+def _paths(sheet: Sheet, environ: Mapping[str, str], overrides: Overrides) -> Paths | None:
+    """Where things are; None when a directory is no path, which is an error."""
+    state_dir = _directory(sheet, "state_dir", environ, overrides, None)
+    runtime_dir = _directory(sheet, "runtime_dir", environ, overrides, state_dir)
+    if state_dir is None or runtime_dir is None:
+        return None
+    return Paths(state_dir, runtime_dir, sheet.source.path)
+
+
+def _directory(
+    sheet: Sheet, key: str, environ: Mapping[str, str], overrides: Overrides, state_dir: str | None
+) -> str | None:
+    name, rule = f"daemon.{key}", directory_keys()[key]
+    value = _value(sheet, "daemon", key, rule, overrides)
+    if value is None:
+        by_systemd = _SYSTEMD[key] if environ.get(_SYSTEMD[key]) else ""
+        origin = Origin(ENVIRONMENT, by_systemd) if by_systemd else Origin(DEFAULT)
+        if key == "state_dir":
+            value = places.state_dir_for(environ)
+        else:
+            value = places.runtime_dir_for(state_dir or places.state_dir_for(environ), environ)
+    else:
+        origin = sheet.origins[name]
+    path = os.path.expanduser(value)  # noqa: PTH111  Path's raises for ~nobody
+    if not path:
+        sheet.error(origin, f"{name} must be the path of a directory, not empty; leave it out to have the default")
+        return None
+    if origin.kind == FILE and not path.startswith("/"):
+        sheet.warn(origin, f"{name} = {value!r:.80} depends on where extralife is started; write an absolute path")
+    absolute: str = os.path.abspath(path)  # noqa: PTH100  as supervisorctl does, which cannot afford pathlib
+    sheet.note(name, absolute, origin)
+    return absolute
+
+
+def _defaults(sheet: Sheet, level: Level, rl: Given, environ: Mapping[str, str]) -> Defaults:
+    """What every built-in program starts from: the level's load, then [training]."""
+    given: Given = {}
+    for key in ("num_envs", "batch_size"):
+        origin = sheet.origins[f"level.{key}"]
+        given[key] = getattr(level, key), Origin(DEFAULT, f"level.{key}") if origin.kind == DEFAULT else origin
+    threads = level.threads
+    if threads is None:
+        threads = max(1, usable_cores() // level.slots)
+        given["threads"] = threads, Origin(DERIVED, "cores / slots")
+    else:
+        given["threads"] = threads, sheet.origins["level.threads"]
+    for key, value in sheet.table("training").items():
+        path = ("training", key)
+        if key in OPTIONS:
+            option(sheet, path, value, given)
+        else:
+            hint = nearest(key, OPTIONS) or "; docs/config.md lists them all"
+            sheet.error(sheet.at(*path), f"{label(*path)} is not a setting{hint}")
+    return Defaults(level, threads, given, rl, environ)

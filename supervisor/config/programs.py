@@ -1,0 +1,386 @@
+"""[program.NAME] as a spec that is ready to start: a built-in game, or any command of the user's.
+
+A built-in program's settings, the later over the earlier: the table's default < [level] < [training] < [program.NAME]
+< `RL_*` environment. All of them become flags of its command line, so what runs is what `ps` and `config --explain` show.
+
+The digest covers what needs a restart to change, and nothing else: not the interpreter's path nor a default that an
+upgrade brings (an upgrade in place leaves workers untouched), nor the number of threads that follows from the number of
+slots. Those are taken at the next start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, Origin, Sheet, label, shown
+from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, Key, program_keys
+from supervisor.core.settings import Level, ProgramSpec, Progress
+from workers import contract
+from workers.options import EXTRA_GAMES, GAMES, OPTIONS, Value, check_together, nearest
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_DEVICE: Final = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
+_ENV_NAME: Final = re.compile(r"[^=\0]+")
+_SECRET: Final = re.compile(r"key|token|secret|password", re.IGNORECASE)
+_THREAD_CAPS: Final = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_KNOWN_GAMES: Final = (*GAMES, *EXTRA_GAMES)
+_HOW: Final = 'for a built-in game set game = "NAME", for a program of your own set command = ["python", "train.py"]'
+_ROOT: Final = Path(__file__).resolve().parents[2]
+
+Given = dict[str, tuple[Value, Origin]]  # option -> value and where it came from
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What every built-in program starts from, and what overrides it."""
+
+    level: Level
+    threads: int
+    given: Given  # [level] and [training]
+    overrides: Given  # RL_*
+    environ: Mapping[str, str]
+
+
+def programs(sheet: Sheet, tables: Mapping[str, Any], defaults: Defaults) -> tuple[ProgramSpec, ...]:
+    """Every program that is right; the others are in the sheet's errors."""
+    specs = []
+    for name, table in tables.items():
+        if not _NAME.fullmatch(name):
+            sheet.error(
+                sheet.at("program", name),
+                f"{label('program', name)}: a program's name is 1 to 64 letters, digits, _ . -, not beginning with . or -",
+            )
+        elif name == "all":
+            sheet.error(sheet.at("program", name), "program.all: `all` means every program; choose another name")
+        elif not isinstance(table, dict):
+            sheet.error(
+                sheet.at("program", name),
+                f"{label('program', name)} must be a section, [program.{name}], not {shown(table)}",
+            )
+        else:
+            made = _foreign if "command" in table else _builtin
+            spec = made(sheet, name, table, defaults)
+            if spec is not None:
+                specs.append(spec)
+    return tuple(sorted(specs, key=lambda spec: (spec.priority, spec.name)))
+
+
+def _common(sheet: Sheet, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that every program may have, as fields of its spec."""
+    values: dict[str, Any] = {}
+    for key, rule in program_keys().items():
+        value = take(sheet, rule, ("program", name, key), table)
+        values[key] = value if value is not None else rule.option.default
+    return values
+
+
+def take(sheet: Sheet, rule: Key, path: tuple[str, ...], table: Mapping[str, Any]) -> Value | None:
+    """One key of a table of the file, checked and noted; None when it is absent or wrong."""
+    key, name = path[-1], label(*path)
+    if key not in table:
+        sheet.note(name, rule.option.default, Origin(DEFAULT))
+        return None
+    try:
+        value = rule.check(table[key], name)
+    except ValueError as error:
+        sheet.error(sheet.at(*path), str(error))
+        return None
+    sheet.note(name, value, sheet.at(*path))
+    return value
+
+
+def _env(sheet: Sheet, name: str, table: Mapping[str, Any], *, builtin: bool) -> dict[str, str]:
+    """The program's own environment variables. Values that look secret never reach a message."""
+    given, env = table.get("env", {}), {}
+    if not isinstance(given, dict):
+        key = label("program", name, "env")
+        sheet.error(
+            sheet.at("program", name, "env"), f'{key} must be a table of strings, {{ NAME = "value" }}, not {shown(given)}'
+        )
+        return {}
+    ours = {value for key, value in vars(contract).items() if key.startswith("ENV_")}
+    for variable, value in given.items():
+        origin, key = sheet.at("program", name, "env", variable), label("program", name, "env", variable)
+        if not _ENV_NAME.fullmatch(variable):
+            sheet.error(origin, f"{key}: a variable's name is not empty and holds neither = nor NUL")
+        elif variable in ours:
+            sheet.error(origin, f"{key}: {variable} is set by extralife for each attempt; remove it")
+        elif builtin and variable.startswith("RL_"):
+            sheet.error(origin, f"{key}: a built-in program takes no RL_* of its own; set {_setting(variable)} instead")
+        elif not isinstance(value, str) or "\0" in value:
+            told = "" if _SECRET.search(variable) else f", not {shown(value)}"
+            sheet.error(origin, f'{key} must be a string without NUL, such as "1"{told}')
+        else:
+            env[variable] = value
+            sheet.note(key, "***" if _SECRET.search(variable) else value, origin)
+    return env
+
+
+def _setting(variable: str) -> str:
+    known = {option.env_name: option.name for option in OPTIONS.values()}
+    return f"{known[variable]} = ..." if variable in known else "the key of that name"
+
+
+def _digest(body: object) -> str:
+    data = json.dumps(body, sort_keys=True, default=str).encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def _caps(threads: int) -> dict[str, str]:
+    """torch, BLAS and OpenMP would each start a thread for every core that they see."""
+    return dict.fromkeys(_THREAD_CAPS, str(threads))
+
+
+# --- built-in games --------------------------------------------------------------------------------------------------
+
+
+def _builtin(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaults) -> ProgramSpec | None:
+    before = len(sheet.errors)
+    values = dict(defaults.given)
+    known = (*OPTIONS, *COMMON_KEYS)
+    for key, value in table.items():
+        path = ("program", name, key)
+        if key in OPTIONS:
+            option(sheet, path, value, values)
+        elif key in FOREIGN_KEYS:
+            sheet.error(sheet.at(*path), f"{label(*path)} is for a program with a command; set command, or remove {key}")
+        elif key not in COMMON_KEYS:
+            sheet.error(
+                sheet.at(*path), f"{label(*path)} is not a setting{nearest(key, known) or '; docs/config.md lists them all'}"
+            )
+    values |= defaults.overrides
+    common, env = _common(sheet, name, table), _env(sheet, name, table, builtin=True)
+    game = _game(sheet, name, table, defaults)
+    _check_together(sheet, name, values)
+    if game is None or len(sheet.errors) > before:
+        return None
+    settings = {key: values[key][0] if key in values else option.default for key, option in OPTIONS.items()}
+    settings["game"] = game
+    for key, value in settings.items():
+        by_name = key == "game" and "game" not in table and name in _KNOWN_GAMES
+        origin = sheet.at("program", name) if by_name else values[key][1] if key in values else Origin(DEFAULT)
+        sheet.note(label("program", name, key), value, origin)
+    return _builtin_spec(name, settings, values, env, common, defaults)
+
+
+def option(sheet: Sheet, path: tuple[str, ...], value: object, values: Given) -> None:
+    """One option of a built-in program, from [training] or its own section, checked into `values`."""
+    name = label(*path)
+    try:
+        checked = Key(OPTIONS[path[-1]]).check(value, name)
+        if path[-1] == "device" and not _DEVICE.fullmatch(str(checked)):
+            raise ValueError(f"{name} must be auto, cpu, cuda or cuda:N, not {shown(checked)}")
+    except ValueError as error:
+        sheet.error(sheet.at(*path), str(error))
+    else:
+        values[path[-1]] = checked, sheet.at(*path)
+
+
+def _game(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaults) -> str | None:
+    """Its own `game`, else its name if that is a game, else [training]'s."""
+    if "game" in table:
+        return str(table["game"])  # checked with the other options
+    if name in _KNOWN_GAMES:
+        return name
+    if "game" in defaults.given:
+        return str(defaults.given["game"][0])
+    sheet.error(
+        sheet.at("program", name),
+        f"{label('program', name)}: {name} is not one of the {len(_KNOWN_GAMES)} known games"
+        f"{nearest(name, _KNOWN_GAMES)}; {_HOW}",
+    )
+    return None
+
+
+def _check_together(sheet: Sheet, name: str, values: Given) -> None:
+    """Options that are each right on their own. A sentence begins with the option at fault: that one's place is told."""
+    resolved: dict[str, object] = {"replay_size": OPTIONS["replay_size"].default}
+    resolved |= {key: value for key, (value, _) in values.items()}
+    for sentence in check_together(resolved):
+        key = sentence.partition(" ")[0]
+        sheet.error(values[key][1] if key in values else sheet.at("program", name), sentence)
+
+
+def _builtin_spec(
+    name: str, settings: Mapping[str, Any], values: Given, env: dict[str, str], common: dict[str, Any], defaults: Defaults
+) -> ProgramSpec:
+    flags = [
+        word
+        for key in sorted(settings.keys() - {"game"})
+        if settings[key] is not None
+        for word in (OPTIONS[key].flag, _word(settings[key]))
+    ]
+    argv = (sys.executable, "-m", "workers", "--program", name, "--game", settings["game"], *flags)
+    moved = {
+        key: value
+        for key, value in settings.items()
+        if value != OPTIONS[key].default and not (key == "threads" and values[key][1].kind == DERIVED)
+    }
+    surroundings = {"PYTHONUNBUFFERED": "1"} | _caps(settings["threads"]) | _checkout(defaults.environ)
+    return ProgramSpec(
+        name, argv, _digest(["builtin", moved, env]), env=tuple(sorted((surroundings | env).items())), builtin=True,
+        game=settings["game"], progress=Progress.BEAT, num_envs=settings["num_envs"], batch_size=settings["batch_size"],
+        **common,
+    )  # fmt: skip
+
+
+def _word(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _checkout(environ: Mapping[str, str]) -> dict[str, str]:
+    """A worker is started in its run directory: a checkout that nobody installed must still be found from there."""
+    if not (_ROOT / "pyproject.toml").is_file():
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), environ.get("PYTHONPATH")]))}
+
+
+def rl_overrides(sheet: Sheet, values: Mapping[str, Value], errors: list[str]) -> Given:
+    """`RL_*` as overrides of every built-in program; the parsing is the worker's own (`workers/options.py`)."""
+    given = {key: (value, Origin(ENVIRONMENT, OPTIONS[key].env_name)) for key, value in values.items()}
+    for error in errors:
+        sentence = f"{error}; correct it or unset it"
+        if sentence not in sheet.errors:
+            sheet.errors.append(sentence)
+    if "game" in given:
+        sheet.error(given.pop("game")[1], 'one game for every program makes no sense; set game = "NAME" in [program.NAME]')
+    if "device" in given and not _DEVICE.fullmatch(str(given["device"][0])):
+        sheet.error(given["device"][1], f"device must be auto, cpu, cuda or cuda:N, not {shown(given['device'][0])}")
+    return given
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaults) -> ProgramSpec | None:
+    before = len(sheet.errors)
+    known = (*COMMON_KEYS, *FOREIGN_KEYS)
+    for key in table:
+        path = ("program", name, key)
+        if key in OPTIONS:
+            sheet.error(
+                sheet.at(*path), f"{label(*path)} is for built-in games and {name} has a command; remove one of the two"
+            )
+        elif key not in known:
+            sheet.error(
+                sheet.at(*path), f"{label(*path)} is not a setting{nearest(key, known) or '; docs/config.md lists them all'}"
+            )
+    common, env = _common(sheet, name, table), _env(sheet, name, table, builtin=False)
+    argv = _command(sheet, name, table["command"])
+    directory = _directory(sheet, name, table.get("directory", ""))
+    progress, glob = _progress(sheet, name, table)
+    codes = _done_codes(sheet, name, table.get("done_codes", [0]))
+    if len(sheet.errors) > before:
+        return None
+    shown_values = {
+        "command": list(argv), "directory": directory, "progress": progress.value, "progress_glob": glob,
+        "done_codes": list(codes),
+    }  # fmt: skip
+    for key, value in shown_values.items():
+        origin = sheet.at("program", name, key) if key in table else Origin(DEFAULT)
+        sheet.note(label("program", name, key), value, origin)
+    spec = ProgramSpec(
+        name, argv, _digest(["command", argv, env, directory, progress.value, glob]), directory=directory,
+        progress=progress, progress_glob=glob, done_codes=codes, **common,
+    )  # fmt: skip
+    _warn(sheet, spec, env, defaults.environ)
+    caps = {key: value for key, value in _caps(defaults.threads).items() if key not in defaults.environ}
+    return replace(spec, env=tuple(sorted(({"PYTHONUNBUFFERED": "1"} | caps | env).items())))
+
+
+def _command(sheet: Sheet, name: str, value: object) -> tuple[str, ...]:
+    origin, key = sheet.at("program", name, "command"), label("program", name, "command")
+    words: list[str] = []
+    if isinstance(value, str):
+        try:
+            words = shlex.split(value)
+        except ValueError as error:
+            sheet.error(origin, f"{key} cannot be split into words: {error}; close the quotation or give a list of strings")
+            return ()
+    elif isinstance(value, list) and all(isinstance(word, str) for word in value):
+        words = value
+    else:
+        sheet.error(
+            origin, f'{key} must be a string or a list of strings, such as ["python", "train.py"], not {shown(value)}'
+        )
+        return ()
+    if not words or not words[0] or any("\0" in word for word in words):
+        sheet.error(origin, f'{key} names no program; write it such as ["python", "train.py"], without NUL characters')
+    return tuple(words)
+
+
+def _directory(sheet: Sheet, name: str, value: object) -> str:
+    """Absolute; a relative one is relative to the configuration file, as in ./extralife.toml beside the script."""
+    if not isinstance(value, str) or "\0" in value:
+        key = label("program", name, "directory")
+        sheet.error(
+            sheet.at("program", name, "directory"), f"{key} must be the path of a directory, a string, not {shown(value)}"
+        )
+        return ""
+    base = Path(sheet.source.path).parent if sheet.source.path else Path.cwd()
+    return os.path.normpath(base / os.path.expanduser(value)) if value else ""  # noqa: PTH111  Path's raises for ~nobody
+
+
+def _progress(sheet: Sheet, name: str, table: Mapping[str, Any]) -> tuple[Progress, str]:
+    value, glob = table.get("progress", Progress.LOG.value), table.get("progress_glob", "")
+    path = ("program", name, "progress")
+    if not isinstance(value, str) or value not in list(Progress):
+        hint = nearest(value, list(Progress)) if isinstance(value, str) else ""
+        sheet.error(sheet.at(*path), f"{label(*path)} must be one of {', '.join(Progress)}, not {shown(value)}{hint}")
+        return Progress.LOG, ""
+    path = ("program", name, "progress_glob")
+    if value != Progress.FILES:
+        if "progress_glob" in table:
+            sheet.error(sheet.at(*path), f'{label(*path)} has no effect without progress = "files"; add that, or remove it')
+        return Progress(value), ""
+    if not isinstance(glob, str) or not glob or not _is_glob(glob):
+        said = "is missing" if "progress_glob" not in table else f"cannot be {shown(glob)}"
+        sheet.error(
+            sheet.at(*path),
+            f'{label(*path)} {said}: progress = "files" needs a pattern inside the directory, such as "checkpoints/*.pt"',
+        )
+        return Progress.FILES, ""
+    return Progress.FILES, glob
+
+
+def _is_glob(pattern: str) -> bool:
+    try:
+        next(Path("/proc/self/fdinfo").glob(pattern), None)  # pathlib refuses at the first look
+    except (ValueError, NotImplementedError, IndexError):
+        return False
+    return ".." not in Path(pattern).parts
+
+
+def _done_codes(sheet: Sheet, name: str, value: object) -> tuple[int, ...]:
+    if isinstance(value, list) and value and all(type(code) is int and 0 <= code <= 255 for code in value):
+        return tuple(sorted(set(value)))
+    key = label("program", name, "done_codes")
+    sheet.error(
+        sheet.at("program", name, "done_codes"),
+        f"{key} must be a list of exit codes, 0 to 255, such as [0], not {shown(value)}",
+    )
+    return (0,)
+
+
+def _warn(sheet: Sheet, spec: ProgramSpec, env: Mapping[str, str], environ: Mapping[str, str]) -> None:
+    """What may come right by itself (a disk that is mounted later) is no reason to refuse every other program."""
+    key = label("program", spec.name)
+    if spec.directory and not Path(spec.directory).is_dir():
+        sheet.warn(sheet.at("program", spec.name, "directory"), f"{key}.directory: {spec.directory} does not exist (yet)")
+        return
+    program = spec.argv[0]
+    place = str(Path(spec.directory or "/") / program) if "/" in program else program
+    if shutil.which(place, path=env.get("PATH", environ.get("PATH"))) is None:
+        sheet.warn(
+            sheet.at("program", spec.name, "command"), f"{key}.command: {program} is not found, or not executable (yet)"
+        )

@@ -1,0 +1,124 @@
+"""What one load collects: every error, every warning, and where each value came from.
+
+All errors are reported at once: whoever edits a config at midnight wants one list, not a game of one error per try.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+DEFAULT: Final = "default"
+FILE: Final = "file"
+ENVIRONMENT: Final = "environment"
+FLAG: Final = "flag"
+DERIVED: Final = "derived"
+
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LONGEST_SENTENCE: Final = 600
+_SHOWN_VALUE: Final = 80
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; `errors` holds every reason, one sentence each."""
+
+    def __init__(self, errors: Sequence[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = list(errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from: `default`, `extralife.toml:7`, `environment RL_LR`, `flag --slots`, `cores / slots`."""
+
+    kind: str
+    name: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.kind == FILE:
+            return self.name if self.line is None else f"{self.name}:{self.line}"
+        if self.kind == DERIVED:
+            return self.name
+        if self.kind == DEFAULT:
+            return f"default of {self.name}" if self.name else "default"
+        return f"{self.kind} {self.name}"
+
+    @property
+    def place(self) -> str:
+        """How an error sentence begins."""
+        if self.kind == FILE and self.line is not None:
+            return f"{self.name}, line {self.line}"
+        return f"environment variable {self.name}" if self.kind == ENVIRONMENT else str(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One parsed configuration file, or the embedded default."""
+
+    where: str
+    path: str | None
+    body: dict[str, Any]
+    lines: Mapping[tuple[str, ...], int]
+
+
+@dataclass(slots=True)
+class Sheet:
+    """What one load has found so far. A value that was refused leaves its default behind, so that the check goes on."""
+
+    source: Source
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    origins: dict[str, Origin] = field(default_factory=dict)
+    values: dict[str, object] = field(default_factory=dict)
+
+    def at(self, *path: str) -> Origin:
+        """The place of a key in the file: its own line, or that of the nearest table around it."""
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.source.lines:
+                return Origin(FILE, self.source.where, self.source.lines[path[:end]])
+        return Origin(FILE, self.source.where)
+
+    def error(self, origin: Origin, what: str) -> None:
+        sentence = _cut(f"{origin.place}: {what}")
+        if sentence not in self.errors:  # ten programs may share one wrong default
+            self.errors.append(sentence)
+
+    def warn(self, origin: Origin, what: str) -> None:
+        self.warnings.append(_cut(f"{origin.place}: {what}"))
+
+    def note(self, key: str, value: object, origin: Origin) -> None:
+        self.origins[key], self.values[key] = origin, value
+
+    def table(self, *path: str) -> dict[str, Any]:
+        """A table of the file; empty when it is absent, or when it is something else, which is an error."""
+        value: Any = self.source.body
+        for part in path:
+            value = value.get(part, {})
+            if not isinstance(value, dict):
+                self.error(self.at(*path), f"{label(*path)} must be a section, [{label(*path)}], not {shown(value)}")
+                return {}
+        return value  # type: ignore[no-any-return]
+
+
+def label(*path: str) -> str:
+    """A key as it is written in TOML: `program.Pong.lr`; odd names are quoted, so that no message breaks a terminal."""
+    return ".".join(part if _BARE.fullmatch(part) else _cut(json.dumps(part), _SHOWN_VALUE) for part in path)
+
+
+def shown(value: object) -> str:
+    """A value in a sentence: short, on one line, whatever it is."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        return "a number of more than 64 bits"  # repr of a huge one raises
+    if isinstance(value, list):
+        return _cut(f"[{', '.join(shown(item) for item in value[:8])}{', ...' if len(value) > 8 else ''}]", _SHOWN_VALUE)
+    return _cut(repr(value), _SHOWN_VALUE)
+
+
+def _cut(text: str, longest: int = _LONGEST_SENTENCE) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 4]} ..."

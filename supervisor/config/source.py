@@ -1,0 +1,108 @@
+"""Reading a configuration file: TOML with the line of each key, or one sentence on why it cannot be read.
+
+tomllib tells no positions, and every library that does is one more dependency of the daemon. A look at the text of a file
+that tomllib has accepted finds the lines of its keys: strings, comments and brackets are all that can mislead.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.config.default import DEFAULT_TOML
+from supervisor.config.sheet import ConfigError, Source
+
+DEFAULT_NAME: Final = "the embedded default"
+_LARGEST_BYTES: Final = 1 << 20
+_PIECE: Final = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}"  # multi-line strings; up to two quotes may stand before the closing ones
+    r'|"(?:\\.|[^"\\\n])*"' r"|'[^'\n]*'"  # strings
+    r"|#[^\n]*|\n|[\[\]{}=]|[^\"'#\n\[\]{}=]+",
+    re.DOTALL,
+)  # fmt: skip
+_POSITION: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+
+
+def read(path: str | None) -> Source:
+    """The parsed file, or the embedded default for None. Raises ConfigError with one sentence."""
+    where = DEFAULT_NAME if path is None else path
+    text = DEFAULT_TOML if path is None else _text(path)
+    try:
+        body = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([_sentence(where, text, str(error))]) from None
+    except RecursionError:
+        raise ConfigError([f"{where}: not valid TOML: it is nested too deeply; remove the extra brackets"]) from None
+    except ValueError as error:  # a number of more digits than Python reads
+        raise ConfigError([f"{where}: not valid TOML: {error}; write a smaller number"]) from None
+    absolute = None if path is None else str(Path(path).absolute())
+    return Source(where, absolute, body, lines(text))
+
+
+def _text(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(_LARGEST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}; name another file with -c"]) from None
+    except ValueError as error:  # a NUL in the name
+        raise ConfigError([f"{path!r}: cannot be read: {error}; name another file with -c"]) from None
+    if len(data) > _LARGEST_BYTES:
+        raise ConfigError([f"{path}: is larger than 1 MiB and no configuration; name another file with -c"])
+    try:
+        return data.decode("utf-8-sig")  # editors on Windows leave a mark in front that TOML does not allow
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ConfigError([f"{path}, line {line}: is not UTF-8 text; save the file as UTF-8"]) from None
+
+
+def _sentence(where: str, text: str, error: str) -> str:
+    found = _POSITION.fullmatch(error)
+    if found is None:
+        return f"{where}: not valid TOML: {error}"
+    if found[2] is None:
+        last = text.count("\n") + 1
+        return f"{where}, line {last}: not valid TOML: {found[1]} at the end of the file; it seems to be cut off"
+    return f"{where}, line {found[2]}, column {found[3]}: not valid TOML: {found[1]}; correct this line"
+
+
+def lines(text: str) -> dict[tuple[str, ...], int]:
+    """The line of each key and table of a valid TOML text, by its path, such as ("program", "Pong", "lr")."""
+    found: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    number, depth, statement, began, in_value = 1, 0, "", 1, False
+    for piece in _PIECE.findall(text.replace("\r\n", "\n")):
+        if piece == "\n" and not depth:
+            if not in_value and statement.strip():  # a header: keys are taken at their "="
+                table = _path(statement.strip().strip("[]"))
+                found.setdefault(table, began)
+            statement, in_value = "", False
+        elif in_value:
+            depth += (piece in "[{") - (piece in "]}")
+        elif piece == "=":
+            path = table + _path(statement)
+            for end in range(len(table) + 1, len(path) + 1):
+                found.setdefault(path[:end], began)
+            in_value = True
+        elif not piece.startswith("#"):
+            began = began if statement.strip() else number
+            statement += piece
+        number += piece.count("\n")
+    if not in_value and statement.strip():
+        found.setdefault(_path(statement.strip().strip("[]")), began)
+    return found
+
+
+def _path(key: str) -> tuple[str, ...]:
+    """`program."my run".lr` as its parts, by TOML's own rules."""
+    try:
+        value: Any = tomllib.loads(f"{key.strip()} = 0")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return ()
+    parts: list[str] = []
+    while isinstance(value, dict):
+        ((part, value),) = value.items()
+        parts.append(part)
+    return tuple(parts)

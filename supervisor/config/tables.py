@@ -1,0 +1,214 @@
+"""Every key of the configuration, in tables: type, default, bounds, meaning. The checks and docs/config.md read the same.
+
+Names, types and defaults of [daemon], [level], [restart], [stall] and [checkpoint] are those of their dataclasses, so a
+field that a policy gains is a key of the configuration at once. Only what a type cannot say stands here: bounds and
+meanings. Where no bound is given: times are more than 0 and at most a year, whole numbers at least 1.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, Final
+
+from supervisor.config.sheet import shown
+from supervisor.core.settings import DaemonSettings, Level, ProgramSpec, Progress
+from supervisor.policy.checkpointing import CheckpointSettings
+from supervisor.policy.restart import RestartSettings
+from supervisor.policy.stall import StallSettings
+from workers.options import OPTIONS, Option, Value
+
+SECTIONS: Final[dict[str, type]] = {
+    "daemon": DaemonSettings, "level": Level, "restart": RestartSettings, "stall": StallSettings,
+    "checkpoint": CheckpointSettings,
+}  # fmt: skip
+TOP: Final = (*SECTIONS, "training", "program")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+
+YEAR_S: Final = 366 * 86_400.0
+_MOST: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: an `Option` (type, bounds, meaning), and what that cannot say: more than zero, may be left out."""
+
+    option: Option
+    positive: bool = False  # 0 itself is refused
+    unset: str = ""  # what holds when it is not given, where there is no plain default
+
+    def check(self, value: object, name: str, *, text: bool = False) -> Value:
+        """The value, checked; `text` when it came as a string. Raises ValueError with one sentence that begins `name`."""
+        option = replace(self.option, name=name)
+        if isinstance(value, int) and abs(value) > _MOST:
+            raise ValueError(f"{name} does not fit into 64 bits; write a smaller number")
+        if not text and isinstance(value, dict | list):
+            raise ValueError(f"{name} must be {_KIND_NAMES[option.kind]}, not {shown(value)}")
+        try:
+            made = option.parse(value) if text and isinstance(value, str) else option.check(value)
+        except OverflowError:
+            raise ValueError(f"{name} is too large; write a smaller number") from None
+        if isinstance(made, int) and abs(made) > _MOST:
+            raise ValueError(f"{name} does not fit into 64 bits; write a smaller number")
+        if self.positive and made == 0:
+            raise ValueError(f"{name} must be more than 0")
+        if isinstance(made, str) and "\0" in made:
+            raise ValueError(f"{name} must not hold a NUL character")
+        return made
+
+
+_KIND_NAMES: Final = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+
+_BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; None: none
+    "daemon.sample_period_s": (0.01, 60.0),
+    "daemon.alive_period_s": (0.1, 3600.0),
+    "daemon.log_max_bytes": (4096, None),
+    "daemon.log_backups": (0, 1000),
+    "level.slots": (1, 1024),
+    "level.num_envs": (OPTIONS["num_envs"].low, OPTIONS["num_envs"].high),
+    "level.batch_size": (OPTIONS["batch_size"].low, OPTIONS["batch_size"].high),
+    "level.threads": (OPTIONS["threads"].low, OPTIONS["threads"].high),
+    "restart.first_delay_s": (0.0, YEAR_S),
+    "restart.factor": (1.0, 100.0),
+    "stall.factor": (1.0, 1000.0),
+    "stall.slow_ratio": (0.0, 1.0),
+    "checkpoint.move": (0.0, 1.0),
+    "program.priority": (0, 1_000_000),
+    "program.stop_grace_s": (0.0, YEAR_S),
+}
+_CHOICES: Final = {"daemon.log_level": LOG_LEVELS, "program.progress": tuple(Progress)}
+
+# At or above another key of the same section; the sentence names both.
+ORDERED: Final = (
+    ("checkpoint", "min_s", "max_s"), ("restart", "base_delay_s", "max_delay_s"),
+    ("restart", "slow_retry_s", "slow_retry_max_s"),
+)  # fmt: skip
+
+MEANINGS: Final[dict[str, str]] = {
+    "daemon.state_dir": "durable state: journal, checkpoints, logs. In the file an absolute path, or one that begins with ~",
+    "daemon.runtime_dir": "control socket and beats: a directory on tmpfs, gone after a reboot. Absolute or ~, as above",
+    "daemon.sample_period_s": "time between two looks at every worker",
+    "daemon.alive_period_s": "time between two durable signs of life, by which the downtime of a reboot is told",
+    "daemon.log_level": "least severity that is logged",
+    "daemon.log_max_bytes": "a worker's log is rotated once it is larger",
+    "daemon.log_backups": "rotated logs kept for each of a worker's two channels; 0: none",
+    "daemon.socket_group": "group that may use the control socket; empty: the owner alone",
+    "level.name": "what this load is called in status and history",
+    "level.slots": "programs that run at once; the others wait in order of priority",
+    "level.num_envs": "parallel environments of each built-in program",
+    "level.batch_size": "transitions per update of each built-in program; a multiple of 8",
+    "level.threads": "CPU threads of each program (torch, envpool, OMP_NUM_THREADS)",
+    "restart.first_delay_s": "wait after the first death since the program was healthy",
+    "restart.base_delay_s": "wait after the second death; it grows from there",
+    "restart.factor": "growth of the wait from one death to the next",
+    "restart.max_delay_s": "longest wait before the breaker opens",
+    "restart.healthy_s": "so much time of progress forgives all deaths before it",
+    "restart.window_s": "the breaker counts deaths in a window of this length",
+    "restart.window_deaths": "so many deaths in the window open the breaker: one trial start at a time",
+    "restart.slow_retry_s": "wait before the first trial start; it doubles with each",
+    "restart.slow_retry_max_s": "longest wait between two trial starts",
+    "restart.poison_deaths": "so many deaths in a row after resuming from one checkpoint set it aside",
+    "stall.floor_s": "no training is called stalled sooner than this after its last progress",
+    "stall.coarse_floor_s": "the same for programs whose progress is seen in their log or files only",
+    "stall.factor": "times the largest healthy gap seen so far: the learned limit",
+    "stall.live_s": "a live stamp older than this is stale: something holds the GIL",
+    "stall.start_s": "spawn to the first sign of life",
+    "stall.importing_s": "limit for importing",
+    "stall.building_s": "limit for building environments, and",
+    "stall.building_s_per_env": "so much more for each environment",
+    "stall.restoring_s": "limit for restoring a checkpoint",
+    "stall.compiling_s": "limit for compiling",
+    "stall.evaluating_s": "limit for evaluating",
+    "stall.saving_s": "limit for saving a checkpoint",
+    "stall.leaving_s": "limit for leaving",
+    "stall.cap_s": "no deadline that a worker names for itself counts beyond this",
+    "stall.continue_s": "a stopped process (state T) is sent SIGCONT after this",
+    "stall.grace_s": "a stalled worker's time between SIGTERM and SIGKILL",
+    "stall.slow_ratio": "slower than this share of its own usual rate is reported as slow; 0: never",
+    "stall.slow_for_s": "for this long",
+    "checkpoint.min_s": "shortest interval between two checkpoints",
+    "checkpoint.max_s": "longest interval",
+    "checkpoint.first_s": "interval while the cost of a save is not known",
+    "checkpoint.move": "the interval is changed only when it would move by more than this share",
+    "checkpoint.prior_failures": "weight of the assumed failure rate, in failures",
+    "checkpoint.prior_mtbf_s": "assumed time between failures while nothing is known",
+    "program.priority": "lower starts first",
+    "program.autostart": "whether it runs without being asked for, the first time it is seen",
+    "program.stall_timeout_s": "limit without progress while training, in place of the learned one",
+    "program.start_timeout_s": "limit from its start to its first sign of progress",
+    "program.stop_grace_s": "time to save and leave between SIGTERM and SIGKILL",
+    "program.env": 'environment variables of its own, `{ NAME = "value" }`',
+    "program.command": 'the program and its arguments: `["python", "train.py"]` or `"python train.py"`; no shell reads it',
+    "program.directory": "working directory; a relative one is relative to this file",
+    "program.progress": "where its signs of progress come from",
+    "program.progress_glob": 'files whose appearing or changing is progress, such as `"checkpoints/*.pt"`',
+    "program.done_codes": "exit codes that mean: finished, do not start again",
+}
+
+_UNSET: Final = {
+    "daemon.state_dir": "`$STATE_DIRECTORY`, `/var/lib/extralife` for root under systemd, else `~/.local/state/extralife`",
+    "daemon.runtime_dir": (
+        "`$RUNTIME_DIRECTORY`, else `/run`, `$XDG_RUNTIME_DIR` or `/dev/shm` + `/extralife` + a mark of state_dir"
+    ),
+    "level.threads": "cores / slots, at least 1",
+    "program.stall_timeout_s": "learned, see [stall]",
+    "program.start_timeout_s": "see [stall]",
+    "program.env": "none",
+    "program.command": "none: a built-in game",
+    "program.directory": "its run directory",
+    "program.progress": '"log"',
+    "program.progress_glob": 'none; needed with progress = "files"',
+    "program.done_codes": "[0]",
+}
+
+COMMON_KEYS: Final = ("priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "env")
+FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes")
+DIRECTORIES: Final = ("state_dir", "runtime_dir")
+
+
+def section_keys(section: str) -> dict[str, Key]:
+    """The keys of a section that is a dataclass."""
+    return _keys_of(SECTIONS[section], section, [field.name for field in fields(SECTIONS[section])])
+
+
+def program_keys() -> dict[str, Key]:
+    """The plain keys of any program (`env` is a table and is checked on its own)."""
+    return _keys_of(ProgramSpec, "program", [key for key in COMMON_KEYS if key != "env"])
+
+
+def directory_keys() -> dict[str, Key]:
+    """[daemon]'s two directories, which `Settings` holds as `paths`."""
+    names = [f"daemon.{key}" for key in DIRECTORIES]
+    return {key: _key(name, str, None) for key, name in zip(DIRECTORIES, names, strict=True)}
+
+
+def unset(name: str) -> str:
+    """What holds for a key without a plain default when it is not given."""
+    return _UNSET[name]
+
+
+def _keys_of(cls: Any, section: str, names: list[str]) -> dict[str, Key]:
+    hints = typing.get_type_hints(cls)
+    defaults = {field.name: None if field.default is MISSING else field.default for field in fields(cls)}
+    return {name: _key(f"{section}.{name}", hints[name], defaults[name]) for name in names}
+
+
+def _key(name: str, hint: Any, default: Any) -> Key:
+    optional = isinstance(hint, types.UnionType)
+    kind = next(arg for arg in typing.get_args(hint) if arg is not type(None)) if optional else hint
+    low, high, positive = _bounds(name, kind)
+    option = Option(
+        name.partition(".")[2], kind, default, MEANINGS.get(name, ""), low=low, high=high, choices=_CHOICES.get(name, ())
+    )
+    return Key(option, positive, _UNSET.get(name, ""))
+
+
+def _bounds(name: str, kind: type) -> tuple[float | None, float | None, bool]:
+    if name in _BOUNDS:
+        return (*_BOUNDS[name], False)
+    if kind is int:
+        return 1, None, False
+    if kind is float:
+        return 0.0, YEAR_S if name.endswith("_s") else None, True
+    return None, None, False
