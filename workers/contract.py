@@ -27,6 +27,7 @@ import os
 import re
 import socket
 import struct
+import sys
 import threading
 import time
 import zlib
@@ -133,10 +134,10 @@ def start_ticks(pid: int | str = "self") -> int:
 RECORD_BYTES: Final = 4096
 _HEADER: Final = struct.Struct("<8sQQII")  # magic, sequence, live_ns, crc32 of the body, body length
 _SEQ: Final = struct.Struct("<Q")
-_CRC: Final = struct.Struct("<I")
-_CRC_AT: Final = 24
 _SEQ_AT: Final = 8
-_LIVE_AT: Final = 16
+_SEQ_WORD: Final = 1  # the header as 8-byte words ...
+_LIVE_WORD: Final = 2
+_CRC_HALF: Final = 6  # ... and as 4-byte halves
 _BODY_AT: Final = _HEADER.size
 _READ_TRIES: Final = 64  # a writer holds the record for under 2 us: more torn reads than this mean a dead writer
 
@@ -211,7 +212,22 @@ _MOVING: Final = (
     "ckpt_step", "ckpt_ns", "ckpt_stall_us", "ckpt_write_ms", "ckpt_count", "ckpt_bad_count",
     "resumed_step", "batch_size", "num_envs", "rss_bytes", "cuda_bytes",
 )  # fmt: skip
-_INDEX: Final = {name: index for index, name in enumerate(_MOVING) if name}
+
+
+def _places() -> dict[str, tuple[str, int]]:
+    """Field name -> (format, index): where it lies in `_WHAT`, seen as an array of items of that format."""
+    formats = _WHAT.format.lstrip("<").replace(" ", "")
+    packed = struct.Struct("<" + formats)
+    places, at = {}, 0
+    for name, code in zip(_MOVING, formats, strict=True):
+        if name:
+            places[name] = (code, at // struct.calcsize("<" + code))
+        at += struct.calcsize("<" + code)
+    assert at == packed.size  # noqa: S101  the order of the fields above leaves no gap
+    return places
+
+
+_PLACES: Final = _places()
 
 
 def pack_beat(beat: Beat) -> bytes:
@@ -243,9 +259,15 @@ def unpack_beat(body: bytes, live_ns: int) -> Beat:
 
 
 class _Record:
-    """One mapped record: the writer's side of the seqlock. One thread at a time may call `write`."""
+    """One mapped record: the writer's side of the seqlock. One thread at a time may call `write`.
 
-    def __init__(self, path: str | os.PathLike[str], magic: bytes, body_bytes: int) -> None:
+    `head` is the part of the body that never changes: it is neither copied nor summed again with every beat.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], magic: bytes, head: bytes, rest_bytes: int) -> None:
+        if sys.byteorder != "little":
+            msg = "the contract's records are little-endian, and this machine is not"
+            raise OSError(msg)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(path, flags, 0o600)
         try:
@@ -253,24 +275,35 @@ class _Record:
             self._map = mmap.mmap(fd, RECORD_BYTES)
         finally:
             os.close(fd)
-        self._end = _BODY_AT + body_bytes
+        self._rest_at, self._end = _BODY_AT + len(head), _BODY_AT + len(head) + rest_bytes
+        self._head_crc = zlib.crc32(head)
         self._seq = _SEQ.unpack_from(self._map, _SEQ_AT)[0] | 1  # odd: nothing to read before the first write
-        _HEADER.pack_into(self._map, 0, magic, self._seq, 0, 0, body_bytes)
+        _HEADER.pack_into(self._map, 0, magic, self._seq, 0, 0, len(head) + rest_bytes)
+        self._map[_BODY_AT : self._rest_at] = head
+        header = memoryview(self._map)[:_BODY_AT]
+        self._words, self._halves = header.cast("Q"), header.cast("I")  # storing an item costs half of a pack_into
+        header.release()
 
-    def write(self, body: bytes | bytearray) -> None:
+    def write(self, rest: bytes | bytearray) -> None:
         # Odd while the body is being written: a reader that sees an odd or a moved number reads again.
-        data, seq = self._map, self._seq | 1
-        _SEQ.pack_into(data, _SEQ_AT, seq)
-        data[_BODY_AT : self._end] = body
-        _CRC.pack_into(data, _CRC_AT, zlib.crc32(body))
-        self._seq = seq + 1
-        _SEQ.pack_into(data, _SEQ_AT, seq + 1)
+        words = self._words
+        while True:
+            before = self._seq
+            words[_SEQ_WORD] = odd = before | 1
+            self._map[self._rest_at : self._end] = rest
+            crc = zlib.crc32(rest, self._head_crc)
+            if self._seq == before:  # else a signal handler of this thread wrote in between: write again
+                self._halves[_CRC_HALF] = crc
+                self._seq = words[_SEQ_WORD] = odd + 1
+                return
 
     def stamp_live(self, at_ns: int) -> None:
         """Eight aligned bytes outside of sequence and CRC: another thread than `write`'s may call this."""
-        _SEQ.pack_into(self._map, _LIVE_AT, at_ns)
+        self._words[_LIVE_WORD] = at_ns
 
     def close(self) -> None:
+        self._words.release()
+        self._halves.release()
         self._map.close()
 
 
@@ -309,7 +342,7 @@ class ControlWriter:
     """The daemon's side of a control record."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._record = _Record(path, _CONTROL_MAGIC, _CONTROL.size)
+        self._record = _Record(path, _CONTROL_MAGIC, b"", _CONTROL.size)
 
     def write(self, control: Control) -> None:
         body = _CONTROL.pack(
@@ -356,7 +389,14 @@ class ControlReader:
 
 # --- the small client ----------------------------------------------------------------------------------------------------
 
-_PROGRESS_NS: Final = _INDEX["progress_ns"]
+
+# Where `progress` stores what moves with every step.
+_PROGRESS_NS: Final = _PLACES["progress_ns"][1]
+_ENV_STEPS: Final = _PLACES["env_steps"][1]
+_FRAMES: Final = _PLACES["frames"][1]
+_UPDATES: Final = _PLACES["updates"][1]
+_EPISODES: Final = _PLACES["episodes"][1]
+_LOSS: Final = _PLACES["loss"][1]
 
 
 class Client:
@@ -370,7 +410,7 @@ class Client:
         me.phase(Phase.TRAINING)
         for step in range(10_000):
             loss = train_one_step()
-            me.progress(env_steps=step, loss=loss)      # about 2 us
+            me.progress(env_steps=step, loss=loss)      # under 2 us
             if me.save_wanted():
                 save(...); me.committed(step, stall_s=0.01, write_s=0.2)
             if me.leave_wanted:                          # after SIGTERM, once you installed the handler
@@ -394,56 +434,90 @@ class Client:
         at_ns = now_ns()
         blank = Beat(Phase.IMPORTING, self.attempt, os.getpid(), read_boot_id(), self.token, start_ticks(),
                      at_ns, at_ns, at_ns)  # fmt: skip
-        self._values: list[Any] = [getattr(blank, name) if name else 0 for name in _MOVING]
-        self._body = bytearray(pack_beat(blank))
-        self._lock = threading.Lock()  # phase changes may come from the writer thread; never held over I/O
-        self._record = _Record(env[ENV_BEAT], _BEAT_MAGIC, _WHO.size + _WHAT.size) if self.supervised else None
+        # The next beat is put together here, field by field, and copied into the record as a whole.
+        who, self._next = pack_beat(blank)[: _WHO.size], bytearray(pack_beat(blank)[_WHO.size :])
+        views = {code: memoryview(self._next).cast(code) for code in "HIQd"}  # type: ignore[call-overload]
+        self._fields = {name: (views[code], index) for name, (code, index) in _PLACES.items()}
+        self._words, self._doubles = views["Q"], views["d"]
+        # Phases and commits may come from other threads; reentrant, because they may come from a signal handler too.
+        self._lock = threading.RLock()
+        self._record = _Record(env[ENV_BEAT], _BEAT_MAGIC, who, _WHAT.size) if self.supervised else None
         self._control = ControlReader(env.get(ENV_CONTROL, ""), self.token) if self.supervised else None
         if self._record is not None:
             self._record.stamp_live(at_ns)
-            self._publish()
+            self._publish({})
             threading.Thread(target=self._live, args=(live_period_s,), name="extralife-live", daemon=True).start()
 
     # reporting
 
-    def progress(self, **counters: float) -> None:
-        """Say that the training loop has moved on; `counters` are fields of `Beat` (totals, not differences)."""
-        self._set(counters)
-        self._values[_PROGRESS_NS] = now_ns()
-        self._publish()
+    def progress(
+        self,
+        *,
+        env_steps: int | None = None,
+        frames: int | None = None,
+        updates: int | None = None,
+        episodes: int | None = None,
+        loss: float | None = None,
+        **counters: float | None,
+    ) -> None:
+        """Say that the training loop has moved on; `counters` are fields of `Beat` (totals, not differences).
 
-    def phase(self, phase: Phase, *, deadline_s: float | None = None, **counters: float) -> None:
+        None leaves a field as it was. The five that move with every step have names of their own because that is
+        faster: 1.4 us a beat instead of 2.0.
+        """
+        words = self._words
+        with self._lock:
+            try:
+                if env_steps is not None:
+                    words[_ENV_STEPS] = env_steps
+                if frames is not None:
+                    words[_FRAMES] = frames
+                if updates is not None:
+                    words[_UPDATES] = updates
+                if episodes is not None:
+                    words[_EPISODES] = episodes
+                if loss is not None:
+                    self._doubles[_LOSS] = loss
+            except (TypeError, ValueError):  # `_set` says which of them
+                self._set({"env_steps": env_steps, "frames": frames, "updates": updates, "episodes": episodes, "loss": loss})
+            if counters:
+                self._set(counters)
+            words[_PROGRESS_NS] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # now_ns(), without the call
+            if self._record is not None:
+                self._record.write(self._next)
+
+    def phase(self, phase: Phase, *, deadline_s: float | None = None, **counters: float | None) -> None:
         """Enter a phase; `deadline_s` from now is how long it may take (the daemon caps it)."""
         at_ns = now_ns()
         until_ns = NO_DEADLINE if deadline_s is None else at_ns + int(deadline_s * 1e9)
-        self._set(counters)
-        self._set({"phase": phase, "phase_since_ns": at_ns, "progress_ns": at_ns, "phase_deadline_ns": until_ns})
-        self._publish()
+        moved = {"phase": phase, "phase_since_ns": at_ns, "progress_ns": at_ns, "phase_deadline_ns": until_ns}
+        self._publish({**counters, **moved})
         ready = "READY=1\n" if phase is Phase.TRAINING else ""
         stopping = "STOPPING=1\n" if phase is Phase.LEAVING else ""
         self.edge(f"{ready}{stopping}STATUS={phase.name.lower()}\n")
 
     def committed(self, step: int, *, stall_s: float, write_s: float) -> None:
         """Say that a checkpoint at `step` is durable. May be called from the thread that wrote it."""
+        view, index = self._fields["ckpt_count"]
         with self._lock:
-            count = self._values[_INDEX["ckpt_count"]] + 1
-            self._set({"ckpt_step": step, "ckpt_ns": now_ns(), "ckpt_stall_us": int(stall_s * 1e6),
-                       "ckpt_write_ms": int(write_s * 1e3), "ckpt_count": count})  # fmt: skip
-        self._publish()
+            self._publish({"ckpt_step": step, "ckpt_ns": now_ns(), "ckpt_stall_us": int(stall_s * 1e6),
+                           "ckpt_write_ms": int(write_s * 1e3), "ckpt_count": view[index] + 1})  # fmt: skip
         self.edge(f"X_EXTRALIFE_CHECKPOINT={step}\n")
 
     def report(self, kind: str, **fields: Any) -> None:
         """Leave a durable note for the daemon: `resumed`, `checkpoint_bad`, `config` ... one JSON line.
 
-        For what must not be missed even if the daemon is away: the file is read again when the attempt ends.
+        For what must not be missed even if the daemon is away: the file is read again when the attempt ends. A disk that
+        refuses it costs the note, not the training.
         """
         if not self.supervised or self.run_dir is None:
             return
         path = self.run_dir / ATTEMPTS_DIR / f"{self.attempt}-{self.token}" / REPORTS_FILE
         line = json.dumps({"kind": kind, "at_ns": now_ns(), **fields}, allow_nan=False) + "\n"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(line)
         self.edge(f"X_EXTRALIFE_REPORT={kind}\n")
 
     def edge(self, text: str) -> None:
@@ -491,21 +565,25 @@ class Client:
         """Stop the live thread. The record stays for the daemon to read."""
         self._closing.set()
 
-    def _publish(self) -> None:
-        if self._record is None:
-            return
+    def _publish(self, counters: Mapping[str, float | None]) -> None:
         with self._lock:
-            _WHAT.pack_into(self._body, _WHO.size, *self._values)
-            self._record.write(self._body)
+            self._set(counters)
+            if self._record is not None:
+                self._record.write(self._next)
 
-    def _set(self, counters: Mapping[str, float]) -> None:
-        values, index = self._values, _INDEX
+    def _set(self, counters: Mapping[str, float | None]) -> None:
+        fields, name = self._fields, ""
         try:
             for name, value in counters.items():
-                values[index[name]] = value
-        except KeyError as error:
-            msg = f"unknown beat field {error}; known: {', '.join(sorted(_INDEX))}"
+                view, index = fields[name]
+                if value is not None:
+                    view[index] = value
+        except KeyError:
+            msg = f"unknown beat field {name!r}; known: {', '.join(sorted(fields))}"
             raise TypeError(msg) from None
+        except (TypeError, ValueError):
+            msg = f"beat field {name} cannot hold {counters[name]!r}; leave out what is not known"
+            raise ValueError(msg) from None
 
     def _live(self, period_s: float) -> None:
         assert self._record is not None  # noqa: S101  only started with a record
