@@ -123,7 +123,7 @@ grace_s = 0.5
             self.daemon.kill()
             self.daemon.wait()
         for _ in range(3):
-            for pid in self.pids():
+            for pid in (*self.shims(), *self.pids()):  # shims first: no record of an end is left by a power cut
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         until(lambda: not self.pids(), 10, "every process of the box to be gone")
@@ -131,9 +131,16 @@ grace_s = 0.5
         self.runtime.mkdir()
         self.set_boot(uuid.uuid4())
 
+    def shims(self) -> list[int]:
+        """Every live shim of this box."""
+        return self._processes("cmdline", f"{self.runtime}/shim.".encode())
+
     def pids(self) -> list[int]:
-        """Every live process of this box: workers, shims, their children; found by environment or arguments."""
-        mark = str(self.directory).encode()
+        """Every live process of this box but the daemon: shims, workers, their children."""
+        return sorted({*self.shims(), *self._processes("environ", f"EXTRALIFE_RUN_DIR={self.directory}".encode())})
+
+    @staticmethod
+    def _processes(file: str, mark: bytes) -> list[int]:
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -141,7 +148,7 @@ grace_s = 0.5
             with contextlib.suppress(OSError):
                 if (entry / "stat").read_text().rpartition(")")[2].split()[0] in "ZX":
                     continue
-                if b"EXTRALIFE_RUN_DIR=" + mark in (entry / "environ").read_bytes():
+                if mark in (entry / file).read_bytes():
                     found.append(int(entry.name))
         return found
 

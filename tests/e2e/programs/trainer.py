@@ -25,14 +25,28 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from workers.contract import ENV_STACKS, EXIT_DONE, EXIT_LEFT, Client, Phase
 
 
-def envpool_with_action(action: int) -> None:
-    """envpool does not check the range of actions: 10**6 segfaults, -100000 never returns."""
+def envpool_that_never_returns() -> None:
+    """`recv` without a `send` before it waits for ever inside envpool, in C++, without the GIL.
+
+    (An action of -100000 was seen to do so too, and is a segfault on other builds: it reads whatever lies there.)
+    """
+    import envpool
+
+    env = envpool.make_gymnasium("Pong-v5", num_envs=4, batch_size=2)
+    env.async_reset()
+    env.recv()
+    env.recv()
+    env.recv()
+
+
+def envpool_that_segfaults() -> None:
+    """envpool does not check the range of actions."""
     import envpool
     import numpy as np
 
     env = envpool.make_gymnasium("Pong-v5", num_envs=2)
     env.reset()
-    env.step(np.full(2, action, dtype=np.int32))
+    env.step(np.full(2, 10**6, dtype=np.int32))
 
 
 def do(fault: str) -> None:
@@ -41,9 +55,9 @@ def do(fault: str) -> None:
     elif fault == "hang":
         time.sleep(3600)
     elif fault == "envpool-hang":
-        envpool_with_action(-100_000)
+        envpool_that_never_returns()
     elif fault == "segfault":
-        envpool_with_action(10**6)
+        envpool_that_segfaults()
     elif fault == "die":
         raise RuntimeError("died on purpose")
     elif fault == "finish":
