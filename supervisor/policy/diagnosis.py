@@ -9,7 +9,7 @@ The rule, first match wins:
 | exit code in the program's `done_codes` | `done` | no |
 | code 78 (EX_CONFIG) from a program of the contract | `config` | no: it can never work, give up |
 | code 77 from a program of the contract | `fenced` | yes: another attempt owned the directory |
-| code 75 from a program of the contract, unasked | `left` | no: it checkpointed and left (someone's SIGTERM) |
+| code 75 from a program of the contract, unasked | `left` | yes: SIGTERM from someone, or it always does |
 | a signal | `crash`, or `killed` for SIGKILL and SIGTERM that were not ours | yes |
 | any other code | `crash` | yes |
 | no code, no signal | `lost` | yes |
@@ -17,8 +17,9 @@ The rule, first match wins:
 Worked example: signal 9, nobody here sent it -> `killed`, "killed by SIGKILL that was not ours". Code 1 with a last
 line "ValueError: bad shape" -> `crash`, "exit code 1: ValueError: bad shape".
 
-Why the order: a worker that we asked to leave and that died of our SIGKILL was *stopped*, not *killed*; its exit record
-alone cannot tell.
+Why leaving unasked counts: the first restart is immediate anyway, and a program that leaves as soon as it is started
+would otherwise be started at full speed for ever. Why the order: a worker that we asked to leave and that died of our
+SIGKILL was *stopped*, not *killed*; its exit record alone cannot tell.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def diagnose(
 _CONTRACT: Final[dict[int | None, tuple[str, bool, str]]] = {
     EXIT_CONFIG: ("config", False, "it says that it can never work as configured"),
     EXIT_FENCED: ("fenced", True, "another attempt owned its run directory"),
-    EXIT_LEFT: ("left", False, "it saved and left, asked by someone else"),
+    EXIT_LEFT: ("left", True, "it saved and left, asked by someone else"),
 }
 
 

@@ -9,8 +9,9 @@ The rule, for deaths that count (crash, stall, lost; never a host reboot, an ope
    lived, the program goes into slow retry: one trial start half an hour later, then an hour, two ... up to six hours.
    It stays there until a trial is healthy. It is never given up for good: the night is long and disks get freed.
 
-Worked example with the defaults: deaths at 0, 1, 2, 4, 8, 16, 32, 64 s. Restarts come after 0, 1, 2, 4, 8, 16, 32 s;
-the eighth death inside the hour opens the breaker: next start in 30 min, then 60 min, and so on.
+Worked example with the defaults, a program that dies as soon as it is started: deaths at 0, 0, 1, 3, 7, 15, 31 and 63 s,
+because restarts come after 0, 1, 2, 4, 8, 16 and 32 s; the eighth death inside the hour opens the breaker: next start
+in 30 min, then in 60 min, and so on.
 
 Why not count only quick deaths, as supervisord does (those within `startsecs`, one second): a program that lives two
 seconds, or imports torch for fifteen and then runs out of memory, is restarted at full speed for ever. And why not end
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _MOST_DOUBLINGS: Final = 64  # beyond any cap; keeps 2.0 ** n finite
+MOST_DEATHS: Final = 64  # that are remembered of a program: a larger `window_deaths` would never be reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def after_death(
     `deaths_s` are the moments of counted deaths, this one included; `streak` counts them since the program was last
     healthy, this one included (>= 1); `openings` is how often the breaker has opened in this streak.
     """
-    recent = sum(1 for at_s in deaths_s if now_s - at_s <= settings.window_s)
+    recent = len(recent_deaths(settings, now_s, deaths_s))
     if openings or recent >= settings.window_deaths:
         doublings = min(openings, _MOST_DOUBLINGS)
         delay_s = min(settings.slow_retry_max_s, settings.slow_retry_s * 2.0**doublings)

@@ -4,10 +4,13 @@ The rule. Every phase has a limit for the time since the last sign of *progress*
 beating thread proves nothing):
 
 * training: max(`floor_s`, `factor` x the largest healthy gap seen so far for this program), or the program's own
-  `stall_timeout_s`, which overrides both;
+  `stall_timeout_s`, which overrides both; the floor is `coarse_floor_s` for a program that sends no beats: nobody knows yet
+  how often its log or its files grow, and one that prints once a minute must live long enough to show it;
 * building environments: `building_s` + `building_s_per_env` x environments (envpool needs 75-80 ms of CPU for each);
 * importing, restoring, compiling, evaluating, saving, leaving: a setting each;
-* a phase may name its own deadline; it counts when it is later, up to `cap_s` after the phase began.
+* before the first sign of progress: `start_s` (never less than `coarse_floor_s` without beats), or the program's own
+  `start_timeout_s`;
+* a phase may name its own deadline; it counts when it is later, but nobody goes without progress for more than `cap_s`.
 
 Over the limit, the process tells which stall it is:
 
@@ -37,6 +40,7 @@ class StallSettings:
     """`[stall]` in the config. All times in seconds."""
 
     floor_s: float = 30.0
+    coarse_floor_s: float = 600.0
     factor: float = 5.0
     live_s: float = 10.0
     start_s: float = 120.0
@@ -70,11 +74,11 @@ class Reading:
     now_s: float
     spawned_at_s: float
     phase: str | None = None
-    phase_since_s: float | None = None
     phase_deadline_s: float | None = None
     progress_at_s: float | None = None
     live_at_s: float | None = None
     proc_state: str | None = None
+    beats: bool = True  # whether its signs of progress are beats, several a second
     num_envs: int | None = None
     largest_gap_s: float | None = None
     stall_timeout_s: float | None = None
@@ -113,21 +117,27 @@ def limit_s(settings: StallSettings, reading: Reading) -> float:
 
 def _age_and_limit(settings: StallSettings, reading: Reading) -> tuple[float, float, str]:
     if reading.progress_at_s is None:
-        limit = settings.start_s if reading.start_timeout_s is None else reading.start_timeout_s
-        return reading.now_s - reading.spawned_at_s, limit, "since it was started"
-    phase = reading.phase or "training"
-    limit = _phase_limit(settings, reading, phase)
-    if reading.phase_deadline_s is not None and reading.phase_since_s is not None:
-        asked_s = reading.phase_deadline_s - reading.phase_since_s
-        limit = max(limit, min(asked_s, settings.cap_s))
-    return reading.now_s - reading.progress_at_s, limit, f"while {phase}"
+        since_s, limit, doing = reading.spawned_at_s, _start_limit(settings, reading), "since it was started"
+    else:
+        phase = reading.phase or "training"
+        since_s, limit, doing = reading.progress_at_s, _phase_limit(settings, reading, phase), f"while {phase}"
+    if reading.phase_deadline_s is not None:
+        limit = max(limit, min(reading.phase_deadline_s - since_s, settings.cap_s))
+    return reading.now_s - since_s, limit, doing
+
+
+def _start_limit(settings: StallSettings, reading: Reading) -> float:
+    if reading.start_timeout_s is not None:
+        return reading.start_timeout_s
+    return settings.start_s if reading.beats else max(settings.start_s, settings.coarse_floor_s)
 
 
 def _phase_limit(settings: StallSettings, reading: Reading, phase: str) -> float:
     if phase == "training":
         if reading.stall_timeout_s is not None:
             return reading.stall_timeout_s
-        return min(settings.cap_s, max(settings.floor_s, settings.factor * (reading.largest_gap_s or 0.0)))
+        floor_s = settings.floor_s if reading.beats else settings.coarse_floor_s
+        return min(settings.cap_s, max(floor_s, settings.factor * (reading.largest_gap_s or 0.0)))
     if phase == "building":
         return min(settings.cap_s, settings.building_s + settings.building_s_per_env * (reading.num_envs or 0))
     fixed = {
@@ -152,11 +162,9 @@ def _classify(settings: StallSettings, reading: Reading) -> tuple[str, Action, s
     return "gil", Action.HEAL, f"none of its threads ran for {live_age_s:.0f} s: something holds the GIL"
 
 
-def is_slow(settings: StallSettings, *, rate: float | None, usual: float | None, since_s: float) -> bool:
-    """Whether progress has been below `slow_ratio` of its own p90 for `slow_for_s`: an incident, not a kill.
+def is_below_usual(settings: StallSettings, *, rate: float, usual: float) -> bool:
+    """Whether `rate` is below `slow_ratio` of its own p90: an incident once it lasts `slow_for_s`, never a kill.
 
-    Example: usually 1,000 steps/s, for the last 61 s 400 steps/s: slow.
+    Example: usually 1,000 steps/s, now 400 steps/s: slow.
     """
-    if rate is None or usual is None or usual <= 0.0:
-        return False
-    return rate < settings.slow_ratio * usual and since_s >= settings.slow_for_s
+    return rate < settings.slow_ratio * usual
