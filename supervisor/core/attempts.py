@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from supervisor.core import commands, facts
 from supervisor.core.inputs import Ended, Ending, Report, SpawnBroke, SpawnSucceeded
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
-from supervisor.core.settings import Progress
-from supervisor.core.state import Attempt, Program
+from supervisor.core.settings import ProgramSpec, Progress
+from supervisor.core.state import Attempt, Program, Stop
 from supervisor.core.turn import Turn
 from supervisor.policy import restart
 from supervisor.policy.diagnosis import Diagnosis, diagnose
@@ -16,6 +14,7 @@ from supervisor.policy.diagnosis import Diagnosis, diagnose
 _HOLDS_SLOT_S = 30.0  # a restart due within this keeps its slot; a longer wait hands it on
 _GRACE_S = 20.0  # for a program that has left the config, and its own setting with it
 _TERM = "SIGTERM"
+_LEAST_IMPORTANT = 10**9
 
 
 # --- slots -------------------------------------------------------------------------------------------------------------
@@ -30,14 +29,15 @@ def fill_slots(turn: Turn) -> None:
     if turn.state.stopping or turn.memory.ended:
         return
     _shed(turn)
-    free = turn.settings.level.slots - sum(1 for program in turn.state.programs.values() if _holds_slot(turn, program))
-    ready = [program for program in turn.state.programs.values() if _wants_start(turn, program)]
-    for program in sorted(ready, key=lambda p: (_priority(turn, p), p.since_s, p.name)):
-        if _holds_slot(turn, program):
-            _spawn(turn, program)  # due, and its slot was kept for it
-        elif free > 0:
-            free -= 1
-            _spawn(turn, program)
+    programs = turn.state.programs.values()
+    processes = sum(1 for program in programs if program.phase in HAS_PROCESS)
+    kept = sum(1 for program in programs if _keeps_slot(program))
+    ready = [(program, spec) for program in programs if (spec := _to_start(turn, program)) is not None]
+    for program, spec in sorted(ready, key=lambda item: (item[1].priority, item[0].since_s, item[0].name)):
+        kept -= _keeps_slot(program)
+        if processes + kept < turn.settings.level.slots:
+            processes += 1
+            _spawn(turn, program, spec)
         elif program.phase is Phase.BACKOFF:
             turn.record(facts.Requeued("its restart is due, but no slot is free", program.name))
 
@@ -47,34 +47,30 @@ def _shed(turn: Turn) -> None:
     holders = [p for p in turn.state.programs.values() if p.attempt is not None and p.attempt.stop is None]
     over = len(holders) - turn.settings.level.slots
     for program in sorted(holders, key=lambda p: (-_priority(turn, p), -p.since_s, p.name))[: max(0, over)]:
-        stop(turn, program, reason="slot", by="extralife", why=f"level {turn.settings.level.name} has fewer slots")
+        why = f"level {turn.settings.level.name} has fewer slots"
+        stop(turn, *turn.present(program.name), reason="slot", by="extralife", why=why)
 
 
-def _holds_slot(turn: Turn, program: Program) -> bool:
-    if program.phase in HAS_PROCESS:
-        return True
-    if program.phase is not Phase.BACKOFF or program.slow or program.retry_at_s is None:
+def _keeps_slot(program: Program) -> bool:
+    """Whether a slot waits for a program that has no process: its restart is due soon, and was from the beginning."""
+    if program.retry_at_s is None or program.slow:
         return False
-    return program.retry_at_s - turn.now_s <= _HOLDS_SLOT_S and program.retry_at_s - program.since_s <= _HOLDS_SLOT_S
+    return program.retry_at_s - program.since_s <= _HOLDS_SLOT_S
 
 
-def _wants_start(turn: Turn, program: Program) -> bool:
-    if not program.wanted or turn.spec(program.name) is None:
-        return False
-    if program.phase is Phase.BACKOFF:
-        return program.retry_at_s is not None and program.retry_at_s <= turn.now_s
-    return program.phase is Phase.QUEUED
+def _to_start(turn: Turn, program: Program) -> ProgramSpec | None:
+    """What to start if a slot is free: queued, or due."""
+    due = program.phase is Phase.QUEUED or (program.retry_at_s is not None and program.retry_at_s <= turn.now_s)
+    return turn.spec(program.name) if due and program.wanted else None
 
 
 def _priority(turn: Turn, program: Program) -> int:
+    """Lower is more important; what has left the config is less important than anything in it."""
     spec = turn.spec(program.name)
-    return spec.priority if spec is not None else 0
+    return _LEAST_IMPORTANT if spec is None else spec.priority
 
 
-def _spawn(turn: Turn, program: Program) -> None:
-    spec = turn.spec(program.name)
-    if spec is None:
-        return
+def _spawn(turn: Turn, program: Program, spec: ProgramSpec) -> None:
     number = program.attempts + 1
     token = turn.token(program.name, number)
     why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {turn.settings.level.name} is free"
@@ -88,8 +84,7 @@ def set_control(turn: Turn, name: str, token: str, *, leave_by_s: float | None =
     interval_s = turn.state.programs[name].interval_s or turn.settings.checkpoint.first_s
     names = sorted(turn.state.programs)
     offset_s = interval_s * names.index(name) / len(names)
-    saves = turn.memory.saves.get(name, 0)
-    turn.command(commands.SetControl(name, token, interval_s, offset_s, saves, leave_by_s))
+    turn.command(commands.SetControl(name, token, interval_s, offset_s, 0, leave_by_s))
 
 
 def on_spawned(turn: Turn, item: SpawnSucceeded) -> None:
@@ -111,13 +106,14 @@ def on_spawn_broke(turn: Turn, item: SpawnBroke) -> None:
     found = turn.live(item.program, item.token)
     if found is None:
         return
-    program, attempt = found
+    _, attempt = found
     turn.record(facts.SpawnFailed(item.error, item.program, item.token, item.error, item.permanent))
+    turn.memory = turn.memory.forget(item.program)
+    turn.command(commands.Forget(item.program, item.token))
     if attempt.stop is not None:
-        _after_stop(turn, program, attempt.stop.reason)
+        _after_stop(turn, item.program, attempt.stop)
     elif item.permanent:
         turn.record(facts.GaveUp(f"{item.error}; it is tried again when the config changes or on `start`", item.program))
-        turn.settle(item.program, 50, item.error)
     else:
         _back_off_unstarted(turn, item.program, item.error)
     fill_slots(turn)
@@ -134,20 +130,20 @@ def _back_off_unstarted(turn: Turn, name: str, error: str) -> None:
 # --- stopping ------------------------------------------------------------------------------------------------------------
 
 
-def stop(turn: Turn, program: Program, *, reason: str, by: str, why: str, grace_s: float | None = None) -> None:
+def stop(
+    turn: Turn, program: Program, attempt: Attempt, *, reason: str, by: str, why: str, grace_s: float | None = None
+) -> None:
     """Ask an attempt to checkpoint and leave; the kill follows by itself when the grace is over."""
-    attempt = program.attempt
-    if attempt is None:
-        return
+    name = program.name
     if attempt.stop is not None and attempt.stop.reason == reason:
         return
-    spec = turn.spec(program.name)
     if grace_s is None:
+        spec = turn.spec(name)
         grace_s = _GRACE_S if spec is None else spec.stop_grace_s
-    turn.record(facts.StopIntended(why, program.name, attempt.token, reason, by, grace_s))
-    set_control(turn, program.name, attempt.token, leave_by_s=turn.now_s + grace_s)
-    turn.command(commands.SendSignal(program.name, attempt.token, "SIGCONT"))
-    turn.command(commands.SendSignal(program.name, attempt.token, _TERM))
+    turn.record(facts.StopIntended(why, name, attempt.token, reason, by, grace_s))
+    set_control(turn, name, attempt.token, leave_by_s=turn.now_s + grace_s)
+    turn.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
+    turn.command(commands.SendSignal(name, attempt.token, _TERM))
 
 
 # --- the end -------------------------------------------------------------------------------------------------------------
@@ -185,42 +181,35 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
             verdict.counted, ending.max_rss_bytes,
         )
     )  # fmt: skip
-    turn.memory = turn.memory.forget(name, attempt.token)
+    turn.memory = turn.memory.forget(name)
     turn.command(commands.Forget(name, attempt.token))
-    _follow(turn, turn.state.programs[name], attempt, verdict)
+    _follow(turn, name, attempt.stop, verdict)
 
 
-def _follow(turn: Turn, program: Program, attempt: Attempt, verdict: Diagnosis) -> None:
-    name = program.name
-    if turn.spec(name) is None:
-        turn.record(facts.ProgramRemoved("it is no longer in the config", name))
-        turn.settle(name)
-    elif attempt.stop is not None and attempt.stop.reason != "stall":
-        _after_stop(turn, program, attempt.stop.reason)
-    elif not program.wanted:
-        turn.record(facts.StayedDown("the operator wants it down", name))
-        turn.settle(name)
+def _follow(turn: Turn, name: str, asked: Stop | None, verdict: Diagnosis) -> None:
+    if asked is not None and verdict.cause == "stopped":
+        _after_stop(turn, name, asked)
     elif verdict.cause == "done":
         turn.record(facts.Finished(verdict.why, name))
-        turn.settle(name, 40, "finished")
-    elif verdict.cause == "config":
-        turn.record(facts.GaveUp(f"{verdict.why}; it is tried again when the config changes or on `start`", name))
-        turn.settle(name, 50, verdict.why)
     elif verdict.counted:
-        _after_death(turn, program, verdict)
+        _after_death(turn, name, verdict)
     else:
-        turn.record(facts.Requeued(verdict.why, name))
+        turn.record(facts.GaveUp(f"{verdict.why}; it is tried again when the config changes or on `start`", name))
 
 
-def _after_stop(turn: Turn, program: Program, reason: str) -> None:
-    if reason == "operator" or not program.wanted:
-        turn.record(facts.StayedDown("stopped by the operator", program.name))
+def _after_stop(turn: Turn, name: str, asked: Stop) -> None:
+    """It left as asked. Where to goes by what is wanted now: the operator may have changed their mind meanwhile."""
+    if turn.spec(name) is None:
+        turn.record(facts.ProgramRemoved("it is no longer in the config", name))
+    elif not turn.state.programs[name].wanted:
+        turn.record(facts.StayedDown("stopped by the operator", name))
     else:
-        turn.record(facts.Requeued(_AFTER_STOP.get(reason, f"left as asked ({reason})"), program.name))
-    turn.settle(program.name)
+        turn.record(facts.Requeued(_AFTER_STOP.get(asked.reason, f"left as asked ({asked.reason})"), name))
+    turn.settle(name)
 
 
 _AFTER_STOP = {
+    "operator": "started again by the operator",
     "restart": "restarted by the operator",
     "config": "restarted with its changed configuration",
     "shutdown": "goes on when extralife does",
@@ -228,9 +217,9 @@ _AFTER_STOP = {
 }
 
 
-def _after_death(turn: Turn, program: Program, verdict: Diagnosis) -> None:
+def _after_death(turn: Turn, name: str, verdict: Diagnosis) -> None:
     """Quarantine a poisonous checkpoint, then ask the restart policy when to try again."""
-    name, settings = program.name, turn.settings.restart
+    program, settings = turn.state.programs[name], turn.settings.restart
     if not program.quarantined_since_ckpt and restart.is_poison(settings, program.death_resumes, program.ckpt_step):
         why = (
             f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}: the one before is tried"
@@ -242,7 +231,6 @@ def _after_death(turn: Turn, program: Program, verdict: Diagnosis) -> None:
     )
     why = f"{verdict.why}; {after.why}"
     turn.record(facts.BackedOff(why, name, turn.now_s + after.delay_s, after.delay_s, after.slow))
-    turn.settle(name, 40, verdict.why)
 
 
 # --- what workers report ---------------------------------------------------------------------------------------------------
@@ -267,7 +255,7 @@ def on_report(turn: Turn, name: str, token: str, report: Report) -> None:
         if path not in program.bad_checkpoints:
             turn.record(facts.CheckpointBad(f"{path} was set aside: {error}", name, token, path, error))
         return
-    _other_report(turn, name, token, report)
+    _other_report(turn, name, attempt, report)
 
 
 def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
@@ -282,11 +270,9 @@ def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
     turn.record(facts.Resumed(why, program.name, token, step, lost, lost_s, program.exit_cause))
 
 
-def _other_report(turn: Turn, name: str, token: str, report: Report) -> None:
-    told = turn.memory.told.get(token, ())
-    seen = f"{report.kind} {report.fields.get('at_ns')}"
-    if len(told) >= _REPORTS_KEPT or seen in told:
+def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> None:
+    key = f"{report.kind} {report.fields.get('at_ns')}"
+    if len(attempt.reports) >= _REPORTS_KEPT or key in attempt.reports:
         return
-    turn.memory = replace(turn.memory, told={**turn.memory.told, token: (*told, seen)})
     text = ", ".join(f"{key}: {value}" for key, value in sorted(report.fields.items()) if key != "at_ns")[:500]
-    turn.record(facts.Reported(f"the worker reports {report.kind}: {text}", name, token, report.kind, text))
+    turn.record(facts.Reported(f"the worker reports {report.kind}: {text}", name, attempt.token, report.kind, text, key))

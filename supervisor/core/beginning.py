@@ -36,9 +36,9 @@ def on_began(turn: Turn, item: Began) -> None:
                 rebooted=bool(item.boot.rebooted), last_sign_s=last_sign_s,
             )  # fmt: skip
     reconcile(turn, why="extralife started")
+    fill_slots(turn)
     if rebooted is not None:
         _alert(turn, rebooted, item.boot.ckpt_steps)
-    fill_slots(turn)
 
 
 def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
@@ -73,15 +73,17 @@ def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:
 
 
 def _alert(turn: Turn, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> None:
-    """Lost work is what lies between the last sign of life and the newest checkpoint that is still whole."""
+    """Lost work is what lies between the last sign of life and the newest checkpoint that is still whole.
+
+    What resumes is what has been started again by now: after an orderly reboot nothing had run at the last sign of life.
+    """
     lost: dict[str, int | None] = {}
     for name in fact.programs:
         program = turn.state.programs.get(name)
         steps = fact.steps.get(name)
         newest = ckpt_steps.get(name, program.ckpt_step if program is not None else None)
         lost[name] = None if steps is None or newest is None else max(0, steps - newest)
-    resuming = tuple(name for name in fact.programs if name in turn.state.programs and turn.state.programs[name].wanted)
-    turn.command(commands.AlertReboot(fact, len(turn.state.reboots), lost, resuming))
+    turn.command(commands.AlertReboot(fact, len(turn.state.reboots), lost, tuple(sorted(turn.state.live))))
 
 
 def _settle_attempt(
@@ -95,22 +97,20 @@ def _settle_attempt(
 ) -> None:
     """What became of one attempt that the journal believes alive."""
     name = program.name
+    survival, ending = (survivor.survival, survivor.ending) if survivor is not None else (Survival.NEVER, None)
     if rebooted:
         why = "ended with the host"
         ended_at_s = turn.state.at_s if last_sign_s is None else last_sign_s
         turn.record(facts.Exited(why, name, attempt.token, "reboot", None, None, program.steps, None, ended_at_s=ended_at_s))
         _requeue(turn, name, "resumes after the host's reboot")
-    elif survivor is not None and survivor.survival is Survival.ALIVE:
+    elif survivor is not None and survival is Survival.ALIVE:
         _adopt(turn, program, attempt, survivor)
-    elif survivor is not None and survivor.survival is Survival.ENDED and survivor.ending is not None:
-        finish(turn, program, attempt, survivor.ending)
-    elif survivor is None or survivor.survival is Survival.NEVER:
+    elif survival is Survival.NEVER and attempt.pid is None:
         why = "the daemon ended between the intent to start it and the start"
         turn.record(facts.SpawnFailed(why, name, attempt.token, why))
         _requeue(turn, name, "starts now: the earlier start never came to be")
     else:
-        gone = survivor.ending or Ending(fate="it vanished while no daemon was there, its end was not seen")
-        finish(turn, program, attempt, gone)
+        finish(turn, program, attempt, ending or Ending(fate="it vanished while no daemon was there, its end was not seen"))
 
 
 def _requeue(turn: Turn, name: str, why: str) -> None:

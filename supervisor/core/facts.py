@@ -123,7 +123,10 @@ class OperatorAsked(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ProgramConfigured(ProgramFact):
-    """A program appeared in, or changed with, the config. `digest` covers everything that needs a restart to change."""
+    """A program appeared in, or changed with, the config. `digest` covers everything that needs a restart to change.
+
+    Changed, it is another program: earlier deaths are forgiven.
+    """
 
     digest: str
     autostart: bool = True
@@ -210,6 +213,7 @@ class Reported(AttemptFact):
 
     kind: str
     text: str
+    key: str = ""  # kind and time of the report: the same line is read again later and must not count twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +336,7 @@ class GaveUp(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class Requeued(ProgramFact):
-    """Back to QUEUED, with nothing held against it (after a reboot, a config change, an operator's start)."""
+    """Back to QUEUED: after a reboot, a config change, an operator's start, or because no slot is free."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ class Watch:
     token: str
     sample: Sample
     seen_s: float
+    progress_at_s: float | None = None  # the newest sign of progress; a reading that fails does not undo it
     moves: int = 0  # how often progress was seen to move: the first few gaps are not learned from
     continued_at_s: float | None = None
-    examining: bool = False  # evidence was asked for and has not come
-    kill_sent_at_s: float | None = None
+    asked_at_s: float | None = None  # evidence of the present stall was asked for then
     rates: tuple[float, ...] = ()
     slow_since_s: float | None = None
     slow_told: bool = False
@@ -47,8 +47,6 @@ class Memory:
     watches: dict[str, Watch] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)  # newest steps/s by program, kept over attempts
     intervals_at_s: dict[str, float] = field(default_factory=dict)  # when each checkpoint interval was last chosen
-    saves: dict[str, int] = field(default_factory=dict)  # save-now counters by program
-    told: dict[str, tuple[str, ...]] = field(default_factory=dict)  # reports that are facts already, by token
     pending: tuple[Pending, ...] = ()
     ended: bool = False  # EndDaemon was given
 
@@ -59,8 +57,6 @@ class Memory:
     def with_watch(self, name: str, watch: Watch) -> Memory:
         return replace(self, watches={**self.watches, name: watch})
 
-    def forget(self, name: str, token: str) -> Memory:
-        """The attempt is over."""
-        watches = {k: v for k, v in self.watches.items() if k != name}
-        told = {k: v for k, v in self.told.items() if k != token}
-        return replace(self, watches=watches, told=told)
+    def forget(self, name: str) -> Memory:
+        """The program's attempt is over."""
+        return replace(self, watches={k: v for k, v in self.watches.items() if k != name})

@@ -86,7 +86,7 @@ def _stop(turn: Turn, program: Program, by: str) -> Result | None:
         return (name, NOT_RUNNING, "not running")
     turn.record(facts.Wanted(f"stopped by {by}", name, run=False, by=by))
     if program.attempt is not None:
-        stop(turn, program, reason="operator", by=by, why=f"stopped by {by}")
+        stop(turn, *turn.present(name), reason="operator", by=by, why=f"stopped by {by}")
         return None
     turn.record(facts.StayedDown(f"stopped by {by}", name))
     return (name, SUCCESS, "stopped")
@@ -96,7 +96,7 @@ def _restart(turn: Turn, program: Program, by: str) -> Result | None:
     name = program.name
     turn.record(facts.Wanted(f"restarted by {by}", name, run=True, by=by))
     if program.attempt is not None:
-        stop(turn, program, reason="restart", by=by, why=f"restarted by {by}")
+        stop(turn, *turn.present(name), reason="restart", by=by, why=f"restarted by {by}")
         return None
     turn.record(facts.Requeued(f"restarted by {by}", name))
     return (name, SUCCESS, "started")
@@ -125,9 +125,8 @@ def _end(turn: Turn, *, by: str, keep_workers: bool, why: str) -> None:
         turn.memory = replace(turn.memory, ended=True)
         turn.command(commands.EndDaemon(reexec=True))
         return
-    for program in turn.state.live.values():
-        stop(turn, program, reason="shutdown", by=by, why=why)
-    end_if_empty(turn)
+    for name in turn.state.live:
+        stop(turn, *turn.present(name), reason="shutdown", by=by, why=why)
 
 
 def end_if_empty(turn: Turn) -> None:
@@ -174,7 +173,7 @@ def reconcile(turn: Turn, why: str) -> None:
         if turn.spec(name) is not None:
             continue
         if program.attempt is not None:
-            stop(turn, program, reason="config", by="config", why="it is no longer in the config")
+            stop(turn, program, program.attempt, reason="config", by="config", why="it is no longer in the config")
         else:
             turn.record(facts.ProgramRemoved("it is no longer in the config", name))
 
@@ -182,6 +181,6 @@ def reconcile(turn: Turn, why: str) -> None:
 def _change(turn: Turn, program: Program, digest: str, why: str) -> None:
     turn.record(facts.ProgramConfigured(f"changed in the config ({why})", program.name, digest))
     if program.attempt is not None:
-        stop(turn, program, reason="config", by="config", why="its configuration changed")
+        stop(turn, program, program.attempt, reason="config", by="config", why="its configuration changed")
     elif program.phase in {Phase.FATAL, Phase.DONE, Phase.BACKOFF} and program.wanted:
         turn.record(facts.Requeued("its configuration changed", program.name))

@@ -12,9 +12,9 @@ from typing import Final
 
 from supervisor.core import facts
 from supervisor.core.facts import Stamped
-from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, Edge, IllegalTransition, Phase, step
+from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, IllegalTransition, Phase, step
+from supervisor.policy.restart import MOST_DEATHS
 
-_DEATHS_KEPT: Final = 64
 _UPTIMES_KEPT: Final = 50
 _REBOOTS_KEPT: Final = 200
 _BAD_KEPT: Final = 20
@@ -48,7 +48,7 @@ class Attempt:
     stall: str | None = None
     stalled_at_s: float | None = None
     examined: bool = False
-    recovered: bool = False
+    reports: tuple[str, ...] = ()  # the keys of those that are facts already
     stop: Stop | None = None
 
 
@@ -256,10 +256,10 @@ def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.Program
 def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Program:
     match fact:
         case facts.ProgramConfigured(digest=digest):
-            return replace(program, digest=digest)
+            return program if digest == program.digest else replace(_forgiven(program), digest=digest)
         case facts.Wanted(run=True):
             # The operator's word is a fresh start: what came before is not held against it.
-            return replace(program, wanted=True, streak=0, openings=0, deaths_s=(), death_resumes=())
+            return replace(_forgiven(program), wanted=True)
         case facts.Wanted(run=False):
             return replace(program, wanted=False)
         case facts.SpawnIntended(attempt=number, token=token, digest=digest):
@@ -279,15 +279,19 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             return program
 
 
+def _forgiven(program: Program) -> Program:
+    return replace(program, streak=0, openings=0, deaths_s=(), death_resumes=())
+
+
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
     """Facts that say something about the program beyond its attempt; the rest only change the attempt."""
     match fact:
         case facts.Resumed(step=resumed):
-            program = replace(program, steps=resumed)
+            program = _resumed(program, resumed)
         case facts.Spawned():
             program = replace(program, spawn_failures=0)
         case facts.Recovered():
-            program = replace(program, streak=0, openings=0, deaths_s=(), death_resumes=())
+            program = _forgiven(program)
         case facts.Checkpointed(step=step_, stall_s=stall_s):
             return replace(
                 program, ckpt_step=step_, ckpt_at_s=stamped.at_s, ckpt_wall_s=stamped.wall_s, ckpt_stall_s=stall_s,
@@ -303,6 +307,14 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
         case _:
             pass
     return replace(program, attempt=_changed(attempt, stamped.at_s, fact))
+
+
+def _resumed(program: Program, step_: int) -> Program:
+    """The worker took the newest checkpoint that was whole: a newer one that we knew of is gone."""
+    newest = step_ or None
+    if newest == program.ckpt_step:
+        return replace(program, steps=step_)
+    return replace(program, steps=step_, ckpt_step=newest, ckpt_at_s=None, ckpt_wall_s=None)
 
 
 def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
@@ -323,8 +335,8 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, stop=Stop(reason, at_s, grace_s))
         case facts.KillIntended() if attempt.stop is not None:
             return replace(attempt, stop=replace(attempt.stop, killed_at_s=at_s))
-        case facts.Recovered():
-            return replace(attempt, recovered=True)
+        case facts.Reported(key=key):
+            return replace(attempt, reports=(*attempt.reports, key))
         case _:
             return attempt
 
@@ -337,20 +349,16 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
         exposure_s=program.exposure_s + ran_s, last_leftovers=fact.leftovers,
         steps=program.steps if fact.steps is None else fact.steps,
-        ckpt_step=fact.checkpoint_step if fact.checkpoint_step is not None else program.ckpt_step,
-        quarantined_since_ckpt=program.quarantined_since_ckpt
-        and (fact.checkpoint_step is None or fact.checkpoint_step == program.ckpt_step),
     )  # fmt: skip
+    if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):
+        program = replace(program, ckpt_step=fact.checkpoint_step, quarantined_since_ckpt=False)
     if not fact.counted:
         return program
     return replace(
         program,
-        deaths_s=(*program.deaths_s, stamped.at_s)[-_DEATHS_KEPT:],
-        death_resumes=(*program.death_resumes, attempt.resumed_step)[-_DEATHS_KEPT:],
+        deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],
+        death_resumes=(*program.death_resumes, attempt.resumed_step)[-MOST_DEATHS:],
         streak=program.streak + 1,
         failures=program.failures + 1,
         restarts=program.restarts + 1,
     )
-
-
-__all__ = ["Attempt", "Edge", "LevelRecord", "Phase", "Program", "Reboot", "State", "Stop", "fold", "fold_all"]

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from supervisor.core.commands import Command, Reply
 from supervisor.core.facts import Fact, Stamped
-from supervisor.core.lifecycle import Phase
 from supervisor.core.memory import Memory, Pending
 from supervisor.core.settings import ProgramSpec, Settings
-from supervisor.core.state import Attempt, Program, State, fold
+from supervisor.core.state import Attempt, Program, State, Stop, fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +58,22 @@ class Turn:
         text = f"{self.state.salt}/{name}/{number}/{self.boot_id}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def settle(self, name: str, code: int = 80, text: str | None = None) -> None:
-        """Answer what waits for this program; a request is replied to once nothing of it waits any more."""
+    def present(self, name: str) -> tuple[Program, Attempt]:
+        """A program that is known to have an attempt, as the facts recorded so far have left it."""
+        program = self.state.programs[name]
+        if program.attempt is None:
+            raise AssertionError(f"{name} has no attempt")
+        return program, program.attempt
+
+    def settle(self, name: str) -> None:
+        """Answer what waits for this program to be down; a request is replied to once nothing of it waits any more."""
         left: list[Pending] = []
         for pending in self.memory.pending:
             if name not in pending.waiting:
                 left.append(pending)
                 continue
             waiting = tuple(item for item in pending.waiting if item != name)
-            results = (*pending.results, (name, code, pending.text if text is None else text))
+            results = (*pending.results, (name, 80, pending.text))
             if waiting:
                 left.append(replace(pending, waiting=waiting, results=results))
             else:
@@ -80,32 +86,30 @@ class Turn:
         )  # fmt: skip
 
 
-EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
-KILL_AGAIN_S = 10.0  # SIGKILL reaches nothing in state D: ask again, seldom
+_KILL_AGAIN_S = 10.0
+_KILL_AGAIN_MOST_S = 600.0
 
 
-def kill_due_s(attempt: Attempt, kill_sent_at_s: float | None) -> float | None:
-    """When the next SIGKILL for a stopping attempt's tree is due."""
-    if attempt.stop is None:
-        return None
-    if attempt.stop.killed_at_s is None:
-        return attempt.stop.asked_at_s + attempt.stop.grace_s
-    return max(attempt.stop.killed_at_s, kill_sent_at_s or 0.0) + KILL_AGAIN_S
+def kill_due_s(stop: Stop) -> float:
+    """When the next SIGKILL for a stopping attempt's tree is due.
+
+    After the grace; then, because SIGKILL reaches nothing in state D, again after as long as it has waited so far, at
+    least 10 s, at most 10 min. Example, asked at 0 with a grace of 20 s: at 20, 40, 80, 160, 320, 640, 1240 s ...
+    """
+    if stop.killed_at_s is None:
+        return stop.asked_at_s + stop.grace_s
+    waited_s = stop.killed_at_s - stop.asked_at_s
+    return stop.killed_at_s + min(_KILL_AGAIN_MOST_S, max(_KILL_AGAIN_S, waited_s))
 
 
 def next_wake_s(turn: Turn) -> float | None:
-    """The earliest deadline that nobody else would wake us for."""
+    """The earliest deadline that nobody else would wake us for: a restart that is due, a kill that is due."""
+    if turn.memory.ended:
+        return None
     due: list[float] = []
-    for name, program in turn.state.programs.items():
-        if program.phase is Phase.BACKOFF and program.retry_at_s is not None and not turn.state.stopping:
+    for program in turn.state.programs.values():
+        if program.retry_at_s is not None and not turn.state.stopping:
             due.append(program.retry_at_s)
-        attempt = program.attempt
-        if attempt is None:
-            continue
-        watch = turn.memory.watch(name, attempt.token)
-        kill_s = kill_due_s(attempt, watch.kill_sent_at_s if watch else None)
-        if kill_s is not None:
-            due.append(kill_s)
-        if attempt.stalled_at_s is not None and not attempt.examined and attempt.stop is None:
-            due.append(attempt.stalled_at_s + EVIDENCE_WAIT_S)
+        if program.attempt is not None and program.attempt.stop is not None:
+            due.append(kill_due_s(program.attempt.stop))
     return min(due, default=None)

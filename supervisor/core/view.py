@@ -105,7 +105,8 @@ def _why(program: Program, sample: Sample | None) -> str:
     """The reason that matters most right now."""
     attempt = program.attempt
     if attempt is not None and attempt.stall is not None:
-        return f"stalled ({attempt.stall}), being healed"
+        doing = "no signal reaches it" if attempt.stall == "uninterruptible" else "being healed"
+        return f"stalled ({attempt.stall}), {doing}"
     if sample is not None and sample.status and sample.status != sample.phase:
         return sample.status
     return program.why
