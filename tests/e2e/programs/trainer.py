@@ -51,7 +51,10 @@ def envpool_that_segfaults() -> None:
 
 def do(fault: str) -> None:
     if fault == "gil":
-        ctypes.PyDLL(None).sleep(3600)  # PyDLL keeps the GIL: no other thread of this process runs
+        # PyDLL keeps the GIL: no other thread of this process runs. Not sleep(): the signal that asks for stacks ends it.
+        libc, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+        libc.pthread_mutex_lock(mutex)
+        libc.pthread_mutex_lock(mutex)
     elif fault == "hang":
         time.sleep(3600)
     elif fault == "envpool-hang":
