@@ -9,9 +9,11 @@ Unknown is `?`, never 0. Control characters are spelled out: a line of this log 
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import os
 from pathlib import Path
 
+from supervisor.adapters.boot import sync_directory
 from supervisor.adapters.endings import neutral
 from supervisor.core.commands import AlertReboot
 
@@ -53,10 +55,15 @@ def append(path: Path, line: str) -> str | None:
         try:
             size = os.fstat(fd).st_size
             torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-            os.write(fd, (("\n" if torn else "") + line + "\n").encode("utf-8", "replace"))
+            data = (("\n" if torn else "") + line + "\n").encode("utf-8", "replace")
+            if os.write(fd, data) != len(data):  # a torn line: the next one begins with the newline that it lacks
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fdatasync(fd)
         finally:
             os.close(fd)
+        if size == 0:
+            sync_directory(path.parent)
     except OSError as error:
-        return f"cannot write the reboot alert to {path}: {error.strerror}; the journal has it, see `supervisorctl reboots`"
+        said = error.strerror or error
+        return f"cannot write the reboot alert to {path}: {said}; the journal has it, see `supervisorctl reboots`"
     return None

@@ -1,9 +1,12 @@
 """Did the box restart? And the durable sign of life that tells for how long it was gone.
 
 Three witnesses, because each alone can be silent: the boot id (a container keeps its host's over its own restart), the
-start time of pid 1 (the same after a restart of the host at the same tick), and a marker file on tmpfs. The marker alone
-is not believed while the other two say "same boot": a runtime directory can be removed by hand, and calling that a
-reboot would bury workers that live.
+start time of pid 1 (the same after a restart of the host at the same tick), and a marker file on tmpfs. The marker only
+supports the other two. It is never believed alone: a runtime directory can be removed by hand, and calling that a reboot
+would bury workers that live.
+
+"The box" is whatever pid 1 is the first process of. A container's pid 1 starts long after its host's boot: downtime ends
+and uptime begins with pid 1, not with CLOCK_BOOTTIME's zero.
 
 `EXTRALIFE_BOOT_FILES` names a directory with `boot_id` and `pid1_stat` to read in place of /proc: for containers whose
 runtime knows better, and for tests.
@@ -12,11 +15,11 @@ runtime knows better, and for tests.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import struct
 import threading
-import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -27,6 +30,8 @@ from supervisor.core.inputs import BootEvidence
 
 ENV_BOOT_FILES: Final = "EXTRALIFE_BOOT_FILES"
 _SLOT_BYTES: Final = 16384
+_CLOCK_SLACK_S: Final = 2.0  # a hardware clock that is read in whole seconds may put a boot before the last sign of life
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _HEAD: Final = struct.Struct("<8sQII")  # magic, sequence, crc32 of the body, body length
 _MAGIC: Final = b"XLALIVE1"
 
@@ -76,37 +81,64 @@ def read_boot(files: BootFiles) -> Boot:
 
 
 def examine(
-    boot: Boot, last: AliveMark | None, *, marker: Path, clean: bool | None, wall_now_s: float, boot_now_s: float
+    boot: Boot,
+    last: AliveMark | None,
+    *,
+    marker: Path,
+    clean: bool | None,
+    wall_now_s: float,
+    boot_now_s: float,
+    journal_boot_id: str = "",
 ) -> BootEvidence:
-    """What the witnesses say. `clean`: the last daemon had ended in order (None: there was none)."""
-    boot_wall_s = wall_now_s - boot_now_s
-    if last is None:
-        return BootEvidence(boot.boot_id, None, "no sign of an earlier life", boot_wall_s=boot_wall_s)
-    said = _witnesses(boot, last, marker)
+    """Whether the box restarted since the last sign of life, by which witnesses, and for how long it was gone.
+
+    `clean`: the last daemon had ended in order (None: there was none). `journal_boot_id` is the boot of the journal's
+    last fact: it stands in for a lost mark, and when it is this boot, the reboot that an older mark tells of is on record
+    already. A downtime is not known (None) when the wall clock puts the boot before the last sign of life.
+
+    Example: last sign at 12:00:00, now 12:00:45, up for 5 s: it was down for 40 s, or up to one period less.
+    """
+    boot_wall_s = wall_now_s - boot_now_s + _pid1_at_s(boot.pid1_ticks, boot_now_s)
+    said = _witnesses(boot, last, journal_boot_id)
     if not said:
-        return BootEvidence(boot.boot_id, rebooted=False, evidence="the same boot", boot_wall_s=boot_wall_s)
+        known = last is not None or journal_boot_id
+        evidence = "the same boot" if known else "no sign of an earlier life"
+        return BootEvidence(boot.boot_id, False if known else None, evidence, boot_wall_s=boot_wall_s)
+    if not marker.exists():
+        said.append("the marker in the runtime directory is gone")
+    cause = "orderly" if clean else "unclean"
+    if last is None:
+        return BootEvidence(boot.boot_id, rebooted=True, evidence=", ".join(said), cause=cause, boot_wall_s=boot_wall_s)
+    down_s = boot_wall_s - last.wall_s
     return BootEvidence(
         boot_id=boot.boot_id,
         rebooted=True,
         evidence=", ".join(said),
-        cause="orderly" if clean else "unclean",
-        down_s=max(0.0, boot_wall_s - last.wall_s),
-        up_s=last.boot_s,
+        cause=cause,
+        down_s=None if down_s < -_CLOCK_SLACK_S else max(0.0, down_s),
+        up_s=last.boot_s - _pid1_at_s(last.pid1_ticks, last.boot_s),
         steps=last.steps,
         last_sign_wall_s=last.wall_s,
         boot_wall_s=boot_wall_s,
     )
 
 
-def _witnesses(boot: Boot, last: AliveMark, marker: Path) -> list[str]:
+def _witnesses(boot: Boot, last: AliveMark | None, journal_boot_id: str) -> list[str]:
     said = []
-    if boot.boot_id != last.boot_id:
+    known = {boot_id for boot_id in (journal_boot_id, last.boot_id if last is not None else "") if boot_id}
+    if known and boot.boot_id not in known:
         said.append("the boot id changed")
+    if last is None or journal_boot_id not in {"", last.boot_id}:
+        return said  # the mark, if there is one, is older than the journal: its pid 1 says nothing new
     if None not in (boot.pid1_ticks, last.pid1_ticks) and boot.pid1_ticks != last.pid1_ticks:
         said.append("pid 1 was started at another time")
-    if said and not marker.exists():
-        said.append("the marker in the runtime directory is gone")
     return said
+
+
+def _pid1_at_s(ticks: int | None, boot_now_s: float) -> float:
+    """When pid 1 started, in seconds of CLOCK_BOOTTIME; 0.0 when that is unknown or can't be."""
+    at_s = 0.0 if ticks is None else ticks / _TICKS_PER_S
+    return at_s if at_s <= boot_now_s else 0.0
 
 
 def leave_marker(marker: Path, boot: Boot) -> None:
@@ -139,72 +171,90 @@ def unpack_mark(slot: bytes) -> tuple[int, AliveMark] | None:
 
 def read_mark(path: Path) -> AliveMark | None:
     """The newest whole mark of the two slots; None when there is none."""
+    newest = _newest(path)
+    return newest[1] if newest is not None else None
+
+
+def _newest(path: Path) -> tuple[int, AliveMark] | None:
     try:
         data = path.read_bytes()
     except OSError:
         return None
     slots = [unpack_mark(data[start : start + _SLOT_BYTES]) for start in (0, _SLOT_BYTES)]
-    found = [slot for slot in slots if slot is not None]
-    return max(found, key=lambda slot: slot[0])[1] if found else None
-
-
-def _newest_sequence(path: Path) -> int:
-    with contextlib.suppress(OSError):
-        data = path.read_bytes()
-        slots = [unpack_mark(data[start : start + _SLOT_BYTES]) for start in (0, _SLOT_BYTES)]
-        return max((slot[0] for slot in slots if slot is not None), default=0)
-    return 0
+    return max((slot for slot in slots if slot is not None), key=lambda slot: slot[0], default=None)
 
 
 class AliveWriter:
     """Writes the mark every period from a thread of its own, into two slots in turn, with fdatasync.
 
-    A torn write can only hurt the slot that is being written; the other one is at most a period older. A disk that
-    refuses is told once to `on_error` and tried again: dying for a missing sign of life would be the greater harm.
+    A torn write can only hurt the slot that is being written; the other one is at most a period older. Whatever goes
+    wrong is told once to `on_error` and tried again: dying for a missing sign of life would be the greater harm.
     """
 
     def __init__(self, path: Path, make: Callable[[], AliveMark], period_s: float, on_error: Callable[[str], None]) -> None:
         """`make` gives the mark of this moment; it is called in the writer's thread."""
         self._path, self._make, self._period_s, self._on_error = path, make, period_s, on_error
-        self._sequence = _newest_sequence(path)
+        newest = _newest(path)
+        self._sequence = newest[0] if newest is not None else 0
         self._failed = False
+        self._begun = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="alive", daemon=True)
 
     def start(self) -> None:
+        self._begun = True
         self._thread.start()
 
     def stop(self) -> None:
-        """Write a last mark and end the thread."""
+        """Write a last mark and end the thread.
+
+        Nothing at all if it was never started: a mark of this boot, written before the reboot is in the journal, would
+        hide the reboot from the next daemon.
+        """
+        if not self._begun:
+            return
         self._over.set()
         self._thread.join(5.0)
-        self.write()
+        if not self._thread.is_alive():  # else it hangs on the disk, and so would we
+            self.write()
 
     def write(self) -> None:
         """One mark, durably. Never raises."""
         try:
-            data = pack_mark(self._make(), self._sequence + 1)
-            if len(data) > _SLOT_BYTES:
-                raise OSError(f"a sign of life of {len(data)} bytes does not fit into its slot")
-            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                os.pwrite(fd, data, _SLOT_BYTES * ((self._sequence + 1) % 2))
-                os.fdatasync(fd)
-            finally:
-                os.close(fd)
-        except OSError as error:
+            self._write(pack_mark(self._make(), self._sequence + 1))
+        except Exception as error:  # noqa: BLE001  whatever it is, the next period may be luckier
             if not self._failed:
-                self._on_error(f"cannot write the sign of life {self._path}: {error.strerror or error}")
+                said = error.strerror if isinstance(error, OSError) and error.strerror else error
+                self._on_error(f"cannot write the sign of life {self._path}: {said}")
             self._failed = True
             return
         self._failed = False
         self._sequence += 1
+
+    def _write(self, data: bytes) -> None:
+        if len(data) > _SLOT_BYTES:
+            raise ValueError(f"{len(data)} bytes do not fit into a slot of {_SLOT_BYTES}")
+        new = not self._path.exists()
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            # A short write must not count: the next mark would then overwrite the only slot that is whole.
+            if os.pwrite(fd, data, _SLOT_BYTES * ((self._sequence + 1) % 2)) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        if new:
+            sync_directory(self._path.parent)
 
     def _run(self) -> None:
         while not self._over.wait(self._period_s):
             self.write()
 
 
-def boot_now_s() -> float:
-    """CLOCK_BOOTTIME in seconds."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+def sync_directory(path: Path) -> None:
+    """Make a new name in it durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -30,7 +30,8 @@ def journal_offset(
     `last` is the last durable sign of life, `journal_at_s` the time of the journal's last fact (0.0: there is none).
 
     * same boot: as before, from the mark's own pair of clocks;
-    * new boot: journal time goes on from the last sign of life by max(0, wall clock now - wall clock then);
+    * new boot: journal time goes on from the last sign of life by what the wall clock says has passed since, but at
+      least by the time since the boot, whatever the wall clock says;
     * nothing known: journal time begins now, or goes on from its last fact.
 
     Whatever the clocks say, journal time is never less than the journal's last fact.
@@ -43,7 +44,9 @@ def journal_offset(
     elif same_boot:
         now_s = last.at_s + max(0.0, boot_now_s - last.boot_s)
     else:
-        now_s = last.at_s + max(0.0, wall_now_s - last.wall_s)
+        # A CLOCK_BOOTTIME that has not begun again (a container's restart) does not tell when this boot was.
+        since_boot_s = boot_now_s if boot_now_s < last.boot_s else 0.0
+        now_s = last.at_s + max(since_boot_s, wall_now_s - last.wall_s)
     return max(now_s, journal_at_s) - boot_now_s
 
 

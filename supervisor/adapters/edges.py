@@ -3,7 +3,7 @@
 One datagram socket a program, at a path that stays the same over attempts and daemons, so a sender is known by where it
 sent to. Its credentials (SO_PASSCRED) must be our own user's or root's; and where its environment can be read, it must
 carry the present attempt's token: a left-over of an earlier attempt is not heard. `systemd-notify` waits until the
-descriptor that it passes along (BARRIER=1) is closed: every passed descriptor is closed at once.
+descriptor that it passes along (BARRIER=1) is closed: every passed descriptor is closed once its message is dealt with.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from workers.contract import ENV_TOKEN, now_ns
+
+log = structlog.get_logger()
 
 _MOST_BYTES: Final = 4096  # a datagram that is longer is cut; what it says first is what matters
 _MOST_FDS: Final = 16
 _UCRED: Final = struct.Struct("3i")
 _STATUS_CHARS: Final = 200
+_PATH_BYTES: Final = 107  # of sockaddr_un, less the closing NUL
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +62,16 @@ def parse(data: bytes) -> dict[str, str]:
 def hear(heard: Heard, said: dict[str, str], at_ns: int) -> Heard:
     """What is known after one more message.
 
-    Signs of progress are READY=1, WATCHDOG=1, STATUS= and a step count that grows: a program that repeats the same
-    count is alive, but does not get on.
+    Signs of progress are READY=1, WATCHDOG=1, STATUS=, EXTEND_TIMEOUT_USEC= and a step count that grows: a program that
+    repeats the same count is alive, but does not get on. Example: WATCHDOG=1 alone is progress; WATCHDOG=1 with
+    X_EXTRALIFE_STEPS=500 is progress the first time, and not the second.
     """
     steps = _whole(said.get("X_EXTRALIFE_STEPS"))
     grew = steps is not None and (heard.steps is None or steps > heard.steps)
     ckpt_step = _whole(said.get("X_EXTRALIFE_CHECKPOINT"))
     extend_us = _whole(said.get("EXTEND_TIMEOUT_USEC"))
-    moves = grew or said.get("READY") == "1" or ("WATCHDOG" in said and steps is None) or "STATUS" in said
+    pinged = said.get("WATCHDOG") == "1" and steps is None
+    moves = grew or pinged or said.get("READY") == "1" or "STATUS" in said or extend_us is not None
     return replace(
         heard,
         ready=heard.ready or said.get("READY") == "1",
@@ -85,6 +92,12 @@ def _whole(text: str | None) -> int | None:
     return int(text)
 
 
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    sock: socket.socket
+    inode: int
+
+
 class Edges:
     """The sockets of all programs and the thread that reads them."""
 
@@ -92,7 +105,7 @@ class Edges:
         """`path_of` gives a program's socket path; `wake` is called after each message that was heard."""
         self._path_of, self._wake = path_of, wake
         self._guard = threading.Lock()
-        self._sockets: dict[str, socket.socket] = {}
+        self._sockets: dict[str, _Bound] = {}
         self._heard: dict[str, Heard] = {}
         self._selector = selectors.DefaultSelector()
         self._poke_out, self._poke_in = socket.socketpair()
@@ -103,18 +116,34 @@ class Edges:
         self._thread.start()
 
     def bind(self, program: str) -> None:
-        """Listen for a program, before its worker is started. Idempotent; raises OSError."""
-        with self._guard:
-            if program in self._sockets:
-                return
+        """Listen for a program, before its worker is started. Raises OSError.
+
+        Nothing happens if the path still leads to our socket. One that was left by an earlier daemon, or removed under
+        us by somebody who tidies up, is made anew. For the deciding thread only.
+        """
         path = Path(self._path_of(program))
+        bound = self._sockets.get(program)
+        if bound is not None:
+            if path.is_socket() and path.stat().st_ino == bound.inode:
+                return
+            self._selector.unregister(bound.sock)
+            del self._sockets[program]
+            bound.sock.close()
+        if len(os.fsencode(path)) > _PATH_BYTES:
+            raise OSError(
+                f"the socket path {path} is longer than the {_PATH_BYTES} bytes that unix sockets allow: "
+                "shorten runtime_dir or the program's name"
+            )
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        sock.bind(str(path))
-        with self._guard:
-            self._sockets[program] = sock
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            sock.bind(str(path))
+            self._sockets[program] = _Bound(sock, path.stat().st_ino)
+        except OSError:
+            sock.close()
+            raise
         self._selector.register(sock, selectors.EVENT_READ, program)
         self._poke()
 
@@ -136,7 +165,7 @@ class Edges:
         self._over = True
         self._poke()
         self._thread.join(5.0)
-        for sock in (*self._sockets.values(), self._poke_out, self._poke_in):
+        for sock in (*(bound.sock for bound in self._sockets.values()), self._poke_out, self._poke_in):
             sock.close()
         self._selector.close()
 
@@ -152,20 +181,27 @@ class Edges:
                     with contextlib.suppress(OSError):
                         self._poke_out.recv(4096)
                 elif isinstance(sock, socket.socket):
-                    self._drain(key.data, sock)
+                    try:
+                        self._drain(key.data, sock)
+                    except Exception:  # one bad message must not make the daemon deaf
+                        log.exception("edge_failed", program=key.data)
 
     def _drain(self, program: str, sock: socket.socket) -> None:
         for _ in range(64):  # one chatty program must not keep the others waiting
             try:
                 data, ancillary, _, _ = sock.recvmsg(
-                    _MOST_BYTES, socket.CMSG_SPACE(_UCRED.size) + socket.CMSG_SPACE(4 * _MOST_FDS)
+                    _MOST_BYTES,
+                    socket.CMSG_SPACE(_UCRED.size) + socket.CMSG_SPACE(4 * _MOST_FDS),
+                    socket.MSG_CMSG_CLOEXEC,
                 )
             except OSError:
                 return
-            pid, uid = _credentials(ancillary)
-            if uid in (0, os.geteuid()) and pid is not None:
-                self._take(program, pid, parse(data))
-            _close_passed(ancillary)
+            try:
+                pid, uid = _credentials(ancillary)
+                if uid in (0, os.geteuid()) and pid is not None:
+                    self._take(program, pid, parse(data))
+            finally:
+                _close_passed(ancillary)
 
     def _take(self, program: str, pid: int, said: dict[str, str]) -> None:
         with self._guard:
@@ -198,10 +234,12 @@ def _close_passed(ancillary: list[tuple[int, int, bytes]]) -> None:
 
 
 def _token_of(pid: int) -> str | None:
-    """The token in the sender's environment; None when it cannot be read (it is gone, or another user's)."""
+    """The token in the sender's environment, "" without one; None when that cannot be read (gone, another user's)."""
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
+        return None
+    if not environ:  # a zombie's
         return None
     mark = f"{ENV_TOKEN}=".encode()
     return next((item[len(mark) :].decode("ascii", "replace") for item in environ.split(b"\0") if item.startswith(mark)), "")

@@ -40,7 +40,8 @@ class Housekeeping:
         self._scheduler.start()
 
     def stop(self) -> None:
-        self._scheduler.shutdown(wait=False)
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
 
     def rotate_logs(self) -> None:
         """Keep every worker's logs within their bound."""

@@ -2,18 +2,25 @@
 
 Each program names its source of progress (`core.settings.Progress`); the process state is read for all. A reading that
 fails leaves its field None: not known, which is not zero and not "stalled".
+
+Two things must not look like a stall. A beat record that cannot be read at this moment (its writer was interrupted in the
+middle): the newest beat that could be read stands. And a program without a beat record, taken over from an earlier daemon:
+what it said while nobody listened is lost, so it gets the time of a start, counted from the first look, to say more.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+import structlog
 
 from supervisor.adapters import proc
 from supervisor.adapters.edges import Edges, Heard
@@ -23,10 +30,17 @@ from supervisor.core.settings import Paths, ProgramSpec, Progress
 from supervisor.ports import Clock
 from workers import contract
 
+log = structlog.get_logger()
+
 _MOST_FILES: Final = 10_000  # of a glob: a directory that holds more is not looked through further
 _MOST_REPORT_BYTES: Final = 64 * 1024  # per look
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_FRESH_S: Final = 10.0  # a process that is older when we begin to watch it was started by an earlier daemon
+_TAKEN_OVER_S: Final = 120.0  # for a first sign from such a one, unless the program has a `start_timeout_s`
+_FUTURE_S: Final = 1.0  # a stamp that lies further ahead is of another clock
 
 Reports = tuple[tuple[str, str, Report], ...]
+Seen = dict[str, tuple[int, int]]  # file -> (size, modification time in ns; 0 for logs)
 
 
 @dataclass(slots=True)
@@ -39,10 +53,12 @@ class _Watched:
     pid: int
     start_ticks: int | None
     since_s: float
+    taken_over: bool
+    beat: contract.Beat | None = None
+    seen: Seen | None = None
     grown_at_s: float | None = None
-    seen: object = None
+    failed: bool = False
     reports_at: int = 0
-    begun: bool = field(default=False)
 
 
 class LocalProbes:
@@ -56,7 +72,9 @@ class LocalProbes:
     def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int) -> None:
         """Begin to read an attempt; `expect` its edges first (they may come before its pid is known)."""
         stat = proc.read_stat(pid)
-        watched = _Watched(spec, attempt, token, pid, stat.start_ticks if stat else None, self._clock.now_s())
+        ticks, now_s = stat.start_ticks if stat else None, self._clock.now_s()
+        begun_s = now_s if ticks is None else self._clock.from_boot_ns(ticks * 10**9 // _TICKS_PER_S)
+        watched = _Watched(spec, attempt, token, pid, ticks, now_s, taken_over=now_s - begun_s > _FRESH_S)
         self._edges.expect(spec.name, token)
         with self._guard:
             self._watched[spec.name] = watched
@@ -71,7 +89,7 @@ class LocalProbes:
         """One reading of every watched attempt, by program."""
         with self._guard:
             watched = list(self._watched.values())
-        return {item.spec.name: self._read(item) for item in watched}
+        return {item.spec.name: self._read_safely(item) for item in watched}
 
     def reports(self) -> Reports:
         """What workers have left in their `reports.jsonl` since the last call."""
@@ -80,6 +98,15 @@ class LocalProbes:
         return tuple((item.spec.name, item.token, report) for item in watched for report in self._new_reports(item))
 
     # one attempt
+
+    def _read_safely(self, item: _Watched) -> Sample:
+        try:
+            return self._read(item)
+        except Exception:  # one program's odd directory must not blind us to the others
+            if not item.failed:
+                log.exception("reading_failed", program=item.spec.name)
+            item.failed = True
+            return Sample(item.token)
 
     def _read(self, item: _Watched) -> Sample:
         stat = proc.read_stat(item.pid)
@@ -97,22 +124,25 @@ class LocalProbes:
             case Progress.FILES:
                 return self._from_growth(item, state, heard, self._files(item))
             case Progress.NONE:
-                return Sample(item.token, state, ready=True, status=heard.status if heard else "")
+                return Sample(item.token, state, ready=state is not None, status=heard.status if heard else "")
 
     def _from_beat(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
         beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
-        if beat is None or beat.token != item.token:
+        if beat is not None and beat.token == item.token:
+            item.beat = beat
+        beat = item.beat
+        if beat is None:
             return Sample(item.token, state, status=heard.status if heard else "")
-        at = self._clock.from_boot_ns
+        at, stamp = self._clock.from_boot_ns, self._stamp
         known = beat.phase >= contract.Phase.TRAINING or beat.env_steps > 0
         deadline = None if beat.phase_deadline_ns == contract.NO_DEADLINE else at(beat.phase_deadline_ns)
         return Sample(
             token=item.token,
             proc_state=state,
-            live_at_s=at(beat.live_ns),
-            progress_at_s=at(beat.progress_ns),
+            live_at_s=stamp(beat.live_ns),
+            progress_at_s=stamp(beat.progress_ns),
             phase=beat.phase.name.lower(),
-            phase_since_s=at(beat.phase_since_ns),
+            phase_since_s=stamp(beat.phase_since_ns),
             phase_deadline_s=deadline,
             ready=beat.phase >= contract.Phase.TRAINING,
             steps=beat.env_steps if known else None,
@@ -126,7 +156,7 @@ class LocalProbes:
             loss=_number(beat.loss),
             steps_per_s=_number(beat.steps_per_s),
             ckpt_step=_whole(beat.ckpt_step),
-            ckpt_at_s=None if beat.ckpt_ns == contract.UNKNOWN else at(beat.ckpt_ns),
+            ckpt_at_s=stamp(beat.ckpt_ns),
             ckpt_stall_s=beat.ckpt_stall_us / 1e6 if beat.ckpt_count else None,
             ckpt_write_s=beat.ckpt_write_ms / 1e3 if beat.ckpt_count else None,
             ckpt_count=beat.ckpt_count,
@@ -137,33 +167,49 @@ class LocalProbes:
             status=heard.status if heard else "",
         )
 
+    def _stamp(self, at_ns: int) -> float | None:
+        """A worker's own stamp as journal time; None when it never set it, or took it from another clock."""
+        if at_ns in {0, contract.UNKNOWN}:
+            return None
+        at_s = self._clock.from_boot_ns(at_ns)
+        return at_s if at_s <= self._clock.now_s() + _FUTURE_S else None
+
     def _from_edges(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
-        if heard is None:
-            return Sample(item.token, state)
+        """Until it is ready (READY=1, or a step count) a program prepares, which may take longer than a step may."""
+        heard = heard or Heard(item.token)
         at = self._clock.from_boot_ns
-        return Sample(
+        ready = heard.ready or heard.steps is not None or (item.taken_over and heard.progress_ns is not None)
+        phase = "leaving" if heard.stopping else "training" if ready else "importing"
+        progress_at_s = None if heard.progress_ns is None else at(heard.progress_ns)
+        sample = Sample(
             token=item.token,
             proc_state=state,
-            progress_at_s=None if heard.progress_ns is None else at(heard.progress_ns),
-            phase="training" if heard.ready else None,
-            phase_since_s=item.since_s,
+            progress_at_s=progress_at_s,
+            phase=None if heard.progress_ns is None else phase,
+            # What is asked for with EXTEND_TIMEOUT_USEC counts from the last sign of progress, not from the start.
+            phase_since_s=item.since_s if heard.deadline_ns is None else progress_at_s,
             phase_deadline_s=None if heard.deadline_ns is None else at(heard.deadline_ns),
-            ready=heard.ready,
+            ready=ready,
             steps=heard.steps,
             ckpt_step=heard.ckpt_step,
             ckpt_at_s=None if heard.ckpt_ns is None else at(heard.ckpt_ns),
             ckpt_count=heard.ckpt_count,
             status=heard.status,
         )
+        return _taken_over(item, sample)
 
-    def _from_growth(self, item: _Watched, state: str | None, heard: Heard | None, seen: object) -> Sample:
-        """Progress is that what is seen changes. The first look only tells what was there before."""
-        now_s = self._clock.now_s()
-        if not item.begun:
-            item.begun, item.seen = True, seen
-        elif seen is not None and seen != item.seen:
-            item.seen, item.grown_at_s = seen, now_s
-        return Sample(
+    def _from_growth(self, item: _Watched, state: str | None, heard: Heard | None, seen: Seen) -> Sample:
+        """Progress is that something new is seen. The first look only tells what was there before."""
+        if item.seen is None:
+            item.seen = seen
+        elif any(_is_new(item.seen.get(file), now) for file, now in seen.items()):
+            item.grown_at_s = self._clock.now_s()
+        # What is not seen this time is kept: it is not new when it can be read again.
+        if len(item.seen) <= 2 * _MOST_FILES:
+            item.seen.update(seen)
+        else:
+            item.seen = seen
+        sample = Sample(
             token=item.token,
             proc_state=state,
             progress_at_s=item.grown_at_s,
@@ -172,26 +218,27 @@ class LocalProbes:
             steps=heard.steps if heard else None,
             status=heard.status if heard else "",
         )
+        return _taken_over(item, sample)
 
-    def _logs(self, item: _Watched) -> object:
-        name = item.spec.name
-        sizes = [_size_and_time(Path(self._paths.log(name, channel))) for channel in ("stdout", "stderr")]
-        if not item.begun:
+    def _logs(self, item: _Watched) -> Seen:
+        name, channels = item.spec.name, ("stdout", "stderr")
+        if item.seen is None:
             # What the shim found when it opened the logs: a line printed before our first look is progress too.
             record = read_record(self._paths.shim_record(name))
             if record is not None and record.token == item.token:
-                item.begun, item.seen = True, record.logs_from
-        return tuple(size[0] if size is not None else 0 for size in sizes)
+                item.seen = {channel: (size, 0) for channel, size in zip(channels, record.logs_from, strict=True)}
+        found = {channel: _size_and_time(Path(self._paths.log(name, channel))) for channel in channels}
+        return {channel: (entry[0], 0) for channel, entry in found.items() if entry is not None}
 
-    def _files(self, item: _Watched) -> object:
+    def _files(self, item: _Watched) -> Seen:
         directory = Path(item.spec.directory or self._paths.run_dir(item.spec.name))
-        seen = []
-        with contextlib.suppress(OSError, ValueError):
-            for number, path in enumerate(directory.glob(item.spec.progress_glob or "*")):
-                if number >= _MOST_FILES:
-                    break
-                seen.append((str(path), _size_and_time(path)))
-        return tuple(sorted(seen, key=lambda entry: entry[0]))
+        seen: Seen = {}
+        with contextlib.suppress(OSError, ValueError, NotImplementedError):  # the last: an absolute pattern
+            for path in itertools.islice(directory.glob(item.spec.progress_glob or "*"), _MOST_FILES):
+                entry = _size_and_time(path)
+                if entry is not None:
+                    seen[str(path)] = entry
+        return seen
 
     def _new_reports(self, item: _Watched) -> list[Report]:
         path = Path(self._paths.attempt_dir(item.spec.name, item.attempt, item.token)) / contract.REPORTS_FILE
@@ -215,9 +262,24 @@ _TARGETS: Final = {
 }
 
 
+def _is_new(before: tuple[int, int] | None, now: tuple[int, int]) -> bool:
+    """Something was written: a new file, a changed one. One that was only emptied (a rotated log) has not moved on."""
+    return now != before and (before is None or now[0] > 0)
+
+
+def _taken_over(item: _Watched, sample: Sample) -> Sample:
+    """What an adopted program did before our first look is not known: until it gives a sign, it is as if just started."""
+    if not item.taken_over or sample.progress_at_s is not None:
+        return sample
+    patience_s = _TAKEN_OVER_S if item.spec.start_timeout_s is None else item.spec.start_timeout_s
+    return replace(
+        sample, progress_at_s=item.since_s, phase_since_s=item.since_s, phase_deadline_s=item.since_s + patience_s
+    )
+
+
 def _report(line: bytes) -> Report | None:
     try:
-        body = json.loads(line)
+        body = json.loads(line, parse_constant=lambda _name: None)  # NaN and Infinity are not known values
     except (ValueError, RecursionError):
         return None
     if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
@@ -227,7 +289,7 @@ def _report(line: bytes) -> Report | None:
 
 def _size_and_time(path: Path) -> tuple[int, int] | None:
     try:
-        stat = os.stat(path)
+        stat = path.stat()
     except OSError:
         return None
     return stat.st_size, stat.st_mtime_ns

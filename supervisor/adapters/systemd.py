@@ -11,6 +11,9 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from typing import Final
+
+_PATIENCE_S: Final = 2.0  # a service manager that does not read must not take the deciding thread with it
 
 
 def sender(environ: Mapping[str, str]) -> Callable[[str], None]:
@@ -27,14 +30,17 @@ def sender(environ: Mapping[str, str]) -> Callable[[str], None]:
 
 def _notify(notify: Callable[[str], bool], address: str, text: str) -> None:
     try:
-        notify(text)
+        sent = notify(text)
     except OSError:
+        sent = False
+    if not sent:
         _send(address, text)
 
 
 def _send(address: str, text: str) -> None:
     path = "\0" + address[1:] if address.startswith("@") else address
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(_PATIENCE_S)
         sock.sendto(text.encode(), path)
 
 
@@ -46,10 +52,10 @@ class Notifier:
         self.watchdog_period_s = watchdog_period_s(environ, os.getpid())
 
     def ready(self, status: str) -> None:
-        self._send(f"READY=1\nSTATUS={status}")
+        self._send(f"READY=1\nSTATUS={_line(status)}")
 
     def status(self, text: str) -> None:
-        self._send(f"STATUS={text}")
+        self._send(f"STATUS={_line(text)}")
 
     def watchdog(self) -> None:
         """Only the deciding thread may call this, after a completed turn."""
@@ -64,6 +70,11 @@ class Notifier:
     def stopping(self, extend_s: float) -> None:
         """An orderly end that may take `extend_s`: checkpoints are being written."""
         self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int(extend_s * 1e6)}")
+
+
+def _line(text: str) -> str:
+    """A newline would begin another assignment."""
+    return " ".join(text.split())
 
 
 def watchdog_period_s(environ: Mapping[str, str], pid: int) -> float | None:
