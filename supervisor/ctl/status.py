@@ -53,7 +53,7 @@ def run(session: Session, args: list[str]) -> int:
         return _watch(session, names, options, period_s)
     status, failed = _look(session)
     if status is None:
-        session.say(failed)
+        (session.warn if "--json" in options else session.say)(failed)
         return STATUS_UNKNOWN
     if "--json" in options:
         chosen, _ = choose(status["programs"], names)

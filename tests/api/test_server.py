@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
 import grp
 import os
 import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.client import RemoteDisconnected
 from pathlib import Path
 
@@ -167,3 +171,30 @@ def test_it_can_be_served_again_and_again(backend: FakeBackend, socket_path: Pat
     for _ in range(5):
         with served(backend, socket_path):
             assert call(socket_path, "/healthz")[0] == 200
+
+
+def test_nobody_is_left_hanging_when_it_stops(backend: FakeBackend, socket_path: Path) -> None:
+    """Whoever connects while the server stops is answered or turned away, never forgotten with an open connection."""
+    over = threading.Event()
+    answered = threading.Semaphore(0)
+
+    def hammer() -> int:
+        count = 0
+        while not over.is_set():
+            with contextlib.suppress(ConnectionError, FileNotFoundError, RemoteDisconnected):
+                assert call(socket_path, "/healthz")[0] == 200  # a forgotten one meets its timeout here
+                answered.release()
+                count += 1
+        return count
+
+    with ThreadPoolExecutor(4) as pool:
+        hammers = [pool.submit(hammer) for _ in range(4)]
+        try:
+            for _ in range(6):
+                with served(backend, socket_path):
+                    for _ in range(10):
+                        assert answered.acquire(timeout=20)
+        finally:
+            over.set()
+        assert sum(one.result(40) for one in hammers) > 0
+    gc.collect()  # a connection that was lost is found, and pytest told of it, here

@@ -220,6 +220,9 @@ def test_nobody_there(tmp_path: Path, socket_path: Path) -> None:
     assert told.stdout.startswith(f"unix://{socket_path} no such file\n")
     assert "start it with supervisord" in told.stdout
     assert told.returncode == 4
+    told = ctl("status", "--json", socket=socket_path)
+    assert (told.stdout, told.returncode) == ("", 4), "a reader of JSON gets none, and the reason on stderr"
+    assert "no such file" in told.stderr
     for action in (("start", "a"), ("pid",), ("tail", "a"), ("history",), ("reread",)):
         told = ctl(*action, socket=socket_path)
         assert (told.stdout, told.returncode) == (f"unix://{socket_path} no such file\n", 7), action
