@@ -32,7 +32,8 @@ ENV_BOOT_FILES: Final = "EXTRALIFE_BOOT_FILES"
 _SLOT_BYTES: Final = 16384
 _CLOCK_SLACK_S: Final = 2.0  # a hardware clock that is read in whole seconds may put a boot before the last sign of life
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-_HEAD: Final = struct.Struct("<8sQII")  # magic, sequence, crc32 of the body, body length
+_HEAD: Final = struct.Struct("<8sQII")  # magic, sequence, crc32 of sequence and body, body length
+_SEQUENCE: Final = struct.Struct("<Q")
 _MAGIC: Final = b"XLALIVE1"
 
 
@@ -152,7 +153,12 @@ def leave_marker(marker: Path, boot: Boot) -> None:
 def pack_mark(mark: AliveMark, sequence: int) -> bytes:
     """One slot: magic, sequence, CRC and the mark as JSON."""
     body = json.dumps(asdict(mark), allow_nan=False).encode()
-    return _HEAD.pack(_MAGIC, sequence, zlib.crc32(body), len(body)) + body
+    return _HEAD.pack(_MAGIC, sequence, _crc(sequence, body), len(body)) + body
+
+
+def _crc(sequence: int, body: bytes) -> int:
+    # With the sequence: a slot torn between the two would pass off its old mark as the newest.
+    return zlib.crc32(body, zlib.crc32(_SEQUENCE.pack(sequence)))
 
 
 def unpack_mark(slot: bytes) -> tuple[int, AliveMark] | None:
@@ -161,7 +167,7 @@ def unpack_mark(slot: bytes) -> tuple[int, AliveMark] | None:
         return None
     magic, sequence, crc, length = _HEAD.unpack_from(slot)
     body = slot[_HEAD.size : _HEAD.size + length]
-    if magic != _MAGIC or len(body) != length or zlib.crc32(body) != crc:
+    if magic != _MAGIC or len(body) != length or _crc(sequence, body) != crc:
         return None
     try:
         return sequence, AliveMark(**json.loads(body))

@@ -1,0 +1,352 @@
+"""Whether the box restarted, and the sign of life that tells since when. Real files, damaged on purpose."""
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.adapters import boot
+from supervisor.adapters.boot import AliveMark, AliveWriter, Boot, BootFiles, examine, read_boot, read_mark
+
+HZ = os.sysconf("SC_CLK_TCK")
+ROOT = Path(__file__).resolve().parents[2]
+OLD, NEW = "a" * 32, "b" * 32
+# Last sign of life at 12:00:00, the boot then 1,000 s old, pid 1 started 2 s into it.
+LAST = AliveMark(OLD, 2 * HZ, at_s=5_000.0, wall_s=43_200.0, boot_s=1_000.0, level="light", steps={"Pong": 700})
+
+
+def seen(now, last=LAST, *, marker=True, clean=False, wall_now_s=43_245.0, boot_now_s=5.0, journal="", tmp=Path("/")):
+    where = tmp if marker else tmp / "nowhere" / "marker"
+    return examine(
+        now, last, marker=where, clean=clean, wall_now_s=wall_now_s, boot_now_s=boot_now_s, journal_boot_id=journal
+    )
+
+
+# --- this boot ---------------------------------------------------------------------------------------------------------
+
+
+def test_this_machines_boot():
+    found = read_boot(BootFiles.of({}))
+    assert len(found.boot_id) == 32
+    assert int(found.boot_id, 16)
+    assert found.pid1_ticks is not None
+
+
+def test_the_files_can_be_given(tmp_path):
+    (tmp_path / "boot_id").write_text("0f1e2d3c-0000-1111-2222-333344445555\n")
+    (tmp_path / "pid1_stat").write_text("1 (a (name) ) of) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2\n")
+    files = BootFiles.of({"EXTRALIFE_BOOT_FILES": str(tmp_path)})
+    assert read_boot(files) == Boot("0f1e2d3c000011112222333344445555", 4711)
+
+
+@pytest.mark.parametrize("stat", [None, "", "1 (init", "1 (init) S 0"])
+def test_an_unreadable_pid_1_is_not_known(tmp_path, stat):
+    (tmp_path / "boot_id").write_text(OLD)
+    if stat is not None:
+        (tmp_path / "pid1_stat").write_text(stat)
+    assert read_boot(BootFiles(tmp_path / "boot_id", tmp_path / "pid1_stat")) == Boot(OLD, None)
+
+
+# --- did it restart? -----------------------------------------------------------------------------------------------------
+
+
+def test_another_boot_id_is_a_reboot():
+    told = seen(Boot(NEW, 3 * HZ))
+    assert told.rebooted
+    assert told.evidence == "the boot id changed, pid 1 was started at another time"
+    assert told.cause == "unclean"
+    assert told.boot_wall_s == pytest.approx(43_243.0), "3 s after 12:00:40"
+    assert told.down_s == pytest.approx(43.0)
+    assert told.up_s == pytest.approx(998.0)
+    assert told.steps == {"Pong": 700}
+    assert told.last_sign_wall_s == 43_200.0
+
+
+def test_a_reboot_at_the_very_same_tick_is_one():
+    assert seen(Boot(NEW, 2 * HZ)).evidence == "the boot id changed"
+
+
+def test_a_restarted_container_keeps_the_boot_id_of_its_host():
+    # CLOCK_BOOTTIME is the host's and goes on; the container's pid 1 started at 12:00:40.
+    told = seen(Boot(OLD, 1_040 * HZ), boot_now_s=1_045.0)
+    assert told.rebooted
+    assert told.evidence == "pid 1 was started at another time"
+    assert told.down_s == pytest.approx(40.0)
+
+
+def test_the_marker_is_named_when_it_is_gone_too():
+    assert seen(Boot(NEW, None), marker=False).evidence == "the boot id changed, the marker in the runtime directory is gone"
+
+
+def test_a_removed_runtime_directory_alone_is_no_reboot():
+    told = seen(Boot(OLD, 2 * HZ), marker=False, boot_now_s=1_045.0)
+    assert told.rebooted is False
+    assert told.evidence == "the same boot"
+
+
+@pytest.mark.parametrize(("now", "then"), [(None, 2 * HZ), (2 * HZ, None), (None, None)])
+def test_an_unknown_pid_1_says_nothing(now, then):
+    assert seen(Boot(OLD, now), replace(LAST, pid1_ticks=then)).rebooted is False
+
+
+def test_the_first_start_is_neither():
+    told = seen(Boot(NEW, 1), None)
+    assert told.rebooted is None
+    assert told.evidence == "no sign of an earlier life"
+    assert told.boot_wall_s is not None
+
+
+@pytest.mark.parametrize(("clean", "cause"), [(True, "orderly"), (False, "unclean"), (None, "unclean")])
+def test_an_orderly_end_is_told_apart(clean, cause):
+    assert seen(Boot(NEW, 1), clean=clean).cause == cause
+
+
+@pytest.mark.parametrize(("step_s", "down_s"), [(0.0, 38.0), (3_600.0, 3_638.0), (-3_600.0, None), (-39.0, 0.0)])
+def test_downtime_is_not_known_when_the_wall_clock_contradicts_it(step_s, down_s):
+    told = seen(Boot(NEW, 0), wall_now_s=43_243.0 + step_s)
+    assert told.rebooted
+    assert told.down_s == (None if down_s is None else pytest.approx(down_s))
+
+
+def test_without_a_mark_the_journals_boot_stands_in():
+    told = seen(Boot(NEW, 1), None, journal=OLD)
+    assert told.rebooted
+    assert told.evidence == "the boot id changed"
+    assert (told.down_s, told.up_s, told.last_sign_wall_s) == (None, None, None)
+    assert seen(Boot(OLD, 1), None, journal=OLD).rebooted is False
+
+
+def test_a_reboot_that_is_on_record_is_not_told_again():
+    # The daemon died between recording the reboot and its first mark of the new boot.
+    assert seen(Boot(NEW, 7 * HZ), journal=NEW).rebooted is False
+
+
+def test_a_journal_that_lost_its_newest_facts_makes_no_reboot():
+    assert seen(Boot(OLD, 2 * HZ), journal="c" * 32).rebooted is False
+
+
+def test_pid_1_cannot_have_started_in_the_future():
+    assert seen(Boot(NEW, 99 * HZ), boot_now_s=5.0).boot_wall_s == pytest.approx(43_240.0)
+
+
+def test_the_marker_is_left(tmp_path):
+    boot.leave_marker(tmp_path / "marker", Boot(NEW, 1))
+    assert (tmp_path / "marker").read_text() == f"{NEW}\n"
+
+
+# --- the sign of life ------------------------------------------------------------------------------------------------------
+
+
+class Told:
+    """A writer on a real file, and what it complained of."""
+
+    def __init__(self, path, period_s=3600.0):
+        self.errors, self.mark = [], LAST
+        self.writer = AliveWriter(path, lambda: self.mark, period_s, self.errors.append)
+
+
+def test_a_mark_comes_back_as_it_was(tmp_path):
+    told = Told(tmp_path / "alive")
+    told.writer.write()
+    assert read_mark(tmp_path / "alive") == LAST
+    assert (tmp_path / "alive").stat().st_mode & 0o777 == 0o600
+    assert not told.errors
+
+
+def test_the_newest_of_the_two_slots_counts(tmp_path):
+    told = Told(tmp_path / "alive")
+    for number in range(5):
+        told.mark = replace(LAST, at_s=float(number))
+        told.writer.write()
+        assert read_mark(tmp_path / "alive").at_s == number
+    # The next daemon goes on where this one ended.
+    told = Told(tmp_path / "alive")
+    told.mark = replace(LAST, at_s=99.0)
+    told.writer.write()
+    assert read_mark(tmp_path / "alive").at_s == 99.0
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 40_000, b"XLALIVE1", os.urandom(40_000)])
+def test_no_mark_is_none(tmp_path, content):
+    if content is not None:
+        (tmp_path / "alive").write_bytes(content)
+    assert read_mark(tmp_path / "alive") is None
+
+
+def test_a_torn_write_costs_one_period_wherever_it_tears(tmp_path):
+    path = tmp_path / "alive"
+    told = Told(path)
+    for number in (1, 2, 3):
+        told.mark = replace(LAST, at_s=float(number))
+        told.writer.write()
+    before = path.read_bytes()
+    told.mark = replace(LAST, at_s=4.0)
+    told.writer.write()
+    after = path.read_bytes()
+    changed = [at for at in range(len(after)) if at >= len(before) or before[at] != after[at]]
+    first, last = changed[0], changed[-1]
+    for cut in range(first, last + 1):
+        for torn in (
+            after[:cut] + before[cut:],
+            before[:cut] + after[cut:],
+            after[:cut] + b"\0" * (last - cut) + after[last:],
+        ):
+            path.write_bytes(torn)
+            assert read_mark(path).at_s in {3.0, 4.0}
+    path.write_bytes(after)
+    assert read_mark(path).at_s == 4.0
+
+
+@given(at=st.integers(0, 400), bit=st.integers(0, 7))
+def test_a_flipped_bit_never_makes_another_mark(at, bit):
+    slot = bytearray(boot.pack_mark(LAST, 7))
+    slot[at % len(slot)] ^= 1 << bit
+    assert boot.unpack_mark(bytes(slot)) is None
+
+
+@given(st.binary(max_size=400))
+def test_nothing_that_is_read_raises(data):
+    assert boot.unpack_mark(data) is None
+    assert boot.unpack_mark(boot.pack_mark(LAST, 1)[:40] + data) is None
+
+
+def test_a_mark_of_another_version_is_not_understood():
+    body = boot.json.dumps({**asdict(LAST), "unheard_of": 1}).encode()
+    head = boot._HEAD.pack(boot._MAGIC, 1, boot._crc(1, body), len(body))
+    assert boot.unpack_mark(head + body) is None
+
+
+def test_the_thread_writes_every_period_and_once_at_the_end(tmp_path):
+    told = Told(tmp_path / "alive", period_s=0.01)
+    written = threading.Event()
+
+    def make():
+        told.mark = replace(told.mark, at_s=told.mark.at_s + 1)
+        if told.mark.at_s >= LAST.at_s + 3:
+            written.set()
+        return told.mark
+
+    writer = AliveWriter(tmp_path / "alive", make, 0.01, told.errors.append)
+    writer.start()
+    assert written.wait(20)
+    writer.stop()
+    assert read_mark(tmp_path / "alive") == told.mark
+    assert not told.errors
+
+
+def test_a_writer_that_never_began_leaves_no_mark_of_this_boot(tmp_path):
+    told = Told(tmp_path / "alive")
+    told.writer.stop()
+    assert not (tmp_path / "alive").exists()
+
+
+def test_a_disk_that_refuses_is_told_once_and_tried_again(tmp_path):
+    path = tmp_path / "gone" / "alive"
+    told = Told(path)
+    told.writer.write()
+    told.writer.write()
+    assert told.errors == [f"cannot write the sign of life {path}: No such file or directory"]
+    path.parent.mkdir()
+    told.writer.write()
+    assert read_mark(path) == LAST
+    path.unlink()
+    path.parent.rmdir()
+    told.writer.write()
+    assert len(told.errors) == 2, "a new trouble is told again"
+
+
+def test_a_link_in_the_marks_place_is_not_followed(tmp_path):
+    (tmp_path / "alive").symlink_to(tmp_path / "elsewhere")
+    told = Told(tmp_path / "alive")
+    told.writer.write()
+    assert len(told.errors) == 1
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_mark_that_cannot_be_made_is_no_end_of_the_thread(tmp_path):
+    errors, asked = [], threading.Semaphore(0)
+
+    def make():
+        asked.release()
+        raise RuntimeError("dictionary changed size during iteration")
+
+    writer = AliveWriter(tmp_path / "alive", make, 0.005, errors.append)
+    writer.start()
+    for _ in range(3):
+        assert asked.acquire(timeout=20)
+    writer.stop()
+    assert errors == [f"cannot write the sign of life {tmp_path}/alive: dictionary changed size during iteration"]
+
+
+def test_a_mark_that_is_too_large_or_not_a_number_is_refused(tmp_path):
+    told = Told(tmp_path / "alive")
+    told.writer.write()
+    told.mark = replace(LAST, steps={f"program-{n}": n for n in range(2_000)})
+    told.writer.write()
+    assert "do not fit into a slot" in told.errors[0]
+    assert read_mark(tmp_path / "alive") == LAST
+    told = Told(tmp_path / "alive")
+    told.mark = replace(LAST, at_s=float("nan"))
+    told.writer.write()
+    assert len(told.errors) == 1
+    assert read_mark(tmp_path / "alive") == LAST
+
+
+def test_a_short_write_does_not_cost_the_good_slot(tmp_path):
+    """A file size limit makes pwrite(2) write less than it was given, as a disk that fills up does."""
+    path = tmp_path / "alive"
+    told = Told(path)
+    told.mark = replace(LAST, at_s=1.0)
+    told.writer.write()  # the second slot
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
+    try:
+        told.mark = replace(LAST, at_s=2.0)
+        told.writer.write()  # 50 bytes of it reach the first slot
+        told.writer.write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert told.errors == [f"cannot write the sign of life {path}: {os.strerror(errno.ENOSPC)}"]
+    assert read_mark(path).at_s == 1.0
+    told.writer.write()
+    assert read_mark(path).at_s == 2.0
+
+
+def test_what_was_written_outlives_a_kill(tmp_path):
+    """A process that writes marks as fast as it can is killed at a random moment, five times over."""
+    path = tmp_path / "alive"
+    code = (
+        "import sys; from pathlib import Path; from supervisor.adapters.boot import *\n"
+        "n = int(sys.argv[2])\n"
+        "def make():\n    global n; n += 1\n    return AliveMark('a' * 32, 1, float(n), 0.0, 0.0, steps={'Pong': n})\n"
+        "w = AliveWriter(Path(sys.argv[1]), make, 9, print)\n"
+        "w.write(); print('ready', flush=True)\n"
+        "while True: w.write()\n"
+    )
+    newest = 0.0
+    for _ in range(5):
+        args = [sys.executable, "-c", code, str(path), str(int(newest))]
+        with subprocess.Popen(args, cwd=ROOT, stdout=subprocess.PIPE) as child:
+            assert child.stdout.readline() == b"ready\n"
+            deadline = time.monotonic() + 0.02
+            while time.monotonic() < deadline:
+                mark = read_mark(path)
+                assert mark is not None
+                assert mark.steps == {"Pong": int(mark.at_s)}
+            child.kill()
+        mark = read_mark(path)
+        assert mark is not None
+        assert mark.at_s > newest
+        newest = mark.at_s

@@ -1,0 +1,85 @@
+"""Journal time never steps: over daemon restarts, reboots, and whatever is done to the wall clock."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.adapters.boot import AliveMark
+from supervisor.adapters.clock import SystemClock, boot_s, journal_offset, wall_s
+
+HOUR_S = 3600.0
+
+
+def mark(at_s=1_000.0, wall_s=50_000.0, boot_s=900.0):
+    return AliveMark("b" * 32, 1, at_s, wall_s, boot_s)
+
+
+def now_after(last, *, same_boot, boot_now_s, wall_now_s, journal_at_s=0.0):
+    """Journal time at the daemon's start."""
+    offset_s = journal_offset(
+        last, same_boot=same_boot, journal_at_s=journal_at_s, boot_now_s=boot_now_s, wall_now_s=wall_now_s
+    )
+    return offset_s + boot_now_s
+
+
+def test_the_first_start_begins_at_zero():
+    assert now_after(None, same_boot=False, boot_now_s=987_654.0, wall_now_s=1.7e9) == 0.0
+
+
+@pytest.mark.parametrize("step_s", [0.0, HOUR_S, -HOUR_S])
+def test_within_a_boot_the_wall_clock_does_not_matter(step_s):
+    now_s = now_after(mark(), same_boot=True, boot_now_s=960.0, wall_now_s=50_060.0 + step_s)
+    assert now_s == pytest.approx(1_060.0)
+
+
+def test_over_a_reboot_it_goes_on_by_the_downtime():
+    # 40 s down, 5 s up
+    assert now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=50_045.0) == pytest.approx(1_045.0)
+
+
+def test_a_wall_clock_set_back_over_a_reboot_costs_the_downtime_not_the_order():
+    now_s = now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=50_045.0 - HOUR_S)
+    assert now_s == pytest.approx(1_005.0), "the time since the boot has certainly passed"
+
+
+def test_a_wall_clock_set_ahead_over_a_reboot_is_believed():
+    now_s = now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=50_045.0 + HOUR_S)
+    assert now_s == pytest.approx(1_045.0 + HOUR_S)
+
+
+def test_a_restarted_container_does_not_gain_its_hosts_uptime():
+    # Another boot id is given, but CLOCK_BOOTTIME runs on: the host had been up for 30 days.
+    last = mark(boot_s=30 * 86_400.0)
+    now_s = now_after(last, same_boot=False, boot_now_s=30 * 86_400.0 + 60, wall_now_s=50_060.0)
+    assert now_s == pytest.approx(1_060.0)
+
+
+@given(
+    last=st.none() | st.builds(mark, st.floats(0, 1e9), st.floats(0, 4e9), st.floats(0, 1e8)),
+    same_boot=st.booleans(),
+    boot_now_s=st.floats(0, 1e8),
+    wall_now_s=st.floats(-1e6, 4e9),
+    journal_at_s=st.floats(0, 1e9),
+)
+def test_it_is_never_less_than_what_is_on_record(last, same_boot, boot_now_s, wall_now_s, journal_at_s):
+    now_s = now_after(last, same_boot=same_boot, boot_now_s=boot_now_s, wall_now_s=wall_now_s, journal_at_s=journal_at_s)
+    assert now_s >= journal_at_s - 1e-6
+    assert last is None or now_s >= last.at_s - 1e-6
+
+
+def test_the_clock_of_this_machine():
+    clock = SystemClock(offset_s=-1_000.0)
+    before_s, now_s, after_s = boot_s(), clock.now_s(), boot_s()
+    assert before_s - 1_000.0 <= now_s <= after_s - 1_000.0
+    assert clock.wall_s() == pytest.approx(time.time(), abs=5.0)
+    assert wall_s() == pytest.approx(time.time(), abs=5.0)
+
+
+def test_stamps_of_workers_are_converted_there_and_back():
+    clock = SystemClock(offset_s=-123.5)
+    at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    assert clock.from_boot_ns(at_ns) == pytest.approx(clock.now_s(), abs=5.0)
+    assert clock.to_boot_ns(clock.from_boot_ns(at_ns)) == pytest.approx(at_ns, abs=1_000)
+    assert clock.to_boot_ns(-1e9) == 0, "before the boot there was nothing"
