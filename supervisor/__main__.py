@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for sentence in error.errors:
             print(f"supervisord: {sentence}", file=sys.stderr)
         return EXIT_USAGE
+    for sentence in loaded.warnings:
+        print(f"supervisord: warning: {sentence}", file=sys.stderr)
     if options.check:
         print(config.summary(loaded.settings))
         return 0

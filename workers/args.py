@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ENVS: Final = 32  # the light level
 DEFAULT_BATCH: Final = 512
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")  # as in the daemon's config
 _DEVICE: Final = re.compile(r"auto|cpu|cuda(:[0-9]{1,2})?")
 
 

@@ -5,7 +5,7 @@ nearest valid one: a typo that vanishes silently is found at the end of a paid n
 is right, so a bad edit leaves the running configuration alone. docs/config.md lists every key.
 """
 
-from supervisor.config.changes import Changes, applicable, check, diff, explain, explain_text, summary
+from supervisor.config.changes import Changes, applicable, diff, explain, summary
 from supervisor.config.default import DEFAULT_TOML
 from supervisor.config.load import Loaded, load
 from supervisor.config.sheet import ConfigError, Origin
@@ -18,10 +18,8 @@ __all__ = [
     "Loaded",
     "Origin",
     "applicable",
-    "check",
     "diff",
     "explain",
-    "explain_text",
     "find_config",
     "load",
     "runtime_dir_for",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final, TextIO
+from typing import Final
 
-from supervisor.config.load import Loaded, load
-from supervisor.config.sheet import ConfigError, Origin
+from supervisor.config.load import Loaded
+from supervisor.config.sheet import Origin
 from supervisor.core.settings import DaemonSettings, Settings
 
 # Of [daemon], what is read anew at each use; the rest is wired at the daemon's start.
@@ -70,13 +67,6 @@ def explain(loaded: Loaded) -> list[tuple[str, object, Origin]]:
     return [(key, loaded.values[key], loaded.origins[key]) for key in sorted(loaded.origins)]
 
 
-def explain_text(loaded: Loaded) -> str:
-    """The same, one setting a line: `level.slots = 3  (extralife.toml:7)`."""
-    return "\n".join(
-        f"{key} = {'not set' if value is None else json.dumps(value)}  ({origin})" for key, value, origin in explain(loaded)
-    )
-
-
 def summary(settings: Settings) -> str:
     """One line: `config OK: 10 programs, level light: 3 slots x 32 environments, batch 512`."""
     level, count = settings.level, len(settings.programs)
@@ -84,26 +74,6 @@ def summary(settings: Settings) -> str:
         f"config OK: {_count(count, 'program')}, level {level.name}: {_count(level.slots, 'slot')} x "
         f"{_count(level.num_envs, 'environment')}, batch {level.batch_size}"
     )
-
-
-def check(
-    path: str | None, environ: Mapping[str, str], flags: Mapping[str, object] | None = None, *, out: TextIO | None = None
-) -> int:
-    """`supervisord --check`: warnings and the summary, or every error. The exit status: 0, or 2 if it cannot be used."""
-    said = sys.stdout if out is None else out
-    try:
-        loaded = load(path, environ, flags)
-    except ConfigError as error:
-        said.write("".join(f"{_printable(sentence)}\n" for sentence in error.errors))
-        return 2
-    said.write("".join(f"{_printable(warning)}\n" for warning in loaded.warnings))
-    said.write(f"{summary(loaded.settings)}\n")
-    return 0
-
-
-def _printable(sentence: str) -> str:
-    """A path may hold bytes that are no text."""
-    return sentence.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _count(count: int, noun: str) -> str:

@@ -63,7 +63,8 @@ _BUILTIN: Final = f"""\
 ### A built-in game
 
 Without `command`. The game is the program's name, or `game`; [training] gives one to names that are no game. It may have
-every key of [training] below, which it overrides. {len(GAMES)} Atari games are known by envpool's names, besides {", ".join(EXTRA_GAMES)}.
+every key of [training] below, which it overrides. {len(GAMES)} Atari games are known by envpool's names, besides
+{", ".join(EXTRA_GAMES)}.
 
 Every `RL_*` variable of the daemon's environment overrides its option in all built-in programs (an unknown one is refused).
 They become flags of the worker's command line, and are taken out of its environment.

@@ -29,7 +29,7 @@ from workers import contract
 from workers.options import EXTRA_GAMES, GAMES, OPTIONS, Value, check_together, nearest
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_DEVICE: Final = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
+_DEVICE: Final = re.compile(r"auto|cpu|cuda(:[0-9]{1,2})?")
 _ENV_NAME: Final = re.compile(r"[^=\0]+")
 _SECRET: Final = re.compile(r"key|token|secret|password", re.IGNORECASE)
 _THREAD_CAPS: Final = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -93,7 +93,9 @@ class DaemonBackend:
             return {"errors": list(error.errors), "applied": False}
         if not names:
             self._loaded = new
-        self._inbox.post(ConfigLoaded(self._clock.now_s(), new.settings, tuple(names), by, uid))
+        running = self._published
+        settings = new.settings if running is None else config.applicable(running.settings, new.settings)
+        self._inbox.post(ConfigLoaded(self._clock.now_s(), settings, tuple(names), by, uid))
         if names:
             told = {key: [name for name in value if name in names] for key, value in told.items()}
         return {**told, "applied": True}

@@ -1,0 +1,357 @@
+"""What a good configuration becomes: values, their order of precedence, command lines, origins."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from config_kit import Place, flags_of
+
+from supervisor import config, places
+from supervisor.config.cores import usable_cores
+from supervisor.config.source import lines
+from supervisor.core.settings import Paths, Progress, Settings
+from workers import args, contract
+from workers.options import OPTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "deploy" / "examples").glob("*.toml"))
+TEN = "MsPacman BeamRider Asteroids Enduro Pong Freeway SpaceInvaders Seaquest Breakout Qbert".split()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+# --- the examples and the embedded default -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_right(example: Path, place: Place) -> None:
+    loaded = config.load(str(example), place.environ)
+    assert not loaded.warnings
+    assert loaded.settings.paths.config_file == str(example)
+
+
+def test_the_a100_example_has_the_ten_games() -> None:
+    settings = config.load(str(ROOT / "deploy" / "examples" / "a100.toml"), {}, look=False).settings
+    assert sorted(spec.game for spec in settings.programs) == sorted(TEN)
+    assert all(spec.builtin and spec.name == spec.game for spec in settings.programs)
+    assert config.summary(settings) == "config OK: 10 programs, level light: 3 slots x 32 environments, batch 512"
+    assert (settings.paths.state_dir, settings.paths.runtime_dir) == ("/var/lib/extralife", "/run/extralife")
+
+
+def test_without_any_file_two_games_are_trained(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.directory)
+    if Path("/etc/extralife/extralife.toml").exists():
+        pytest.skip("this machine has a configuration of its own")
+    loaded = config.load(None, place.environ)
+    assert [spec.name for spec in loaded.settings.programs] == ["Breakout", "Pong"]
+    assert loaded.settings.paths.config_file is None
+    assert str(loaded.origins["level.slots"]).startswith("the embedded default:")
+
+
+# --- precedence ----------------------------------------------------------------------------------------------------------
+
+
+def test_default_file_environment_flag(place: Place) -> None:
+    text = "[level]\nslots = 3\n[program.Pong]\n"
+    level = "daemon.log_level"
+    assert place.load(text).values[level] == "info"
+    text = f'[daemon]\nlog_level = "error"\n{text}'
+    found = place.load(text)
+    assert (found.values[level], str(found.origins[level])) == ("error", f"{place.file}:2")
+    found = place.load(text, {"EXTRALIFE_LOG_LEVEL": "debug"})
+    assert (found.values[level], str(found.origins[level])) == ("debug", "environment EXTRALIFE_LOG_LEVEL")
+    found = place.load(text, {"EXTRALIFE_LOG_LEVEL": "debug"}, log_level="warning", slots="5")
+    assert (found.values[level], str(found.origins[level])) == ("warning", "flag --log-level")
+    assert found.settings.daemon.log_level == "warning"
+    assert (found.settings.level.slots, str(found.origins["level.slots"])) == (5, "flag --slots")
+    assert place.settings(text, {"EXTRALIFE_SLOTS": "4"}).level.slots == 4
+
+
+def test_every_daemon_key_is_an_environment_variable(place: Place) -> None:
+    environ = {"EXTRALIFE_SAMPLE_PERIOD_S": "0.25", "EXTRALIFE_LOG_BACKUPS": "0", "EXTRALIFE_LOG_MAX_BYTES": ""}
+    daemon = place.settings("[program.Pong]\n", environ).daemon
+    assert (daemon.sample_period_s, daemon.log_backups) == (0.25, 0)
+    assert daemon.log_max_bytes == 50 * 2**20, "an empty variable is one that is not set"
+
+
+def test_level_training_program_rl(place: Place) -> None:
+    text = (
+        "[level]\nnum_envs = 16\nbatch_size = 128\n[training]\nlr = 1e-4\nbatch_size = 256\n"
+        "[program.Pong]\nlr = 2e-4\n[program.Qbert]\nnum_envs = 24\n"
+    )
+    settings = place.settings(text)
+    pong, qbert = (flags_of(spec) for spec in settings.programs)
+    assert (pong["--num-envs"], pong["--batch-size"], pong["--lr"]) == ("16", "256", "0.0002")
+    assert (qbert["--num-envs"], qbert["--batch-size"], qbert["--lr"]) == ("24", "256", "0.0001")
+    loaded = place.load(text, {"RL_LR": "3e-4", "RL_NUM_ENVS": "8"})
+    for spec in loaded.settings.programs:
+        assert flags_of(spec)["--lr"] == "0.0003"
+        assert spec.num_envs == 8
+    assert loaded.settings.level.num_envs == 8, "what is shown is what runs"
+    assert str(loaded.origins["program.Pong.lr"]) == "environment RL_LR"
+    assert str(place.load(text).origins["program.Pong.num_envs"]) == f"{place.file}:2"
+
+
+def test_threads_follow_from_the_slots(place: Place) -> None:
+    for slots in (1, 2, 10_00):
+        loaded = place.load(f"[level]\nslots = {slots}\n[program.Pong]\n")
+        assert loaded.values["program.Pong.threads"] == max(1, usable_cores() // slots)
+    assert str(loaded.origins["program.Pong.threads"]) == "cores / slots"
+    assert flags_of(place.program("Pong", "[level]\nthreads = 3\n[program.Pong]\n"))["--threads"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("cpu_max", "cores"),
+    [("max 100000", None), ("100000 100000", 1), ("50000 100000", 1), ("150000 100000", 2), ("x", None), ("1 0", None)],
+)
+def test_a_quota_counts_as_cores(tmp_path: Path, cpu_max: str, cores: int | None) -> None:
+    (tmp_path / "cpu.max").write_text(cpu_max + "\n")
+    allowed = len(os.sched_getaffinity(0))
+    assert usable_cores(tmp_path / "cpu.max") == (allowed if cores is None else min(allowed, cores))
+    assert usable_cores(tmp_path / "missing") == allowed
+
+
+# --- built-in programs -----------------------------------------------------------------------------------------------------
+
+
+def test_the_worker_understands_its_command_line(place: Place) -> None:
+    spec = place.program("mine", "[program.mine]\ngame = 'Pong'\nuse_double_dqn = false\ngamma = 0.5\nsteps = 9000\n")
+    assert spec.argv[:3] == (sys.executable, "-m", "workers")
+    parsed = args.parse(spec.argv[3:], {})
+    assert (parsed.program, parsed.game) == ("mine", "Pong")
+    assert (parsed.use_double_dqn, parsed.gamma, parsed.steps) == (False, 0.5, 9000)
+    assert (parsed.num_envs, parsed.batch_size, parsed.threads) == (32, 512, max(1, usable_cores() // 2))
+    given = {key: value for key, value in dataclasses.asdict(parsed).items() if key in OPTIONS}
+    loaded = place.load(place.file.read_text())
+    assert given | {"lr": None} == {key: loaded.values[f"program.mine.{key}"] for key in OPTIONS}, "the rest is the default"
+
+
+def test_options_are_sorted_and_unset_ones_left_out(place: Place) -> None:
+    flags = list(flags_of(place.program("Pong", "[program.Pong]\n")))
+    assert flags[:2] == ["--program", "--game"]
+    assert flags[2:] == sorted(flags[2:])
+    assert "--episodes" not in flags
+    assert "--lr" not in flags
+
+
+@pytest.mark.parametrize(
+    ("text", "game"),
+    [
+        ("[program.Pong]\n", "Pong"),
+        ("[program.Pong]\ngame = 'Qbert'\n", "Qbert"),
+        ("[training]\ngame = 'Qbert'\n[program.seed1]\n", "Qbert"),
+        ("[training]\ngame = 'Qbert'\n[program.Pong]\n", "Pong"),
+        ("[program.Catch]\n", "Catch"),
+    ],
+)
+def test_which_game(place: Place, text: str, game: str) -> None:
+    (spec,) = place.settings(text).programs
+    assert spec.game == game == flags_of(spec)["--game"]
+
+
+def test_surroundings_of_a_built_in_program(place: Place) -> None:
+    text = '[level]\nthreads = 2\n[program.Pong]\nenv = { CUDA_VISIBLE_DEVICES = "1", OMP_NUM_THREADS = "7" }\n'
+    env = dict(place.program("Pong", text, {"PYTHONPATH": "/extra"}).env)
+    assert env["PYTHONUNBUFFERED"] == "1"
+    assert (env["MKL_NUM_THREADS"], env["OMP_NUM_THREADS"]) == ("2", "7"), "its own word is the last"
+    assert env["CUDA_VISIBLE_DEVICES"] == "1"
+    assert env["PYTHONPATH"] == f"{ROOT}{os.pathsep}/extra", "a checkout is found from the run directory"
+
+
+def test_limits_and_order(place: Place) -> None:
+    text = "[program.Qbert]\npriority = 5\nautostart = false\nstop_grace_s = 0\nstall_timeout_s = 90\nstart_timeout_s = 7.5\n"
+    first, second = place.settings("[program.Breakout]\n" + text).programs
+    assert (first.name, first.priority, first.autostart) == ("Qbert", 5, False)
+    assert (first.stop_grace_s, first.stall_timeout_s, first.start_timeout_s) == (0.0, 90.0, 7.5)
+    assert (second.name, second.priority, second.stall_timeout_s) == ("Breakout", 100, None)
+
+
+# --- commands ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_is_taken_as_it_is(place: Place) -> None:
+    text = """
+[program.my-run]
+command = "sh -c 'echo \\"two words\\"'"
+directory = "sub"
+env = { A = "1" }
+progress = "files"
+progress_glob = "ckpt/*.pt"
+done_codes = [3, 0, 3]
+"""
+    (place.directory / "sub").mkdir()
+    loaded = place.load(text, {"OMP_NUM_THREADS": "9", "RL_WHATEVER": "1"})
+    (spec,) = loaded.settings.programs
+    assert spec.argv == ("sh", "-c", 'echo "two words"')
+    assert spec.directory == str(place.directory / "sub"), "relative to the file"
+    assert (spec.progress, spec.progress_glob, spec.done_codes) == (Progress.FILES, "ckpt/*.pt", (0, 3))
+    assert not spec.builtin
+    env = dict(spec.env)
+    assert env["A"] == "1"
+    assert "OMP_NUM_THREADS" not in env, "the environment's own word counts"
+    assert env["MKL_NUM_THREADS"] == str(max(1, usable_cores() // 2))
+    assert not loaded.warnings
+
+
+def test_a_command_as_a_list_makes_progress_by_its_log(place: Place) -> None:
+    spec = place.program("x", '[program.x]\ncommand = ["sleep", "a b"]\n')
+    assert (spec.argv, spec.progress, spec.directory, spec.done_codes) == (("sleep", "a b"), Progress.LOG, "", (0,))
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ('command = "no-such-program-anywhere"', "command: no-such-program-anywhere is not found"),
+        ('command = "sleep 1"\ndirectory = "/nowhere"', "directory: /nowhere does not exist"),
+        ('command = "./run.sh"', "command: ./run.sh is not found, or not executable"),
+    ],
+)
+def test_what_may_come_right_is_a_warning(place: Place, keys: str, says: str) -> None:
+    """A disk that is mounted later must not keep every other program from training."""
+    loaded = place.load(f"[program.x]\n{keys}\n")
+    (warning,) = loaded.warnings
+    assert says in warning
+    assert f"{place.file}, line " in warning
+
+
+def test_a_relative_state_directory_is_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.directory)
+    del place.environ["EXTRALIFE_STATE_DIR"]
+    loaded = place.load('[daemon]\nstate_dir = "here"\n[program.Pong]\n')
+    assert loaded.settings.paths.state_dir == str(place.directory / "here")
+    assert "write an absolute path" in loaded.warnings[0]
+
+
+# --- explain ----------------------------------------------------------------------------------------------------------------
+
+
+def test_every_setting_is_explained_once_and_secrets_are_not_told(place: Place) -> None:
+    text = (
+        '[program.Pong]\nenv = { WANDB_API_KEY = "hush", WANDB_MODE = "offline" }\n'
+        '[program.x]\ncommand = "sleep 1"\n[program.x.env]\nmy_token = "hush"\nPlain = "seen"\n'
+    )
+    loaded = place.load(text)
+    rows = {key: (value, str(origin)) for key, value, origin in config.explain(loaded)}
+    assert list(rows) == sorted(rows)
+    assert rows["program.Pong.env.WANDB_API_KEY"][0] == "***"
+    assert rows["program.x.env.my_token"][0] == "***"
+    assert "hush" not in str(rows)
+    assert dict(loaded.settings.programs[0].env)["WANDB_API_KEY"] == "hush"
+    assert rows["program.Pong.env.WANDB_MODE"][0] == "offline"
+    assert rows["program.x.env.Plain"] == ("seen", f"{place.file}:7")
+    assert rows["program.Pong.game"] == ("Pong", f"{place.file}:1")
+    assert rows["program.Pong.gamma"] == (0.99, "default")
+    assert rows["program.Pong.num_envs"] == (32, "default of level.num_envs")
+    assert rows["daemon.state_dir"][1] == "environment EXTRALIFE_STATE_DIR"
+    assert set(OPTIONS) <= {key.removeprefix("program.Pong.") for key in rows}
+    for section in ("level", "restart", "stall", "checkpoint", "daemon"):
+        for field in dataclasses.fields(getattr(loaded.settings, section)):
+            assert f"{section}.{field.name}" in rows
+
+
+def test_every_part_of_the_settings_has_a_section() -> None:
+    """A field that is added to `Settings` must be filled by the configuration."""
+    from supervisor.config.tables import SECTIONS
+
+    assert {field.name for field in dataclasses.fields(Settings)} == {"paths", "programs", *SECTIONS}
+
+
+LINES = '''
+# [program.no]
+top = 1 # = 2
+[level]
+slots = 3
+note = """
+[stall]
+floor_s = 1
+""" # x
+arr = [
+  1, 2, # ]
+  { a = 1 },
+]
+"quoted key" = 'a # b'
+[program . "my run"]  # here
+a.b = 1
+a.c = {d = 1, e = "}"}
+[[list]]
+x = \'\'\'
+y = 3\'\'\'
+last = "\\\\" '''
+
+
+def test_the_line_of_each_key() -> None:
+    assert lines(LINES.replace("\n", "\r\n")) == {
+        ("top",): 3, ("level",): 4, ("level", "slots"): 5, ("level", "note"): 6, ("level", "arr"): 10,
+        ("level", "quoted key"): 14, ("program", "my run"): 15, ("program", "my run", "a"): 16,
+        ("program", "my run", "a", "b"): 16, ("program", "my run", "a", "c"): 17, ("list",): 18, ("list", "x"): 19,
+        ("list", "last"): 21,
+    }  # fmt: skip
+    assert lines("[x]") == {("x",): 1}
+    assert lines("") == {}
+
+
+# --- where things are ----------------------------------------------------------------------------------------------------------
+
+
+def test_two_state_directories_never_share_a_runtime_directory() -> None:
+    a, b = (config.runtime_dir_for(f"/data/{name}", {}) for name in "ab")
+    assert a != b
+    assert a == config.runtime_dir_for("/data/x/../a", {})
+    assert len(a.rpartition("-")[2]) == 8
+    assert len(f"{a}/notify/{'x' * 64}") <= 107
+    assert config.runtime_dir_for("/data/a", {"RUNTIME_DIRECTORY": "/run/extralife"}) == "/run/extralife"
+
+
+def test_root_under_systemd_has_its_state_in_var_lib() -> None:
+    found = config.state_dir_for({"INVOCATION_ID": "0" * 32, "HOME": "/h"})
+    assert found == ("/var/lib/extralife" if os.geteuid() == 0 else "/h/.local/state/extralife")
+
+
+def test_systemd_says_where(place: Place) -> None:
+    environ = {"STATE_DIRECTORY": str(place.directory / "s"), "RUNTIME_DIRECTORY": "/dev/shm/xl-test", "HOME": "/root"}
+    place.file.write_text("[program.Pong]\n")
+    loaded = config.load(str(place.file), environ)
+    assert loaded.settings.paths == Paths(str(place.directory / "s"), "/dev/shm/xl-test", str(place.file))
+    assert str(loaded.origins["daemon.state_dir"]) == "environment STATE_DIRECTORY"
+
+
+def test_the_file_is_looked_for_in_order(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.directory)
+    environ = {"HOME": str(place.directory)}
+    user = place.directory / ".config" / "extralife" / "extralife.toml"
+    user.parent.mkdir(parents=True)
+    user.write_text("[program.Qbert]\n")
+    assert places.find_config(environ) == str(user)
+    place.file.write_text("[program.Pong]\n")
+    assert places.find_config(environ) == str(place.file)
+    assert places.find_config({**environ, "EXTRALIFE_CONFIG": "/x.toml"}) == "/x.toml"
+    loaded = config.load(None, {**place.environ, "EXTRALIFE_CONFIG": str(user)})
+    assert [spec.name for spec in loaded.settings.programs] == ["Qbert"]
+
+
+def test_none_of_it_loads_what_is_slow() -> None:
+    script = "import sys, supervisor.config; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+    slow = {"torch", "numpy", "psutil", "structlog", "starlette", "asyncio", "sqlite3", "argparse", "subprocess"}
+    assert not slow & set(done.stdout.split())
+
+
+def test_what_the_launcher_leaves_to_a_worker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`RL_*` is in a built-in worker's flags and not in its environment; a command of the user's may want its own."""
+    from supervisor.adapters.processes import worker_env
+
+    monkeypatch.setenv("RL_LR", "0.5")
+    for name, text, seen in (("Pong", "[program.Pong]\n", False), ("x", '[program.x]\ncommand = "sleep 1"\n', True)):
+        env = worker_env(Paths("/s", "/r"), place.program(name, text), 1, "0" * 32, "1" * 32)
+        assert ("RL_LR" in env) is seen
+        assert env[contract.ENV_PROGRAM] == name
