@@ -99,5 +99,5 @@ def is_poison(settings: RestartSettings, resumed_steps: tuple[int | None, ...], 
 
 def _span(seconds: float) -> str:
     if seconds < 120:
-        return f"{seconds:g} s"
-    return f"{seconds / 60:g} min" if seconds < 7200 else f"{seconds / 3600:g} h"
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

@@ -1,0 +1,180 @@
+"""The checkpoint interval: published optima, what is not known, and a box that dies after eighteen minutes."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.policy.checkpointing import (
+    CheckpointSettings,
+    History,
+    choose,
+    daly_s,
+    hazard,
+    posterior_rate,
+    young_s,
+)
+
+DEFAULT = CheckpointSettings()
+WIDE = CheckpointSettings(min_s=0.001, max_s=1e9)
+
+
+@pytest.mark.parametrize(("mtbf_min", "optimum_min"), [(24 * 60, 117.0), (6 * 60, 57.0), (15, 9.1)])
+def test_dalys_published_optima(mtbf_min, optimum_min):
+    """Daly 2006, C = 5 min."""
+    assert daly_s(5 * 60, mtbf_min * 60) / 60 == pytest.approx(optimum_min, rel=0.01)
+
+
+def test_youngs_first_order_and_the_worked_example():
+    assert young_s(300.0, 24 * 3600.0) / 60 == pytest.approx(120.0)
+    assert daly_s(1.0, 18 * 60.0) == pytest.approx(45.8, abs=0.1)
+
+
+def test_a_save_that_costs_more_than_the_box_lives_is_done_once_a_life():
+    assert daly_s(200.0, 100.0) == 100.0
+    assert daly_s(500.0, 100.0) == 100.0
+
+
+@given(st.floats(0.001, 100), st.floats(300, 1e7))
+def test_the_optimum_wastes_least(cost_s, mtbf_s):
+    """By Daly's own model of the expected time: no interval a tenth away from ours is better by more than a little."""
+
+    def waste(interval_s):
+        return math.expm1((interval_s + cost_s) / mtbf_s) / interval_s
+
+    if cost_s < mtbf_s / 10:
+        best_s = daly_s(cost_s, mtbf_s)
+        assert waste(best_s) <= min(waste(best_s * 0.8), waste(best_s * 1.25)) * 1.0001
+        assert best_s == pytest.approx(young_s(cost_s, mtbf_s), rel=0.25)
+
+
+@given(st.integers(0, 1000), st.floats(0, 1e7), st.integers(1, 50), st.floats(1, 1e6))
+def test_the_posterior_rate_grows_with_failures_and_shrinks_with_quiet_time(failures, exposure_s, more, longer_s):
+    rate = posterior_rate(DEFAULT, failures, exposure_s)
+    assert 0 < rate < math.inf
+    assert posterior_rate(DEFAULT, failures + more, exposure_s) > rate
+    assert posterior_rate(DEFAULT, failures, exposure_s + longer_s) < rate
+
+
+def test_ignorance_is_the_prior_and_evidence_moves_it_away():
+    assert posterior_rate(DEFAULT, 0, 0.0) == pytest.approx(1 / DEFAULT.prior_mtbf_s)
+    assert posterior_rate(DEFAULT, 1000, 1000 * 1080.0) == pytest.approx(1 / 1080, rel=0.02)
+
+
+@given(st.lists(st.floats(1, 1e5), max_size=4).map(tuple), st.floats(0, 1e6), st.floats(1e-6, 1e-2))
+def test_fewer_than_five_reboots_are_the_exponential(uptimes_s, uptime_s, rate):
+    assert hazard(uptimes_s, uptime_s, rate) == rate
+
+
+@given(st.lists(st.floats(1, 1e5), min_size=5, max_size=50).map(tuple), st.floats(0, 1e6), st.floats(1e-6, 1e-2))
+def test_the_hazard_is_shrunk_towards_the_exponential(uptimes_s, uptime_s, rate):
+    found = hazard(uptimes_s, uptime_s, rate)
+    assert found >= rate * 5 / (len(uptimes_s) + 5) * (1 - 1e-9), "the exponential's share stays"
+    assert math.isfinite(found)
+    assert hazard(tuple(sorted(uptimes_s)), uptime_s, rate) == pytest.approx(found)
+
+
+def test_a_box_that_dies_at_eighteen_minutes_is_safe_before_and_not_at_that_age():
+    uptimes = tuple(18 * 60.0 + step for step in range(-150, 151, 10))
+    rate = 1 / 1080
+    assert hazard(uptimes, 120.0, rate) < rate / 3
+    assert hazard(uptimes, 18 * 60.0, rate) > 2 * rate
+    late = hazard(uptimes, max(uptimes), rate)
+    assert hazard(uptimes, 5000.0, rate) == late, "past every known death the last estimate is held"
+
+
+# --- the choice --------------------------------------------------------------------------------------------------------
+
+
+def test_before_anything_is_measured():
+    verdict = choose(DEFAULT, History(), cost_s=None, current_s=None)
+    assert verdict.interval_s == 60.0
+    assert "no save measured yet" in verdict.why
+    assert choose(DEFAULT, History(), cost_s=None, current_s=60.0) is None
+    assert choose(CheckpointSettings(max_s=20.0), History(), cost_s=None, current_s=None).interval_s == 20.0
+
+
+def test_the_choice_says_what_it_is_made_of():
+    known = History(program_failures=3, program_exposure_s=7200.0, reboots=6, level_exposure_s=6 * 1080.0)
+    verdict = choose(DEFAULT, known, cost_s=0.004, current_s=None)
+    assert "a save costs 4.0 ms" in verdict.why
+    assert "on record" in verdict.why
+    aware = choose(
+        DEFAULT, History(reboots=6, level_exposure_s=6480.0, uptimes_s=(1080.0,) * 6, uptime_s=60.0),
+        cost_s=0.004, current_s=None,
+    )  # fmt: skip
+    assert "at this uptime" in aware.why
+
+
+@given(st.floats(0, 1e3), st.floats(0, 1e7), st.integers(0, 100), st.none() | st.floats(1, 1e5))
+def test_the_interval_is_clamped(cost_s, exposure_s, failures, current_s):
+    verdict = choose(DEFAULT, History(failures, exposure_s), cost_s=cost_s, current_s=current_s)
+    if verdict is not None:
+        assert DEFAULT.min_s <= verdict.interval_s <= DEFAULT.max_s
+        assert verdict.why
+
+
+@given(st.floats(0.001, 10), st.floats(1, 1e6))
+def test_it_moves_only_by_more_than_a_fifth(cost_s, current_s):
+    free = choose(WIDE, History(), cost_s=cost_s, current_s=None).interval_s
+    kept = choose(WIDE, History(), cost_s=cost_s, current_s=current_s)
+    assert (kept is None) == (abs(free - current_s) <= 0.2 * current_s)
+    assert kept is None or kept.interval_s == free
+
+
+@given(st.floats(0.001, 10), st.integers(0, 100), st.floats(0, 1e6), st.integers(1, 20))
+def test_more_failures_never_save_less_often(cost_s, failures, exposure_s, more):
+    few = choose(WIDE, History(failures, exposure_s), cost_s=cost_s, current_s=None)
+    many = choose(WIDE, History(failures + more, exposure_s), cost_s=cost_s, current_s=None)
+    assert many.interval_s <= few.interval_s * (1 + 1e-9)
+
+
+# --- what it is worth -------------------------------------------------------------------------------------------------
+
+RESTART_S, COST_S, LOOK_S = 20.0, 1.0, 30.0
+
+
+def life(next_interval, uptime_s):
+    """One boot: restart, then train and save until the box dies. Returns the seconds of training that were kept."""
+    now_s, kept_s, unsaved_s, interval_s, looked_s = RESTART_S, 0.0, 0.0, None, -math.inf
+    while True:
+        if now_s - looked_s >= LOOK_S:
+            interval_s, looked_s = next_interval(now_s, interval_s), now_s
+        step_s = min(1.0, interval_s - unsaved_s)
+        if now_s + step_s > uptime_s:
+            return kept_s
+        now_s, unsaved_s = now_s + step_s, unsaved_s + step_s
+        if unsaved_s >= interval_s - 1e-9:
+            if now_s + COST_S > uptime_s:
+                return kept_s
+            now_s, kept_s, unsaved_s = now_s + COST_S, kept_s + unsaved_s, 0.0
+
+
+def waste(uptimes_s, policy):
+    """`policy(uptimes so far, uptime, current)`; the share of all time that left no kept training behind."""
+    kept_s = sum(
+        life(lambda now_s, current_s, past=tuple(uptimes_s[:boot]): policy(past, now_s, current_s), uptime_s)
+        for boot, uptime_s in enumerate(uptimes_s)
+    )
+    return 1.0 - kept_s / sum(uptimes_s)
+
+
+def ours(past, uptime_s, current_s):
+    """As `core/healing.py` asks: the record of the level, the present uptime included; no failures of its own."""
+    exposure_s = sum(past) + uptime_s
+    known = History(0, exposure_s, len(past), exposure_s, past[-50:], uptime_s)
+    verdict = choose(DEFAULT, known, cost_s=COST_S, current_s=current_s)
+    return current_s if verdict is None else verdict.interval_s
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_on_a_box_that_dies_every_eighteen_minutes(seed):
+    """The user's box: fixed ten minutes throw away more than a quarter; ours, learning from nothing, under 6.5 %."""
+    dice = random.Random(seed)
+    uptimes = [max(60.0, dice.gauss(18 * 60, 90)) for _ in range(60)]
+    fixed, learned = waste(uptimes, lambda *_: 600.0), waste(uptimes, ours)
+    assert fixed > 0.25
+    assert learned < 0.065
+    assert waste(uptimes[40:], lambda past, *rest: ours(tuple(uptimes[:40]) + past, *rest)) < 0.055, "once it knows the box"

@@ -1,0 +1,82 @@
+"""What an attempt died of: every row of the table, and what it says."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.policy.diagnosis import diagnose, signal_name
+from workers import contract
+
+ASKED = ["operator", "shutdown", "config", "slot", "restart"]
+
+
+def of(code=None, signal=None, stop_reason=None, stall=None, done_codes=(0,), contract=True, last_lines=(), fate=""):
+    return diagnose(
+        code=code, signal=signal, stop_reason=stop_reason, stall=stall, done_codes=done_codes, contract=contract,
+        last_lines=last_lines, fate=fate,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seen", "cause", "counted", "why"),
+    [
+        ({"code": 75, "stop_reason": "operator"}, "stopped", False, "left as asked (operator), exit code 75"),
+        ({"signal": 9, "stop_reason": "shutdown"}, "stopped", False, "left as asked (shutdown), killed by SIGKILL"),
+        ({"code": 0, "stop_reason": "slot"}, "stopped", False, "left as asked (slot), exit code 0"),
+        ({"signal": 9, "stop_reason": "stall", "stall": "hang"}, "stalled", True, "ended after a stall (hang), killed by SIGKILL"),
+        ({"code": 75, "stop_reason": "stall"}, "stalled", True, "ended after a stall (unknown), exit code 75"),
+        ({"code": 0}, "done", False, "finished, exit code 0"),
+        ({"code": 3, "done_codes": (0, 3)}, "done", False, "finished, exit code 3"),
+        ({"code": 0, "done_codes": ()}, "crash", True, "exit code 0"),
+        ({"code": 78}, "config", False, "it says that it can never work as configured"),
+        ({"code": 78, "last_lines": ("no game 'Pung'",)}, "config", False, "as configured: no game 'Pung'"),
+        ({"code": 78, "contract": False}, "crash", True, "exit code 78"),
+        ({"code": 77}, "fenced", True, "another attempt owned its run directory"),
+        ({"code": 77, "contract": False}, "crash", True, "exit code 77"),
+        ({"code": 75}, "left", True, "it saved and left, asked by someone else"),
+        ({"code": 75, "contract": False}, "crash", True, "exit code 75"),
+        ({"signal": 9}, "killed", True, "killed by SIGKILL that was not ours"),
+        ({"signal": 15}, "killed", True, "killed by SIGTERM that was not ours"),
+        ({"signal": 11}, "crash", True, "killed by SIGSEGV"),
+        ({"signal": 200}, "crash", True, "killed by signal 200"),
+        ({"code": 1, "last_lines": ("x", "ValueError: bad shape", " ")}, "crash", True, "exit code 1: ValueError: bad shape"),
+        ({}, "lost", True, "its end was not seen"),
+        ({"fate": "it vanished"}, "lost", True, "it vanished"),
+    ],
+)  # fmt: skip
+def test_the_table(seen, cause, counted, why):
+    verdict = of(**seen)
+    assert (verdict.cause, verdict.counted) == (cause, counted)
+    assert why in verdict.why
+
+
+def test_the_exit_codes_are_the_contracts():
+    """The policy may not import from the workers' side more than the contract; here they are compared."""
+    for code, cause in ((contract.EXIT_LEFT, "left"), (contract.EXIT_FENCED, "fenced"), (contract.EXIT_CONFIG, "config")):
+        assert of(code=code).cause == cause
+    assert of(code=contract.EXIT_DONE).cause == "done"
+
+
+def test_a_long_last_line_is_cut():
+    assert len(of(code=1, last_lines=("x" * 10_000,)).why) < 300
+
+
+def test_a_signal_that_has_no_name():
+    assert signal_name(9) == "SIGKILL"
+    assert signal_name(4711) == "signal 4711"
+
+
+@given(
+    st.none() | st.integers(0, 255), st.none() | st.integers(1, 64), st.sampled_from([None, "stall", *ASKED]),
+    st.booleans(), st.lists(st.text(), max_size=3).map(tuple),
+)  # fmt: skip
+def test_what_was_asked_for_is_never_held_against_it(code, signal, stop_reason, by_contract, last_lines):
+    verdict = of(code=code, signal=signal, stop_reason=stop_reason, contract=by_contract, last_lines=last_lines)
+    assert verdict.why
+    assert verdict.cause
+    if stop_reason in ASKED:
+        assert (verdict.cause, verdict.counted) == ("stopped", False)
+    if stop_reason == "stall":
+        assert verdict.counted
+    if stop_reason is None and verdict.cause not in {"done", "config"}:
+        assert verdict.counted, "nothing that starts it again may be free: it would start at full speed for ever"

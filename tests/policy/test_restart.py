@@ -1,0 +1,132 @@
+"""When to start again after a death: the docstring's example, the breaker, forgiveness' absence, poison."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.policy.restart import MOST_DEATHS, RestartSettings, after_death, is_poison, recent_deaths
+
+DEFAULT = RestartSettings()
+
+
+def crash_loop(settings, lifetime_s, starts):
+    """A program that always lives `lifetime_s`: the verdicts after each of its deaths, and when it died."""
+    now_s, deaths, openings, verdicts = 0.0, (), 0, []
+    for number in range(1, starts + 1):
+        now_s += lifetime_s
+        deaths = (*deaths, now_s)[-MOST_DEATHS:]
+        verdict = after_death(settings, now_s=now_s, deaths_s=deaths, streak=number, openings=openings)
+        openings += verdict.slow
+        verdicts.append(verdict)
+        now_s += verdict.delay_s
+    return verdicts, deaths
+
+
+def test_the_worked_example_of_the_docstring():
+    verdicts, deaths = crash_loop(DEFAULT, 0.0, 13)
+    assert deaths[:8] == (0, 0, 1, 3, 7, 15, 31, 63)
+    assert [v.delay_s for v in verdicts[:7]] == [0, 1, 2, 4, 8, 16, 32]
+    assert [v.delay_s / 60 for v in verdicts[7:]] == [30, 60, 120, 240, 360, 360]
+    assert [v.slow for v in verdicts] == [False] * 7 + [True] * 6
+
+
+@pytest.mark.parametrize("lifetime_s", [0.0, 2.0, 15.0, 60.0, 240.0])
+def test_the_breaker_counts_deaths_however_long_each_attempt_had_lived(lifetime_s):
+    """supervisord counts only deaths inside `startsecs`, one second, and restarts a two-second crasher for ever."""
+    verdicts, _ = crash_loop(DEFAULT, lifetime_s, 10)
+    assert verdicts[7].slow
+    assert not verdicts[6].slow
+    assert all(v.slow for v in verdicts[7:])
+
+
+def test_deaths_that_are_rare_never_open_the_breaker():
+    verdicts, _ = crash_loop(DEFAULT, 3600.0 / 6, 200)
+    assert not any(v.slow for v in verdicts)
+    assert verdicts[-1].delay_s == DEFAULT.max_delay_s
+
+
+def test_the_window_slides():
+    deaths = tuple(float(at) for at in range(0, 7000, 1000))  # seven, over nearly two hours
+    assert recent_deaths(DEFAULT, 6000.0, deaths) == (3000.0, 4000.0, 5000.0, 6000.0)
+    assert recent_deaths(DEFAULT, 6600.0, deaths) == (3000.0, 4000.0, 5000.0, 6000.0), "the edge still counts"
+    assert recent_deaths(DEFAULT, 6600.1, deaths) == (4000.0, 5000.0, 6000.0)
+
+
+@pytest.mark.parametrize(
+    ("streak", "says"),
+    [(1, "start at once"), (2, "death 2 since it was healthy: next start in 1 s"), (9, "next start in 2.13 min")],
+)
+def test_the_reason_is_a_sentence(streak, says):
+    assert says in after_death(DEFAULT, now_s=0.0, deaths_s=(0.0,), streak=streak, openings=0).why
+
+
+def test_the_reason_of_a_slow_retry_tells_how_many_and_when():
+    first = after_death(DEFAULT, now_s=63.0, deaths_s=(63.0,) * 8, streak=8, openings=0)
+    assert first.why == "8 deaths in the last 60 min: one trial start in 30 min"
+    third = after_death(DEFAULT, now_s=9e4, deaths_s=(9e4,), streak=10, openings=2)
+    assert third.why == "the trial start died too (slow retry 3): one trial start in 2 h"
+
+
+def test_only_health_closes_the_breaker():
+    """The deaths have left the window, but the trial was never healthy: still one trial at a time."""
+    verdict = after_death(DEFAULT, now_s=1e6, deaths_s=(1e6,), streak=9, openings=1)
+    assert verdict.slow
+    assert verdict.delay_s == 2 * DEFAULT.slow_retry_s
+
+
+sane = st.builds(
+    lambda first, base, factor, cap, slow, slow_cap, window, deaths: RestartSettings(
+        first_delay_s=first, base_delay_s=first + base, factor=factor, max_delay_s=first + base + cap,
+        slow_retry_s=first + base + cap + slow, slow_retry_max_s=first + base + cap + slow + slow_cap,
+        window_s=window, window_deaths=deaths,
+    ),
+    *[st.floats(0, 1000)] * 2, st.floats(1, 50), *[st.floats(0, 1e5)] * 3, st.floats(1, 1e5), st.integers(1, MOST_DEATHS),
+)  # fmt: skip
+history = st.lists(st.floats(0, 1e6), min_size=1, max_size=MOST_DEATHS).map(lambda deaths: tuple(sorted(deaths)))
+
+
+@given(sane, history, st.integers(1, 1000), st.integers(0, 100), st.floats(0, 1e5))
+def test_more_deaths_never_start_sooner(settings, deaths, streak, openings, wait_s):
+    now_s = deaths[-1] + wait_s
+    verdict = after_death(settings, now_s=now_s, deaths_s=deaths, streak=streak, openings=openings)
+    assert settings.first_delay_s <= verdict.delay_s <= settings.slow_retry_max_s
+    assert verdict.why
+    for worse in (
+        after_death(settings, now_s=now_s, deaths_s=(*deaths, now_s), streak=streak, openings=openings),
+        after_death(settings, now_s=now_s, deaths_s=deaths, streak=streak + 1, openings=openings),
+        after_death(settings, now_s=now_s, deaths_s=deaths, streak=streak, openings=openings + 1),
+    ):
+        assert worse.delay_s >= verdict.delay_s
+        assert worse.slow >= verdict.slow
+
+
+@given(sane, st.integers(0, 10_000))
+def test_slow_retries_double_up_to_their_cap(settings, openings):
+    delay_s = [
+        after_death(settings, now_s=0.0, deaths_s=(0.0,), streak=9, openings=openings + more).delay_s for more in (1, 2)
+    ]
+    assert delay_s[1] == min(settings.slow_retry_max_s, 2 * delay_s[0]) or delay_s[0] == delay_s[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("resumes", "newest", "poison"),
+    [
+        ((80_000,) * 3, 80_000, True),  # the docstring's example
+        ((None, 70_000, 80_000, 80_000, 80_000), 80_000, True),  # only the last three count
+        ((80_000,) * 2, 80_000, False),  # too few
+        ((80_000,) * 3, 90_000, False),  # a newer one exists: it got on
+        ((80_000, None, 80_000), 80_000, False),  # one died before it had restored anything
+        ((None,) * 3, None, False),  # a missing GPU must not burn checkpoints
+        ((0,) * 3, None, False),  # from scratch: there is nothing to set aside
+        ((), 80_000, False),
+    ],
+)
+def test_poison(resumes, newest, poison):
+    assert is_poison(DEFAULT, resumes, newest) is poison
+
+
+def test_how_many_deaths_make_a_poison_is_a_setting():
+    settings = dataclasses.replace(DEFAULT, poison_deaths=2)
+    assert is_poison(settings, (5, 5), 5)
