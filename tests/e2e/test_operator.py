@@ -107,7 +107,7 @@ def test_a_dead_daemon_is_said_to_be_dead_and_the_journal_speaks(box: Box) -> No
 
 def test_slots_are_few_and_a_finished_program_hands_its_slot_on(box: Box) -> None:
     box.config(
-        box.trainer("a", "finish", "--after", "40", keys="priority = 1") + box.trainer("b", keys="priority = 2"), slots=1
+        box.trainer("a", "finish", "--after", "300", keys="priority = 1") + box.trainer("b", keys="priority = 2"), slots=1
     )
     box.start()
     box.wait_phase("a", "RUNNING")

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -25,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from workers.contract import ENV_STACKS, EXIT_DONE, EXIT_LEFT, Client, Phase
 
 
-def envpool_that_never_returns() -> None:
+def envpool_that_never_returns() -> Callable[[], object]:
     """`recv` without a `send` before it waits for ever inside envpool, in C++, without the GIL.
 
     (An action of -100000 was seen to do so too, and is a segfault on other builds: it reads whatever lies there.)
@@ -36,20 +37,23 @@ def envpool_that_never_returns() -> None:
     env.async_reset()
     env.recv()
     env.recv()
-    env.recv()
+    return env.recv
 
 
-def envpool_that_segfaults() -> None:
+def envpool_that_segfaults() -> Callable[[], object]:
     """envpool does not check the range of actions."""
     import envpool
     import numpy as np
 
     env = envpool.make_gymnasium("Pong-v5", num_envs=2)
     env.reset()
-    env.step(np.full(2, 10**6, dtype=np.int32))
+    return lambda: env.step(np.full(2, 10**6, dtype=np.int32))
 
 
-def do(fault: str) -> None:
+PREPARED = {"envpool-hang": envpool_that_never_returns, "segfault": envpool_that_segfaults}
+
+
+def do(fault: str, prepared: Callable[[], object]) -> None:
     if fault == "gil":
         # PyDLL keeps the GIL: no other thread of this process runs. Not sleep(): the signal that asks for stacks ends it.
         libc, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
@@ -57,10 +61,8 @@ def do(fault: str) -> None:
         libc.pthread_mutex_lock(mutex)
     elif fault == "hang":
         time.sleep(3600)
-    elif fault == "envpool-hang":
-        envpool_that_never_returns()
-    elif fault == "segfault":
-        envpool_that_segfaults()
+    elif fault in PREPARED:
+        prepared()
     elif fault == "die":
         raise RuntimeError("died on purpose")
     elif fault == "finish":
@@ -81,6 +83,8 @@ def main() -> None:
     assert me.run_dir is not None
     counter = me.run_dir / "counter.json"
     done_before = (me.run_dir / "went-wrong").exists()
+    # Environments are built before training is reported: on a slow machine that takes longer than a stall's limit here.
+    prepared = PREPARED[args.fault]() if args.fault in PREPARED else lambda: None
     me.phase(Phase.RESTORING)
     step = json.loads(counter.read_text())["step"] if counter.exists() else 0
     me.report("resumed", step=step)
@@ -112,7 +116,7 @@ def main() -> None:
             sys.exit(EXIT_LEFT)
         if step - began >= args.after and not (args.once and done_before):
             (me.run_dir / "went-wrong").touch()
-            do(args.fault)
+            do(args.fault, prepared)
 
 
 if __name__ == "__main__":
