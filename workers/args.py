@@ -12,7 +12,7 @@ import math
 import os
 import re
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from workers.contract import ENV_PROGRAM
 from workers.options import (
@@ -130,40 +130,31 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse without its habit of leaving at the first mistake."""
-
-    def error(self, message: str) -> NoReturn:
-        raise BadArguments([message])
-
-
 def _read_flags(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """(text by option, errors) of the command line."""
     parser = _parser()
-    errors: list[str] = []
-    try:
-        found, rest = parser.parse_known_args(list(argv))
-    except BadArguments as error:
-        return {}, list(error.errors)
+    found, rest = parser.parse_known_args(list(argv))
     known = [action.option_strings[-1] for action in parser._actions]
+    errors = [f"--{name.replace('_', '-')} needs a value" for name, text in vars(found).items() if text == ""]
     for word in rest:
         if word.startswith("-"):
             flag = word.partition("=")[0]
             errors.append(f"{flag} is not a flag{nearest(flag, known)}")
         else:
             errors.append(f"{word!r} is not expected here: every setting is a flag, such as --num-envs 32")
-    return {name: text for name, text in vars(found).items() if text is not None}, errors
+    return {name: text for name, text in vars(found).items() if text}, errors
 
 
-def _parser() -> _Parser:
-    parser = _Parser(
+def _parser() -> argparse.ArgumentParser:
+    # Every value may be missing as far as argparse can see: it would leave at the first one, and hide the other mistakes.
+    parser = argparse.ArgumentParser(
         prog="python -m workers",
         description="Train one Atari game, with checkpoints, resuming from the newest one. Alone it works in "
         "./runs/PROGRAM; under extralife's supervisor in the directory it is given.",
         epilog="Each setting is also an environment variable, RL_ and its name: RL_BATCH_SIZE=512. Flags win.",
         allow_abbrev=False,
     )
-    parser.add_argument("--program", metavar="NAME", help="name of the run (default: the game)")
+    parser.add_argument("--program", metavar="NAME", nargs="?", const="", help="name of the run (default: the game)")
     for option in OPTIONS.values():
         kind = {int: "N", float: "X", bool: "true|false", str: "NAME"}[option.kind]
         choices = ",".join(option.choices) if len(option.choices) in range(1, 9) else ""
@@ -172,7 +163,8 @@ def _parser() -> _Parser:
             dest=option.name,
             metavar=f"{{{choices}}}" if choices else kind,
             help=f"{option.help} (default: {_default(option)})".replace("%", "%%"),
-            **({"nargs": "?", "const": "true"} if option.kind is bool else {}),  # type: ignore[arg-type]
+            nargs="?",
+            const="true" if option.kind is bool else "",
         )
     return parser
 

@@ -97,6 +97,8 @@ class Learner:
         self.owed = schedules.owed_updates(
             self.owed, replay_ratio=args.replay_ratio, num_envs=args.num_envs, batch_size=args.batch_size
         )
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedules.learning_rate(args, self.env_steps)
         while self.owed >= 1.0:
             try:
                 batch = self._sample()
@@ -150,7 +152,7 @@ class Learner:
         self.replay.rewind(self.replay.total)
 
     def count(self, step: Step) -> None:
-        """One vector step is done: counters, whole games, and what the schedules say for the steps to come."""
+        """One vector step is done: counters, whole games, and a new target network when its time has come."""
         args, before = self.args, self.env_steps
         self.env_steps += args.num_envs
         self._running += step.scores
@@ -165,8 +167,6 @@ class Learner:
                 self.best_mean_return = mean if best is None else max(mean, best)
         if schedules.crossed(args.target_period, before, self.env_steps):
             self.target.load_state_dict(self.online.state_dict())
-        for group in self.optimizer.param_groups:
-            group["lr"] = schedules.learning_rate(args, self.env_steps)
 
     @property
     def mean_return(self) -> float | None:

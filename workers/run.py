@@ -97,8 +97,7 @@ def _run(args: Args, client: Client, asked: Asked) -> int:
         session.say(f"building {args.num_envs} environments")
         seeds = envs.env_seeds(args.seed, client.attempt, learner.env_steps, args.num_envs)
         games = envs.make(learner.spec, seeds, args.threads)
-        session.say("training")
-        client.phase(Phase.TRAINING, **session.counters())
+        session.begin()
         train(learner, games, session.boundary, client.progress)
         session.save_last()
         if not session.target_reached():
@@ -169,10 +168,17 @@ class Session:
     def __init__(self, learner: Learner, saver: Checkpointer, client: Client, asked: Asked, run_dir: Path) -> None:
         self.learner, self.saver, self.client, self.asked, self.run_dir = learner, saver, client, asked, run_dir
         self._began_at = learner.env_steps
-        now_s = time.monotonic()
-        self._look_at_s, self._print_at_s, self._save_at_s = now_s, now_s + PRINT_S, now_s + ALONE_SAVE_S
-        self._marks: deque[tuple[float, int]] = deque([(now_s, learner.env_steps)])
         self._loss = self._rate = math.nan
+        self._marks: deque[tuple[float, int]] = deque()
+        self._look_at_s = self._print_at_s = self._save_at_s = math.inf
+
+    def begin(self) -> None:
+        """Training begins now."""
+        now_s = time.monotonic()
+        self._look_at_s, self._print_at_s, self._save_at_s = now_s + LOOK_S, now_s + PRINT_S, now_s + ALONE_SAVE_S
+        self._marks.append((now_s, self.learner.env_steps))
+        self.say("training")
+        self.client.phase(Phase.TRAINING, **self.counters())
 
     # between two steps
 

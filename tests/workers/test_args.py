@@ -1,0 +1,126 @@
+"""The command line: one table, flags over environment over defaults, every mistake told at once."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workers.args import BadArguments, make, parse
+from workers.contract import EXIT_CONFIG
+from workers.options import GAMES, OPTIONS
+
+REPO = Path(__file__).parents[2]
+
+
+def mistakes(*argv, **environ):
+    with pytest.raises(BadArguments) as caught:
+        parse(argv, environ)
+    return caught.value.errors
+
+
+def test_the_command_of_the_readme():
+    args = parse("--program Pong --algo dqn --num-envs 32 --batch-size 512 --episodes 25000".split(), {})
+    assert (args.program, args.game, args.algo) == ("Pong", "Pong", "dqn")
+    assert (args.num_envs, args.batch_size, args.episodes, args.steps) == (32, 512, 25_000, None)
+
+
+def test_every_option_can_be_set_by_flag_and_by_environment():
+    texts = {int: "64", float: "0.25", bool: "false", str: None}
+    special = {"game": "Qbert", "algo": "dqn", "device": "cpu", "dtype": "bf16", "lr_scheduler": "cosine",
+               "replay_size": "4096", "n_step": "5"}  # fmt: skip
+    for option in OPTIONS.values():
+        text = special.get(option.name) or texts[option.kind]
+        by_flag = parse(["--program", "Pong", option.flag, text], {})
+        by_environment = parse(["--program", "Pong"], {option.env_name: text})
+        assert by_flag == by_environment
+        assert getattr(by_flag, option.name) == option.parse(text)
+        assert by_flag != parse(["--program", "Pong"], {}) or option.name == "algo"
+
+
+def test_flags_win_over_the_environment_and_that_over_defaults():
+    environ = {"RL_BATCH_SIZE": "64", "RL_GAMMA": "0.9", "EXTRALIFE_PROGRAM": "Breakout"}
+    args = parse(["--batch-size=128"], environ)
+    assert (args.game, args.batch_size, args.gamma, args.seed) == ("Breakout", 128, 0.9, 1)
+
+
+def test_the_learning_rate_follows_the_batch_unless_given():
+    assert make("Pong", batch_size=32).lr == 6.25e-5
+    assert make("Pong", batch_size=128).lr == pytest.approx(1.25e-4)
+    assert make("Pong", batch_size=4096).lr == 3e-4
+    assert make("Pong", batch_size=4096, lr=0.01).lr == 0.01
+    assert make("Pong", lr=0.0).lr == 0.0
+
+
+def test_flags_of_truth():
+    assert parse(["--program=Pong", "--use-double-dqn"], {}).use_double_dqn
+    assert not parse(["--program=Pong", "--use-double-dqn", "no"], {}).use_double_dqn
+    assert mistakes("--program=Pong", "--use-double-dqn", "maybe") == (
+        "--use-double-dqn: use_double_dqn must be true or false, not 'maybe'",
+    )
+
+
+def test_all_mistakes_come_at_once_each_with_a_sentence():
+    errors = mistakes("--program", "pong2", "--num-envs", "many", "--lr", "7", "--batchsize", "32", "--batch-size", "100",
+                      RL_GAMA="0.9", RL_SEED="-1")  # fmt: skip
+    assert errors == (
+        "--batchsize is not a flag; did you mean --batch-size?",
+        "'32' is not expected here: every setting is a flag, such as --num-envs 32",
+        "environment variable RL_GAMA is not a setting; did you mean RL_GAMMA?",
+        "environment variable RL_SEED: seed must be at least 0, not -1",
+        "--num-envs: num_envs must be a whole number, not 'many'",
+        "--lr: lr must be at most 1, not 7.0",
+        f"'pong2' is not one of the {len(GAMES)} Atari games; did you mean Pong?",
+        "batch_size 100 does not divide by 8; the nearest that do are 96 and 104",
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        ([], "no game: name it with --program Pong, or --program NAME --game Pong"),
+        (["--seed", "--program", "Pong"], "--seed needs a value"),
+        (["--program=Pong", "--seed="], "--seed needs a value"),
+        (["--program", "../x", "--game", "Pong"],
+         "program '../x' is no name: letters, digits, '_', '.' and '-', 64 at most, please"),
+        (["--program", "Pong", "--device", "gpu"], "device must be auto, cpu, cuda or cuda:N, not 'gpu'"),
+        (["--program", "Pong", "--batch-size", "2048", "--replay-size", "1024"],
+         "batch_size 2048 is more than replay_size 1024; learning could never begin"),
+        (["--program", "Pong", "--num-envs", "1024", "--replay-size", "2048"],
+         "replay_size 2048 holds less than 16 steps of 1024 environments; at least 16384 is needed"),
+    ],
+)  # fmt: skip
+def test_one_mistake(argv, sentence):
+    assert mistakes(*argv)[-1:] == (sentence,)
+
+
+def worker(*argv):
+    command = [sys.executable, "-m", "workers", *argv]
+    return subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False, timeout=100)
+
+
+def test_a_mistake_costs_no_import_and_says_so_with_the_code_of_a_config_error():
+    done = worker("--program", "Pongg", "--num-envs", "0")
+    assert done.returncode == EXIT_CONFIG
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "workers: --num-envs: num_envs must be at least 1, not 0",
+        f"workers: 'Pongg' is not one of the {len(GAMES)} Atari games; did you mean Pong?",
+    ]
+    loaded = "import sys; sys.argv[1:] = ['--bad']; import workers.__main__ as m; m.main(); print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", loaded], cwd=REPO, capture_output=True, text=True, timeout=100, check=True
+    )
+    assert "workers.args" in modules.stdout.split()
+    assert not {"torch", "numpy", "envpool"} & set(modules.stdout.split())
+
+
+def test_help_lists_every_setting_with_its_default():
+    done = worker("--help")
+    assert done.returncode == os.EX_OK
+    text = " ".join(done.stdout.split())
+    for option in OPTIONS.values():
+        assert f" {option.flag} " in text
+    for default in ("8.0", "0.99", "1000000", "by the batch", "no limit", "true", "32", "512"):
+        assert f"(default: {default})" in text

@@ -1,0 +1,83 @@
+"""The fast network is Nature's network; its head masks what is no action."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812  its usual name
+
+from workers.envs import Spec
+from workers.networks import NatureNetwork, SmallNetwork, build
+from workers.precision import choose
+
+STACK = 4
+
+
+def frames(size, batch=3, seed=0):
+    make = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (batch, STACK, size, size), dtype=torch.uint8, generator=make)
+
+
+def reference(net, x):
+    """As in the paper: 8x8/4, 4x4/2, 3x3/1 on pixels from 0 to 1."""
+    # The channel of a block is (frame, row, column), so its 2x2 neighbours give the 8x8 kernel.
+    kernel = net.conv1.weight.view(32, STACK, 4, 4, 2, 2).permute(0, 1, 4, 2, 5, 3).reshape(32, STACK, 8, 8)
+    x = F.relu(F.conv2d(x.float() / 255.0, kernel, net.conv1.bias, stride=4))
+    x = F.relu(F.conv2d(x, net.conv2.weight, net.conv2.bias, stride=2))
+    x = F.relu(F.conv2d(x, net.conv3.weight, net.conv3.bias))
+    return net.out(F.relu(net.fc(x.flatten(1))))
+
+
+@pytest.mark.parametrize("size", [36, 64, 84, 90])
+def test_it_is_the_network_of_the_paper(size):
+    torch.manual_seed(1)
+    net, x = NatureNetwork(6, STACK, size, size), frames(size)
+    wanted = reference(net, x)
+    torch.testing.assert_close(net.values(x), wanted, rtol=1e-4, atol=1e-5)
+    # Only now a reason to believe in the gradients too.
+    ours = torch.autograd.grad(net.values(x).square().sum(), list(net.parameters()))
+    theirs = torch.autograd.grad(wanted.square().sum(), list(net.parameters()))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
+
+
+def test_it_begins_like_the_network_of_the_paper():
+    """The spread of the first weights follows from the inputs of each unit: 4 * 8 * 8 either way."""
+    torch.manual_seed(1)
+    ours, theirs = NatureNetwork(6, STACK, 84, 84).conv1, torch.nn.Conv2d(STACK, 32, 8, 4)
+    assert ours.weight.numel() == theirs.weight.numel()
+    assert ours.weight.abs().max().item() == pytest.approx(theirs.weight.abs().max().item(), rel=0.01)
+
+
+@pytest.mark.parametrize(("actions", "heads"), [(3, 8), (6, 8), (8, 8), (9, 16), (18, 24)])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+def test_what_is_no_action_is_never_the_best(actions, heads, dtype):
+    torch.manual_seed(0)
+    net = SmallNetwork(actions, 1, 10, 5)
+    torch.nn.init.constant_(net.out.bias, 100.0)
+    net.out.bias.data[:actions] = -1000.0
+    x = torch.randint(0, 256, (16, 1, 10, 5), dtype=torch.uint8)
+    with torch.no_grad(), choose("cpu", dtype).autocast():
+        q = net(x)
+        assert net.values(x).argmax(1).min() >= actions or heads == actions
+    assert q.shape == (16, heads)
+    assert q.isfinite().all()
+    assert q.argmax(1).max() < actions
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_every_pixel_value_is_exact_in_half_precision(dtype):
+    pixels = torch.arange(256, dtype=torch.uint8)
+    assert torch.equal(pixels.to(dtype).to(torch.uint8), pixels)
+
+
+def test_half_precision_is_close():
+    torch.manual_seed(1)
+    net, x = NatureNetwork(6, STACK, 84, 84), frames(84)
+    with torch.no_grad():
+        wanted = net.values(x)
+        with choose("cpu", "bf16").autocast():
+            torch.testing.assert_close(net.values(x).float(), wanted, rtol=0.05, atol=0.02)
+
+
+def test_each_game_gets_the_network_that_it_can_feed():
+    assert isinstance(build(Spec("Catch", 3, 1, (10, 5), 1)), SmallNetwork)
+    assert isinstance(build(Spec("Pong", 6, 4, (36, 36), 4)), NatureNetwork)

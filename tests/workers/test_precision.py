@@ -1,0 +1,76 @@
+"""Masking fits every number format; the format fits the device."""
+
+import pytest
+import torch
+
+from workers import precision
+from workers.precision import NoSuchDevice, choose, cpu_has_bf16, mask_invalid
+
+FORMATS = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_what_is_masked_is_never_chosen_and_stays_finite(dtype):
+    lowest = torch.finfo(dtype).min
+    values = torch.tensor([[1.0, 5.0, 9.0], [lowest, lowest / 2, 3.0], [-2.0, -1.0, 0.0]], dtype=dtype)
+    valid = torch.tensor([True, True, False])
+    masked = mask_invalid(values, valid)
+    assert masked.dtype is dtype
+    assert masked.isfinite().all()
+    assert masked.argmax(1).tolist() == [1, 1, 1]
+    assert torch.equal(masked[:, :2], values[:, :2])
+    assert masked.float().softmax(1)[:, 2].tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_a_row_without_anything_valid_gives_no_nan(dtype):
+    masked = mask_invalid(torch.zeros(1, 4, dtype=dtype), torch.zeros(4, dtype=torch.bool))
+    assert masked.softmax(1).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_no_gradient_flows_into_what_is_masked(dtype):
+    values = torch.zeros(2, 3, dtype=dtype, requires_grad=True)
+    mask_invalid(values, torch.tensor([True, False, True]))[:, 0].sum().backward()
+    assert values.grad.tolist() == [[1.0, 0.0, 0.0]] * 2
+
+
+def test_the_usual_constant_does_not_fit_fp16():
+    """Why there is a utility at all."""
+    with pytest.raises(RuntimeError, match="overflow"):
+        torch.zeros(1, dtype=torch.float16).masked_fill(torch.tensor([True]), -1e9)
+
+
+def test_the_cpu_takes_bf16_only_where_it_pays(monkeypatch):
+    monkeypatch.setattr(precision, "cpu_has_bf16", lambda: True)
+    assert choose("cpu", "auto").dtype is torch.bfloat16
+    monkeypatch.setattr(precision, "cpu_has_bf16", lambda: False)
+    assert choose("cpu", "auto").dtype is torch.float32
+    assert choose("cpu", "bf16").dtype is torch.bfloat16
+    assert str(choose("cpu", "fp16")) == "cpu fp16"
+
+
+def test_a_torch_that_cannot_tell_means_fp32(monkeypatch):
+    for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
+        monkeypatch.delattr(torch.cpu, name, raising=False)
+    assert not cpu_has_bf16()
+
+
+def test_the_loss_is_scaled_in_fp16_only():
+    assert [choose("cpu", dtype).scaler().is_enabled() for dtype in ("fp32", "bf16", "fp16")] == [False, False, True]
+
+
+def test_autocast_computes_in_the_format():
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)):
+        with choose("cpu", name).autocast():
+            assert torch.nn.functional.linear(torch.ones(1, 8), torch.ones(8, 8)).dtype is dtype
+
+
+def test_a_device_that_is_not_there_is_named_with_what_is(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(NoSuchDevice) as caught:
+        choose("cuda:7", "auto")
+    assert str(caught.value) == (
+        "device is cuda:7, but this machine has no CUDA device that torch can use: set device to auto or cpu"
+    )
+    assert choose("auto", "fp32").device.type == "cpu"

@@ -1,0 +1,133 @@
+"""A resumed learner is the uninterrupted one, bit for bit, from a moment at which both begin with new environments."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from learners import games, learner, settings
+
+from workers.checkpoint import Checkpointer
+from workers.contract import Client
+from workers.dqn import train
+from workers.replay import FRAMES_FILE, STEPS_FILE
+
+BEFORE, AFTER = 60, 40  # vector steps
+SETTINGS = {
+    "Catch": {"num_envs": 8, "batch_size": 24, "learning_starts": 200, "target_period": 300, "epsilon_steps": 1_500,
+              "lr_scheduler": "cosine", "scheduler_tmax": 2_000, "replay_size": 2_000},
+    "Breakout": {"num_envs": 4, "batch_size": 8, "learning_starts": 100, "target_period": 150, "epsilon_steps": 1_000,
+                 "resolution": 44, "replay_ratio": 1.0, "replay_size": 1_000, "lr_scheduler": "step",
+                 "step_lr_step_size": 100},
+}  # fmt: skip
+
+
+def run(made, attempt, vector_steps):
+    until = made.env_steps + vector_steps * made.args.num_envs
+    train(made, games(made, attempt), lambda: made.env_steps < until, lambda: None)
+
+
+def checkpoint(made, directory):
+    saver = Checkpointer(directory, Client({}), {"game": made.args.game})
+    tensors, state = made.snapshot()
+    assert saver.save(made.env_steps, tensors, state, mean_return=made.mean_return, stall_s=0.0)
+    assert saver.wait(60)
+    assert saver.failure is None
+
+
+def resume(made, directory):
+    loaded = Checkpointer(directory, Client({}), {"game": made.args.game}).load_newest()
+    made.restore(loaded.tensors, loaded.state)
+    return loaded
+
+
+def differences(one, other):
+    """Names of everything in which two learners differ; tensors are compared by their bits."""
+    (tensors_a, state_a), (tensors_b, state_b) = one.snapshot(), other.snapshot()
+    found = {name for name in {*tensors_a, *tensors_b} if not same_bits(tensors_a.get(name), tensors_b.get(name))}
+    return found | {name for name in {*state_a, *state_b} if state_a.get(name) != state_b.get(name)}
+
+
+def same_bits(a, b):
+    if a is None or b is None or a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return a.contiguous().numpy().tobytes() == b.contiguous().numpy().tobytes()
+
+
+@pytest.mark.parametrize(("game", "dtype"), [("Catch", "fp32"), ("Catch", "bf16"), ("Catch", "fp16"), ("Breakout", "fp32")])
+def test_resumed_equals_uninterrupted(game, dtype, tmp_path):
+    """The killed process had gone on for a while after its checkpoint: its newest experience is dropped."""
+    args = settings(game, **SETTINGS[game])
+    whole = learner(args, tmp_path / "whole", dtype)
+    run(whole, 1, BEFORE)
+    checkpoint(whole, tmp_path)
+    at_checkpoint = whole.updates
+    whole_stores = tmp_path / "killed"
+    shutil.copytree(tmp_path / "whole", whole_stores)
+
+    killed = learner(args, whole_stores, dtype)
+    resume(killed, tmp_path)
+    run(killed, 7, 15)  # what nobody will remember
+    assert killed.env_steps > whole.env_steps
+    killed.replay.close()
+    del killed
+
+    run(whole, 2, AFTER)
+    resumed = learner(args, whole_stores, dtype)
+    torch.manual_seed(99)
+    loaded = resume(resumed, tmp_path)
+    assert loaded.env_steps == BEFORE * args.num_envs
+    assert resumed.updates == at_checkpoint > 0
+    run(resumed, 2, AFTER)
+
+    assert resumed.updates > at_checkpoint
+    assert differences(whole, resumed) == set()
+    whole.replay.close()
+    resumed.replay.close()
+    for name in (FRAMES_FILE, STEPS_FILE):
+        rows = (BEFORE + AFTER) * args.num_envs
+        ours, theirs = (np.fromfile(where / name, np.uint8) for where in (tmp_path / "whole", whole_stores))
+        size = len(ours) * rows // (args.replay_size // args.num_envs * args.num_envs)
+        assert np.array_equal(ours[:size], theirs[:size])
+
+
+FORGOTTEN = {
+    "online weights": lambda t, s: t.update({name: v * 0.5 for name, v in t.items() if name.startswith("online.")}),
+    "target weights": lambda t, s: t.update({n: t["online" + n[6:]] for n in t if n.startswith("target.")}),
+    "Adam's moments": lambda t, s: [t.pop(name) for name in list(t) if name.startswith("adam.")],
+    "Adam's step": lambda t, s: t.update({name: v * 0 + 1 for name, v in t.items() if name.startswith("adam.step")}),
+    "the step counter": lambda t, s: s.update(env_steps=0),
+    "owed updates": lambda t, s: s.update(owed=0.0),
+    "exploration's randomness": lambda t, s: s["rng"].update(explore=s["rng"]["draw"]),
+    "sampling's randomness": lambda t, s: s["rng"].update(draw=s["rng"]["explore"]),
+    "recent returns": lambda t, s: s.update(recent_returns=[]),
+    "episodes": lambda t, s: s.update(episodes=0),
+    "the loss scale": lambda t, s: s["scaler"].update(scale=1.0),
+    "the replay's end": lambda t, s: s.update(replay_total=s["replay_total"] - 8),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted fp16 learner, and its state and experience as they were on the way."""
+    directory = tmp_path_factory.mktemp("whole")
+    made = learner(settings(**SETTINGS["Catch"]), directory / "replay", "fp16")
+    run(made, 1, BEFORE)
+    tensors, state = made.snapshot()
+    shutil.copytree(directory / "replay", directory / "then")
+    run(made, 2, AFTER)
+    return made, tensors, state, directory / "then"
+
+
+@pytest.mark.parametrize("what", [None, *FORGOTTEN])
+def test_whatever_is_forgotten_shows(what, whole, tmp_path):
+    """Each thing that a snapshot holds is needed: without any one of them the resumed learner is another one."""
+    made, tensors, state, then = whole
+    shutil.copytree(then, tmp_path / "replay")
+    resumed = learner(made.args, tmp_path / "replay", "fp16")
+    tensors, state = dict(tensors), {**state, "rng": dict(state["rng"]), "scaler": dict(state["scaler"])}
+    if what is not None:
+        FORGOTTEN[what](tensors, state)
+    resumed.restore(tensors, state)
+    run(resumed, 2, AFTER)
+    assert bool(differences(made, resumed)) == (what is not None)
