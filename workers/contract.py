@@ -562,8 +562,11 @@ class Client:
             return False
 
     def close(self) -> None:
-        """Stop the live thread. The record stays for the daemon to read."""
+        """Stop the live thread and let the socket go. The record stays for the daemon to read."""
         self._closing.set()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def _publish(self, counters: Mapping[str, float | None]) -> None:
         with self._lock:

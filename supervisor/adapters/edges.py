@@ -62,19 +62,21 @@ def parse(data: bytes) -> dict[str, str]:
 def hear(heard: Heard, said: dict[str, str], at_ns: int) -> Heard:
     """What is known after one more message.
 
-    Signs of progress are READY=1, WATCHDOG=1, STATUS=, EXTEND_TIMEOUT_USEC= and a step count that grows: a program that
-    repeats the same count is alive, but does not get on. Example: WATCHDOG=1 alone is progress; WATCHDOG=1 with
-    X_EXTRALIFE_STEPS=500 is progress the first time, and not the second.
+    READY=1, WATCHDOG=1 or a step count make a program ready: it trains. From then on its signs of progress are those
+    and STATUS=; but a count that does not grow is none: a program that repeats it is alive and does not get on. Example:
+    WATCHDOG=1 alone is progress; WATCHDOG=1 with X_EXTRALIFE_STEPS=500 is progress the first time, and not the second.
+    Before it is ready nothing counts: loading with a STATUS= may take as long as a start may, not as a step may.
     """
     steps = _whole(said.get("X_EXTRALIFE_STEPS"))
     grew = steps is not None and (heard.steps is None or steps > heard.steps)
     ckpt_step = _whole(said.get("X_EXTRALIFE_CHECKPOINT"))
     extend_us = _whole(said.get("EXTEND_TIMEOUT_USEC"))
-    pinged = said.get("WATCHDOG") == "1" and steps is None
-    moves = grew or pinged or said.get("READY") == "1" or "STATUS" in said or extend_us is not None
+    pinged = said.get("READY") == "1" or (said.get("WATCHDOG") == "1" and steps is None)
+    ready = heard.ready or pinged or grew
+    moves = grew or pinged or (ready and "STATUS" in said)
     return replace(
         heard,
-        ready=heard.ready or said.get("READY") == "1",
+        ready=ready,
         stopping=heard.stopping or said.get("STOPPING") == "1",
         status="".join(c for c in said.get("STATUS", heard.status) if c.isprintable())[:_STATUS_CHARS],
         progress_ns=at_ns if moves else heard.progress_ns,

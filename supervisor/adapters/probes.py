@@ -3,9 +3,8 @@
 Each program names its source of progress (`core.settings.Progress`); the process state is read for all. A reading that
 fails leaves its field None: not known, which is not zero and not "stalled".
 
-Two things must not look like a stall. A beat record that cannot be read at this moment (its writer was interrupted in the
-middle): the newest beat that could be read stands. And a program without a beat record, taken over from an earlier daemon:
-what it said while nobody listened is lost, so it gets the time of a start, counted from the first look, to say more.
+A beat record that cannot be read at this moment (its writer was interrupted in the middle) is no sign of a stall either:
+the newest beat that could be read stands until there is another.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ import contextlib
 import itertools
 import json
 import math
-import os
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -34,9 +32,6 @@ log = structlog.get_logger()
 
 _MOST_FILES: Final = 10_000  # of a glob: a directory that holds more is not looked through further
 _MOST_REPORT_BYTES: Final = 64 * 1024  # per look
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-_FRESH_S: Final = 10.0  # a process that is older when we begin to watch it was started by an earlier daemon
-_TAKEN_OVER_S: Final = 120.0  # for a first sign from such a one, unless the program has a `start_timeout_s`
 _FUTURE_S: Final = 1.0  # a stamp that lies further ahead is of another clock
 
 Reports = tuple[tuple[str, str, Report], ...]
@@ -53,7 +48,6 @@ class _Watched:
     pid: int
     start_ticks: int | None
     since_s: float
-    taken_over: bool
     beat: contract.Beat | None = None
     seen: Seen | None = None
     grown_at_s: float | None = None
@@ -72,9 +66,7 @@ class LocalProbes:
     def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int) -> None:
         """Begin to read an attempt; `expect` its edges first (they may come before its pid is known)."""
         stat = proc.read_stat(pid)
-        ticks, now_s = stat.start_ticks if stat else None, self._clock.now_s()
-        begun_s = now_s if ticks is None else self._clock.from_boot_ns(ticks * 10**9 // _TICKS_PER_S)
-        watched = _Watched(spec, attempt, token, pid, ticks, now_s, taken_over=now_s - begun_s > _FRESH_S)
+        watched = _Watched(spec, attempt, token, pid, stat.start_ticks if stat else None, self._clock.now_s())
         self._edges.expect(spec.name, token)
         with self._guard:
             self._watched[spec.name] = watched
@@ -144,7 +136,7 @@ class LocalProbes:
             phase=beat.phase.name.lower(),
             phase_since_s=stamp(beat.phase_since_ns),
             phase_deadline_s=deadline,
-            ready=beat.phase >= contract.Phase.TRAINING,
+            ready=contract.Phase.TRAINING <= beat.phase < contract.Phase.LEAVING,
             steps=beat.env_steps if known else None,
             frames=beat.frames if known else None,
             updates=beat.updates if known else None,
@@ -175,28 +167,24 @@ class LocalProbes:
         return at_s if at_s <= self._clock.now_s() + _FUTURE_S else None
 
     def _from_edges(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
-        """Until it is ready (READY=1, or a step count) a program prepares, which may take longer than a step may."""
-        heard = heard or Heard(item.token)
+        if heard is None:
+            return Sample(item.token, state)
         at = self._clock.from_boot_ns
-        ready = heard.ready or heard.steps is not None or (item.taken_over and heard.progress_ns is not None)
-        phase = "leaving" if heard.stopping else "training" if ready else "importing"
-        progress_at_s = None if heard.progress_ns is None else at(heard.progress_ns)
-        sample = Sample(
+        phase = "leaving" if heard.stopping else "training" if heard.ready else None
+        return Sample(
             token=item.token,
             proc_state=state,
-            progress_at_s=progress_at_s,
-            phase=None if heard.progress_ns is None else phase,
-            # What is asked for with EXTEND_TIMEOUT_USEC counts from the last sign of progress, not from the start.
-            phase_since_s=item.since_s if heard.deadline_ns is None else progress_at_s,
+            progress_at_s=None if heard.progress_ns is None else at(heard.progress_ns),
+            phase=phase,
+            phase_since_s=None if phase is None else item.since_s,
             phase_deadline_s=None if heard.deadline_ns is None else at(heard.deadline_ns),
-            ready=ready,
+            ready=heard.ready,
             steps=heard.steps,
             ckpt_step=heard.ckpt_step,
             ckpt_at_s=None if heard.ckpt_ns is None else at(heard.ckpt_ns),
             ckpt_count=heard.ckpt_count,
             status=heard.status,
         )
-        return _taken_over(item, sample)
 
     def _from_growth(self, item: _Watched, state: str | None, heard: Heard | None, seen: Seen) -> Sample:
         """Progress is that something new is seen. The first look only tells what was there before."""
@@ -209,7 +197,7 @@ class LocalProbes:
             item.seen.update(seen)
         else:
             item.seen = seen
-        sample = Sample(
+        return Sample(
             token=item.token,
             proc_state=state,
             progress_at_s=item.grown_at_s,
@@ -218,7 +206,6 @@ class LocalProbes:
             steps=heard.steps if heard else None,
             status=heard.status if heard else "",
         )
-        return _taken_over(item, sample)
 
     def _logs(self, item: _Watched) -> Seen:
         name, channels = item.spec.name, ("stdout", "stderr")
@@ -265,16 +252,6 @@ _TARGETS: Final = {
 def _is_new(before: tuple[int, int] | None, now: tuple[int, int]) -> bool:
     """Something was written: a new file, a changed one. One that was only emptied (a rotated log) has not moved on."""
     return now != before and (before is None or now[0] > 0)
-
-
-def _taken_over(item: _Watched, sample: Sample) -> Sample:
-    """What an adopted program did before our first look is not known: until it gives a sign, it is as if just started."""
-    if not item.taken_over or sample.progress_at_s is not None:
-        return sample
-    patience_s = _TAKEN_OVER_S if item.spec.start_timeout_s is None else item.spec.start_timeout_s
-    return replace(
-        sample, progress_at_s=item.since_s, phase_since_s=item.since_s, phase_deadline_s=item.since_s + patience_s
-    )
 
 
 def _report(line: bytes) -> Report | None:

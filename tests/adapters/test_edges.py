@@ -1,0 +1,352 @@
+"""What workers say through sd_notify: real sockets, the real systemd-notify, real senders that are not to be heard."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.adapters import edges as module
+from supervisor.adapters.edges import Edges, Heard, hear, parse
+from workers.contract import ENV_TOKEN, Client, Phase
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN, OTHER = "a" * 32, "b" * 32
+PATIENCE_S = 30.0
+SENDER = """
+import os, socket, struct, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+    sock.connect(sys.argv[1])
+    me = struct.pack("3i", os.getpid(), int(sys.argv[3]), os.getgid())
+    sock.sendmsg([sys.argv[2].encode()], [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, me)])
+    print("sent", flush=True)
+    input()
+"""
+
+
+class Ear:
+    """Edges on a directory of their own, waiting for what comes."""
+
+    def __init__(self, root):
+        self.root = root
+        self.came = threading.Semaphore(0)
+        self.edges = Edges(self.path, self.came.release)
+
+    def path(self, program):
+        return str(self.root / "notify" / program)
+
+    def listen(self, program="Pong", token=TOKEN):
+        self.edges.bind(program)
+        self.edges.expect(program, token)
+
+    def heard(self, program="Pong", token=TOKEN):
+        return self.edges.heard(program, token)
+
+    def wait(self):
+        """What is known after the next message that was taken."""
+        assert self.came.acquire(timeout=PATIENCE_S), "no message came"
+        return self.heard()
+
+    def silence(self):
+        """Whatever was sent before is dealt with: a message that is certainly heard comes next."""
+        self.send("STATUS=the last", token=TOKEN)
+        assert self.wait().status == "the last"
+
+    def send(self, text, *, token=TOKEN, program="Pong", uid=None):
+        """From a real process of its own, whose environment has the token; as root also in another user's name."""
+        env = {"PATH": os.environ["PATH"], **({ENV_TOKEN: token} if token else {})}
+        arguments = [self.path(program), text, str(os.geteuid() if uid is None else uid)]
+        child = subprocess.Popen(
+            [sys.executable, "-S", "-I", "-c", SENDER, *arguments], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.children.append(child)
+        assert child.stdout.readline() == b"sent\n"
+
+    children: list[subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def ear(tmp_path):
+    made = Ear(tmp_path)
+    made.children = []
+    yield made
+    made.edges.close()
+    for child in made.children:
+        child.communicate(b"\n", timeout=PATIENCE_S)
+        assert child.returncode == 0
+
+
+def notify(ear, *arguments, program="Pong", token=TOKEN):
+    """The real command, as a shell script would call it."""
+    command = shutil.which("systemd-notify")
+    if command is None:
+        pytest.fail("systemd-notify is missing: install the package `systemd`")
+    env = {**os.environ, "NOTIFY_SOCKET": ear.path(program), ENV_TOKEN: token}
+    # Through a shell: the credentials that it passes may be those of its parent.
+    return subprocess.run(
+        ["sh", "-c", '"$@"; exit $?', "sh", command, *arguments],
+        env=env,
+        timeout=PATIENCE_S,
+        check=False,
+        capture_output=True,
+    )
+
+
+# --- the format ------------------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_key_and_value():
+    assert parse(b"READY=1\nSTATUS=a=b\n\nnonsense\n=x\nREADY=0") == {"READY": "0", "STATUS": "a=b"}
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_passed_over(data):
+    heard = hear(Heard(TOKEN), parse(data), 5)
+    assert heard.token == TOKEN
+
+
+@given(st.dictionaries(st.sampled_from(["READY", "STATUS", "WATCHDOG", "EXTEND_TIMEOUT_USEC", "X_EXTRALIFE_STEPS",
+                                        "X_EXTRALIFE_CHECKPOINT", "STOPPING", "MAINPID"]), st.text(max_size=40)))  # fmt: skip
+def test_no_value_is_too_odd(said):
+    heard = hear(Heard(TOKEN, steps=5), said, 5)
+    assert heard.steps is not None
+    assert heard.steps >= 0
+    assert heard.status.isprintable()
+
+
+def test_numbers_are_whole_and_bounded():
+    for text in ("", "-1", "1.5", "0x10", "1e9", "\u0665", "9" * 19):
+        assert hear(Heard(TOKEN), {"X_EXTRALIFE_STEPS": text}, 5).steps is None, text
+    assert hear(Heard(TOKEN), {"X_EXTRALIFE_STEPS": "9" * 18}, 5).steps == 10**18 - 1
+
+
+def test_a_status_cannot_steer_a_terminal():
+    assert hear(Heard(TOKEN), {"STATUS": "\x1b[2Jred\x07" + "x" * 500}, 5).status == ("[2Jred" + "x" * 500)[:200]
+
+
+@pytest.mark.parametrize(
+    ("said", "ready", "moved"),
+    [
+        ({"READY": "1"}, True, True),
+        ({"READY": "0"}, False, False),
+        ({"WATCHDOG": "1"}, True, True),
+        ({"WATCHDOG": "trigger"}, False, False),
+        ({"X_EXTRALIFE_STEPS": "0"}, True, True),
+        ({"STATUS": "loading"}, False, False),
+        ({"READY": "1", "STATUS": "go"}, True, True),
+        ({"EXTEND_TIMEOUT_USEC": "5000000"}, False, False),
+        ({"MAINPID": "1"}, False, False),
+        ({"BARRIER": "1"}, False, False),
+        ({"X_EXTRALIFE_REPORT": "resumed"}, False, False),
+    ],
+)
+def test_what_makes_a_program_ready_and_what_is_progress_before_it_is(said, ready, moved):
+    heard = hear(Heard(TOKEN), said, 5)
+    assert heard.ready is ready
+    assert heard.progress_ns == (5 if moved else None)
+
+
+def test_a_count_that_does_not_grow_is_no_progress():
+    heard = hear(Heard(TOKEN), {"X_EXTRALIFE_STEPS": "10", "WATCHDOG": "1"}, 1)
+    assert (heard.steps, heard.progress_ns) == (10, 1)
+    heard = hear(heard, {"X_EXTRALIFE_STEPS": "10", "WATCHDOG": "1"}, 2)
+    assert heard.progress_ns == 1
+    heard = hear(heard, {"X_EXTRALIFE_STEPS": "7"}, 3)
+    assert (heard.steps, heard.progress_ns) == (7, 1)
+    heard = hear(heard, {"X_EXTRALIFE_STEPS": "8"}, 4)
+    assert heard.progress_ns == 4
+    assert hear(heard, {"STATUS": "epoch 2"}, 5).progress_ns == 5
+
+
+def test_checkpoints_and_extensions():
+    heard = hear(Heard(TOKEN), {"X_EXTRALIFE_CHECKPOINT": "500", "EXTEND_TIMEOUT_USEC": "2000000"}, 10**9)
+    assert (heard.ckpt_step, heard.ckpt_ns, heard.ckpt_count) == (500, 10**9, 1)
+    assert heard.deadline_ns == 3 * 10**9
+    heard = hear(heard, {"STATUS": "x"}, 2 * 10**9)
+    assert (heard.ckpt_step, heard.ckpt_ns, heard.ckpt_count, heard.deadline_ns) == (500, 10**9, 1, 3 * 10**9)
+
+
+# --- real senders ------------------------------------------------------------------------------------------------------------
+
+
+def test_systemd_notify_is_heard_and_returns(ear):
+    ear.listen()
+    done = notify(ear, "--ready", "--status=warming up")
+    assert done.returncode == 0, done.stderr
+    heard = ear.wait()
+    assert heard.ready
+    assert heard.status == "warming up"
+    done = notify(ear, "WATCHDOG=1", "X_EXTRALIFE_STEPS=42", "X_EXTRALIFE_CHECKPOINT=40")
+    assert done.returncode == 0, done.stderr
+    heard = ear.heard()
+    assert (heard.steps, heard.ckpt_step) == (42, 40)
+    assert heard.progress_ns is not None
+    assert abs(heard.progress_ns - module.now_ns()) < 60e9
+
+
+def test_the_small_client_is_heard(ear, tmp_path):
+    ear.listen()
+    code = (
+        "from workers.contract import Client, Phase\n"
+        "me = Client(); me.phase(Phase.TRAINING); me.committed(7, stall_s=0.0, write_s=0.0); me.phase(Phase.LEAVING)\n"
+        "input()"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT), ENV_TOKEN: TOKEN, "EXTRALIFE_BEAT": str(tmp_path / "beat"),
+           "NOTIFY_SOCKET": ear.path("Pong")}  # fmt: skip
+    ear.children.append(subprocess.Popen([sys.executable, "-c", code], env=env, stdin=subprocess.PIPE))
+    heard = [ear.wait() for _ in range(3)][-1]
+    assert heard.ready
+    assert heard.stopping
+    assert heard.ckpt_step == 7
+    assert heard.status == Phase.LEAVING.name.lower()
+
+
+def test_each_program_has_its_own_ear(ear):
+    ear.listen("Pong", TOKEN)
+    ear.listen("Qbert", OTHER)
+    ear.send("STATUS=from Qbert", token=OTHER, program="Qbert")
+    assert ear.came.acquire(timeout=PATIENCE_S)
+    assert ear.heard("Qbert", OTHER).status == "from Qbert"
+    assert ear.heard("Pong", TOKEN).status == ""
+
+
+def test_a_left_over_of_an_earlier_attempt_is_not_heard(ear):
+    ear.listen()
+    ear.send("STATUS=from the grave", token=OTHER)
+    ear.send("STATUS=from nowhere", token=None)
+    ear.silence()
+
+
+def test_a_stranger_is_not_heard(ear):
+    if os.geteuid() != 0:
+        pytest.skip("only root can speak in the name of another user")
+    ear.listen()
+    ear.send("STATUS=from nobody", uid=65534)
+    ear.silence()
+
+
+def test_a_sender_that_has_gone_meanwhile_is_heard():
+    """Its environment cannot be read any more, and a one-shot command must not lose its word by being quick."""
+    child = subprocess.Popen(["sleep", "1000"], env={ENV_TOKEN: OTHER})
+    try:
+        assert module._token_of(child.pid) in {OTHER, ""}, "before the exec it has the environment of the test"
+        child.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert module._token_of(child.pid) is None, "a zombie"
+    finally:
+        child.wait()
+    assert module._token_of(child.pid) is None, "gone"
+
+
+def test_what_an_attempt_said_ends_with_it(ear):
+    ear.listen()
+    ear.send("READY=1")
+    assert ear.wait().ready
+    ear.edges.expect("Pong", TOKEN)
+    assert ear.heard().ready, "the same attempt: nothing is forgotten"
+    ear.edges.expect("Pong", OTHER)
+    assert ear.heard() is None
+    assert ear.heard(token=OTHER) == Heard(OTHER)
+
+
+def test_a_message_for_nobody_is_dropped(ear):
+    ear.edges.bind("Pong")
+    assert notify(ear, "--ready").returncode == 0, "it returns once its message is dealt with"
+    ear.edges.expect("Pong", TOKEN)
+    assert not ear.heard().ready
+    ear.silence()
+
+
+def test_passed_descriptors_are_closed(ear):
+    ear.listen()
+    theirs, ours = socket.socketpair()
+    with theirs, ours, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        held = [os.dup(theirs.fileno()) for _ in range(40)]  # more than anyone reads of them
+        sender.connect(ear.path("Pong"))
+        socket.send_fds(sender, [b"BARRIER=1"], held)
+        for fd in held:
+            os.close(fd)
+        theirs.close()
+        ours.settimeout(PATIENCE_S)
+        assert ours.recv(1) == b"", "the last one is closed"
+
+
+def test_floods_and_giants_do_no_harm(ear):
+    ear.listen()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        for number in range(500):
+            with contextlib.suppress(BlockingIOError):
+                sender.sendto(b"\xff" * (number * 100), ear.path("Pong"))
+    ear.silence()
+
+
+def test_a_next_daemon_binds_the_same_path(tmp_path, ear):
+    ear.listen()
+    ear.edges.close()
+    again = Ear(tmp_path)
+    again.children = ear.children
+    try:
+        again.listen()
+        again.send("STATUS=hello again")
+        assert again.wait().status == "hello again"
+    finally:
+        again.edges.close()
+        ear.edges = Edges(ear.path, ear.came.release)  # for the fixture to close
+
+
+def test_binding_again_does_nothing_unless_the_path_was_removed(ear):
+    ear.listen()
+    inode = os.stat(ear.path("Pong")).st_ino
+    ear.edges.bind("Pong")
+    assert os.stat(ear.path("Pong")).st_ino == inode
+    os.unlink(ear.path("Pong"))
+    ear.edges.bind("Pong")
+    ear.send("STATUS=found")
+    assert ear.wait().status == "found"
+    os.unlink(ear.path("Pong"))
+    Path(ear.path("Pong")).write_text("a file in its place")
+    ear.edges.bind("Pong")
+    ear.send("STATUS=found again")
+    assert ear.wait().status == "found again"
+
+
+def test_a_path_that_is_too_long_says_so(ear):
+    with pytest.raises(OSError, match=r"longer than the 107 bytes .* shorten runtime_dir"):
+        ear.edges.bind("P" * 120)
+    ear.listen()
+    ear.silence()
+
+
+def test_one_that_breaks_does_not_make_the_others_deaf(ear, monkeypatch):
+    def wake():
+        ear.came.release()
+        raise RuntimeError("a broken listener")
+
+    monkeypatch.setattr(ear.edges, "_wake", wake)
+    ear.listen()
+    ear.send("STATUS=one")
+    assert ear.wait().status == "one"
+    ear.send("STATUS=two")
+    assert ear.wait().status == "two"
+
+
+def test_a_client_never_waits_for_a_daemon_that_does_not_read(tmp_path):
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
+        deaf.bind(str(path))
+        me = Client({"EXTRALIFE_BEAT": str(tmp_path / "beat"), ENV_TOKEN: TOKEN, "NOTIFY_SOCKET": str(path)})
+        began = time.monotonic()
+        for _ in range(2_000):
+            me.edge("WATCHDOG=1")
+        assert time.monotonic() - began < 10
+        me.close()
