@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning, error")
     made.add_argument("--slots", metavar="N", help="programs at once")
     made.add_argument("--check", action="store_true", help="check the configuration, say what is wrong, and end")
+    made.add_argument("--print-default", action="store_true", help="print the embedded default configuration, and end")
     made.add_argument("--detach", action="store_true", help="start in the background; return once it serves")
     made.add_argument("-n", "--nodaemon", action="store_true", help="stay in the foreground (as always without --detach)")
     made.add_argument("-v", "--version", action="version", version=version())
@@ -48,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit status: 0 an orderly end, 1 refused (another daemon, a full disk), 2 a bad configuration."""
     args = list(sys.argv[1:] if argv is None else argv)
     options = parser().parse_args(args)
+    if options.print_default:
+        print(config.DEFAULT_TOML, end="")
+        return 0
     flags = {key: getattr(options, key) for key in ("state_dir", "runtime_dir", "log_level", "slots")}
     environ = dict(os.environ)
 
