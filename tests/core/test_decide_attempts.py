@@ -1,0 +1,455 @@
+"""Starting, dying, coming back: slots, spawns that fail, exits of each cause, backoff, the breaker, poison."""
+
+from dataclasses import replace
+
+import pytest
+from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
+
+from supervisor.core.inputs import Ended, Ending, EvidenceTaken, Report, Sampled, SpawnBroke, SpawnSucceeded, Survival
+from supervisor.core.lifecycle import Phase
+from supervisor.core.settings import Progress
+from supervisor.policy.restart import RestartSettings
+
+
+def test_the_first_start_of_an_empty_state_directory():
+    core = Core(settings("Pong", "Qbert", "Breakout"))
+    decision = core.begin()
+    assert kinds(decision) == [
+        "DaemonStarted", "LevelChosen", "ProgramConfigured", "ProgramConfigured", "ProgramConfigured",
+        "SpawnIntended", "SpawnIntended",
+    ]  # fmt: skip
+    assert core.told(facts.DaemonStarted)[0].why == "first start of this state directory"
+    assert core.told(facts.DaemonStarted)[0].clean, "there was none before that could have died"
+    assert [command.spec.name for command in of(decision, commands.Spawn)] == ["Breakout", "Pong"]
+    assert core.phase("Qbert") is Phase.QUEUED
+    assert core.state.boots == 1
+    assert core.wake_at_s is None, "nothing is due: the processes will tell"
+
+
+def test_nothing_to_do():
+    core = Core(settings())
+    assert kinds(core.begin()) == ["DaemonStarted", "LevelChosen"]
+    assert core.woke().facts == ()
+
+
+def test_autostart_off_waits_for_the_operator():
+    core = Core(settings(spec("Pong", autostart=False)))
+    core.begin()
+    assert core.phase("Pong") is Phase.STOPPED
+    core.ask("start", "Pong")
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_spawned_then_training():
+    core = Core(settings("Pong"))
+    core.begin()
+    decision = core.later(0.05).spawned("Pong", pid=4711)
+    watch = of(decision, commands.Watch)[0]
+    assert (watch.pid, watch.start_ticks, watch.attempt, watch.token) == (4711, 77, 1, core.token("Pong"))
+    assert core.phase("Pong") is Phase.STARTING
+    core.later(0.95).look(Pong={"ready": False, "phase": "importing"})
+    assert core.phase("Pong") is Phase.STARTING, "a process is not yet a training"
+    ready = of(core.later(9.0).look(Pong={}), facts.BecameReady)[0]
+    assert ready.after_s == 10.0
+    assert core.phase("Pong") is Phase.RUNNING
+
+
+def test_the_controls_are_staggered_and_written_before_the_worker_can_read_them():
+    core = Core(settings("Breakout", "Pong", slots=2))
+    decision = core.begin()
+    controls = of(decision, commands.SetControl)
+    assert [(c.program, c.interval_s, c.offset_s) for c in controls] == [("Breakout", 60.0, 0.0), ("Pong", 60.0, 30.0)]
+
+
+def test_tokens_differ_by_program_attempt_boot_and_daemon():
+    def first(**more):
+        core = Core(settings("Breakout", "Pong"))
+        core.begin(**more)
+        return core
+
+    core, tokens = first(), set()
+    tokens |= {core.token("Pong"), core.token("Breakout"), first(salt="other").token("Pong"), first(boot="b").token("Pong")}
+    core.running("Pong").ended("Pong", signal=9)
+    tokens.add(core.token("Pong"))
+    assert len(tokens) == 5
+    assert all(len(token) == 32 and int(token, 16) >= 0 for token in tokens)
+
+
+# --- spawns that fail --------------------------------------------------------------------------------------------------
+
+
+def test_a_fork_that_fails_is_tried_again_ever_more_slowly_and_nothing_is_held_against_the_program():
+    core = Core(settings("Pong"))
+    core.begin()
+    delays = []
+    for _ in range(12):
+        delays.append(of(core.broke("Pong"), facts.BackedOff)[0].delay_s)
+        assert core.phase("Pong") is Phase.BACKOFF
+        assert "Resource temporarily unavailable" in core.program("Pong").why
+        core.to_wake()
+        assert core.phase("Pong") is Phase.STARTING
+    assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+    assert (core.program("Pong").streak, core.program("Pong").restarts) == (0, 0)
+    core.running("Pong").ended("Pong", signal=9)
+    core.broke("Pong")
+    assert core.told(facts.BackedOff)[-1].delay_s == 1, "a start that worked ended that row"
+
+
+def test_a_spawn_that_can_never_work_is_given_up_until_something_changes():
+    core = Core(settings("Pong"))
+    core.begin()
+    decision = core.broke("Pong", error="/no/such/python: no such file", permanent=True)
+    assert kinds(decision) == ["SpawnFailed", "GaveUp"]
+    assert of(decision, commands.Forget)
+    assert core.phase("Pong") is Phase.FATAL
+    assert "no such file" in core.program("Pong").why
+    assert core.wake_at_s is None
+    core.ask("start", "Pong")
+    assert core.phase("Pong") is Phase.STARTING
+
+
+@pytest.mark.parametrize(
+    ("verb", "after"), [("stop", Phase.STOPPED), ("restart", Phase.STARTING)]
+)  # fmt: skip
+def test_a_spawn_that_breaks_after_it_was_asked_to_stop(verb, after):
+    core = Core(settings("Pong"))
+    core.begin()
+    core.ask(verb, "Pong")
+    decision = core.broke("Pong")
+    assert core.phase("Pong") is after
+    assert of(decision, commands.Reply)[0].results[0][:2] == ("Pong", 80)
+
+
+def test_a_spawn_that_breaks_after_its_program_left_the_config():
+    core = Core(settings("Pong"))
+    core.begin()
+    core.load(settings())
+    core.broke("Pong")
+    assert core.state.programs == {}
+
+
+def test_asked_to_stop_while_it_was_being_started():
+    core = Core(settings("Pong"))
+    core.begin()
+    core.ask("stop", "Pong")
+    decision = core.spawned("Pong")
+    assert signals(decision) == ["SIGTERM"]
+    assert core.phase("Pong") is Phase.STOPPING
+
+
+def test_what_comes_late_of_an_attempt_that_is_over_changes_nothing():
+    core = Core(settings("Pong")).running("Pong")
+    old = core.token("Pong")
+    core.ended("Pong", signal=9)
+    before = core.state
+    for item in (
+        Ended(core.now_s, "Pong", old, Ending(code=0)),
+        SpawnSucceeded(core.now_s, "Pong", old, 1, 1, 1, 1),
+        SpawnBroke(core.now_s, "Pong", old, "late"),
+        EvidenceTaken(core.now_s, "Pong", old, {}),
+        Sampled(core.now_s, {"Pong": replace(core.sample("Pong"), token=old)}, (("Pong", old, Report("resumed", {"step": 9})),)),
+        Ended(core.now_s, "Nobody", old, Ending(code=0)),
+    ):  # fmt: skip
+        decision = core.give(item)
+        assert decision.facts == ()
+        assert decision.state == before
+
+
+# --- exits -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ending", "cause", "phase"),
+    [
+        ({"code": 0}, "done", Phase.DONE),
+        ({"code": 1, "last_lines": ("RuntimeError: x",)}, "crash", Phase.STARTING),
+        ({"signal": 9}, "killed", Phase.STARTING),
+        ({"signal": 11}, "crash", Phase.STARTING),
+        ({"code": 75}, "left", Phase.STARTING),
+        ({"code": 77}, "fenced", Phase.STARTING),
+        ({"code": 78, "last_lines": ("no game 'Pung'",)}, "config", Phase.FATAL),
+        ({"fate": "its shim vanished"}, "lost", Phase.STARTING),
+    ],
+)
+def test_exits(ending, cause, phase):
+    core = Core(settings("Pong")).running("Pong")
+    decision = core.later(100.0).ended("Pong", **ending)
+    exited = of(decision, facts.Exited)[0]
+    assert exited.cause == cause
+    assert core.phase("Pong") is phase
+    assert core.program("Pong").restarts == (phase is Phase.STARTING)
+    assert of(decision, commands.Forget)
+    assert exited.last_lines == ending.get("last_lines", ())
+    assert core.program("Pong").exposure_s == 100.0
+
+
+def test_a_clean_exit_keeps_no_last_lines():
+    core = Core(settings("Pong")).running("Pong")
+    assert of(core.ended("Pong", code=0, last_lines=("bye",)), facts.Exited)[0].last_lines == ()
+
+
+def test_left_over_processes_are_told():
+    core = Core(settings("Pong")).running("Pong")
+    why = of(core.ended("Pong", code=1, leftovers=("7 sleep", "8 sleep", "9 sh")), facts.Exited)[0].why
+    assert why.endswith("; 3 left-over processes ended")
+    assert core.program("Pong").last_leftovers == ("7 sleep", "8 sleep", "9 sh")
+
+
+def test_exit_codes_of_a_program_that_does_not_speak_the_contract_are_just_codes():
+    core = Core(settings(spec("Pong", progress=Progress.LOG, done_codes=(0, 3)))).running("Pong")
+    core.ended("Pong", code=78)
+    assert core.told(facts.Exited)[-1].cause == "crash"
+    core.running("Pong").ended("Pong", code=3)
+    assert core.phase("Pong") is Phase.DONE
+
+
+def test_backoff_then_the_clock_then_the_next_start():
+    core = Core(settings("Pong")).running("Pong")
+    core.ended("Pong", signal=9)
+    core.running("Pong")
+    decision = core.ended("Pong", signal=9)
+    assert core.phase("Pong") is Phase.BACKOFF
+    assert core.wake_at_s == core.now_s + 1.0 == of(decision, facts.BackedOff)[0].until_s
+    core.later(0.9).woke()
+    assert core.phase("Pong") is Phase.BACKOFF
+    core.to_wake()
+    assert core.phase("Pong") is Phase.STARTING
+    assert core.program("Pong").attempts == 3
+    assert "death 2 since it was healthy" in core.told(facts.SpawnIntended)[-1].why
+
+
+def die(core, name="Pong", **ending):
+    core.spawned(name)
+    return core.ended(name, **(ending or {"code": 1}))
+
+
+def test_the_breaker_opens_hands_the_slot_on_and_only_health_closes_it():
+    core = Core(settings("Pong", spec("Qbert", priority=200), slots=1, restart=RestartSettings(max_delay_s=30.0)))
+    core.begin()
+    for _ in range(7):
+        die(core)
+        assert core.phase("Qbert") is Phase.QUEUED, "a slot is kept for half a minute"
+        if core.phase("Pong") is not Phase.STARTING:
+            core.to_wake()
+    die(core)
+    program = core.program("Pong")
+    assert (program.phase, program.slow, program.openings) == (Phase.BACKOFF, True, 1)
+    assert program.retry_at_s == core.now_s + 1800.0
+    assert core.phase("Qbert") is Phase.STARTING, "a slot is not kept for half an hour"
+    core.running("Qbert")
+    core.to_wake()
+    assert core.phase("Pong") is Phase.QUEUED, "due, but the slot is taken now"
+    assert core.program("Pong").openings == 1, "waiting in the queue is not health"
+    core.ended("Qbert", code=0)
+    die(core)
+    assert core.told(facts.BackedOff)[-1].delay_s == 3600.0
+    core.to_wake()
+    core.running("Pong")
+    told = core.watch(700, Pong={})
+    assert [type(fact).__name__ for fact in told if isinstance(fact, facts.Recovered)] == ["Recovered"]
+    program = core.program("Pong")
+    assert (program.streak, program.openings, program.deaths_s, program.slow) == (0, 0, (), False)
+    core.ended("Pong", signal=9)
+    assert core.phase("Pong") is Phase.STARTING, "at once, as if it had never died"
+
+
+def test_a_short_wait_keeps_the_slot_and_a_long_one_does_not():
+    core = Core(settings("Pong", spec("Qbert", priority=200), slots=1, restart=RestartSettings(window_deaths=60)))
+    core.begin()
+    for _ in range(6):
+        die(core)
+        if core.phase("Pong") is Phase.BACKOFF:
+            core.to_wake()
+    die(core)
+    assert core.told(facts.BackedOff)[-1].delay_s == 32.0
+    assert core.phase("Qbert") is Phase.STARTING
+    assert all(fact.program == "Pong" for fact in core.told(facts.SpawnIntended)[:-1])
+
+
+def test_forgiveness_is_for_progress_not_for_being_alive():
+    core = Core(settings("Pong", "Qbert")).running("Pong", "Qbert")
+    for name in ("Pong", "Qbert"):
+        core.ended(name, signal=9)
+    core.running("Pong", "Qbert")
+    stuck_at_s = core.now_s + 500
+    evaluating = {"phase": "evaluating", "progress_at_s": lambda now_s: min(now_s, stuck_at_s)}
+    core.watch(700, Pong={}, Qbert=evaluating)
+    assert core.program("Pong").streak == 0
+    assert core.program("Qbert").streak == 1
+    assert len(core.told(facts.Recovered)) == 1
+
+
+def test_a_program_without_any_source_of_progress_is_forgiven_for_being_there():
+    core = Core(settings(spec("Pong", progress=Progress.NONE))).running("Pong")
+    core.ended("Pong", signal=9)
+    core.running("Pong")
+    core.watch(601, Pong={"progress_at_s": None, "live_at_s": None, "phase": None})
+    assert core.program("Pong").streak == 0
+    assert not core.told(facts.Stalled)
+
+
+# --- slots -------------------------------------------------------------------------------------------------------------
+
+
+def test_slots_go_by_priority_then_by_waiting():
+    core = Core(settings(spec("C", priority=1), "B", "A", slots=1))
+    core.begin()
+    order = []
+    for _ in range(3):
+        name = next(iter(core.state.live))
+        order.append(name)
+        core.running(name).ended(name, code=0)
+    assert order == ["C", "A", "B"]
+
+
+def test_fewer_slots_shed_the_least_important_and_more_bring_it_back():
+    core = Core(settings("Pong", spec("Qbert", priority=200), spec("Seaquest", priority=50), slots=3))
+    core.begin()
+    core.running("Pong", "Qbert", "Seaquest")
+    decision = core.load(replace(core.settings, level=replace(core.settings.level, slots=1)))
+    assert sorted(fact.program for fact in of(decision, facts.StopIntended)) == ["Pong", "Qbert"]
+    assert all(fact.reason == "slot" for fact in of(decision, facts.StopIntended))
+    assert core.woke().facts == (), "asked once"
+    for name in ("Qbert", "Pong"):
+        core.ended(name, code=75)
+        assert core.phase(name) is Phase.QUEUED
+        assert core.program(name).restarts == 0
+    assert core.phase("Seaquest") is Phase.RUNNING
+    core.load(replace(core.settings, level=replace(core.settings.level, slots=2)))
+    assert core.phase("Pong") is Phase.STARTING
+    assert core.phase("Qbert") is Phase.QUEUED
+
+
+def test_a_kept_slot_is_not_kept_beyond_a_lowered_level():
+    """Found by the simulation: the restart of a program in BACKOFF came on top of a level that had become full."""
+    core = Core(settings("A", "B", slots=2))
+    core.begin()
+    core.running("A", "B")
+    core.ended("B", signal=9)
+    core.running("B").ended("B", signal=9)
+    assert core.phase("B") is Phase.BACKOFF
+    core.load(replace(core.settings, level=replace(core.settings.level, slots=1)))
+    core.to_wake()
+    assert (core.phase("A"), core.phase("B")) == (Phase.RUNNING, Phase.QUEUED)
+
+
+# --- checkpoints and reports --------------------------------------------------------------------------------------------
+
+
+def resume(core, step, name="Pong"):
+    core.look(core.report(name, "resumed", at_ns=step, step=step), **{name: {}})
+
+
+def test_resumed_tells_what_was_lost():
+    core = Core(settings("Pong")).running("Pong")
+    resume(core, 0)
+    assert core.told(facts.Resumed)[0].why == "begins at step 0"
+    assert core.told(facts.Resumed)[0].lost_steps is None, "nothing was known before: not 0"
+    core.later(1.0).look(Pong={"steps": 90_000, "steps_per_s": 500.0})
+    core.ended("Pong", signal=9, steps=90_000, ckpt_step=80_000)
+    core.running("Pong")
+    resume(core, 80_000)
+    resumed = core.told(facts.Resumed)[1]
+    assert (resumed.lost_steps, resumed.lost_s, resumed.cause) == (10_000, 20.0, "killed")
+    assert resumed.why == "resumed at step 80,000 after killed, 10,000 steps lost"
+    resume(core, 80_000)
+    assert len(core.told(facts.Resumed)) == 2, "each report counts once"
+
+
+def test_a_start_from_scratch_is_reported_never_silent():
+    core = Core(settings("Pong")).running("Pong")
+    core.look(core.report("Pong", "from_scratch", reason="every checkpoint is damaged", step="nonsense"), Pong={})
+    assert core.told(facts.Resumed)[0].step == 0
+    assert core.told(facts.Reported)[0].text == "reason: every checkpoint is damaged, step: nonsense"
+
+
+def test_reports_count_once_over_looks_ends_and_daemons():
+    core = Core(settings("Pong")).running("Pong")
+    line = core.report("Pong", "save_failed", at_ns=5, error="ENOSPC")
+    bad = core.report("Pong", "checkpoint_bad", at_ns=6, path="ckpt-5.ab.bad", error="digest")
+    core.look(line, bad, line, Pong={})
+    core.look(line, Pong={})
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    core.look(line, bad, Pong={})
+    core.ended("Pong", signal=9, reports=(line[2], bad[2], Report("save_failed", {"at_ns": 9, "error": "ENOSPC"})))
+    assert [fact.text for fact in core.told(facts.Reported)] == ["error: ENOSPC"] * 2
+    assert len(core.told(facts.CheckpointBad)) == 1
+    assert core.program("Pong").bad_checkpoints == ("ckpt-5.ab.bad",)
+
+
+def test_a_worker_that_reports_in_a_loop_does_not_fill_the_journal():
+    core = Core(settings("Pong")).running("Pong")
+    for at_ns in range(500):
+        core.look(core.report("Pong", "noise", at_ns=at_ns), Pong={})
+    assert len(core.told(facts.Reported)) == 50
+
+
+def test_checkpoint_facts_are_limited_and_never_go_back():
+    core = Core(settings("Pong")).running("Pong")
+    core.watch(300, Pong={"ckpt_step": int, "ckpt_count": 1, "ckpt_stall_s": 0.004})
+    steps = [fact.step for fact in core.told(facts.Checkpointed)]
+    assert len(steps) == 5
+    assert steps == sorted(set(steps))
+    newest = core.program("Pong").ckpt_step
+    core.later(100.0).look(Pong={"ckpt_step": 7, "ckpt_count": 1})
+    core.later(100.0).look(Pong={"ckpt_step": 10**9, "ckpt_count": 0})
+    core.ended("Pong", signal=9, ckpt_step=7)
+    assert core.program("Pong").ckpt_step == newest
+
+
+def test_a_newer_checkpoint_than_the_one_on_record_is_known_from_the_last_beat():
+    core = Core(settings("Pong")).running("Pong")
+    core.look(Pong={"ckpt_step": 100, "ckpt_count": 1})
+    core.ended("Pong", signal=9, ckpt_step=190, steps=200)
+    assert (core.program("Pong").ckpt_step, core.program("Pong").steps) == (190, 200)
+
+
+def test_a_damaged_newest_checkpoint_does_not_hide_the_newer_ones_after_it():
+    core = Core(settings("Pong")).running("Pong")
+    core.look(Pong={"ckpt_step": 80_000, "ckpt_count": 1})
+    core.ended("Pong", signal=9)
+    core.running("Pong")
+    resume(core, 60_000)
+    assert core.program("Pong").ckpt_step == 60_000, "the worker takes the newest that is whole"
+    assert core.program("Pong").ckpt_at_s is None
+    core.later(1.0).look(Pong={"ckpt_step": 61_000, "ckpt_count": 1})
+    assert core.told(facts.Checkpointed)[-1].step == 61_000
+
+
+def poisoned(core, step=80_000):
+    for _ in range(3):
+        if core.phase("Pong") is Phase.BACKOFF:
+            core.to_wake()
+        core.running("Pong")
+        resume(core, step)
+        decision = core.ended("Pong", code=1)
+    return decision
+
+
+def test_a_checkpoint_that_kills_three_times_is_set_aside_and_the_one_before_is_tried():
+    core = Core(settings("Pong"))
+    core.begin()
+    decision = poisoned(core)
+    assert [fact.step for fact in of(decision, facts.CheckpointQuarantined)] == [80_000]
+    assert [command.step for command in of(decision, commands.QuarantineCheckpoint)] == [80_000]
+    assert core.program("Pong").ckpt_step is None
+    decision = poisoned(core, 60_000)
+    assert not of(decision, facts.CheckpointQuarantined), "one is enough until there is a newer one: not all may burn"
+    core.to_wake()
+    core.running("Pong")
+    resume(core, 60_000)
+    core.later(1.0).look(Pong={"ckpt_step": 61_000, "ckpt_count": 1})
+    assert core.told(facts.Checkpointed)[-1].step == 61_000, "told at once: the doubt is over"
+    assert not core.program("Pong").quarantined_since_ckpt
+
+
+def test_deaths_before_anything_was_restored_burn_no_checkpoint():
+    core = Core(settings("Pong")).running("Pong")
+    core.look(Pong={"ckpt_step": 80_000, "ckpt_count": 1})
+    core.ended("Pong", signal=9)
+    for _ in range(6):
+        if core.phase("Pong") is Phase.BACKOFF:
+            core.to_wake()
+        core.running("Pong")
+        core.ended("Pong", code=1)
+    assert not core.told(facts.CheckpointQuarantined)

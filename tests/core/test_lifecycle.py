@@ -1,0 +1,91 @@
+"""The life-cycle table: total, closed, drawn; and an edge that it does not allow changes nothing."""
+
+from pathlib import Path
+
+import pytest
+from core_kit import Core, settings
+
+from supervisor.core import facts
+from supervisor.core.facts import Fact, Stamped
+from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, TABLE, Edge, IllegalTransition, Phase, mermaid, step
+from supervisor.core.state import fold, replay
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_table_is_total():
+    assert set(TABLE) == set(Phase)
+    for phase, row in TABLE.items():
+        assert set(row) == set(Edge), f"{phase} forgets {set(Edge) - set(row)}"
+
+
+def test_every_edge_has_its_fact_and_every_phase_can_be_reached_and_left():
+    assert set(EDGE_OF.values()) == set(Edge)
+    assert len(set(EDGE_OF.values())) == len(EDGE_OF)
+    for phase in Phase:
+        assert phase is Phase.QUEUED or any(phase in row.values() for other, row in TABLE.items() if other is not phase)
+        assert any(after not in {None, phase} for after in TABLE[phase].values()), f"no way out of {phase}"
+
+
+def test_only_a_spawn_gives_a_process():
+    for phase, row in TABLE.items():
+        for edge, after in row.items():
+            if after in HAS_PROCESS and phase not in HAS_PROCESS:
+                assert (edge, after) == (Edge.SPAWN_INTENDED, Phase.STARTING)
+            if phase in HAS_PROCESS:
+                assert edge is not Edge.SPAWN_INTENDED or after is None, "a second process beside the first"
+
+
+def fact_of(edge, name="Pong", token="?"):
+    kind = next(kind for kind, found in EDGE_OF.items() if found is edge)
+    more = {
+        facts.ProgramConfigured: ("Pong-1",),
+        facts.SpawnIntended: (token, 9, "Pong-1", "light"),
+        facts.BecameReady: (token, 1.0),
+        facts.StopIntended: (token, "operator", "alice", 20.0),
+        facts.BackedOff: (99.0, 9.0, False),
+    }.get(kind, ())
+    return kind("because", name, *more)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("edge", list(Edge))
+def test_fold_follows_the_table_and_refuses_the_rest_without_a_trace(phase, edge):
+    core = Core(settings("Pong", slots=1)).into(phase)
+    before, token = core.state, core.program("Pong").attempt and core.token("Pong")
+    stamped = Stamped(999, core.now_s + 1.0, 1.0, core.boot_id, fact_of(edge, token=token or "?"))
+    after = TABLE[phase][edge]
+    if after is None:
+        with pytest.raises(IllegalTransition, match=f"{phase} does not allow"):
+            fold(before, stamped)
+        with pytest.raises(IllegalTransition):
+            step(phase, edge)
+        assert core.state == before
+        state, misfits = replay([*core.journal, stamped])
+        assert (state, misfits) == (before, 1), "a damaged journal is folded around what does not fit"
+    else:
+        assert fold(before, stamped).programs["Pong"].phase is after
+        assert step(phase, edge) is after
+
+
+def test_every_program_fact_that_moves_a_program_is_an_edge():
+    """A fact that changes the phase outside of the table would be seen here."""
+    core = Core(settings("Pong")).into(Phase.RUNNING)
+    plain = [kind for kind in vars(facts).values() if isinstance(kind, type) and issubclass(kind, Fact)]
+    assert {kind for kind in plain if kind in EDGE_OF} == set(EDGE_OF)
+    token = core.token("Pong")
+    for fact in (
+        facts.Checkpointed("x", "Pong", token, 5, None, None),
+        facts.Stalled("x", "Pong", token, "hang", 31.0, 30.0),
+        facts.Examined("x", "Pong", token, {}),
+        facts.KillIntended("x", "Pong", token, 1.0),
+        facts.Slowed("x", "Pong", token, 1.0, 3.0),
+        facts.Wanted("x", "Pong", run=False, by="alice"),
+    ):
+        assert fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs["Pong"].phase is Phase.RUNNING
+
+
+def test_the_diagram_is_the_table():
+    assert f"```mermaid\n{mermaid()}```\n" in (ROOT / "docs" / "lifecycle.md").read_text()
+    for phase in Phase:
+        assert phase.value in mermaid()
