@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from supervisor.config.load import Loaded
+from supervisor.config.loading import Loaded
 from supervisor.config.sheet import Origin
 from supervisor.core.settings import DaemonSettings, Settings
 

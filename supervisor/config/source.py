@@ -76,23 +76,28 @@ def lines(text: str) -> dict[tuple[str, ...], int]:
     for piece in _PIECE.findall(text.replace("\r\n", "\n")):
         if piece == "\n" and not depth:
             if not in_value and statement.strip():  # a header: keys are taken at their "="
-                table = _path(statement.strip().strip("[]"))
-                found.setdefault(table, began)
+                table = _note(found, (), statement.strip().strip("[]"), began)
             statement, in_value = "", False
         elif in_value:
             depth += (piece in "[{") - (piece in "]}")
         elif piece == "=":
-            path = table + _path(statement)
-            for end in range(len(table) + 1, len(path) + 1):
-                found.setdefault(path[:end], began)
+            _note(found, table, statement, began)
             in_value = True
         elif not piece.startswith("#"):
             began = began if statement.strip() else number
             statement += piece
         number += piece.count("\n")
     if not in_value and statement.strip():
-        found.setdefault(_path(statement.strip().strip("[]")), began)
+        _note(found, (), statement.strip().strip("[]"), began)
     return found
+
+
+def _note(found: dict[tuple[str, ...], int], table: tuple[str, ...], key: str, line: int) -> tuple[str, ...]:
+    """The whole path of `key` inside `table`, noted with all the tables that it opens on its way."""
+    path = table + _path(key)
+    for end in range(len(table) + 1, len(path) + 1):
+        found.setdefault(path[:end], line)
+    return path
 
 
 def _path(key: str) -> tuple[str, ...]:

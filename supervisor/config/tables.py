@@ -7,6 +7,7 @@ meanings. Where no bound is given: times are more than 0 and at most a year, who
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from dataclasses import MISSING, dataclass, fields, replace
@@ -167,11 +168,13 @@ FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "don
 DIRECTORIES: Final = ("state_dir", "runtime_dir")
 
 
+@functools.cache
 def section_keys(section: str) -> dict[str, Key]:
     """The keys of a section that is a dataclass."""
     return _keys_of(SECTIONS[section], section, [field.name for field in fields(SECTIONS[section])])
 
 
+@functools.cache
 def program_keys() -> dict[str, Key]:
     """The plain keys of any program (`env` is a table and is checked on its own)."""
     return _keys_of(ProgramSpec, "program", [key for key in COMMON_KEYS if key != "env"])

@@ -167,7 +167,9 @@ def test_surroundings_of_a_built_in_program(place: Place) -> None:
 
 
 def test_limits_and_order(place: Place) -> None:
-    text = "[program.Qbert]\npriority = 5\nautostart = false\nstop_grace_s = 0\nstall_timeout_s = 90\nstart_timeout_s = 7.5\n"
+    text = (
+        "[program.Qbert]\npriority = 5\nautostart = false\nstop_grace_s = 0\nstall_timeout_s = 90\nstart_timeout_s = 7.5\n"
+    )
     first, second = place.settings("[program.Breakout]\n" + text).programs
     assert (first.name, first.priority, first.autostart) == ("Qbert", 5, False)
     assert (first.stop_grace_s, first.stall_timeout_s, first.start_timeout_s) == (0.0, 90.0, 7.5)
@@ -290,7 +292,7 @@ last = "\\\\" '''
 def test_the_line_of_each_key() -> None:
     assert lines(LINES.replace("\n", "\r\n")) == {
         ("top",): 3, ("level",): 4, ("level", "slots"): 5, ("level", "note"): 6, ("level", "arr"): 10,
-        ("level", "quoted key"): 14, ("program", "my run"): 15, ("program", "my run", "a"): 16,
+        ("level", "quoted key"): 14, ("program",): 15, ("program", "my run"): 15, ("program", "my run", "a"): 16,
         ("program", "my run", "a", "b"): 16, ("program", "my run", "a", "c"): 17, ("list",): 18, ("list", "x"): 19,
         ("list", "last"): 21,
     }  # fmt: skip

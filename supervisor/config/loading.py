@@ -56,7 +56,7 @@ def load(
     paths = _paths(sheet, environ, overrides)
     defaults = _defaults(sheet, made["level"], rl, environ)
     specs = programs(sheet, tables, defaults)
-    if not tables:
+    if not tables and sheet.source.body.get("program", {}) == {}:
         sheet.error(sheet.at("program"), "there is no program; add a section such as [program.Pong]")
     if look and paths is not None:
         runtime, state = (sheet.origins[f"daemon.{key}"] for key in ("runtime_dir", "state_dir"))

@@ -1,0 +1,103 @@
+"""What an update touches: only what a change touches."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from config_kit import Place
+
+from supervisor import config
+from supervisor.config import Changes
+
+BASE = """
+[level]
+slots = 2
+[program.Pong]
+[program.Qbert]
+lr = 1e-4
+[program.x]
+command = "sleep 1"
+env = { A = "1" }
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ("", "", Changes()),
+        ("[level]", "# a comment\n[level]", Changes()),
+        ("[program.Qbert]\nlr = 1e-4", "", Changes(removed=("Qbert",))),
+        ("[program.Pong]", "[program.Pong]\n[program.Catch]", Changes(added=("Catch",))),
+        ("lr = 1e-4", "lr = 2e-4", Changes(changed=("Qbert",))),
+        ("lr = 1e-4", "lr = 1e-4\nseed = 1", Changes()),  # the default, written down
+        ("lr = 1e-4", "lr = 1e-4\npriority = 7\nstop_grace_s = 3", Changes(live=("Qbert",))),
+        ("sleep 1", "sleep 2", Changes(changed=("x",))),
+        ('A = "1"', 'A = "2"', Changes(changed=("x",))),
+        ('"sleep 1"', '["sleep", "1"]', Changes()),
+        ('"sleep 1"', '"sleep 1"\ndone_codes = [0, 9]', Changes(live=("x",))),
+        ('"sleep 1"', '"sleep 1"\nprogress = "none"', Changes(changed=("x",))),
+        ("slots = 2", "slots = 2\nnum_envs = 16", Changes(changed=("Pong", "Qbert"), settings=("level.num_envs",))),
+        ("slots = 2", "slots = 2\n[stall]\nfloor_s = 60", Changes(settings=("stall.floor_s",))),
+        ("slots = 2", "slots = 2\n[daemon]\nlog_backups = 1", Changes(settings=("daemon.log_backups",))),
+        ("slots = 2", "slots = 2\n[daemon]\nlog_level = 'debug'", Changes(restart=("daemon.log_level",))),
+        ("x]", "y]", Changes(added=("y",), removed=("x",))),
+    ],
+)
+def test_only_what_changed(place: Place, old: str, new: str, changes: Changes) -> None:
+    before, after = place.settings(BASE), place.settings(BASE.replace(old, new, 1) if old else BASE)
+    assert config.diff(before, after) == changes
+
+
+def test_more_slots_restart_nobody(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads that follow from them are taken at the next start."""
+    monkeypatch.setattr("supervisor.config.loading.usable_cores", lambda: 12)
+    found = config.diff(place.settings(BASE), place.settings(BASE.replace("slots = 2", "slots = 3")))
+    assert found == Changes(live=("Pong", "Qbert", "x"), settings=("level.slots",))
+    found = config.diff(place.settings(BASE), place.settings(BASE.replace("slots = 2", "slots = 2\nthreads = 5")))
+    assert found.changed == ("Pong", "Qbert"), "asked for in so many words, they are part of what runs"
+
+
+def test_an_upgrade_restarts_nobody(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another interpreter and an option that is new: what the running workers do is the same."""
+    from workers.options import OPTIONS, Option
+
+    before = place.settings(BASE)
+    monkeypatch.setattr(sys, "executable", "/opt/extralife-2/.venv/bin/python")
+    monkeypatch.setitem(OPTIONS, "novelty", Option("novelty", float, 0.0, "new"))
+    after = place.settings(BASE)
+    assert before.programs[0].argv != after.programs[0].argv
+    assert config.diff(before, after) == Changes(live=("Pong", "Qbert"))
+
+
+def test_a_running_daemon_keeps_its_directories(place: Place) -> None:
+    running = place.settings(BASE)
+    new = place.settings(
+        BASE.replace("slots = 2", "slots = 1\n[daemon]\nlog_backups = 0\nsample_period_s = 9"),
+        state_dir=str(place.directory / "other"),
+    )
+    assert config.diff(running, new).restart == ("daemon.state_dir", "daemon.sample_period_s")
+    taken = config.applicable(running, new)
+    assert taken.paths == running.paths
+    assert (taken.daemon.sample_period_s, taken.daemon.log_backups) == (1.0, 0)
+    assert (taken.level, taken.programs) == (new.level, new.programs)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[program.Catch]\n", "config OK: 1 program, level light: 2 slots x 32 environments, batch 512"),
+        (
+            "[level]\nname = 'tiny'\nslots = 1\nnum_envs = 1\nbatch_size = 8\n[program.Catch]\n[program.Pong]\n",
+            "config OK: 2 programs, level tiny: 1 slot x 1 environment, batch 8",
+        ),
+    ],
+)
+def test_summary(place: Place, text: str, line: str) -> None:
+    assert config.summary(place.settings(text)) == line

@@ -1,0 +1,182 @@
+"""State and runtime directories that cannot be used: on real file systems, as real users."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from config_kit import Place
+
+from supervisor.config import directories, source
+from supervisor.config.sheet import Origin, Sheet
+from supervisor.core.settings import Paths
+
+ROOT = Path(__file__).resolve().parents[2]
+PONG = "[program.Pong]\n"
+NOBODY = 65534
+TELL = """
+import sys
+from supervisor import config
+try:
+    for warning in config.load(sys.argv[1], {"EXTRALIFE_RUNTIME_DIR": "/dev/shm/xl-test"}).warnings:
+        print("warning:", warning)
+except config.ConfigError as error:
+    print(*error.errors, sep="\\n")
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def write(place: Place, state_dir: Path) -> None:
+    place.file.write_text(f'[daemon]\nstate_dir = "{state_dir}"\n{PONG}')
+
+
+def told(place: Place, *prefix: str) -> str:
+    """What a process of its own says of the file, in a namespace with other file systems."""
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", TELL, str(place.file)], cwd=ROOT, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.replace(str(place.file), "FILE").replace(str(place.directory), "DIR")
+
+
+def mounted(options: str, at: Path) -> tuple[str, ...]:
+    """A prefix that runs a command where a tmpfs of these options is mounted."""
+    script = f'mount -t tmpfs -o {options} none "{at}" && exec "$@"'
+    prefix = ("unshare", "-rm", "sh", "-c", script, "sh")
+    with contextlib.suppress(FileNotFoundError):
+        if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
+            return prefix
+    pytest.skip("this machine lets nobody mount a tmpfs in a namespace")
+
+
+def test_new_ones_are_fine(place: Place) -> None:
+    assert place.errors(PONG) == []
+    assert not (place.directory / "state").exists(), "looking makes nothing"
+
+
+def test_a_missing_parent_may_be_a_disk_that_is_not_mounted(place: Place) -> None:
+    (error,) = place.errors(PONG, {"EXTRALIFE_STATE_DIR": str(place.directory / "disk" / "state")})
+    assert error == (
+        f"environment variable EXTRALIFE_STATE_DIR: daemon.state_dir: {place.directory}/disk does not exist; "
+        "create it, mount its disk, or choose with --state-dir"
+    )
+    (error,) = place.errors(PONG, state_dir=str(place.directory / "a" / "b" / "c"))
+    assert error.startswith(f"flag --state-dir: daemon.state_dir: {place.directory}/a/b does not exist")
+
+
+def test_the_default_one_is_made_with_its_parents(place: Place) -> None:
+    del place.environ["EXTRALIFE_STATE_DIR"]
+    assert place.errors(PONG) == []
+    assert place.settings(PONG).paths.state_dir == f"{place.directory}/.local/state/extralife"
+
+
+def test_what_is_no_directory(place: Place) -> None:
+    (place.directory / "state").write_text("")
+    where = "environment variable EXTRALIFE_STATE_DIR: daemon.state_dir"
+    sentence = f"{where}: {place.directory}/state is not a directory; choose another place with --state-dir"
+    assert place.errors(PONG) == [sentence]
+    assert place.errors(PONG, {"EXTRALIFE_STATE_DIR": f"{place.directory}/state/below"}) == [sentence]
+    (place.directory / "loop").symlink_to("loop")
+    assert "loop is not a directory" in place.errors(PONG, state_dir=f"{place.directory}/loop")[0]
+    (error,) = place.errors(PONG, runtime_dir=str(place.directory / "state"))[1:]
+    assert error == (
+        f"flag --runtime-dir: daemon.runtime_dir: {place.directory}/state is not a directory; "
+        "choose another place with --runtime-dir"
+    )
+
+
+def test_an_empty_one(place: Place) -> None:
+    assert place.errors(PONG, state_dir="") == [
+        "flag --state-dir: daemon.state_dir must be the path of a directory, not empty; leave it out to have the default"
+    ]
+
+
+def test_the_path_of_a_socket_has_107_bytes(place: Place) -> None:
+    short = "/dev/shm/" + "x" * (107 - len("/dev/shm/") - len("/supervisor.sock"))
+    assert place.errors(PONG, runtime_dir=short) == []
+    (error,) = place.errors(PONG, runtime_dir=short + "x")
+    assert error == (
+        f"flag --runtime-dir: daemon.runtime_dir makes the path of a socket 108 bytes long, {short}x/supervisor.sock, "
+        "and the kernel takes 107; choose a shorter one with --runtime-dir"
+    )
+    (error,) = place.errors(f'[program.{"n" * 64}]\ncommand = "sleep 1"\n', runtime_dir=short)
+    assert f"/notify/{'n' * 64}, and the kernel takes 107" in error, "a long name counts too"
+    (error,) = place.errors(PONG, runtime_dir="/dev/shm/" + "é" * 45)
+    assert "socket 115 bytes" in error, "bytes, not characters"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
+def test_somebody_elses(place: Place) -> None:
+    state = place.directory / "state"
+    state.mkdir()
+    os.chown(state, NOBODY, -1)
+    (error,) = place.errors(PONG)
+    assert error == (
+        f"environment variable EXTRALIFE_STATE_DIR: daemon.state_dir: {state} belongs to nobody, not to root; "
+        "run as nobody or choose with --state-dir"
+    )
+    os.chown(state, 12345, -1)
+    assert "belongs to user 12345, not to root" in place.errors(PONG)[0]
+    assert place.load(PONG, look=False).settings.paths.state_dir == str(state), "a client need not own it"
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """Real and effective user; root can come back because the saved one stays."""
+    os.setresuid(NOBODY, NOBODY, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+def test_one_that_this_user_cannot_write() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        os.chmod(directory, 0o755)  # pytest's own are closed to others on the way
+        state = Path(directory, "state")
+        state.mkdir(mode=0o500)
+        sheet, origin = Sheet(source.read(None)), Origin("flag", "--state-dir")
+        root = os.geteuid() == 0
+        if root:
+            os.chown(state, NOBODY, -1)
+        with as_nobody() if root else contextlib.nullcontext():
+            directories.check(sheet, Paths(str(state), "/dev/shm/xl-test"), origin, Origin("default"), [])
+        (error,) = sheet.errors
+        assert error.startswith(f"flag --state-dir: daemon.state_dir: {state} is read-only for ")
+        assert error.endswith("; change its mode or choose another with --state-dir")
+
+
+def test_a_read_only_file_system(place: Place) -> None:
+    disk = place.directory / "disk"
+    disk.mkdir()
+    write(place, disk / "state")
+    assert told(place, *mounted("ro", disk)) == (
+        "FILE, line 2: daemon.state_dir: DIR/disk lies on a read-only file system; choose another place with --state-dir\n"
+    )
+
+
+def test_a_full_disk_is_refused_for_a_new_state_and_a_warning_for_an_old_one(place: Place) -> None:
+    disk = place.directory / "disk"
+    disk.mkdir()
+    write(place, disk / "state")
+    full = (
+        "FILE, line 2: daemon.state_dir: only 8 MiB are free for DIR/disk/state, at least 64 MiB are needed; "
+        "make room or choose another place with --state-dir\n"
+    )
+    prefix = mounted("size=8m", disk)
+    assert told(place, *prefix) == full
+    old = ("sh", "-c", f'mkdir "{disk}/state" && echo > "{disk}/state/journal.sqlite" && exec "$@"', "sh")
+    assert told(place, *prefix, *old) == f"warning: {full.replace('8 MiB', '7 MiB')}", "there are trainings to look after"
+    assert told(place, *mounted("size=80m", disk)) == ""
+    assert "no inode is free" in told(place, *mounted("size=80m,nr_inodes=1", disk))

@@ -1,0 +1,44 @@
+"""docs/config.md is made from the tables that the checks read, and every key in them has a meaning."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from supervisor.config import docs, tables
+from workers.options import OPTIONS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "config.md"
+
+
+def test_the_page_is_what_the_tables_say() -> None:
+    assert PAGE.read_text() == docs.page(), "python -m supervisor.config.docs > docs/config.md"
+
+
+@pytest.mark.parametrize("section", tables.SECTIONS)
+def test_every_key_has_a_meaning(section: str) -> None:
+    for name, key in tables.section_keys(section).items():
+        assert key.option.help, f"say in supervisor/config/tables.py, MEANINGS, what {section}.{name} means"
+        assert f"| `{name}` |" in PAGE.read_text()
+        if key.option.default is not None:
+            key.check(key.option.default, name)
+
+
+def test_meanings_and_bounds_are_of_keys_that_exist() -> None:
+    known = {f"{section}.{name}" for section in tables.SECTIONS for name in tables.section_keys(section)}
+    known |= {f"daemon.{name}" for name in tables.DIRECTORIES}
+    known |= {f"program.{name}" for name in (*tables.COMMON_KEYS, *tables.FOREIGN_KEYS)}
+    for table in (tables.MEANINGS, tables._BOUNDS, tables._CHOICES, tables._UNSET):
+        assert not table.keys() - known
+
+
+def test_every_option_is_told() -> None:
+    told = PAGE.read_text()
+    assert all(f"| `{name}` |" in told for name in OPTIONS)
+
+
+def test_every_block_of_toml_is_toml() -> None:
+    for block in PAGE.read_text().split("```toml\n")[1:]:
+        assert tomllib.loads(block.split("```")[0])

@@ -1,0 +1,346 @@
+"""Every mistake: one clear sentence that says what is wrong, where, and what to do. All of them at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from config_kit import Place
+
+from supervisor import config
+
+PONG = "[program.Pong]\n"
+X = '[program.x]\ncommand = "sleep 1"\n'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+MISTAKES = {
+    # TOML itself
+    "[program.Pong\n": (
+        "FILE, line 1, column 14: not valid TOML: Expected ']' at the end of a table declaration; correct this line"
+    ),
+    '[program.Pong]\nlr = "': (
+        "FILE, line 2: not valid TOML: Unterminated string at the end of the file; it seems to be cut off"
+    ),
+    "[program.Pong]\n[program.Pong]\n": (
+        "FILE, line 2, column 14: not valid TOML: Cannot declare ('program', 'Pong') twice; correct this line"
+    ),
+    f"x = {'[' * 5000}": "FILE: not valid TOML: it is nested too deeply; remove the extra brackets",
+    # sections and keys
+    PONG + "[progam.Qbert]\n": "FILE, line 2: progam is not a section; did you mean program?",
+    PONG + "[zzz]\n": (
+        "FILE, line 2: zzz is not a section; the sections are daemon, level, restart, stall, checkpoint, training, program"
+    ),
+    PONG + '["a\\u001b\\nb"]\n': (
+        'FILE, line 2: "a\\u001b\\nb" is not a section; '
+        "the sections are daemon, level, restart, stall, checkpoint, training, program"
+    ),
+    "level = 3\n" + PONG: "FILE, line 1: level must be a section, [level], not 3",
+    "program = 3\n": "FILE, line 1: program must be a section, [program], not 3",
+    PONG + "[level]\nslot = 1\n": "FILE, line 3: level.slot is not a setting; did you mean slots?",
+    PONG + "[stall]\nzzz = 1\n": (
+        "FILE, line 3: stall.zzz is not a setting; [stall] has floor_s, coarse_floor_s, factor, live_s, start_s, importing_s, "
+        "building_s, building_s_per_env, restoring_s, compiling_s, evaluating_s, saving_s, leaving_s, cap_s, continue_s, "
+        "grace_s, slow_ratio, slow_for_s"
+    ),
+    PONG + "[daemon]\nstatedir = 1\n": "FILE, line 3: daemon.statedir is not a setting; did you mean state_dir?",
+    PONG + "batch_siz = 32\n": "FILE, line 2: program.Pong.batch_siz is not a setting; did you mean batch_size?",
+    PONG + "zzz = 32\n": "FILE, line 2: program.Pong.zzz is not a setting; docs/config.md lists them all",
+    PONG + "[training]\nlearning_rat = 1\n": (
+        "FILE, line 3: training.learning_rat is not a setting; did you mean learning_starts?"
+    ),
+    X + "comand = 1\n": "FILE, line 3: program.x.comand is not a setting; did you mean command?",
+    X + "zzz = 1\n": "FILE, line 3: program.x.zzz is not a setting; docs/config.md lists them all",
+    "": "FILE: there is no program; add a section such as [program.Pong]",
+    "[program]\n": "FILE, line 1: there is no program; add a section such as [program.Pong]",
+    # values of the sections
+    PONG + "[level]\nslots = 0\n": "FILE, line 3: level.slots must be at least 1, not 0",
+    PONG + "[level]\nslots = true\n": "FILE, line 3: level.slots must be a whole number, not True",
+    PONG + "[level]\nslots = '2'\n": "FILE, line 3: level.slots must be a whole number, not '2'",
+    PONG + "[level]\nslots = 2.0\n": "FILE, line 3: level.slots must be a whole number, not 2.0",
+    PONG + "[level]\nslots = [2, 'a']\n": "FILE, line 3: level.slots must be a whole number, not [2, 'a']",
+    PONG + "[level.slots]\nx = 1\n": "FILE, line 2: level.slots must be a whole number, not a table",
+    PONG + f"[level]\nslots = 0x{'F' * 6000}\n": (
+        "FILE, line 3: level.slots does not fit into 64 bits; write a smaller number"
+    ),
+    PONG + f"[level]\nslots = [0x{'F' * 6000}]\n": (
+        "FILE, line 3: level.slots must be a whole number, not [a number of more than 64 bits]"
+    ),
+    PONG + "[level]\nname = 'two words'\n": (
+        "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -"
+    ),
+    PONG + "[stall]\nfloor_s = 0\n": "FILE, line 3: stall.floor_s must be more than 0",
+    PONG + "[stall]\nfloor_s = -1\n": "FILE, line 3: stall.floor_s must be at least 0, not -1.0",
+    PONG + "[stall]\nfloor_s = inf\n": "FILE, line 3: stall.floor_s must be finite, not inf",
+    PONG + "[stall]\nfloor_s = nan\n": "FILE, line 3: stall.floor_s must be finite, not nan",
+    PONG + "[stall]\nfloor_s = 1e9\n": "FILE, line 3: stall.floor_s must be at most 3.16224e+07, not 1000000000.0",
+    PONG + "[stall]\nfloor_s = 1979-05-27\n": (
+        "FILE, line 3: stall.floor_s must be a number, not datetime.date(1979, 5, 27)"
+    ),
+    PONG + "[stall]\nslow_ratio = 2\n": "FILE, line 3: stall.slow_ratio must be at most 1, not 2.0",
+    PONG + "[restart]\nfactor = 0.5\n": "FILE, line 3: restart.factor must be at least 1, not 0.5",
+    PONG + "[restart]\nwindow_deaths = 0\n": "FILE, line 3: restart.window_deaths must be at least 1, not 0",
+    PONG + "[restart]\nmax_delay_s = 0.5\nbase_delay_s = 1\n": (
+        "FILE, line 4: restart.base_delay_s, 1, is more than restart.max_delay_s, 0.5; lower the first or raise the second"
+    ),
+    PONG + "[restart]\nslow_retry_s = 30000\n": (
+        "FILE, line 3: restart.slow_retry_s, 30000, is more than restart.slow_retry_max_s, 21600; "
+        "lower the first or raise the second"
+    ),
+    PONG + "[checkpoint]\nmin_s = 400\n": (
+        "FILE, line 3: checkpoint.min_s, 400, is more than checkpoint.max_s, 300; lower the first or raise the second"
+    ),
+    PONG + "[checkpoint]\nprior_failures = 0\n": "FILE, line 3: checkpoint.prior_failures must be more than 0",
+    PONG + "[daemon]\nlog_level = 'verbos'\n": (
+        "FILE, line 3: daemon.log_level must be one of debug, info, warning, error, critical, not 'verbos'"
+    ),
+    PONG + "[daemon]\nlog_backups = -1\n": "FILE, line 3: daemon.log_backups must be at least 0, not -1",
+    PONG + "[daemon]\nsocket_group = 'no-such-group'\n": (
+        "FILE, line 3: daemon.socket_group: there is no group 'no-such-group'; create it, or leave it empty"
+    ),
+    PONG + "[daemon]\nstate_dir = 3\n": "FILE, line 3: daemon.state_dir must be a string, not 3",
+    PONG + '[daemon]\nstate_dir = "a\\u0000b"\n': "FILE, line 3: daemon.state_dir must not hold a NUL character",
+    # names
+    '[program."a b"]\n': (
+        'FILE, line 1: program."a b": a program\'s name is 1 to 64 letters, digits, _ . -, not beginning with . or -'
+    ),
+    "[program.-x]\n": (
+        "FILE, line 1: program.-x: a program's name is 1 to 64 letters, digits, _ . -, not beginning with . or -"
+    ),
+    '[program.".."]\n': (
+        'FILE, line 1: program."..": a program\'s name is 1 to 64 letters, digits, _ . -, not beginning with . or -'
+    ),
+    "[program.all]\ncommand = 'sleep 1'\n": "FILE, line 1: program.all: `all` means every program; choose another name",
+    "[program]\nPong = 1\n": "FILE, line 2: program.Pong must be a section, [program.Pong], not 1",
+    # built-in games
+    "[program.Pongg]\n": (
+        "FILE, line 1: program.Pongg: Pongg is not one of the 105 known games; did you mean Pong?; for a built-in game set "
+        'game = "NAME", for a program of your own set command = ["python", "train.py"]'
+    ),
+    "[program.zzzzzz]\n": (
+        "FILE, line 1: program.zzzzzz: zzzzzz is not one of the 105 known games; for a built-in game set "
+        'game = "NAME", for a program of your own set command = ["python", "train.py"]'
+    ),
+    PONG + "batch_size = 33\n": (
+        "FILE, line 2: batch_size 33 does not divide by 8; the nearest that do are 32 and 40"
+    ),
+    PONG + "[level]\nbatch_size = 33\n": (
+        "FILE, line 3: batch_size 33 does not divide by 8; the nearest that do are 32 and 40"
+    ),
+    PONG + "batch_size = 2048\nreplay_size = 1024\n": (
+        "FILE, line 2: batch_size 2048 is more than replay_size 1024; learning could never begin"
+    ),
+    PONG + "num_envs = 512\nreplay_size = 1024\n": (
+        "FILE, line 3: replay_size 1024 holds less than 16 steps of 512 environments; at least 8192 is needed"
+    ),
+    PONG + "batch_size = 'big'\n": "FILE, line 2: program.Pong.batch_size must be a whole number, not 'big'",
+    PONG + "lr = 2\n": "FILE, line 2: program.Pong.lr must be at most 1, not 2.0",
+    PONG + f"lr = 1{'0' * 400}\n": "FILE, line 2: program.Pong.lr does not fit into 64 bits; write a smaller number",
+    PONG + "device = 'gpu'\n": "FILE, line 2: program.Pong.device must be auto, cpu, cuda or cuda:N, not 'gpu'",
+    PONG + "algo = 'dqm'\n": "FILE, line 2: program.Pong.algo must be one of dqn, not 'dqm'; did you mean dqn?",
+    PONG + "[training]\ngamma = 2\n": "FILE, line 3: training.gamma must be at most 1, not 2.0",
+    PONG + "directory = '/tmp'\n": (
+        "FILE, line 2: program.Pong.directory is for a program with a command; set command, or remove directory"
+    ),
+    PONG + "priority = -1\n": "FILE, line 2: program.Pong.priority must be at least 0, not -1",
+    PONG + "autostart = 1\n": "FILE, line 2: program.Pong.autostart must be true or false, not 1",
+    PONG + "stall_timeout_s = 0\n": "FILE, line 2: program.Pong.stall_timeout_s must be more than 0",
+    # variables
+    PONG + "env = 3\n": 'FILE, line 2: program.Pong.env must be a table of strings, { NAME = "value" }, not 3',
+    PONG + "env = { A = 3 }\n": 'FILE, line 2: program.Pong.env.A must be a string without NUL, such as "1", not 3',
+    PONG + "env = { API_KEY = 3456 }\n": 'FILE, line 2: program.Pong.env.API_KEY must be a string without NUL, such as "1"',
+    PONG + 'env = { "A=B" = "1" }\n': (
+        "FILE, line 2: program.Pong.env.\"A=B\": a variable's name is not empty and holds neither = nor NUL"
+    ),
+    PONG + 'env = { RL_LR = "1" }\n': (
+        "FILE, line 2: program.Pong.env.RL_LR: a built-in program takes no RL_* of its own; set lr = ... instead"
+    ),
+    PONG + 'env = { RL_ZZZ = "1" }\n': (
+        "FILE, line 2: program.Pong.env.RL_ZZZ: a built-in program takes no RL_* of its own; set the key of that name instead"
+    ),
+    PONG + 'env = { EXTRALIFE_TOKEN = "1" }\n': (
+        "FILE, line 2: program.Pong.env.EXTRALIFE_TOKEN: EXTRALIFE_TOKEN is set by extralife for each attempt; remove it"
+    ),
+    # commands
+    X + "lr = 1.0\n": "FILE, line 3: program.x.lr is for built-in games and x has a command; remove one of the two",
+    "[program.x]\ncommand = \"echo 'a\"\n": (
+        "FILE, line 2: program.x.command cannot be split into words: No closing quotation; "
+        "close the quotation or give a list of strings"
+    ),
+    "[program.x]\ncommand = [1]\n": (
+        'FILE, line 2: program.x.command must be a string or a list of strings, such as ["python", "train.py"], not [1]'
+    ),
+    "[program.x]\ncommand = []\n": (
+        'FILE, line 2: program.x.command names no program; write it such as ["python", "train.py"], without NUL characters'
+    ),
+    '[program.x]\ncommand = ["a\\u0000"]\n': (
+        'FILE, line 2: program.x.command names no program; write it such as ["python", "train.py"], without NUL characters'
+    ),
+    X + "directory = 3\n": "FILE, line 3: program.x.directory must be the path of a directory, a string, not 3",
+    X + "progress = 'logs'\n": (
+        "FILE, line 3: program.x.progress must be one of beat, notify, log, files, none, not 'logs'; did you mean log?"
+    ),
+    X + "progress = ['log']\n": (
+        "FILE, line 3: program.x.progress must be one of beat, notify, log, files, none, not ['log']"
+    ),
+    X + "progress_glob = '*'\n": (
+        'FILE, line 3: program.x.progress_glob has no effect without progress = "files"; add that, or remove it'
+    ),
+    X + "progress = 'files'\n": (
+        'FILE, line 1: program.x.progress_glob is missing: progress = "files" needs a pattern inside the directory, '
+        'such as "checkpoints/*.pt"'
+    ),
+    X + "progress = 'files'\nprogress_glob = '/tmp/*'\n": (
+        "FILE, line 4: program.x.progress_glob cannot be '/tmp/*': progress = \"files\" needs a pattern inside the directory, "
+        'such as "checkpoints/*.pt"'
+    ),
+    X + "progress = 'files'\nprogress_glob = '../*'\n": (
+        "FILE, line 4: program.x.progress_glob cannot be '../*': progress = \"files\" needs a pattern inside the directory, "
+        'such as "checkpoints/*.pt"'
+    ),
+    X + "progress = 'files'\nprogress_glob = '**a'\n": (
+        "FILE, line 4: program.x.progress_glob cannot be '**a': progress = \"files\" needs a pattern inside the directory, "
+        'such as "checkpoints/*.pt"'
+    ),
+    X + "done_codes = 0\n": (
+        "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not 0"
+    ),
+    X + "done_codes = [256]\n": (
+        "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not [256]"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "sentence"), MISTAKES.items(), ids=lambda text: text[-40:])
+def test_one_sentence(place: Place, text: str, sentence: str) -> None:
+    assert place.errors(text) == [sentence]
+    assert "\n" not in sentence
+
+
+ABROAD = [
+    (
+        {"EXTRALIFE_STATEDIR": "/x"},
+        "environment variable EXTRALIFE_STATEDIR: is not a setting; did you mean EXTRALIFE_STATE_DIR?",
+    ),
+    (
+        {"EXTRALIFE_LOG_LEVEL": "loud"},
+        (
+            "environment variable EXTRALIFE_LOG_LEVEL: "
+            "daemon.log_level must be one of debug, info, warning, error, critical, not 'loud'"
+        ),
+    ),
+    ({"EXTRALIFE_SLOTS": "two"}, "environment variable EXTRALIFE_SLOTS: level.slots must be a whole number, not 'two'"),
+    (
+        {"EXTRALIFE_SLOTS": "9" * 30},
+        "environment variable EXTRALIFE_SLOTS: level.slots must be at most 1024, not 999999999999999999999999999999",
+    ),
+    (
+        {"RL_BATCHSIZE": "1"},
+        "environment variable RL_BATCHSIZE is not a setting; did you mean RL_BATCH_SIZE?; correct it or unset it",
+    ),
+    ({"RL_LR": "x"}, "environment variable RL_LR: lr must be a number, not 'x'; correct it or unset it"),
+    (
+        {"RL_GAME": "Pong"},
+        'environment variable RL_GAME: one game for every program makes no sense; set game = "NAME" in [program.NAME]',
+    ),
+    (
+        {"RL_DEVICE": "gpu"},
+        "environment variable RL_DEVICE: device must be auto, cpu, cuda or cuda:N, not 'gpu'",
+    ),
+    (
+        {"RL_BATCH_SIZE": "33"},
+        "environment variable RL_BATCH_SIZE: batch_size 33 does not divide by 8; the nearest that do are 32 and 40",
+    ),
+]
+
+
+@pytest.mark.parametrize(("environ", "sentence"), ABROAD, ids=lambda each: "".join(each) if isinstance(each, dict) else "")
+def test_mistakes_in_the_environment(place: Place, environ: dict[str, str], sentence: str) -> None:
+    assert place.errors(PONG, environ) == [sentence]
+
+
+def test_other_variables_of_the_prefix_are_not_ours_to_judge(place: Place) -> None:
+    others = {
+        "EXTRALIFE_TEST_PATIENCE": "5",
+        "EXTRALIFE_BOOT_FILES": "/x",
+        "EXTRALIFE_LISTEN_FD": "3",
+        "EXTRALIFE_TOKEN": "x",
+    }
+    assert place.errors(PONG, others) == []
+
+
+def test_rl_variables_are_only_judged_for_built_in_games(place: Place) -> None:
+    assert place.errors(X, {"RL_MINE": "1"}) == []
+    assert len(place.errors(X + PONG, {"RL_MINE": "1"})) == 1
+
+
+def test_mistakes_in_flags(place: Place) -> None:
+    assert place.errors(PONG, slots="0") == ["flag --slots: level.slots must be at least 1, not 0"]
+    assert place.errors(PONG, sots="1") == ["flag --sots: is not a setting; did you mean slots?"]
+    assert place.errors(PONG, slots=None) == []
+
+
+def test_what_the_file_says_is_checked_even_if_a_flag_overrides_it(place: Place) -> None:
+    assert place.errors(PONG + "[level]\nslots = 0\n", slots="2") == ["FILE, line 3: level.slots must be at least 1, not 0"]
+
+
+def test_all_at_once(place: Place) -> None:
+    text = (
+        "[progam.x]\n[level]\nslots = 0\nbatch_size = 33\n[training]\nlr = 'x'\n[program.Pongg]\n[program.Qbert]\nlrr = 1\n"
+        "[program.Pong]\n[program.y]\ncommand = 1\ndone_codes = 'x'\n"
+    )
+    errors = place.errors(text, {"RL_GAMMA": "x"}, log_level="loud")
+    wanted = (
+        "line 1: progam", "line 3: level.slots", "line 4: batch_size 33", "line 6: training.lr", "line 7: program.Pongg",
+        "line 9: program.Qbert.lrr", "line 12: program.y.command", "line 13: program.y.done_codes", "RL_GAMMA", "--log-level",
+    )  # fmt: skip
+    for part in wanted:
+        assert sum(part in error for error in errors) == 1, part
+    assert len(errors) == len(wanted), "one wrong default of two games is one mistake"
+
+
+def test_a_long_value_makes_no_long_sentence(place: Place) -> None:
+    (error,) = place.errors(f"[level]\nslots = '{'x' * 100_000}'\n{PONG}")
+    assert len(error) < 700
+    (error,) = place.errors(f"[program.'{'x' * 100_000}']\n")
+    assert len(error) < 700
+
+
+# --- files ---------------------------------------------------------------------------------------------------------------------
+
+
+def refused(path: str) -> list[str]:
+    with pytest.raises(config.ConfigError) as found:
+        config.load(path, {})
+    return found.value.errors
+
+
+def test_files_that_are_none(place: Place) -> None:
+    missing = str(place.directory / "none.toml")
+    assert refused(missing) == [f"{missing}: cannot be read: No such file or directory; name another file with -c"]
+    directory = str(place.directory)
+    assert refused(directory) == [f"{directory}: cannot be read: Is a directory; name another file with -c"]
+    assert refused("a\0b") == ["'a\\x00b': cannot be read: embedded null byte; name another file with -c"]
+    assert refused("/dev/zero") == ["/dev/zero: is larger than 1 MiB and no configuration; name another file with -c"]
+
+
+def test_a_file_that_is_no_text(place: Place) -> None:
+    place.file.write_bytes(b"[program.Pong]\nx = '\xff'\n")
+    assert refused(str(place.file)) == [f"{place.file}, line 2: is not UTF-8 text; save the file as UTF-8"]
+
+
+def test_a_number_of_too_many_digits(place: Place) -> None:
+    place.file.write_text(f"x = {'9' * 5000}\n")
+    (error,) = refused(str(place.file))
+    assert error.startswith(f"{place.file}: not valid TOML: ")
+    assert error.endswith("; write a smaller number")
+
+
+def test_what_editors_on_windows_leave_is_fine(place: Place) -> None:
+    place.file.write_bytes(b"\xef\xbb\xbf[program.Pong]\r\nlr = 0.5\r\n")
+    loaded = config.load(str(place.file), place.environ)
+    assert str(loaded.origins["program.Pong.lr"]) == f"{place.file}:2"

@@ -1,0 +1,161 @@
+"""Whatever stands in the file, the environment or the flags: settings, or ConfigError with sentences. Nothing else."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from config_kit import Place
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from supervisor import config
+from supervisor.config.source import lines
+from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, SECTIONS, TOP, section_keys
+from workers.options import OPTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "deploy" / "examples").glob("*.toml"))
+TEXTS = {path.stem: path.read_text() for path in EXAMPLES} | {"default": config.DEFAULT_TOML}
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+scalar = st.one_of(
+    st.integers(-(2**70), 2**70), st.integers(0, 600), st.floats(), st.booleans(), text,
+    st.sampled_from(["Pong", "Pongg", "sleep 1", "files", "log", "*.pt", "cuda:1", "/tmp", "~", "a'b", "0", "", "\0"]),
+)  # fmt: skip
+value = st.recursive(
+    scalar, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=4
+)
+program_keys = st.sampled_from([*OPTIONS, *COMMON_KEYS, *FOREIGN_KEYS]) | text
+program = st.dictionaries(program_keys, value, max_size=4)
+names = st.sampled_from(["Pong", "Qbert", "my-run", "all", "a.b", "-x"]) | text
+
+
+def section(name: str) -> st.SearchStrategy[Any]:
+    return st.dictionaries(st.sampled_from([*section_keys(name), "state_dir", "runtime_dir"]) | text, value, max_size=4)
+
+
+body = st.fixed_dictionaries(
+    {},
+    optional={
+        **{name: section(name) | value for name in SECTIONS},
+        "training": st.dictionaries(program_keys, value, max_size=4) | value,
+        "program": st.dictionaries(names, program | value, max_size=3) | value,
+        "other": value,
+    },
+)
+variables = st.dictionaries(
+    st.sampled_from(["EXTRALIFE_LOG_LEVEL", "EXTRALIFE_SLOTS", "EXTRALIFE_STATE_DIR", "RL_LR", "RL_BATCH_SIZE", "RL_DEVICE"])
+    | st.sampled_from(["RL_X", "EXTRALIFE_STATE", "STATE_DIRECTORY", "RUNTIME_DIRECTORY", "XDG_STATE_HOME", "HOME", "PATH"]),
+    st.text(st.characters(exclude_characters="\0"), max_size=10),
+    max_size=3,
+)
+flags = st.dictionaries(st.sampled_from(["slots", "log_level", "state_dir", "nonsense"]), scalar | st.none(), max_size=2)
+
+
+def toml(table: Any) -> str:
+    """A value as TOML, tables inline."""
+    if isinstance(table, dict):
+        return "{ " + ", ".join(f"{string(key)} = {toml(item)}" for key, item in table.items()) + " }"
+    if isinstance(table, list):
+        return "[" + ", ".join(map(toml, table)) + "]"
+    if isinstance(table, bool):
+        return str(table).lower()
+    return string(table) if isinstance(table, str) else repr(table)
+
+
+def string(item: str) -> str:
+    return json.dumps(item, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def document(table: dict[str, Any]) -> str:
+    """Top-level tables with headers, so that lines are looked for in both shapes."""
+    plain = [f"{string(key)} = {toml(item)}\n" for key, item in table.items() if not isinstance(item, dict)]
+    headed = [
+        f"[{string(key)}]\n" + "".join(f"{string(name)} = {toml(item)}\n" for name, item in table[key].items())
+        for key in table
+        if isinstance(table[key], dict)
+    ]
+    return "".join(plain + headed)
+
+
+def loaded_or_sentences(call: Callable[[], config.Loaded]) -> config.Loaded | None:
+    """The settings; None after it has looked at each error: a sentence on one line, with a place."""
+    try:
+        return call()
+    except config.ConfigError as error:
+        sentences = error.errors
+    assert sentences
+    for sentence in sentences:
+        assert "\n" not in sentence
+        assert len(sentence) < 700
+        assert ": " in sentence or "environment variable" in sentence
+    return None
+
+
+def settle(place: Place, said: str, environ: dict[str, str] | None = None, **given_flags: object) -> bool:
+    """Whether the text is a configuration, and if so one that can be shown and started."""
+    loaded = loaded_or_sentences(lambda: place.load(said, environ, **given_flags))
+    if loaded is None:
+        return False
+    for key, _, origin in config.explain(loaded):
+        assert key
+        assert str(origin)
+    json.dumps([found for _, found, _ in config.explain(loaded)])
+    for spec in loaded.settings.programs:
+        assert spec.argv
+        assert all("\0" not in word for word in (*spec.argv, *(f"{key}={item}" for key, item in spec.env)))
+        json.dumps([spec.argv, spec.env, spec.digest])
+    return True
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(body, variables, flags)
+def test_nothing_else_is_ever_raised(table: dict[str, Any], environ: dict[str, str], given_flags: dict[str, object]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        settle(Place(Path(directory)), document(table), environ, **given_flags)
+
+
+@settings(max_examples=100, deadline=None)
+@given(body)
+def test_each_key_has_its_line(table: dict[str, Any]) -> None:
+    said = document(table)
+    rows, found = said.split("\n"), lines(said)
+    for key, item in table.items():
+        expected = f"[{string(key)}]" if isinstance(item, dict) else f"{string(key)} = "
+        assert rows[found[(key,)] - 1].startswith(expected)
+        for name in item if isinstance(item, dict) else ():
+            assert rows[found[key, name] - 1].startswith(f"{string(name)} = ")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=60) | st.text("[]{}=\"'#\n.ab1 \\", max_size=40))
+def test_any_text_at_all(said: str) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        place = Place(Path(directory))
+        place.file.write_bytes(said.encode("utf-8", "surrogatepass"))
+        loaded_or_sentences(lambda: config.load(str(place.file), place.environ))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_file_that_is_cut_off_anywhere(tmp_path: Path, name: str) -> None:
+    place, data = Place(tmp_path), TEXTS[name].encode()
+    whole = 0
+    for end in range(len(data)):
+        whole += settle(place, data[:end].decode())
+    assert 0 < whole < len(data), "both happen: cut inside a key, and between two programs"
+
+
+def test_a_random_byte_is_flipped(tmp_path: Path) -> None:
+    place, data = Place(tmp_path), TEXTS["laptop"].encode()
+    for at in range(0, len(data), 5):
+        place.file.write_bytes(data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :])
+        loaded_or_sentences(lambda: config.load(str(place.file), place.environ))
+
+
+def test_top_names_are_what_the_fuzz_knows() -> None:
+    assert set(TOP) == {*SECTIONS, "training", "program"}
