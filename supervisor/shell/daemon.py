@@ -204,6 +204,7 @@ class Daemon:
         finally:
             if not parts.performer.reexec:
                 self._notifier.stopping(extend_s=30.0)
+            parts.replies.abandon()
             server.stop()
 
     def _began(self, parts: _Parts) -> Began:

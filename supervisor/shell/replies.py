@@ -35,3 +35,10 @@ class Replies:
         """Nobody waits any more."""
         with self._guard:
             self._open.pop(number, None)
+
+    def abandon(self) -> None:
+        """The daemon ends: whoever still waits is let go, with no results."""
+        with self._guard:
+            waiting, self._open = list(self._open.values()), {}
+        for future in waiting:
+            future.set_result(())
