@@ -1,0 +1,227 @@
+"""The worker as a process, under a supervisor's environment: what it answers, what it leaves behind, how it exits."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from workers import contract, run
+from workers.args import make
+from workers.contract import Client, Control, ControlWriter, Phase, read_beat
+from workers.listen import Asked
+
+REPO = Path(__file__).parents[2]
+PATIENCE_S = 90.0
+FLAGS = ["--num-envs=8", "--batch-size=8", "--replay-size=4000", "--learning-starts=100", "--threads=1", "--replay-ratio=1"]
+
+
+def until(look, what):
+    deadline = time.monotonic() + PATIENCE_S
+    while not (answer := look()):
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.01)
+    return answer
+
+
+class Attempt:
+    """One worker with the environment that a supervisor would give it."""
+
+    def __init__(self, run_dir, number, *flags, game="Catch"):
+        self.run_dir, self.token = run_dir, f"{number:032x}"
+        run_dir.mkdir(exist_ok=True)
+        (run_dir / contract.FENCE_FILE).write_text(self.token)
+        self.beat_file, self.stacks = run_dir / f"{number}.beat", run_dir / f"{number}.stacks"
+        self.control = ControlWriter(run_dir / f"{number}.control")
+        self.reports_file = run_dir / contract.ATTEMPTS_DIR / f"{number}-{self.token}" / contract.REPORTS_FILE
+        env = {
+            **os.environ, contract.ENV_PROGRAM: game, contract.ENV_TOKEN: self.token, contract.ENV_ATTEMPT: str(number),
+            contract.ENV_RUN_DIR: str(run_dir), contract.ENV_BEAT: str(self.beat_file),
+            contract.ENV_CONTROL: str(run_dir / f"{number}.control"), contract.ENV_STACKS: str(self.stacks),
+        }  # fmt: skip
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "workers", "--program", game, *FLAGS, *flags],
+            cwd=REPO, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def beat(self):
+        return read_beat(self.beat_file)
+
+    def wait_training(self, more=400):
+        beat = until(lambda: (b := self.beat()) and b.phase is Phase.TRAINING and b, f"training; {self.process.poll()}")
+        return until(lambda: (b := self.beat()).env_steps >= beat.env_steps + more and b, "steps")
+
+    def end(self):
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        self.control.close()
+        return self.process.returncode, out, err
+
+    def reports(self):
+        return [json.loads(line) for line in self.reports_file.read_text().splitlines()]
+
+    def checkpoints(self):
+        names = [path.name for path in (self.run_dir / contract.CHECKPOINTS_DIR).iterdir()]
+        return sorted(parsed[0] for name in names if (parsed := contract.parse_checkpoint_name(name)))
+
+
+@pytest.fixture
+def attempt(tmp_path):
+    made = []
+
+    def start(number, *flags, **options):
+        made.append(Attempt(tmp_path / "run", number, *flags, **options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.communicate()
+
+
+def test_a_life_with_every_wish_then_resumed_to_its_target(attempt):
+    first = attempt(1, "--episodes=100000000")
+    beat = first.wait_training()
+    assert (beat.pid, beat.attempt, beat.num_envs, beat.batch_size) == (first.process.pid, 1, 8, 8)
+    assert (beat.target, beat.target_kind) == (100_000_000, contract.TargetKind.EPISODES)
+    assert first.reports()[0]["kind"] == "resumed"
+    assert first.reports()[0]["step"] == 0
+    assert beat.resumed_step == 0
+
+    first.process.send_signal(signal.SIGUSR1)
+    until(lambda: first.stacks.exists() and "workers/dqn.py" in first.stacks.read_text(), "stacks of the training loop")
+    first.process.send_signal(signal.SIGUSR2)
+    saved = until(lambda: (b := first.beat()).ckpt_count == 1 and b, "the save asked for by signal")
+    assert saved.ckpt_step in first.checkpoints()
+    first.control.write(Control(first.token, save_now=1))
+    until(lambda: first.beat().ckpt_count == 2, "the save asked for by the control record")
+    beat = until(lambda: (b := first.beat()).rss_bytes != contract.UNKNOWN and b.steps_per_s > 0 and b, "slow counters")
+    assert beat.updates > 0
+    assert beat.episodes > 0
+    assert abs(beat.mean_return) <= 1
+
+    first.process.send_signal(signal.SIGTERM)
+    code, out, err = first.end()
+    assert (code, err) == (contract.EXIT_LEFT, "")
+    assert "begins at step 0" in out
+    assert "left as asked, everything is saved" in out
+    left_at = first.beat().env_steps
+    assert first.beat().phase is Phase.LEAVING
+    assert first.checkpoints()[-1] == left_at
+
+    second = attempt(2, f"--steps={left_at + 800}", "--num-test-episodes=9")
+    code, out, err = second.end()
+    assert (code, err) == (contract.EXIT_DONE, "")
+    assert f"resumed at step {left_at:,} from ckpt-{left_at}." in out
+    assert f"replay: {min(left_at, 3992)} environment steps of this boot" in out
+    assert "mean return of 9 test games" in out
+    assert second.reports()[0]["step"] == second.beat().resumed_step == left_at
+    assert second.beat().phase is Phase.EVALUATING
+    rows = list(csv.DictReader((second.run_dir / "results.csv").read_text().splitlines()))
+    assert [row["episode"] for row in rows] == [str(n) for n in range(1, 10)]
+    assert {row["length"] for row in rows} == {"9"}, "a game of Catch is nine steps, the resetting one not counted"
+    assert {row["env_steps"] for row in rows} == {str(second.checkpoints()[-1])}
+
+
+def test_a_worker_that_lost_its_fence_commits_nothing_and_says_so(attempt):
+    worker = attempt(1)
+    worker.wait_training()
+    worker.process.send_signal(signal.SIGUSR2)
+    until(lambda: worker.beat().ckpt_count == 1, "a checkpoint")
+    before = worker.checkpoints()
+    (worker.run_dir / contract.FENCE_FILE).write_text("f" * 32)
+    worker.process.send_signal(signal.SIGTERM)
+    code, _, err = worker.end()
+    assert code == contract.EXIT_FENCED
+    assert "another attempt owns" in err
+    assert worker.checkpoints() == before
+
+
+# --- without a process of its own ------------------------------------------------------------------------------------------
+
+
+def alone(monkeypatch, tmp_path, program="Catch", **values):
+    """The exit code of a run without a supervisor, in this process."""
+    monkeypatch.chdir(tmp_path)
+    base = {"num_envs": 8, "batch_size": 8, "replay_size": 2_000, "learning_starts": 100, "threads": 1}
+    return run.run(make(program, **{**base, **values}), Client({}), Asked())
+
+
+def test_alone_it_works_in_a_directory_of_its_own_and_resumes(monkeypatch, tmp_path, capfd):
+    assert alone(monkeypatch, tmp_path, steps=400) == contract.EXIT_DONE
+    assert (tmp_path / "runs" / "Catch" / contract.CHECKPOINTS_DIR).is_dir()
+    assert alone(monkeypatch, tmp_path, steps=800) == contract.EXIT_DONE
+    out = capfd.readouterr().out
+    assert "begins at step 0" in out
+    assert "resumed at step 400" in out
+    # A run that is done builds nothing, and touches no file whatever the settings are now.
+    replay = (tmp_path / "runs" / "Catch" / contract.REPLAY_DIR / "frames.bin").read_bytes()
+    assert alone(monkeypatch, tmp_path, steps=800, replay_size=9_000) == contract.EXIT_DONE
+    out = capfd.readouterr().out
+    assert "the target was reached before" in out
+    assert "building" not in out
+    assert (tmp_path / "runs" / "Catch" / contract.REPLAY_DIR / "frames.bin").read_bytes() == replay
+
+
+def test_a_checkpoint_of_another_game_is_refused_and_kept(monkeypatch, tmp_path, capfd):
+    assert alone(monkeypatch, tmp_path, steps=200) == contract.EXIT_DONE
+    assert alone(monkeypatch, tmp_path, steps=200, game="Pong") == contract.EXIT_CONFIG
+    err = capfd.readouterr().err
+    assert "has actions 3, frame_shape [10, 5], game 'Catch', stack 1, this run has" in err
+    assert alone(monkeypatch, tmp_path, steps=400) == contract.EXIT_DONE
+
+
+def test_when_every_checkpoint_is_damaged_it_begins_anew_and_loudly(monkeypatch, tmp_path, capfd):
+    assert alone(monkeypatch, tmp_path, steps=200) == contract.EXIT_DONE
+    for file in (tmp_path / "runs" / "Catch" / contract.CHECKPOINTS_DIR).glob("ckpt-*/tensors.safetensors"):
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    assert alone(monkeypatch, tmp_path, steps=200) == contract.EXIT_DONE
+    out, err = capfd.readouterr()
+    assert "does not match its digest" in err
+    assert "training begins from scratch" in err
+    assert "building" in out.rpartition("threads, in")[2], "it really trained again"
+
+
+def test_directories_that_cannot_be_written(monkeypatch, tmp_path, capfd):
+    (tmp_path / "runs").write_text("a file")
+    assert alone(monkeypatch, tmp_path, steps=200) == contract.EXIT_CONFIG
+    assert "runs/Catch can't be written: Not a directory" in capfd.readouterr().err
+
+
+def test_a_replay_that_does_not_fit_names_one_that_does(monkeypatch, tmp_path, capfd):
+    assert alone(monkeypatch, tmp_path, program="Pong", replay_size=10**10) == contract.EXIT_CONFIG
+    assert "set replay_size to" in capfd.readouterr().err
+
+
+def test_a_device_that_is_not_there(monkeypatch, tmp_path, capfd):
+    assert alone(monkeypatch, tmp_path, device="cuda:97") == contract.EXIT_CONFIG
+    assert "device is cuda:97" in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_weights_gone_bad_end_the_attempt_before_they_are_saved(monkeypatch, tmp_path, capfd):
+    def poison(learner, _batch):
+        learner.updates += 1
+        learner._loss.fill_(float("nan"))
+        learner.online.out.bias.data.fill_(float("nan"))
+
+    monkeypatch.setattr(run.Learner, "update", poison)
+    monkeypatch.setattr(run, "LOOK_S", 0.0)
+    assert alone(monkeypatch, tmp_path, steps=10_000) == run.EXIT_FAILED
+    assert "weights are not finite" in capfd.readouterr().err
+    assert not list((tmp_path / "runs" / "Catch" / contract.CHECKPOINTS_DIR).iterdir())
+
+
+def test_a_last_save_that_fails_is_no_success(monkeypatch, tmp_path, capfd):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("workers.checkpoint._write_file", full)
+    assert alone(monkeypatch, tmp_path, steps=200) == run.EXIT_FAILED
+    assert "No space left on device" in capfd.readouterr().err.splitlines()[-1]
