@@ -23,6 +23,7 @@ _LEAST_IMPORTANT = 10**9
 def fill_slots(turn: Turn) -> None:
     """Give free slots away. Those running stay; then what is due or queued, by priority, then by how long it waited.
 
+    Of equal priority, those that were interrupted come first: a reboot must not hand their slots to what had waited.
     Example, two slots: Pong runs, Breakout died and is due in 4 s (it keeps its slot), Qbert is queued: nothing starts.
     Had Breakout's breaker opened (next trial in 30 min), Qbert would start now.
     """
@@ -33,13 +34,18 @@ def fill_slots(turn: Turn) -> None:
     processes = sum(1 for program in programs if program.phase in HAS_PROCESS)
     kept = sum(1 for program in programs if _keeps_slot(program))
     ready = [(program, spec) for program in programs if (spec := _to_start(turn, program)) is not None]
-    for program, spec in sorted(ready, key=lambda item: (item[1].priority, item[0].since_s, item[0].name)):
+    for program, spec in sorted(ready, key=_by_claim):
         kept -= _keeps_slot(program)
         if processes + kept < turn.settings.level.slots:
             processes += 1
             _spawn(turn, program, spec)
         elif program.phase is Phase.BACKOFF:
             turn.record(facts.Requeued("its restart is due, but no slot is free", program.name))
+
+
+def _by_claim(item: tuple[Program, ProgramSpec]) -> tuple[int, bool, float, str]:
+    program, spec = item
+    return spec.priority, not program.interrupted, program.since_s, program.name
 
 
 def _shed(turn: Turn) -> None:

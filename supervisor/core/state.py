@@ -66,6 +66,7 @@ class Program:
     attempt: Attempt | None = None
     retry_at_s: float | None = None
     slow: bool = False
+    interrupted: bool = False  # in the queue because its process ended for another's sake: a reboot, an update, a restart
     deaths_s: tuple[float, ...] = ()
     death_resumes: tuple[int | None, ...] = ()  # which step each of those attempts had resumed from
     streak: int = 0
@@ -250,6 +251,7 @@ def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.Program
         program, phase=phase, since_s=stamped.at_s, since_wall_s=stamped.wall_s, why=fact.why, attempt=attempt,
         retry_at_s=program.retry_at_s if phase is Phase.BACKOFF else None,
         slow=program.slow if phase is Phase.BACKOFF else False,
+        interrupted=phase is Phase.QUEUED and program.phase in HAS_PROCESS,
     )  # fmt: skip
 
 

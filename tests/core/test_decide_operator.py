@@ -1,0 +1,376 @@
+"""What operators ask for in every phase, what the config changes, and the orderly end."""
+
+from dataclasses import replace
+
+import pytest
+from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
+
+from supervisor.core.inputs import ClockMoved, Survival, Verb
+from supervisor.core.lifecycle import HAS_PROCESS, Phase
+
+OK, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
+
+
+def answer(decision, request=None):
+    """The reply to a request (the only one, where none is named), or None while it waits."""
+    replies = [reply for reply in of(decision, commands.Reply) if request in {None, reply.request_id}]
+    assert len(replies) <= 1
+    return replies[0].results if replies else None
+
+
+AFTER = {  # verb -> phase -> (code or None: answered later, phase at once)
+    "start": {
+        Phase.QUEUED: (OK, Phase.QUEUED), Phase.STARTING: (ALREADY_STARTED, Phase.STARTING),
+        Phase.RUNNING: (ALREADY_STARTED, Phase.RUNNING), Phase.STOPPING: (OK, Phase.STOPPING),
+        Phase.BACKOFF: (OK, Phase.STARTING), Phase.DONE: (OK, Phase.STARTING), Phase.STOPPED: (OK, Phase.STARTING),
+        Phase.FATAL: (OK, Phase.STARTING),
+    },
+    "stop": {
+        Phase.QUEUED: (OK, Phase.STOPPED), Phase.STARTING: (None, Phase.STOPPING),
+        Phase.RUNNING: (None, Phase.STOPPING), Phase.STOPPING: (None, Phase.STOPPING),
+        Phase.BACKOFF: (OK, Phase.STOPPED), Phase.DONE: (OK, Phase.STOPPED), Phase.STOPPED: (NOT_RUNNING, Phase.STOPPED),
+        Phase.FATAL: (OK, Phase.STOPPED),
+    },
+    "restart": {
+        Phase.QUEUED: (OK, Phase.QUEUED), Phase.STARTING: (None, Phase.STOPPING),
+        Phase.RUNNING: (None, Phase.STOPPING), Phase.STOPPING: (None, Phase.STOPPING),
+        Phase.BACKOFF: (OK, Phase.STARTING), Phase.DONE: (OK, Phase.STARTING), Phase.STOPPED: (OK, Phase.STARTING),
+        Phase.FATAL: (OK, Phase.STARTING),
+    },
+    "signal": {
+        phase: (OK if phase in {Phase.RUNNING, Phase.STOPPING} else NOT_RUNNING, phase) for phase in Phase
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("verb", list(AFTER))
+def test_every_verb_in_every_phase_is_answered(verb, phase):
+    core = Core(settings("Pong", slots=1)).into(phase)
+    code, after = AFTER[verb][phase]
+    decision = core.ask(verb, "Pong", signal="SIGUSR2" if verb == "signal" else "")
+    assert core.phase("Pong") is after
+    results = answer(decision)
+    if code is None:
+        assert results is None, "answered once it is down"
+        results = answer(core.ended("Pong", code=75), core.request)
+        code = OK
+    assert [(name, found) for name, found, _ in results] == [("Pong", code)]
+    assert all(text for *_, text in results)
+    if verb == "stop":
+        assert core.phase("Pong") is Phase.STOPPED
+        assert not core.program("Pong").wanted
+    if verb == "restart":
+        assert core.phase("Pong") in {Phase.STARTING, Phase.QUEUED}
+    if verb == "signal" and code == OK:
+        assert signals(decision) == ["SIGUSR2"]
+    assert core.told(facts.OperatorAsked)[-1].args == (("Pong", "SIGUSR2") if verb == "signal" else ("Pong",))
+    assert core.told(facts.OperatorAsked)[-1].uid == 1000
+
+
+@pytest.mark.parametrize("verb", list(AFTER))
+def test_a_name_that_is_not_there(verb):
+    core = Core(settings("Pong")).running("Pong")
+    assert answer(core.ask(verb, "Pung")) == (("Pung", BAD_NAME, "no such program"),)
+    assert core.phase("Pong") is Phase.RUNNING
+
+
+def test_one_request_for_several_is_answered_once_the_last_is_down():
+    core = Core(settings("A", "B", "C", slots=2)).running("A", "B")
+    decision = core.ask("stop", "A", "B", "C", "D")
+    assert answer(decision) is None
+    other = core.ask("stop", "B")
+    assert answer(other) is None
+    assert answer(core.ended("A", code=75)) is None
+    replies = of(core.ended("B", code=75), commands.Reply)
+    assert [(reply.request_id, reply.results) for reply in replies] == [
+        (1, (("A", OK, "stopped"), ("B", OK, "stopped"), ("C", OK, "stopped"), ("D", BAD_NAME, "no such program"))),
+        (2, (("B", OK, "stopped"),)),
+    ]
+
+
+def test_nothing_to_stop_is_answered_too():
+    core = Core(settings())
+    core.begin()
+    assert answer(core.ask("stop")) == ()
+
+
+def test_start_while_it_still_leaves_brings_it_back():
+    core = Core(settings("Pong")).running("Pong")
+    core.ask("stop", "Pong")
+    decision = core.ask("start", "Pong")
+    assert answer(decision) == (("Pong", OK, "will be started once it has left"),)
+    core.ended("Pong", code=75)
+    assert core.phase("Pong") is Phase.STARTING
+    assert core.told(facts.Requeued)[-1].why == "started again by the operator"
+
+
+def test_stop_after_restart_leaves_it_down_and_answers_both():
+    core = Core(settings("Pong")).running("Pong")
+    core.ask("restart", "Pong")
+    core.ask("stop", "Pong")
+    assert [reply.request_id for reply in of(core.ended("Pong", code=75), commands.Reply)] == [1, 2]
+    assert core.phase("Pong") is Phase.STOPPED
+
+
+def test_start_is_a_fresh_start():
+    core = Core(settings("Pong")).into(Phase.BACKOFF)
+    assert core.program("Pong").streak == 2
+    core.ask("start", "Pong")
+    assert (core.program("Pong").streak, core.program("Pong").deaths_s) == (0, ())
+    core.spawned("Pong")
+    core.ended("Pong", code=1)
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_what_the_operator_stopped_stays_stopped_over_daemons_and_reboots():
+    core = Core(settings("Pong", "Qbert")).running("Pong", "Qbert")
+    core.ask("stop", "Pong")
+    core.begin(core.survivor("Pong", Survival.ALIVE), core.survivor("Qbert", Survival.ALIVE))
+    assert core.phase("Pong") is Phase.STOPPING
+    assert signals(core.last) == ["SIGCONT", "SIGTERM"], "the daemon may have died between the fact and the signal"
+    core.ended("Pong", code=75)
+    assert core.phase("Pong") is Phase.STOPPED
+    core.begin(core.survivor("Qbert", Survival.ALIVE))
+    assert core.phase("Pong") is Phase.STOPPED
+    core.later(500.0).reboot("boot-2")
+    assert core.phase("Pong") is Phase.STOPPED
+    assert core.phase("Qbert") is Phase.STARTING
+    core.load(replace(core.settings, programs=(spec("Pong", digest="Pong-2"), spec("Qbert"))))
+    assert core.phase("Pong") is Phase.STOPPED, "a new config is not the operator's `start`"
+
+
+def test_stopped_while_the_host_went_down():
+    core = Core(settings("Pong")).running("Pong")
+    core.ask("stop", "Pong")
+    core.later(9.0).reboot("boot-2")
+    assert core.phase("Pong") is Phase.STOPPED
+
+
+# --- SIGTERM, SIGKILL ---------------------------------------------------------------------------------------------------
+
+
+def test_the_way_down_save_and_leave_then_sigkill_then_again_more_seldom():
+    core = Core(settings(spec("Pong", stop_grace_s=20.0))).running("Pong")
+    began_s = core.now_s
+    decision = core.ask("stop", "Pong")
+    assert signals(decision) == ["SIGCONT", "SIGTERM"], "a stopped process would never see SIGTERM"
+    assert of(decision, commands.SetControl)[0].leave_by_s == began_s + 20.0
+    killed = []
+    for _ in range(9):
+        assert of(core.to_wake(), commands.KillTree)[0].token == core.token("Pong")
+        killed.append(core.now_s - began_s)
+        assert core.woke().commands == ()
+    assert killed == [20, 40, 80, 160, 320, 640, 1240, 1840, 2440]
+    assert core.told(facts.KillIntended)[0].why == "did not leave within 20.0 s: SIGKILL for its whole tree"
+    core.ended("Pong", signal=9)
+    assert core.told(facts.Exited)[0].cause == "stopped"
+
+
+def test_the_kill_is_due_over_a_daemons_death():
+    core = Core(settings(spec("Pong", stop_grace_s=20.0))).running("Pong")
+    core.ask("stop", "Pong")
+    core.later(5.0).begin(core.survivor("Pong", Survival.ALIVE))
+    assert not of(core.last, commands.KillTree)
+    assert core.wake_at_s == core.attempt("Pong").stop.asked_at_s + 20.0
+    assert of(core.to_wake(), commands.KillTree)
+
+
+# --- the end ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["shutdown", "SIGTERM"])
+def test_an_orderly_end_waits_for_all(how):
+    core = Core(settings("A", "B", "C", slots=2)).running("A", "B")
+    decision = core.ask("shutdown") if how == "shutdown" else core.terminate()
+    assert [fact.program for fact in of(decision, facts.StopIntended)] == ["A", "B"]
+    if how == "shutdown":
+        assert answer(decision) == ()
+    assert core.phase("C") is Phase.QUEUED
+    core.ended("A", code=75)
+    assert core.phase("A") is Phase.QUEUED, "nothing is started any more"
+    assert not of(core.last, commands.EndDaemon)
+    assert answer(core.ask("start", "C")) == (("C", SHUTDOWN_STATE, "extralife is shutting down"),)
+    assert core.terminate().facts == (), "asked twice is asked once"
+    assert kinds(core.ask("shutdown")) == ["OperatorAsked"]
+    last = core.ended("B", signal=9)
+    assert kinds(last)[-1] == "DaemonStopped"
+    assert [command.reexec for command in of(last, commands.EndDaemon)] == [False]
+    assert core.memory.ended
+    assert core.wake_at_s is None
+    assert core.state.clean
+    core.later(60.0).begin()
+    assert core.told(facts.DaemonStarted)[-1].clean
+    assert sorted(core.state.live) == ["A", "B"]
+    assert core.program("A").restarts == 0
+
+
+def test_an_end_with_nothing_running_is_at_once():
+    core = Core(settings("Pong")).into(Phase.BACKOFF)
+    decision = core.terminate()
+    assert kinds(decision) == ["DaemonStopping", "DaemonStopped"]
+    assert core.wake_at_s is None
+    core.begin()
+    assert core.phase("Pong") is Phase.BACKOFF
+    empty = Core(settings())
+    empty.begin()
+    assert of(empty.terminate(), facts.DaemonStopped)[0].why == "nothing ran"
+
+
+def test_a_backoff_that_is_due_during_the_end_starts_nothing():
+    core = Core(settings("A", "B")).running("A", "B")
+    core.ended("B", signal=9)
+    core.running("B").ended("B", signal=9)
+    core.terminate()
+    core.later(5.0).woke()
+    assert core.phase("B") is Phase.BACKOFF
+    assert core.wake_at_s == core.attempt("A").stop.asked_at_s + 20.0
+
+
+def test_reload_keeps_the_workers():
+    core = Core(settings("Pong", "Qbert", slots=1)).running("Pong")
+    decision = core.ask("reload")
+    assert kinds(decision) == ["OperatorAsked", "DaemonStopping"]
+    assert [command.reexec for command in of(decision, commands.EndDaemon)] == [True]
+    assert core.phase("Pong") is Phase.RUNNING
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    started = core.told(facts.DaemonStarted)[-1]
+    assert (started.clean, started.adopted) == (True, 1)
+    assert started.why == "started, 1 running workers adopted"
+
+
+def test_reload_while_it_ends_changes_nothing():
+    core = Core(settings("Pong")).running("Pong")
+    core.terminate()
+    assert kinds(core.ask(Verb.RELOAD)) == ["OperatorAsked"]
+
+
+@pytest.mark.parametrize("how", ["restart", "config", "reboot"])
+def test_what_ran_keeps_its_slot_over_what_is_not_its_own_doing(how):
+    """C has waited longer than anyone, and goes on waiting: the night's programs are the ones that resume."""
+    core = Core(settings("A", "B", "C", slots=2)).running("A", "B")
+    core.later(100.0)
+    if how == "reboot":
+        core.reboot("boot-2")
+    elif how == "restart":
+        core.ask("restart", "B")
+        core.ended("B", code=75)
+    else:
+        core.load(replace(core.settings, programs=(spec("A"), spec("B", digest="B-2"), spec("C"))))
+        core.ended("B", code=75)
+    assert sorted(core.state.live) == ["A", "B"]
+    core.running(*(name for name in core.state.live if core.phase(name) is Phase.STARTING))
+    core.ended("A", code=0)
+    assert core.phase("C") is Phase.STARTING
+
+
+def test_a_daemon_that_dies_while_it_ends_goes_on_with_training():
+    core = Core(settings("Pong")).running("Pong")
+    core.terminate()
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    assert not core.state.stopping
+    core.ended("Pong", code=75)
+    assert core.phase("Pong") is Phase.STARTING
+    assert core.told(facts.Requeued)[-1].why == "goes on when extralife does"
+
+
+# --- the config ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_update_touches_only_what_it_changes():
+    core = Core(settings("A", "B", "C", slots=4)).running("A", "B", "C")
+    decision = core.load(settings(spec("A", priority=5), spec("B", digest="B-2"), "D", slots=4))
+    assert [(fact.program, fact.reason) for fact in of(decision, facts.StopIntended)] == [("B", "config"), ("C", "config")]
+    assert core.phase("A") is Phase.RUNNING, "priority needs no restart"
+    assert core.phase("D") is Phase.STARTING
+    core.ended("B", code=75)
+    assert core.phase("B") is Phase.STARTING
+    assert core.told(facts.SpawnIntended)[-1].digest == "B-2"
+    core.ended("C", signal=9)
+    assert "C" not in core.state.programs
+    assert core.told(facts.ProgramRemoved)[0].program == "C"
+    assert core.told(facts.OperatorAsked)[-1].request == "update"
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_changed_program_in_every_phase(phase):
+    core = Core(settings("Pong", slots=1)).into(phase)
+    core.load(replace(core.settings, programs=(spec("Pong", digest="Pong-2"),)))
+    program = core.program("Pong")
+    assert program.digest == "Pong-2"
+    assert (program.streak, program.openings) == (0, 0), "changed, it is another program"
+    if phase in HAS_PROCESS:
+        assert program.phase is Phase.STOPPING
+    elif phase in {Phase.STOPPED, Phase.QUEUED}:
+        assert program.phase is phase
+    else:
+        assert program.phase is Phase.STARTING
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_removed_program_in_every_phase(phase):
+    core = Core(settings("Pong", slots=1)).into(phase)
+    decision = core.load(settings(slots=1))
+    if phase in HAS_PROCESS:
+        assert core.phase("Pong") is Phase.STOPPING
+        assert of(decision, facts.StopIntended)[0].grace_s == 20.0
+        core.spawned("Pong")
+        core.look(Pong={})
+        core.ended("Pong", code=1)
+    assert core.state.programs == {}
+    assert core.woke().facts == ()
+
+
+def test_a_removed_program_that_comes_back_is_new():
+    core = Core(settings("Pong")).running("Pong")
+    core.load(settings())
+    core.ended("Pong", code=75)
+    core.load(settings("Pong"))
+    assert core.program("Pong").attempts == 1
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_only_the_named_programs_are_updated():
+    core = Core(settings("A", "B", "C", slots=3)).running("A", "B", "C")
+    new = settings(spec("A", digest="A-2"), spec("B", digest="B-2"), "D", slots=9)
+    core.load(new, only=("A", "D", "C"))
+    assert core.phase("A") is Phase.STOPPING
+    assert core.phase("B") is Phase.RUNNING
+    assert core.program("B").digest == "B-1"
+    assert core.phase("C") is Phase.STOPPING, "named, and gone from the file"
+    assert core.settings.level.slots == 3, "the rest of the file was not asked for"
+    assert core.phase("D") is Phase.QUEUED
+
+
+def test_a_change_while_it_leaves_for_the_operator_keeps_it_down():
+    core = Core(settings("Pong")).into(Phase.STOPPING)
+    core.load(settings(spec("Pong", digest="Pong-2")))
+    reply = answer(core.ended("Pong", code=75))
+    assert reply == (("Pong", OK, "stopped"),)
+    assert core.phase("Pong") is Phase.STOPPED
+
+
+def test_a_removal_answers_who_waits():
+    core = Core(settings("Pong")).running("Pong")
+    core.ask("restart", "Pong")
+    core.load(settings())
+    assert answer(core.ended("Pong", code=75))[0][:2] == ("Pong", OK)
+    assert core.state.programs == {}
+
+
+def test_a_level_of_another_name_is_a_fact():
+    core = Core(settings("Pong"))
+    core.begin()
+    core.load(replace(core.settings, level=replace(core.settings.level, name="heavy", slots=5)))
+    assert [(fact.level, fact.slots) for fact in core.told(facts.LevelChosen)] == [("light", 2), ("heavy", 5)]
+    assert (core.state.level, core.state.slots) == ("heavy", 5)
+
+
+def test_a_clock_that_was_moved_is_told_and_changes_nothing():
+    core = Core(settings("Pong")).running("Pong")
+    before = core.state.programs
+    core.wall_offset_s += 3600
+    decision = core.give(ClockMoved(core.now_s, 3600.0))
+    assert kinds(decision) == ["ClockStepped"]
+    assert "moved by +3600.0 s" in core.told(facts.ClockStepped)[0].why
+    assert core.state.programs == before
