@@ -146,7 +146,8 @@ def _told(row: dict[str, Any]) -> list[str]:
     facts = [f"{key} {_value(value)}" for key, value in fields.items() if key in _SHOWN and value not in (None, "", [], {})]
     if facts:
         out.append(f"      {', '.join(facts)}")
-    for title, evidence in sorted(fields.get("evidence", {}).items()):
+    found = fields.get("evidence")
+    for title, evidence in sorted(found.items()) if isinstance(found, dict) else ():  # a reboot's is one sentence
         out += _block(title, evidence)
     if fields.get("leftovers"):
         out.append(f"      {len(fields['leftovers'])} left-over processes ended: {_value(fields['leftovers'])}")

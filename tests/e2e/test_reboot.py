@@ -36,6 +36,9 @@ def test_after_a_power_cut_everything_that_ran_resumes(box: Box) -> None:
     told = box.ctl("reboots").stdout
     assert "unclean" in told
     assert box.status()["daemon"]["reboots_24h"] == 1
+    explained = box.ctl("explain", "a")
+    assert explained.returncode == 0, explained.stderr
+    assert "host rebooted" in explained.stdout
 
 
 def test_an_orderly_reboot_is_told_apart(box: Box) -> None:
