@@ -29,12 +29,11 @@ def on_began(turn: Turn, item: Began) -> None:
     adopted = 0 if item.boot.rebooted else alive
     why = _why(clean=clean, rebooted=item.boot.rebooted, adopted=adopted)
     turn.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted))
-    for name, program in sorted(turn.state.live.items()):
-        if program.attempt is not None:
-            _settle_attempt(
-                turn, program, program.attempt, item.survivors.get(name),
-                rebooted=bool(item.boot.rebooted), last_sign_s=last_sign_s,
-            )  # fmt: skip
+    for name in sorted(turn.state.live):
+        _settle_attempt(
+            turn, *turn.present(name), item.survivors.get(name),
+            rebooted=bool(item.boot.rebooted), last_sign_s=last_sign_s,
+        )  # fmt: skip
     reconcile(turn, why="extralife started")
     fill_slots(turn)
     if rebooted is not None:

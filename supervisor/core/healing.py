@@ -169,11 +169,13 @@ def _judge(turn: Turn, name: str, sample: Sample) -> None:
     deadline: a daemon that was away would heal by what it saw before.
     """
     program, attempt = turn.present(name)
-    if attempt.stop is not None or _blind(turn):
+    if attempt.stop is not None:
         return
     verdict = stall.judge(turn.settings.stall, reading(turn, program, attempt, sample))
     if verdict is None:
         _revive(turn, name, attempt)
+        return
+    if _blind(turn):
         return
     watch = turn.memory.watches[name]
     if attempt.stall is not None and watch.asked_at_s is not None and not attempt.examined:

@@ -203,6 +203,10 @@ class Core:
         found = [item.fact for item in self.journal if isinstance(item.fact, kind)]
         return [fact for fact in found if name is None or fact.program == name]
 
+    def told_at(self, kind):
+        """When the newest fact of a kind was recorded."""
+        return next(item.at_s for item in reversed(self.journal) if isinstance(item.fact, kind))
+
     # shortcuts to a phase
 
     def running(self, *names):

@@ -8,6 +8,7 @@ from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
 from supervisor.core.inputs import Ended, Ending, EvidenceTaken, Report, Sampled, SpawnBroke, SpawnSucceeded, Survival
 from supervisor.core.lifecycle import Phase
 from supervisor.core.settings import Progress
+from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.restart import RestartSettings
 
 
@@ -55,7 +56,7 @@ def test_spawned_then_training():
 
 
 def test_the_controls_are_staggered_and_written_before_the_worker_can_read_them():
-    core = Core(settings("Breakout", "Pong", slots=2))
+    core = Core(settings("Breakout", "Pong", slots=2, checkpoint=CheckpointSettings(first_s=60.0)))
     decision = core.begin()
     controls = of(decision, commands.SetControl)
     assert [(c.program, c.interval_s, c.offset_s) for c in controls] == [("Breakout", 60.0, 0.0), ("Pong", 60.0, 30.0)]

@@ -90,10 +90,10 @@ def test_a_box_that_dies_at_eighteen_minutes_is_safe_before_and_not_at_that_age(
 
 def test_before_anything_is_measured():
     verdict = choose(DEFAULT, History(), cost_s=None, current_s=None)
-    assert verdict.interval_s == 60.0
+    assert verdict.interval_s == DEFAULT.first_s
     assert "no save measured yet" in verdict.why
     assert choose(DEFAULT, History(), cost_s=None, current_s=60.0) is None
-    assert choose(CheckpointSettings(max_s=20.0), History(), cost_s=None, current_s=None).interval_s == 20.0
+    assert choose(CheckpointSettings(max_s=7.0), History(), cost_s=None, current_s=None).interval_s == 7.0
 
 
 def test_the_choice_says_what_it_is_made_of():

@@ -1,0 +1,250 @@
+"""A daemon's first turn: adoption of what survived, reboots of the host, and the fold that carries it all over."""
+
+import dataclasses
+
+import pytest
+from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
+
+from supervisor.core.facts import Stamped
+from supervisor.core.inputs import Survival
+from supervisor.core.lifecycle import Phase
+from supervisor.core.state import State, fold, fold_all, replay
+
+
+def test_a_killed_daemon_adopts_every_worker():
+    core = Core(settings("Pong", "Qbert")).running("Pong", "Qbert")
+    tokens = {name: core.token(name) for name in core.state.live}
+    decision = core.later(5.0).begin(*(core.survivor(name, Survival.ALIVE) for name in tokens))
+    assert [command.spec.name for command in of(decision, commands.Adopt)] == ["Pong", "Qbert"]
+    assert len(of(decision, commands.SetControl)) == 2
+    assert not of(decision, commands.Spawn)
+    assert {name: core.token(name) for name in core.state.live} == tokens
+    started = core.told(facts.DaemonStarted)[-1]
+    assert (started.clean, started.adopted) == (False, 2)
+    assert started.why == "started after a daemon that did not end in order, 2 running workers adopted"
+    assert core.phase("Pong") is Phase.RUNNING
+    assert core.told(facts.HostRebooted) == []
+
+
+def test_adopted_between_the_intent_and_the_news_of_its_pid():
+    core = Core(settings("Pong"))
+    core.begin()
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    spawned = core.told(facts.Spawned)[0]
+    assert (spawned.pid, spawned.adopted, spawned.start_ticks) == (4242, True, 0)
+    assert core.phase("Pong") is Phase.STARTING
+    core.later(1.0).look(Pong={})
+    assert core.phase("Pong") is Phase.RUNNING
+
+
+def test_adopted_without_a_known_pid():
+    core = Core(settings("Pong"))
+    core.begin()
+    name, survivor = core.survivor("Pong", Survival.ALIVE)
+    core.begin((name, dataclasses.replace(survivor, pid=None)))
+    assert core.told(facts.Spawned) == []
+    assert core.attempt("Pong").pid is None
+
+
+@pytest.mark.parametrize(
+    ("survival", "ending", "cause", "counted"),
+    [
+        (Survival.ENDED, {"signal": 11}, "crash", True),
+        (Survival.ENDED, {"code": 0}, "done", False),
+        (Survival.ENDED, {}, "lost", True),
+        (Survival.VANISHED, {}, "lost", True),
+        (Survival.NEVER, {}, "lost", True),  # the journal knows better: it had a pid
+        (None, {}, "lost", True),
+    ],
+)
+def test_the_end_of_those_that_died_meanwhile_is_known(survival, ending, cause, counted):
+    core = Core(settings("Pong")).running("Pong")
+    found = [] if survival is None else [core.survivor("Pong", survival, **ending)]
+    core.begin(*found)
+    exited = core.told(facts.Exited)[0]
+    assert (exited.cause, exited.counted) == (cause, counted)
+    assert core.phase("Pong") is (Phase.DONE if cause == "done" else Phase.STARTING)
+    if survival in {Survival.VANISHED, None}:
+        assert "vanished while no daemon was there" in exited.why
+
+
+@pytest.mark.parametrize("survival", [Survival.NEVER, None])
+def test_intended_but_never_started(survival):
+    core = Core(settings("Pong"))
+    core.begin()
+    token = core.token("Pong")
+    core.begin(*([] if survival is None else [core.survivor("Pong", survival)]), salt="other")
+    assert core.told(facts.SpawnFailed)[0].why == "the daemon ended between the intent to start it and the start"
+    assert core.phase("Pong") is Phase.STARTING
+    assert core.token("Pong") != token
+    assert core.program("Pong").streak == 0
+
+
+def test_never_started_and_not_wanted_any_more():
+    core = Core(settings("Pong"))
+    core.begin()
+    core.ask("stop", "Pong")
+    core.begin(core.survivor("Pong", Survival.NEVER))
+    assert core.phase("Pong") is Phase.STOPPED
+
+
+def test_adopted_but_gone_from_the_config():
+    core = Core(settings("Pong", "Qbert")).running("Pong", "Qbert")
+    core.settings = settings()
+    decision = core.begin(core.survivor("Pong", Survival.ALIVE), core.survivor("Qbert", Survival.ENDED, code=1))
+    assert of(decision, commands.Adopt)[0].spec.argv == ()
+    assert signals(decision) == ["SIGCONT", "SIGTERM"]
+    assert core.phase("Pong") is Phase.STOPPING
+    assert "Qbert" not in core.state.programs
+    core.ended("Pong", code=75)
+    assert core.state.programs == {}
+
+
+def test_adopted_but_changed_in_the_config():
+    core = Core(settings("Pong")).running("Pong")
+    core.settings = settings(spec("Pong", digest="Pong-2"))
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    assert core.phase("Pong") is Phase.STOPPING
+    core.ended("Pong", code=75)
+    assert core.attempt("Pong").digest == "Pong-2"
+
+
+def test_a_backoff_that_came_due_while_no_daemon_was_there():
+    core = Core(settings("Pong")).into(Phase.BACKOFF)
+    core.later(60.0).begin()
+    assert core.phase("Pong") is Phase.STARTING
+    assert core.program("Pong").streak == 2, "a daemon's restart forgives nobody"
+
+
+# --- reboots --------------------------------------------------------------------------------------------------------------
+
+
+def rebooted(**evidence):
+    core = Core(settings("Pong", "Qbert", "Enduro", slots=2))
+    core.begin()
+    core.running("Enduro", "Pong")
+    core.look(Pong={"steps": 5000, "ckpt_step": 4000, "ckpt_count": 1})
+    core.later(1000.0)
+    decision = core.reboot(
+        "boot-2", steps={"Pong": 9000, "Enduro": 70}, down_s=95.0, up_s=1010.0,
+        last_sign_wall_s=core.wall_offset_s + core.now_s - 100.0, **evidence,
+    )  # fmt: skip
+    return core, decision
+
+
+def test_a_reboot_is_nobodys_fault_and_everything_that_ran_resumes():
+    core, decision = rebooted()
+    assert kinds(decision)[:2] == ["HostRebooted", "DaemonStarted"]
+    assert [fact.cause for fact in of(decision, facts.Exited)] == ["reboot", "reboot"]
+    assert not any(fact.counted for fact in of(decision, facts.Exited))
+    assert sorted(core.state.live) == ["Enduro", "Pong"]
+    for name in ("Enduro", "Pong"):
+        program = core.program(name)
+        assert (program.restarts, program.failures, program.streak) == (0, 0, 0)
+    assert core.program("Pong").steps == 9000
+    assert core.program("Pong").exposure_s == pytest.approx(900.0), "it ran until the last sign of life"
+    assert core.state.boots == 2
+    assert core.told(facts.DaemonStarted)[-1].why == "started after a host reboot"
+    assert core.told(facts.DaemonStarted)[-1].adopted == 0
+
+
+def test_the_alert_tells_what_was_lost_and_what_resumes():
+    _, decision = rebooted()
+    alert = of(decision, commands.AlertReboot)[0]
+    assert alert.number == 1
+    assert alert.lost == {"Pong": 5000, "Enduro": None}, "no checkpoint known: not 0"
+    assert alert.resuming == ("Enduro", "Pong")
+    assert alert.reboot.why == "the host rebooted (test), unclean, down 95 s"
+    _, decision = rebooted(ckpt_steps={"Pong": 8500, "Enduro": 70})
+    assert of(decision, commands.AlertReboot)[0].lost == {"Pong": 500, "Enduro": 0}
+
+
+def test_lost_work_is_told_again_by_the_worker_that_resumes():
+    core, _ = rebooted()
+    core.running("Pong")
+    core.look(core.report("Pong", "resumed", step=8500), Pong={})
+    assert core.told(facts.Resumed)[0].why == "resumed at step 8,500 after reboot, 500 steps lost"
+
+
+def test_a_reboot_with_nothing_known():
+    core = Core(settings("Pong")).running("Pong")
+    core.later(100.0)
+    ended_s = core.now_s
+    core.reboot("boot-2", down_s=None, up_s=None)
+    assert core.told(facts.HostRebooted)[0].why.endswith("down unknown")
+    assert core.told(facts.Exited)[0].ended_at_s == ended_s
+    record = core.state.levels["light"]
+    assert (record.reboots, record.uptimes_s, record.up_s) == (1, (), 0.0)
+
+
+def test_an_orderly_reboot_is_not_held_against_the_level():
+    core = Core(settings("Pong")).running("Pong")
+    core.terminate()
+    core.ended("Pong", code=75)
+    decision = core.later(60.0).reboot("boot-2", cause="orderly", up_s=500.0)
+    record = core.state.levels["light"]
+    assert (record.reboots, record.uptimes_s, record.up_s) == (0, (), 500.0)
+    assert of(decision, commands.AlertReboot)[0].resuming == ("Pong",)
+    assert core.state.reboots[-1].cause == "orderly"
+
+
+def test_a_reboot_empties_no_backoff():
+    core = Core(settings("Pong")).into(Phase.BACKOFF)
+    retry_at_s = core.program("Pong").retry_at_s
+    core.later(0.5).reboot("boot-2")
+    assert core.program("Pong").retry_at_s == retry_at_s
+    assert of(core.last, commands.AlertReboot)[0].resuming == ()
+
+
+def test_a_program_that_left_the_config_while_the_host_was_down():
+    core = Core(settings("Pong")).running("Pong")
+    core.settings = settings()
+    decision = core.later(9.0).reboot("boot-2", steps={"Pong": 5})
+    assert core.state.programs == {}
+    assert of(decision, commands.AlertReboot)[0].lost == {"Pong": None}
+
+
+def test_many_reboots_are_remembered_within_bounds():
+    core = Core(settings("Pong"))
+    core.begin()
+    for number in range(250):
+        core.later(1100.0).reboot(f"boot-{number + 2}", up_s=1000.0 + number)
+    assert len(core.state.reboots) == 200
+    assert core.state.levels["light"].reboots == 250
+    assert len(core.state.levels["light"].uptimes_s) == 50
+    assert core.program("Pong").restarts == 0
+
+
+# --- fold ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_journal_gives_the_live_state():
+    core, _ = rebooted()
+    assert fold_all(core.journal) == core.state == replay(core.journal)[0]
+    assert fold_all(core.journal[5:], fold_all(core.journal[:5])) == core.state
+    assert fold_all([]) == State()
+
+
+def test_facts_of_what_is_not_there_change_no_program():
+    core = Core(settings("Pong")).running("Pong")
+    for fact in (
+        facts.Finished("x", "Gone"),
+        facts.BecameReady("x", "Gone", "token", 1.0),
+        facts.Checkpointed("x", "Pong", "another token", 5, None, None),
+        facts.DaemonSuspended("x", 5.0, 9.0),
+    ):
+        assert fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs == core.state.programs
+
+
+def test_a_kill_on_record_without_a_stop_is_passed_over():
+    core = Core(settings("Pong")).running("Pong")
+    fact = facts.KillIntended("x", "Pong", core.token("Pong"), 1.0)
+    assert fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs == core.state.programs
+
+
+def test_a_checkpoint_of_unknown_step_that_was_set_aside():
+    core = Core(settings("Pong")).running("Pong")
+    core.look(Pong={"ckpt_step": 5, "ckpt_count": 1})
+    fact = facts.CheckpointQuarantined("x", "Pong", "ckpt-?", None)
+    program = fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs["Pong"]
+    assert (program.ckpt_step, program.quarantined_since_ckpt) == (5, True)

@@ -1,0 +1,383 @@
+"""From readings to healing: the ladder of a stall, the daemon's own absence, gaps, intervals, slowness."""
+
+from dataclasses import replace
+
+import pytest
+from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
+
+from supervisor.core.inputs import EvidenceTaken, Survival
+from supervisor.core.lifecycle import Phase
+from supervisor.core.settings import Progress
+from supervisor.policy.checkpointing import CheckpointSettings
+
+
+def stuck(core, **more):
+    """Readings of a worker that makes no progress from now on, but whose side thread lives."""
+    return {"progress_at_s": core.now_s, "live_at_s": lambda now_s: now_s, **more}
+
+
+def names(told):
+    return [type(fact).__name__ for fact in told]
+
+
+# --- the ladder -------------------------------------------------------------------------------------------------------
+
+
+def test_evidence_comes_before_healing():
+    core = Core(settings("Pong")).running("Pong")
+    told = core.watch(31, Pong=stuck(core))
+    assert names(told) == ["Stalled"]
+    stalled = core.told(facts.Stalled)[0]
+    assert (stalled.stall, stalled.limit_s) == ("hang", 30.0)
+    assert [type(command) for command in core.last.commands] == [commands.TakeEvidence]
+    assert core.phase("Pong") is Phase.RUNNING
+    since = stuck(core, progress_at_s=core.now_s - 31)
+    assert core.watch(3, Pong=since) == [], "the evidence is on its way"
+    examined = core.evidence("Pong", stacks="File a.py", wchan="futex_wait")
+    assert kinds(examined) == ["Examined"]
+    assert examined.commands == ()
+    assert "stacks, wchan" in core.told(facts.Examined)[0].why
+    core.watch(1, Pong=since)
+    assert signals(core.last) == ["SIGCONT", "SIGTERM"]
+    assert of(core.last, facts.StopIntended)[0].grace_s == 3.0
+    assert core.watch(2, Pong=since) == [], "nothing is judged any more: it is leaving"
+    assert of(core.to_wake(), commands.KillTree)
+    core.ended("Pong", signal=9)
+    assert core.told(facts.Exited)[0].cause == "stalled"
+    assert core.program("Pong").streak == 1
+    assert core.phase("Pong") is Phase.STARTING
+    assert core.told(facts.Exited)[0].why == "ended after a stall (hang), killed by SIGKILL"
+
+
+def test_evidence_that_never_comes_is_not_waited_for():
+    core = Core(settings("Pong")).running("Pong")
+    told = core.watch(43, Pong=stuck(core))
+    assert names(told) == ["Stalled", "Examined", "StopIntended"]
+    assert core.told(facts.Examined)[0].evidence == {}
+    assert core.attempt("Pong").stop.asked_at_s - core.told_at(facts.Stalled) == 10.0
+
+
+def test_evidence_that_could_read_nothing():
+    core = Core(settings("Pong")).running("Pong")
+    core.watch(31, Pong=stuck(core))
+    core.give(replace(evidence(core), evidence={}))
+    assert core.told(facts.Examined)[0].why == "examined before healing: nothing could be read"
+    assert core.give(evidence(core)).facts == (), "and the late answer of another examination is not kept twice"
+
+
+def evidence(core):
+    return EvidenceTaken(core.now_s, "Pong", core.token("Pong"), {"stacks": "x"})
+
+
+def test_a_worker_that_moves_again_while_it_is_examined_is_left_alone():
+    core = Core(settings("Pong")).running("Pong")
+    core.watch(33, Pong=stuck(core))
+    core.evidence("Pong")
+    told = core.watch(5, Pong={})
+    assert names(told) == ["Revived"]
+    assert core.told(facts.Revived)[0].why.startswith("moves again by itself")
+    assert core.phase("Pong") is Phase.RUNNING
+    assert core.attempt("Pong").stall is None
+    told = core.watch(31, Pong=stuck(core))
+    assert "Stalled" in names(told), "the next stall is judged afresh"
+    assert of(core.last, commands.TakeEvidence)
+
+
+def test_evidence_without_a_stall_is_nobodys():
+    core = Core(settings("Pong")).running("Pong")
+    assert core.give(evidence(core)).facts == ()
+
+
+@pytest.mark.parametrize("readings", [{"live_at_s": 0.0}, {"live_at_s": None}], ids=["gil", "silent"])
+def test_other_classes_are_healed_too(readings):
+    core = Core(settings("Pong")).running("Pong")
+    core.watch(31, Pong=stuck(core, **readings))
+    core.evidence("Pong")
+    core.watch(1, Pong={**readings, "progress_at_s": 0.0})
+    assert core.phase("Pong") is Phase.STOPPING
+
+
+def test_a_start_that_never_trains():
+    core = Core(settings(spec("Pong", start_timeout_s=50.0)))
+    core.begin()
+    core.spawned("Pong")
+    nothing = {"ready": False, "progress_at_s": None, "live_at_s": None, "phase": None}
+    core.watch(50, Pong=nothing)
+    assert not core.told(facts.Stalled)
+    core.watch(1, Pong=nothing)
+    core.evidence("Pong")
+    core.watch(1, Pong=nothing)
+    assert core.phase("Pong") is Phase.STOPPING
+    core.ended("Pong", signal=15)
+    assert core.program("Pong").exposure_s == 0.0
+
+
+# --- stopped by someone -------------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_process_is_continued_first_and_revived():
+    core = Core(settings("Pong")).running("Pong")
+    told = core.watch(6, Pong=stuck(core, proc_state="T"))
+    assert names(told)[-1] == "Stalled"
+    assert signals(core.last) == ["SIGCONT"]
+    assert not of(core.last, commands.TakeEvidence)
+    assert core.watch(2, Pong={"progress_at_s": core.now_s - 6, "proc_state": "S"}) == []
+    told = core.watch(1, Pong={})
+    assert names(told) == ["Revived"]
+    assert "after SIGCONT" in told[0].why
+    assert core.told(facts.Exited) == []
+    assert core.program("Pong").gaps_s == (), "a SIGSTOP must not widen the limit"
+
+
+def test_a_process_that_stays_stopped_is_examined_and_ended():
+    core = Core(settings("Pong")).running("Pong")
+    at_s = core.now_s
+    core.watch(6, Pong=stuck(core, proc_state="T"))
+    core.watch(5, Pong={"progress_at_s": at_s, "proc_state": "T"})
+    assert not of(core.last, commands.TakeEvidence), "SIGCONT gets its time"
+    core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "T"})
+    assert of(core.last, commands.TakeEvidence)
+    core.evidence("Pong")
+    core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "T"})
+    assert core.phase("Pong") is Phase.STOPPING
+
+
+def test_continued_but_still_without_progress_is_a_hang():
+    core = Core(settings("Pong")).running("Pong")
+    at_s = core.now_s
+    core.watch(6, Pong=stuck(core, proc_state="T"))
+    core.watch(30, Pong={"progress_at_s": at_s, "proc_state": "S"})
+    assert [fact.stall for fact in core.told(facts.Stalled)] == ["stopped", "hang"]
+    core.evidence("Pong")
+    core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "S"})
+    assert core.phase("Pong") is Phase.STOPPING
+
+
+def test_stopped_again_after_it_hung_is_continued_again():
+    core = Core(settings("Pong")).running("Pong")
+    at_s = core.now_s
+    core.watch(31, Pong=stuck(core))
+    core.evidence("Pong")
+    core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "T"})
+    assert signals(core.last) == ["SIGCONT"]
+    assert [fact.stall for fact in core.told(facts.Stalled)] == ["hang", "stopped"]
+
+
+# --- inside the kernel --------------------------------------------------------------------------------------------------
+
+
+def test_state_d_is_reported_once_and_healed_when_a_signal_can_reach_it():
+    core = Core(settings("Pong")).running("Pong")
+    at_s = core.now_s
+    deep = {"progress_at_s": at_s, "proc_state": "D"}
+    core.watch(31, Pong=deep)
+    core.evidence("Pong", kernel_stack="nvidia_ioctl")
+    told = core.watch(600, Pong=deep)
+    assert names(told) == [], "no kill loop, no repeated alarm"
+    assert core.phase("Pong") is Phase.RUNNING
+    assert [fact.stall for fact in core.told(facts.Stalled)] == ["uninterruptible"]
+    core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "R"})
+    assert [fact.stall for fact in core.told(facts.Stalled)] == ["uninterruptible", "hang"]
+    core.evidence("Pong")
+    core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "R"})
+    assert core.phase("Pong") is Phase.STOPPING
+
+
+def test_flapping_between_d_and_s_is_no_flood_of_facts():
+    core = Core(settings("Pong")).running("Pong")
+    at_s, told = core.now_s, []
+    core.watch(30, Pong={"progress_at_s": at_s})
+    for second in range(60):
+        told += core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "DS"[second % 2]})
+    assert len(told) <= 12
+
+
+# --- the daemon's own absence --------------------------------------------------------------------------------------------
+
+
+def test_nobody_is_judged_by_the_daemons_own_absence():
+    core = Core(settings("Pong")).running("Pong")
+    at_s = core.now_s
+    core.later(3600.0)
+    told = core.watch(20, Pong={"progress_at_s": at_s})
+    assert names(told) == ["DaemonSuspended"]
+    assert core.told(facts.DaemonSuspended)[0].gap_s == 3601.0
+    told = core.watch(20, Pong={"progress_at_s": at_s})
+    assert "Stalled" in names(told), "blind for a while, not for ever"
+
+
+def test_evidence_that_was_outstanding_during_an_absence_heals_nobody_that_moved():
+    core = Core(settings("Pong")).running("Pong")
+    core.watch(31, Pong=stuck(core))
+    core.later(3600.0).woke()
+    core.evidence("Pong")
+    assert core.phase("Pong") is Phase.RUNNING, "what was seen an hour ago says nothing"
+    told = core.watch(5, Pong={})
+    assert "Revived" in names(told)
+    assert core.phase("Pong") is Phase.RUNNING
+
+
+def test_a_slow_look_is_no_absence():
+    core = Core(settings("Pong")).running("Pong")
+    assert core.watch(40, period_s=4.0, Pong={}) == []
+
+
+def test_a_reading_that_fails_does_not_undo_what_was_known():
+    core = Core(settings("Pong")).running("Pong")
+    core.watch(500, Pong={})
+    blank = {"progress_at_s": None, "live_at_s": None, "phase": None, "proc_state": None, "ready": False}
+    told = core.watch(20, Pong=blank)
+    assert told == []
+    told = core.watch(15, Pong=blank)
+    assert [fact.stall for fact in told if isinstance(fact, facts.Stalled)] == ["silent"]
+
+
+def test_an_adopted_worker_of_which_nothing_is_known_yet_is_not_judged_by_its_age():
+    core = Core(settings(spec("Pong", progress=Progress.FILES))).running("Pong")
+    core.later(86400.0).begin(core.survivor("Pong", Survival.ALIVE))
+    told = core.watch(500, Pong={"progress_at_s": None, "live_at_s": None, "phase": None})
+    assert not [fact for fact in told if isinstance(fact, facts.Stalled)]
+    told = core.watch(120, Pong={"progress_at_s": None, "live_at_s": None, "phase": None})
+    assert [fact for fact in told if isinstance(fact, facts.Stalled)]
+
+
+def test_the_ladder_goes_on_over_a_daemons_death():
+    core = Core(settings("Pong")).running("Pong")
+    at_s = core.now_s
+    core.watch(31, Pong=stuck(core))
+    core.evidence("Pong")
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    core.watch(1, Pong={"progress_at_s": at_s})
+    assert core.phase("Pong") is Phase.STOPPING, "it was examined already"
+    core.ended("Pong", signal=9)
+    assert core.told(facts.Exited)[0].cause == "stalled"
+
+
+# --- gaps ---------------------------------------------------------------------------------------------------------------
+
+
+def pause(core, seconds, **more):
+    """No progress for so long, then it moves again."""
+    at_s = core.now_s
+    core.watch(seconds, Pong={"progress_at_s": at_s, **more})
+    return core.watch(1, Pong={})
+
+
+def test_gaps_are_learned_and_widen_the_limit():
+    core = Core(settings("Pong")).running("Pong")
+    core.watch(10, Pong={})
+    told = pause(core, 20)
+    assert [(fact.phase, fact.gap_s) for fact in told if isinstance(fact, facts.GapLearned)] == [("training", 20.0)]
+    assert not [fact for fact in pause(core, 21) if isinstance(fact, facts.GapLearned)], "a fifth more, or no fact"
+    pause(core, 90)
+    assert not core.told(facts.Stalled), "5 x 20 s are allowed now"
+    assert core.program("Pong").gap_s("training") == 90.0
+    assert core.program("Pong").gap_s("evaluating") is None
+
+
+@pytest.mark.parametrize("why", ["first moves", "another phase", "stopped", "absent", "stalled", "tiny"])
+def test_what_no_gap_is_learned_from(why):
+    core = Core(settings("Pong")).running("Pong")
+    if why == "first moves":
+        core.watch(2, Pong={})
+        pause(core, 20)
+        assert core.told(facts.GapLearned) == []
+    core.watch(10, Pong={})
+    if why == "another phase":
+        at_s = core.now_s
+        core.watch(20, Pong={"progress_at_s": at_s, "phase": "evaluating"})
+        core.watch(1, Pong={})
+        core.watch(1, Pong={"phase": "saving"})
+    elif why == "stopped":
+        pause(core, 4, proc_state="T")
+    elif why == "absent":
+        core.later(25.0)
+        core.watch(10, Pong={})
+    elif why == "stalled":
+        pause(core, 35)
+        assert core.told(facts.Stalled)
+    elif why == "tiny":
+        core.watch(20, period_s=0.5, Pong={"progress_at_s": lambda now_s: float(int(now_s))})
+    assert core.told(facts.GapLearned) == []
+
+
+# --- intervals -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_interval_follows_what_saves_cost_and_is_written_for_the_worker():
+    core = Core(settings("Pong", checkpoint=CheckpointSettings(first_s=60.0))).running("Pong")
+    assert core.program("Pong").interval_s == 60.0
+    told = core.watch(100, Pong={"ckpt_step": 5, "ckpt_count": 1, "ckpt_stall_s": 0.05})
+    chosen = [fact for fact in told if isinstance(fact, facts.IntervalChosen)]
+    assert len(chosen) == 1
+    assert "a save costs 50.0 ms" in chosen[0].why
+    assert chosen[0].interval_s == core.program("Pong").interval_s < 60.0
+
+
+def test_the_interval_is_not_chosen_more_often_than_twice_a_minute():
+    core = Core(settings("Pong")).running("Pong")
+    costs = {"ckpt_step": 5, "ckpt_count": 1, "ckpt_stall_s": lambda now_s: 0.001 if int(now_s) % 2 else 1.0}
+    told = core.watch(120, Pong=costs)
+    assert len([fact for fact in told if isinstance(fact, facts.IntervalChosen)]) <= 4
+
+
+def test_a_new_attempt_begins_with_the_interval_that_was_chosen():
+    core = Core(settings("Pong", checkpoint=CheckpointSettings(first_s=60.0))).running("Pong")
+    core.watch(100, Pong={"ckpt_step": 5, "ckpt_count": 1, "ckpt_stall_s": 0.05})
+    decision = core.ended("Pong", signal=9)
+    assert of(decision, commands.SetControl)[0].interval_s == core.program("Pong").interval_s < 60.0
+    core.running("Pong")
+    assert not of(core.last, facts.IntervalChosen), "what a save costs is remembered over attempts"
+
+
+def test_failures_and_reboots_shorten_it():
+    def interval(**state):
+        core = Core(settings("Pong"))
+        core.begin(boot_wall_s=core.wall_offset_s - 600.0)
+        core.running("Pong")
+        for _ in range(state.get("deaths", 0)):
+            core.ended("Pong", signal=11)
+            if core.phase("Pong") is Phase.BACKOFF:
+                core.to_wake()
+            core.running("Pong")
+        for number in range(state.get("reboots", 0)):
+            core.later(900.0).reboot(f"boot-{number + 2}", up_s=900.0, boot_wall_s=core.wall_offset_s + core.now_s - 5.0)
+            core.running("Pong")
+        core.watch(60, Pong={"ckpt_step": 5, "ckpt_count": 1, "ckpt_stall_s": 0.2})
+        return core.program("Pong").interval_s
+
+    calm = interval()
+    assert interval(deaths=6) < calm
+    assert interval(reboots=6) < calm
+
+
+def test_programs_that_do_not_speak_the_contract_have_no_interval():
+    core = Core(settings(spec("Pong", progress=Progress.NOTIFY))).running("Pong")
+    core.watch(100, Pong={"ckpt_step": 5, "ckpt_count": 1, "ckpt_stall_s": 0.05})
+    assert core.told(facts.IntervalChosen) == []
+
+
+# --- slowness --------------------------------------------------------------------------------------------------------------
+
+
+def test_slowness_is_told_once_until_it_is_over():
+    core = Core(settings("Pong")).running("Pong")
+    core.watch(100, Pong={"steps_per_s": 1000.0})
+    told = core.watch(200, Pong={"steps_per_s": 400.0})
+    slowed = [fact for fact in told if isinstance(fact, facts.Slowed)]
+    assert [(fact.rate, fact.usual) for fact in slowed] == [(400.0, 1000.0)]
+    assert slowed[0].why == "400 steps/s, usually 1000, for 60 s"
+    assert core.phase("Pong") is Phase.RUNNING
+    core.watch(5, Pong={"steps_per_s": None})
+    core.watch(5, Pong={"steps_per_s": 1000.0})
+    core.watch(59, Pong={"steps_per_s": 400.0})
+    assert len(core.told(facts.Slowed)) == 1
+    core.watch(5, Pong={"steps_per_s": 400.0})
+    assert len(core.told(facts.Slowed)) == 2
+
+
+def test_what_is_usual_must_be_known_first_and_other_phases_do_not_count():
+    core = Core(settings("Pong")).running("Pong")
+    core.watch(50, Pong={"steps_per_s": 1000.0})
+    core.watch(200, Pong={"steps_per_s": 10.0, "phase": "evaluating"})
+    assert core.told(facts.Slowed) == []

@@ -1,0 +1,31 @@
+"""Where things are, and what a specification says by itself."""
+
+from core_kit import settings
+
+from supervisor.core.commands import orphan_spec
+from supervisor.core.settings import Paths
+
+
+def test_everything_has_a_place_of_its_own():
+    paths = Paths("/var/lib/x", "/run/x")
+    durable = [
+        paths.journal, paths.alive, paths.alert_log, paths.main_log, paths.lock, paths.run_dir("Pong"),
+        paths.log("Pong", "stdout"), paths.log("Pong", "stderr"), paths.attempt_dir("Pong", 3, "ab"),
+    ]  # fmt: skip
+    gone_after_a_reboot = [
+        paths.socket, paths.marker, paths.beat("Pong", 3), paths.control("Pong", 3), paths.shim_record("Pong"),
+        paths.notify_socket("Pong"),
+    ]  # fmt: skip
+    assert all(path.startswith("/var/lib/x/") for path in durable)
+    assert all(path.startswith("/run/x/") for path in gone_after_a_reboot)
+    every = [*durable, *gone_after_a_reboot]
+    assert len(set(every)) == len(every)
+    assert paths.attempt_dir("Pong", 3, "ab") != paths.attempt_dir("Pong", 4, "ab")
+    assert paths.beat("Pong", 3) != paths.beat("Pong", 4), "an attempt never reads another's beat"
+
+
+def test_programs_by_name():
+    known = settings("Pong", "Qbert")
+    assert known.program("Qbert") is known.programs[1]
+    assert known.program("Pung") is None
+    assert orphan_spec("Pung").name == "Pung"

@@ -1,0 +1,116 @@
+"""What people are shown: what is not known is None, and never 0."""
+
+import dataclasses
+import json
+
+import pytest
+from core_kit import Core, settings
+
+from supervisor.core.inputs import Sample
+from supervisor.core.lifecycle import Phase
+from supervisor.core.view import box_view, eta_s, program_view, program_views
+
+
+def view(core, sample=None, configured=True):
+    known = core.settings if configured else None
+    return program_view(core.program("Pong"), sample, known, core.state, now_s=core.now_s)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_every_phase_without_readings_is_shown_without_zeros(phase):
+    core = Core(settings("Pong", slots=1)).into(phase)
+    for configured in (True, False):
+        shown = view(core, configured=configured)
+        json.dumps(shown, allow_nan=False)
+        assert shown["phase"] == phase.value
+        assert shown["why"]
+        for key in ("steps", "frames", "episodes", "mean_return", "loss", "steps_per_s", "eta_s", "ckpt_step", "ckpt_age_s"):
+            assert shown[key] is None, key
+        assert (shown["pid"] is None) == (phase not in {Phase.RUNNING, Phase.STOPPING})
+        assert (shown["retry_in_s"] is None) == (phase is not Phase.BACKOFF)
+        assert (shown["stdout_log"] is None) == (not configured)
+
+
+def test_a_running_program():
+    core = Core(settings("Pong")).running("Pong")
+    core.look(Pong={"steps": 100, "ckpt_step": 60, "ckpt_count": 1})
+    core.later(30.0)
+    sample = core.sample("Pong", steps=400, steps_per_s=10.0, target=1000, target_kind="env_steps", status="warm")
+    shown = view(core, sample)
+    assert (shown["steps"], shown["ckpt_step"], shown["ckpt_age_s"], shown["eta_s"]) == (400, 60, 30.0, 60.0)
+    assert shown["why"] == "warm"
+    assert shown["uptime_s"] == 31.0
+    sampled = view(
+        core, dataclasses.replace(sample, ckpt_count=2, ckpt_step=300, ckpt_at_s=core.now_s - 5, status="training")
+    )
+    assert (sampled["ckpt_step"], sampled["ckpt_age_s"]) == (300, 5.0)
+    assert sampled["why"].startswith("trains"), "a status that only repeats the phase says nothing"
+
+
+def test_readings_of_another_attempt_are_not_shown():
+    core = Core(settings("Pong", "Qbert", "Enduro", slots=2)).running("Enduro", "Pong")
+    samples = {
+        "Pong": dataclasses.replace(core.sample("Pong", steps=5), token="old"),
+        "Enduro": core.sample("Enduro", steps=7),
+    }
+    shown = program_views(core.state, samples, core.settings, now_s=core.now_s)
+    assert [(one["name"], one["steps"]) for one in shown] == [("Enduro", 7), ("Pong", None), ("Qbert", None)]
+
+
+def test_the_last_known_position_stays_after_the_end():
+    core = Core(settings("Pong")).running("Pong")
+    core.ended("Pong", code=0, steps=500, ckpt_step=480)
+    shown = view(core)
+    assert (shown["steps"], shown["ckpt_step"], shown["exit_code"]) == (500, 480, 0)
+    assert shown["ckpt_age_s"] is None, "when it was made is not known: not just now"
+
+
+def test_backoff_shows_when_and_how_often():
+    core = Core(settings("Pong")).into(Phase.BACKOFF)
+    shown = view(core)
+    assert (shown["retry_in_s"], shown["restarts"], shown["deaths_in_window"], shown["slow_retry"]) == (1.0, 2, 2, False)
+    core.later(5.0)
+    assert view(core)["retry_in_s"] == 0.0
+    assert view(core, configured=False)["deaths_in_window"] == 0
+
+
+@pytest.mark.parametrize(("state", "says"), [("S", "being healed"), ("D", "no signal reaches it")])
+def test_a_stalled_worker_says_so(state, says):
+    core = Core(settings("Pong")).running("Pong")
+    at_s = core.now_s
+    core.watch(31, Pong={"progress_at_s": at_s, "proc_state": state})
+    assert view(core, core.sample("Pong", status="fine"))["why"].endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("known", "eta"),
+    [
+        ({"steps": 40_000, "steps_per_s": 500.0, "target": 100_000, "target_kind": "env_steps"}, 120.0),
+        ({"steps": 200_000, "steps_per_s": 500.0, "target": 100_000, "target_kind": "env_steps"}, 0.0),
+        ({"steps": 1000, "episodes": 10, "steps_per_s": 50.0, "target": 20, "target_kind": "episodes"}, 20.0),
+        ({"steps": 1000, "episodes": 0, "steps_per_s": 50.0, "target": 20, "target_kind": "episodes"}, None),
+        ({"steps": 1000, "steps_per_s": 50.0, "target": 20, "target_kind": None}, None),
+        ({"steps": 1000, "steps_per_s": 0.0, "target": 20, "target_kind": "env_steps"}, None),
+        ({"steps": None, "steps_per_s": 5.0, "target": 20, "target_kind": "env_steps"}, None),
+        ({"steps": 1000, "steps_per_s": 5.0}, None),
+    ],
+)
+def test_eta(known, eta):
+    assert eta_s(Sample("t", **known)) == eta
+    assert eta_s(None) is None
+
+
+def test_the_box():
+    core = Core(settings("Pong")).running("Pong")
+    shown = box_view(core.state, None, now_s=core.now_s, wall_s=1.0, boot_at_s=None)
+    assert (shown["mtbf_s"], shown["boot_up_s"], shown["last_reboot"], shown["reboots_total"]) == (None, None, None, 0)
+    assert shown["level"] == {"name": "light", "slots": 2, "num_envs": None, "batch_size": None}
+    core.later(1000.0).reboot("boot-2", up_s=900.0, down_s=50.0)
+    core.later(90_000.0).reboot("boot-3", up_s=80_000.0, cause="orderly")
+    wall_s = core.wall_offset_s + core.now_s
+    shown = box_view(core.state, core.settings.level, now_s=core.now_s, wall_s=wall_s, boot_at_s=core.now_s - 100.0)
+    assert (shown["boots"], shown["reboots_total"], shown["reboots_24h"]) == (3, 2, 1)
+    assert shown["mtbf_s"] == 900.0 + 80_000.0 + 100.0, "one unclean reboot in all the time that the box was up"
+    assert shown["last_reboot"]["cause"] == "orderly"
+    assert shown["level"]["num_envs"] == 32
+    json.dumps(shown, allow_nan=False)
