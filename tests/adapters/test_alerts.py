@@ -1,0 +1,123 @@
+"""reboot_alerts.log: one line a reboot that a person, grep and `tail -f` can read, on a real file."""
+
+import datetime as dt
+import os
+import re
+import resource
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.adapters.alerts import append, reboot_line, span
+from supervisor.core.commands import AlertReboot
+from supervisor.core.facts import HostRebooted
+
+WALL_S = dt.datetime(2026, 11, 21, 5, 1, 44, tzinfo=dt.UTC).timestamp()
+REBOOT = HostRebooted(
+    why="the host rebooted", old_boot_id="a" * 32, new_boot_id="b" * 32, cause="unclean", evidence="the boot id changed",
+    down_s=41.4, up_s=1092.0, level="light", programs=("Breakout", "Pong"), steps={"Breakout": 5000},
+)  # fmt: skip
+ALERT = AlertReboot(REBOOT, 3, {"Pong": None, "Breakout": 1200}, ("Breakout", "Pong"))
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    __import__("time").tzset()
+    yield
+    monkeypatch.undo()
+    __import__("time").tzset()
+
+
+def test_the_line():
+    assert reboot_line(ALERT, WALL_S) == (
+        "2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean up=0:18:12 down=0:00:41 level=light programs=Breakout,Pong "
+        'lost=Breakout:1200,Pong:? resuming=Breakout,Pong evidence="the boot id changed"'
+    )
+
+
+def test_the_time_has_the_offset_of_the_place(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    __import__("time").tzset()
+    assert reboot_line(ALERT, WALL_S).startswith("2026-11-21T10:31:44+05:30 REBOOT ")
+
+
+def test_what_is_not_known_is_a_question_mark():
+    nothing = replace(REBOOT, down_s=None, up_s=None, level="", programs=(), steps={})
+    line = reboot_line(AlertReboot(nothing, 1, {}, ()), WALL_S)
+    assert " up=? down=? level=? programs=none lost=none resuming=none " in line
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "?"), (0.0, "0:00:00"), (59.9, "0:00:59"), (3600.0, "1:00:00"), (90_061.0, "25:01:01")],
+)
+def test_spans(seconds, text):
+    assert span(seconds) == text
+
+
+@given(st.text(), st.text())
+def test_no_name_can_begin_a_line_or_steer_a_terminal(evidence, level):
+    line = reboot_line(replace(ALERT, reboot=replace(REBOOT, evidence=evidence, level=level)), WALL_S)
+    assert len(line.splitlines()) == 1
+    assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]", line)
+    assert line.count('"') >= 2
+    assert line.encode("utf-8", "strict")
+
+
+def test_lines_are_appended_and_readable_by_the_group(tmp_path):
+    path = tmp_path / "reboot_alerts.log"
+    umask = os.umask(0)
+    try:
+        assert append(path, "one") is None
+    finally:
+        os.umask(umask)
+    assert append(path, "two") is None
+    assert path.read_text() == "one\ntwo\n"
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_rotated_log_is_made_again(tmp_path):
+    path = tmp_path / "reboot_alerts.log"
+    append(path, "one")
+    path.rename(tmp_path / "reboot_alerts.log.1")
+    assert append(path, "two") is None
+    assert path.read_text() == "two\n"
+
+
+def test_a_torn_last_line_is_ended_first(tmp_path):
+    path = tmp_path / "reboot_alerts.log"
+    path.write_text("one\ntor")
+    append(path, "two")
+    assert path.read_text() == "one\ntor\ntwo\n"
+
+
+def test_a_disk_that_refuses_is_a_sentence(tmp_path):
+    path = tmp_path / "missing" / "reboot_alerts.log"
+    assert append(path, "one") == (
+        f"cannot write the reboot alert to {path}: No such file or directory; "
+        "the journal has it, see `supervisorctl reboots`"
+    )
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    assert "cannot write" in append(tmp_path / "link", "one")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_half_a_line_is_told_and_the_next_one_begins_anew(tmp_path):
+    path = tmp_path / "reboot_alerts.log"
+    append(path, "one")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, hard))
+    try:
+        error = append(path, "a longer line")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert "No space left on device" in error
+    assert append(path, "two") is None
+    assert Path(path).read_text() == "one\na lo\ntwo\n"

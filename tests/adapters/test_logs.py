@@ -1,0 +1,134 @@
+"""Rotation under a writer that knows nothing of it; real files, a real writer, a disk that is really full."""
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from supervisor.adapters import logs
+from supervisor.adapters.logs import rotate
+
+
+def contents(path):
+    return {item.name: item.read_text() for item in path.parent.iterdir()}
+
+
+def test_a_small_log_is_left_alone(tmp_path):
+    path = tmp_path / "out.log"
+    path.write_text("12345")
+    assert not rotate(path, 5, 3)
+    assert contents(path) == {"out.log": "12345"}
+
+
+def test_a_log_that_does_not_exist_is_no_trouble(tmp_path):
+    assert not rotate(tmp_path / "out.log", 5, 3)
+
+
+def test_generations_move_up_and_the_oldest_goes(tmp_path):
+    path = tmp_path / "out.log"
+    for number in range(1, 6):
+        path.write_text(f"number {number}")
+        assert rotate(path, 5, 3)
+    assert contents(path) == {"out.log": "", "out.log.1": "number 5", "out.log.2": "number 4", "out.log.3": "number 3"}
+
+
+def test_without_backups_it_is_only_emptied(tmp_path):
+    path = tmp_path / "out.log"
+    path.write_text("123456")
+    assert rotate(path, 5, 0)
+    assert contents(path) == {"out.log": ""}
+
+
+def test_a_writer_goes_on_at_the_new_end_and_no_line_is_torn(tmp_path):
+    """It writes as fast as it can while the log is rotated: what is kept is whole and in order."""
+    path = tmp_path / "out.log"
+    code = "import os, sys\nn = 0\nwhile os.getppid() == int(sys.argv[1]):\n    n += 1; os.write(1, b'%08d\\n' % n)\n"
+    with (
+        path.open("ab") as out,
+        subprocess.Popen([sys.executable, "-S", "-I", "-c", code, str(os.getpid())], stdout=out) as writer,
+    ):
+        rotated = 0
+        while rotated < 5:
+            rotated += rotate(path, 20_000, 100)
+        writer.kill()
+    kept = []
+    for number in range(rotated, 0, -1):
+        kept += (tmp_path / f"out.log.{number}").read_text().splitlines()
+    kept += path.read_text().splitlines()
+    assert all(len(line) == 8 and line.isdigit() for line in kept), "no line is torn, no hole of NULs"
+    numbers = [int(line) for line in kept]
+    assert numbers == sorted(numbers)
+    assert len(numbers) == len(set(numbers))
+    assert numbers[0] == 1
+
+
+def test_a_full_disk_costs_the_copy_not_the_older_ones(tmp_path):
+    path = tmp_path / "out.log"
+    path.write_text("the oldest")
+    assert rotate(path, 5, 3)
+    path.write_text("x" * 5_000)
+    with pytest.MonkeyPatch.context() as patch:
+
+        def full(*_args):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(shutil, "copyfileobj", full)
+        assert rotate(path, 5, 3)
+    assert contents(path) == {"out.log": "", "out.log.1": "the oldest"}
+
+
+def test_other_trouble_leaves_everything_as_it_was(tmp_path):
+    path = tmp_path / "out.log"
+    path.write_text("first")
+    assert rotate(path, 1, 3)
+    path.write_text("x" * 5_000)
+    before = contents(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            rotate(path, 5, 3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert contents(path) == before
+
+
+def test_a_really_full_disk(tmp_path):
+    """On a tmpfs of its own: the copy does not fit, so the log is emptied without one."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    where = tmp_path / "small"
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(where)], check=False, capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount here: {mounted.stderr.decode().strip()}")
+    try:
+        path = where / "out.log"
+        path.write_text("x" * 50_000)
+        assert rotate(path, 5, 3)
+        assert contents(path) == {"out.log": ""}
+    finally:
+        subprocess.run(["umount", str(where)], check=True)
+
+
+def test_the_copy_is_whole_before_it_has_its_name(tmp_path, monkeypatch):
+    path = tmp_path / "out.log"
+    path.write_text("123456")
+
+    def dies(*_args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(logs.shutil, "copyfileobj", dies)
+    with pytest.raises(KeyboardInterrupt):
+        rotate(path, 5, 3)
+    assert path.read_text() == "123456"
+    assert not (tmp_path / "out.log.1").exists()

@@ -1,0 +1,146 @@
+"""What the service manager is told, received on a real socket; with systemd-python and without it."""
+
+import builtins
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters.systemd import Notifier, watchdog_period_s
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Manager:
+    """The service manager's end."""
+
+    def __init__(self, address):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.sock.bind("\0" + address[1:] if address.startswith("@") else address)
+        self.sock.settimeout(30)
+        self.environ = {"NOTIFY_SOCKET": address}
+
+    def told(self):
+        return self.sock.recv(4096).decode().strip().split("\n")
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request, tmp_path, monkeypatch):
+    made = Manager(str(tmp_path / "notify") if request.param == "path" else f"@extralife-test-{os.getpid()}")
+    monkeypatch.setenv("NOTIFY_SOCKET", made.environ["NOTIFY_SOCKET"])  # systemd-python reads it there
+    yield made
+    made.sock.close()
+
+
+@pytest.fixture(params=["systemd-python", "our own"])
+def _library(request, monkeypatch):
+    if request.param == "systemd-python":
+        if importlib.util.find_spec("systemd") is None:
+            pytest.skip("systemd-python is not installed")
+        return
+    real = builtins.__import__
+
+    def missing(name, *args, **kwargs):
+        if name.split(".")[0] == "systemd":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+
+
+@pytest.mark.usefixtures("_library")
+def test_what_is_told(manager):
+    notifier = Notifier({**manager.environ, "WATCHDOG_USEC": "30000000"})
+    notifier.ready("2 of 3 programs run\nMAINPID=1")
+    assert manager.told() == ["READY=1", "STATUS=2 of 3 programs run MAINPID=1"]
+    notifier.status("all is well")
+    assert manager.told() == ["STATUS=all is well"]
+    notifier.watchdog()
+    assert manager.told() == ["WATCHDOG=1"]
+    notifier.stopping(extend_s=2.5)
+    assert manager.told() == ["STOPPING=1", "EXTEND_TIMEOUT_USEC=2500000"]
+    before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    notifier.reloading()
+    reloading, stamp = manager.told()
+    assert reloading == "RELOADING=1"
+    name, _, value = stamp.partition("=")
+    assert name == "MONOTONIC_USEC"
+    assert before_us <= int(value) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+
+
+def test_a_library_that_knows_of_no_socket_does_not_swallow_the_message(manager, monkeypatch):
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    Notifier(manager.environ).status("heard all the same")
+    assert manager.told() == ["STATUS=heard all the same"]
+
+
+def test_without_a_service_manager_nothing_happens(monkeypatch):
+    monkeypatch.setattr(socket, "socket", None)
+    notifier = Notifier({})
+    notifier.ready("x")
+    notifier.watchdog()
+    notifier.reloading()
+    notifier.stopping(1.0)
+    assert notifier.watchdog_period_s is None
+
+
+@pytest.mark.usefixtures("_library")
+def test_a_service_manager_that_is_gone_is_no_trouble(tmp_path, monkeypatch):
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
+    Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready("x")
+
+
+def test_the_watchdog_is_only_fed_when_somebody_wants_it(manager):
+    notifier = Notifier(manager.environ)
+    notifier.watchdog()
+    notifier.status("the next")
+    assert manager.told() == ["STATUS=the next"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "period_s"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "30000000"}, 30.0),
+        ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "7"}, 0.5),
+        ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "8"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "-5"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+    ],
+)
+def test_how_often_the_watchdog_wants_to_be_fed(environ, period_s):
+    assert watchdog_period_s(environ, 7) == period_s
+
+
+@pytest.mark.parametrize("manager", ["path"], indirect=True)
+def test_the_real_command_and_our_sender_speak_alike(manager):
+    """systemd-notify is the reference: what it sends for --ready is what we send."""
+    try:
+        # --no-block: nobody here closes the descriptor that it would wait for
+        subprocess.run(
+            ["systemd-notify", "--no-block", "--ready", "--status=x"], env={**os.environ, **manager.environ}, check=True
+        )
+    except FileNotFoundError:
+        pytest.fail("systemd-notify is missing: install the package `systemd`")
+    reference = manager.told()
+    Notifier(manager.environ).ready("x")
+    assert sorted(manager.told()) == sorted(reference)
+
+
+@pytest.mark.parametrize("manager", ["path"], indirect=True)
+def test_the_daemons_messages_come_from_its_main_process(manager):
+    """NotifyAccess=main drops what any other process says: no helper may do the sending."""
+    manager.sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    code = "import os; from supervisor.adapters.systemd import Notifier; Notifier(os.environ).ready('x'); print(os.getpid())"
+    out = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **manager.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT, check=True, capture_output=True,
+    ).stdout  # fmt: skip
+    _, ancillary, _, _ = manager.sock.recvmsg(4096, 128)
+    assert int.from_bytes(ancillary[0][2][:4], sys.byteorder) == int(out)
