@@ -79,7 +79,10 @@ class Option:
         return value
 
     def _check_bounds(self, value: float) -> None:
-        if not math.isfinite(value):
+        if isinstance(value, int) and abs(value) >= 2**63:  # comparing and converting a longer one may raise
+            msg = f"{self.name} does not fit into 64 bits; write a smaller number"
+            raise ValueError(msg)
+        if not isinstance(value, int) and not math.isfinite(value):
             msg = f"{self.name} must be finite, not {value!r}"
             raise ValueError(msg)
         if self.low is not None and value < self.low:

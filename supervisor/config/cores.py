@@ -12,10 +12,10 @@ from pathlib import Path
 
 
 def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """At least 1."""
+    """The smaller of the two."""
     allowed = len(os.sched_getaffinity(0))
     try:
         quota, period = cpu_max.read_text().split()
-        return max(1, min(allowed, math.ceil(int(quota) / int(period))))
+        return min(allowed, math.ceil(int(quota) / int(period)))
     except (OSError, ValueError, ZeroDivisionError):  # no cgroup v2, or "max": no quota
-        return max(1, allowed)
+        return allowed

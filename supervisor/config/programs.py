@@ -249,9 +249,7 @@ def rl_overrides(sheet: Sheet, values: Mapping[str, Value], errors: list[str]) -
     """`RL_*` as overrides of every built-in program; the parsing is the worker's own (`workers/options.py`)."""
     given = {key: (value, Origin(ENVIRONMENT, OPTIONS[key].env_name)) for key, value in values.items()}
     for error in errors:
-        sentence = f"{error}; correct it or unset it"
-        if sentence not in sheet.errors:
-            sheet.errors.append(sentence)
+        sheet.add(f"{error}; correct it or unset it")
     if "game" in given:
         sheet.error(given.pop("game")[1], 'one game for every program makes no sense; set game = "NAME" in [program.NAME]')
     if "device" in given and not _DEVICE.fullmatch(str(given["device"][0])):

@@ -83,12 +83,16 @@ class Sheet:
         return Origin(FILE, self.source.where)
 
     def error(self, origin: Origin, what: str) -> None:
-        sentence = _cut(f"{origin.place}: {what}")
+        self.add(f"{origin.place}: {what}")
+
+    def add(self, sentence: str) -> None:
+        """An error that already says where it is."""
+        sentence = _cut(_printable(sentence))
         if sentence not in self.errors:  # ten programs may share one wrong default
             self.errors.append(sentence)
 
     def warn(self, origin: Origin, what: str) -> None:
-        self.warnings.append(_cut(f"{origin.place}: {what}"))
+        self.warnings.append(_cut(_printable(f"{origin.place}: {what}")))
 
     def note(self, key: str, value: object, origin: Origin) -> None:
         self.origins[key], self.values[key] = origin, value
@@ -118,6 +122,11 @@ def shown(value: object) -> str:
     if isinstance(value, list):
         return _cut(f"[{', '.join(shown(item) for item in value[:8])}{', ...' if len(value) > 8 else ''}]", _SHOWN_VALUE)
     return _cut(repr(value), _SHOWN_VALUE)
+
+
+def _printable(text: str) -> str:
+    """Paths and variables may hold line ends, terminal codes, bytes that are no text: a sentence shows them escaped."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _cut(text: str, longest: int = _LONGEST_SENTENCE) -> str:

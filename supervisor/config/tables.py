@@ -46,12 +46,7 @@ class Key:
             raise ValueError(f"{name} does not fit into 64 bits; write a smaller number")
         if not text and isinstance(value, dict | list):
             raise ValueError(f"{name} must be {_KIND_NAMES[option.kind]}, not {shown(value)}")
-        try:
-            made = option.parse(value) if text and isinstance(value, str) else option.check(value)
-        except OverflowError:
-            raise ValueError(f"{name} is too large; write a smaller number") from None
-        if isinstance(made, int) and abs(made) > _MOST:
-            raise ValueError(f"{name} does not fit into 64 bits; write a smaller number")
+        made = option.parse(value) if text and isinstance(value, str) else option.check(value)
         if self.positive and made == 0:
             raise ValueError(f"{name} must be more than 0")
         if isinstance(made, str) and "\0" in made:

@@ -236,8 +236,14 @@ ABROAD = [
     ({"EXTRALIFE_SLOTS": "two"}, "environment variable EXTRALIFE_SLOTS: level.slots must be a whole number, not 'two'"),
     (
         {"EXTRALIFE_SLOTS": "9" * 30},
-        "environment variable EXTRALIFE_SLOTS: level.slots must be at most 1024, not 999999999999999999999999999999",
+        "environment variable EXTRALIFE_SLOTS: level.slots does not fit into 64 bits; write a smaller number",
     ),
+    (
+        {"RL_STEPS": "9" * 400},
+        "environment variable RL_STEPS: steps does not fit into 64 bits; write a smaller number; correct it or unset it",
+    ),
+    ({"RL_LR": "9" * 400}, "environment variable RL_LR: lr must be finite, not inf; correct it or unset it"),
+    ({"RL_A\nB": "1"}, "environment variable RL_A\\nB is not a setting; did you mean RL_GAME?; correct it or unset it"),
     (
         {"RL_BATCHSIZE": "1"},
         "environment variable RL_BATCHSIZE is not a setting; did you mean RL_BATCH_SIZE?; correct it or unset it",
@@ -271,6 +277,10 @@ def test_other_variables_of_the_prefix_are_not_ours_to_judge(place: Place) -> No
         "EXTRALIFE_TOKEN": "x",
     }
     assert place.errors(PONG, others) == []
+
+
+def test_a_command_may_have_rl_variables_of_its_own(place: Place) -> None:
+    assert place.errors(X + 'env = { RL_LR = "1" }\n') == []
 
 
 def test_rl_variables_are_only_judged_for_built_in_games(place: Place) -> None:

@@ -286,6 +286,7 @@ a.c = {d = 1, e = "}"}
 [[list]]
 x = \'\'\'
 y = 3\'\'\'
+z = \'\'\'q\'\'\'\' # '[
 last = "\\\\" '''
 
 
@@ -294,7 +295,7 @@ def test_the_line_of_each_key() -> None:
         ("top",): 3, ("level",): 4, ("level", "slots"): 5, ("level", "note"): 6, ("level", "arr"): 10,
         ("level", "quoted key"): 14, ("program",): 15, ("program", "my run"): 15, ("program", "my run", "a"): 16,
         ("program", "my run", "a", "b"): 16, ("program", "my run", "a", "c"): 17, ("list",): 18, ("list", "x"): 19,
-        ("list", "last"): 21,
+        ("list", "z"): 21, ("list", "last"): 22,
     }  # fmt: skip
     assert lines("[x]") == {("x",): 1}
     assert lines("") == {}
