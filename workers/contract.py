@@ -557,7 +557,7 @@ class Client:
         if not self.supervised or self.run_dir is None:
             return True
         try:
-            return (self.run_dir / FENCE_FILE).read_text().strip() == self.token
+            return (self.run_dir / FENCE_FILE).read_bytes().strip() == self.token.encode()
         except OSError:
             return False
 

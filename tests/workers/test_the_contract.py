@@ -1,0 +1,748 @@
+"""The agreement itself: records that are whole or not there, a client that never does harm, a document that is true."""
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import fields, replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from workers import contract
+from workers.contract import (
+    UNKNOWN,
+    Beat,
+    Client,
+    Control,
+    ControlReader,
+    ControlWriter,
+    ExitRecord,
+    Manifest,
+    Phase,
+    TargetKind,
+    pack_beat,
+    read_beat,
+    read_record,
+    unpack_beat,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN, OTHER = "ab" * 16, "cd" * 16
+PATIENCE_S = 30.0
+
+U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
+HEX = st.binary(min_size=16, max_size=16).map(bytes.hex)
+F64 = st.floats(width=64)
+
+
+def kinds():
+    """A strategy for each field of a beat, by the format it is stored in."""
+    by_format = {"I": U32, "Q": U64, "d": F64, "H": U16}
+    made = {name: by_format[code] for name, (code, _) in contract._PLACES.items()}
+    made |= {"phase": st.sampled_from(Phase), "target_kind": st.sampled_from(TargetKind)}
+    return made | {"attempt": U32, "pid": U32, "boot_id": HEX, "token": HEX, "start_ticks": U64, "live_ns": U64}
+
+
+BEATS = st.builds(Beat, **kinds())
+
+
+def same(one, other):
+    """Equal, with NaN equal to NaN."""
+    return all(
+        a == b or (isinstance(a, float) and math.isnan(a) and math.isnan(b))
+        for a, b in ((getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    )
+
+
+def environment(tmp_path, token=TOKEN, **more):
+    return {
+        contract.ENV_BEAT: str(tmp_path / "beat"), contract.ENV_CONTROL: str(tmp_path / "control"),
+        contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: "3", contract.ENV_PROGRAM: "Pong",
+        contract.ENV_RUN_DIR: str(tmp_path / "run"), **more,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def me(tmp_path):
+    client = Client(environment(tmp_path), live_period_s=3600)
+    yield client
+    client.close()
+
+
+def beat_of(tmp_path):
+    return read_beat(tmp_path / "beat")
+
+
+# --- the record ------------------------------------------------------------------------------------------------------------
+
+
+@given(BEATS)
+def test_a_beat_comes_back_as_it_was(beat):
+    assert same(unpack_beat(pack_beat(beat), beat.live_ns), beat)
+
+
+def test_every_field_is_in_the_record():
+    who = {"attempt", "pid", "boot_id", "token", "start_ticks", "live_ns"}
+    assert {field.name for field in fields(Beat)} == set(contract._PLACES) | who
+
+
+@given(BEATS, st.integers(2, 2**16 - 1))
+def test_another_version_is_refused(beat, version):
+    body = bytearray(pack_beat(beat))
+    struct.pack_into("<H", body, 0, version)
+    with pytest.raises(ValueError, match=f"version {version}, this side speaks 1"):
+        unpack_beat(bytes(body), 0)
+
+
+@pytest.mark.parametrize("phase", [0, 9, 65535])
+def test_an_unknown_phase_is_refused(phase):
+    body = bytearray(pack_beat(Beat(Phase.TRAINING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1)))
+    struct.pack_into("<H", body, contract._WHO.size, phase)
+    with pytest.raises(ValueError, match="Phase"):
+        unpack_beat(bytes(body), 0)
+
+
+@given(st.binary(max_size=400))
+def test_another_length_is_refused(data):
+    if len(data) != contract._WHO.size + contract._WHAT.size:
+        with pytest.raises(ValueError, match="bytes, expected 220"):
+            unpack_beat(data, 0)
+
+
+@given(st.binary(max_size=500), st.booleans())
+def test_fuzzed_bytes_never_raise(tmp_path_factory, data, begin_right):
+    path = tmp_path_factory.mktemp("fuzz") / "beat" if not FUZZED else FUZZED[0]
+    FUZZED[:] = [path]
+    data = contract._BEAT_MAGIC + data if begin_right else data
+    path.write_bytes(data)
+    assert read_beat(path) is None
+    read_record(data, contract._BEAT_MAGIC)
+
+
+FUZZED: list[Path] = []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(0, 251), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_never_taken_for_truth(me, tmp_path, at, bit):
+    me.progress(env_steps=123)
+    path = tmp_path / "beat"
+    whole = path.read_bytes()
+    before = read_beat(path)
+    damaged = bytearray(whole)
+    damaged[at] ^= 1 << bit
+    (tmp_path / "damaged").write_bytes(damaged)
+    found = read_beat(tmp_path / "damaged")
+    # Sequence and live stamp are outside of the sum: they move without it.
+    assert found is None or same(replace(found, live_ns=before.live_ns), before)
+    if not 8 <= at < 24:
+        assert found is None
+
+
+def test_a_record_that_is_cut_off_is_none(me, tmp_path):
+    me.progress(env_steps=1)
+    whole = (tmp_path / "beat").read_bytes()
+    for size in range(252):
+        (tmp_path / "cut").write_bytes(whole[:size])
+        assert read_beat(tmp_path / "cut") is None
+    assert read_beat(tmp_path / "missing") is None
+    assert read_beat(tmp_path) is None
+
+
+# --- a writer in the way -----------------------------------------------------------------------------------------------------
+
+WRITER = """
+import sys
+from workers.contract import Client, Phase
+me = Client(live_period_s=0.001)
+me.phase(Phase.TRAINING)
+print("ready", flush=True)
+step = int(sys.argv[1])
+while True:
+    step += 1
+    me.progress(env_steps=step, frames=step, updates=step, episodes=step, loss=float(step), mean_return=float(step))
+"""
+
+
+def writer(tmp_path, first=0):
+    env = {**os.environ, **environment(tmp_path), "PYTHONPATH": str(ROOT)}
+    child = subprocess.Popen([sys.executable, "-c", WRITER, str(first)], env=env, stdout=subprocess.PIPE)
+    assert child.stdout.readline() == b"ready\n"
+    return child
+
+
+def whole_step(beat):
+    """The step, if all six counters tell the same story."""
+    told = {beat.env_steps, beat.frames, beat.updates, beat.episodes}
+    if beat.env_steps:
+        told |= {int(beat.loss), int(beat.mean_return)}
+    assert len(told) == 1, "torn: the counters are of different beats"
+    return beat.env_steps
+
+
+def test_no_torn_record_is_ever_returned_while_another_process_writes(tmp_path):
+    with writer(tmp_path) as child:
+        newest, seen, missed = 0, set(), 0
+        deadline = time.monotonic() + PATIENCE_S
+        while len(seen) < 3_000 and time.monotonic() < deadline:
+            beat = beat_of(tmp_path)
+            if beat is None:
+                missed += 1
+                continue
+            step = whole_step(beat)
+            assert step >= newest, "an older beat after a newer one"
+            newest = step
+            seen.add(step)
+        child.kill()
+    assert len(seen) >= 3_000
+    assert missed < len(seen), "looking again must nearly always help"
+
+
+def test_the_last_beat_outlives_a_kill(tmp_path):
+    whole = 0
+    for number in range(8):
+        with writer(tmp_path, first=number * 10**9) as child:
+            while (beat := beat_of(tmp_path)) is None or beat.env_steps <= number * 10**9:
+                assert child.poll() is None
+            child.send_signal(signal.SIGKILL)
+            child.wait(PATIENCE_S)
+        # It may have died between the two stores of a beat: then there is none, and never half of one.
+        beat = beat_of(tmp_path)
+        if beat is not None:
+            whole += 1
+            assert whole_step(beat) > number * 10**9
+            assert beat.pid == child.pid
+    assert whole > 0
+
+
+# --- the client --------------------------------------------------------------------------------------------------------------
+
+
+def test_who_beats(me, tmp_path):
+    me.progress(env_steps=1)
+    beat = beat_of(tmp_path)
+    assert (beat.token, beat.attempt, beat.pid) == (TOKEN, 3, os.getpid())
+    assert beat.start_ticks == contract.start_ticks(os.getpid())
+    assert beat.boot_id == contract.read_boot_id()
+    assert (tmp_path / "beat").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "beat").stat().st_size == 4096
+
+
+def test_progress_and_phases(me, tmp_path):
+    before_ns = contract.now_ns()
+    me.phase(Phase.BUILDING, deadline_s=60, num_envs=64)
+    building = beat_of(tmp_path)
+    assert (building.phase, building.num_envs) == (Phase.BUILDING, 64)
+    assert building.phase_deadline_ns == building.phase_since_ns + 60 * 10**9
+    assert before_ns <= building.phase_since_ns == building.progress_ns
+    me.phase(Phase.TRAINING, target=10, target_kind=TargetKind.EPISODES)
+    me.progress(env_steps=5, loss=0.25, nan_count=1, rss_bytes=10)
+    training = beat_of(tmp_path)
+    assert (training.phase, training.target, training.target_kind) == (Phase.TRAINING, 10, TargetKind.EPISODES)
+    assert (training.env_steps, training.loss, training.nan_count, training.rss_bytes) == (5, 0.25, 1, 10)
+    assert training.phase_deadline_ns == contract.NO_DEADLINE
+    assert building.progress_ns < training.progress_ns <= contract.now_ns()
+    assert training.frames == 0
+    me.progress(frames=20, env_steps=None, mean_return=None)
+    assert (beat_of(tmp_path).env_steps, beat_of(tmp_path).frames) == (5, 20), "None leaves a field as it was"
+
+
+def test_numbers_of_numpy_and_the_like(me, tmp_path):
+    numpy = pytest.importorskip("numpy")
+    me.progress(env_steps=numpy.int64(7), loss=numpy.float32(0.5), batch_size=numpy.uint8(9))
+    beat = beat_of(tmp_path)
+    assert (beat.env_steps, beat.loss, beat.batch_size) == (7, 0.5, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("env_steps", -1), ("frames", 1.5), ("updates", 2**64), ("episodes", "3"), ("loss", "high"), ("batch_size", 2**32),
+     ("mean_return", [])],
+)  # fmt: skip
+def test_a_value_that_does_not_fit_is_one_clear_sentence_and_spoils_nothing(me, tmp_path, name, value):
+    me.progress(env_steps=5)
+    with pytest.raises(ValueError, match=f"beat field {name} cannot hold {re.escape(repr(value))}"):
+        me.progress(**{name: value})
+    assert beat_of(tmp_path).env_steps == 5
+    me.progress(frames=6)
+    assert (beat_of(tmp_path).env_steps, beat_of(tmp_path).frames) == (5, 6)
+
+
+def test_an_unknown_field_is_named(me):
+    with pytest.raises(TypeError, match=r"unknown beat field 'env_step'; known: batch_size, .*env_steps"):
+        me.progress(env_step=1)
+
+
+def test_commits_are_counted(me, tmp_path):
+    me.committed(100, stall_s=0.004, write_s=0.25)
+    me.committed(200, stall_s=0.005, write_s=0.5)
+    beat = beat_of(tmp_path)
+    assert (beat.ckpt_step, beat.ckpt_count, beat.ckpt_stall_us, beat.ckpt_write_ms) == (200, 2, 5000, 500)
+    assert abs(beat.ckpt_ns - contract.now_ns()) < 60 * 10**9
+
+
+def test_the_live_stamp_moves_by_itself_and_progress_does_not(tmp_path):
+    me = Client(environment(tmp_path), live_period_s=0.01)
+    me.progress(env_steps=1)
+    first = beat_of(tmp_path)
+    deadline = time.monotonic() + PATIENCE_S
+    while beat_of(tmp_path).live_ns == first.live_ns:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert beat_of(tmp_path).progress_ns == first.progress_ns
+    me.close()
+
+
+def test_commits_of_another_thread_and_progress_do_not_spoil_each_other(me, tmp_path):
+    def commits():
+        for number in range(1, 2_001):
+            me.committed(number, stall_s=0.0, write_s=0.0)
+
+    thread = threading.Thread(target=commits)
+    thread.start()
+    step = 0
+    while thread.is_alive():
+        step += 1
+        me.progress(env_steps=step)
+        if step % 50 == 0:
+            assert beat_of(tmp_path) is not None
+    thread.join()
+    me.progress(env_steps=step)
+    beat = beat_of(tmp_path)
+    assert (beat.env_steps, beat.ckpt_step, beat.ckpt_count) == (step, 2_000, 2_000)
+
+
+def test_a_signal_handler_may_beat_in_the_middle_of_a_beat(me, tmp_path):
+    """It runs between any two steps of the interpreter: no deadlock, and the record is whole whenever nobody writes."""
+    handled = 0
+
+    def handler(_number, _frame):
+        nonlocal handled
+        handled += 1
+        me.phase(Phase.TRAINING, nan_count=handled)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        step, deadline = 0, time.monotonic() + PATIENCE_S
+        while handled < 300:
+            step += 1
+            me.progress(env_steps=step)
+            assert time.monotonic() < deadline
+            if step % 10 == 0:
+                beat = beat_of(tmp_path)
+                assert beat is not None
+                assert beat.env_steps == step
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    me.progress()
+    assert beat_of(tmp_path).nan_count == handled
+
+
+def test_a_write_that_was_interrupted_by_another_is_done_again(me, tmp_path, monkeypatch):
+    """The same, made certain: a handler that runs while the sum is being computed."""
+    real, nested = contract.zlib.crc32, []
+
+    def crc32(data, start=0):
+        if not nested:
+            nested.append(True)
+            me.progress(frames=77)
+        return real(data, start)
+
+    monkeypatch.setattr(contract.zlib, "crc32", crc32)
+    me.progress(env_steps=11)
+    monkeypatch.undo()
+    assert nested
+    beat = beat_of(tmp_path)
+    assert beat is not None
+    assert (beat.env_steps, beat.frames) == (11, 77)
+
+
+def test_edges_are_sd_notify(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
+        daemon.bind(str(tmp_path / "notify"))
+        daemon.settimeout(PATIENCE_S)
+        me = Client(environment(tmp_path, NOTIFY_SOCKET=str(tmp_path / "notify")), live_period_s=3600)
+        me.phase(Phase.TRAINING)
+        assert daemon.recv(999) == b"READY=1\nSTATUS=training\n"
+        me.committed(5, stall_s=0, write_s=0)
+        assert daemon.recv(999) == b"X_EXTRALIFE_CHECKPOINT=5\n"
+        me.report("resumed", step=5)
+        assert daemon.recv(999) == b"X_EXTRALIFE_REPORT=resumed\n"
+        me.phase(Phase.LEAVING)
+        assert daemon.recv(999) == b"STOPPING=1\nSTATUS=leaving\n"
+        me.progress(env_steps=1)
+        daemon.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            daemon.recv(999)
+    me.edge("nobody is there any more")
+    me.close()
+
+
+def test_reports_are_lines_of_json(me, tmp_path):
+    me.report("resumed", step=5, path="x\ny")
+    me.report("checkpoint_bad", error="digest")
+    lines = (tmp_path / "run" / "attempts" / f"3-{TOKEN}" / "reports.jsonl").read_text().splitlines()
+    first, second = map(json.loads, lines)
+    assert (first["kind"], first["step"], first["path"]) == ("resumed", 5, "x\ny")
+    assert first["at_ns"] <= second["at_ns"] <= contract.now_ns()
+    with pytest.raises(ValueError, match="JSON compliant"):
+        me.report("odd", loss=math.nan)
+
+
+def test_a_disk_that_refuses_a_report_does_not_end_the_training(me, tmp_path):
+    (tmp_path / "run").write_text("a file where the directory should be")
+    me.report("resumed", step=5)
+
+
+# --- without a supervisor ------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_supervisor_every_call_is_a_no_op(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    threads = threading.active_count()
+    me = Client({contract.ENV_RUN_DIR: str(tmp_path)})
+    assert not me.supervised
+    me.phase(Phase.TRAINING, env_steps=1)
+    me.progress(env_steps=2, loss=0.5)
+    me.committed(2, stall_s=0.0, write_s=0.0)
+    me.report("resumed", step=1)
+    me.edge("READY=1")
+    assert not me.save_wanted()
+    assert me.control() == Control("0" * 32)
+    assert me.fence_holds()
+    assert not me.leave_wanted
+    me.close()
+    assert list(tmp_path.iterdir()) == []
+    assert threading.active_count() == threads
+    with pytest.raises(TypeError):
+        me.progress(env_step=1)
+
+
+# --- controls --------------------------------------------------------------------------------------------------------------------
+
+
+@given(interval=U64, offset=U64, save_now=U32, leave_by=U64)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_control_comes_back_as_it_was(tmp_path, interval, offset, save_now, leave_by):
+    control = Control(TOKEN, interval, offset, save_now, leave_by)
+    writing = ControlWriter(tmp_path / "control")
+    writing.write(control)
+    writing.close()
+    assert ControlReader(tmp_path / "control", TOKEN).read() == control
+
+
+def test_a_control_for_another_attempt_is_not_ours(tmp_path):
+    reading = ControlReader(tmp_path / "control", TOKEN)
+    assert reading.read() == Control(TOKEN), "nothing is there yet"
+    writing = ControlWriter(tmp_path / "control")
+    writing.write(Control(OTHER, 5, 6, 7))
+    assert reading.read() == Control(TOKEN)
+    writing.write(Control(TOKEN, 5, 6, 7))
+    assert reading.read() == Control(TOKEN, 5, 6, 7)
+    writing.write(Control(OTHER, 8, 9, 10))
+    assert reading.read() == Control(TOKEN, 5, 6, 7), "what we last knew stands"
+    writing.close()
+
+
+def test_a_next_daemon_goes_on_with_the_same_record(tmp_path):
+    reading = ControlReader(tmp_path / "control", TOKEN)
+    ours = Control(TOKEN, 5, 6, 7)
+    for save_now in (7, 8):
+        writing = ControlWriter(tmp_path / "control")
+        assert reading.read() in (Control(TOKEN), ours), "nothing is lost while a daemon begins"
+        ours = replace(ours, save_now=save_now)
+        writing.write(ours)
+        assert reading.read() == ours
+        writing.close()
+
+
+@pytest.mark.parametrize("at", [8, 24, 30, 40, 60])
+def test_a_damaged_control_leaves_what_we_last_knew(tmp_path, at):
+    writing, reading = ControlWriter(tmp_path / "control"), ControlReader(tmp_path / "control", TOKEN)
+    writing.write(Control(TOKEN, 5, 6, 7))
+    known = reading.read()
+    writing.write(Control(TOKEN, 50, 60, 70))
+    with (tmp_path / "control").open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+    assert reading.read() == known
+    writing.close()
+
+
+@given(at_ns=st.integers(0, 2**62), interval_ms=st.integers(1, 10**7), offset_ms=st.integers(0, 10**7))
+def test_saves_fall_on_the_grid(at_ns, interval_ms, offset_ms):
+    next_ns = contract._next_save_ns(Control(TOKEN, interval_ms, offset_ms), at_ns)
+    assert at_ns < next_ns <= at_ns + interval_ms * 10**6
+    assert (next_ns - offset_ms * 10**6) % (interval_ms * 10**6) == 0
+
+
+class Timed:
+    """A client whose clock is stepped, and the daemon's end of its control record."""
+
+    def __init__(self, tmp_path, monkeypatch):
+        self.at_ns = 10**12
+        monkeypatch.setattr(contract, "now_ns", lambda: self.at_ns)
+        self.me = Client(environment(tmp_path), live_period_s=3600)
+        self.daemon = ControlWriter(tmp_path / "control")
+
+    def wants(self, **fields):
+        self.daemon.write(Control(TOKEN, **fields))
+
+    def saves(self, seconds, step_s=0.5):
+        """When a save was wanted, in seconds from now."""
+        found = []
+        for number in range(1, round(seconds / step_s) + 1):
+            self.at_ns += int(step_s * 1e9)
+            if self.me.save_wanted():
+                found.append(number * step_s)
+        return found
+
+
+@pytest.fixture
+def timed(tmp_path, monkeypatch):
+    made = Timed(tmp_path, monkeypatch)
+    yield made
+    made.me.close()
+    made.daemon.close()
+
+
+def test_saves_are_wanted_at_the_interval(timed):
+    assert timed.saves(100) == [], "nobody asked"
+    timed.wants(interval_ms=10_000, offset_ms=0)
+    assert timed.saves(35) == [10, 20, 30]
+
+
+def test_saves_of_different_programs_do_not_meet(timed):
+    timed.wants(interval_ms=10_000, offset_ms=4_000)
+    assert timed.saves(30) == [4, 14, 24]
+
+
+def test_a_late_look_wants_one_save_and_keeps_the_grid(timed):
+    timed.wants(interval_ms=10_000, offset_ms=0)
+    assert timed.saves(1) == []
+    timed.at_ns += 33 * 10**9
+    assert timed.saves(10) == [0.5, 6], "one for those it missed, then the next on the grid"
+
+
+def test_a_changed_interval_is_followed(timed):
+    timed.wants(interval_ms=10_000, offset_ms=0)
+    assert timed.saves(15) == [10]
+    timed.wants(interval_ms=3_000, offset_ms=0)
+    found = timed.saves(20)
+    assert [late - early for early, late in pairwise(found)] == [3] * (len(found) - 1)
+    assert len(found) >= 6
+    timed.wants(interval_ms=UNKNOWN, offset_ms=0)
+    assert timed.saves(100) == []
+
+
+def test_save_now_asks_once_for_each_increase(timed):
+    timed.wants(save_now=1)
+    assert timed.saves(10) == [0.5]
+    timed.wants(save_now=2)
+    assert timed.saves(10) == [0.5]
+    assert timed.me.control().leave_by_ns == UNKNOWN
+    timed.wants(save_now=2, leave_by_ns=5)
+    assert timed.saves(10) == []
+    assert timed.me.control().leave_by_ns == 5
+
+
+# --- the fence --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_fence_holds_for_the_attempt_that_is_named_in_it(me, tmp_path):
+    assert not me.fence_holds(), "a fence that cannot be read does not hold"
+    (tmp_path / "run").mkdir()
+    fence = tmp_path / "run" / contract.FENCE_FILE
+    fence.write_text(f"{TOKEN}\n")
+    assert me.fence_holds()
+    fence.write_text(f"{OTHER}\n")
+    assert not me.fence_holds()
+    fence.write_bytes(b"\xff\xfe")
+    assert not me.fence_holds()
+
+
+# --- what lies on disk ------------------------------------------------------------------------------------------------------------
+
+MANIFEST = Manifest("Pong", TOKEN, 3, OTHER, 5_000, 1.7e9, {"game": "Pong"}, {"a.bin": (5, "00")}, mean_return=-3.5)
+EXIT = ExitRecord(
+    TOKEN, 5, 0, None, core_dumped=False, ended_ns=1, ended_wall_s=2.0, user_s=0.1, system_s=0.2, max_rss_bytes=9
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def read_or_refuse(read, text, sentence, only=None):
+    """It is read, or refused with a ValueError that begins with `sentence`; nothing else comes out of it."""
+    try:
+        found = read(text)
+    except ValueError as error:
+        said = str(error)
+    else:
+        assert only in (None, found)
+        return
+    assert said.startswith(sentence)
+
+
+def test_a_manifest_comes_back_as_it_was():
+    assert Manifest.from_json(MANIFEST.to_json()) == MANIFEST
+
+
+@given(st.data())
+def test_a_changed_manifest_is_damage(data):
+    text = MANIFEST.to_json()
+    at = data.draw(st.integers(0, len(text) - 1))
+    changed = text[:at] + data.draw(st.characters(codec="utf-8")) + text[at + 1 :]
+    read_or_refuse(Manifest.from_json, changed, "not a checkpoint manifest: ", only=MANIFEST)
+
+
+def foreign(data, body):
+    """The JSON text of `body` with some of its values replaced by anything at all."""
+    changes = data.draw(st.dictionaries(st.sampled_from(sorted(body)), JSON, max_size=3))
+    return json.dumps({**body, **changes})
+
+
+@given(st.data())
+def test_a_foreign_manifest_raises_nothing_but_a_sentence(data):
+    body = json.loads(MANIFEST.to_json())
+    for text in (foreign(data, body), json.dumps(data.draw(JSON)), data.draw(st.binary(max_size=50))):
+        read_or_refuse(Manifest.from_json, text, "not a checkpoint manifest: ")
+
+
+@given(st.data())
+def test_a_foreign_exit_record_raises_nothing_but_a_sentence(data):
+    body = {field.name: getattr(EXIT, field.name) for field in fields(EXIT)}
+    assert ExitRecord.from_json(json.dumps(body)) == EXIT
+    for text in (foreign(data, body), json.dumps(data.draw(JSON)), data.draw(st.binary(max_size=50))):
+        read_or_refuse(ExitRecord.from_json, text, "not an exit record: ")
+
+
+def test_names_of_checkpoints():
+    assert contract.parse_checkpoint_name(contract.checkpoint_name(500, TOKEN)) == (500, TOKEN)
+    for name in ("ckpt-500", f"ckpt-0500.{TOKEN}", f"ckpt-500.{TOKEN}.tmp", f"ckpt-500.{TOKEN}.bad", "ckpt--5.ab", "x"):
+        assert contract.parse_checkpoint_name(name) is None
+
+
+# --- the document ------------------------------------------------------------------------------------------------------------------
+
+DOCUMENT = (ROOT / "docs" / "contract.md").read_text()
+
+
+def rows(heading):
+    """Cells of the first table below a heading of the document."""
+    section = DOCUMENT[DOCUMENT.index(f"\n## {heading}\n") :]
+    lines = section[section.index("\n|") :].strip().split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
+
+
+def layout(*parts):
+    """(offset, type, name) of each named field in a row of packed structs; "" is padding."""
+    names = {"H": "u16", "I": "u32", "Q": "u64", "d": "f64", "8s": "8 bytes", "16s": "16 bytes"}
+    at, out = 0, []
+    for packed, fields_of in parts:
+        codes = re.findall(r"\d*s|[A-Za-z]", packed.format)
+        codes = [code for item in codes for code in ([item] if item.endswith("s") else list(item))]
+        for code, name in zip(codes, fields_of, strict=True):
+            if name:
+                out.append([str(at), names[code], name])
+            at += struct.calcsize("<" + code)
+    return out
+
+
+HEADER = (contract._HEADER, ("magic", "sequence", "live_ns", "crc32", "length"))
+
+
+def test_the_documents_beat_record_is_the_codes():
+    who = (contract._WHO, ("version", "", "attempt", "pid", "boot_id", "token", "start_ticks"))
+    told = [row[:3] for row in rows("The beat record")]
+    assert told == layout(HEADER, who, (contract._WHAT, contract._MOVING))
+
+
+def test_the_documents_control_record_is_the_codes():
+    control = (contract._CONTROL, ("version", "", "save_now", "token", "interval_ms", "offset_ms", "leave_by_ns"))
+    assert [row[:3] for row in rows("The control record")] == layout(HEADER, control)
+
+
+def test_the_documents_names_are_the_codes():
+    told = {row[0] for row in rows("The environment")}
+    assert told == {value for name, value in vars(contract).items() if name.startswith("ENV_")}
+    assert {(row[0], row[1]) for row in rows("Phases")} == {(str(phase.value), phase.name) for phase in Phase}
+    codes = {str(value) for name, value in vars(contract).items() if name.startswith("EXIT_") and isinstance(value, int)}
+    assert codes <= {row[0] for row in rows("Exit codes")}
+    for name in contract.STRIPPED_ENV:
+        assert f"`{name}`" in DOCUMENT
+
+
+def examples(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", DOCUMENT, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", range(len(examples("python"))))
+def test_the_documents_python_runs(tmp_path, number):
+    """Supervised (the records are there afterwards) and unsupervised."""
+    script = tmp_path / "train.py"
+    script.write_text(examples("python")[number])
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    plain = subprocess.run([sys.executable, script], cwd=tmp_path, env=env, timeout=60, check=False, capture_output=True)
+    assert plain.returncode == 0, plain.stderr.decode()
+    for item in tmp_path.iterdir():
+        if item != script:
+            item.unlink()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / contract.FENCE_FILE).write_text(TOKEN)
+    env |= environment(tmp_path)
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=env, timeout=60, check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    beat = beat_of(tmp_path)
+    assert beat is not None
+    assert beat.env_steps > 0
+    assert beat.ckpt_count > 0
+
+
+@pytest.mark.parametrize("number", range(len(examples("sh"))))
+def test_the_documents_shell_notifies(tmp_path, number):
+    if shutil.which("systemd-notify") is None:
+        pytest.fail("systemd-notify is missing: install the package `systemd`")
+    script = tmp_path / "train.sh"
+    script.write_text(examples("sh")[number])
+    heard, over = [], threading.Event()
+
+    def listen(sock):
+        while not over.is_set():
+            message, passed, _, _ = socket.recv_fds(sock, 4096, 4)
+            heard.append(message.decode())
+            for fd in passed:
+                os.close(fd)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        thread = threading.Thread(target=listen, args=(sock,), daemon=True)
+        thread.start()
+        env = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify"), "EPOCHS": "2", "EPOCH_S": "0"}
+        done = subprocess.run(["sh", script], cwd=tmp_path, env=env, timeout=60, check=False, capture_output=True)
+        over.set()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+            last.sendto(b"the end", str(tmp_path / "notify"))
+        thread.join(PATIENCE_S)
+    assert done.returncode == 0, done.stderr.decode()
+    said = "\n".join(heard)
+    for expected in ("READY=1", "X_EXTRALIFE_STEPS=", "X_EXTRALIFE_CHECKPOINT=", "STOPPING=1"):
+        assert expected in said
