@@ -56,11 +56,14 @@ def state(pid: int) -> str:
 class Ours:
     name = "extralife"
 
-    def __init__(self, programs: dict[str, list[str]], directory: Path, progress: str = "none") -> None:
+    def __init__(self, programs: dict[str, list[str]], directory: Path) -> None:
         self.directory = directory
         self.runtime = Path(tempfile.mkdtemp(prefix="xlb-", dir="/dev/shm"))
-        lines = [f'[daemon]\nstate_dir = "{directory}/state"\nruntime_dir = "{self.runtime}"', f"[level]\nslots = {len(programs)}"]
-        lines += [f'[program.{n}]\ncommand = {json.dumps(c)}\nprogress = "{progress}"' for n, c in programs.items()]
+        lines = [
+            f'[daemon]\nstate_dir = "{directory}/state"\nruntime_dir = "{self.runtime}"',
+            f"[level]\nslots = {len(programs)}",
+        ]
+        lines += [f'[program.{n}]\ncommand = {json.dumps(c)}\nprogress = "none"' for n, c in programs.items()]
         (directory / "x.toml").write_text("\n".join(lines))
         self.start()
 
@@ -85,7 +88,7 @@ class Ours:
 class Theirs:
     name = "supervisor 4.3.0"
 
-    def __init__(self, programs: dict[str, list[str]], directory: Path, progress: str = "") -> None:
+    def __init__(self, programs: dict[str, list[str]], directory: Path) -> None:
         self.bin = ENVS / "supervisor" / "bin"
         if not (self.bin / "supervisord").exists():
             subprocess.run([sys.executable, "-m", "venv", str(ENVS / "supervisor")], check=True)
@@ -141,7 +144,13 @@ def restart_latency(side: Side, kills: int) -> dict[str, float]:
     tag = f"restart{os.getpid()}"
     with tempfile.TemporaryDirectory() as directory:
         marks = {f"p{i}": Path(directory) / f"began-{i}" for i in range(kills)}
-        box = side({name: ["bash", "-c", f"echo $EPOCHREALTIME $$ > {mark}; exec sleep 86400 # {tag}"] for name, mark in marks.items()}, Path(directory))
+        box = side(
+            {
+                name: ["bash", "-c", f"echo $EPOCHREALTIME $$ > {mark}; exec sleep 86400 # {tag}"]
+                for name, mark in marks.items()
+            },
+            Path(directory),
+        )
         try:
             wait_for(lambda: all(_noted(mark) for mark in marks.values()), 60, 0.2)
             time.sleep(3.0)  # supervisord calls a program running only after its startsecs
@@ -150,8 +159,8 @@ def restart_latency(side: Side, kills: int) -> dict[str, float]:
             box.close()
     ordered = sorted(taken)
     return {
-        "n": kills, "median_ms": statistics.median(ordered), "p99_ms": ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))],
-        "max_ms": ordered[-1],
+        "n": kills, "median_ms": statistics.median(ordered),
+        "p99_ms": ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))], "max_ms": ordered[-1],
     }  # fmt: skip
 
 
@@ -218,7 +227,12 @@ def killed_daemon(side: Side) -> dict[str, float]:
             box.close()
             _end(tag)
     kept = len(before & after)
-    return {"workers": len(before), "same_pids": kept, "duplicates": max(0, len(after) - len(before)), "counters_set_back": lost}
+    return {
+        "workers": len(before),
+        "same_pids": kept,
+        "duplicates": max(0, len(after) - len(before)),
+        "counters_set_back": lost,
+    }
 
 
 # Counts updates in memory and shows the total: a second copy starts again from zero and sets the file back.
@@ -227,8 +241,9 @@ import os, sys, time
 path = os.path.join(os.environ["COUNT_DIR"], "count-" + sys.argv[2]); n = 0
 while True:
     n += 1
-    fd = os.open(path + ".tmp" + str(os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_TRUNC); os.write(fd, str(n).encode()); os.close(fd)
-    os.rename(path + ".tmp" + str(os.getpid()), path)
+    aside = path + ".tmp" + str(os.getpid())
+    with open(aside, "w") as file: file.write(str(n))
+    os.rename(aside, path)
     time.sleep(0.01)
 """
 
@@ -252,7 +267,18 @@ def main() -> None:
         rows[side.name] = restart_latency(side, kills) | parallel_stop(side) | killed_daemon(side)
         print(side.name, rows[side.name], flush=True)
     print(f"\n{'':34}" + "".join(f"{name:>20}" for name in rows))
-    for key in ("n", "median_ms", "p99_ms", "max_ms", "stop_all_s", "slowest_worker_s", "workers", "same_pids", "duplicates", "counters_set_back"):
+    for key in (
+        "n",
+        "median_ms",
+        "p99_ms",
+        "max_ms",
+        "stop_all_s",
+        "slowest_worker_s",
+        "workers",
+        "same_pids",
+        "duplicates",
+        "counters_set_back",
+    ):
         print(f"{key:34}" + "".join(f"{rows[name][key]:>20.4g}" for name in rows))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "supervision.json").write_text(json.dumps(rows, indent=1))

@@ -13,9 +13,7 @@ from conftest import Box, until
 
 def test_an_unmodified_script_that_only_prints(box: Box) -> None:
     script = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo epoch $i; sleep 0.05; done; exec sleep 1000"
-    box.config(
-        f'[program.prints]\ncommand = {json.dumps(["sh", "-c", script])}\nprogress = "log"\nstall_timeout_s = 1.5\n'
-    )
+    box.config(f'[program.prints]\ncommand = {json.dumps(["sh", "-c", script])}\nprogress = "log"\nstall_timeout_s = 1.5\n')
     box.start()
     box.wait_phase("prints", "RUNNING")
     stalled = box.wait_fact("Stalled", "prints")
@@ -29,7 +27,7 @@ def test_an_unmodified_script_that_only_prints(box: Box) -> None:
 def test_progress_may_be_the_growth_of_a_checkpoint_directory(box: Box) -> None:
     where = box.directory / "ckpts"
     where.mkdir()
-    script = 'i=0; while :; do i=$((i+1)); [ -e stop ] || echo $i > model-$i.pt; sleep 0.1; done'
+    script = "i=0; while :; do i=$((i+1)); [ -e stop ] || echo $i > model-$i.pt; sleep 0.1; done"
     box.config(
         f'[program.saves]\ncommand = {json.dumps(["sh", "-c", script])}\ndirectory = "{where}"\n'
         'progress = "files"\nprogress_glob = "*.pt"\nstall_timeout_s = 1.5\n'
@@ -75,7 +73,7 @@ def test_a_python_script_with_the_small_client(box: Box) -> None:
 
 def test_a_script_without_the_stacks_signal_is_not_killed_by_being_examined(box: Box) -> None:
     box.config(
-        f'[program.mute]\ncommand = {json.dumps(["sh", "-c", "echo once; exec sleep 1000"])}\n'
+        f"[program.mute]\ncommand = {json.dumps(['sh', '-c', 'echo once; exec sleep 1000'])}\n"
         'progress = "log"\nstall_timeout_s = 1.0\n'
     )
     box.start()
@@ -85,9 +83,7 @@ def test_a_script_without_the_stacks_signal_is_not_killed_by_being_examined(box:
 
 
 def test_workers_do_not_inherit_the_daemons_own_notify_socket(box: Box) -> None:
-    box.config(
-        f'[program.env]\ncommand = {json.dumps(["sh", "-c", "env; exec sleep 1000"])}\nprogress = "none"\n'
-    )
+    box.config(f'[program.env]\ncommand = {json.dumps(["sh", "-c", "env; exec sleep 1000"])}\nprogress = "none"\n')
     os.environ["WATCHDOG_USEC"], os.environ["NOTIFY_SOCKET"] = "30000000", "/nonexistent/systemd"
     try:
         box.start()

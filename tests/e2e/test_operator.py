@@ -84,7 +84,7 @@ def test_a_bad_edit_leaves_the_running_one_alone(box: Box) -> None:
     box.config(box.trainer("a"))
     box.start()
     pid = box.wait_phase("a", "RUNNING")["pid"]
-    box.config('[program.Pongg]\nbatch_siz = 3\n')
+    box.config("[program.Pongg]\nbatch_siz = 3\n")
     told = box.ctl("update")
     assert told.returncode != 0
     assert "Pong" in told.stdout + told.stderr

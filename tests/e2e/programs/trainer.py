@@ -77,7 +77,8 @@ def main() -> None:
     parser.add_argument("--period-s", type=float, default=0.01)
     args = parser.parse_args()
     me = Client(live_period_s=0.2)
-    faulthandler.register(signal.SIGUSR1, file=open(os.environ[ENV_STACKS], "w"), all_threads=True)
+    stacks = open(os.environ[ENV_STACKS], "w")  # noqa: SIM115  for as long as the process lives
+    faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     leave = []
     signal.signal(signal.SIGTERM, signal.SIG_IGN if args.fault == "ignore-term" else lambda *_: leave.append(1))
     assert me.run_dir is not None
