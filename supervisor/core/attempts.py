@@ -179,7 +179,8 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         last_lines=ending.last_lines,
         fate=ending.fate,
     )
-    why = verdict.why + (f"; {len(ending.leftovers)} left-over processes ended" if ending.leftovers else "")
+    left = len(ending.leftovers)
+    why = verdict.why + (f"; {left} left-over process{'' if left == 1 else 'es'} ended" if left else "")
     turn.record(
         facts.Exited(
             why, name, attempt.token, verdict.cause, ending.code, ending.signal, ending.steps, ending.ckpt_step,

@@ -46,7 +46,7 @@ def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
     if clean is None:
         return "first start of this state directory"
     how = "started" if clean else "started after a daemon that did not end in order"
-    return f"{how}, {adopted} running workers adopted" if adopted else how
+    return f"{how}, {adopted} running worker{'' if adopted == 1 else 's'} adopted" if adopted else how
 
 
 def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:

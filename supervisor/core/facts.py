@@ -192,7 +192,7 @@ class Resumed(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed(AttemptFact):
-    """A newer durable checkpoint was seen (at most one such fact a minute and program; the manifests know all)."""
+    """A newer durable checkpoint was seen (at most one fact in ten minutes and program; the manifests know all)."""
 
     step: int
     stall_s: float | None

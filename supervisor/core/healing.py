@@ -21,7 +21,7 @@ from supervisor.policy import checkpointing, stall
 
 _LOOK_GAP_PERIODS = 5.0  # a loop that did not look for this many periods was itself away
 _LEAST_LOOK_GAP_S = 5.0
-_CKPT_FACT_S = 60.0
+_CKPT_FACT_S = 600.0  # ten programs for three weeks are then 30,000 facts, folded in about a second
 _INTERVAL_FACT_S = 30.0
 _GAP_GROWTH = 1.2
 _LEAST_GAP_S = 1.0

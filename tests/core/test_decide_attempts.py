@@ -387,7 +387,7 @@ def test_a_worker_that_reports_in_a_loop_does_not_fill_the_journal():
 
 def test_checkpoint_facts_are_limited_and_never_go_back():
     core = Core(settings("Pong")).running("Pong")
-    core.watch(300, Pong={"ckpt_step": int, "ckpt_count": 1, "ckpt_stall_s": 0.004})
+    core.watch(3000, period_s=5.0, Pong={"ckpt_step": int, "ckpt_count": 1, "ckpt_stall_s": 0.004})
     steps = [fact.step for fact in core.told(facts.Checkpointed)]
     assert len(steps) == 5
     assert steps == sorted(set(steps))

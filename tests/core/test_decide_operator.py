@@ -236,7 +236,7 @@ def test_reload_keeps_the_workers():
     core.begin(core.survivor("Pong", Survival.ALIVE))
     started = core.told(facts.DaemonStarted)[-1]
     assert (started.clean, started.adopted) == (True, 1)
-    assert started.why == "started, 1 running workers adopted"
+    assert started.why == "started, 1 running worker adopted"
 
 
 def test_reload_while_it_ends_changes_nothing():

@@ -1,0 +1,211 @@
+"""Any inputs in any order, as hypothesis likes them: nothing that the shell could ever say makes the core stumble.
+
+The world in `world.py` is plausible; this one is not. Endings come twice, evidence of nobody, samples from the past, a
+survey that contradicts the journal. `Core.give` checks after each what must always hold. `SIM_SEEDS=100` looks longer.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
+
+from core_kit import Core, spec
+from core_kit import settings as configured
+
+from supervisor.core.inputs import (
+    Asked,
+    Began,
+    BootEvidence,
+    ClockMoved,
+    ConfigLoaded,
+    Ended,
+    Ending,
+    EvidenceTaken,
+    Report,
+    Sample,
+    Sampled,
+    SpawnBroke,
+    SpawnSucceeded,
+    Survival,
+    Survivor,
+    Terminated,
+    Verb,
+    Woke,
+)
+from supervisor.core.lifecycle import HAS_PROCESS
+from supervisor.core.memory import Memory
+from supervisor.core.state import fold_all
+from supervisor.core.view import box_view, program_views
+
+NAMES = ["A", "B", "C", "gone"]
+names = st.sampled_from(NAMES)
+steps = st.integers(0, 10**6)
+maybe_time = st.none() | st.floats(-100.0, 5.0)
+reports = st.builds(
+    Report,
+    st.sampled_from(["resumed", "from_scratch", "checkpoint_bad", "save_failed"]),
+    st.fixed_dictionaries({}, optional={"step": steps | st.text(max_size=2), "at_ns": steps, "path": st.text(max_size=2)}),
+)
+endings = st.builds(
+    Ending,
+    code=st.none() | st.sampled_from([0, 1, 75, 77, 78, 255]), signal=st.none() | st.sampled_from([9, 11, 15, 99]),
+    leftovers=st.sampled_from([(), ("7 sleep",)]), steps=st.none() | steps, ckpt_step=st.none() | steps,
+    reports=st.lists(reports, max_size=2).map(tuple), fate=st.sampled_from(["", "it vanished"]),
+)  # fmt: skip
+
+
+class AnyInputs(RuleBasedStateMachine):
+    @initialize(slots=st.integers(0, 3))
+    def begin(self, slots):
+        self.core = Core(configured("A", spec("B", priority=5), spec("C", autostart=False), slots=slots))
+        self.ended_in_order = False
+        self.core.begin()
+
+    def token(self, name, real):
+        program = self.core.state.programs.get(name)
+        return program.attempt.token if real and program is not None and program.attempt is not None else "0" * 32
+
+    def give(self, item):
+        if not self.core.memory.ended:  # the loop has left
+            self.core.give(item)
+
+    @property
+    def now_s(self):
+        return self.core.now_s
+
+    @rule(seconds=st.sampled_from([0.0, 0.001, 1.0, 5.0, 30.0, 700.0, 10_000.0]))
+    def time_passes(self, seconds):
+        self.core.now_s += seconds
+        self.give(Woke(self.now_s))
+
+    @precondition(lambda self: self.core.wake_at_s is not None)
+    @rule()
+    def the_deadline_comes(self):
+        self.core.now_s = max(self.now_s, self.core.wake_at_s)
+        self.give(Woke(self.now_s))
+
+    @rule(name=names, real=st.booleans(), pid=st.integers(1, 99))
+    def spawned(self, name, real, pid):
+        self.give(SpawnSucceeded(self.now_s, name, self.token(name, real), pid, 1, 2, 3))
+
+    @rule(name=names, real=st.booleans(), permanent=st.booleans())
+    def broke(self, name, real, permanent):
+        self.give(SpawnBroke(self.now_s, name, self.token(name, real), "fork failed", permanent))
+
+    @rule(name=names, real=st.booleans(), ending=endings)
+    def ended(self, name, real, ending):
+        self.give(Ended(self.now_s, name, self.token(name, real), ending))
+
+    @rule(name=names, real=st.booleans(), evidence=st.sampled_from([{}, {"stacks": "x"}]))
+    def evidence(self, name, real, evidence):
+        self.give(EvidenceTaken(self.now_s, name, self.token(name, real), evidence))
+
+    @rule(
+        name=names, real=st.booleans(), moved=maybe_time, live=maybe_time, deadline=maybe_time, ready=st.booleans(),
+        state=st.sampled_from([None, *"RSDTZ"]), phase=st.sampled_from([None, "training", "saving", "building", "odd"]),
+        ckpt=st.none() | steps, count=st.integers(0, 2), rate=st.none() | st.floats(0, 1e6), seen=st.lists(reports, max_size=2),
+        looks=st.integers(1, 3),
+    )  # fmt: skip
+    def look(self, name, real, moved, live, deadline, ready, state, phase, ckpt, count, rate, seen, looks):
+        at = lambda ago: None if ago is None else self.now_s + ago  # noqa: E731
+        for _ in range(looks):
+            self.core.now_s += 1.0
+            sample = Sample(
+                self.token(name, real), state, live_at_s=at(live), progress_at_s=at(moved), phase=phase,
+                phase_deadline_s=at(deadline), ready=ready, steps=ckpt, steps_per_s=rate, ckpt_step=ckpt, ckpt_count=count,
+                ckpt_stall_s=None if count == 0 else 0.01,
+            )  # fmt: skip
+            self.give(Sampled(self.now_s, {name: sample}, tuple((name, sample.token, report) for report in seen)))
+
+    @rule(verb=st.sampled_from([Verb.START, Verb.STOP, Verb.RESTART, Verb.SIGNAL]), asked=st.lists(names, max_size=3))
+    def asks(self, verb, asked):
+        self.core.request += 1
+        self.give(Asked(self.now_s, verb, self.core.request, tuple(asked), "SIGUSR1"))
+
+    @rule(verb=st.sampled_from([Verb.SHUTDOWN, Verb.RELOAD, None]))
+    def end(self, verb):
+        self.core.request += 1
+        self.give(Terminated(self.now_s, "SIGTERM") if verb is None else Asked(self.now_s, verb, self.core.request))
+
+    @rule(
+        slots=st.integers(0, 4), digests=st.dictionaries(st.sampled_from(["A", "B", "C", "D"]), st.sampled_from("xy")),
+        only=st.lists(names, max_size=2).map(tuple),
+    )  # fmt: skip
+    def update(self, slots, digests, only):
+        new = configured(*(spec(name, digest=digest) for name, digest in digests.items()), slots=slots)
+        self.give(ConfigLoaded(self.now_s, new, only))
+
+    @rule(step_s=st.floats(-1e6, 1e6))
+    def clock(self, step_s):
+        self.core.wall_offset_s += step_s
+        self.give(ClockMoved(self.now_s, step_s))
+
+    @rule(data=st.data(), rebooted=st.booleans(), up_s=st.none() | st.floats(0, 1e5), away_s=st.floats(0, 1e5))
+    def another_daemon(self, data, rebooted, up_s, away_s):
+        """The one before was killed, re-executed or ended; the survey may say anything of what the journal believes."""
+        core = self.core
+        core.now_s += away_s
+        if rebooted:
+            core.boot_id = f"boot-{len(core.journal)}"
+        found = {}
+        for name, program in core.state.live.items():
+            survival = data.draw(st.sampled_from([None, *Survival]))
+            if survival is not None:
+                pid = data.draw(st.none() | st.integers(1, 99))
+                found[name] = Survivor(program.attempt.token, survival, pid, ending=data.draw(st.none() | endings))
+        boot = BootEvidence(core.boot_id, rebooted, "test", data.draw(st.sampled_from(["unclean", "orderly"])), None, up_s)
+        before = {name: program.failures for name, program in core.state.programs.items()}
+        core.memory = Memory()
+        core.give(Began(core.now_s, core.settings, boot, found, 1, "1", str(len(core.journal))))
+        if rebooted:
+            for name, program in core.state.programs.items():
+                assert program.failures == before.get(name, 0), f"{name} pays for a reboot"
+
+    @invariant()
+    def no_more_processes_than_slots(self):
+        """A lowered level is reached by asking to leave: those that were not asked fit into it."""
+        programs = self.core.state.programs.values()
+        unasked = [program.name for program in programs if program.attempt is not None and program.attempt.stop is None]
+        if not self.core.memory.ended:
+            assert len(unasked) <= self.core.settings.level.slots
+
+    @invariant()
+    def a_free_slot_is_used(self):
+        state = self.core.state
+        if state.stopping or self.core.memory.ended:
+            return
+        busy = [program for program in state.programs.values() if program.phase in HAS_PROCESS or program.retry_at_s]
+        waiting = [
+            program.name for program in state.programs.values()
+            if program.phase == "QUEUED" and self.core.settings.program(program.name) is not None
+        ]  # fmt: skip
+        assert not waiting or len(busy) >= self.core.settings.level.slots, f"{waiting} wait beside a free slot"
+
+    @invariant()
+    def nobody_waits_for_what_is_down(self):
+        for pending in self.core.memory.pending:
+            assert pending.waiting
+            for name in pending.waiting:
+                assert self.core.phase(name) == "STOPPING"
+
+    @invariant()
+    def it_can_be_shown(self):
+        core = self.core
+        views = program_views(core.state, {}, core.settings, now_s=core.now_s)
+        assert all(view["why"] for view in views)
+        box_view(core.state, core.settings.level, now_s=core.now_s, wall_s=core.wall_offset_s, boot_at_s=None)
+
+    def teardown(self):
+        if hasattr(self, "core"):
+            assert fold_all(self.core.journal) == self.core.state
+
+
+TestAnyInputs = AnyInputs.TestCase
+TestAnyInputs.settings = settings(
+    max_examples=25 * int(os.environ.get("SIM_SEEDS", "3")), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)  # fmt: skip

@@ -1,0 +1,94 @@
+"""Days of faults in seconds, by seed: whatever happens, what must hold holds, and in the end everything trains again.
+
+`SIM_SEEDS=500 pytest tests/sim/test_many_nights.py` looks at more of them; `SIM_FIRST=123 SIM_SEEDS=1` at a single one.
+"""
+
+import functools
+import os
+
+import pytest
+from world import Odds, Phase, Verb, World
+
+FIRST, SEEDS = int(os.environ.get("SIM_FIRST", "1")), int(os.environ.get("SIM_SEEDS", "3"))
+HOUR_S = 3600.0
+ROUGH = Odds(
+    crash_s=900.0, stall_s=900.0, finish_s=20 * HOUR_S, operator_s=600.0, daemon_kill_s=600.0, daemon_pause_s=1800.0,
+    reboot_s=1200.0, bad_start=0.2, spawn_breaks=0.1, evidence_lost=0.3,
+)  # fmt: skip
+BOXES = {
+    "usual": (Odds(), 24 * HOUR_S),
+    "rough": (ROUGH, 6 * HOUR_S),
+    "crashing": (Odds(bad_start=0.9, operator_s=6 * HOUR_S), 12 * HOUR_S),
+    "poisoned": (Odds(crash_s=1200.0, poison=0.02, operator_s=None, reboot_s=None), 12 * HOUR_S),
+}
+
+
+@functools.cache
+def night(box, seed, programs):
+    """One story to its end: faults, then calm, then everything that is wanted trains. The world, and what broke."""
+    odds, length_s = BOXES[box]
+    world = World(seed, programs=programs, slots=1 + seed % programs, odds=odds, look_s=15.0).begin()
+    try:
+        world.run(length_s)
+        world.calm_down()
+        world.run(1000.0)  # a daemon is there again: the longest downtime is ten minutes
+        world.ask(Verb.START, *world.core.state.programs)
+        world.run(7 * HOUR_S)  # the slowest retry is six hours away
+        healed(world)
+    except Exception as error:
+        return world, error
+    return world, None
+
+
+def healed(world):
+    programs = world.core.state.programs.values()
+    at = {program.name: program.phase for program in programs}
+    running = [name for name, phase in at.items() if phase is Phase.RUNNING]
+    able = [name for name, phase in at.items() if phase is not Phase.DONE]
+    assert set(at.values()) <= {Phase.RUNNING, Phase.DONE, Phase.QUEUED}, f"not healed: {at}"
+    assert len(running) == min(len(able), world.core.settings.level.slots), f"slots are idle: {at}"
+    assert not world.waiting, f"requests {sorted(world.waiting)} were never answered"
+    assert world.alerts == world.reboots
+    for program in programs:
+        assert program.phase is not Phase.RUNNING or program.streak == 0, f"{program.name} trains, and is not forgiven"
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+@pytest.mark.parametrize("box", BOXES)
+def test_a_night(box, seed):
+    world, error = night(box, seed, programs=4)
+    if error is None:
+        return
+    worlds = [(world, error)]
+    for programs in (1, 2, 3):  # the same seed with fewer programs is often a shorter story of the same bug
+        world, smaller = night(box, seed, programs)
+        if smaller is not None and type(smaller) is type(error):
+            worlds.append((world, smaller))
+    world, error = min(worlds, key=lambda item: item[0].now_s * len(item[0].specs))
+    story = "\n".join(world.story)
+    pytest.fail(
+        f"box {box!r}, seed {seed}, {len(world.specs)} programs, after {world.now_s:.0f} s: "
+        f"{type(error).__name__}: {error}\n{story}",
+        pytrace=False,
+    )
+
+
+def test_a_seed_is_a_story():
+    """The same seed gives the same journal, to the last fact: a failure can be looked at again."""
+    one, other = (night.__wrapped__("rough", FIRST, 2)[0] for _ in range(2))
+    assert [item.fact for item in one.core.journal] == [item.fact for item in other.core.journal]
+    assert one.core.state == other.core.state
+
+
+def test_the_nights_are_eventful():
+    """A world in which nothing goes wrong would prove nothing."""
+    counts = {}
+    for box in BOXES:
+        for kind, number in night(box, FIRST, programs=4)[0].counts.items():
+            counts[kind] = counts.get(kind, 0) + number
+    for kind in (
+        "SpawnFailed", "Exited", "Stalled", "Examined", "Revived", "KillIntended", "BackedOff", "Recovered", "Requeued",
+        "StayedDown", "Finished", "GaveUp", "HostRebooted", "DaemonSuspended", "Resumed", "Checkpointed", "LevelChosen",
+        "ProgramRemoved", "ProgramConfigured", "Wanted", "IntervalChosen", "CheckpointQuarantined",
+    ):  # fmt: skip
+        assert counts.get(kind, 0) > 0, f"no {kind} in all these nights"

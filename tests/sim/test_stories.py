@@ -1,0 +1,144 @@
+"""Seven nights, told: what goes wrong, and the journal's account of it, to the second."""
+
+import dataclasses
+
+from world import CALM, Ending, Verb, World
+
+
+def quiet_world(**more):
+    """Nothing goes wrong by itself; the programs have trained for ten minutes."""
+    world = World(7, odds=dataclasses.replace(CALM), look_s=1.0, **{"programs": 1, **more}).begin()
+    world.run(600.0)
+    return world
+
+
+def worker(world, name="P0"):
+    """The live process of a program, brought up to now."""
+    found = next(found for found in world.workers.values() if found.name == name and found.alive)
+    found.advance(world.now_s)
+    return found
+
+
+def told(world):
+    """The tale from the fault on; what only repeats its neighbour (a cause, then the same cause and its consequence) once."""
+    lines = [line for line in world.tale(600.0) if "forgiven" not in line]
+    return [line for line, then in zip(lines, [*lines[1:], ""], strict=True) if line[9:] not in then]
+
+
+def test_a_worker_is_killed():
+    world = quiet_world()
+    world.end(worker(world).token, Ending(signal=9))
+    world.run(700.0)
+    assert told(world) == [
+        "0:10:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
+        "0:10:06  P0   resumed at step 59,205 after killed, 295 steps lost",
+        "0:10:06  P0   trains, 5.9 s after its start",
+    ]
+
+
+def test_a_worker_is_stopped_by_someone():
+    world = quiet_world()
+    found = worker(world)
+    found.state, found.stuck_at_s = "T", world.now_s
+    world.run(60.0)
+    assert told(world) == [
+        "0:10:06  P0   the process was stopped by someone (state T), no progress for 6 s while training",
+        "0:10:07  P0   moves again after SIGCONT, 1.0 s later",
+    ]
+
+
+def test_an_environment_never_returns():
+    world = quiet_world()
+    worker(world).stuck_at_s = world.now_s
+    world.run(60.0)
+    assert told(world) == [
+        "0:10:31  P0   no progress for 31 s while training (limit 30 s): its other threads live, so a call in Python, the environment or CUDA never returned",
+        "0:10:32  P0   examined before healing: stacks",
+        "0:10:33  P0   ends the stalled worker (hang)",
+        "0:10:36  P0   did not leave within 3.0 s: SIGKILL for its whole tree",
+        "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: start at once",
+        "0:10:42  P0   resumed at step 59,205 after stalled, 295 steps lost",
+        "0:10:42  P0   trains, 5.9 s after its start",
+    ]
+
+
+def test_the_disk_fills_up_and_is_freed_at_dawn():
+    world = quiet_world()
+    world.odds.bad_start = 1.0
+    world.dice.choice = lambda options: options[0]
+    world.end(worker(world).token, Ending(code=1, last_lines=("OSError: disk full",)))
+    world.run(4 * 3600.0)
+    world.odds.bad_start = 0.0
+    world.run(5 * 3600.0)
+    assert told(world) == [
+        "0:10:00  P0   exit code 1: OSError: disk full; first death since it was healthy: start at once",
+        "0:10:01  P0   exit code 1: OSError: disk full; death 2 since it was healthy: next start in 1 s",
+        "0:10:06  P0   exit code 1: OSError: disk full; death 3 since it was healthy: next start in 2 s",
+        "0:10:14  P0   exit code 1: OSError: disk full; death 4 since it was healthy: next start in 4 s",
+        "0:10:23  P0   exit code 1: OSError: disk full; death 5 since it was healthy: next start in 8 s",
+        "0:10:39  P0   exit code 1: OSError: disk full; death 6 since it was healthy: next start in 16 s",
+        "0:11:13  P0   exit code 1: OSError: disk full; death 7 since it was healthy: next start in 32 s",
+        "0:41:16  P0   exit code 1: OSError: disk full; 8 deaths in the last 60 min: one trial start in 30 min",
+        "1:41:18  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 2): one trial start in 60 min",
+        "3:41:21  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 3): one trial start in 2 h",
+        "7:41:23  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 4): one trial start in 4 h",
+        "7:41:29  P0   resumed at step 59,205 after crash, 295 steps lost",
+        "7:41:29  P0   trains, 5.1 s after its start",
+    ]
+
+
+def test_the_host_reboots_in_the_night():
+    """P1 was stopped by the operator before, and P2 has its slot since."""
+    world = quiet_world(programs=3, slots=2)
+    world.ask(Verb.STOP, "P1")
+    world.run(1200.0)
+    world.reboot(down_s=95.0)
+    world.run(200.0)
+    assert told(world) == [
+        "0:10:00  box  operator asked to stop",
+        "0:10:00  P1   stopped by operator",
+        "0:31:36  box  the host rebooted (boot id changed), unclean, down 95 s",
+        "0:31:36  box  started after a host reboot",
+        "0:31:36  P0   ended with the host",
+        "0:31:36  P0   resumes after the host's reboot",
+        "0:31:36  P2   ended with the host",
+        "0:31:36  P2   resumes after the host's reboot",
+        "0:31:36  P0   a slot of level light is free",
+        "0:31:36  P2   a slot of level light is free",
+        "0:31:41  P0   resumed at step 179,212 after reboot, 288 steps lost",
+        "0:31:41  P2   resumed at step 179,212 after reboot, 288 steps lost",
+        "0:31:41  P0   trains, 5.0 s after its start",
+        "0:31:41  P2   trains, 5.0 s after its start",
+    ]
+
+
+def test_the_daemon_dies_between_its_word_and_its_deed():
+    """The start is in the journal, the process was never begun: the next daemon finds that out, and begins it."""
+    world = quiet_world()
+    world.cut = 0.0
+    world.end(worker(world).token, Ending(signal=11))
+    world.run(60.0)
+    assert told(world) == [
+        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: start at once",
+        "0:10:02  box  started after a daemon that did not end in order",
+        "0:10:02  P0   the daemon ended between the intent to start it and the start",
+        "0:10:02  P0   starts now: the earlier start never came to be",
+        "0:10:02  P0   a slot of level light is free",
+        "0:10:07  P0   resumed at step 59,205 after crash, 295 steps lost",
+        "0:10:07  P0   trains, 5.0 s after its start",
+    ]
+
+
+def test_the_daemon_dies_after_its_deed():
+    """The process was begun, and nobody lived to hear of it: the next daemon adopts it, and begins no second one."""
+    world = quiet_world()
+    world.cut = 1.0
+    world.end(worker(world).token, Ending(signal=11))
+    world.run(60.0)
+    assert told(world) == [
+        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: start at once",
+        "0:10:02  box  started after a daemon that did not end in order, 1 running worker adopted",
+        "0:10:05  P0   resumed at step 59,205 after crash, 295 steps lost",
+        "0:10:05  P0   trains, 5.3 s after its start",
+    ]
+    assert [found.number for found in world.workers.values() if found.alive] == [2]
