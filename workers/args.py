@@ -149,6 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     # Every value may be missing as far as argparse can see: it would leave at the first one, and hide the other mistakes.
     parser = argparse.ArgumentParser(
         prog="python -m workers",
+        usage="python -m workers --program NAME [--setting VALUE ...]",
         description="Train one Atari game, with checkpoints, resuming from the newest one. Alone it works in "
         "./runs/PROGRAM; under extralife's supervisor in the directory it is given.",
         epilog="Each setting is also an environment variable, RL_ and its name: RL_BATCH_SIZE=512. Flags win.",

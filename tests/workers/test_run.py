@@ -200,6 +200,25 @@ def test_a_replay_that_does_not_fit_names_one_that_does(monkeypatch, tmp_path, c
     assert "set replay_size to" in capfd.readouterr().err
 
 
+def test_test_games_are_played_once(monkeypatch, tmp_path, capfd):
+    results = tmp_path / "runs" / "Catch" / "results.csv"
+    assert alone(monkeypatch, tmp_path, steps=200, num_test_episodes=5) == contract.EXIT_DONE
+    assert len(results.read_text().splitlines()) == 6
+    assert alone(monkeypatch, tmp_path, steps=200, num_test_episodes=5) == contract.EXIT_DONE
+    assert capfd.readouterr().out.count("playing 5 test games") == 1
+    results.unlink()  # as after a kill during the test games
+    assert alone(monkeypatch, tmp_path, steps=200, num_test_episodes=5) == contract.EXIT_DONE
+    assert len(results.read_text().splitlines()) == 6
+
+
+def test_a_second_run_in_the_same_directory_is_refused(monkeypatch, tmp_path, capfd):
+    directory = tmp_path / "runs" / "Catch" / contract.REPLAY_DIR
+    first = run.Replay(2_000, 8, (10, 5), stack=1, directory=directory, identity={"game": "Catch"})
+    assert alone(monkeypatch, tmp_path, steps=200) == run.EXIT_FAILED
+    assert "is in use by another process" in capfd.readouterr().err.splitlines()[-1]
+    first.close()
+
+
 def test_a_device_that_is_not_there(monkeypatch, tmp_path, capfd):
     assert alone(monkeypatch, tmp_path, device="cuda:97") == contract.EXIT_CONFIG
     assert "device is cuda:97" in capfd.readouterr().err.splitlines()[-1]
