@@ -241,7 +241,7 @@ import os, sys, time
 path = os.path.join(os.environ["COUNT_DIR"], "count-" + sys.argv[2]); n = 0
 while True:
     n += 1
-    aside = path + ".tmp" + str(os.getpid())
+    aside = path.replace("count-", "aside-") + str(os.getpid())
     with open(aside, "w") as file: file.write(str(n))
     os.rename(aside, path)
     time.sleep(0.01)
