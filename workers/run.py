@@ -261,6 +261,7 @@ class Session:
         return self.asked.save and self.saver.wait(0)  # while one is being written the wish stays
 
     def _save(self) -> None:
+        """Only while no save is under way: the one that is being written owns the learner's snapshot."""
         begun_s = time.perf_counter()
         tensors, state = self.learner.snapshot()
         stall_s = time.perf_counter() - begun_s

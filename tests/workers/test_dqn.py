@@ -184,3 +184,6 @@ def test_a_snapshot_is_a_copy():
     made.count(step_of(made, over=[0]))
     assert all(torch.equal(tensor, kept[name]) for name, tensor in tensors.items())
     assert (state["updates"], state["episodes"], state["recent_returns"]) == (1, 0, [])
+    again, _ = made.snapshot()
+    assert all(again[name].data_ptr() == tensor.data_ptr() for name, tensor in tensors.items()), "memory is used again"
+    assert not torch.equal(again["online.out.weight"], kept["online.out.weight"])

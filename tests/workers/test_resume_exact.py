@@ -114,6 +114,7 @@ def whole(tmp_path_factory):
     made = learner(settings(**SETTINGS["Catch"]), directory / "replay", "fp16")
     run(made, 1, BEFORE)
     tensors, state = made.snapshot()
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     shutil.copytree(directory / "replay", directory / "then")
     run(made, 2, AFTER)
     return made, tensors, state, directory / "then"
