@@ -241,7 +241,7 @@ def _token_of(pid: int) -> str | None:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
-    if not environ:  # a zombie's
+    if not environ:  # a zombie's (since Linux 6.x that is an error), or one in the middle of its exec
         return None
     mark = f"{ENV_TOKEN}=".encode()
     return next((item[len(mark) :].decode("ascii", "replace") for item in environ.split(b"\0") if item.startswith(mark)), "")

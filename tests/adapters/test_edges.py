@@ -38,10 +38,16 @@ class Ear:
     def __init__(self, root):
         self.root = root
         self.came = threading.Semaphore(0)
-        self.edges = Edges(self.path, self.came.release)
+        self.statuses = []  # of Pong, after each message that was taken
+        self.edges = Edges(self.path, self.wake)
 
     def path(self, program):
         return str(self.root / "notify" / program)
+
+    def wake(self):
+        heard = self.heard()
+        self.statuses.append(heard.status if heard is not None else None)
+        self.came.release()
 
     def listen(self, program="Pong", token=TOKEN):
         self.edges.bind(program)
@@ -56,9 +62,10 @@ class Ear:
         return self.heard()
 
     def silence(self):
-        """Whatever was sent before is dealt with: a message that is certainly heard comes next."""
+        """Nothing of what was sent before was taken: the next message is the first."""
         self.send("STATUS=the last", token=TOKEN)
         assert self.wait().status == "the last"
+        assert self.statuses == ["the last"]
 
     def send(self, text, *, token=TOKEN, program="Pong", uid=None):
         """From a real process of its own, whose environment has the token; as root also in another user's name."""
@@ -239,6 +246,9 @@ def test_a_sender_that_has_gone_meanwhile_is_heard():
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert module._token_of(child.pid) is None, "a zombie"
     assert module._token_of(child.pid) is None, "gone"
+    with subprocess.Popen(["cat"], env={}, stdin=subprocess.PIPE) as child:
+        assert module._token_of(child.pid) is None, "nothing to read"
+        child.communicate(b"")
 
 
 def test_what_an_attempt_said_ends_with_it(ear):
@@ -295,7 +305,7 @@ def test_a_next_daemon_binds_the_same_path(tmp_path, ear):
         assert again.wait().status == "hello again"
     finally:
         again.edges.close()
-        ear.edges = Edges(ear.path, ear.came.release)  # for the fixture to close
+        ear.edges = Edges(ear.path, ear.wake)  # for the fixture to close
 
 
 def test_binding_again_does_nothing_unless_the_path_was_removed(ear):
