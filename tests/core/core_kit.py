@@ -52,6 +52,7 @@ def check_program(program):
         assert (program.attempt.stop is not None) == (phase is Phase.STOPPING), f"{name} is {phase}, {program.attempt.stop}"
         assert (program.attempt.stall is None) == (program.attempt.stalled_at_s is None)
     assert program.wanted or phase in {Phase.STOPPING, Phase.STOPPED}, f"{name} is not wanted, yet {phase}"
+    assert phase is not Phase.STOPPED or not program.wanted, f"{name} is wanted, yet it stays down"
     assert program.openings == 0 or program.streak > 0
     assert len(program.death_resumes) <= len(program.deaths_s) <= program.streak
 
@@ -85,6 +86,8 @@ class Core:
             assert decide(self.settings, self.state, self.memory, item, **args) == decision, (
                 "the same again, decided otherwise"
             )
+        if decision.state.stopping or decision.memory.ended:
+            assert not of(decision, commands.Spawn), "something is started while everything is to end"
         folded = self.state
         for fact in decision.facts:
             assert fact.why.strip(), f"{fact!r} does not say why"

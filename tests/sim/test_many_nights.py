@@ -49,6 +49,10 @@ def healed(world):
     assert len(running) == min(len(able), world.core.settings.level.slots), f"slots are idle: {at}"
     assert not world.waiting, f"requests {sorted(world.waiting)} were never answered"
     assert world.alerts == world.reboots
+    for worker in world.workers.values():
+        assert not worker.alive or worker.stuck_at_s is None, (
+            f"{worker.name} is stuck since {worker.stuck_at_s}, and stays so"
+        )
     for program in programs:
         assert program.phase is not Phase.RUNNING or program.streak == 0, f"{program.name} trains, and is not forgiven"
 
