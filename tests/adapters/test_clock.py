@@ -1,13 +1,18 @@
 """Journal time never steps: over daemon restarts, reboots, and whatever is done to the wall clock."""
 
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
+from fakes import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.adapters.boot import AliveMark
 from supervisor.adapters.clock import SystemClock, boot_s, journal_offset, wall_s
+from supervisor.core.inputs import ClockMoved, Sampled
+from supervisor.shell.sampler import Sampler
 
 HOUR_S = 3600.0
 
@@ -83,3 +88,20 @@ def test_stamps_of_workers_are_converted_there_and_back():
     assert clock.from_boot_ns(at_ns) == pytest.approx(clock.now_s(), abs=5.0)
     assert clock.to_boot_ns(clock.from_boot_ns(at_ns)) == pytest.approx(at_ns, abs=1_000)
     assert clock.to_boot_ns(-1e9) == 0, "before the boot there was nothing"
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S, 2.5])
+def test_a_wall_clock_that_is_set_is_told_once_and_moves_no_deadline(step_s):
+    clock, posted = FakeClock(), []
+    probes = SimpleNamespace(sample=dict)
+    sampler = Sampler(probes, tuple, clock, SimpleNamespace(post=posted.append), 1.0, threading.Event())
+    sampler.look()
+    clock.advance(1)
+    clock.step_wall(step_s)
+    sampler.look()
+    for _ in range(3):
+        clock.advance(1)
+        clock.step_wall(0.001)  # it is being disciplined, which is no step
+        sampler.look()
+    assert [item.step_s for item in posted if isinstance(item, ClockMoved)] == [pytest.approx(step_s)]
+    assert [item.now_s for item in posted if isinstance(item, Sampled)] == [1000.0, 1001.0, 1002.0, 1003.0, 1004.0]
