@@ -115,6 +115,12 @@ def incidents(rows: list[Any]) -> list[list[Any]]:
         kind, its = row["kind"], row["fields"].get("token")
         if kind == "Exited" and row["fields"]["cause"] in _IN_ORDER and its != token:
             token = None  # what follows is not about the incident before
+        elif kind == "HostRebooted":
+            token = ""
+            found.append([row])
+        elif kind == "Exited" and found and found[-1][-1]["kind"] == "HostRebooted":
+            token = its  # it ended with the host
+            found[-1].append(row)
         elif kind in _TROUBLE and (its != token or not found):
             if kind == "GaveUp" and token is not None:
                 found[-1].append(row)

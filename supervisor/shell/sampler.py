@@ -49,7 +49,8 @@ class Sampler:
     def stop(self) -> None:
         self._over.set()
         self._wake.set()
-        self._thread.join(5.0)
+        if self._thread.ident is not None:  # an early failure may end what never began
+            self._thread.join(5.0)
 
     def look(self) -> None:
         """One look at everything."""

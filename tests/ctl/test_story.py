@@ -113,7 +113,7 @@ def test_explain_shows_the_incident_with_its_evidence(api: Path, night: FakeBack
     told = ctl("explain", "Pong", socket=api).stdout
     assert told.splitlines()[0].startswith("Pong: STOPPED")
     assert "why         stopped by ada" in told
-    assert "incident 1 of 1" in told, "leaving as asked is no incident"
+    assert "incident 2 of 2" in told, "leaving as asked is no incident"
     for wanted in (
         "no progress for 32 s", "stall hang, age_s 32.0, limit_s 30.0", "| Thread 0x1", "wchan: futex", "signal 9",
         "1 left-over processes ended: sleep (77)", "| step 1500", "first death: 1 s", "resumed from step 1000", "lost_steps 500",
@@ -121,7 +121,7 @@ def test_explain_shows_the_incident_with_its_evidence(api: Path, night: FakeBack
         assert wanted in told, wanted
     assert "\x1b" not in told
     assert "\\x1b[2J" in told
-    assert "stopped by ada" not in told.split("incident 1 of 1")[1]
+    assert "stopped by ada" not in told.split("incident 2 of 2")[1]
 
 
 def test_explain_as_json_has_everything(api: Path, night: FakeBackend) -> None:
@@ -247,7 +247,7 @@ def test_the_shape_is_the_live_one(dead: Path, api: Path) -> None:
 
 @pytest.mark.parametrize(
     ("args", "wanted"),
-    [(("history",), "no progress for 32 s"), (("explain", "Pong"), "incident 1 of 1"), (("reboots",), "down 3m 10s")],
+    [(("history",), "no progress for 32 s"), (("explain", "Pong"), "incident 2 of 2"), (("reboots",), "down 3m 10s")],
 )
 def test_stories_of_a_dead_daemon(dead: Path, args: tuple[str, ...], wanted: str) -> None:
     out, _, code = dead_ctl(dead, *args)
