@@ -1,6 +1,6 @@
 """DQN on Pong: environment steps a second of this project's worker and of Stable-Baselines3, at the same replay ratio.
 
-    python bench/dqn_throughput.py [--rounds 2] [--seconds 25]
+    python bench/dqn_throughput.py [--rounds 2] [--seconds 25] [--threads N]
 
 Ours is the real worker, `python -m workers`, with its beats, prints and checkpoints (one every 10 s, on disk), read from
 outside through its beat. SB3 has no checkpoints on, runs in an environment of its own (bench/.envs/sb3, made here with
@@ -41,7 +41,7 @@ TARGET = 4.0
 # --- ours --------------------------------------------------------------------------------------------------------------
 
 
-def ours(seconds: float, *, double: bool, dtype: str = "auto") -> dict[str, Any]:
+def ours(seconds: float, threads: int, *, double: bool, dtype: str = "auto") -> dict[str, Any]:
     from workers import contract
 
     with tempfile.TemporaryDirectory(prefix="dqn-throughput-") as scratch:
@@ -59,6 +59,7 @@ def ours(seconds: float, *, double: bool, dtype: str = "auto") -> dict[str, Any]
         command = [
             sys.executable, "-m", "workers", "--game=Pong", "--num-envs=64", "--batch-size=256", f"--replay-ratio={RATIO}",
             "--replay-size=20000", f"--learning-starts={WARM_UP_STEPS}", f"--use-double-dqn={double}", f"--dtype={dtype}",
+            f"--threads={threads}",
         ]  # fmt: skip
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
         try:
@@ -144,10 +145,10 @@ print(json.dumps({"steps_per_s": steps / elapsed, "steps_per_cpu_s": steps / cpu
 """
 
 
-def sb3(seconds: float, *, num_envs: int, batch_size: int, tuned: bool = False) -> dict[str, Any]:
+def sb3(seconds: float, threads: int, *, num_envs: int, batch_size: int, tuned: bool = False) -> dict[str, Any]:
     from workers.__main__ import _TUNABLES
 
-    env = {**os.environ, "OMP_NUM_THREADS": str(os.cpu_count())}
+    env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     env.pop("GLIBC_TUNABLES", None)
     if tuned:
         env["GLIBC_TUNABLES"] = _TUNABLES
@@ -192,6 +193,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=25.0)
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count(), help="1 on a busy machine: no thread waits for another"
+    )
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     install()
@@ -199,21 +203,24 @@ def main() -> None:
 
     precision = str(choose("auto", "auto"))
     runs = {
-        "extralife, 64 x 256, Double DQN": (lambda s: ours(s, double=True), "double"),
-        "extralife, 64 x 256, plain DQN": (lambda s: ours(s, double=False), "plain"),
-        "SB3, 64 x 256, plain DQN": (lambda s: sb3(s, num_envs=64, batch_size=256), "plain"),
-        "SB3, 64 x 256, with our allocator settings": (lambda s: sb3(s, num_envs=64, batch_size=256, tuned=True), "plain"),
-        "SB3, 8 x 32": (lambda s: sb3(s, num_envs=8, batch_size=32), "plain"),
+        "extralife, 64 x 256, Double DQN": (lambda s, n: ours(s, n, double=True), "double"),
+        "extralife, 64 x 256, plain DQN": (lambda s, n: ours(s, n, double=False), "plain"),
+        "SB3, 64 x 256, plain DQN": (lambda s, n: sb3(s, n, num_envs=64, batch_size=256), "plain"),
+        "SB3, 64 x 256, with our allocator settings": (
+            lambda s, n: sb3(s, n, num_envs=64, batch_size=256, tuned=True),
+            "plain",
+        ),
+        "SB3, 8 x 32": (lambda s, n: sb3(s, n, num_envs=8, batch_size=32), "plain"),
     }
     if not precision.endswith("fp32"):
-        runs["extralife, 64 x 256, Double DQN in fp32"] = (lambda s: ours(s, double=True, dtype="fp32"), "double")
+        runs["extralife, 64 x 256, Double DQN in fp32"] = (lambda s, n: ours(s, n, double=True, dtype="fp32"), "double")
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in runs}
     ceilings = {"fp32": gflops(bf16=False)}
     if cpu_has_bf16():  # elsewhere it is emulated, and takes minutes
         ceilings["bf16"] = gflops(bf16=True)
     for number in range(options.rounds):
         for name, (measure, _) in runs.items():
-            found[name].append(measure(options.seconds))
+            found[name].append(measure(options.seconds, options.threads))
             print(f"round {number + 1}: {name}: {found[name][-1]['steps_per_s']:.0f} steps/s", flush=True)
     report(found, {name: kind for name, (_, kind) in runs.items()}, ceilings, precision)
 
