@@ -207,5 +207,5 @@ class AnyInputs(RuleBasedStateMachine):
 
 TestAnyInputs = AnyInputs.TestCase
 TestAnyInputs.settings = settings(
-    max_examples=25 * int(os.environ.get("SIM_SEEDS", "3")), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=20 * int(os.environ.get("SIM_SEEDS", "2")), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )  # fmt: skip

@@ -3,31 +3,29 @@
 `SIM_SEEDS=500 pytest tests/sim/test_many_nights.py` looks at more of them; `SIM_FIRST=123 SIM_SEEDS=1` at a single one.
 """
 
-import functools
 import os
 
 import pytest
 from world import Odds, Phase, Verb, World
 
-FIRST, SEEDS = int(os.environ.get("SIM_FIRST", "1")), int(os.environ.get("SIM_SEEDS", "3"))
+FIRST, SEEDS = int(os.environ.get("SIM_FIRST", "1")), int(os.environ.get("SIM_SEEDS", "2"))
 HOUR_S = 3600.0
 ROUGH = Odds(
     crash_s=900.0, stall_s=900.0, finish_s=20 * HOUR_S, operator_s=600.0, daemon_kill_s=600.0, daemon_pause_s=1800.0,
     reboot_s=1200.0, bad_start=0.2, spawn_breaks=0.1, evidence_lost=0.3,
 )  # fmt: skip
 BOXES = {
-    "usual": (Odds(), 24 * HOUR_S),
+    "usual": (Odds(), 16 * HOUR_S),
     "rough": (ROUGH, 6 * HOUR_S),
     "crashing": (Odds(bad_start=0.9, operator_s=6 * HOUR_S), 12 * HOUR_S),
     "poisoned": (Odds(crash_s=1200.0, poison=0.02, operator_s=None, reboot_s=None), 12 * HOUR_S),
 }
 
 
-@functools.cache
 def night(box, seed, programs):
     """One story to its end: faults, then calm, then everything that is wanted trains. The world, and what broke."""
     odds, length_s = BOXES[box]
-    world = World(seed, programs=programs, slots=1 + seed % programs, odds=odds, look_s=15.0).begin()
+    world = World(seed, programs=programs, slots=1 + seed % programs, odds=odds, look_s=20.0).begin()
     try:
         world.run(length_s)
         world.calm_down()
@@ -57,42 +55,48 @@ def healed(world):
         assert program.phase is not Phase.RUNNING or program.streak == 0, f"{program.name} trains, and is not forgiven"
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+EVENTFUL = {  # a world in which nothing goes wrong would prove nothing
+    "usual": (
+        "Exited Stalled Examined BackedOff Recovered Requeued StayedDown HostRebooted DaemonSuspended Resumed "
+        "Checkpointed ProgramConfigured Wanted IntervalChosen"
+    ),
+    "rough": "SpawnFailed Revived KillIntended GaveUp Finished LevelChosen ProgramRemoved HostRebooted DaemonSuspended",
+    "crashing": "GaveUp BackedOff Exited",
+    "poisoned": "CheckpointQuarantined Recovered",
+}
+
+
 @pytest.mark.parametrize("box", BOXES)
-def test_a_night(box, seed):
-    world, error = night(box, seed, programs=4)
-    if error is None:
-        return
+def test_the_nights_of_a_box(box):
+    seen = set()
+    for seed in range(FIRST, FIRST + SEEDS):
+        world, error = night(box, seed, programs=4)
+        if error is not None:
+            pytest.fail(told(box, seed, world, error), pytrace=False)
+        seen |= set(world.counts)
+    assert set(EVENTFUL[box].split()) <= seen
+
+
+def told(box, seed, world, error):
+    """The shortest story of this bug that is cheap to find: the same seed with fewer programs."""
     worlds = [(world, error)]
-    for programs in (1, 2, 3):  # the same seed with fewer programs is often a shorter story of the same bug
+    for programs in (1, 2, 3):
         world, smaller = night(box, seed, programs)
-        if smaller is not None and type(smaller) is type(error):
+        if type(smaller) is type(error):
             worlds.append((world, smaller))
     world, error = min(worlds, key=lambda item: item[0].now_s * len(item[0].specs))
     story = "\n".join(world.story)
-    pytest.fail(
+    return (
         f"box {box!r}, seed {seed}, {len(world.specs)} programs, after {world.now_s:.0f} s: "
-        f"{type(error).__name__}: {error}\n{story}",
-        pytrace=False,
+        f"{type(error).__name__}: {error}\n{story}"
     )
 
 
 def test_a_seed_is_a_story():
     """The same seed gives the same journal, to the last fact: a failure can be looked at again."""
-    one, other = (night.__wrapped__("rough", FIRST, 2)[0] for _ in range(2))
-    assert [item.fact for item in one.core.journal] == [item.fact for item in other.core.journal]
+    one, other = (World(FIRST, odds=ROUGH, look_s=20.0).begin() for _ in range(2))
+    for world in (one, other):
+        world.run(2 * HOUR_S)
+    assert one.core.journal == other.core.journal
     assert one.core.state == other.core.state
-
-
-def test_the_nights_are_eventful():
-    """A world in which nothing goes wrong would prove nothing."""
-    counts = {}
-    for box in BOXES:
-        for kind, number in night(box, FIRST, programs=4)[0].counts.items():
-            counts[kind] = counts.get(kind, 0) + number
-    for kind in (
-        "SpawnFailed", "Exited", "Stalled", "Examined", "Revived", "KillIntended", "BackedOff", "Recovered", "Requeued",
-        "StayedDown", "Finished", "GaveUp", "HostRebooted", "DaemonSuspended", "Resumed", "Checkpointed", "LevelChosen",
-        "ProgramRemoved", "ProgramConfigured", "Wanted", "IntervalChosen", "CheckpointQuarantined",
-    ):  # fmt: skip
-        assert counts.get(kind, 0) > 0, f"no {kind} in all these nights"
+    assert len(one.core.journal) > 100
