@@ -50,10 +50,11 @@ class Attempt:
         )  # fmt: skip
 
     def beat(self):
-        return read_beat(self.beat_file)
+        """A whole one: None only says that the writer was interrupted in the middle of a record, or has none yet."""
+        return until(lambda: read_beat(self.beat_file), f"a beat; exit code {self.process.poll()}")
 
     def wait_training(self, more=400):
-        beat = until(lambda: (b := self.beat()) and b.phase is Phase.TRAINING and b, f"training; {self.process.poll()}")
+        beat = until(lambda: (b := self.beat()).phase is Phase.TRAINING and b, f"training; {self.process.poll()}")
         return until(lambda: (b := self.beat()).env_steps >= beat.env_steps + more and b, "steps")
 
     def end(self):
