@@ -76,6 +76,7 @@ class Loop:
             # was committed. Ending the process instead would meet the same input again after the restart.
             log.exception("decide_failed", input=type(item).__name__)
             self.performer.refuse(item)
+            self.wake_at_s = None  # a deadline that always fails must not make this loop spin; every look asks again
             return
         if not self._commit(decision, item, wall_s):
             return
