@@ -16,7 +16,7 @@ from typing import Any, Final
 from supervisor.config.sheet import shown
 from supervisor.core.settings import DaemonSettings, Level, ProgramSpec, Progress
 from supervisor.policy.checkpointing import CheckpointSettings
-from supervisor.policy.restart import RestartSettings
+from supervisor.policy.restart import MOST_DEATHS, RestartSettings
 from supervisor.policy.stall import StallSettings
 from workers.options import OPTIONS, Option, Value
 
@@ -61,6 +61,7 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
     "daemon.alive_period_s": (0.1, 3600.0),
     "daemon.log_max_bytes": (4096, None),
     "daemon.log_backups": (0, 1000),
+    "restart.window_deaths": (1, MOST_DEATHS),
     "level.slots": (1, 1024),
     "level.num_envs": (OPTIONS["num_envs"].low, OPTIONS["num_envs"].high),
     "level.batch_size": (OPTIONS["batch_size"].low, OPTIONS["batch_size"].high),
