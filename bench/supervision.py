@@ -192,7 +192,7 @@ def parallel_stop(side: Side) -> dict[str, float]:
         box = side(programs, Path(directory))
         try:
             wait_for(lambda: len(pids_of(tag)) >= 10, 60, 0.2)
-            time.sleep(3.0)
+            time.sleep(3.0)  # past startsecs
             began = time.perf_counter()
             box.ctl("stop", "all")
             wait_for(lambda: not pids_of(tag), 60, 0.01)
@@ -212,14 +212,14 @@ def killed_daemon(side: Side) -> dict[str, float]:
         box = side(programs, Path(directory))
         try:
             wait_for(lambda: len(list(Path(directory).glob("count-*"))) >= 10, 60, 0.1)
-            time.sleep(3.0)
+            time.sleep(3.0)  # past startsecs, and every counter has something to lose
             before = set(pids_of(tag))
             box.daemon.kill()
             box.daemon.wait()
-            time.sleep(1.0)
+            time.sleep(1.0)  # the workers train on without a daemon
             steps = {p.name: int(p.read_text()) for p in Path(directory).glob("count-*")}
             box.start()
-            time.sleep(5.0)
+            time.sleep(5.0)  # long enough for a new daemon to start every duplicate that it is going to start
             after = set(pids_of(tag))
             later = {p.name: int(p.read_text() or 0) for p in Path(directory).glob("count-*")}
             lost = sum(1 for name, count in steps.items() if later[name] < count)
