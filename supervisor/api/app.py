@@ -186,6 +186,8 @@ class Api:
         if good or verb in {Verb.SHUTDOWN, Verb.RELOAD}:
             by, uid = _who(request)
             done = await self._wait(self._backend.ask, verb, good, signal, by, uid, timeout_s)
+            if verb in {Verb.SHUTDOWN, Verb.RELOAD} and done:  # nothing to say is how these succeed
+                raise Refused(503, done[0][2])
             if verb in {Verb.START, Verb.RESTART} and body.get("wait", True):
                 done = await starting.settled(self._backend.snapshot, starting.attempts(snapshot), done)
         told = {result[0]: result for result in done}

@@ -50,6 +50,33 @@ class RebootView:
 
 
 @dataclass(frozen=True, slots=True)
+class DamageView:
+    """The newest damage of the journal; `lost` is None when nobody can know how many facts it took."""
+
+    wall_s: float
+    error: str
+    kept_as: str
+    kept: int
+    lost: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalView:
+    """How the record itself is: why it cannot be written (empty: it can), what it has lost."""
+
+    error: str = ""
+    error_since_wall_s: float | None = None
+    damage: DamageView | None = None
+    gaps: int = 0  # how often facts were lost: from then on, counts of what has happened are "at least"
+
+    @classmethod
+    def of(cls, view: Mapping[str, Any]) -> Self:
+        """From `core.view.journal_view`'s dict."""
+        damage = view["damage"]
+        return cls(**{**view, "damage": None if damage is None else DamageView(**damage)})
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonView:
     """The daemon and the box: the header of `status`. `state` is running, stopping or reloading."""
 
@@ -69,15 +96,17 @@ class DaemonView:
     reboots_24h: int | None = None
     last_reboot: RebootView | None = None
     mtbf_s: float | None = None
+    journal: JournalView = JournalView()
 
     @classmethod
     def of(cls, box: Mapping[str, Any], **rest: Any) -> Self:
         """From `core.view.box_view`'s dict and whatever else is known of the daemon itself."""
         last = box["last_reboot"]
-        known = {key: value for key, value in box.items() if key not in {"level", "last_reboot"}}
+        known = {key: value for key, value in box.items() if key not in {"level", "last_reboot", "journal"}}
         return cls(
-            level=LevelView(**box["level"]), last_reboot=None if last is None else RebootView(**last), **{**known, **rest}
-        )
+            level=LevelView(**box["level"]), last_reboot=None if last is None else RebootView(**last),
+            journal=JournalView.of(box["journal"]), **{**known, **rest},
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ killed in between finds, by run token, what it had begun.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from supervisor.core import facts
@@ -40,6 +41,7 @@ AnyInput = (
 def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, wall_s: float, boot_id: str) -> Decision:
     """What follows from `item`, given what is true (`state`) and what was lately seen (`memory`)."""
     turn = Turn(settings, state, memory, item.now_s, wall_s, boot_id)
+    _tell_trouble(turn)
     match item:
         case Sampled():
             on_sampled(turn, item)
@@ -70,3 +72,18 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     fill_slots(turn)
     end_if_empty(turn)
     return turn.decision()
+
+
+def _tell_trouble(turn: Turn) -> None:
+    """That the journal could not be written: first of the facts of the turn that gets through, in their transaction.
+
+    It makes every turn have a fact, and with that every look, once a second, a try whether the disk has room again. What
+    the loop could not look at meanwhile is no absence of its own: readings are as fresh as ever, and judged as such.
+    """
+    trouble = turn.memory.trouble
+    if trouble is None:
+        return
+    for_s = max(0.0, turn.now_s - trouble.since_s)
+    why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): nothing was begun meanwhile"
+    turn.memory = replace(turn.memory, trouble=None, looked_at_s=None)
+    turn.record(facts.JournalStalled(why, trouble.error, for_s, trouble.since_wall_s))

@@ -102,6 +102,28 @@ class ClockStepped(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class JournalSalvaged(Fact):
+    """The journal was damaged: it is kept as `kept_as`, and rebuilt of the `kept` facts that could still be read.
+
+    The last row of the rebuilt journal itself, so that no crash can part the two. `lost` is None when nobody can know.
+    """
+
+    error: str
+    kept_as: str
+    kept: int
+    lost: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalStalled(Fact):
+    """The journal could not be written for `for_s`: nothing was begun meanwhile. The first fact once it could again."""
+
+    error: str
+    for_s: float
+    since_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class LevelChosen(Fact):
     """The level in force: `slots` programs at once."""
 

@@ -6,6 +6,7 @@ whatever must survive is a fact.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from supervisor.core.inputs import Sample
@@ -38,6 +39,15 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """The journal cannot be written since then: nothing is begun, and the next turn that can tell, tells it first."""
+
+    since_s: float
+    since_wall_s: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Volatile; replaced as a whole, never changed in place."""
 
@@ -48,6 +58,7 @@ class Memory:
     rates: dict[str, float] = field(default_factory=dict)  # newest steps/s by program, kept over attempts
     intervals_at_s: dict[str, float] = field(default_factory=dict)  # when each checkpoint interval was last chosen
     pending: tuple[Pending, ...] = ()
+    trouble: Trouble | None = None  # set by the loop when a commit failed
     ended: bool = False  # EndDaemon was given
 
     def watch(self, name: str, token: str) -> Watch | None:
@@ -56,6 +67,14 @@ class Memory:
 
     def with_watch(self, name: str, watch: Watch) -> Memory:
         return replace(self, watches={**self.watches, name: watch})
+
+    def showing(self, samples: Mapping[str, Sample]) -> Memory:
+        """The newest readings for people alone: nothing is judged by them while the journal cannot be written."""
+        watches = {
+            name: replace(watch, sample=samples[name]) if name in samples and samples[name].token == watch.token else watch
+            for name, watch in self.watches.items()
+        }
+        return replace(self, watches=watches)
 
     def forget(self, name: str) -> Memory:
         """The program's attempt is over."""

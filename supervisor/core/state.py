@@ -118,6 +118,17 @@ class Reboot:
 
 
 @dataclass(frozen=True, slots=True)
+class Damage:
+    """The newest damage of the journal, for `status`. `lost` is None when nobody can know how many facts it took."""
+
+    wall_s: float
+    error: str
+    kept_as: str
+    kept: int
+    lost: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """Everything that the journal says."""
 
@@ -136,6 +147,8 @@ class State:
     programs: dict[str, Program] = field(default_factory=dict)
     levels: dict[str, LevelRecord] = field(default_factory=dict)
     reboots: tuple[Reboot, ...] = ()
+    damage: Damage | None = None
+    gaps: int = 0  # how often facts were lost to a damaged journal: from then on, counts are "at least"
 
     @property
     def live(self) -> dict[str, Program]:
@@ -191,6 +204,9 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return _rebooted(state, stamped, fact)
         case facts.LevelChosen(level=level, slots=slots):
             return replace(state, level=level, slots=slots)
+        case facts.JournalSalvaged(error=error, kept_as=kept_as, kept=kept, lost=lost):
+            damage = Damage(stamped.wall_s, error, kept_as, kept, lost)
+            return replace(state, damage=damage, gaps=state.gaps + (lost != 0))
         case _:
             return state
 

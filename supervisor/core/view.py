@@ -7,9 +7,11 @@ there are no readings, and what was live is unknown). None is "not known" and is
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from supervisor.core.inputs import Sample
+from supervisor.core.memory import Trouble
 from supervisor.core.settings import Level, Settings
 from supervisor.core.state import Program, State
 from supervisor.policy.restart import recent_deaths
@@ -129,10 +131,22 @@ def box_view(state: State, level: Level | None, *, now_s: float, wall_s: float, 
         if last is None
         else {"wall_s": last.wall_s, "cause": last.cause, "down_s": last.down_s, "level": last.level},
         "mtbf_s": up_s / unclean if unclean else None,
+        "journal": journal_view(state, None),
         "level": {
             "name": state.level,
             "slots": state.slots,
             "num_envs": level.num_envs if level else None,
             "batch_size": level.batch_size if level else None,
         },
+    }
+
+
+def journal_view(state: State, trouble: Trouble | None) -> Json:
+    """How the record itself is: whether it can be written now, its newest damage, and whether counts have gaps."""
+    damage = state.damage
+    return {
+        "error": "" if trouble is None else trouble.error,
+        "error_since_wall_s": None if trouble is None else trouble.since_wall_s,
+        "damage": None if damage is None else asdict(damage),
+        "gaps": state.gaps,
     }

@@ -35,6 +35,7 @@ _COLOURS = {
 }  # fmt: skip
 _STALE_S = 20.0  # the deciding loop turns every 5 s at the least
 _WHY_LEAST = 24
+_DAMAGE_SHOWN_S = 86_400.0
 _GAP = "  "
 _WATCH_S = 2
 # The columns that go first on a narrow terminal stand first.
@@ -127,6 +128,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         lines.append(
             f"the daemon answers, but has decided nothing for {text.duration(now_s - status['wall_s'])}: see maintail"
         )
+    lines += _journal(daemon.get("journal"), now_s)
     level = daemon["level"]
     parts = [f"level {text.harmless(level['name'] or text.UNKNOWN)}: {_level(level)}"]
     if daemon["state"] != "dead":
@@ -135,6 +137,8 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     boot = f"boot up {text.clock(daemon['boot_up_s'])}" if daemon["boot_up_s"] is not None else ""
     reboots = daemon["reboots_24h"]
     told = "" if reboots is None else f"{reboots} reboot{'' if reboots == 1 else 's'} in 24 h"
+    if told and _lately_damaged(daemon.get("journal"), now_s) and daemon["journal"]["damage"]["lost"] != 0:
+        told = f"at least {told}"
     last = daemon["last_reboot"]
     if last is not None and told:
         down = f", down {text.duration(last['down_s'])}" if last["down_s"] is not None else ""
@@ -150,6 +154,31 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
             longer = part
         joined = longer
     return [*lines, joined]
+
+
+def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
+    """What is wrong with the record itself: now, or within the last day."""
+    lines = []
+    if journal is not None and journal["error"]:
+        since = text.duration(now_s - journal["error_since_wall_s"])
+        lines.append(
+            f"the journal cannot be written since {since}: {text.harmless(journal['error'])}: "
+            "workers train on, nothing is begun; it goes on by itself once it can"
+        )
+    if journal is not None and _lately_damaged(journal, now_s):
+        damage = journal["damage"]
+        lost = "an unknown number of" if damage["lost"] is None else damage["lost"]
+        ago = text.duration(now_s - damage["wall_s"])
+        lines.append(
+            f"the journal was damaged {ago} ago: {lost} facts lost, {damage['kept']} kept; "
+            f"the damaged file is {text.harmless(damage['kept_as'])}"
+        )
+    return lines
+
+
+def _lately_damaged(journal: dict[str, Any] | None, now_s: float) -> bool:
+    damage = journal["damage"] if journal is not None else None
+    return damage is not None and now_s - damage["wall_s"] <= _DAMAGE_SHOWN_S
 
 
 def _level(level: dict[str, Any]) -> str:

@@ -94,6 +94,9 @@ class DaemonBackend:
         if not names:
             self._loaded = new
         running = self._published
+        if running is not None and running.memory.trouble is not None:
+            said = f"nothing was done: the journal cannot be written ({running.memory.trouble.error})"
+            return {"errors": [said], "applied": False}
         settings = new.settings if running is None else config.applicable(running.settings, new.settings)
         self._inbox.post(ConfigLoaded(self._clock.now_s(), settings, tuple(names), by, uid))
         if names:
@@ -115,6 +118,7 @@ def snapshot_of(published: Published, version: str) -> Snapshot:
     """The snapshot that people see."""
     settings, state, memory = published.settings, published.state, published.memory
     box = view.box_view(state, settings.level, now_s=published.now_s, wall_s=published.wall_s, boot_at_s=memory.boot_at_s)
+    box["journal"] = view.journal_view(state, memory.trouble)
     samples = {name: watch.sample for name, watch in memory.watches.items()}
     programs = view.program_views(state, samples, settings, now_s=published.now_s)
     daemon = DaemonView.of(

@@ -111,7 +111,7 @@ class Daemon:
             self._become_next_image(listener)
         listener.close()
         lock.release()
-        return 0
+        return 0 if parts.loop.memory.trouble is None else 1
 
     # --- building ------------------------------------------------------------------------------------------------------
 

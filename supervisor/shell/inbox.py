@@ -9,10 +9,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from supervisor.core.decide import AnyInput
 from supervisor.core.inputs import Input, Sampled
+
+T = TypeVar("T", bound=Input)
 
 _MOST: Final = 10_000  # two orders above what 200 programs can post in a second; beyond it something is broken
 
@@ -39,9 +41,26 @@ class Inbox:
             self._changed.notify()
 
     def put_back(self, item: Input) -> None:
-        """Return an input that could not be dealt with yet; it comes first again."""
+        """Return an input that could not be dealt with yet; it comes first again. Of readings, the newest counts."""
         with self._changed:
-            self._items.appendleft(item)
+            if not isinstance(item, Sampled):
+                self._items.appendleft(item)
+            elif self._sampled is None:
+                self._sampled = item
+            else:
+                self._sampled = replace(self._sampled, reports=(*item.reports, *self._sampled.reports)[-_MOST:])
+
+    def newest_look(self) -> Sampled | None:
+        """The readings that wait, without taking them."""
+        with self._changed:
+            return self._sampled
+
+    def withdraw(self, kind: type[T]) -> list[T]:
+        """Take out everything of one kind, oldest first, whatever stands before it."""
+        with self._changed:
+            found = [item for item in self._items if isinstance(item, kind)]
+            self._items = deque(item for item in self._items if not isinstance(item, kind))
+            return found
 
     def take(self, timeout_s: float | None) -> AnyInput | None:
         """The oldest input, or None after `timeout_s`. Exits and requests come before readings."""

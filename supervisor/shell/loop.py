@@ -2,6 +2,12 @@
 
 Only this thread changes what is true, and only it pings systemd's watchdog: a wedged loop is restarted by systemd, a
 wedged NVML or disk is merely "unknown".
+
+When the journal cannot be written (a full disk, an I/O error), nothing is begun that is not on record: what has happened
+waits in order and is tried again every second, in one transaction with the fact that says so. Workers train on. Requests
+are refused with the reason, at once: one that is silently done when there is room, an hour after somebody gave up on it,
+is worse than one that was not done. Only an orderly end is not waited for: after 5 s the daemon goes as if killed, and
+the next one adopts the workers.
 """
 
 from __future__ import annotations
@@ -14,8 +20,8 @@ from typing import Final, Protocol
 import structlog
 
 from supervisor.core.decide import AnyInput, decide
-from supervisor.core.inputs import Sampled, Woke
-from supervisor.core.memory import Memory
+from supervisor.core.inputs import Asked, Sampled, Terminated, Woke
+from supervisor.core.memory import Memory, Trouble
 from supervisor.core.settings import Settings
 from supervisor.core.state import State
 from supervisor.core.turn import Decision
@@ -25,6 +31,8 @@ from supervisor.shell.inbox import Inbox
 log = structlog.get_logger()
 
 _JOURNAL_RETRY_S: Final = 1.0
+_LEAVE_S: Final = 5.0  # an orderly end waits this long for a journal that cannot be written
+_FAILED: Final = "extralife failed on this request; its main log says how"
 
 
 class Performer(Protocol):
@@ -32,8 +40,8 @@ class Performer(Protocol):
 
     def perform(self, decision: Decision) -> None: ...
 
-    def refuse(self, item: AnyInput) -> None:
-        """The input was dropped: whoever waits for its answer is told."""
+    def refuse(self, item: AnyInput, text: str) -> None:
+        """The input was dropped: whoever waits for its answer is told `text`."""
         ...
 
 
@@ -54,7 +62,7 @@ class Loop:
     longest_wait_s: float = 5.0
     memory: Memory = field(default_factory=Memory)
     wake_at_s: float | None = None
-    journal_error: str = ""
+    leave_at_s: float | None = None  # when an end that cannot be recorded is no longer waited for
 
     def run(self) -> None:
         """Turn until `decide` has ended the daemon."""
@@ -63,7 +71,7 @@ class Loop:
             now_s = max(self.clock.now_s(), self.state.at_s)
             self.turn(Woke(now_s) if item is None else replace(item, now_s=now_s))
             self.watchdog()
-            if self.journal_error:  # the same input comes again: not faster than the disk may recover
+            if self.memory.trouble is not None:  # the same input comes again: not faster than the disk may recover
                 self.pause(_JOURNAL_RETRY_S)
 
     def turn(self, item: AnyInput) -> None:
@@ -75,7 +83,7 @@ class Loop:
             # A bug in a rule must not end every training on the box: this input is dropped, loudly, and nothing of it
             # was committed. Ending the process instead would meet the same input again after the restart.
             log.exception("decide_failed", input=type(item).__name__)
-            self.performer.refuse(item)
+            self.performer.refuse(item, _FAILED)
             self.wake_at_s = None  # a deadline that always fails must not make this loop spin; every look asks again
             return
         if not self._commit(decision, item, wall_s):
@@ -94,21 +102,47 @@ class Loop:
         except ValueError:
             # A fact that could not be read back is a bug, not the disk's fault: retrying would never end.
             log.exception("fact_refused", input=type(item).__name__)
-            self.performer.refuse(item)
+            self.performer.refuse(item, _FAILED)
             return False
         except (OSError, sqlite3.Error) as error:
-            if not self.journal_error:
-                log.critical("journal_write_failed", error=str(error), retry_s=_JOURNAL_RETRY_S)
-            self.journal_error = str(error)
-            if not isinstance(item, Sampled | Woke):
-                self.inbox.put_back(item)
+            self._stalled(item, wall_s, str(error))
             return False
-        if self.journal_error:
-            log.info("journal_writes_again", after=self.journal_error)
-            self.journal_error = ""
+        self.leave_at_s = None
         for fact in decision.facts:
             log.info(type(fact).__name__, program=getattr(fact, "program", None), why=fact.why)
         return True
+
+    def _stalled(self, item: AnyInput, wall_s: float, error: str) -> None:
+        """The journal cannot be written: what has happened waits, who asks is answered, and `status` says so."""
+        if self.memory.trouble is None:
+            log.critical("journal_write_failed", error=error, retry_s=_JOURNAL_RETRY_S)
+        since = self.memory.trouble or Trouble(item.now_s, wall_s, error)
+        self.memory = replace(self.memory, trouble=replace(since, error=error))
+        seen = item if isinstance(item, Sampled) else self.inbox.newest_look()
+        if seen is not None:
+            self.memory = self.memory.showing(seen.samples)
+        asked = self.inbox.withdraw(Asked)
+        if isinstance(item, Asked):
+            asked.append(item)
+        elif not isinstance(item, Woke) and not (isinstance(item, Sampled) and not item.reports):
+            self.inbox.put_back(item)
+        for request in asked:
+            self.performer.refuse(request, f"nothing was done: the journal cannot be written ({error})")
+        self._leave_without_record(item.now_s)
+        self.publish(self)
+
+    def _leave_without_record(self, now_s: float) -> None:
+        """Told to end on a disk that stays full: go as if killed, workers untouched, for the next daemon to adopt."""
+        ends = self.inbox.withdraw(Terminated)
+        for end in reversed(ends):
+            self.inbox.put_back(end)  # before anything else that waits: ending an attempt can do without
+        if not ends:
+            return
+        if self.leave_at_s is None:
+            self.leave_at_s = now_s + _LEAVE_S
+        elif now_s >= self.leave_at_s:
+            log.critical("ended_without_record", by=ends[0].by, workers=sorted(self.state.live))
+            self.memory = replace(self.memory, ended=True)
 
     def _wait_s(self) -> float:
         if self.wake_at_s is None:

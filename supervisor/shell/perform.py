@@ -53,11 +53,10 @@ class Performer:
             except Exception:
                 log.exception("command_failed", command=type(command).__name__)
 
-    def refuse(self, item: AnyInput) -> None:
-        """An input was dropped because of a bug: whoever waits for its answer is told, not left waiting."""
+    def refuse(self, item: AnyInput, text: str) -> None:
+        """An input was dropped: whoever waits for its answer is told why, not left waiting."""
         if isinstance(item, Asked):
-            text = "extralife failed on this request; its main log says how"
-            self.replies.answer(item.request_id, tuple((name, FAILED, text) for name in item.names))
+            self.replies.answer(item.request_id, tuple((name, FAILED, text) for name in item.names or ("supervisord",)))
 
     def _one(self, command: Command) -> None:  # noqa: C901, PLR0912  one line a command
         match command:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_backend import WALL_S, FakeBackend, daemon, program
 from running import CTL, ROOT, Terminal, ctl, environment
 
-from supervisor.api.port import RebootView
+from supervisor.api.port import DamageView, JournalView, RebootView
 from supervisor.ctl import text
 from supervisor.ctl.status import choose, page
 
@@ -295,3 +296,25 @@ def test_moments() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", text.when(WALL_S))
     assert re.fullmatch(r"\d\d:\d\d:\d\d", text.when(WALL_S, WALL_S + 60))
     assert text.when(None) == "-"
+
+
+def test_a_record_that_cannot_be_written_is_said_before_anything_else(api: Path, busy: FakeBackend) -> None:
+    error = "[Errno 28] the journal: database or disk is full: '/s/journal.sqlite'"
+    busy.header = daemon(journal=JournalView(error, time.time() - 125.0))
+    assert ctl("status", socket=api).stdout.splitlines()[0] == (
+        f"the journal cannot be written since 2m 5s: {error}: workers train on, nothing is begun; "
+        "it goes on by itself once it can"
+    )
+
+
+@pytest.mark.parametrize(("lost", "said"), [(2, "2 facts lost"), (None, "an unknown number of facts lost")])
+def test_a_damaged_journal_is_shown_for_a_day_and_counts_are_at_least(
+    api: Path, busy: FakeBackend, lost: int | None, said: str
+) -> None:
+    damage = DamageView(time.time() - 180.0, "row 42", "/s/journal.sqlite.damaged-17", 98, lost)
+    busy.header = daemon(journal=JournalView(damage=damage, gaps=1))
+    lines = ctl("status", socket=api).stdout.splitlines()
+    assert lines[0] == f"the journal was damaged 3m ago: {said}, 98 kept; the damaged file is /s/journal.sqlite.damaged-17"
+    assert "at least 3 reboots in 24 h" in lines[1]
+    busy.header = daemon(journal=JournalView(damage=replace(damage, wall_s=time.time() - 90_000.0), gaps=1))
+    assert "damaged" not in ctl("status", socket=api).stdout

@@ -1,0 +1,64 @@
+"""Two daemons on one state directory: one decides, the others say who does, and nobody is started twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, Box, until
+
+
+def supervisord(box: Box, *more: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "EXTRALIFE_BOOT_FILES": str(box.boot_files), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "supervisor", "-c", str(box.config_file), *more],
+        cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def refused(second: subprocess.Popen[str], first: int) -> None:
+    _, said = second.communicate(timeout=60)
+    assert second.returncode == 1, said
+    assert said.startswith(f"supervisord: another supervisord (pid {first}) runs on "), said
+    assert said.count("\n") == 1, "one sentence"
+
+
+@pytest.mark.fault("two-daemons")
+def test_of_four_daemons_started_at_once_one_decides(box: Box) -> None:
+    box.config(box.trainer("a") + box.trainer("b"))
+    daemons = [supervisord(box) for _ in range(4)]
+    try:
+        until(lambda: sum(each.poll() is not None for each in daemons) == 3, 30, "three of four to give up")
+        first = next(each for each in daemons if each.poll() is None)
+        for second in (each for each in daemons if each is not first):
+            refused(second, first.pid)
+        for name in "ab":
+            box.wait_phase(name, "RUNNING")
+        assert len(box.facts("DaemonStarted")) == 1
+        assert len(box.facts("SpawnIntended")) == 2
+        assert len(box.shims()) == 2
+    finally:
+        for each in daemons:
+            if each.poll() is None:
+                each.kill()
+            each.communicate()
+
+
+@pytest.mark.fault("two-daemons")
+def test_no_detour_leads_a_second_daemon_to_the_same_state(box: Box) -> None:
+    """Neither another runtime directory, nor a first one that stands still; only its end."""
+    box.config(box.trainer("a"))
+    first = box.start()
+    pid = box.wait_phase("a", "RUNNING")["pid"]
+    elsewhere = box.runtime / "elsewhere"
+    refused(supervisord(box, "--runtime-dir", str(elsewhere)), first.pid)
+    first.send_signal(signal.SIGSTOP)
+    refused(supervisord(box), first.pid)
+    box.kill_daemon()
+    box.start()
+    assert box.wait_phase("a", "RUNNING")["pid"] == pid
+    assert [fact["adopted"] for fact in box.facts("DaemonStarted")] == [0, 1]
+    assert len(box.facts("SpawnIntended")) == 1
