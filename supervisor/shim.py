@@ -161,7 +161,18 @@ def _claim(order: Order, lock: int) -> None:
 
 
 def _open_log(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    """For appending. A worker may have put a link, a FIFO or a device in its place: none of them is written to."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        fd = os.open(path, flags, 0o640)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise
+        fd = -1
+    if fd < 0 or os.fstat(fd).st_mode & 0o170000 != 0o100000:  # S_ISREG without the stat module
+        raise Refused(f"{path} is a link or no regular file, and a log must be one: remove it")
+    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)  # the worker's standard output does not say O_NONBLOCK
+    return fd
 
 
 def _start(order: Order, out: int, err: int) -> int:

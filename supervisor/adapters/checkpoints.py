@@ -8,6 +8,7 @@ of them. A file that the disk refuses to read is unknown (`verified` None), not 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -92,9 +93,10 @@ def quarantine_newest(run_dir: Path, step: int | None) -> Path | None:
     while os.path.lexists(target):
         number += 1
         target = info.path.with_name(f"{info.path.name}.{number}{BAD_SUFFIX}")
-    info.path.rename(target)
-    fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # A link that stands in for the directory leads to what is not the program's: nothing is renamed there.
+    fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
+        os.rename(info.path.name, target.name, src_dir_fd=fd, dst_dir_fd=fd)
         os.fsync(fd)
     finally:
         os.close(fd)
@@ -151,13 +153,17 @@ def _open(path: Path, name: str) -> int:
     """For reading, of regular files only; what is no file of ours is damage, what the disk refuses is OSError."""
     try:
         # O_NONBLOCK: a FIFO must not hold the daemon.
-        fd = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:
         if path.is_dir():
             raise _Damaged(f"{name} is missing") from None
         raise
     except NotADirectoryError:
         raise _Damaged("it is not a directory") from None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _Damaged(f"{name} is a link") from None
+        raise
     except UnicodeEncodeError:
         raise _Damaged(f"its manifest lists {name!r}, which is no file of its own") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 import unicodedata
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from supervisor.adapters.files import open_regular
 from supervisor.core.inputs import Ending, Report
 from workers import contract
 
@@ -24,6 +24,8 @@ _LINE_CHARS: Final = 400
 _JSON_BYTES: Final = 64 * 1024
 _REPORTS_BYTES: Final = 512 * 1024
 _MAX_REPORTS: Final = 1000
+_MAX_LEFTOVERS: Final = 200
+_NAME_CHARS: Final = 60
 
 
 def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
@@ -32,13 +34,17 @@ def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
     A file that is now shorter than `from_byte` was truncated by a rotation: then all of it is new.
     """
     try:
-        with Path(path).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            begin = from_byte if from_byte <= size else 0
-            file.seek(max(begin, size - limit_bytes))
-            return file.read(limit_bytes)
+        fd = open_regular(path)
+    except (OSError, ValueError):
+        return b""
+    try:
+        size = os.fstat(fd).st_size
+        begin = from_byte if from_byte <= size else 0
+        return os.pread(fd, limit_bytes, max(begin, size - limit_bytes))
     except OSError:
         return b""
+    finally:
+        os.close(fd)
 
 
 def neutral(text: str) -> str:
@@ -99,7 +105,7 @@ def read_ending(paths: Paths, program: str, attempt: int, token: str, from_bytes
     return Ending(
         code=record.code,
         signal=record.signal,
-        leftovers=record.leftovers,
+        leftovers=tuple(name[:_NAME_CHARS] for name in record.leftovers[:_MAX_LEFTOVERS]),
         last_lines=() if record.spawn_error else last_words(paths, program, from_bytes),
         max_rss_bytes=record.max_rss_bytes or None,
         steps=steps,

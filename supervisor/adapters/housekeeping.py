@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
-import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from supervisor.adapters.logs import rotate
+from supervisor.adapters.logs import LogGuard
 from supervisor.core.settings import Settings
-
-log = structlog.get_logger()
 
 _PERIOD: Final = dt.timedelta(seconds=60)
 
@@ -42,7 +38,7 @@ class Housekeeping:
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
         """`settings` gives those in force: a reread is followed without a restart."""
-        self._settings = settings
+        self._logs = LogGuard(settings)
         self._scheduler = BackgroundScheduler(timezone="UTC")
 
     def start(self) -> None:
@@ -56,19 +52,13 @@ class Housekeeping:
             misfire_grace_time=None,
         )
         self._scheduler.start()
+        self._logs.start()
 
     def stop(self) -> None:
+        self._logs.stop()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
     def rotate_logs(self) -> None:
         """Keep every worker's logs within their bound."""
-        settings = self._settings()
-        for spec in settings.programs:
-            for channel in ("stdout", "stderr"):
-                path = Path(settings.paths.log(spec.name, channel))
-                try:
-                    if rotate(path, settings.daemon.log_max_bytes, settings.daemon.log_backups):
-                        log.info("log_rotated", path=str(path))
-                except OSError as error:
-                    log.warning("log_rotation_failed", path=str(path), error=str(error))
+        self._logs.look()

@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ import structlog
 
 from supervisor.adapters import proc
 from supervisor.adapters.edges import Edges, Heard
+from supervisor.adapters.files import open_regular
 from supervisor.adapters.processes import read_record
 from supervisor.core.inputs import Report, Sample
 from supervisor.core.settings import Paths, ProgramSpec, Progress
@@ -31,7 +33,9 @@ from workers import contract
 log = structlog.get_logger()
 
 _MOST_FILES: Final = 10_000  # of a glob: a directory that holds more is not looked through further
-_MOST_REPORT_BYTES: Final = 64 * 1024  # per look
+_MOST_REPORT_BYTES: Final = 64 * 1024  # per look ...
+_MOST_REPORTS: Final = 256  # ... and lines
+_MOST_REPORTS_EVER: Final = 1000  # of one attempt, while it runs
 _FUTURE_S: Final = 1.0  # a stamp that lies further ahead is of another clock
 
 Reports = tuple[tuple[str, str, Report], ...]
@@ -53,6 +57,7 @@ class _Watched:
     grown_at_s: float | None = None
     failed: bool = False
     reports_at: int = 0
+    reports: int = 0
 
 
 class LocalProbes:
@@ -228,18 +233,28 @@ class LocalProbes:
         return seen
 
     def _new_reports(self, item: _Watched) -> list[Report]:
-        path = Path(self._paths.attempt_dir(item.spec.name, item.attempt, item.token)) / contract.REPORTS_FILE
+        if item.reports > _MOST_REPORTS_EVER:  # it reports in a loop: the newest are read again when it has ended
+            return []
+        directory = self._paths.attempt_dir(item.spec.name, item.attempt, item.token)
         try:
-            with path.open("rb") as file:
-                file.seek(item.reports_at)
-                data = file.read(_MOST_REPORT_BYTES)
+            fd = open_regular(f"{directory}/{contract.REPORTS_FILE}")
         except OSError:
             return []
+        try:
+            data = os.pread(fd, _MOST_REPORT_BYTES, item.reports_at)
+        except OSError:
+            return []
+        finally:
+            os.close(fd)
+        if data.count(b"\n") > _MOST_REPORTS:
+            data = b"".join(data.splitlines(keepends=True)[:_MOST_REPORTS])
         whole = data.rfind(b"\n") + 1
         if whole == 0 and len(data) == _MOST_REPORT_BYTES:
             whole = len(data)  # a line without end: passed over piece by piece
         item.reports_at += whole
-        return [report for line in data[:whole].splitlines() if (report := _report(line)) is not None]
+        lines = data[:whole].splitlines()
+        item.reports += len(lines)
+        return [report for line in lines if (report := _report(line)) is not None]
 
 
 _TARGETS: Final = {

@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from supervisor.adapters import endings, proc
+from supervisor.adapters import endings, files, proc
 from supervisor.core.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from workers import contract
 
@@ -310,6 +310,8 @@ class LocalLauncher:
         """Keep the newest attempts' directories and beats; the journal remembers the others."""
         parent = Path(self._paths.attempt_dir(program, 0, "")).parent
         numbers: dict[Path, int] = {}
+        if parent.is_symlink():  # it leads to what is not the program's: nothing is removed there
+            return
         with contextlib.suppress(OSError):
             for path in parent.iterdir():
                 number = path.name.partition("-")[0]
@@ -529,7 +531,8 @@ class LocalLauncher:
         path = f"{self._paths.attempt_dir(program, number, token)}/{contract.EXIT_FILE}"
         with contextlib.suppress(OSError):  # where we can't write, a late shim can't claim the run directory either
             make_dir(Path(path).parent)
-            Path(f"{path}.closed").write_text(json.dumps(asdict(record)))
+            with os.fdopen(files.create(f"{path}.closed"), "w", encoding="ascii") as aside:
+                aside.write(json.dumps(asdict(record)))
             Path(f"{path}.closed").rename(path)
 
     def _lock_text(self, program: str) -> str:

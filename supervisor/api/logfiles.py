@@ -8,9 +8,10 @@ file. The programs own their logs, so a log must be a regular file and no link: 
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass
 from typing import Final
+
+from supervisor.adapters.files import open_regular
 
 TAIL_BYTES: Final = 1600  # as Supervisor's
 MOST_BYTES: Final = 1 << 20  # in one answer
@@ -69,10 +70,6 @@ def _rest(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk | Non
 
 
 def _open(path: str) -> tuple[int, str, int]:
-    # O_NONBLOCK: opening a FIFO that a program left in the log's place must not hang the server.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    fd = open_regular(path)
     found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(fd)
-        raise OSError(f"{path} is not a regular file")
     return fd, f"{found.st_dev:x}-{found.st_ino:x}", found.st_size

@@ -242,7 +242,9 @@ def _after_death(turn: Turn, name: str, verdict: Diagnosis) -> None:
 
 # --- what workers report ---------------------------------------------------------------------------------------------------
 
-_REPORTS_KEPT = 50  # an attempt that reports in a loop must not fill the journal
+_REPORTS_KEPT = 50  # an attempt that reports in a loop must not fill the journal ...
+_CHARS_KEPT = 500  # ... nor one that reports a novel
+_KEY_CHARS = 100
 
 
 def on_report(turn: Turn, name: str, token: str, report: Report) -> None:
@@ -254,11 +256,11 @@ def on_report(turn: Turn, name: str, token: str, report: Report) -> None:
     if report.kind in {"resumed", "from_scratch"}:
         if attempt.resumed_step is None:
             step = report.fields.get("step", 0)
-            _resumed(turn, program, token, step if isinstance(step, int) and step >= 0 else 0)
+            _resumed(turn, program, token, step if isinstance(step, int) and 0 <= step < 2**64 else 0)
         if report.kind == "resumed":
             return
     if report.kind == "checkpoint_bad":
-        path, error = str(report.fields.get("path", "?")), str(report.fields.get("error", "?"))
+        path, error = (str(report.fields.get(key, "?"))[:_CHARS_KEPT] for key in ("path", "error"))
         if path not in program.bad_checkpoints:
             turn.record(facts.CheckpointBad(f"{path} was set aside: {error}", name, token, path, error))
         return
@@ -278,8 +280,9 @@ def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
 
 
 def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> None:
-    key = f"{report.kind} {report.fields.get('at_ns')}"
+    key = f"{report.kind} {report.fields.get('at_ns')}"[:_KEY_CHARS]
     if len(attempt.reports) >= _REPORTS_KEPT or key in attempt.reports:
         return
-    text = ", ".join(f"{key}: {value}" for key, value in sorted(report.fields.items()) if key != "at_ns")[:500]
-    turn.record(facts.Reported(f"the worker reports {report.kind}: {text}", name, attempt.token, report.kind, text, key))
+    text = ", ".join(f"{key}: {value}" for key, value in sorted(report.fields.items()) if key != "at_ns")[:_CHARS_KEPT]
+    kind = report.kind[:_KEY_CHARS]
+    turn.record(facts.Reported(f"the worker reports {kind}: {text}", name, attempt.token, kind, text, key))

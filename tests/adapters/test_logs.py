@@ -3,15 +3,17 @@
 import errno
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from supervisor.adapters import logs
-from supervisor.adapters.logs import rotate
+from supervisor.adapters.logs import LogGuard, drop, rotate
+from supervisor.core.settings import DaemonSettings, Paths, ProgramSpec, Settings
 
 
 def contents(path):
@@ -77,7 +79,7 @@ def test_a_full_disk_costs_the_copy_not_the_older_ones(tmp_path):
         def full(*_args):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        patch.setattr(shutil, "copyfileobj", full)
+        patch.setattr(os, "sendfile", full)
         assert rotate(path, 5, 3)
     assert contents(path) == {"out.log": "", "out.log.1": "the oldest"}
 
@@ -93,7 +95,7 @@ def test_other_trouble_leaves_everything_as_it_was(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
     try:
         with pytest.raises(OSError, match="File too large"):
-            rotate(path, 5, 3)
+            rotate(path, 4_000, 3)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, ignored)
@@ -114,7 +116,7 @@ def test_a_really_full_disk(tmp_path):
     try:
         path = where / "out.log"
         path.write_text("x" * 50_000)
-        assert rotate(path, 5, 3)
+        assert rotate(path, 30_000, 3)
         assert contents(path) == {"out.log": ""}
     finally:
         subprocess.run(["umount", str(where)], check=True)
@@ -127,8 +129,102 @@ def test_the_copy_is_whole_before_it_has_its_name(tmp_path, monkeypatch):
     def dies(*_args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(logs.shutil, "copyfileobj", dies)
+    monkeypatch.setattr(logs.os, "sendfile", dies)
     with pytest.raises(KeyboardInterrupt):
         rotate(path, 5, 3)
     assert path.read_text() == "123456"
     assert not (tmp_path / "out.log.1").exists()
+
+
+# --- a flood -------------------------------------------------------------------------------------------------------------
+
+
+def test_of_a_log_far_over_its_bound_the_newest_whole_lines_are_kept(tmp_path):
+    path = tmp_path / "out.log"
+    path.write_text("".join(f"{number:09d}\n" for number in range(1000)))
+    assert rotate(path, 1000, 3)
+    kept = (tmp_path / "out.log.1").read_text().splitlines()
+    assert len(kept) in {99, 100}
+    assert kept[-1] == "000000999"
+    assert all(len(line) == 9 for line in kept)
+
+
+def test_a_line_without_end_is_cut_to_the_bound(tmp_path):
+    path = tmp_path / "out.log"
+    path.write_bytes(b"x" * 10_000)
+    assert rotate(path, 1000, 3)
+    assert (tmp_path / "out.log.1").stat().st_size == 1000
+
+
+def test_the_guard_leaves_to_the_calendar_what_is_within_twice_the_bound(guarded):
+    log, settings = guarded
+    log.write_bytes(b"x" * 200)
+    guard = LogGuard(lambda: settings)
+    guard.look(2)
+    assert log.stat().st_size == 200
+    guard.look()
+    assert log.stat().st_size == 0
+
+
+def test_a_flood_is_copied_once_and_then_dropped_with_a_line_that_says_so(guarded):
+    log, settings = guarded
+    guard = LogGuard(lambda: settings)
+    log.write_bytes(b"1" * 201)
+    guard.look(2)
+    log.write_bytes(b"2" * 201)
+    with capture_logs() as said:
+        guard.look(2)
+    assert log.read_text() == "extralife: 201 bytes dropped here, too much was written within a minute\n"
+    assert log.with_name("stdout.log.1").read_bytes() == b"1" * 100
+    assert not log.with_name("stdout.log.2").exists()
+    assert [(entry["event"], entry["dropped_bytes"]) for entry in said] == [("log_flood", 201)]
+    log.write_bytes(b"3" * 150)
+    guard.look()
+    assert log.stat().st_size == 150, "no copy so soon after the last one, and no need to drop it"
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    paths = Paths(str(tmp_path), str(tmp_path / "run"))
+    log = Path(paths.log("Pong", "stdout"))
+    log.parent.mkdir(parents=True)
+    return log, Settings(paths, programs=(ProgramSpec("Pong", ("x",), "d"),), daemon=DaemonSettings(log_max_bytes=100))
+
+
+# --- what a program may have put in its log's place ------------------------------------------------------------------------
+
+
+def test_a_link_in_the_logs_place_is_not_followed_and_told_once(guarded, tmp_path):
+    log, settings = guarded
+    (tmp_path / "precious").write_text("x" * 1000)
+    log.symlink_to(tmp_path / "precious")
+    guard = LogGuard(lambda: settings)
+    with capture_logs() as said:
+        guard.look()
+        guard.look()
+    assert (tmp_path / "precious").read_text() == "x" * 1000
+    assert [entry["event"] for entry in said] == ["log_rotation_failed"]
+    with pytest.raises(OSError):
+        drop(log, 10)
+    assert (tmp_path / "precious").read_text() == "x" * 1000
+
+
+def test_links_in_the_copies_places_are_replaced_not_followed(guarded, tmp_path):
+    log, settings = guarded
+    (tmp_path / "precious").write_text("precious")
+    for name in ("stdout.log.tmp", "stdout.log.1", "stdout.log.2"):
+        log.with_name(name).symlink_to(tmp_path / "precious")
+    log.write_bytes(b"x" * 150)
+    LogGuard(lambda: settings).look()
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert log.with_name("stdout.log.1").read_bytes() == b"x" * 150
+    assert not log.with_name("stdout.log.1").is_symlink()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_not_waited_for(guarded, make):
+    log, settings = guarded
+    make(log)
+    with capture_logs() as said:
+        LogGuard(lambda: settings).look()
+    assert [entry["event"] for entry in said] == ["log_rotation_failed"]

@@ -1,0 +1,275 @@
+"""What a worker may leave in its directories to hang, mislead or kill the daemon: none of it does.
+
+Every test runs under a short timeout: a FIFO that is opened the ordinary way waits for ever.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from attempts_kit import REPO, World, python, spec
+
+from supervisor.adapters import checkpoints, endings, files
+from supervisor.adapters.edges import Edges
+from supervisor.adapters.probes import LocalProbes
+from supervisor.api import logfiles
+from supervisor.core.inputs import Ended, SpawnBroke
+from supervisor.core.settings import Paths, Progress
+from workers import contract
+from workers.contract import ControlWriter, ExitRecord
+
+pytestmark = pytest.mark.timeout(30)
+TOKEN = "ab" * 16
+
+
+def fifo(path, _precious):
+    os.mkfifo(path)
+
+
+def link(path, precious):
+    path.symlink_to(precious)
+
+
+def dangling(path, precious):
+    path.symlink_to(precious.with_name("nothing"))
+
+
+def loop(path, _precious):
+    path.symlink_to(path)
+
+
+def directory(path, _precious):
+    path.mkdir()
+
+
+def device(path, _precious):
+    path.symlink_to("/dev/zero")
+
+
+KINDS = [fifo, link, dangling, loop, directory, device]
+
+
+@pytest.fixture(params=KINDS, ids=lambda make: make.__name__)
+def hostile(request, tmp_path):
+    """Makes something at a path that is no file of ours; what it may lead to stays as it was."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious " * 1000)
+    yield lambda path: (Path(path).parent.mkdir(parents=True, exist_ok=True), request.param(Path(path), precious))
+    assert precious.read_text() == "precious " * 1000
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_beat(tmp_path, hostile):
+    hostile(tmp_path / "beat")
+    assert contract.read_beat(tmp_path / "beat") is None
+
+
+def test_bounded_reading(tmp_path, hostile):
+    hostile(tmp_path / "exit.json")
+    assert endings.read_bounded(str(tmp_path / "exit.json"), 1000) == b""
+    assert endings.last_lines(str(tmp_path / "exit.json")) == ()
+    assert endings.read_reports(str(tmp_path / "exit.json")) == ()
+
+
+def test_a_log_that_is_asked_for(tmp_path, hostile):
+    hostile(tmp_path / "stdout.log")
+    with pytest.raises(OSError):
+        logfiles.read_tail(str(tmp_path / "stdout.log"), 100)
+    (tmp_path / "ours.log").write_text("ours")
+    hostile(tmp_path / "ours.log.1")
+    assert logfiles.read_from(str(tmp_path / "ours.log"), "0-0", 0, 100).data == b"ours"
+
+
+def test_files_of_gigabytes_cost_nothing(tmp_path):
+    huge = tmp_path / "huge"
+    with huge.open("wb") as file:
+        file.truncate(1 << 40)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.monotonic()
+    assert contract.read_beat(huge) is None
+    assert len(endings.read_bounded(str(huge), 1000)) == 1000
+    assert endings.read_reports(str(huge)) == ()
+    endings.last_lines(str(huge))
+    assert len(logfiles.read_tail(str(huge), 1 << 40).data) == logfiles.MOST_BYTES
+    assert time.monotonic() - began < 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000, "KiB"
+
+
+def test_reports_of_a_running_attempt(world, hostile):
+    look = Looking(world.paths)
+    hostile(look.reports)
+    assert look.probes.reports() == ()
+    look.close()
+
+
+def test_a_million_reports_are_taken_in_pieces_and_then_no_more(world):
+    look = Looking(world.paths)
+    look.reports.write_text('{"kind": "loop"}\n' * 1_000_000)
+    sizes = [len(look.probes.reports()) for _ in range(20)]
+    assert max(sizes) <= 256
+    assert 1000 <= sum(sizes) <= 1300
+    assert sizes[-1] == 0
+    look.close()
+
+
+class Looking:
+    """Probes that watch one attempt of this very process."""
+
+    def __init__(self, paths: Paths) -> None:
+        from fakes import FakeClock
+
+        Path(paths.runtime_dir, "shims").mkdir(parents=True, exist_ok=True)
+        self.edges = Edges(paths.notify_socket, lambda: None)
+        self.probes = LocalProbes(paths, FakeClock(), self.edges)
+        self.probes.watch(spec("Pong", ["x"], progress=Progress.BEAT), 1, TOKEN, os.getpid())
+        self.reports = Path(paths.attempt_dir("Pong", 1, TOKEN)) / contract.REPORTS_FILE
+        self.reports.parent.mkdir(parents=True)
+
+    def close(self) -> None:
+        self.edges.close()
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_file_replaces_what_was_there(tmp_path, hostile):
+    hostile(tmp_path / "new")
+    if (tmp_path / "new").is_dir() and not (tmp_path / "new").is_symlink():
+        with pytest.raises(OSError):
+            files.create(tmp_path / "new")
+        return
+    os.close(files.create(tmp_path / "new"))
+    assert (tmp_path / "new").read_bytes() == b""
+    assert not (tmp_path / "new").is_symlink()
+
+
+def test_a_control_record_that_its_worker_cuts_short_does_not_kill_the_daemon(tmp_path):
+    """A store into a mapped page beyond the file's end is SIGBUS."""
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(REPO)!r})
+from workers.contract import Control, ControlReader, ControlWriter
+writing = ControlWriter("control")
+for size in (0, 1, 40, 5000):
+    writing.write(Control("{TOKEN}", 1, 2, size))
+    os.truncate("control", size)
+    writing.write(Control("{TOKEN}", 3, 4, size + 1))
+    assert os.path.getsize("control") >= 40
+os.truncate("control", 4096)
+print(ControlReader("control", "{TOKEN}").read().save_now)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "5001\n"), done.stderr
+
+
+def test_a_control_record_that_is_no_file_is_an_error_and_no_wait(tmp_path, hostile):
+    hostile(tmp_path / "control")
+    with pytest.raises(OSError):
+        ControlWriter(tmp_path / "control")
+
+
+def test_a_log_that_is_no_file_refuses_the_start_with_a_sentence(world, hostile):
+    log = Path(world.paths.log("Pong", "stdout"))
+    hostile(log)
+    token = world.begin(["true"])
+    broke = world.inbox.expect(SpawnBroke, token)
+    assert broke.error == f"{log} is a link or no regular file, and a log must be one: remove it"
+    assert not broke.permanent
+    log.rmdir() if log.is_dir() and not log.is_symlink() else log.unlink()
+    world.run(["true"], attempt=2)
+    assert world.inbox.expect(Ended).ending.code == 0
+
+
+def test_a_worker_gets_its_log_for_appending_and_blocking(world):
+    world.run(python("import fcntl, os; print(fcntl.fcntl(1, fcntl.F_GETFL) & (os.O_APPEND | os.O_NONBLOCK))"))
+    world.inbox.expect(Ended)
+    assert int(world.stdout()) == os.O_APPEND
+
+
+# --- ending ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"code": "1"}, {"code": 1e300}, {"code": True}, {"code": -1}, {"code": None, "signal": "SIGKILL"}, {"signal": 0},
+        {"pid": None}, {"max_rss_bytes": "much"}, {"max_rss_bytes": 10**40}, {"user_s": float("nan")}, {"token": 5},
+        {"core_dumped": "yes"}, {"spawn_error": ["x"]}, {"leftovers": 5}, {"ended_ns": -1}, {"ended_wall_s": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_exit_record_whose_fields_are_not_what_they_should_be_is_none(change):
+    record = ExitRecord(TOKEN, 1, 0, None, core_dumped=False, ended_ns=1, ended_wall_s=1.0, user_s=0.1, system_s=0.1,
+                        max_rss_bytes=1)  # fmt: skip
+    assert ExitRecord.from_json(json.dumps(asdict(record))) == record
+    with pytest.raises(ValueError, match="not an exit record"):
+        ExitRecord.from_json(json.dumps(asdict(record) | change))
+
+
+def test_a_worker_that_fouls_its_own_exit_record_still_ends(world):
+    """A FIFO at the record's place, and at the place of its temporary name: the ending is told all the same."""
+    code = (
+        "import os; d = os.path.dirname(os.environ['EXTRALIFE_STACKS']); "
+        "os.mkfifo(d + '/exit.json'); os.symlink('/etc/passwd', d + '/reports.jsonl'); os._exit(5)"
+    )
+    world.run(python(code))
+    ending = world.inbox.expect(Ended).ending
+    assert ending.code == 5
+    assert ending.reports == ()
+
+
+def test_old_attempts_are_not_removed_through_a_link(world, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    for number in range(30):
+        (elsewhere / f"{number}-{TOKEN}").mkdir(parents=True)
+    attempts = Path(world.paths.run_dir("Pong"), "attempts")
+    attempts.parent.mkdir(parents=True)
+    attempts.symlink_to(elsewhere)
+    world.run(["true"], attempt=100)
+    world.inbox.expect(Ended)
+    assert sum(1 for _ in elsewhere.iterdir()) >= 30
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_not_set_aside_through_a_link(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / f"ckpt-5.{TOKEN}").mkdir(parents=True)
+    (tmp_path / "Pong").mkdir()
+    (tmp_path / "Pong" / "checkpoints").symlink_to(elsewhere)
+    with pytest.raises(OSError):
+        checkpoints.quarantine_newest(tmp_path / "Pong", 5)
+    assert [item.name for item in elsewhere.iterdir()] == [f"ckpt-5.{TOKEN}"]
+
+
+def test_a_checkpoint_that_is_a_link_is_set_aside_as_a_link(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "Pong" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "Pong" / "checkpoints" / f"ckpt-5.{TOKEN}").symlink_to(elsewhere)
+    assert checkpoints.quarantine_newest(tmp_path / "Pong", 5) is not None
+    assert elsewhere.is_dir()
+
+
+def test_a_manifest_that_is_no_file_is_damage(tmp_path, hostile):
+    hostile(tmp_path / "Pong" / "checkpoints" / f"ckpt-5.{TOKEN}" / "manifest.json")
+    (info,) = checkpoints.survey(tmp_path / "Pong")
+    assert info.verified is False
+    assert checkpoints.verify(info).verified is False
