@@ -50,6 +50,7 @@ class DaemonStarted(Fact):
     clean: bool
     salt: str  # random, makes this daemon's attempt tokens unlike those of any other on this host
     adopted: int = 0
+    last_sign_s: float | None = None  # of the daemon before, in journal time
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class HostRebooted(Fact):
     steps: dict[str, int]
     last_sign_wall_s: float | None = None
     boot_wall_s: float | None = None
+    last_sign_s: float | None = None  # in journal time
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +261,23 @@ class GapLearned(ProgramFact):
 
     phase: str
     gap_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tallied(AttemptFact):
+    """How an attempt spent its time from `from_s` to `until_s`, as far as the default would be wrong (`core/tally.py`).
+
+    `seconds` by the worker's own phase, or `starting`, `slow`, `blind`; the default is starting, then training.
+    `ckpt_stall_s` of the training went into saves. `doing` is what it was busy with at the end.
+    """
+
+    from_s: float
+    until_s: float
+    seconds: dict[str, float]
+    ckpt_stall_s: float = 0.0
+    doing: str = "training"
+    steps: int | None = None
+    rate: float | None = None  # steps a second, as the worker told
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,123 @@
+"""What each second of a program and of a slot is booked as, so that the accounts add up to the time that is paid for.
+
+The rule. A *program-second* is a second of a program's life in the config; a *slot-second* is a second of one of the
+level's slots. Each is booked to exactly one account:
+
+| account | a program's second is booked here | begins | ends |
+|---|---|---|---|
+| HOST_DOWN | while the box is off | last durable sign of life | boot |
+| DAEMON_DOWN | while no daemon looks, as far as no work is proven | boot, or the daemon's last sign of life | its start |
+| DETECT | while it no longer gets on, and nobody knows | last sign of progress, or its death | verdict |
+| TERMINATE | while it is being healed, or was asked to leave | verdict, or the request | gone, or it moves again |
+| BACKOFF | while it waits after a death | death | next start, or back in the queue |
+| ADMISSION | while it is wanted and has no slot | queued | start |
+| STARTUP | while it imports and builds its environments | intent to start it | first sign of training |
+| RESTORE | while it loads its checkpoint | phase `restoring` | next phase |
+| WARMUP | while it compiles | phase `compiling` | next phase |
+| CHECKPOINT_STALL | while a save keeps it from training | told by the worker; phase `saving` | |
+| EVALUATE | while it evaluates | phase `evaluating` | next phase |
+| LOST | what it trained, and rolled back | booked afterwards, where it was computed | |
+| SLOW | while it trains at less than half of its usual rate | verdict | told by the readings |
+| PRODUCTIVE | while it trains, and keeps it | first sign of training | |
+| IDLE | while it is down for good: stopped, done, given up | | |
+| UNKNOWN | never: a second that no rule books is a bug | | |
+
+A slot is booked as what runs in it. A free slot is DAEMON_DOWN, BACKOFF or ADMISSION while a program waits for that
+reason, else IDLE; all slots are HOST_DOWN while the box is off. A worker that has yet to leave a lowered level holds
+a slot too: slots paid at a moment are max(slots of the level, workers).
+
+Worked example, one slot, one program, 1,000 s: started at 0, trains from 20 (of which 8 s went into the restore), saves
+ten times at 0.1 s each, stops getting on at 500, is called stalled at 530, gone at 534, waits until 539, trains again
+from 559 at the checkpoint of 470, until 1,000. STARTUP 12 + 20 = 32, RESTORE 8, CHECKPOINT_STALL 1, DETECT 30,
+TERMINATE 4, BACKOFF 5, LOST 30, PRODUCTIVE 890: 1,000 s. Productive share 89 %.
+
+Why detection has an account of its own: it is the part of an outage that better limits make shorter; inside "recovery"
+nobody would see it. Why steps prove work and timestamps do not: a worker that was stopped while no daemon looked has the
+same pid, the same start time and fresh beats, and trained nothing. Why LOST is booked back: the second in which it was
+computed is the one that was paid for nothing; booked at the resume, it would make an hour without training look worse
+and the hour that was wasted look good.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+_FULL: Final = 0.5
+
+
+class Account(enum.StrEnum):
+    """Where a second is booked."""
+
+    HOST_DOWN = "HOST_DOWN"
+    DAEMON_DOWN = "DAEMON_DOWN"
+    DETECT = "DETECT"
+    TERMINATE = "TERMINATE"
+    BACKOFF = "BACKOFF"
+    ADMISSION = "ADMISSION"
+    STARTUP = "STARTUP"
+    RESTORE = "RESTORE"
+    WARMUP = "WARMUP"
+    CHECKPOINT_STALL = "CHECKPOINT_STALL"
+    EVALUATE = "EVALUATE"
+    LOST = "LOST"
+    SLOW = "SLOW"
+    PRODUCTIVE = "PRODUCTIVE"
+    IDLE = "IDLE"
+    UNKNOWN = "UNKNOWN"
+
+
+COMPUTING: Final = frozenset({Account.PRODUCTIVE, Account.SLOW})  # what a rollback can turn into LOST
+
+# What the core tells of an attempt's time (`facts.Tallied`), by the worker's own phase or by what was seen of it.
+STARTING: Final = "starting"  # no beat yet
+SLOW: Final = "slow"  # in training, and called slow
+BLIND: Final = "blind"  # nobody looked, and nothing proves that work was done
+TRAINING: Final = "training"
+_BOOKED_AS: Final = {
+    STARTING: Account.STARTUP,
+    "importing": Account.STARTUP,
+    "building": Account.STARTUP,
+    "restoring": Account.RESTORE,
+    "compiling": Account.WARMUP,
+    TRAINING: Account.PRODUCTIVE,
+    SLOW: Account.SLOW,
+    "evaluating": Account.EVALUATE,
+    "saving": Account.CHECKPOINT_STALL,
+    "leaving": Account.TERMINATE,
+    BLIND: Account.DAEMON_DOWN,
+}
+
+
+def booked_as(seen: str, *, ready: bool) -> Account:
+    """The account of one second of a live attempt. A phase of a foreign program's own is training once it is ready."""
+    return _BOOKED_AS.get(seen, Account.PRODUCTIVE if ready else Account.STARTUP)
+
+
+def proven_s(
+    gap_s: float, *, steps_before: int | None, steps_after: int | None, rate: float | None, progress_s: float | None
+) -> float:
+    """How much of a gap in which nobody looked a worker can be shown to have trained.
+
+    `rate` is its usual rate in steps a second; `progress_s` how far into the gap its newest sign of progress lies
+    (None: it has none). First that applies:
+
+    * no steps known on both sides: up to its newest sign of progress;
+    * no step further: nothing;
+    * rate unknown, or at least half of the steps that the whole gap would have given: all of it;
+    * else the time that these steps take at the usual rate.
+
+    Example: the daemon was away for 60 s, the worker usually does 100 steps/s. 5,600 steps further: 60 s. 1,200 steps
+    further (it was stopped for a while): 12 s. None: 0 s, even if it beats again now.
+
+    Why half: rates vary, and a few per cent less in a short gap prove nothing. It is the bound at which a worker is
+    called slow.
+    """
+    if steps_before is None or steps_after is None:
+        return min(gap_s, max(0.0, progress_s or 0.0))
+    done = steps_after - steps_before
+    if done <= 0:
+        return 0.0
+    if not rate or done >= _FULL * rate * gap_s:
+        return gap_s
+    return done / rate
