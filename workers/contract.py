@@ -754,15 +754,15 @@ class ExitRecord:
 
 def _check_exit(record: ExitRecord) -> None:
     """Raises ValueError for a field of another type, or a number that no kernel gives."""
-    whole = [(record.pid, UNKNOWN), (record.ended_ns, UNKNOWN), (record.max_rss_bytes, UNKNOWN)]
+    whole: list[tuple[Any, int]] = [(record.pid, UNKNOWN), (record.ended_ns, UNKNOWN), (record.max_rss_bytes, UNKNOWN)]
     whole += [(value, most) for value, most in ((record.code, 255), (record.signal, 128)) if value is not None]
-    times = (record.ended_wall_s, record.user_s, record.system_s)
-    texts = (record.token, record.spawn_error or "")
+    times: tuple[Any, ...] = (record.ended_wall_s, record.user_s, record.system_s)
+    texts: tuple[Any, ...] = (record.token, record.spawn_error or "")
     right = (
         all(type(value) is int and 0 <= value <= most for value, most in whole)
         and all(type(value) in (int, float) and math.isfinite(value) for value in times)
         and all(type(value) is str for value in texts)
-        and type(record.core_dumped) is bool
+        and record.core_dumped in (True, False)
         and record.signal != 0
     )
     if not right:
