@@ -1,230 +1,202 @@
-"""A small fake world around the real core: a clock, workers that train and go wrong, a daemon that can be killed, a host.
+"""A small fake world around the real core and the real loop: a clock, workers that train and go wrong, a daemon that can be
+killed, a host.
 
-Everything random is drawn from one seeded generator, so a seed is a story. The world answers the core's commands with
-inputs after a while, as the adapters do; what it may not do is help: no command is repaired, no input invented.
+A seed is a story (`misfortunes.py`). The world answers the core's commands with inputs after a while, as the adapters do;
+what it may not do is help: no command is repaired, no input invented. After every step `invariants.py` looks at it.
+
+For a story of its own: `World(seed, odds=CALM, look_s=1.0).begin()`, `run(seconds)`, do harm by hand (`end`, `reboot`,
+`kill_daemon`, `pause_daemon`, `suspend_host`, `break_journal`, `cut`, `ask`, `post`), `run` on, and compare `tale()`.
 """
 
 import heapq
-import random
 import sys
-from dataclasses import dataclass, field, replace
+from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 
-from core_kit import Core, commands, facts, spec
+from core_kit import commands, facts, spec
+from daemon import DISK_ERRORS, Box, Elapsed, Killed, WorldClock, quiet_loop
+from invariants import Broken, Step, check, check_world, hold
+from misfortunes import CALM, Chance, Misfortunes, Odds
+from training import START_S, STEPS_PER_S, Disk, Worker
 
+from supervisor.adapters import boot
+from supervisor.adapters.clock import journal_offset
 from supervisor.core.inputs import (
     Asked,
     Began,
-    BootEvidence,
-    ConfigLoaded,
+    ClockMoved,
     Ended,
     Ending,
     EvidenceTaken,
-    Report,
-    Sample,
     Sampled,
-    SpawnBroke,
     SpawnSucceeded,
     Survival,
     Survivor,
-    Terminated,
     Verb,
     Woke,
 )
 from supervisor.core.lifecycle import Phase
-from supervisor.core.memory import Memory
 from supervisor.core.settings import DaemonSettings, Level, Paths, Settings
-from supervisor.core.state import fold_all
 
-STEPS_PER_S = 100.0
-START_S = 5.0  # import, environments, restore
-STORY_KEPT = 25
-
-
-@dataclass
-class Disk:
-    """What outlives every process of a program: its whole checkpoints, and those that kill whoever loads them."""
-
-    checkpoints: list = field(default_factory=list)
-    poison: set = field(default_factory=set)
-
-    def newest(self):
-        return self.checkpoints[-1] if self.checkpoints else 0
+STORY_KEPT = 60  # lines
+LIVELY_FOR_S = 90.0  # after something happened, when looks are taken as they are needed
+TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins
+CLOCK_STEP_S = 2.0  # what shell/sampler.py calls a step
+DOWN_S = 300.0  # until somebody starts a daemon again that was told to end
+RESTART_S = 5.0  # the service manager, after a daemon that could not start
 
 
-@dataclass
-class Worker:
-    """One process of a program, from exec to its last breath."""
-
-    name: str
-    token: str
-    number: int
-    began_s: float
-    disk: Disk
-    interval_s: float = 60.0
-    state: str = "S"
-    alive: bool = True
-    stuck_at_s: float | None = None  # no progress since
-    live_at_s: float | None = None  # its side thread ran last; None: it still does
-    ignores_term: bool = False
-    doomed: bool = False  # SIGKILL is pending while it sits in state D
-    resumed: int | None = None
-    steps: float = 0.0
-    at_s: float = 0.0
-    saved_at_s: float = 0.0
-    saves: int = 0
-    ending: Ending | None = None
-
-    def advance(self, now_s):
-        """Train until `now_s`, or until it got stuck; save on the way."""
-        until_s = now_s if self.stuck_at_s is None else min(now_s, self.stuck_at_s)
-        ready_s = self.began_s + START_S
-        if self.resumed is None and until_s >= ready_s:
-            self.resumed = self.disk.newest()
-            self.steps, self.at_s, self.saved_at_s = float(self.resumed), ready_s, ready_s
-        if self.resumed is None or until_s <= self.at_s:
-            return
-        due = int((until_s - self.saved_at_s) / self.interval_s)
-        if due > 0:
-            self.saved_at_s += due * self.interval_s
-            self.save(self.steps + STEPS_PER_S * (self.saved_at_s - self.at_s))
-        self.steps += STEPS_PER_S * (until_s - self.at_s)
-        self.at_s = until_s
-
-    def save(self, steps):
-        if int(steps) > self.disk.newest():
-            self.disk.checkpoints.append(int(steps))
-            self.saves += 1
-
-    def sample(self, now_s):
-        self.advance(now_s)
-        trains = self.resumed is not None
-        stopped = self.state == "T"
-        moved_at_s = self.at_s if trains else min(now_s, self.began_s + START_S, self.stuck_at_s or now_s)
-        return Sample(
-            self.token, self.state, live_at_s=self.stuck_at_s if stopped else (self.live_at_s or now_s),
-            progress_at_s=moved_at_s, phase="training" if trains else "restoring", phase_since_s=self.began_s,
-            ready=trains, steps=int(self.steps) if trains else None, steps_per_s=STEPS_PER_S if trains else None,
-            ckpt_step=self.disk.newest() if self.saves else None, ckpt_at_s=self.saved_at_s if self.saves else None,
-            ckpt_count=self.saves, ckpt_stall_s=0.004 if self.saves else None, target=10**9, target_kind="env_steps",
-        )  # fmt: skip
-
-    def reports(self):
-        return () if self.resumed is None else (Report("resumed", {"at_ns": self.number, "step": self.resumed}),)
-
-
-@dataclass
-class Odds:
-    """Mean seconds between faults (None: never), and the chances of the rest."""
-
-    crash_s: float | None = 2 * 3600.0
-    stall_s: float | None = 3 * 3600.0
-    finish_s: float | None = 40 * 3600.0
-    operator_s: float | None = 3600.0
-    daemon_kill_s: float | None = 2 * 3600.0
-    daemon_pause_s: float | None = 6 * 3600.0
-    reboot_s: float | None = 4 * 3600.0
-    spawn_breaks: float = 0.03
-    evidence_lost: float = 0.1
-    bad_start: float = 0.02  # an attempt that dies at once, code 1 or 78
-    poison: float = 0.001
-    ignores_term: float = 0.1
-    commands_lost: float = 0.5  # of the kills that come between commit and commands
-
-    def calm(self):
-        return Odds(*[None] * 7, *[0.0] * 6)
-
-
-CALM = Odds().calm()
-
-
-class World:
+class World(Misfortunes):
     """One host, for as long as the story goes."""
 
-    def __init__(self, seed, *, programs=4, slots=2, odds=None, look_s=10.0, **rules):
-        self.seed, self.dice, self.odds = seed, random.Random(seed), odds or Odds()
-        names = [f"P{number}" for number in range(programs)]
-        self.specs = {name: spec(name, priority=100 + 10 * (number % 2)) for number, name in enumerate(names)}
-        daemon = DaemonSettings(sample_period_s=look_s)
-        first = Settings(Paths("/s", "/r"), Level(slots=slots), tuple(self.specs.values()), daemon=daemon, **rules)
-        self.core, self.configured = Core(first, checks=17), first
-        self.look_s = look_s
-        self.now_s, self.boot, self.boot_began_s, self.order = 0.0, 1, 0.0, 0
-        self.events, self.daemon = [], 0  # `daemon`: the number of the present one, 0 while there is none
-        self.daemons = 0
-        self.disks = {name: Disk() for name in names}
-        self.workers = {}  # token -> Worker
-        self.waiting = {}  # request -> the daemon that was asked
-        self.requests, self.alerts, self.reboots, self.story = 0, 0, 0, []
-        self.paused_until_s = 0.0
-        self.cut = None  # the daemon dies in its next turn with commands, after this share of them
-        self.up_s, self.down_s, self.last_steps = 0.0, None, {}
-        self.counts = {}  # of facts, by kind
+    def __init__(
+        self, seed, *, programs=4, slots=2, odds=None, look_s=10.0, lively_s=None, only=None, without=(), save_cost_s=None, **rules
+    ):  # fmt: skip
+        """`look_s` is the period of looks; with `lively_s` they come that often after an event, and at `look_s` else.
 
-    # the clock
+        `only` names the misfortunes that may happen, `without` the programs that are left out: for shorter stories.
+        """
+        self.seed, self.chance, self.odds = seed, Chance(seed), odds or Odds()
+        self.only, self.save_cost_s = only, save_cost_s
+        self.all_names = [f"P{number}" for number in range(programs)]
+        self.names = [name for name in self.all_names if name not in without]
+        self.specs = {name: spec(name, priority=100 + 10 * (int(name[1:]) % 2)) for name in self.names}
+        daemon = DaemonSettings(sample_period_s=look_s)
+        self.configured = Settings(Paths("/s", "/r"), Level(slots=slots), tuple(self.specs.values()), daemon=daemon, **rules)
+        self.core = Box(self, self.configured)
+        self.look_s, self.lively_s, self.lively_until_s, self.look_due_s = look_s, lively_s, 0.0, None
+        self.now_s, self.until_s, self.order, self.events = 0.0, 0.0, 0, []
+        self.boot, self.boot_began_s, self.mark = 1, 0.0, None
+        self.daemon, self.daemons, self.pid, self.running = 0, 0, 100, False  # `daemon`: the number of the present one
+        self.disks = {name: Disk() for name in self.names}
+        self.workers, self.living = {}, {}  # token -> Worker: all of this boot, those alive
+        self.watched = {}  # program -> token: what the probes of the present daemon read
+        self.waiting = {}  # request -> the daemon that was asked
+        self.requests, self.alerts, self.reboots, self.writes_failed, self.turns = 0, 0, 0, 0, 0
+        self.busy_until_s = 0.0  # the daemon takes nothing before: it is stopped, or waits for the disk
+        self.paused_until_s = 0.0
+        self.undisturbed_since_s = 0.0  # since then a daemon was there, and ran
+        self.cut = None  # the daemon dies in its next turn with commands, after this share of them
+        self.seen_offset_s, self.spins, self.known = None, (0.0, 0), None
+        self.calm, self.bad_code = False, None
+        self.ended_with_host, self.lowered = set(), set()
+        self.counts = {}  # of facts, by kind
+        self.struck, self.lines = [], deque(maxlen=STORY_KEPT)
+
+    # --- the clock ------------------------------------------------------------------------------------------------------
+
+    @property
+    def wall_s(self):
+        return self.now_s + self.core.wall_offset_s
+
+    @property
+    def shift_s(self):
+        """Journal time less the world's."""
+        return self.core.loop.clock.offset_s if self.core.loop is not None else 0.0
 
     def after(self, seconds, do, *args):
         self.order += 1
         heapq.heappush(self.events, (self.now_s + max(0.0, seconds), self.order, do, args))
 
-    def soon(self, least_s, most_s, do, *args):
-        self.after(self.dice.uniform(least_s, most_s), do, *args)
-
-    def often(self, mean_s, do, *args):
-        if mean_s is not None:
-            self.after(self.dice.expovariate(1.0 / mean_s), do, *args)
-
     def run(self, seconds):
         """Let the story go on for so long."""
-        end_s = self.now_s + seconds
+        self.until_s, self.running = self.now_s + seconds, True
+        try:
+            with quiet_loop():
+                while True:
+                    try:
+                        if self.daemon:
+                            self.core.loop.run()
+                            if self.daemon:  # without a record, because the disk stays full
+                                self.tell("--", "the daemon leaves without a record")
+                                self.leave(DOWN_S)
+                        self.go_on(None)
+                    except Killed:
+                        continue
+        except Elapsed:
+            return
+        finally:
+            self.running = False
+
+    def go_on(self, timeout_s):
+        """Time passes until the daemon has something to take, `timeout_s` is over, or the story is."""
+        daemon = self.daemon
+        inbox = self.core.loop.inbox if daemon else None
+        deadline_s = float("inf") if timeout_s is None else self.now_s + timeout_s
         while True:
-            wake_s = self.core.wake_at_s if self.daemon and self.core.wake_at_s is not None else None
-            wake_s = None if wake_s is None else max(wake_s, self.paused_until_s, self.now_s)
-            next_s = self.events[0][0] if self.events else end_s
-            if min(next_s, end_s if wake_s is None else wake_s) >= end_s:
-                self.now_s = end_s
-                return
-            if wake_s is not None and wake_s < next_s:
-                self.now_s = wake_s
-                self.turn(Woke(self.now_s))
-            else:
+            if self.daemon != daemon:
+                if daemon:
+                    raise Killed
+                return  # there is one again
+            busy = self.busy_until_s > self.now_s
+            waiting = inbox is not None and inbox.depth() > 0
+            ready_s = self.busy_until_s if busy else self.now_s
+            limit_s = ready_s if waiting else max(deadline_s, self.busy_until_s)
+            if self.events and self.events[0][0] <= min(limit_s, self.until_s):
                 at_s, _, do, args = heapq.heappop(self.events)
                 self.now_s = max(self.now_s, at_s)
                 do(*args)
+                continue
+            if limit_s > self.until_s:
+                self.now_s = max(self.now_s, self.until_s)
+                raise Elapsed
+            self.now_s = max(self.now_s, limit_s)
+            if not (waiting and busy):
+                return
 
-    # the daemon
+    # --- the daemon -----------------------------------------------------------------------------------------------------
 
     def start(self):
-        """The service manager starts a daemon; it looks at what there is and begins."""
+        """The service manager starts a daemon; it looks at what there is and begins, as `shell/daemon.py` does."""
         if self.daemon:
             return
+        core = self.core
         self.daemons += 1
+        self.pid += 1
         self.daemon = self.daemons
-        self.core.memory, self.core.settings = Memory(), self.configured
-        state = fold_all(self.core.journal)
-        assert state == self.core.state, "replay gives another state than the one that was live"
-        boot_id = f"boot-{self.boot}"
-        rebooted = None if not self.core.journal else state.boot_id != boot_id
-        before = {name: (p.streak, p.failures, p.restarts, p.openings) for name, p in state.programs.items()}
-        boot = BootEvidence(
-            boot_id, rebooted, "boot id changed" if rebooted else "same boot", down_s=self.down_s, up_s=self.up_s if rebooted else None,
-            steps=dict(self.last_steps) if rebooted else {}, boot_wall_s=self.core.wall_offset_s + self.boot_began_s,
+        self.watched, self.waiting, self.cut, self.lively_until_s = {}, {}, None, 0.0
+        self.busy_until_s = self.paused_until_s = self.undisturbed_since_s = self.now_s
+        state = core.reopen()
+        hold("the journal gives the state", state == core.folded, "at its start a daemon reads another one than was live")
+        this = boot.Boot(f"boot-{self.boot}", None)
+        boot_now_s = self.now_s - self.boot_began_s
+        evidence = boot.examine(
+            this, self.mark, marker=Path("/"), clean=state.clean, wall_now_s=self.wall_s, boot_now_s=boot_now_s,
+            journal_boot_id=state.boot_id,
         )  # fmt: skip
-        self.core.boot_id = boot_id
-        self.reboots += bool(rebooted)
-        self.turn(
-            Began(self.now_s, self.configured, boot, {} if rebooted else self.survey(state), 1, "1", f"{self.daemons}")
-        )
-        if rebooted:
-            for name, program in self.core.state.programs.items():
-                if name in before:
-                    found = (program.streak, program.failures, program.restarts, program.openings)
-                    assert found == before[name] or found == (0, *before[name][1:3], 0), f"{name} pays for a reboot"
-        self.after(self.look_s, self.look, self.daemon)
+        same_boot = self.mark is not None and self.mark.boot_id == this.boot_id
+        offset_s = journal_offset(
+            self.mark, same_boot=same_boot, journal_at_s=state.at_s, boot_now_s=boot_now_s, wall_now_s=self.wall_s
+        )  # fmt: skip
+        core.boot_id = this.boot_id
+        loop = core.begin(self.configured, state, WorldClock(self, offset_s - self.boot_began_s), self)
+        survivors = {} if evidence.rebooted else self.survey(state)
+        at_s = max(loop.clock.now_s(), state.at_s)
+        reboots = len([row for row in core.journal[-200:] if isinstance(row.fact, facts.HostRebooted)])
+        if self.luck_fails(self.odds.dies_young, "dies young", self.daemons):
+            self.cut = self.chance.share("young", self.daemons)
+        began = Began(at_s, self.configured, evidence, survivors, self.pid, "1", f"{self.daemons}")
+        self.taken(began)
+        try:
+            with quiet_loop():
+                loop.turn(began)
+        except Killed:
+            return
+        self.reboots += len([r for r in core.journal[-200:] if isinstance(r.fact, facts.HostRebooted)]) - reboots
+        if not loop.memory.ended and loop.state.daemon_pid != self.pid:
+            self.tell("--", "the daemon could not write its first facts, and gives up")
+            self.leave(RESTART_S)
+            return
+        self.leave_mark()
+        self.seen_offset_s = None
+        self.look_due_s = None
+        self.look_at(self.now_s + (self.lively_s or self.look_s))
 
     def survey(self, state):
+        """What the launcher finds of the attempts that the journal believes alive."""
         found = {}
         for name, program in state.live.items():
             worker = self.workers.get(program.attempt.token)
@@ -237,309 +209,315 @@ class World:
                 found[name] = Survivor(worker.token, Survival.ENDED, ending=worker.ending)
         return found
 
-    def turn(self, item):
-        """One turn of the deciding thread; a daemon that is paused or dead takes nothing."""
+    def arrive(self, daemon, item):
+        if daemon == self.daemon and daemon:
+            self.core.loop.inbox.post(item)
+
+    def post(self, item):
+        """An input for the daemon, now. From outside of a running story it is dealt with at once."""
         if not self.daemon:
             return
-        if self.now_s < self.paused_until_s:
-            self.after(self.paused_until_s - self.now_s, self.turn, item)
-            return
-        item = replace(item, now_s=self.now_s)
-        ckpt = {name: program.ckpt_step for name, program in self.core.state.programs.items()}
-        decision = self.core.give(item)
-        quiet = facts.Checkpointed | facts.IntervalChosen
-        told = [
-            f"{type(f).__name__}({getattr(f, 'program', '')}: {f.why})" for f in decision.facts if not isinstance(f, quiet)
-        ]
-        if told or not isinstance(item, Sampled):
-            self.story = [*self.story[-STORY_KEPT:], f"{self.now_s:12.2f}  {type(item).__name__:15}{'; '.join(told)}"]
+        self.core.loop.inbox.post(item)
+        if not self.running:
+            self.run(0.0)
+
+    turn = post
+
+    def has_news_of(self, token):
+        """Whether something about this attempt is still on its way to the daemon of now."""
+        arriving = [args[1] for _, _, do, args in self.events if do == self.arrive and args[0] == self.daemon]
+        waiting = self.core.loop.inbox.waiting()
+        return any(getattr(item, "token", None) == token for item in [*arriving, *waiting])
+
+    def taken(self, item):
+        """The loop has taken an input (None: its deadline): what it knew then is kept, to judge the step by."""
+        loop = self.core.loop
+        self.known = (loop.settings, loop.state, loop.memory, item)
+        self.turns += 1
+        at_s, count = self.spins
+        self.spins = (self.now_s, count + 1 if at_s == self.now_s else 1)
+        hold("the loop does not spin", self.spins[1] < TURNS_AT_ONCE, f"{TURNS_AT_ONCE} turns at {self.now_s:.3f} s")
+
+    def pause(self, seconds):
+        """The loop waits for the disk."""
+        self.busy_until_s = max(self.busy_until_s, self.now_s + seconds)
+
+    def refuse(self, item, text):
+        """`Performer.refuse`: an input was dropped, because the journal cannot be written, or because of a bug."""
+        if self.core.failing is None:
+            raise Broken("no input makes the core stumble", f"{item!r}: {text}") from sys.exception()
+        if isinstance(item, Asked):
+            self.answer(item.request_id)
+
+    def perform(self, decision):
+        """`Performer.perform`: the facts are committed, the commands are to be done."""
+        settings, before, memory, item = self.known
+        now_s = max(self.core.loop.clock.now_s(), before.at_s)
+        item = Woke(now_s) if item is None else replace(item, now_s=now_s)
         for fact in decision.facts:
             self.counts[type(fact).__name__] = self.counts.get(type(fact).__name__, 0) + 1
-        self.check(decision, ckpt)
-        if self.cut is not None and decision.commands:
-            kept, self.cut = self.cut, None
-            for command in decision.commands[: int(kept * len(decision.commands))]:
-                self.perform(command)
+        if decision.facts or not isinstance(item, Sampled | Woke):
+            self.tell(type(item).__name__, item, decision.facts)
+        check(self, Step(settings, before, memory, item, decision, self.wall_s, self.turns))
+        if decision.facts:
+            self.look_soon()
+        todo = decision.commands
+        dies = self.cut is not None and todo
+        if dies:
+            todo = todo[: int(self.cut * len(todo))]
+        for command in todo:
+            self.do(command)
+        if dies:
             self.kill_daemon()
+            raise Killed
+
+    def kill_daemon(self):
+        if self.daemon:
+            self.tell("--", "the daemon is killed")
+            self.leave(self.chance.between(1.0, 20.0, "restart", self.daemons))
+
+    def leave(self, back_in_s):
+        """No daemon is there any more; what was on its way to it arrives nowhere."""
+        self.daemon, self.cut, self.waiting, self.watched = 0, None, {}, {}
+        self.after(back_in_s, self.start)
+
+    def pause_daemon(self, seconds):
+        """SIGSTOP, and SIGCONT after a while."""
+        self.busy_until_s = max(self.busy_until_s, self.now_s + seconds)
+        self.paused_until_s = self.undisturbed_since_s = self.busy_until_s
+
+    def break_journal(self, error=DISK_ERRORS[0], seconds=60.0):
+        """No write to the journal's disk succeeds for so long."""
+        self.core.failing = error
+        self.tell("--", f"the journal cannot be written: {error}")
+        self.undisturbed_since_s = max(self.undisturbed_since_s, self.now_s + seconds)
+        self.after(seconds, self.mend_journal)
+
+    def mend_journal(self):
+        self.core.failing = None
+
+    # --- looks ----------------------------------------------------------------------------------------------------------
+
+    def look_at(self, at_s):
+        if self.look_due_s is None or at_s < self.look_due_s:
+            self.look_due_s = at_s
+            self.after(at_s - self.now_s, self.look, self.daemon, at_s)
+
+    def look_soon(self):
+        """Something happened: with `lively_s` the next looks come as they are needed to see what becomes of it."""
+        if self.lively_s is not None and self.daemon:
+            self.lively_until_s = self.now_s + LIVELY_FOR_S
+            self.look_at(self.now_s + self.lively_s)
+
+    def look(self, daemon, due_s):
+        """`shell/sampler.py`, and the sign of life that another thread writes."""
+        if daemon != self.daemon or due_s != self.look_due_s:
             return
-        for command in decision.commands:
-            self.perform(command)
+        self.look_due_s = None
+        if self.now_s < self.paused_until_s:  # stopped as a whole, this thread too
+            self.look_at(self.paused_until_s)
+            return
+        lively = self.lively_s is not None and self.now_s < self.lively_until_s
+        self.look_at(self.now_s + (self.lively_s if lively else self.look_s))
+        offset_s = self.wall_s - self.core.now_s
+        if self.seen_offset_s is not None and abs(offset_s - self.seen_offset_s) > CLOCK_STEP_S:
+            self.post(ClockMoved(0.0, offset_s - self.seen_offset_s))
+        self.seen_offset_s = offset_s
+        found = [(name, self.workers.get(token)) for name, token in self.watched.items()]
+        seen = {name: worker.sample(self.now_s, self.shift_s) for name, worker in found if worker is not None}
+        reports = tuple((name, worker.token, report) for name, worker in found if worker for report in worker.reports())
+        self.post(Sampled(0.0, seen, reports))
+        self.leave_mark()
+        check_world(self)
 
-    def check(self, decision, ckpt):
-        """What must hold in the world after every step, beyond what `Core.give` has checked."""
-        excused = {f.program for f in decision.facts if isinstance(f, facts.CheckpointQuarantined | facts.Resumed)}
-        for name, program in decision.state.programs.items():
-            old = ckpt.get(name)
-            if old is not None and name not in excused:
-                assert program.ckpt_step is not None, f"{name} forgot its checkpoint at {old}"
-                assert program.ckpt_step >= old, f"{name}: a lower checkpoint, {program.ckpt_step}, over {old}"
-        for name, program in decision.state.programs.items():
-            alive = [worker for worker in self.workers.values() if worker.name == name and worker.alive]
-            assert len(alive) <= 1, f"{len(alive)} processes of {name}"
-            if alive and not program.wanted:
-                assert program.phase is Phase.STOPPING, f"{name} was stopped by the operator, yet it is {program.phase}"
+    def leave_mark(self):
+        """The durable sign of life, as the daemon writes it."""
+        if self.core.failing is not None:
+            return
+        state, memory = self.core.state, self.core.memory
+        steps = {name: program.steps for name, program in state.live.items() if program.steps is not None}
+        newest = {n: w.sample.steps for n, w in memory.watches.items() if n in state.live and w.sample.steps is not None}
+        self.mark = boot.AliveMark(
+            f"boot-{self.boot}", None, self.core.now_s, self.wall_s, self.now_s - self.boot_began_s, state.level,
+            {**steps, **newest},
+        )  # fmt: skip
 
-    # commands
+    # --- commands -------------------------------------------------------------------------------------------------------
 
-    def perform(self, command):
+    def do(self, command):
         match command:
             case commands.Spawn(spec=found, attempt=number, token=token):
-                live = [w.name for w in self.workers.values() if w.alive]
-                assert found.name not in live, f"a second process of {found.name}"
-                assert len(live) < self.core.settings.level.slots, f"{live} and {found.name}: more than the slots"
-                assert self.core.state.programs[found.name].wanted
                 self.spawn(found.name, number, token)
+            case commands.Adopt(spec=found, survivor=survivor):
+                self.watched[found.name] = survivor.token
+            case commands.Watch(spec=found, token=token):
+                self.watched[found.name] = token
+            case commands.Forget(program=name, token=token):
+                if self.watched.get(name) == token:
+                    del self.watched[name]
             case commands.SendSignal(token=token, signal=signal):
                 self.signal(token, signal)
             case commands.KillTree(token=token):
                 self.kill(token)
             case commands.TakeEvidence(program=name, token=token):
-                if self.dice.random() >= self.odds.evidence_lost:
-                    self.soon(0.1, 5.0, self.turn, EvidenceTaken(0.0, name, token, {"stacks": "File x"}))
+                number = self.core.state.programs[name].attempt.number
+                if not self.luck_fails(self.odds.evidence_lost, "no evidence", name, number):
+                    self.send(0.1, 5.0, EvidenceTaken(0.0, name, token, {"stacks": "File x"}), number)
             case commands.SetControl(token=token, interval_s=interval_s):
-                if token in self.workers:
-                    self.workers[token].advance(self.now_s)
-                    self.workers[token].interval_s = interval_s
+                if token in self.living:
+                    self.living[token].advance(self.now_s)
+                    self.living[token].interval_s = interval_s
             case commands.QuarantineCheckpoint(program=name, step=step):
                 disk = self.disks[name]
                 disk.checkpoints = [found for found in disk.checkpoints if found != step]
                 disk.poison.discard(step)
             case commands.Reply(request_id=request):
-                assert request in self.waiting, f"request {request} is answered twice, or was never asked"
-                del self.waiting[request]
-            case commands.AlertReboot(number=number):
+                self.answer(request)
+            case commands.AlertReboot():
                 self.alerts += 1
-                assert number == self.reboots
             case commands.EndDaemon(reexec=reexec):
-                self.daemon, self.waiting = 0, {}
-                self.drop_inputs()
-                self.after(0.5 if reexec else 300.0, self.start)
+                self.pid -= reexec  # the same process
+                self.leave_mark()
+                self.leave(0.5 if reexec else DOWN_S)
+
+    def answer(self, request):
+        hold("a request is answered once", request in self.waiting, f"request {request}, again or unasked")
+        del self.waiting[request]
 
     def spawn(self, name, number, token):
-        if self.dice.random() < self.odds.spawn_breaks:
-            self.soon(0.0, 0.2, self.turn, SpawnBroke(0.0, name, token, "fork: no memory", self.dice.random() < 0.1))
+        live = [worker.name for worker in self.alive()]
+        hold("at most one process a program", name not in live, f"a second process of {name} is started")
+        slots = self.core.settings.level.slots
+        hold("no more processes than slots", len(live) < slots, f"{name} is started beside {', '.join(live)}: {slots} slots")
+        hold("what is unwanted stays down", self.core.state.programs[name].wanted, f"{name} is started")
+        if self.start_goes_wrong(name, number, token):
             return
         worker = Worker(name, token, number, self.now_s, self.disks[name], at_s=self.now_s)
-        worker.ignores_term = self.dice.random() < self.odds.ignores_term
-        self.workers[token] = worker
-        pid = 1000 + number
-        self.soon(0.0, 0.2, self.turn, SpawnSucceeded(0.0, name, token, pid, 5, pid + 1, 5))
-        if self.dice.random() < self.odds.bad_start:
-            self.soon(
-                0.3, 4.0, self.end, token, Ending(code=self.dice.choice([1, 1, 1, 78]), last_lines=("OSError: disk full",))
-            )
-        self.often(self.odds.crash_s, self.crash, token)
-        self.often(self.odds.stall_s, self.stall, token)
-        self.often(self.odds.finish_s, self.end, token, Ending(code=0))
-        if worker.disk.newest() in worker.disk.poison:
-            self.soon(START_S, START_S + 20.0, self.end, token, Ending(signal=11))
+        if self.save_cost_s is not None:
+            worker.save_cost_s = self.save_cost_s
+        self.workers[token] = self.living[token] = worker
+        self.send(0.0, 0.2, SpawnSucceeded(0.0, name, token, 1000 + number, 5, 1001 + number, 5), number)
+        self.worker_goes_wrong(worker)
 
     def signal(self, token, signal):
-        worker = self.workers.get(token)
-        if worker is None or not worker.alive:
+        worker = self.living.get(token)
+        if worker is None:
             return
         if signal == "SIGCONT" and worker.state == "T":
-            worker.state, worker.stuck_at_s, worker.at_s = "S", None, max(worker.at_s, self.now_s)
-            if worker.resumed is None:
-                worker.began_s = self.now_s
+            worker.state = "S"
+            worker.move_again(self.now_s)
         if signal == "SIGTERM" and not worker.ignores_term and worker.stuck_at_s is None:
-            self.soon(0.1, 5.0, self.leave, token)
+            self.after(self.chance.between(0.1, 5.0, "leaves", worker.name, worker.number), self.save_and_leave, token)
 
-    def leave(self, token):
-        worker = self.workers[token]
-        if worker.alive and worker.stuck_at_s is None:
+    def save_and_leave(self, token):
+        worker = self.living.get(token)
+        if worker is not None and worker.stuck_at_s is None:
             worker.advance(self.now_s)
             if worker.resumed is not None:
                 worker.save(worker.steps)
             self.end(token, Ending(code=75))
 
     def kill(self, token):
-        worker = self.workers.get(token)
-        if worker is not None and worker.alive:
-            if worker.state == "D":
-                worker.doomed = True
-            else:
-                self.end(token, Ending(signal=9))
-
-    # what goes wrong
-
-    def crash(self, token):
-        if self.workers[token].state == "S":
-            self.end(token, self.dice.choice([Ending(code=1, last_lines=("E",)), Ending(signal=9), Ending(signal=11)]))
-
-    def stall(self, token):
-        worker = self.workers[token]
-        if not worker.alive or worker.stuck_at_s is not None:
-            return
-        worker.advance(self.now_s)
-        worker.stuck_at_s = self.now_s
-        match self.dice.choice(["hang", "gil", "stopped", "kernel", "short"]):
-            case "gil":
-                worker.live_at_s = self.now_s
-            case "stopped":
-                worker.state = "T"
-            case "kernel":
-                worker.state = "D"
-                self.soon(60.0, 3600.0, self.leave_kernel, token)
-            case "short":
-                self.soon(1.0, 60.0, self.move_again, token)
-
-    def move_again(self, token):
-        worker = self.workers[token]
-        if worker.alive and worker.state == "S":
-            worker.stuck_at_s, worker.at_s, worker.saved_at_s = None, max(worker.at_s, self.now_s), self.now_s
-
-    def leave_kernel(self, token):
-        worker = self.workers[token]
-        worker.state = "S"
-        if worker.doomed:
+        worker = self.living.get(token)
+        if worker is not None and worker.state == "D":
+            worker.doomed = True
+        elif worker is not None:
             self.end(token, Ending(signal=9))
 
     def end(self, token, ending):
         """The process is gone, its tree too; the news takes a moment, and waits in the exit record if nobody listens."""
-        worker = self.workers[token]
-        if not worker.alive or (worker.state in {"D", "T"} and ending.signal != 9):
+        worker = self.living.get(token)
+        if worker is None or (worker.state in {"D", "T"} and ending.signal != 9):
             return
-        worker.advance(self.now_s)
-        worker.alive = False
+        worker.die(self.now_s)
+        del self.living[token]
         steps = int(worker.steps) if worker.resumed is not None else None
         known = worker.disk.newest() if worker.saves else None
-        if worker.saves and self.dice.random() < self.odds.poison * worker.saves:
+        if worker.saves and self.luck_fails(self.odds.poison * worker.saves, "poison", worker.name, worker.number):
             worker.disk.poison.add(worker.disk.newest())
         worker.ending = replace(ending, steps=steps, ckpt_step=known, reports=worker.reports())
-        self.soon(0.01, 0.2, self.turn, Ended(0.0, worker.name, token, worker.ending))
+        self.send(0.01, 0.2, Ended(0.0, worker.name, token, worker.ending), worker.number)
+        self.look_soon()
 
-    # what happens to the daemon and the host
+    def alive(self, name=None):
+        """The processes there are, of one program or of all."""
+        return [worker for worker in self.living.values() if name is None or worker.name == name]
 
-    def look(self, daemon):
-        if daemon != self.daemon:
-            return
-        live = {worker.name: worker for worker in self.workers.values() if worker.alive}
-        seen = {name: worker.sample(self.now_s) for name, worker in live.items()}
-        reports = tuple((name, worker.token, report) for name, worker in live.items() for report in worker.reports())
-        if self.now_s >= self.paused_until_s:
-            self.turn(Sampled(0.0, seen, reports))
-        self.after(self.look_s, self.look, daemon)
-
-    def kill_daemon(self):
-        if not self.daemon:
-            return
-        self.daemon, self.cut, self.paused_until_s = 0, None, 0.0
-        self.waiting = {}
-        self.drop_inputs()
-        self.story.append(f"{self.now_s:12.2f}  the daemon is killed")
-        self.soon(1.0, 20.0, self.start)
-
-    def drop_inputs(self):
-        """What was on its way to a daemon that is dead never arrives; exit records and processes stay."""
-        self.events = [event for event in self.events if event[2] != self.turn]
-        heapq.heapify(self.events)
+    # --- the host and the operator ----------------------------------------------------------------------------------------
 
     def reboot(self, down_s=60.0):
-        """Power cut: every process ends, nothing is said to anyone."""
-        self.last_steps = {}
-        for worker in self.workers.values():
-            if worker.alive:
-                worker.advance(self.now_s)
-                worker.alive = False
-                if worker.resumed is not None:
-                    self.last_steps[worker.name] = int(worker.steps)
-        self.workers = {}
-        self.waiting = {}
-        self.daemon, self.cut, self.paused_until_s = 0, None, 0.0
-        self.events = [event for event in self.events if event[2] in {self.misfortune, self.operate}]
+        """Every process ends, nothing is said to anyone."""
+        self.tell("--", "the host reboots")
+        for worker in self.alive():
+            worker.die(self.now_s)
+            self.ended_with_host.add(worker.token)
+        self.workers, self.living, self.waiting, self.watched = {}, {}, {}, {}
+        self.daemon, self.cut, self.core.failing = 0, None, None
+        kept = {self._comes}
+        self.events = [event for event in self.events if event[2] in kept]
         heapq.heapify(self.events)
-        self.up_s = self.now_s - self.boot_began_s
         self.boot += 1
-        self.story.append(f"{self.now_s:12.2f}  the host reboots")
-        self.boot_began_s, self.down_s = self.now_s + down_s, down_s
+        self.boot_began_s = self.now_s + down_s
         self.after(down_s + 1.0, self.start)
 
-    def misfortune(self, kind):
-        odds, dice = self.odds, self.dice
-        mean_s = {"kill": odds.daemon_kill_s, "pause": odds.daemon_pause_s, "reboot": odds.reboot_s}[kind]
-        if mean_s is None:
-            return
-        self.after(dice.expovariate(1.0 / mean_s), self.misfortune, kind)
-        if kind == "reboot":
-            self.reboot(dice.uniform(20.0, 600.0))
-        elif not self.daemon:
-            return
-        elif kind == "pause":
-            self.paused_until_s = self.now_s + dice.uniform(5.0, 900.0)
-        elif dice.random() < odds.commands_lost:
-            self.cut = dice.random()
-        else:
-            self.kill_daemon()
-
-    # the operator
-
-    def operate(self):
-        if self.odds.operator_s is None:
-            return
-        self.after(self.dice.expovariate(1.0 / self.odds.operator_s), self.operate)
-        if not self.daemon:
-            return
-        what = self.dice.random()
-        if what < 0.75:
-            verb = self.dice.choice([Verb.START, Verb.START, Verb.STOP, Verb.RESTART, Verb.SIGNAL])
-            self.ask(verb, self.dice.choice([*self.specs, "Nobody"]))
-        elif what < 0.95:
-            self.reconfigure()
-        elif what < 0.98:
-            self.ask(Verb.RELOAD)
-        else:
-            self.turn(Terminated(0.0, "SIGTERM"))
+    def suspend_host(self, seconds):
+        """CLOCK_BOOTTIME runs on, and nothing else does; what was about to happen comes late."""
+        for worker in self.alive():
+            if worker.stuck_at_s is None:
+                worker.stick(self.now_s)
+                worker.live_at_s = self.now_s
+                late_s = self.chance.between(0.01, 3.0, "wakes", worker.name, worker.number)
+                self.after(seconds + late_s, self._move_again, worker.token)
+        self.now_s += seconds
+        self.undisturbed_since_s = max(self.undisturbed_since_s, self.now_s)
 
     def ask(self, verb, *names):
-        self.requests += 1
-        self.waiting[self.requests] = self.daemon
-        self.turn(Asked(0.0, verb, self.requests, names, "SIGUSR2" if verb is Verb.SIGNAL else ""))
+        if self.daemon:
+            self.requests += 1
+            self.waiting[self.requests] = self.daemon
+            self.post(Asked(0.0, verb, self.requests, names, "SIGUSR2" if verb is Verb.SIGNAL else ""))
 
-    def reconfigure(self):
-        name = self.dice.choice([*self.specs])
-        programs = {found.name: found for found in self.configured.programs}
-        match self.dice.choice(["change", "toggle", "slots"]):
-            case "change" if name in programs:
-                programs[name] = replace(programs[name], digest=f"{name}-{self.requests}-{self.now_s:.0f}")
-            case "toggle" if name in programs:
-                del programs[name]
-            case "toggle":
-                programs[name] = self.specs[name]
-            case _:
-                self.configured = replace(self.configured, level=Level(slots=self.dice.randint(1, len(self.specs))))
-        self.configured = replace(self.configured, programs=tuple(programs.values()))
-        self.turn(ConfigLoaded(0.0, self.configured))
-
-    # whole stories
+    # --- whole stories ----------------------------------------------------------------------------------------------------
 
     def begin(self):
         self.start()
-        self.often(self.odds.daemon_kill_s, self.misfortune, "kill")
-        self.often(self.odds.daemon_pause_s, self.misfortune, "pause")
-        self.often(self.odds.reboot_s, self.misfortune, "reboot")
-        self.often(self.odds.operator_s, self.operate)
+        self.begin_misfortunes()
         return self
+
+    def calm_down(self):
+        """No more misfortunes, and what is left must heal by itself."""
+        self.odds, self.calm = self.odds.calm(), True
+        for disk in self.disks.values():
+            disk.poison.clear()
+        self.mend_journal()
+        self.cut = None
+        self.busy_until_s = self.paused_until_s = min(self.busy_until_s, self.now_s)
+
+    def tell(self, what, about, told=()):
+        self.lines.append((self.now_s, what, about, told))
+
+    @property
+    def story(self):
+        """The last of what happened, a line each: `!!` a misfortune, `--` what it did, else an input and its facts."""
+        lines = []
+        for at_s, what, about, told in self.lines:
+            who = about if isinstance(about, str) else getattr(about, "program", "") or " ".join(getattr(about, "names", ()))
+            lines.append(f"{_clock(at_s)}  {what} {who}".rstrip())
+            lines += [f"{'':14}{getattr(fact, 'program', 'box'):5}{type(fact).__name__}: {fact.why}" for fact in told]
+        return lines
 
     def tale(self, since_s=0.0):
         """What the journal says, as one line a fact: for a story that is compared with what it should be."""
         quiet = facts.Checkpointed | facts.IntervalChosen | facts.Spawned | facts.LevelChosen | facts.ProgramConfigured
         return [
-            f"{int(item.at_s) // 3600}:{int(item.at_s) // 60 % 60:02}:{int(item.at_s) % 60:02}  "
-            f"{getattr(item.fact, 'program', 'box'):5}{item.fact.why}"
+            f"{_clock(item.at_s)}  {getattr(item.fact, 'program', 'box'):5}{item.fact.why}"
             for item in self.core.journal
             if item.at_s >= since_s and not isinstance(item.fact, quiet)
         ]
 
-    def calm_down(self):
-        """No more faults, and the operator wants everything: what is left must heal by itself."""
-        self.odds = self.odds.calm()
-        for disk in self.disks.values():
-            disk.poison.clear()
-        faults = {self.misfortune, self.operate, self.crash, self.stall}
-        self.events = [event for event in self.events if event[2] not in faults]
-        heapq.heapify(self.events)
-        self.cut, self.paused_until_s = None, min(self.paused_until_s, self.now_s)
+
+def _clock(at_s):
+    return f"{int(at_s) // 3600}:{int(at_s) // 60 % 60:02}:{int(at_s) % 60:02}"
 
 
-__all__ = ["CALM", "Ending", "Odds", "Phase", "Verb", "World"]
+__all__ = ["CALM", "START_S", "STEPS_PER_S", "Ending", "Odds", "Phase", "Verb", "World"]

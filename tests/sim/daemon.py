@@ -1,0 +1,148 @@
+"""The real `shell/loop.py` in a world without threads: its clock, journal and inbox are the world's, its performer too.
+
+`Loop.run` itself runs here, with its retry after a failed write, its refusals and its waiting: `Inbox.take` lets the world
+go on until there is something to take. So what the simulator shows of the loop is the loop, not a copy of it.
+"""
+
+import contextlib
+import errno
+import sqlite3
+
+from core_kit import Core
+
+from supervisor.core.codec import decode, encode
+from supervisor.core.facts import Stamped
+from supervisor.core.state import State, fold, fold_all
+from supervisor.shell import loop as loop_module
+from supervisor.shell.inbox import Inbox
+from supervisor.shell.loop import Loop
+
+WALL_S = 1_800_000_000.0
+REFOLD_GROWTH = 1.5  # the whole journal is folded again when it has grown by so much: all of it a few times, not daily
+
+
+class Elapsed(BaseException):
+    """The story has gone on for as long as it was asked to."""
+
+
+class Killed(BaseException):
+    """The daemon is gone, in the middle of whatever it did."""
+
+
+class WorldClock:
+    """`ports.Clock` of one daemon: the world's time, as journal time and as what the wall shows."""
+
+    def __init__(self, world, offset_s):
+        self.world, self.offset_s = world, offset_s
+
+    def now_s(self):
+        return self.world.now_s + self.offset_s
+
+    def wall_s(self):
+        return self.world.wall_s
+
+
+class WorldInbox(Inbox):
+    """The real inbox; whoever waits at it lets the world go on."""
+
+    def __init__(self, world):
+        super().__init__()
+        self.world = world
+
+    def take(self, timeout_s):
+        self.world.go_on(timeout_s)
+        item = super().take(0.0) if self._items or self._sampled is not None else None
+        self.world.taken(item)
+        return item
+
+    def depth(self):
+        return len(self._items) + (self._sampled is not None)
+
+    def waiting(self):
+        """What nobody has taken yet."""
+        return list(self._items)
+
+
+class Box:
+    """One state directory, its journal, and the loop of the daemon that decides on it now (or did so last)."""
+
+    told, told_at = Core.told, Core.told_at
+
+    def __init__(self, world, settings):
+        self.world, self.first = world, settings
+        self.journal = []
+        self.boot_id = "boot-1"
+        self.wall_offset_s = WALL_S
+        self.loop = None
+        self.folded = State()  # of the whole journal
+        self.known, self.known_at = State(), 0  # the fold up to there was made from the rows themselves
+        self.whole_at = 0
+        self.failing = None  # why no write succeeds just now
+
+    def __getattr__(self, name):
+        """state, memory, settings, wake_at_s: the loop's."""
+        if name in {"state", "memory", "settings", "wake_at_s"}:
+            return getattr(self.loop, name) if self.loop is not None else {"state": State(), "settings": self.first}[name]
+        raise AttributeError(name)
+
+    @property
+    def now_s(self):
+        """Journal time."""
+        return self.loop.clock.now_s()
+
+    def append(self, facts, *, at_s, wall_s, boot_id):
+        """`ports.Journal.append`: all of them durably, or an error and none of them."""
+        if self.failing is not None:
+            self.world.writes_failed += 1
+            raise self.failing
+        rows = []
+        for fact in facts:
+            assert decode(*encode(fact)) == fact, f"{fact} would not be read back as it was written"
+            row = Stamped(len(self.journal) + 1, at_s, wall_s, boot_id, fact)
+            self.folded = fold(self.folded, row)
+            self.journal.append(row)
+            rows.append(row)
+        return rows
+
+    def reopen(self):
+        """What a daemon reads at its start. The rows since the last start, and at intervals all of them, are folded anew."""
+        if len(self.journal) >= REFOLD_GROWTH * self.whole_at:
+            self.whole_at = len(self.journal)
+            state = fold_all(self.journal)
+        else:
+            state = fold_all(self.journal[self.known_at :], self.known)
+        self.known, self.known_at = state, len(self.journal)
+        return state
+
+    def begin(self, settings, state, clock, performer):
+        """Another daemon, with everything volatile as new."""
+        self.loop = Loop(
+            settings=settings, state=state, clock=clock, boot_id=self.boot_id, journal=self, inbox=WorldInbox(self.world),
+            performer=performer, publish=lambda _: None, watchdog=lambda: None, pause=self.world.pause, longest_wait_s=1e9,
+        )  # fmt: skip
+        return self.loop
+
+
+DISK_ERRORS = (
+    OSError(errno.ENOSPC, "No space left on device"),
+    OSError(errno.EIO, "Input/output error"),
+    sqlite3.OperationalError("database or disk is full"),
+    sqlite3.OperationalError("database is locked"),
+)
+
+
+class _Silence:
+    def info(self, *_, **__):
+        pass
+
+    critical = exception = info
+
+
+@contextlib.contextmanager
+def quiet_loop():
+    """The loop logs every fact; here the journal is what is read."""
+    kept, loop_module.log = loop_module.log, _Silence()
+    try:
+        yield
+    finally:
+        loop_module.log = kept

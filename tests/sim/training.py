@@ -1,0 +1,113 @@
+"""What runs in the simulated world: a program's disk, and one process of it that trains, saves, goes wrong and ends."""
+
+from dataclasses import dataclass, field
+
+from supervisor.core.inputs import Ending, Report, Sample
+
+STEPS_PER_S = 100.0
+START_S = 5.0  # import, environments, restore
+SAVE_COST_S = 0.004  # training is blocked for so long by each checkpoint
+
+
+@dataclass
+class Disk:
+    """What outlives every process of a program: its whole checkpoints, and those that kill whoever loads them."""
+
+    checkpoints: list = field(default_factory=list)
+    poison: set = field(default_factory=set)
+
+    def newest(self):
+        return self.checkpoints[-1] if self.checkpoints else 0
+
+
+@dataclass
+class Worker:
+    """One process of a program, from exec to its last breath. Its times are the world's."""
+
+    name: str
+    token: str
+    number: int
+    began_s: float
+    disk: Disk
+    interval_s: float = 60.0
+    state: str = "S"
+    alive: bool = True
+    stuck_at_s: float | None = None  # no progress since
+    live_at_s: float | None = None  # its side thread ran last; None: it still does
+    ignores_term: bool = False
+    doomed: bool = False  # SIGKILL is pending while it sits in state D
+    resumed: int | None = None
+    steps: float = 0.0
+    at_s: float = 0.0
+    saved_at_s: float = 0.0
+    saves: int = 0
+    ending: Ending | None = None
+    save_cost_s: float = SAVE_COST_S
+    died_at_s: float | None = None
+    saving_s: float = 0.0  # blocked by checkpoints so far
+
+    def advance(self, now_s):
+        """Train until `now_s`, or until it got stuck; save on the way."""
+        until_s = now_s if self.stuck_at_s is None else min(now_s, self.stuck_at_s)
+        ready_s = self.began_s + START_S
+        if self.resumed is None and until_s >= ready_s:
+            self.resumed = self.disk.newest()
+            self.steps, self.at_s, self.saved_at_s = float(self.resumed), ready_s, ready_s
+        if self.resumed is None or until_s <= self.at_s:
+            return
+        due = int((until_s - self.saved_at_s) / self.interval_s)
+        if due > 0:
+            self.saved_at_s += due * self.interval_s
+            trained_s = max(0.0, self.saved_at_s - self.at_s - (due - 1) * self.save_cost_s)
+            self.steps += STEPS_PER_S * trained_s
+            self.save(self.steps)
+            self.at_s = self.saved_at_s + self.save_cost_s
+            self.saving_s += due * self.save_cost_s
+        self.steps += STEPS_PER_S * max(0.0, until_s - self.at_s)
+        self.at_s = max(self.at_s, until_s)
+
+    def save(self, steps):
+        if int(steps) > self.disk.newest():
+            self.disk.checkpoints.append(int(steps))
+            self.saves += 1
+
+    def stick(self, now_s):
+        """From here on there is no progress."""
+        self.advance(now_s)
+        if self.stuck_at_s is None:
+            self.stuck_at_s = now_s
+
+    def move_again(self, now_s):
+        """As if the time in between had not been: nothing was trained, nothing saved."""
+        self.stuck_at_s, self.live_at_s, self.at_s = None, None, max(self.at_s, now_s)
+        if self.resumed is None:
+            self.began_s = now_s
+        else:
+            self.saved_at_s = max(self.saved_at_s, now_s)
+
+    def die(self, now_s):
+        self.advance(now_s)
+        self.alive, self.died_at_s = False, now_s
+
+    def sample(self, now_s, offset_s=0.0):
+        """What a look finds: its beat record, which stays readable after its death, and its line in /proc.
+
+        `offset_s` makes journal time of the world's.
+        """
+        if self.died_at_s is not None:
+            now_s = min(now_s, self.died_at_s)
+        self.advance(now_s)
+        trains = self.resumed is not None
+        live_at_s = self.stuck_at_s if self.state == "T" and self.stuck_at_s is not None else (self.live_at_s or now_s)
+        moved_at_s = min(now_s, self.at_s) if trains else min(now_s, self.began_s + START_S, self.stuck_at_s or now_s)
+        return Sample(
+            self.token, self.state if self.alive else None, live_at_s=live_at_s + offset_s,
+            progress_at_s=moved_at_s + offset_s, phase="training" if trains else "restoring",
+            phase_since_s=self.began_s + offset_s, ready=trains, steps=int(self.steps) if trains else None,
+            steps_per_s=STEPS_PER_S if trains else None, ckpt_step=self.disk.newest() if self.saves else None,
+            ckpt_at_s=self.saved_at_s + offset_s if self.saves else None, ckpt_count=self.saves,
+            ckpt_stall_s=self.save_cost_s if self.saves else None, target=10**9, target_kind="env_steps",
+        )  # fmt: skip
+
+    def reports(self):
+        return () if self.resumed is None else (Report("resumed", {"at_ns": self.number, "step": self.resumed}),)
