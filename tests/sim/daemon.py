@@ -17,6 +17,7 @@ from supervisor.shell import loop as loop_module
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
 
+BUG = loop_module._FAILED  # what the loop answers when it has stumbled
 WALL_S = 1_800_000_000.0
 REFOLD_GROWTH = 1.5  # the whole journal is folded again when it has grown by so much: all of it a few times, not daily
 
@@ -78,6 +79,7 @@ class Box:
         self.known, self.known_at = State(), 0  # the fold up to there was made from the rows themselves
         self.whole_at = 0
         self.failing = None  # why no write succeeds just now
+        self.fails_once = False
 
     def __getattr__(self, name):
         """state, memory, settings, wake_at_s: the loop's."""
@@ -94,7 +96,10 @@ class Box:
         """`ports.Journal.append`: all of them durably, or an error and none of them."""
         if self.failing is not None:
             self.world.writes_failed += 1
-            raise self.failing
+            error = self.failing
+            if self.fails_once:
+                self.failing = None
+            raise error
         rows = []
         for fact in facts:
             assert decode(*encode(fact)) == fact, f"{fact} would not be read back as it was written"

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 
 from core_kit import commands, facts, spec
-from daemon import DISK_ERRORS, Box, Elapsed, Killed, WorldClock, quiet_loop
+from daemon import BUG, DISK_ERRORS, Box, Elapsed, Killed, WorldClock, quiet_loop
 from invariants import Broken, Step, check, check_world, hold
 from misfortunes import CALM, Chance, Misfortunes, Odds
 from training import START_S, STEPS_PER_S, Disk, Worker
@@ -244,7 +244,7 @@ class World(Misfortunes):
 
     def refuse(self, item, text):
         """`Performer.refuse`: an input was dropped, because the journal cannot be written, or because of a bug."""
-        if self.core.failing is None:
+        if text == BUG:
             raise Broken("no input makes the core stumble", f"{item!r}: {text}") from sys.exception()
         if isinstance(item, Asked):
             self.answer(item.request_id)
@@ -287,14 +287,17 @@ class World(Misfortunes):
         self.paused_until_s = self.undisturbed_since_s = self.busy_until_s
 
     def break_journal(self, error=DISK_ERRORS[0], seconds=60.0):
-        """No write to the journal's disk succeeds for so long."""
+        """No write to the journal's disk succeeds for so long; 0: the next one does not, the one after does."""
         self.core.failing = error
         self.tell("--", f"the journal cannot be written: {error}")
+        self.core.fails_once = seconds == 0.0
+        if self.core.fails_once:
+            return
         self.undisturbed_since_s = max(self.undisturbed_since_s, self.now_s + seconds)
         self.after(seconds, self.mend_journal)
 
     def mend_journal(self):
-        self.core.failing = None
+        self.core.failing, self.core.fails_once = None, False
 
     # --- looks ----------------------------------------------------------------------------------------------------------
 
@@ -452,7 +455,8 @@ class World(Misfortunes):
             worker.die(self.now_s)
             self.ended_with_host.add(worker.token)
         self.workers, self.living, self.waiting, self.watched = {}, {}, {}, {}
-        self.daemon, self.cut, self.core.failing = 0, None, None
+        self.daemon, self.cut = 0, None
+        self.mend_journal()
         kept = {self._comes}
         self.events = [event for event in self.events if event[2] in kept]
         heapq.heapify(self.events)
