@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from conftest import Box, until
+import pytest
+from box import Box, until
 
 
 def test_a_killed_daemon_loses_nobody(box: Box) -> None:
@@ -70,6 +71,7 @@ def test_reload_replaces_the_daemon_in_place(box: Box) -> None:
     box.wait_fact("BecameReady", "a", count=2)
 
 
+@pytest.mark.fault("killed")
 def test_a_killed_shim_takes_its_tree_along_and_is_replaced(box: Box) -> None:
     box.config(box.trainer("a", "grandchild"))
     box.start()

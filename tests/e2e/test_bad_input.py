@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Box
+from box import ROOT, Box
 
 
 def supervisord(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

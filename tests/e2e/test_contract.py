@@ -8,7 +8,7 @@ import shutil
 import signal
 
 import pytest
-from conftest import Box, until
+from box import Box, until
 
 
 def test_an_unmodified_script_that_only_prints(box: Box) -> None:

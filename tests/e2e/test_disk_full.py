@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Box, until
+from box import ROOT, Box, until
 
 
 class SmallDisk:

@@ -6,9 +6,10 @@ import os
 import signal
 
 import pytest
-from conftest import Box, until
+from box import Box, until
 
 
+@pytest.mark.fault("killed")
 def test_a_worker_killed_with_9_is_replaced_at_once(box: Box) -> None:
     box.config(box.trainer("a"))
     box.start()
@@ -27,6 +28,7 @@ def test_a_worker_killed_with_9_is_replaced_at_once(box: Box) -> None:
     assert box.program("a")["restarts"] == 1
 
 
+@pytest.mark.fault("stopped")
 def test_a_stopped_worker_is_continued_and_not_killed(box: Box) -> None:
     box.config(box.trainer("a"))
     box.start()
@@ -41,7 +43,12 @@ def test_a_stopped_worker_is_continued_and_not_killed(box: Box) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "stall"), [("gil", "gil"), ("hang", "hang"), ("envpool-hang", "hang")], ids=["gil", "hang", "envpool"]
+    ("fault", "stall"),
+    [
+        pytest.param("gil", "gil", marks=pytest.mark.fault("gil"), id="gil"),
+        pytest.param("hang", "hang", id="hang"),
+        pytest.param("envpool-hang", "hang", marks=pytest.mark.fault("envpool-hang"), id="envpool"),
+    ],
 )
 def test_a_worker_that_does_not_get_on_is_examined_ended_and_replaced(box: Box, fault: str, stall: str) -> None:
     box.config(box.trainer("a", fault, "--once", "--after", "30"))
@@ -60,6 +67,7 @@ def test_a_worker_that_does_not_get_on_is_examined_ended_and_replaced(box: Box, 
     assert stall in told
 
 
+@pytest.mark.fault("segfault")
 def test_a_segfault_inside_envpool_is_a_crash_and_is_healed(box: Box) -> None:
     box.config(box.trainer("a", "segfault", "--once", "--after", "30"))
     box.start()
@@ -68,6 +76,7 @@ def test_a_segfault_inside_envpool_is_a_crash_and_is_healed(box: Box) -> None:
     box.wait_fact("BecameReady", "a", count=2)
 
 
+@pytest.mark.fault("dies-at-once")
 def test_death_at_once_every_time_ends_in_slow_retry_with_a_time(box: Box) -> None:
     extra = "[restart]\nwindow_deaths = 4\nbase_delay_s = 0.05\nslow_retry_s = 3600.0\n"
     box.config(box.trainer("a", "die", "--after", "1") + box.trainer("b"), extra=extra)
@@ -80,6 +89,7 @@ def test_death_at_once_every_time_ends_in_slow_retry_with_a_time(box: Box) -> No
     assert box.program("b")["phase"] == "RUNNING", "the neighbour is not disturbed"
 
 
+@pytest.mark.fault("ignores-sigterm")
 def test_a_worker_that_ignores_sigterm_is_killed_after_its_grace(box: Box) -> None:
     box.config(box.trainer("a", "ignore-term"))
     box.start()
@@ -90,6 +100,7 @@ def test_a_worker_that_ignores_sigterm_is_killed_after_its_grace(box: Box) -> No
     assert box.program("a")["phase"] == "STOPPED"
 
 
+@pytest.mark.fault("orphans")
 def test_grandchildren_in_their_own_session_are_gone_before_the_next_start(box: Box) -> None:
     box.config(box.trainer("a", "grandchild"))
     box.start()

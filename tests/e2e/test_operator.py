@@ -6,7 +6,8 @@ import json
 import os
 import signal
 
-from conftest import Box, until
+import pytest
+from box import Box, until
 
 
 def test_stop_start_restart_and_what_is_stopped_stays_stopped(box: Box) -> None:
@@ -133,6 +134,7 @@ def test_shutdown_lets_every_worker_save_and_leave(box: Box) -> None:
     assert box.facts("DaemonStarted")[-1]["clean"] is True
 
 
+@pytest.mark.fault("daemon-stopped")
 def test_the_daemon_frozen_for_a_while_judges_nobody_by_its_own_absence(box: Box) -> None:
     box.config(box.trainer("a"))
     box.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from conftest import Box, until
+from box import Box, until
 
 
 def test_after_a_power_cut_everything_that_ran_resumes(box: Box) -> None:

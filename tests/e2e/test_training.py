@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from conftest import Box, until
+from box import Box, until
 
 CATCH = """
 [training]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, Box, until
+from box import ROOT, Box, until
 
 
 def supervisord(box: Box, *more: str) -> subprocess.Popen[str]:

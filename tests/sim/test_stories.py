@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 from world import CALM, Ending, Verb, World
 
 
@@ -25,6 +26,7 @@ def told(world):
     return [line for line, then in zip(lines, [*lines[1:], ""], strict=True) if line[9:] not in then]
 
 
+@pytest.mark.fault("killed")
 def test_a_worker_is_killed():
     world = quiet_world()
     world.end(worker(world).token, Ending(signal=9))
@@ -36,6 +38,7 @@ def test_a_worker_is_killed():
     ]
 
 
+@pytest.mark.fault("stopped")
 def test_a_worker_is_stopped_by_someone():
     world = quiet_world()
     found = worker(world)
@@ -48,6 +51,7 @@ def test_a_worker_is_stopped_by_someone():
     ]
 
 
+@pytest.mark.fault("envpool-hang")
 def test_an_environment_never_returns():
     world = quiet_world()
     worker(world).stick(world.now_s)

@@ -1,0 +1,71 @@
+"""The catalogue's table: `--fault-table FILE` runs the tests that carry `@pytest.mark.fault` and shows each with its time.
+
+`tests/run faults` is the one command for it. Without the option nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from catalogue import FAULTS
+
+TESTS = Path(__file__).parent
+_WORST = ("failed", "skipped", "passed")  # a test's outcome is the worst of its setup, call and teardown
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--fault-table", metavar="FILE", help="run the catalogue's tests alone; print a table and write it as JSON"
+    )  # fmt: skip
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--fault-table") is None:
+        return
+    chosen = [item for item in items if item.get_closest_marker("fault")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+    for item in items:  # travels with the reports, also from another process
+        item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
+
+
+def rows(reports):
+    """Fault, test, layer, seconds and outcome of every (test, fault), in the catalogue's order."""
+    found = {}
+    for report in reports:
+        for key, fault in report.user_properties:
+            if key == "fault":
+                row = found.setdefault((fault, report.nodeid), {"seconds": 0.0, "outcome": "passed"})
+                row["seconds"] += report.duration
+                row["outcome"] = min(row["outcome"], report.outcome, key=_WORST.index)
+    order = list(FAULTS)
+    return [
+        {"fault": fault, "test": node.partition("::")[2], "layer": layer(node), **row}
+        for (fault, node), row in sorted(found.items(), key=lambda item: (order.index(item[0][0]), layer(item[0][1]), item))
+    ]
+
+
+def layer(node):
+    """`e2e` of tests/e2e/test_healing.py::..."""
+    return Path(node.partition("::")[0]).parts[-2]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    path = config.getoption("--fault-table")
+    if path is None:
+        return
+    reports = [each for stats in terminalreporter.stats.values() for each in stats if isinstance(each, pytest.TestReport)]
+    table = rows(reports)
+    tests = {row["test"] for row in table}
+    wide = {key: max([len(key), *(len(row[key]) for row in table)]) for key in ("fault", "test", "layer")}
+    terminalreporter.section("faults")
+    for row in [{"fault": "fault", "test": "test", "layer": "layer", "seconds": None, "outcome": "outcome"}, *table]:
+        seconds = "seconds" if row["seconds"] is None else f"{row['seconds']:.2f}"
+        named = "  ".join(row[key].ljust(wide[key]) for key in wide)
+        terminalreporter.write_line(f"{named}  {seconds:>7}  {row['outcome']}")
+    covered = {row["fault"] for row in table if row["outcome"] == "passed"}
+    terminalreporter.write_line(f"{len(covered)} of {len(FAULTS)} faults shown by {len(tests)} tests")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(json.dumps(table, indent=1) + "\n")

@@ -1,0 +1,205 @@
+"""A box for end-to-end tests: a real daemon with real workers in directories of its own, and fake boot files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINER = ROOT / "tests" / "e2e" / "programs" / "trainer.py"
+PATIENCE = float(os.environ.get("EXTRALIFE_TEST_PATIENCE", "1"))  # multiplies every deadline, for slow machines
+
+
+def until(look: Callable[[], Any], timeout_s: float, what: str) -> Any:
+    """The first true answer of `look`, asked again and again until the deadline."""
+    deadline = time.monotonic() + timeout_s * PATIENCE
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout_s:g} s in vain for {what}; last answer: {answer!r}")
+        time.sleep(0.02)
+
+
+class Box:
+    """One state directory, one runtime directory, at most one daemon."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.state = directory / "state"
+        self.runtime = Path(tempfile.mkdtemp(prefix="xl-", dir="/dev/shm"))
+        self.boot_files = directory / "boot"
+        self.boot_files.mkdir()
+        self.set_boot(uuid.uuid4())
+        self.config_file = directory / "extralife.toml"
+        self.log = directory / "daemon.log"
+        self.daemon: subprocess.Popen[bytes] | None = None
+        self.daemons: list[subprocess.Popen[bytes]] = []
+
+    # the world
+
+    def set_boot(self, boot_id: uuid.UUID) -> None:
+        """A boot that begins now: another boot id, and a pid 1 that has just been started."""
+        ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+        (self.boot_files / "boot_id").write_text(f"{boot_id}\n")
+        (self.boot_files / "pid1_stat").write_text(f"1 (init) S {'0 ' * 18}{ticks} 0\n")
+
+    def config(self, programs: str, *, slots: int = 4, extra: str = "") -> None:
+        self.config_file.write_text(
+            f"""
+[daemon]
+state_dir = "{self.state}"
+runtime_dir = "{self.runtime}"
+sample_period_s = 0.2
+alive_period_s = 0.5
+[level]
+slots = {slots}
+num_envs = 4
+batch_size = 32
+[stall]
+floor_s = 2.0
+start_s = 30.0
+live_s = 1.5
+continue_s = 0.5
+grace_s = 0.5
+{extra}
+{programs}
+"""
+        )
+
+    @staticmethod
+    def trainer(name: str, fault: str = "none", *flags: str, keys: str = "") -> str:
+        command = json.dumps([sys.executable, str(TRAINER), fault, *flags])
+        return f'[program.{name}]\ncommand = {command}\nprogress = "beat"\nstop_grace_s = 3.0\n{keys}\n'
+
+    # the daemon
+
+    def start(self, *, wait: bool = True) -> subprocess.Popen[bytes]:
+        env = {**os.environ, "EXTRALIFE_BOOT_FILES": str(self.boot_files), "PYTHONPATH": str(ROOT)}
+        with self.log.open("ab") as log:
+            self.daemon = subprocess.Popen(
+                [sys.executable, "-m", "supervisor", "-c", str(self.config_file)],
+                cwd=ROOT, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        self.daemons.append(self.daemon)
+        if wait:
+            until(self._serves, 30, f"the daemon to serve; its log: {self.log.read_text()[-3000:]}")
+        return self.daemon
+
+    def _serves(self) -> bool:
+        assert self.daemon is not None
+        if self.daemon.poll() is not None:
+            raise AssertionError(f"the daemon ended with {self.daemon.returncode}: {self.log.read_text()[-3000:]}")
+        with contextlib.suppress(subprocess.CalledProcessError, json.JSONDecodeError, KeyError):
+            return bool(self.status()["daemon"]["pid"] == self.daemon.pid)
+        return False
+
+    def kill_daemon(self) -> None:
+        assert self.daemon is not None
+        self.daemon.kill()
+        self.daemon.wait()
+
+    def stop_daemon(self, timeout_s: float = 30) -> int:
+        assert self.daemon is not None
+        self.daemon.send_signal(signal.SIGTERM)
+        return self.daemon.wait(timeout_s * PATIENCE)
+
+    def power_cut(self) -> None:
+        """What a power cut leaves: no process, no tmpfs, another boot id at the next start."""
+        if self.daemon is not None:
+            self.daemon.kill()
+            self.daemon.wait()
+        for _ in range(3):
+            for pid in (*self.shims(), *self.pids()):  # shims first: no record of an end is left by a power cut
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        until(lambda: not self.pids(), 10, "every process of the box to be gone")
+        shutil.rmtree(self.runtime)
+        self.runtime.mkdir()
+        self.set_boot(uuid.uuid4())
+
+    def shims(self) -> list[int]:
+        """Every live shim of this box."""
+        return self._processes("cmdline", f"{self.runtime}/shim.".encode())
+
+    def pids(self) -> list[int]:
+        """Every live process of this box but the daemon: shims, workers, their children."""
+        return sorted({*self.shims(), *self._processes("environ", f"EXTRALIFE_RUN_DIR={self.directory}".encode())})
+
+    @staticmethod
+    def _processes(file: str, mark: bytes) -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                if (entry / "stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+                    continue
+                if mark in (entry / file).read_bytes():
+                    found.append(int(entry.name))
+        return found
+
+    # what it says
+
+    def ctl(self, *args: str, timeout_s: float = 30, check: bool = False) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+        return subprocess.run(
+            [sys.executable, "-m", "supervisor.ctl", "-c", str(self.config_file), *args],
+            cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout_s * PATIENCE, check=check,
+        )  # fmt: skip
+
+    def status(self) -> dict[str, Any]:
+        out = self.ctl("status", "--json").stdout
+        return json.loads(out)
+
+    def program(self, name: str) -> dict[str, Any]:
+        return next((p for p in self.status()["programs"] if p["name"] == name), {})
+
+    def wait_phase(self, name: str, phase: str, timeout_s: float = 30) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            program = self.program(name)
+            return program if program.get("phase") == phase else None
+
+        return until(look, timeout_s, f"{name} to be {phase}: {self.tail()}")
+
+    def facts(self, kind: str | None = None, program: str | None = None) -> list[dict[str, Any]]:
+        """Straight from the journal, read-only."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.state}/journal.sqlite?mode=ro", uri=True)) as db:
+            rows = db.execute("SELECT seq, kind, body FROM fact ORDER BY seq").fetchall()
+        out = [{"seq": seq, "kind": k, **json.loads(body)} for seq, k, body in rows]
+        return [f for f in out if (kind in (None, f["kind"])) and (program in (None, f.get("program")))]
+
+    def wait_fact(self, kind: str, program: str | None = None, *, count: int = 1, timeout_s: float = 30) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            found = self.facts(kind, program)
+            return found[count - 1] if len(found) >= count else None
+
+        return until(look, timeout_s, f"fact {kind} of {program} (x{count}): {self.tail()}")
+
+    def tail(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-15:] if self.log.exists() else []
+        return "\n".join(lines)
+
+    def close(self) -> None:
+        for daemon in self.daemons:
+            if daemon.poll() is None:
+                daemon.kill()
+                daemon.wait()
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: not self.pids(), 10, "every process of the box to be gone")
+        shutil.rmtree(self.runtime, ignore_errors=True)

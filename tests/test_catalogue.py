@@ -1,0 +1,136 @@
+"""Every fault of the catalogue is told in README, shown on real processes, and told as a story in the simulator."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+from catalogue import FAULTS
+from test_docs import LINK, happenings
+
+TESTS = Path(__file__).resolve().parent
+REAL, STORY = "e2e", "sim"
+# Still to come; what is here and exists fails, so that this can only shrink.
+PENDING = {
+    REAL: {
+        "no-progress",
+        "slow",
+        "dies-soon",
+        "nan",
+        "memory-error",
+        "oom-kill",
+        "disk-full-checkpoint",
+        "checkpoint-flipped",
+        "checkpoint-truncated",
+        "checkpoint-empty",
+        "checkpoint-missing",
+        "checkpoint-poison",
+        "state-d",
+        "late-worker",
+        "clock-forward",
+        "clock-back",
+        "pid-reuse",
+        "fork-fails",
+    },
+    STORY: {
+        "gil",
+        "segfault",
+        "no-progress",
+        "slow",
+        "dies-at-once",
+        "dies-soon",
+        "orphans",
+        "nan",
+        "memory-error",
+        "oom-kill",
+        "disk-full-checkpoint",
+        "disk-full-journal",
+        "checkpoint-flipped",
+        "checkpoint-truncated",
+        "checkpoint-empty",
+        "checkpoint-missing",
+        "checkpoint-poison",
+        "ignores-sigterm",
+        "state-d",
+        "late-worker",
+        "daemon-stopped",
+        "clock-forward",
+        "clock-back",
+        "pid-reuse",
+        "fork-fails",
+        "two-daemons",
+    },
+    "README": {
+        "no-progress",
+        "slow",
+        "dies-soon",
+        "orphans",
+        "nan",
+        "memory-error",
+        "oom-kill",
+        "disk-full-checkpoint",
+        "checkpoint-flipped",
+        "checkpoint-truncated",
+        "checkpoint-empty",
+        "checkpoint-missing",
+        "checkpoint-poison",
+        "ignores-sigterm",
+        "state-d",
+        "late-worker",
+        "daemon-stopped",
+        "clock-forward",
+        "clock-back",
+        "pid-reuse",
+        "fork-fails",
+    },
+}
+
+
+def _names_of(call):
+    return [arg.value if isinstance(arg, ast.Constant) else None for arg in call.args]
+
+
+def _is_mark(node):
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func) == "pytest.mark.fault"
+    )
+
+
+@cache
+def marks():
+    """(fault, layer, file, function) of every mark, also of those in parameters; read from the sources, nothing is imported."""
+    found = []
+    for path in sorted(TESTS.rglob("test_*.py")):
+        text = path.read_text()
+        if "mark.fault" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                calls = [call for each in node.decorator_list for call in ast.walk(each) if _is_mark(call)]
+                found += [(name, path.parent.name, path, node.name) for call in calls for name in _names_of(call)]
+    return found
+
+
+def covered(layer):
+    return {fault for fault, where, _, _ in marks() if where == layer}
+
+
+def test_marks_name_faults_of_the_catalogue():
+    unknown = {(fault, path.name, function) for fault, _, path, function in marks() if fault not in FAULTS}
+    assert not unknown
+    assert all(function.startswith("test_") for _, _, _, function in marks())
+
+
+@pytest.mark.parametrize("layer", [REAL, STORY])
+def test_every_fault_is_shown(layer):
+    assert set(FAULTS) - covered(layer) == PENDING[layer]
+
+
+def test_every_fault_has_its_row_and_the_row_its_test():
+    rows = {row[0]: row for row in happenings()}
+    assert {fault for fault, text in FAULTS.items() if text not in rows} == PENDING["README"]
+    for fault, text in FAULTS.items():
+        if text in rows:
+            ((file, function),) = LINK.findall(rows[text][3])
+            named = [fault for fault, _, path, name in marks() if (path, name) == (TESTS.parent / file, function)]
+            assert fault in named, f"{text}: {function} of {file} is not marked {fault!r}"
