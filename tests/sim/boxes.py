@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 
+from invariants import check_at_length
 from world import Odds, Phase, Verb, World
 
 HOUR_S = 3600.0
@@ -37,6 +38,7 @@ class Night:
     error: BaseException | None
     only: frozenset | None = None
     without: tuple = ()
+    length_s: float | None = None
 
     @property
     def name(self):
@@ -65,9 +67,10 @@ def night(box, seed, programs=4, *, length_s=None, only=None, without=(), most_s
                 world.ask(Verb.START, *world.core.state.programs)
                 if run(CALM_S):
                     healed(world)
+        check_at_length(world)
     except Exception as found:
         error = found
-    return Night(box, seed, programs, world, error, only, tuple(without))
+    return Night(box, seed, programs, world, error, only, tuple(without), length_s)
 
 
 def healed(world):

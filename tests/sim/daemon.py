@@ -110,14 +110,15 @@ class Box:
         return rows
 
     def reopen(self):
-        """What a daemon reads at its start. The rows since the last start, and at intervals all of them, are folded anew."""
-        if len(self.journal) >= REFOLD_GROWTH * self.whole_at:
+        """What a daemon reads at its start: (whether all rows were folded anew, or those since the last start; the state)."""
+        whole = len(self.journal) >= REFOLD_GROWTH * self.whole_at
+        if whole:
             self.whole_at = len(self.journal)
             state = fold_all(self.journal)
         else:
             state = fold_all(self.journal[self.known_at :], self.known)
         self.known, self.known_at = state, len(self.journal)
-        return state
+        return whole, state
 
     def begin(self, settings, state, clock, performer):
         """Another daemon, with everything volatile as new."""

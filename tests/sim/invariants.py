@@ -1,8 +1,8 @@
 """What must hold after every step of the simulated world. Each rule has a name and says what is wrong, or nothing.
 
 A rule is given the world and the step that the daemon has just taken; what it returns is the finding, in a sentence. Rules
-look at what a step has changed, so that a year of steps can be checked; `wrong_at_length` holds those that look at
-everything, at every start of a daemon and at the end of a story.
+look at what a step has changed, so that a year of steps can be checked; what takes the whole journal (`check_at_length`) is
+looked at whenever it has grown by half, and at the end of a story.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from core_kit import check_program, facts
 
-from supervisor.core import commands
+from supervisor.core import accounts, commands
 from supervisor.core.decide import decide
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
 from supervisor.core.turn import Decision, kill_due_s
@@ -224,7 +224,7 @@ def check(world, step):
     for rule in RULES:
         said = rule(world, step)
         if said is not None:
-            raise Broken(rule.__name__.replace("_", " "), said)
+            raise Broken(_name(rule), said)
 
 
 def hold(name, truth, said):
@@ -256,8 +256,27 @@ def nobody_stays_stuck(world):
     return None
 
 
-def check_world(world):
-    """Looked at with every reading: what only time can show."""
-    said = nobody_stays_stuck(world)
+def accounts_sum_to_wall_time(world):
+    """Every second of every program and slot is booked once, by the whole journal so far (docs/accounts.md)."""
+    said = accounts.check(world.core.journal, world.core.state.at_s)
+    return "; ".join(said[:3]) or None
+
+
+def check_with_each_look(world):
+    """What only time can show."""
+    _check_world(world, nobody_stays_stuck)
+
+
+def check_at_length(world):
+    """What takes the whole journal: at intervals, and at the end of a story."""
+    _check_world(world, accounts_sum_to_wall_time)
+
+
+def _check_world(world, rule):
+    said = rule(world)
     if said is not None:
-        raise Broken("nobody stays stuck", said)
+        raise Broken(_name(rule), said)
+
+
+def _name(rule):
+    return rule.__name__.replace("_", " ")

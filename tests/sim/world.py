@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 
 from core_kit import commands, facts, spec
 from daemon import BUG, DISK_ERRORS, Box, Elapsed, Killed, WorldClock, quiet_loop
-from invariants import Broken, Step, check, check_world, hold
+from invariants import Broken, Step, check, check_at_length, check_with_each_look, hold
 from misfortunes import CALM, Chance, Misfortunes, Odds
 from training import START_S, STEPS_PER_S, Disk, Worker
 
@@ -46,6 +46,8 @@ LIVELY_FOR_S = 90.0  # after something happened, when looks are taken as they ar
 TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins
 CLOCK_STEP_S = 2.0  # what shell/sampler.py calls a step
 DOWN_S = 300.0  # until somebody starts a daemon again that was told to end
+QUIET = facts.Checkpointed | facts.IntervalChosen  # facts that go on and on
+LEAST_WAIT_S = 1e-6  # time passes, however short a wait is
 RESTART_S = 5.0  # the service manager, after a daemon that could not start
 
 
@@ -125,7 +127,7 @@ class World(Misfortunes):
         """Time passes until the daemon has something to take, `timeout_s` is over, or the story is."""
         daemon = self.daemon
         inbox = self.core.loop.inbox if daemon else None
-        deadline_s = float("inf") if timeout_s is None else self.now_s + timeout_s
+        deadline_s = float("inf") if timeout_s is None else self.now_s + max(timeout_s, LEAST_WAIT_S)
         while True:
             if self.daemon != daemon:
                 if daemon:
@@ -159,7 +161,9 @@ class World(Misfortunes):
         self.daemon = self.daemons
         self.watched, self.waiting, self.cut, self.lively_until_s = {}, {}, None, 0.0
         self.busy_until_s = self.paused_until_s = self.undisturbed_since_s = self.now_s
-        state = core.reopen()
+        whole, state = core.reopen()
+        if whole:
+            check_at_length(self)
         hold("the journal gives the state", state == core.folded, "at its start a daemon reads another one than was live")
         this = boot.Boot(f"boot-{self.boot}", None)
         boot_now_s = self.now_s - self.boot_began_s
@@ -256,8 +260,9 @@ class World(Misfortunes):
         item = Woke(now_s) if item is None else replace(item, now_s=now_s)
         for fact in decision.facts:
             self.counts[type(fact).__name__] = self.counts.get(type(fact).__name__, 0) + 1
-        if decision.facts or not isinstance(item, Sampled | Woke):
-            self.tell(type(item).__name__, item, decision.facts)
+        told = [fact for fact in decision.facts if not isinstance(fact, QUIET)]
+        if told or not isinstance(item, Sampled | Woke):
+            self.tell(type(item).__name__, item, told)
         check(self, Step(settings, before, memory, item, decision, self.wall_s, self.turns))
         if decision.facts:
             self.look_soon()
@@ -331,7 +336,7 @@ class World(Misfortunes):
         reports = tuple((name, worker.token, report) for name, worker in found if worker for report in worker.reports())
         self.post(Sampled(0.0, seen, reports))
         self.leave_mark()
-        check_world(self)
+        check_with_each_look(self)
 
     def leave_mark(self):
         """The durable sign of life, as the daemon writes it."""
@@ -512,7 +517,7 @@ class World(Misfortunes):
 
     def tale(self, since_s=0.0):
         """What the journal says, as one line a fact: for a story that is compared with what it should be."""
-        quiet = facts.Checkpointed | facts.IntervalChosen | facts.Spawned | facts.LevelChosen | facts.ProgramConfigured
+        quiet = QUIET | facts.Spawned | facts.LevelChosen | facts.ProgramConfigured
         return [
             f"{_clock(item.at_s)}  {getattr(item.fact, 'program', 'box'):5}{item.fact.why}"
             for item in self.core.journal

@@ -1,0 +1,82 @@
+"""The shortest story of a failure: programs and misfortunes are left out, one after the other, while it still fails.
+
+Delta debugging (Zeller's ddmin) over the names of the misfortunes that struck. Every draw of chance depends on nothing but
+the seed and its own name, so what is left happens as before; every candidate is told anew, from the beginning, and counts
+when it breaks the same rule. Bounded by time: what is found by then is printed.
+"""
+
+import time
+from dataclasses import replace
+
+from boxes import night
+
+MOST_S = 60.0
+
+
+def shrink(found, *, most_s=MOST_S, clock=time.monotonic):
+    """The smallest night that breaks the same rule as `found` that `most_s` seconds of trying can find."""
+    until_s = clock() + most_s
+    best = found
+
+    def again(names, without):
+        """The night with these misfortunes alone; it ends soon after the moment at which the best one so far broke."""
+        nonlocal best
+        if clock() > until_s:
+            return False
+        tried = night(
+            found.box, found.seed, found.programs, length_s=found.length_s, only=frozenset(names), without=without,
+            most_s=best.world.now_s + 1.0,
+        )  # fmt: skip
+        if tried.name != found.name:
+            return False
+        best = tried
+        return True
+
+    for name in found.world.all_names:
+        again([each for _, each in best.world.struck], (*best.without, name))
+    again([], best.without)
+    _minimise(lambda names: again(names, best.without), lambda: [each for _, each in best.world.struck])
+    return replace(best, only=frozenset(each for _, each in best.world.struck))
+
+
+def _minimise(fails, struck):
+    """ddmin: halves, then quarters ... then single ones, until none can be left out."""
+    parts = 2
+    while (names := struck()) and parts <= 2 * len(names):
+        size = max(1, len(names) // parts)
+        chunks = [names[start : start + size] for start in range(0, len(names), size)]
+        if any(fails([name for name in names if name not in chunk]) for chunk in chunks):
+            parts = max(2, parts - 1)
+        elif size == 1:
+            return
+        else:
+            parts *= 2
+
+
+def told(found):
+    """What a person needs: which rule broke, the misfortunes that it takes, the last of the story, and how to see it again."""
+    world = found.world
+    command = f"python tests/sim/soak.py --box {found.box} --first {found.seed} --seeds 1 --programs {found.programs}"
+    if found.length_s is not None:
+        command += f" --days {found.length_s / 86400:g}"
+    if found.without:
+        command += f" --without {','.join(found.without)}"
+    if found.only is not None:
+        command += f" --only '{','.join(sorted(found.only))}'"
+    cause = found.error.__cause__
+    return "\n".join([
+        f"seed {found.seed}, box {found.box!r}, {len(world.names)} programs, after {world.now_s:,.0f} s:",
+        f"  {type(found.error).__name__}: {found.error}",
+        *([f"  because of {cause!r}"] if cause is not None else []),
+        f"{len(world.struck)} misfortunes:",
+        *[f"  {_clock(at_s)}  {name}" for at_s, name in world.struck[-40:]],
+        "the last of the story:",
+        *[f"  {line}" for line in world.story],
+        f"again: {command}",
+    ])  # fmt: skip
+
+
+def _clock(at_s):
+    return f"{int(at_s) // 3600}:{int(at_s) // 60 % 60:02}:{int(at_s) % 60:02}"
+
+
