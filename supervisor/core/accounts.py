@@ -175,8 +175,8 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def _stretches(ledger: Ledger) -> list[tuple[float, float, str, int]]:
-    """(from, to, level, slots), end to end."""
-    ends = [at_s for at_s, _, _ in ledger.levels[1:]] + [ledger.at_s]
+    """(from, to, level, slots), end to end; none while nothing was ever begun."""
+    ends = [*(at_s for at_s, _, _ in ledger.levels[1:]), ledger.at_s] if ledger.levels else []
     return [(at_s, end_s, name, slots) for (at_s, name, slots), end_s in zip(ledger.levels, ends, strict=True)]
 
 

@@ -38,3 +38,7 @@ def test_a_free_slot_is_idle_and_a_full_one_makes_wait():
         "C": {"IDLE": 10.0},
         "slots": {"STARTUP": 10.0},
     }
+
+
+def test_the_sheet_of_a_journal_in_which_nothing_was_ever_begun():
+    assert accounts.check([], 0.0) == []

@@ -3,8 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from invariants import check_at_length
-from world import Odds, Phase, Verb, World
+from world import Odds, Phase, Verb, World, check_at_length
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -16,7 +15,7 @@ ROUGH = Odds(
 )  # fmt: skip
 YEAR = Odds(
     crash_s=12 * HOUR_S, stall_s=DAY_S, finish_s=60 * DAY_S, operator_s=8 * HOUR_S, daemon_kill_s=DAY_S,
-    daemon_pause_s=2 * DAY_S, reboot_s=12 * HOUR_S, journal_s=2 * DAY_S, clock_s=4 * DAY_S, suspend_s=5 * DAY_S,
+    daemon_pause_s=2 * DAY_S, reboot_s=12 * HOUR_S, journal_s=2 * DAY_S, clock_s=4 * DAY_S, suspend_s=5 * DAY_S, poison=1e-5,
 )  # fmt: skip
 BOXES = {  # odds, how long, and how it is looked at
     "usual": (Odds(), 16 * HOUR_S, {"look_s": 20.0}),
@@ -39,6 +38,7 @@ class Night:
     only: frozenset | None = None
     without: tuple = ()
     length_s: float | None = None
+    slots: int | None = None
 
     @property
     def name(self):
@@ -46,10 +46,10 @@ class Night:
         return None if self.error is None else getattr(self.error, "name", type(self.error).__name__)
 
 
-def night(box, seed, programs=4, *, length_s=None, only=None, without=(), most_s=None):
+def night(box, seed, programs=4, *, slots=None, length_s=None, only=None, without=(), most_s=None):
     """Misfortunes, then calm, then everything that is wanted trains. `most_s` ends it sooner, wherever it is."""
     odds, usual_s, look = BOXES[box]
-    world = World(seed, programs=programs, slots=1 + seed % programs, odds=odds, only=only, without=without, **look)
+    world = World(seed, programs=programs, slots=slots or 1 + seed % programs, odds=odds, only=only, without=without, **look)
     left_s = float("inf") if most_s is None else most_s
 
     def run(seconds):
@@ -70,7 +70,7 @@ def night(box, seed, programs=4, *, length_s=None, only=None, without=(), most_s
         check_at_length(world)
     except Exception as found:
         error = found
-    return Night(box, seed, programs, world, error, only, tuple(without), length_s)
+    return Night(box, seed, programs, world, error, only, tuple(without), length_s, slots)
 
 
 def healed(world):

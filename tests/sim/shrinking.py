@@ -24,7 +24,7 @@ def shrink(found, *, most_s=MOST_S, clock=time.monotonic):
         if clock() > until_s:
             return False
         tried = night(
-            found.box, found.seed, found.programs, length_s=found.length_s, only=frozenset(names), without=without,
+            found.box, found.seed, found.programs, slots=found.slots, length_s=found.length_s, only=frozenset(names), without=without,
             most_s=best.world.now_s + 1.0,
         )  # fmt: skip
         if tried.name != found.name:
@@ -59,6 +59,8 @@ def told(found):
     command = f"python tests/sim/soak.py --box {found.box} --first {found.seed} --seeds 1 --programs {found.programs}"
     if found.length_s is not None:
         command += f" --days {found.length_s / 86400:g}"
+    if found.slots is not None:
+        command += f" --slots {found.slots}"
     if found.without:
         command += f" --without {','.join(found.without)}"
     if found.only is not None:
@@ -78,5 +80,3 @@ def told(found):
 
 def _clock(at_s):
     return f"{int(at_s) // 3600}:{int(at_s) // 60 % 60:02}:{int(at_s) % 60:02}"
-
-

@@ -1,4 +1,4 @@
-"""A rule that is broken on purpose is found by some night, and what is told of it is short."""
+"""A rule that is broken on purpose is found by some night, and what is told of it is short: the misfortunes that it takes."""
 
 import dataclasses
 
@@ -6,29 +6,101 @@ import pytest
 from boxes import night
 from shrinking import shrink, told
 
-from supervisor.core import attempts, beginning, healing
+from supervisor.core import beginning, decide, turn
 from supervisor.core.inputs import Survival
+from supervisor.shell.loop import Loop
 
 
-def hunt(box, seeds=range(1, 30), programs=4):
-    """The first night of a box that finds something."""
+def shortest(box="usual", seeds=range(1, 20)):
+    """The shortest story of the first night of a box that finds something, and how many misfortunes it had before."""
     for seed in seeds:
-        found = night(box, seed, programs)
+        found = night(box, seed)
         if found.error is not None:
-            return found
+            return shrink(found, most_s=20.0), len(found.world.struck)
     pytest.fail("the broken rule was not found")
 
 
+def kinds(found):
+    return sorted(name.split()[0] for _, name in found.world.struck)
+
+
 def test_a_reboot_that_counts_as_a_death(monkeypatch):
-    """`beginning` takes every attempt that a reboot ended for one that died by itself."""
     settle = beginning._settle_attempt
 
     def broken(turn, program, attempt, survivor, *, rebooted, last_sign_s):
         settle(turn, program, attempt, survivor, rebooted=False, last_sign_s=last_sign_s)
 
     monkeypatch.setattr(beginning, "_settle_attempt", broken)
-    found = shrink(hunt("usual"), most_s=20.0)
-    assert found.name == "no reboot is charged to a program" or "reboot" in told(found)
-    kinds = [name.split()[0] for _, name in found.world.struck]
-    assert kinds == ["reboot"]
+    found, _ = shortest()
+    assert found.name == "no reboot is charged to a program"
+    assert kinds(found) == ["reboot"]
     assert len(found.world.names) == 1
+
+
+def test_a_worker_that_is_not_adopted(monkeypatch):
+    """It takes two: a daemon that is killed, and (here) that the attempt's fate is looked at."""
+    settle = beginning._settle_attempt
+
+    def broken(turn, program, attempt, survivor, **more):
+        if survivor is not None:
+            attempt, survivor = (
+                dataclasses.replace(attempt, pid=None),
+                dataclasses.replace(survivor, survival=Survival.NEVER),
+            )
+        settle(turn, program, attempt, survivor, **more)
+
+    monkeypatch.setattr(beginning, "_settle_attempt", broken)
+    found, before = shortest()
+    assert found.name == "every process is known"
+    assert "kill" in kinds(found)
+    assert len(kinds(found)) <= 2 < before
+
+
+def test_a_command_without_its_fact(monkeypatch):
+    """The loop goes on although the journal has not taken the facts."""
+    commit = Loop._commit
+
+    def broken(self, decision, item, wall_s):
+        commit(self, decision, item, wall_s)
+        return True
+
+    monkeypatch.setattr(Loop, "_commit", broken)
+    found, before = shortest()
+    assert found.name == "the journal gives the state"
+    assert kinds(found)[:1] == ["journal"]
+    assert len(kinds(found)) <= 2 < before
+
+
+def test_a_kill_that_nothing_wakes_the_loop_for(monkeypatch):
+    monkeypatch.setattr(turn, "kill_due_s", lambda _: float("inf"))
+    found, _ = shortest()
+    assert found.name == "nothing waits for ever"
+    assert len(kinds(found)) == 1
+
+
+def test_an_end_that_is_not_heard(monkeypatch):
+    """An exit is ignored once SIGKILL was sent: its program would wait for ever."""
+    on_ended = decide.on_ended
+
+    def broken(turn, item):
+        found = turn.live(item.program, item.token)
+        if found is None or found[1].stop is None or found[1].stop.killed_at_s is None:
+            on_ended(turn, item)
+
+    monkeypatch.setattr(decide, "on_ended", broken)
+    found, _ = shortest()
+    assert found.name == "nothing waits for ever"
+    assert len(kinds(found)) <= 2
+    story = told(found)
+    assert "STOPPING, but it has no process, and no news of it is on its way" in story
+    assert "python tests/sim/soak.py --box usual" in story
+    assert f"--only '{','.join(sorted(found.only))}'" in story
+
+
+def test_what_is_told_again_is_the_same(monkeypatch):
+    """A shrunk story is told by its programs and misfortunes alone, to the same end."""
+    monkeypatch.setattr(turn, "kill_due_s", lambda _: float("inf"))
+    found, _ = shortest()
+    again = night(found.box, found.seed, found.programs, only=found.only, without=found.without)
+    assert str(again.error) == str(found.error)
+    assert again.world.story == found.world.story

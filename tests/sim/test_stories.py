@@ -68,7 +68,7 @@ def test_an_environment_never_returns():
 
 
 def test_the_disk_fills_up_and_is_freed_at_dawn():
-    world = quiet_world()
+    world = quiet_world(look_s=30.0, lively_s=1.0)
     world.odds.bad_start = 1.0
     world.bad_code = 1
     world.end(worker(world).token, Ending(code=1, last_lines=("OSError: disk full",)))

@@ -529,4 +529,4 @@ def _clock(at_s):
     return f"{int(at_s) // 3600}:{int(at_s) // 60 % 60:02}:{int(at_s) % 60:02}"
 
 
-__all__ = ["CALM", "START_S", "STEPS_PER_S", "Ending", "Odds", "Phase", "Verb", "World"]
+__all__ = ["CALM", "START_S", "STEPS_PER_S", "Ending", "Odds", "Phase", "Verb", "World", "check_at_length"]
