@@ -8,7 +8,7 @@ from world import CALM, Ending, Verb, World
 
 def quiet_world(**more):
     """Nothing goes wrong by itself; the programs have trained for ten minutes."""
-    world = World(7, odds=dataclasses.replace(CALM), look_s=1.0, **{"programs": 1, **more}).begin()
+    world = World(7, odds=dataclasses.replace(CALM), **{"programs": 1, "look_s": 1.0, **more}).begin()
     world.run(600.0)
     return world
 
