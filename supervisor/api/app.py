@@ -170,7 +170,7 @@ class Api:
         """{"verb", "names", "signal", "wait", "timeout_s"} -> {"results": [{"name", "code", "text"}]}."""
         body = await _body(request, {"verb", "names", "signal", "wait", "timeout_s"})
         verb, names = _verb(body), _names(body)
-        timeout_s = _seconds(body)
+        timeout_s, wait = _seconds(body), _flag(body, "wait", default=True)
         snapshot = self._backend.snapshot()
         known = [view.name for view in snapshot.programs]
         wanted = expand(names, known)
@@ -188,7 +188,7 @@ class Api:
             done = await self._wait(self._backend.ask, verb, good, signal, by, uid, timeout_s)
             if verb in {Verb.SHUTDOWN, Verb.RELOAD} and done:  # nothing to say is how these succeed
                 raise Refused(503, done[0][2])
-            if verb in {Verb.START, Verb.RESTART} and body.get("wait", True):
+            if verb in {Verb.START, Verb.RESTART} and wait:
                 done = await starting.settled(self._backend.snapshot, starting.attempts(snapshot), done)
         told = {result[0]: result for result in done}
         return _results([bad.get(name) or told[name] for name in wanted if name in bad or name in told])
@@ -201,9 +201,7 @@ class Api:
         """{"names", "dry_run"}; no names or `all`: all of them."""
         body = await _body(request, {"names", "dry_run"})
         names = [plain(name) for name in _names(body)]
-        dry_run = body.get("dry_run", False)
-        if not isinstance(dry_run, bool):
-            raise Refused(400, "dry_run must be true or false")
+        dry_run = _flag(body, "dry_run", default=False)
         chosen = [] if "all" in names else names
         by, uid = _who(request)
         return _changes(await self._wait(_update, self._backend, chosen, dry_run, by, uid))
@@ -272,7 +270,7 @@ async def _body(request: Request, allowed: set[str]) -> dict[str, Any]:
     if not data.strip():
         return {}
     try:
-        body = json.loads(data)
+        body = json.loads(data, object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
@@ -281,6 +279,18 @@ async def _body(request: Request, allowed: set[str]) -> dict[str, Any]:
     if unknown:
         raise Refused(400, f"unknown key {unknown[0]!r}; there are: {', '.join(sorted(allowed)) or 'none'}")
     return body
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two values for one key, either could be meant."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key is given twice")
+    return made
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
 
 
 def _verb(body: dict[str, Any]) -> Verb:
@@ -295,6 +305,13 @@ def _names(body: dict[str, Any]) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Refused(400, "names must be a list of program names")
     return names
+
+
+def _flag(body: dict[str, Any], key: str, *, default: bool) -> bool:
+    value = body.get(key, default)
+    if not isinstance(value, bool):
+        raise Refused(400, f"{key} must be true or false")
+    return value
 
 
 def _seconds(body: dict[str, Any]) -> float:

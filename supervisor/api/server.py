@@ -15,6 +15,7 @@ import os
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -23,14 +24,13 @@ import structlog
 import uvicorn
 
 from supervisor.api.app import Api
-from supervisor.api.peer import PeerProtocol
+from supervisor.api.limits import ACCEPTED_AT_ONCE, MOST_HEAD_BYTES, QUEUE, BoundedProtocol
 from supervisor.api.port import Backend
 
 log = structlog.get_logger()
 
 _LONGEST_PATH: Final = 107  # bytes of sun_path, unix(7)
-_BACKLOG: Final = 512
-_MOST_CONNECTIONS: Final = 512  # beyond it, 503 at once
+_REPEAT_S: Final = 60.0  # the same warning about clients is told once in that time
 _START_S: Final = 30.0
 _LAST_ANSWERS_S: Final = 3  # for requests that are being served when the server stops
 _LAST_REQUESTS_S: Final = 0.1
@@ -77,7 +77,7 @@ def listen(path: str, group: str = "") -> Listener:
         if group:
             shutil.chown(ours, group=group)
         Path(ours).chmod(0o660 if group else 0o600)
-        sock.listen(_BACKLOG)
+        sock.listen(QUEUE)
         Path(ours).rename(path)
     except LookupError:
         _drop(sock, ours)
@@ -136,9 +136,10 @@ class Server:
         self._api = Api(backend, wall_s)
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
-                self._api.app(), http=PeerProtocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
+                self._api.app(), http=BoundedProtocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
                 log_config=None, access_log=False, server_header=False, date_header=False, proxy_headers=False,
-                backlog=_BACKLOG, limit_concurrency=_MOST_CONNECTIONS, timeout_graceful_shutdown=_LAST_ANSWERS_S,
+                backlog=ACCEPTED_AT_ONCE, h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+                timeout_graceful_shutdown=_LAST_ANSWERS_S,
             )
         )  # fmt: skip
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
@@ -149,6 +150,7 @@ class Server:
         self._thread.start()
         if not self._uvicorn.ready.wait(_START_S) or not self._uvicorn.started:
             raise RuntimeError("the API did not start; the log says why")
+        self._listener.sock.listen(QUEUE)  # asyncio has one number for how many wait and how many it accepts at once
 
     def stop(self) -> None:
         """Finish what is being answered (bounded), close the connections and end the thread."""
@@ -203,15 +205,25 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _ToStructlog(logging.Handler):
-    """uvicorn's own warnings, in the daemon's own log."""
+    """uvicorn's own warnings, in the daemon's own log: a client that sends garbage in a loop must not fill it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._told: dict[str, tuple[float, int]] = {}  # warning -> (when it was told, how often it came since)
 
     def emit(self, record: logging.LogRecord) -> None:
+        now_s, text = time.clock_gettime(time.CLOCK_BOOTTIME), str(record.msg)
+        told_s, more = self._told.get(text, (-_REPEAT_S, 0))
+        if now_s - told_s < _REPEAT_S:
+            self._told[text] = told_s, more + 1
+            return
+        self._told[text] = now_s, 0
         error = record.exc_info[1] if record.exc_info else None
-        log.warning("uvicorn", text=record.getMessage(), error=repr(error) if error else None)
+        log.warning("uvicorn", text=record.getMessage(), error=repr(error) if error else None, passed_over=more)
 
 
 def _log_through_structlog() -> None:
     logger = logging.getLogger("uvicorn")
     if not any(isinstance(handler, _ToStructlog) for handler in logger.handlers):
-        logger.addHandler(_ToStructlog(logging.WARNING))
+        logger.addHandler(_ToStructlog())
     logger.propagate = False

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 
 TYPE_CHECKING = False  # importing typing takes longer than the request
 if TYPE_CHECKING:
     from typing import Any
 
 _READ_S = 20.0
+_TIMEVAL = struct.Struct("ll")
 _MOST_HEADER_BYTES = 64 * 1024
 
 
@@ -66,7 +68,8 @@ class Client:
     def _request(self, method: str, target: str, body: bytes, timeout_s: float | None) -> tuple[int, dict[str, str], bytes]:
         head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(_READ_S)
+            # Not settimeout: a socket that does not block is turned away at once while many others are connecting.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(_READ_S), 0))
             try:
                 sock.connect(self.path)
                 sock.settimeout(timeout_s)
@@ -76,7 +79,7 @@ class Client:
                 raise Unreachable(f"{self.url} no such file") from error
             except ConnectionRefusedError as error:
                 raise Unreachable(f"{self.url} refused connection") from error
-            except TimeoutError as error:
+            except (TimeoutError, BlockingIOError) as error:
                 raise Unreachable(f"{self.url} does not answer") from error
             except OSError as error:
                 raise Unreachable(f"{self.url} {error.strerror or error}") from error

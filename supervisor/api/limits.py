@@ -1,0 +1,140 @@
+"""What a client of the control socket may take: time, connections, memory. Whoever takes more is let go, not waited for.
+
+    the whole head of a request    10 s and 16 KiB, counted from the connection or from its first byte
+    the whole body of a request    20 s (how large it may be is each page's to say: `app.py`)
+    an answer that nobody reads    30 s without a byte taken
+    connections                    256; the next one takes the place of the one that has been idle longest
+    answers that nobody reads      64 MiB over all connections; further requests are answered 503
+
+Idle is a connection on which no request is being served: one that has sent nothing, half a head (slowloris), or waits
+between two requests. Refusing the newcomer instead would let 256 sleeping clients keep `status` from answering. Only when
+all 256 are being served is the newcomer told 503. Up to `QUEUE` more wait in the kernel for their turn.
+
+A request body that is still coming when its answer is complete ends the connection: reading on for politeness would let
+one client send for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import h11
+from uvicorn.protocols.http.flow_control import service_unavailable
+from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+
+from supervisor.api.peer import PeerProtocol
+
+HEAD_S: Final = 10.0
+BODY_S: Final = 20.0
+UNREAD_S: Final = 30.0
+MOST_HEAD_BYTES: Final = 16 * 1024
+MOST_CONNECTIONS: Final = 256
+MOST_UNREAD_BYTES: Final = 64 * 2**20
+QUEUE: Final = 1024  # a client with a timeout of its own gets EAGAIN at once when the queue is full
+ACCEPTED_AT_ONCE: Final = 64  # with those connected well below the 1024 descriptors that a process may usually have
+
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 45\r\n\r\n"
+    b'{"error": "too many connections: try again"}\n'
+)
+
+
+class BoundedProtocol(PeerProtocol):
+    """uvicorn's HTTP/1.1 with these limits. All of it runs in the server's own loop."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._phase = ""
+        self._since_s = self.loop.time()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._follow()
+
+    def handle_events(self) -> None:
+        try:
+            super().handle_events()
+        except h11.LocalProtocolError:  # garbage behind a request that is being answered: there is no answer to it
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        if self.conn.their_state is h11.SEND_BODY:
+            self.transport.close()
+        super().on_response_complete()
+        if self.idle:
+            self._enter("head" if self.conn.trailing_data[0] else "between")  # uvicorn ends those that stay idle
+        self._watch_unread()
+
+    def _follow(self) -> None:
+        """Each part of a request has its own deadline, which further bytes of that part do not move."""
+        phase = "head" if self.idle else "body" if self.cycle.more_body else "serve"
+        if phase != self._phase:
+            self._enter(phase)
+
+    def _enter(self, phase: str) -> None:
+        self._phase, self._since_s = phase, self.loop.time()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        allowed_s = {"head": HEAD_S, "body": BODY_S}.get(phase)
+        self._deadline = None if allowed_s is None else self.loop.call_later(allowed_s, self.transport.abort)
+
+    @property
+    def idle(self) -> bool:
+        """No request is being served."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is None or cycle.response_complete
+
+    # --- answers that nobody reads ---------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_unread()
+
+    def _watch_unread(self, before: int | None = None) -> None:
+        """Let go of a reader that has taken nothing of what waits for it since the last look."""
+        size = self._unread_bytes()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+        if before is not None and size >= before:
+            self.transport.abort()
+        elif size:
+            self._unread = self.loop.call_later(UNREAD_S, self._watch_unread, size)
+
+    def _unread_bytes(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS and not self._make_room():
+            transport.write(_FULL)
+            transport.close()
+            return
+        if sum(other._unread_bytes() for other in self.connections) > MOST_UNREAD_BYTES:  # type: ignore[union-attr]
+            self.app = service_unavailable
+        self._follow()
+
+    def _make_room(self) -> bool:
+        """End the longest idle connection; False when there is none."""
+        idle = [
+            other for other in self.connections if isinstance(other, BoundedProtocol) and other is not self and other.idle
+        ]
+        if not idle:
+            return False
+        oldest = min(idle, key=lambda other: other._since_s)
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._deadline, self._unread):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)

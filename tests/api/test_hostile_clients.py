@@ -1,0 +1,306 @@
+"""Clients that send garbage, send slowly, never read or come in hundreds: each is let go, and everybody else is served."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import re
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend
+from malformed import malformed, request
+from serving import call, raw, served, until
+from structlog.testing import capture_logs
+
+from supervisor.api import limits
+
+pytestmark = pytest.mark.timeout(60)
+STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.fixture
+def path(backend: FakeBackend, socket_path: Path) -> Iterator[Path]:
+    """A server of its own, which leaves neither thread nor descriptor behind."""
+    gc.collect()
+    before = open_files()
+    with served(backend, socket_path):
+        yield socket_path
+    until(lambda: gc.collect() is not None and open_files() <= before, "every descriptor to be closed")
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def connect(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(str(path))
+    sock.settimeout(20)
+    return sock
+
+
+def closed(sock: socket.socket) -> bool:
+    """The server has ended it (whatever it had said before)."""
+    try:
+        while sock.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def cut_off(sock: socket.socket, pieces: Iterable[bytes], pause_s: float = 0.0) -> bool:
+    """Whether the server ended it before all was sent."""
+    try:
+        for piece in pieces:
+            sock.sendall(piece)
+            time.sleep(pause_s)
+    except (BrokenPipeError, ConnectionResetError):
+        return True
+    return False
+
+
+def status_took_s(path: Path) -> float:
+    began = time.monotonic()
+    code, body = call(path, "/api/v1/status")
+    assert code == 200
+    assert body["programs"]
+    return time.monotonic() - began
+
+
+# --- garbage ---------------------------------------------------------------------------------------------------------------
+
+
+def test_five_hundred_broken_requests_are_each_answered_or_ended(path: Path, backend: FakeBackend) -> None:
+    codes: dict[int, int] = {}
+    for data in malformed(500):
+        for code in re.findall(rb"HTTP/1.1 (\d+)", raw(path, data)):
+            codes[int(code)] = codes.get(int(code), 0) + 1
+    assert sum(codes.values()) > 300
+    assert not [code for code in codes if code >= 500], codes
+    assert backend.asked == []
+    assert status_took_s(path) < 1
+
+
+def test_garbage_in_a_loop_does_not_fill_the_log(path: Path) -> None:
+    with capture_logs() as said:
+        for _ in range(50):
+            assert raw(path, b"\x00\x01\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert len([entry for entry in said if entry["event"] == "uvicorn"]) <= 1
+
+
+def test_a_hundred_megabytes_of_body_are_refused_after_64_kilobytes(path: Path) -> None:
+    with connect(path) as sock:
+        sock.sendall(b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\n\r\n")
+        sent = 0
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while sent < 100 * 2**20:
+                sent += sock.send(b"x" * 65536)
+        assert sent < 4 * 2**20
+        assert sock.recv(65536).startswith(b"HTTP/1.1 413")
+        assert closed(sock)
+
+
+def test_a_body_that_nobody_asked_for_is_not_read_to_its_end(path: Path) -> None:
+    with connect(path) as sock:
+        sock.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert cut_off(sock, (b"10000\r\n" + b"x" * 65536 + b"\r\n" for _ in range(10_000)))
+        assert sock.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b'{"verb": "stop", "verb": "start", "names": []}', "twice"),
+        (b'{"verb": "stop", "names": [], "timeout_s": NaN}', "NaN"),
+        (b'{"verb": "stop", "names": [], "timeout_s": Infinity}', "Infinity"),
+        (b'{"verb": "start", "names": ["Pong"], "wait": "no"}', "wait must be true or false"),
+        (b"[" * 60_000, "not JSON"),
+    ],
+    ids=["key twice", "NaN", "infinity", "wait", "deep"],
+)
+def test_json_that_is_not_quite(path: Path, backend: FakeBackend, body: bytes, says: str) -> None:
+    code, answer = call(path, "/api/v1/ask", body)
+    assert code == 400
+    assert says in answer["error"]
+    assert backend.asked == []
+
+
+def test_a_name_of_half_a_character_is_nobody(path: Path) -> None:
+    code, answer = call(path, "/api/v1/ask", b'{"verb": "stop", "names": ["\\ud800"]}')
+    assert code == 200
+    assert answer["results"][0]["code"] == 10
+
+
+# --- slowness --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_head_that_comes_byte_by_byte_is_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEAD_S", 0.3)
+    with connect(path) as sock:
+        began = time.monotonic()
+        assert cut_off(sock, (bytes([byte]) for byte in STATUS * 100), pause_s=0.02)
+        assert 0.25 < time.monotonic() - began < 5
+    assert status_took_s(path) < 1
+
+
+def test_a_body_that_comes_byte_by_byte_is_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_S", 0.3)
+    with connect(path) as sock:
+        sock.sendall(b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+        assert cut_off(sock, (b" " for _ in range(1000)), pause_s=0.02)
+
+
+def test_silence_is_cut_off_and_so_is_half_a_second_head(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEAD_S", 0.3)
+    with connect(path) as silent, connect(path) as second:
+        second.sendall(STATUS)
+        assert second.recv(65536).startswith(b"HTTP/1.1 200")
+        second.sendall(STATUS[:20])
+        assert closed(silent)
+        assert closed(second)
+
+
+def test_between_two_requests_a_client_may_take_its_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEAD_S", 0.2)
+    with connect(path) as sock:
+        for _ in range(2):
+            sock.sendall(STATUS)
+            assert sock.recv(65536).startswith(b"HTTP/1.1 200")
+            time.sleep(0.5)
+
+
+def test_an_answer_that_nobody_reads_is_let_go(
+    path: Path, backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "UNREAD_S", 0.3)
+    log = tmp_path / "stdout.log"
+    log.write_bytes(b"x" * 2**20)
+    backend.change("Pong", stdout_log=str(log))
+    before = open_files()
+    readers = [connect(path) for _ in range(20)]
+    for sock in readers:
+        sock.sendall(b"GET /api/v1/logs/Pong/stdout?tail=1048576 HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+    until(lambda: open_files() <= before + len(readers), "the server to let go of all of them")
+    for sock in readers:
+        assert closed(sock)
+        sock.close()
+    assert status_took_s(path) < 1
+
+
+def test_a_slow_reader_that_does_read_gets_everything(
+    path: Path, backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "UNREAD_S", 0.3)
+    log = tmp_path / "stdout.log"
+    log.write_bytes(b"x" * 2**20)
+    backend.change("Pong", stdout_log=str(log))
+    with connect(path) as sock:
+        sock.sendall(b"GET /api/v1/logs/Pong/stdout?tail=1048576 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        got = 0
+        while piece := sock.recv(65536):
+            got += len(piece)
+            time.sleep(0.05)
+        assert got > 2**20
+
+
+def test_too_much_that_nobody_reads_is_answered_503(
+    path: Path, backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_UNREAD_BYTES", 2**20)
+    log = tmp_path / "stdout.log"
+    log.write_bytes(b"x" * 2**20)
+    backend.change("Pong", stdout_log=str(log))
+    readers = [connect(path) for _ in range(3)]
+    for sock in readers:
+        sock.sendall(b"GET /api/v1/logs/Pong/stdout?tail=1048576 HTTP/1.1\r\nHost: x\r\n\r\n")
+        sock.recv(1)
+    until(lambda: raw(path, STATUS).startswith(b"HTTP/1.1 503"), "503")
+    for sock in readers:
+        sock.close()
+    until(lambda: raw(path, STATUS).startswith(b"HTTP/1.1 200"), "200")
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------------
+
+
+def test_two_hundred_idle_connections_and_status_answers(path: Path) -> None:
+    idle = [connect(path) for _ in range(200)]
+    assert status_took_s(path) < 1
+    for sock in idle:
+        sock.close()
+
+
+def test_the_connection_too_many_takes_the_place_of_the_one_that_was_idle_longest(path: Path) -> None:
+    idle = [connect(path) for _ in range(limits.MOST_CONNECTIONS + 44)]
+    assert status_took_s(path) < 1
+    ended = [number for number, sock in enumerate(idle) if over(sock)]
+    assert ended == list(range(len(ended))), "the oldest go first"
+    assert 44 <= len(ended) <= 46
+    for sock in idle:
+        sock.close()
+
+
+def over(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_when_all_are_being_served_the_newcomer_is_told_so(
+    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 10)
+    backend.gate = threading.Event()
+    asking = [connect(path) for _ in range(10)]
+    body = json.dumps({"verb": "stop", "names": ["Pong"]}).encode()
+    for sock in asking:
+        sock.sendall(request(b"/api/v1/ask", body))
+        assert backend.waiting.acquire(timeout=20)
+    assert raw(path, STATUS).startswith(b"HTTP/1.1 503")
+    backend.gate.set()
+    for sock in asking:
+        assert sock.recv(65536).startswith(b"HTTP/1.1 200")
+        sock.close()
+
+
+def test_a_thousand_requests_at_once_are_all_answered(path: Path) -> None:
+    answered, waiting = 0, selectors.DefaultSelector()
+    began = time.monotonic()
+    for _ in range(1000):
+        sock = connect(path)
+        sock.sendall(STATUS.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        waiting.register(sock, selectors.EVENT_READ)
+    while waiting.get_map():
+        for key, _ in waiting.select(20):
+            sock = key.fileobj
+            assert isinstance(sock, socket.socket)
+            answered += sock.recv(65536).startswith(b"HTTP/1.1 200")
+            waiting.unregister(sock)
+            sock.close()
+    assert answered == 1000
+    assert time.monotonic() - began < 20
+
+
+def test_clients_that_vanish_in_the_middle_leave_nothing(path: Path) -> None:
+    threads = threading.active_count()
+    for number in range(300):
+        sock = connect(path)
+        sock.sendall((STATUS * 3)[: number % (3 * len(STATUS))])
+        sock.close()
+    assert status_took_s(path) < 1
+    assert threading.active_count() <= threads + 4, "the readers' pool, and nothing more"
