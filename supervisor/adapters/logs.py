@@ -85,6 +85,18 @@ def drop(path: Path, max_bytes: int) -> int:
     return size
 
 
+def clear(path: Path) -> None:
+    """Empty a log; its rotated copies stay. One that is not there is empty. Raises OSError as `rotate` does."""
+    try:
+        fd = open_regular(path, os.O_WRONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.ftruncate(fd, 0)
+    finally:
+        os.close(fd)
+
+
 class LogGuard:
     """Keeps every program's logs within their bound: `look` once a minute by the calendar, and its own thread between."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import pwd
-import signal as signals
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -26,8 +24,11 @@ from starlette.routing import Route
 
 from supervisor.api import logfiles, starting
 from supervisor.api.names import expand, plain
-from supervisor.api.peer import PEER_KEY, Peer
+from supervisor.api.peer import who
 from supervisor.api.port import BAD_NAME, BAD_SIGNAL, Backend, Result
+from supervisor.api.refused import Refused
+from supervisor.api.rpc.http import Rpc
+from supervisor.api.signals import signal_name
 from supervisor.core.inputs import Verb
 
 log = structlog.get_logger()
@@ -42,14 +43,6 @@ _READERS: Final = 4
 _ASKERS: Final = 16
 
 Handler = Callable[[Request], Awaitable[Response]]
-
-
-class Refused(Exception):
-    """A request that cannot be served; the sentence goes to its sender."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
 
 
 def answer(value: object, status: int = 200, **headers: str) -> Response:
@@ -78,6 +71,11 @@ class Api:
         self._readers = ThreadPoolExecutor(_READERS, "api-read")
         self._askers = ThreadPoolExecutor(_ASKERS, "api-ask")
         self._asking = 0
+        self._rpc = Rpc(backend, self._read, self._wait)
+
+    def end(self) -> None:
+        """The server stops: whoever follows a log is let go."""
+        self._rpc.end()
 
     def close(self) -> None:
         """Let go of the threads; one that still waits for its reply ends with it."""
@@ -93,11 +91,15 @@ class Api:
             ("/api/v1/logs/{name}/{channel}", self.program_log),
             ("/api/v1/mainlog", self.main_log),
             ("/api/v1/config", self.config),
+            ("/logtail/{spec:path}", self._rpc.log_tail),
+            ("/mainlogtail", self._rpc.main_log_tail),
         ]
         post: list[tuple[str, Handler]] = [
             ("/api/v1/ask", self.ask),
             ("/api/v1/reread", self.reread),
             ("/api/v1/update", self.update),
+            ("/RPC2", self._rpc.post),
+            ("/RPC2/", self._rpc.post),
         ]
         routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
         routes += [Route(path, _guarded(handler), methods=["POST"]) for path, handler in post]
@@ -176,7 +178,7 @@ class Api:
         wanted = expand(names, known)
         bad = {name: (name, BAD_NAME, "no such process") for name in wanted if name not in known}
         if verb is Verb.SIGNAL:
-            signal = _signal(body.get("signal"))
+            signal = signal_name(body.get("signal"))
             if signal is None:
                 return _results([(name, BAD_SIGNAL, "bad signal name") for name in wanted])
         else:
@@ -184,7 +186,7 @@ class Api:
         good = [name for name in wanted if name not in bad]
         done: list[Result] = []
         if good or verb in {Verb.SHUTDOWN, Verb.RELOAD}:
-            by, uid = _who(request)
+            by, uid = who(request.scope)
             done = await self._wait(self._backend.ask, verb, good, signal, by, uid, timeout_s)
             if verb in {Verb.SHUTDOWN, Verb.RELOAD} and done:  # nothing to say is how these succeed
                 raise Refused(503, done[0][2])
@@ -203,7 +205,7 @@ class Api:
         names = [plain(name) for name in _names(body)]
         dry_run = _flag(body, "dry_run", default=False)
         chosen = [] if "all" in names else names
-        by, uid = _who(request)
+        by, uid = who(request.scope)
         return _changes(await self._wait(_update, self._backend, chosen, dry_run, by, uid))
 
     # --- threads -----------------------------------------------------------------------------------------------------
@@ -321,17 +323,6 @@ def _seconds(body: dict[str, Any]) -> float:
     return float(value)
 
 
-def _signal(value: object) -> str | None:
-    """`HUP`, `SIGHUP` or `1` as SIGHUP; None when it is no signal."""
-    text = str(value).upper()
-    try:
-        return (
-            signals.Signals(int(text)).name if text.isdecimal() else signals.Signals["SIG" + text.removeprefix("SIG")].name
-        )
-    except (ValueError, KeyError):
-        return None
-
-
 def _whole(request: Request, key: str, default: int, *, least: int, most: int) -> int:
     text = request.query_params.get(key)
     if text is None:
@@ -343,14 +334,3 @@ def _whole(request: Request, key: str, default: int, *, least: int, most: int) -
     if not least <= value <= most:
         raise Refused(400, f"{key} must be a whole number from {least} to {most}, not {text[:40]!r}")
     return value
-
-
-def _who(request: Request) -> tuple[str, int | None]:
-    """Who asks, by the kernel's word (SO_PEERCRED), as a name for people and as a uid."""
-    peer: Peer | None = request.scope.get(PEER_KEY)
-    if peer is None:
-        return "operator", None
-    try:
-        return pwd.getpwuid(peer.uid).pw_name, peer.uid
-    except KeyError:
-        return f"uid {peer.uid}", peer.uid

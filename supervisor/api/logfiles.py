@@ -8,6 +8,7 @@ file. The programs own their logs, so a log must be a regular file and no link: 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,6 +37,17 @@ def read_tail(path: str, size_bytes: int) -> Chunk:
     finally:
         os.close(fd)
     return Chunk(data, file_id, start + len(data))
+
+
+def read_part(path: str, part: Callable[[int], tuple[int, int]]) -> tuple[bytes, int]:
+    """(bytes, size of the log). `part` says by that size where to begin and how much to read. Raises OSError."""
+    fd, _, end = _open(path)
+    try:
+        begin, size_bytes = part(end)
+        begin = min(begin, end)  # beyond the end there is nothing, however far
+        return os.pread(fd, min(size_bytes, MOST_BYTES), begin), end
+    finally:
+        os.close(fd)
 
 
 def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:

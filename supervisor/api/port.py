@@ -150,6 +150,8 @@ class ProgramView:
     autostart: bool | None = None
     spawn_error: str = ""
     exit_code: int | None = None
+    started_wall_s: float | None = None
+    ended_wall_s: float | None = None
 
     @classmethod
     def of(cls, view: Mapping[str, Any]) -> Self:
@@ -192,11 +194,22 @@ class Backend(Protocol):
         ...
 
     def reread(self) -> Json:
-        """What `update` would do: {"added": [..], "changed": [..], "removed": [..]} or {"errors": [sentence, ..]}."""
+        """What `update` would do: {"added": [..], "changed": [..], "removed": [..]} or {"errors": [sentence, ..]}.
+
+        Besides, what it would change without a restart: `live` programs, and `sections` such as `[level]`.
+        """
         ...
 
     def update(self, names: Sequence[str], *, dry_run: bool, by: str, uid: int | None) -> Json:
-        """The same, with "applied": bool. No names: all."""
+        """The same, with "applied": bool. No names: all. A section is named as `[level]`."""
+        ...
+
+    def remove(self, name: str, by: str, uid: int | None) -> None:
+        """Take a program out of what is supervised; the file stays as it is, so an update brings it back."""
+        ...
+
+    def configured(self) -> list[Json]:
+        """Every program of the file (of what is supervised, when the file is wrong): its settings by name."""
         ...
 
     def config_explain(self) -> list[Json]:

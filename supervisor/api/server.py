@@ -33,6 +33,7 @@ _LONGEST_PATH: Final = 107  # bytes of sun_path, unix(7)
 _REPEAT_S: Final = 60.0  # the same warning about clients is told once in that time
 _START_S: Final = 30.0
 _LAST_ANSWERS_S: Final = 3  # for requests that are being served when the server stops
+_IDLE_S: Final = 600  # tools written for Supervisor keep a connection open and ask once a minute
 _LAST_REQUESTS_S: Final = 0.1
 _STOP_S: Final = 10.0
 
@@ -139,7 +140,7 @@ class Server:
                 self._api.app(), http=BoundedProtocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
                 log_config=None, access_log=False, server_header=False, date_header=False, proxy_headers=False,
                 backlog=ACCEPTED_AT_ONCE, h11_max_incomplete_event_size=MOST_HEAD_BYTES,
-                timeout_graceful_shutdown=_LAST_ANSWERS_S,
+                timeout_graceful_shutdown=_LAST_ANSWERS_S, timeout_keep_alive=_IDLE_S,
             )
         )  # fmt: skip
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
@@ -154,6 +155,7 @@ class Server:
 
     def stop(self) -> None:
         """Finish what is being answered (bounded), close the connections and end the thread."""
+        self._api.end()
         self._uvicorn.end()
         self._thread.join(_STOP_S)
         self._api.close()

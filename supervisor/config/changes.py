@@ -28,6 +28,11 @@ class Changes:
     settings: tuple[str, ...] = ()
     restart: tuple[str, ...] = ()
 
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """The sections of `settings` as they stand in the file: `[level]`."""
+        return tuple(dict.fromkeys(f"[{key.partition('.')[0]}]" for key in self.settings))
+
 
 def diff(old: Settings, new: Settings) -> Changes:
     """What an update from `old` to `new` touches. Example: one more program and a longer stall limit: added, settings."""

@@ -115,6 +115,15 @@ class Reply(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class ClearLogs(Command):
+    """Empty both logs of these programs, then answer the request: what is known already, and how each of them went."""
+
+    request_id: int
+    programs: tuple[str, ...]
+    known: tuple[tuple[str, int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class EndDaemon(Command):
     """Leave the loop. `reexec`: replace this process image, workers stay."""
 

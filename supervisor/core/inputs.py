@@ -198,6 +198,7 @@ class Verb(enum.StrEnum):
     STOP = "stop"
     RESTART = "restart"
     SIGNAL = "signal"
+    CLEAR = "clear"
     SHUTDOWN = "shutdown"
     RELOAD = "reload"
 

@@ -19,6 +19,7 @@ from supervisor.core.turn import Turn
 
 SUCCESS, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
 Result = tuple[str, int, str]
+SECTIONS = ("level", "restart", "stall", "checkpoint", "daemon")  # of the settings, besides the programs
 
 
 def on_asked(turn: Turn, item: Asked) -> None:
@@ -38,6 +39,9 @@ def on_asked(turn: Turn, item: Asked) -> None:
     if turn.state.stopping:
         results = tuple((name, SHUTDOWN_STATE, "extralife is shutting down") for name in item.names)
         turn.command(commands.Reply(item.request_id, results))
+        return
+    if item.verb is Verb.CLEAR:
+        _clear(turn, item)
         return
     now: list[Result] = []
     waiting: list[str] = []
@@ -109,6 +113,13 @@ def _signal(turn: Turn, program: Program, signal: str) -> Result:
     return (program.name, SUCCESS, "signalled")
 
 
+def _clear(turn: Turn, item: Asked) -> None:
+    """Logs are files: emptying them is for the threads that may block, and so is the answer."""
+    known = tuple(name for name in item.names if name in turn.state.programs)
+    strangers = tuple((name, BAD_NAME, "no such program") for name in item.names if name not in known)
+    turn.command(commands.ClearLogs(item.request_id, known, strangers))
+
+
 # --- the end ---------------------------------------------------------------------------------------------------------------
 
 
@@ -149,12 +160,14 @@ def on_config(turn: Turn, item: ConfigLoaded) -> None:
 
 
 def merged(old: Settings, new: Settings, only: tuple[str, ...]) -> Settings:
-    """`new`, but with the programs that are not in `only` (when it names any) as they were."""
+    """`new`, but with what is not in `only` (when it names any) as it was: programs by name, sections as `[level]`."""
     if not only:
         return new
+    sections = {section: getattr(new, section) for section in SECTIONS if f"[{section}]" in only}
     kept = tuple(spec for spec in old.programs if spec.name not in only)
     taken = tuple(spec for spec in new.programs if spec.name in only)
-    return replace(old, programs=tuple(sorted((*kept, *taken), key=lambda spec: (spec.priority, spec.name))))
+    programs = tuple(sorted((*kept, *taken), key=lambda spec: (spec.priority, spec.name)))
+    return replace(old, programs=programs, **sections)
 
 
 def reconcile(turn: Turn, why: str) -> None:

@@ -64,6 +64,7 @@ class Program:
     wanted: bool = True
     attempts: int = 0
     attempt: Attempt | None = None
+    started_wall_s: float | None = None  # of the newest attempt
     retry_at_s: float | None = None
     slow: bool = False
     interrupted: bool = False  # in the queue because its process ended for another's sake: a reboot, an update, a restart
@@ -282,7 +283,7 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             return replace(program, wanted=False)
         case facts.SpawnIntended(attempt=number, token=token, digest=digest):
             attempt = Attempt(number, token, stamped.at_s, stamped.wall_s, digest)
-            return replace(program, attempt=attempt, attempts=number, spawn_error="")
+            return replace(program, attempt=attempt, attempts=number, started_wall_s=stamped.wall_s, spawn_error="")
         case facts.BackedOff(until_s=until_s, slow=slow):
             openings = program.openings + (1 if slow else 0)
             return replace(program, retry_at_s=until_s, slow=slow, openings=openings, why=fact.why)

@@ -12,7 +12,7 @@ from typing import Any
 
 from supervisor.core.inputs import Sample
 from supervisor.core.memory import Trouble
-from supervisor.core.settings import Level, Settings
+from supervisor.core.settings import Level, ProgramSpec, Settings
 from supervisor.core.state import Program, State
 from supervisor.policy.restart import recent_deaths
 
@@ -82,6 +82,29 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "autostart": spec.autostart if spec else None,
         "spawn_error": program.spawn_error,
         "exit_code": program.exit_code,
+        "started_wall_s": program.started_wall_s,
+        "ended_wall_s": program.exit_wall_s,
+    }
+
+
+def spec_view(spec: ProgramSpec, settings: Settings, *, in_use: bool) -> Json:
+    """What is configured for one program; `in_use`: it is supervised now."""
+    return {
+        "name": spec.name,
+        "in_use": in_use,
+        "argv": list(spec.argv),
+        "directory": spec.directory,
+        "priority": spec.priority,
+        "autostart": spec.autostart,
+        "done_codes": list(spec.done_codes),
+        "stop_grace_s": spec.stop_grace_s,
+        "start_timeout_s": spec.start_timeout_s,
+        "window_deaths": settings.restart.window_deaths,
+        "stdout_log": settings.paths.log(spec.name, "stdout"),
+        "stderr_log": settings.paths.log(spec.name, "stderr"),
+        "log_max_bytes": settings.daemon.log_max_bytes,
+        "log_backups": settings.daemon.log_backups,
+        "socket": settings.paths.socket,
     }
 
 

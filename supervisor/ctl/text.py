@@ -10,8 +10,10 @@ import select
 import time
 import unicodedata
 
-UNKNOWN = "-"
-_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+from supervisor.api.words import UNKNOWN, clock, duration, number, signed
+
+__all__ = ["UNKNOWN", "clock", "duration", "number", "signed"]  # beside what is defined here
+
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "dim": "2", "bold": "1"}
 
 
@@ -23,56 +25,6 @@ def wall_s() -> float:
 def pause(seconds: float) -> None:
     """Between two looks at something that cannot be awaited: a file of a program, a page of the daemon."""
     select.select([], [], [], seconds)
-
-
-def number(value: float | None) -> str:
-    """12,345,678 is `12.3M`, 950 is `950`, 3.14159 is `3.1`: three figures are what one compares at a glance."""
-    if value is None:
-        return UNKNOWN
-    size = abs(value)
-    for unit, letter in _UNITS:
-        if size >= unit * 0.9995:  # 999.96k would be printed as 1000k
-            scaled = value / unit
-            digits = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
-            figures = f"{scaled:.{digits}f}"
-            return (figures.rstrip("0").rstrip(".") if "." in figures else figures) + letter
-    return str(value) if isinstance(value, int) else f"{value:.1f}"
-
-
-def signed(value: float | None) -> str:
-    """A mean return: -18.2."""
-    return (
-        UNKNOWN
-        if value is None
-        else f"{value:.2f}"
-        if abs(value) < 10
-        else f"{value:.1f}"
-        if abs(value) < 1e4
-        else number(value)
-    )
-
-
-def duration(seconds: float | None) -> str:
-    """Two units at most: `42s`, `1m 5s`, `3h 5m`, `2d 4h`."""
-    if seconds is None:
-        return UNKNOWN
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    for unit, letter, below, smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= unit:
-            rest = whole % unit // below
-            return f"{whole // unit}{letter} {rest}{smaller}" if rest else f"{whole // unit}{letter}"
-    return f"{whole}s"
-
-
-def clock(seconds: float | None) -> str:
-    """An uptime as Supervisor writes it: `0:02:35`, `1 day, 2:03:04`. Scripts read it with a pattern."""
-    if seconds is None:
-        return UNKNOWN
-    days, rest = divmod(max(0, int(seconds)), 86400)
-    text = f"{rest // 3600}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
-    return text if not days else f"{days} day{'s' if days > 1 else ''}, {text}"
 
 
 def when(wall_s: float | None, now_wall_s: float | None = None) -> str:

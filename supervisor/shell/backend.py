@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from supervisor import config
 from supervisor.adapters.journal_sqlite import JournalReader
@@ -81,7 +81,10 @@ class DaemonBackend:
         if published is None:
             return {"errors": ["extralife is still starting"]}
         changes = config.diff(published.settings, new.settings)
-        return {"added": list(changes.added), "changed": list(changes.changed), "removed": list(changes.removed)}
+        return {
+            "added": list(changes.added), "changed": list(changes.changed), "removed": list(changes.removed),
+            "live": list(changes.live), "sections": list(changes.sections),
+        }  # fmt: skip
 
     def update(self, names: Sequence[str], *, dry_run: bool, by: str, uid: int | None) -> Json:
         told = self.reread()
@@ -102,6 +105,23 @@ class DaemonBackend:
         if names:
             told = {key: [name for name in value if name in names] for key, value in told.items()}
         return {**told, "applied": True}
+
+    def remove(self, name: str, by: str, uid: int | None) -> None:
+        published = self._published
+        if published is not None:
+            rest = tuple(spec for spec in published.settings.programs if spec.name != name)
+            settings = replace(published.settings, programs=rest)
+            self._inbox.post(ConfigLoaded(self._clock.now_s(), settings, (name,), by, uid))
+
+    def configured(self) -> list[Json]:
+        published = self._published
+        running = self._loaded.settings if published is None else published.settings
+        try:
+            settings = config.applicable(running, self._reload().settings)
+        except config.ConfigError:
+            settings = running
+        active = {spec.name for spec in running.programs}
+        return [view.spec_view(spec, settings, in_use=spec.name in active) for spec in settings.programs]
 
     def config_explain(self) -> list[Json]:
         return [{"key": key, "value": value, "origin": str(origin)} for key, value, origin in config.explain(self._loaded)]

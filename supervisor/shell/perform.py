@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from supervisor.adapters import checkpoints
+from supervisor.adapters import checkpoints, logs
 from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
 from supervisor.core import commands
@@ -27,7 +27,7 @@ from supervisor.shell.replies import Replies
 
 log = structlog.get_logger()
 
-FAILED = 30  # Supervisor's fault code
+FAILED, SUCCESS = 30, 80  # Supervisor's fault codes
 
 
 @dataclass(slots=True)
@@ -87,10 +87,24 @@ class Performer:
                 self.pool.submit(self.alert, command)
             case commands.Reply(request_id=request_id, results=results):
                 self.replies.answer(request_id, results)
+            case commands.ClearLogs():
+                self.pool.submit(self._clear, command)
             case commands.EndDaemon(reexec=reexec):
                 self.reexec = reexec
             case _:
                 raise TypeError(f"no way to perform {command!r}")
+
+    def _clear(self, command: commands.ClearLogs) -> None:
+        done = []
+        for name in command.programs:
+            try:
+                for channel in ("stdout", "stderr"):
+                    logs.clear(Path(self.paths.log(name, channel)))
+            except OSError as error:
+                done.append((name, FAILED, f"cannot clear its log: {error.strerror or error}"))
+            else:
+                done.append((name, SUCCESS, "cleared"))
+        self.replies.answer(command.request_id, (*command.known, *done))
 
     def _adopt(self, command: commands.Adopt) -> None:
         survivor = command.survivor

@@ -379,7 +379,7 @@ class World(Misfortunes):
                 disk = self.disks[name]
                 disk.checkpoints = [found for found in disk.checkpoints if found != step]
                 disk.poison.discard(step)
-            case commands.Reply(request_id=request):
+            case commands.Reply(request_id=request) | commands.ClearLogs(request_id=request):
                 self.answer(request)
             case commands.AlertReboot():
                 self.alerts += 1

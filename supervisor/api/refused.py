@@ -1,0 +1,11 @@
+"""A request that cannot be served."""
+
+from __future__ import annotations
+
+
+class Refused(Exception):
+    """The sentence goes to its sender, with an HTTP status."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status

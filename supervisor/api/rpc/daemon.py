@@ -1,0 +1,210 @@
+"""supervisor.* methods that are about the daemon itself: what it is, its configuration, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable
+from typing import Any, Final
+
+from supervisor.api.port import Json, Snapshot
+from supervisor.api.rpc.calls import Call, Table, method
+from supervisor.api.rpc.faults import Code, Fault
+from supervisor.core.inputs import Verb
+
+TABLE: Final[Table] = {}
+
+API_VERSION: Final = "3.0"  # the stock client talks to no other
+SPEAKS: Final = "4.3.0"  # the Supervisor whose interface this is
+_SETTLE_S: Final = 10.0
+_LOOK_S: Final = 0.02
+
+
+@method(TABLE, "supervisor.getAPIVersion", "supervisor.getVersion", returns="string")
+async def get_api_version(_: Call) -> str:
+    """Return the version of the RPC API.
+
+    @return string result    '3.0'
+    """
+    return API_VERSION
+
+
+@method(TABLE, "supervisor.getSupervisorVersion", returns="string")
+async def get_supervisor_version(call: Call) -> str:
+    """Return whose interface this is, and behind the + who really answers.
+
+    Tools compare the number; '4.3.0+extralife.0.1.0' is 4.3.0 to them, by PEP 440 and by semver.
+
+    @return string result    version id
+    """
+    return f"{SPEAKS}+extralife.{call.snapshot().daemon.version}"
+
+
+@method(TABLE, "supervisor.getIdentification", returns="string")
+async def get_identification(_: Call) -> str:
+    """Return what tells this daemon from Supervisor's.
+
+    @return string result    'extralife'
+    """
+    return "extralife"
+
+
+@method(TABLE, "supervisor.getState", returns="struct")
+async def get_state(call: Call) -> dict[str, Any]:
+    """Return the state of the daemon: RUNNING 1, RESTARTING 0, SHUTDOWN -1.
+
+    @return struct result    statecode, statename
+    """
+    code, name = {"stopping": (-1, "SHUTDOWN"), "reloading": (0, "RESTARTING")}.get(
+        call.snapshot().daemon.state, (1, "RUNNING")
+    )
+    return {"statecode": code, "statename": name}
+
+
+@method(TABLE, "supervisor.getPID", returns="int")
+async def get_pid(call: Call) -> int:
+    """Return the process id of the daemon.
+
+    @return int result       process id
+    """
+    return call.snapshot().daemon.pid or 0
+
+
+@method(TABLE, "supervisor.shutdown", returns="boolean")
+async def shutdown(call: Call) -> bool:
+    """Shut the daemon down: every worker saves and leaves first.
+
+    @return boolean result   always true unless error
+    """
+    call.changing()
+    await call.ask(Verb.SHUTDOWN, [])
+    return True
+
+
+@method(TABLE, "supervisor.restart", returns="boolean")
+async def restart(call: Call) -> bool:
+    """Let the daemon replace itself, with its configuration read anew. Workers are not touched.
+
+    @return boolean result   always true unless error
+    """
+    call.changing()
+    await call.ask(Verb.RELOAD, [])
+    return True
+
+
+@method(TABLE, "supervisor.sendRemoteCommEvent", returns="boolean", takes=("string", "string"))
+async def send_remote_comm_event(_: Call, _type: str, _data: str) -> bool:
+    """Refused: there are no event listeners that could receive it.
+
+    @param string type       type of the event
+    @param string data       data of the event
+    @return boolean result   never: FAILED
+    """
+    raise Fault(Code.FAILED, "there are no event listeners; the journal tells what happened")
+
+
+# --- the configuration -----------------------------------------------------------------------------------------------------
+
+
+@method(TABLE, "supervisor.getAllConfigInfo", returns="array")
+async def get_all_config_info(call: Call) -> list[dict[str, Any]]:
+    """Get info about every program of the configuration file, in use or not, sorted by name.
+
+    @return array result     structs
+    """
+    rows: list[Json] = await call.read(call.backend.configured)
+    return sorted(map(_config_info, rows), key=lambda row: str(row["name"]))
+
+
+def _config_info(row: Json) -> dict[str, Any]:
+    """Supervisor's 29 keys. What has no counterpart here has the value that behaves as ours does."""
+    return {
+        "autostart": row["autostart"], "directory": row["directory"] or "none", "uid": "none",
+        "command": shlex.join(row["argv"]), "exitcodes": row["done_codes"], "group": row["name"],
+        "group_prio": row["priority"], "inuse": row["in_use"], "killasgroup": True, "name": row["name"],
+        "process_prio": row["priority"], "redirect_stderr": False, "startretries": row["window_deaths"],
+        "startsecs": int(row["start_timeout_s"] or 0), "stdout_capture_maxbytes": 0, "stdout_events_enabled": False,
+        "stdout_logfile": row["stdout_log"], "stdout_logfile_backups": row["log_backups"],
+        "stdout_logfile_maxbytes": row["log_max_bytes"], "stdout_syslog": False, "stopsignal": 15,
+        "stopwaitsecs": int(row["stop_grace_s"]), "stderr_capture_maxbytes": 0, "stderr_events_enabled": False,
+        "stderr_logfile": row["stderr_log"], "stderr_logfile_backups": row["log_backups"],
+        "stderr_logfile_maxbytes": row["log_max_bytes"], "stderr_syslog": False, "serverurl": f"unix://{row['socket']}",
+    }  # fmt: skip
+
+
+@method(TABLE, "supervisor.reloadConfig", returns="array")
+async def reload_config(call: Call) -> list[list[list[str]]]:
+    """Read the configuration file, and say what an update would change. Changes nothing.
+
+    `added` also names what changes without a restart: sections such as '[level]', and '[program.NAME]' for a program
+    whose limits or priority changed. So a client that adds all that is `added` has applied the whole file.
+
+    @return array result     [[added, changed, removed]]
+    """
+    call.changing()
+    told = await _reread(call)
+    return [[[*told["added"], *_live(told)], told["changed"], told["removed"]]]
+
+
+@method(TABLE, "supervisor.addProcessGroup", returns="boolean", takes=("string",))
+async def add_process_group(call: Call, name: str) -> bool:
+    """Take a program of the configuration file into use, or a section as reloadConfig names it.
+
+    @param string name       the group
+    @return boolean result   true if successful
+    """
+    snapshot = call.changing()
+    if snapshot.program(name) is not None:
+        raise Fault(Code.ALREADY_ADDED, name)
+    told = await _reread(call)
+    if name not in told["added"] and name not in _live(told):
+        raise Fault(Code.BAD_NAME, name)
+    program = name.removeprefix("[program.").removesuffix("]") if name.startswith("[program.") else name
+    applied = await call.wait(_update, call, program)
+    if applied.get("errors"):
+        raise Fault(Code.CANT_REREAD, "; ".join(map(str, applied["errors"])))
+    if not name.startswith("["):
+        await _until(call, lambda now: now.program(name) is not None)
+    return True
+
+
+@method(TABLE, "supervisor.removeProcessGroup", returns="boolean", takes=("string",))
+async def remove_process_group(call: Call, name: str) -> bool:
+    """Take a program that is down out of use. Its checkpoints and logs stay, and the file is not touched.
+
+    @param string name       the group
+    @return boolean result   true if successful
+    """
+    view = call.changing().program(name)
+    if view is None:
+        raise Fault(Code.BAD_NAME, name)
+    if view.phase in {"STARTING", "RUNNING", "STOPPING", "BACKOFF"}:
+        raise Fault(Code.STILL_RUNNING, name)
+    await call.wait(call.backend.remove, name, call.by, call.uid)
+    await _until(call, lambda now: now.program(name) is None)
+    return True
+
+
+def _update(call: Call, name: str) -> Json:
+    return call.backend.update([name], dry_run=False, by=call.by, uid=call.uid)
+
+
+def _live(told: Json) -> list[str]:
+    return [*told.get("sections", ()), *(f"[program.{name}]" for name in told.get("live", ()))]
+
+
+async def _reread(call: Call) -> Json:
+    told: Json = await call.wait(call.backend.reread)
+    if told.get("errors"):
+        raise Fault(Code.CANT_REREAD, "; ".join(map(str, told["errors"])))
+    return told
+
+
+async def _until(call: Call, holds: Callable[[Snapshot], bool]) -> None:
+    """Wait for a change to be seen by everybody: the next request of this client may depend on it."""
+    clock = asyncio.get_running_loop().time
+    deadline_s = clock() + _SETTLE_S
+    while not holds(call.snapshot()):
+        if clock() > deadline_s:
+            raise Fault(Code.FAILED, f"not seen to be done within {_SETTLE_S:.0f} s; it may still happen")
+        await asyncio.sleep(_LOOK_S)

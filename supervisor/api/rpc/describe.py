@@ -1,0 +1,105 @@
+"""A program as Supervisor's clients are told of it: one of Supervisor's eight states, and our own words after it.
+
+| ours | theirs | why |
+|---|---|---|
+| QUEUED, STOPPED | STOPPED | no process; whether it waits for a slot or for the operator is in the description |
+| DONE | EXITED | it ended by itself, as it should |
+| STARTING, RUNNING, BACKOFF, STOPPING, FATAL | the same | |
+
+Worked example: Pong trains as process 4242 for 155 s: RUNNING, `pid 4242, uptime 0:02:35, step 12.3M, 1.2k steps/s,
+checkpoint 42s old, training`. Clients and plugins read `pid N, uptime H:MM:SS` with a pattern anchored at the beginning,
+so it stands there and ours goes on. Showing QUEUED as STARTING instead would have every plugin that waits for STARTING to
+end wait for hours.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from supervisor.api.port import ProgramView, Snapshot
+from supervisor.api.words import clock, duration, number, signed
+
+STATES: Final = {
+    "STOPPED": 0, "STARTING": 10, "RUNNING": 20, "BACKOFF": 30, "STOPPING": 40, "EXITED": 100, "FATAL": 200,
+    "UNKNOWN": 1000,
+}  # fmt: skip
+_STATE_OF: Final = {
+    "QUEUED": "STOPPED", "STOPPED": "STOPPED", "DONE": "EXITED",
+    "STARTING": "STARTING", "RUNNING": "RUNNING", "BACKOFF": "BACKOFF", "STOPPING": "STOPPING", "FATAL": "FATAL",
+}  # fmt: skip
+
+
+def state_of(view: ProgramView) -> str:
+    """Supervisor's word for a program's phase."""
+    return _STATE_OF.get(view.phase, "UNKNOWN")
+
+
+def info(view: ProgramView, snapshot: Snapshot) -> dict[str, Any]:
+    """The struct of getProcessInfo. Moments that are unknown are 0, as Supervisor's `never`."""
+    state = state_of(view)
+    failed = state in {"BACKOFF", "FATAL"}
+    stdout = view.stdout_log or ""
+    return {
+        "name": view.name,
+        "group": view.name,
+        "start": int(view.started_wall_s or 0),
+        "stop": int(view.ended_wall_s or 0),
+        "now": int(snapshot.wall_s),
+        "state": STATES[state],
+        "statename": state,
+        "spawnerr": (view.spawn_error or view.why) if failed else "",
+        "exitstatus": _exit_status(view),
+        "logfile": stdout,
+        "stdout_logfile": stdout,
+        "stderr_logfile": view.stderr_log or "",
+        "pid": view.pid or 0,
+        "description": describe(view, state),
+    }
+
+
+def _exit_status(view: ProgramView) -> int:
+    """Of the last end: -1 stands for a signal, as with Supervisor; 0 while it runs, and before it ever ended."""
+    if view.pid is not None or view.ended_wall_s is None:
+        return 0
+    return -1 if view.exit_code is None else view.exit_code
+
+
+def describe(view: ProgramView, state: str) -> str:
+    """The third column of `status`."""
+    match state:
+        case "RUNNING":
+            return ", ".join([f"pid {view.pid or 0}, uptime {clock(view.uptime_s or 0.0)}", *_training(view), *_why(view)])
+        case "STOPPED" | "EXITED":
+            since = "Not started" if not view.attempt or view.ended_wall_s is None else _moment(view.ended_wall_s)
+            return f"{since}, {view.phase}" + (f": {view.why}" if view.why else "")
+        case "BACKOFF" | "FATAL":
+            retry = [] if view.retry_in_s is None else [f"{'slow ' * view.slow_retry}retry in {duration(view.retry_in_s)}"]
+            return ", ".join([view.spawn_error or view.why or f'unknown error (try "tail {view.name}")', *retry])
+        case _:
+            process = [] if view.pid is None else [f"pid {view.pid}"]
+            return ", ".join([*(_why(view) or [view.phase.lower()]), *process])
+
+
+def _training(view: ProgramView) -> list[str]:
+    """What is known of the training itself."""
+    told = []
+    if view.steps is not None:
+        told.append(f"step {number(view.steps)}")
+    if view.steps_per_s is not None:
+        told.append(f"{number(view.steps_per_s)} steps/s")
+    if view.mean_return is not None:
+        told.append(f"return {signed(view.mean_return)}")
+    if view.ckpt_age_s is not None:
+        told.append(f"checkpoint {duration(view.ckpt_age_s)} old")
+    return told
+
+
+def _why(view: ProgramView) -> list[str]:
+    """The newest reason, after the phase that the worker says it is in."""
+    return [word for word in dict.fromkeys((view.worker_phase or "", view.why)) if word]
+
+
+def _moment(wall_s: float) -> str:
+    """`Nov 21 03:06 AM`, local time."""
+    return time.strftime("%b %d %I:%M %p", time.localtime(wall_s))

@@ -1,0 +1,142 @@
+"""The HTTP side: POST /RPC2, and the two pages that the stock client's `tail -f` and `maintail -f` follow.
+
+Those clients send one line end too many after a GET. uvicorn takes it for the beginning of another request and stops
+reading the connection, so it never hears that the client has gone: the kernel is asked instead, at each look at the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from supervisor.api import logfiles
+from supervisor.api.peer import hung_up, who
+from supervisor.api.port import Backend
+from supervisor.api.refused import Refused
+from supervisor.api.rpc import daemon, logs, programs, system, wire
+from supervisor.api.rpc.calls import Call, Table, dispatch, named
+from supervisor.api.rpc.faults import Code, Fault
+
+log = structlog.get_logger()
+
+TABLE: Final[Table] = {**daemon.TABLE, **programs.TABLE, **logs.TABLE, **system.TABLE}
+
+MOST_BODY_BYTES: Final = 64 * 1024
+MOST_FOLLOWERS: Final = 64
+_BEFORE_BYTES: Final = 1024  # of what is there already, as Supervisor
+_PIECE_BYTES: Final = 64 * 1024
+_LOOK_S: Final = 0.2
+
+Thread = Callable[..., Coroutine[Any, Any, Any]]
+
+
+class Rpc:
+    """The pages over one backend. `read` and `wait` run a function in a thread of the API's."""
+
+    def __init__(self, backend: Backend, read: Thread, wait: Thread) -> None:
+        self._backend, self._read, self._wait = backend, read, wait
+        self._later: set[asyncio.Task[None]] = set()
+        self._followers = 0
+        self._ending = False
+
+    def end(self) -> None:
+        """The server stops: those who follow a log are let go at their next look."""
+        self._ending = True
+
+    async def post(self, request: Request) -> Response:
+        """One call. A fault is a response like any other; only a body that is no call at all is an HTTP error."""
+        body = await _body(request)
+        try:
+            name, params = wire.parse(body)
+        except wire.Malformed as error:
+            raise Refused(400, str(error)) from None
+        by, uid = who(request.scope)
+        call = Call(self._backend, TABLE, self._read, self._wait, self._do_later, by, uid)
+        try:
+            answer = wire.answer(await dispatch(call, name, params))
+        except Fault as fault:
+            answer = wire.refusal(fault)
+        except Refused as refused:  # too many requests wait already
+            answer = wire.refusal(Fault(Code.FAILED, str(refused)))
+        return Response(answer, media_type="text/xml")
+
+    def _do_later(self, work: Coroutine[Any, Any, Any]) -> None:
+        async def done() -> None:
+            try:
+                await work
+            except (Fault, Refused) as error:
+                log.warning("request_failed_unheard", error=str(error))
+
+        task = asyncio.get_running_loop().create_task(done())
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    # --- following a log ---------------------------------------------------------------------------------------------
+
+    async def log_tail(self, request: Request) -> Response:
+        """GET /logtail/NAME[/CHANNEL]: the end of a program's log, and what is added to it, until the client goes."""
+        name, _, channel = request.path_params["spec"].partition("/")
+        try:
+            view, whole = named(self._backend.snapshot(), name)
+        except Fault:
+            raise Refused(404, "no such program") from None
+        path = None if whole else logs.log_of(view, channel or "stdout")
+        return await self._follow(request, path)
+
+    async def main_log_tail(self, request: Request) -> Response:
+        """GET /mainlogtail: the same of the daemon's own log."""
+        return await self._follow(request, self._backend.snapshot().daemon.main_log)
+
+    async def _follow(self, request: Request, path: str | None) -> Response:
+        if path is None:
+            raise Refused(404, "no log file")
+        if self._followers >= MOST_FOLLOWERS:
+            raise Refused(503, f"{MOST_FOLLOWERS} clients follow logs already")
+        try:
+            first = await self._read(logfiles.read_tail, path, _BEFORE_BYTES)
+        except OSError:
+            raise Refused(404, "no log file") from None
+        headers = {"x-accel-buffering": "no"}  # a proxy in between must not collect it
+        pieces = self._pieces(path, first, lambda: self._ending or hung_up(request.scope))
+        return StreamingResponse(pieces, 200, headers, "text/plain;charset=utf-8")
+
+    async def _pieces(self, path: str, chunk: logfiles.Chunk, over: Callable[[], bool]) -> AsyncIterator[bytes]:
+        """Each piece is whole UTF-8 by itself: the stock client decodes piece by piece."""
+        text = codecs.getincrementaldecoder("utf-8")("replace")
+        self._followers += 1
+        try:
+            while not over():
+                if chunk.note == "truncated":
+                    yield b"==> File truncated <==\n"
+                if told := wire.readable(text.decode(chunk.data)):
+                    yield told.encode()
+                if not chunk.data:
+                    await asyncio.sleep(_LOOK_S)
+                chunk = await self._next(path, chunk)
+        finally:
+            self._followers -= 1
+
+    async def _next(self, path: str, last: logfiles.Chunk) -> logfiles.Chunk:
+        reading: Awaitable[logfiles.Chunk] = self._read(
+            logfiles.read_from, path, last.file_id, last.next_offset, _PIECE_BYTES
+        )
+        try:
+            return await reading
+        except OSError:  # between a rotation's two renames, or removed: it may come back
+            return logfiles.Chunk(b"", last.file_id, last.next_offset)
+
+
+async def _body(request: Request) -> bytes:
+    """The request's body, of bounded size: nothing larger is ever parsed."""
+    data = b""
+    async for piece in request.stream():
+        data += piece
+        if len(data) > MOST_BODY_BYTES:
+            raise Refused(413, f"the body is larger than {MOST_BODY_BYTES} bytes")
+    return data

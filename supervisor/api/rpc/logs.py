@@ -1,0 +1,145 @@
+"""supervisor.* methods that read logs. Offsets count bytes; what is not UTF-8 is replaced, never an error.
+
+At most one MiB is read at a time, counted from where the caller wants to begin.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from supervisor.api import logfiles
+from supervisor.api.port import ProgramView
+from supervisor.api.rpc.calls import Call, Table, method, one
+from supervisor.api.rpc.faults import Code, Fault
+
+TABLE: Final[Table] = {}
+
+
+@method(TABLE, "supervisor.readLog", "supervisor.readMainLog", returns="string", takes=("int", "int"))
+async def read_log(call: Call, offset: int, length: int) -> str:
+    """Read from the daemon's own log. A negative offset with length 0 reads the last bytes; length 0 reads to the end.
+
+    @param int offset        offset to start reading from
+    @param int length        number of bytes to read
+    @return string result    bytes of log
+    """
+    return await _read(call, call.snapshot().daemon.main_log, offset, length)
+
+
+@method(TABLE, "supervisor.clearLog", returns="boolean")
+async def clear_log(call: Call) -> bool:
+    """Refused: the daemon's own log is rotated, and not to be emptied by a client.
+
+    @return boolean result   never: FAILED
+    """
+    call.changing()
+    raise Fault(Code.FAILED, "extralife keeps its own log and rotates it ([daemon] log_max_bytes, log_backups)")
+
+
+@method(
+    TABLE, "supervisor.readProcessStdoutLog", "supervisor.readProcessLog", returns="string", takes=("string", "int", "int")
+)
+async def read_process_stdout_log(call: Call, name: str, offset: int, length: int) -> str:
+    """Read from a program's stdout log. A negative offset with length 0 reads the last bytes.
+
+    @param string name       the program (or 'group:name')
+    @param int offset        offset to start reading from
+    @param int length        number of bytes to read; 0: to the end
+    @return string result    bytes of log
+    """
+    return await _read(call, log_of(one(name, call.snapshot()), "stdout"), offset, length)
+
+
+@method(TABLE, "supervisor.readProcessStderrLog", returns="string", takes=("string", "int", "int"))
+async def read_process_stderr_log(call: Call, name: str, offset: int, length: int) -> str:
+    """Read from a program's stderr log. A negative offset with length 0 reads the last bytes.
+
+    @param string name       the program (or 'group:name')
+    @param int offset        offset to start reading from
+    @param int length        number of bytes to read; 0: to the end
+    @return string result    bytes of log
+    """
+    return await _read(call, log_of(one(name, call.snapshot()), "stderr"), offset, length)
+
+
+@method(
+    TABLE, "supervisor.tailProcessStdoutLog", "supervisor.tailProcessLog", returns="array", takes=("string", "int", "int")
+)
+async def tail_process_stdout_log(call: Call, name: str, offset: int, length: int) -> list[object]:
+    """Follow a program's stdout log: what begins at `offset`, or its last `length` bytes if it has grown beyond that.
+
+    @param string name       the program (or 'group:name')
+    @param int offset        offset to start reading from
+    @param int length        maximum number of bytes to return
+    @return array result     [string bytes, int size of the log, bool overflow]
+    """
+    return await _tail(call, log_of(one(name, call.snapshot()), "stdout"), offset, length)
+
+
+@method(TABLE, "supervisor.tailProcessStderrLog", returns="array", takes=("string", "int", "int"))
+async def tail_process_stderr_log(call: Call, name: str, offset: int, length: int) -> list[object]:
+    """Follow a program's stderr log: what begins at `offset`, or its last `length` bytes if it has grown beyond that.
+
+    @param string name       the program (or 'group:name')
+    @param int offset        offset to start reading from
+    @param int length        maximum number of bytes to return
+    @return array result     [string bytes, int size of the log, bool overflow]
+    """
+    return await _tail(call, log_of(one(name, call.snapshot()), "stderr"), offset, length)
+
+
+def log_of(view: ProgramView, channel: str) -> str | None:
+    """The path of one of a program's logs; None when there is no such channel."""
+    return {"stdout": view.stdout_log, "stderr": view.stderr_log}.get(channel)
+
+
+async def _read(call: Call, path: str | None, offset: int, length: int) -> str:
+    if length < 0 or (offset < 0 and length):
+        raise Fault(Code.BAD_ARGUMENTS)
+
+    def part(size: int) -> tuple[int, int]:
+        if offset < 0:
+            begin = max(0, size - min(-offset, logfiles.MOST_BYTES))
+            return begin, size - begin
+        return offset, length or max(0, size - offset)
+
+    if path is None:
+        raise Fault(Code.NO_FILE)
+    try:
+        data, _ = await call.read(logfiles.read_part, path, part)
+    except FileNotFoundError:
+        raise Fault(Code.NO_FILE, path) from None
+    except OSError as error:
+        raise Fault(Code.FAILED, f"cannot read the log: {error}") from None
+    return str(data, "utf-8", "replace")
+
+
+async def _tail(call: Call, path: str | None, offset: int, length: int) -> list[object]:
+    def part(size: int) -> tuple[int, int]:
+        return window(size, offset, length)[:2]
+
+    if path is None:
+        return ["", 0, False]
+    try:
+        data, size = await call.read(logfiles.read_part, path, part)
+    except FileNotFoundError:
+        return ["", 0, False]
+    except OSError:
+        return ["", offset, False]
+    return [str(data, "utf-8", "replace"), size, window(size, offset, length)[2]]
+
+
+def window(size: int, offset: int, length: int) -> tuple[int, int, bool]:
+    """(begin, length, overflow) as Supervisor's `tailFile` computes them.
+
+    Example: of a log of 100 bytes, (90, 20) is its last 20 and no overflow, (0, 20) its last 20 and an overflow, (100, 20)
+    nothing: the caller has seen it all.
+    """
+    overflow = size > offset + length
+    if overflow:
+        offset = size - 1
+    if offset + length > size:
+        if offset > size - 1:
+            length = 0
+        offset = size - length
+    return max(0, offset), max(0, length), overflow
