@@ -146,6 +146,7 @@ class State:
     level: str = ""
     slots: int = 0
     programs: dict[str, Program] = field(default_factory=dict)
+    former: dict[str, int] = field(default_factory=dict)  # attempts of programs that have left the config
     levels: dict[str, LevelRecord] = field(default_factory=dict)
     reboots: tuple[Reboot, ...] = ()
     damage: Damage | None = None
@@ -238,14 +239,15 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
 def _with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> State:
     name = fact.program
     if isinstance(fact, facts.ProgramRemoved):
-        return replace(state, programs={k: v for k, v in state.programs.items() if k != name})
+        return _without(state, name)
     program = state.programs.get(name)
     if program is None:
         if not isinstance(fact, facts.ProgramConfigured):
             return state  # a late fact about a program that has left the config
         phase = Phase.QUEUED if fact.autostart else Phase.STOPPED
         program = Program(
-            name, phase, stamped.at_s, stamped.wall_s, fact.digest, wanted=fact.autostart, why=fact.why
+            name, phase, stamped.at_s, stamped.wall_s, fact.digest, wanted=fact.autostart, why=fact.why,
+            attempts=state.former.get(name, 0),
         )  # fmt: skip
         return replace(state, programs={**state.programs, name: program})
     edge = EDGE_OF.get(type(fact))
@@ -258,6 +260,18 @@ def _with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> St
     else:
         program = _program(program, stamped, fact)
     return replace(state, programs={**state.programs, name: program})
+
+
+def _without(state: State, name: str) -> State:
+    """A program leaves. Its attempts stay counted: one that comes back must not start a second attempt 1.
+
+    That attempt would have the first one's token and directory, find the exit record there and give itself up.
+    """
+    gone = state.programs.get(name)
+    if gone is None:
+        return state
+    programs = {k: v for k, v in state.programs.items() if k != name}
+    return replace(state, programs=programs, former={**state.former, name: gone.attempts})
 
 
 def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.ProgramFact) -> Program:

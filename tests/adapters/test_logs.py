@@ -228,3 +228,27 @@ def test_what_is_no_file_is_not_waited_for(guarded, make):
     with capture_logs() as said:
         LogGuard(lambda: settings).look()
     assert [entry["event"] for entry in said] == ["log_rotation_failed"]
+
+
+def test_a_cleared_log_is_empty_and_its_writer_goes_on_at_the_beginning(tmp_path):
+    path = tmp_path / "stdout.log"
+    with path.open("ab", buffering=0) as writer:
+        writer.write(b"before\n")
+        path.with_name("stdout.log.1").write_bytes(b"rotated\n")
+        logs.clear(path)
+        writer.write(b"after\n")
+    assert path.read_bytes() == b"after\n"
+    assert path.with_name("stdout.log.1").read_bytes() == b"rotated\n"
+    logs.clear(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_only_a_log_is_cleared_never_what_a_program_put_in_its_place(tmp_path):
+    victim, link, fifo = tmp_path / "victim", tmp_path / "link", tmp_path / "fifo"
+    victim.write_text("precious")
+    link.symlink_to(victim)
+    os.mkfifo(fifo)
+    for path in (link, fifo, tmp_path):
+        with pytest.raises(OSError):
+            logs.clear(path)
+    assert victim.read_text() == "precious"

@@ -53,6 +53,8 @@ class FakeBackend:
     changes: dict[str, Any] = field(default_factory=lambda: {"added": [], "changed": [], "removed": []})
     settings: list[dict[str, Any]] = field(default_factory=list)
     updates: list[tuple[tuple[str, ...], bool]] = field(default_factory=list)
+    removed: list[tuple[str, str, int | None]] = field(default_factory=list)
+    file: list[dict[str, Any]] = field(default_factory=list)
     gate: threading.Event | None = None  # an ask waits for it
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     error: Exception | None = None
@@ -99,7 +101,15 @@ class FakeBackend:
 
     def update(self, names: Any, *, dry_run: bool, by: str, uid: int | None) -> dict[str, Any]:
         self.updates.append((tuple(names), dry_run))
+        self.add(*(program(name, "QUEUED", attempt=0) for name in names if name in self.changes["added"]))
         return {**self.changes, "applied": not dry_run}
+
+    def remove(self, name: str, by: str, uid: int | None) -> None:
+        self.removed.append((name, by, uid))
+        del self.programs[name]
+
+    def configured(self) -> list[dict[str, Any]]:
+        return self.file
 
     def config_explain(self) -> list[dict[str, Any]]:
         return self.settings

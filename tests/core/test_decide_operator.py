@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
 
+from supervisor.core.facts import Stamped
 from supervisor.core.inputs import ClockMoved, Survival, Verb
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
+from supervisor.core.state import fold
+from supervisor.policy.stall import StallSettings
 
 OK, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
 
@@ -292,6 +295,44 @@ def test_an_update_touches_only_what_it_changes():
     assert core.told(facts.OperatorAsked)[-1].request == "update"
 
 
+def test_a_program_that_left_and_came_back_goes_on_counting_its_attempts():
+    """Or its first attempt would have the token of the very first one, find that one's exit record, and give itself up."""
+    core = Core(settings("A", "B")).running("A", "B")
+    first = core.attempt("A")
+    core.ask("stop", "A")
+    core.ended("A", code=75)
+    core.load(settings("B"), only=("A",))
+    assert set(core.state.programs) == {"B"}
+    core.load(settings("A", "B"), only=("A",))
+    again = core.attempt("A")
+    assert (first.number, again.number) == (1, 2)
+    assert again.token != first.token
+    stranger = Stamped(1, core.now_s, 0.0, "boot", facts.ProgramRemoved("of a journal that lost rows", "nobody"))
+    assert fold(core.state, stranger).programs == core.state.programs
+
+
+def test_an_update_of_one_section_changes_that_one_alone():
+    core = Core(settings("A", slots=1)).running("A")
+    new = replace(settings("A", "B", slots=3), stall=StallSettings(floor_s=99.0))
+    core.load(new, only=("[level]",))
+    assert core.state.slots == 3
+    assert core.settings.stall == StallSettings()
+    assert set(core.state.programs) == {"A"}
+    core.load(new, only=("[stall]", "B"))
+    assert core.settings.stall.floor_s == 99.0
+    assert set(core.state.programs) == {"A", "B"}
+
+
+def test_logs_are_cleared_by_those_who_may_block_and_strangers_are_told():
+    core = Core(settings("A")).running("A")
+    decision = core.ask("clear", "A", "nobody")
+    assert of(decision, commands.ClearLogs) == [
+        commands.ClearLogs(core.request, ("A",), (("nobody", 10, "no such program"),))
+    ]
+    assert not of(decision, commands.Reply)
+    assert (core.told(facts.OperatorAsked)[-1].request, core.told(facts.OperatorAsked)[-1].uid) == ("clear", 1000)
+
+
 @pytest.mark.parametrize("phase", list(Phase))
 def test_a_changed_program_in_every_phase(phase):
     core = Core(settings("Pong", slots=1)).into(phase)
@@ -321,12 +362,13 @@ def test_a_removed_program_in_every_phase(phase):
     assert core.woke().facts == ()
 
 
-def test_a_removed_program_that_comes_back_is_new():
+def test_a_removed_program_that_comes_back_is_new_but_for_the_count_of_its_attempts():
     core = Core(settings("Pong")).running("Pong")
     core.load(settings())
     core.ended("Pong", code=75)
     core.load(settings("Pong"))
-    assert core.program("Pong").attempts == 1
+    assert core.program("Pong").attempts == 2
+    assert core.program("Pong").exit_wall_s is None
     assert core.phase("Pong") is Phase.STARTING
 
 

@@ -4,11 +4,11 @@ import dataclasses
 import json
 
 import pytest
-from core_kit import Core, settings
+from core_kit import Core, settings, spec
 
 from supervisor.core.inputs import Sample
 from supervisor.core.lifecycle import Phase
-from supervisor.core.view import box_view, eta_s, program_view, program_views
+from supervisor.core.view import box_view, eta_s, program_view, program_views, spec_view
 
 
 def view(core, sample=None, configured=True):
@@ -29,6 +29,13 @@ def test_every_phase_without_readings_is_shown_without_zeros(phase):
         assert (shown["pid"] is None) == (phase not in {Phase.RUNNING, Phase.STOPPING})
         assert (shown["retry_in_s"] is None) == (phase is not Phase.BACKOFF)
         assert (shown["stdout_log"] is None) == (not configured)
+
+
+def test_what_is_configured_for_a_program():
+    shown = spec_view(spec("Pong", autostart=False, priority=7), settings("Pong"), in_use=False)
+    json.dumps(shown, allow_nan=False)
+    assert (shown["name"], shown["in_use"], shown["autostart"], shown["priority"]) == ("Pong", False, False, 7)
+    assert shown["stdout_log"].endswith("/Pong/stdout.log")
 
 
 def test_a_running_program():

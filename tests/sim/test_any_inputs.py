@@ -122,7 +122,10 @@ class AnyInputs(RuleBasedStateMachine):
             )  # fmt: skip
             self.give(Sampled(self.now_s, {name: sample}, tuple((name, sample.token, report) for report in seen)))
 
-    @rule(verb=st.sampled_from([Verb.START, Verb.STOP, Verb.RESTART, Verb.SIGNAL]), asked=st.lists(names, max_size=3))
+    @rule(
+        verb=st.sampled_from([Verb.START, Verb.STOP, Verb.RESTART, Verb.SIGNAL, Verb.CLEAR]),
+        asked=st.lists(names, max_size=3),
+    )
     def asks(self, verb, asked):
         self.core.request += 1
         self.give(Asked(self.now_s, verb, self.core.request, tuple(asked), "SIGUSR1"))

@@ -1,0 +1,44 @@
+"""`xmlrpc.client` over a unix socket: what tools written for Supervisor use."""
+
+from __future__ import annotations
+
+import http.client
+import xmlrpc.client
+from pathlib import Path
+from typing import Any
+
+from serving import Connection
+
+
+class UnixTransport(xmlrpc.client.Transport):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def make_connection(self, host: Any) -> http.client.HTTPConnection:
+        if self._connection[1] is None:
+            self._connection = host, Connection(self.path)
+        return self._connection[1]
+
+
+_OPEN: list[UnixTransport] = []
+
+
+def proxy(path: Path) -> Any:
+    _OPEN.append(UnixTransport(path))
+    return xmlrpc.client.ServerProxy("http://localhost", _OPEN[-1])
+
+
+def close_all() -> None:
+    """At the end of each test that asked for a proxy."""
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+def fault_of(call: Any, *args: Any) -> tuple[int, str]:
+    """(code, text) of a call that is refused."""
+    try:
+        value = call(*args)
+    except xmlrpc.client.Fault as fault:
+        return fault.faultCode, fault.faultString
+    raise AssertionError(f"not refused, but answered with {value!r}")

@@ -1,0 +1,528 @@
+"""Supervisor's XML-RPC interface on a real server, asked as tools written for Supervisor ask."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import threading
+import time
+import xmlrpc.client
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_backend import FakeBackend, program
+from rpc_client import close_all, fault_of, proxy
+from serving import Connection, call, raw, served, until
+
+from supervisor.api.rpc.describe import STATES, info, state_of
+from supervisor.api.rpc.http import MOST_BODY_BYTES, MOST_FOLLOWERS, TABLE
+from supervisor.api.rpc.logs import window
+from supervisor.api.rpc.programs import start_code
+from supervisor.core.inputs import Verb
+from supervisor.core.lifecycle import Phase
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.fixture(autouse=True)
+def connections_are_closed() -> Iterator[None]:
+    yield
+    close_all()
+
+
+@pytest.fixture
+def rpc(api: Path) -> Any:
+    return proxy(api)
+
+
+# --- what it is ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_daemon(rpc: Any) -> None:
+    assert rpc.supervisor.getVersion() == rpc.supervisor.getAPIVersion() == "3.0", "the stock client talks to no other"
+    assert rpc.supervisor.getSupervisorVersion() == "4.3.0+extralife.0.1.0"
+    assert rpc.supervisor.getIdentification() == "extralife"
+    assert rpc.supervisor.getState() == {"statecode": 1, "statename": "RUNNING"}
+    assert rpc.supervisor.getPID() == 1234
+
+
+def test_every_method_explains_itself(rpc: Any) -> None:
+    methods = rpc.system.listMethods()
+    assert methods == sorted(TABLE)
+    assert len([name for name in methods if name.startswith("supervisor.")]) >= 36
+    for name in methods:
+        signature = rpc.system.methodSignature(name)
+        told = rpc.system.methodHelp(name)
+        assert f"@return {signature[0]} result" in told
+        assert re.findall(r"@param (\w+)", told) == signature[1:], name
+    assert rpc.system.methodSignature("supervisor.signalProcess") == ["boolean", "string", "string"]
+    assert fault_of(rpc.system.methodHelp, "supervisor.nothing") == (4, "SIGNATURE_UNSUPPORTED")
+    assert fault_of(rpc.system.methodSignature, "x") == (4, "SIGNATURE_UNSUPPORTED")
+
+
+def test_calls_that_are_none(rpc: Any) -> None:
+    for name in ("supervisor.nothing", "nothing", "supervisor.__class__.mro", "supervisor._update", "system.table.get"):
+        assert fault_of(getattr(rpc, name)) == (1, "UNKNOWN_METHOD")
+    assert fault_of(rpc.supervisor.getPID, 1) == (2, "INCORRECT_PARAMETERS")
+    assert fault_of(rpc.supervisor.startProcess) == (2, "INCORRECT_PARAMETERS")
+    for wrong in (1, True, ["Pong"], {}):
+        assert fault_of(rpc.supervisor.getProcessInfo, wrong)[0] == 2
+    assert fault_of(rpc.supervisor.readLog, True, 0)[0] == 2
+    assert fault_of(rpc.supervisor.signalProcess, "Pong", False)[0] == 2
+    assert fault_of(rpc.system.multicall, "x")[0] == 2
+
+
+def test_several_calls_in_one(rpc: Any, backend: FakeBackend) -> None:
+    told = rpc.system.multicall(
+        [
+            {"methodName": "supervisor.getPID", "params": []},
+            {"methodName": "supervisor.getPID"},
+            {"methodName": "supervisor.stopProcess", "params": ["nobody"]},
+            {"methodName": "system.multicall", "params": [[]]},
+            {"params": []},
+            {"methodName": "supervisor.getPID", "params": "x"},
+            "x",
+            {"methodName": "supervisor.stopProcess", "params": ["Pong"]},
+        ]
+    )
+    assert told[:2] == [1234, 1234], "bare, as Supervisor's"
+    assert told[2] == {"faultCode": 10, "faultString": "BAD_NAME: nobody"}
+    assert [result["faultCode"] for result in told[3:7]] == [2] * 4
+    assert "Recursive" in told[3]["faultString"]
+    assert told[7] is True
+    assert backend.programs["Pong"].phase == "STOPPED"
+
+
+# --- what is known of programs ---------------------------------------------------------------------------------------------
+
+
+def test_a_running_program_is_described_as_supervisors_and_goes_on_with_ours(rpc: Any, backend: FakeBackend) -> None:
+    backend.change(
+        "Pong", worker_phase="training", steps_per_s=1234.5, ckpt_age_s=42.0, why="trains", stdout_log="/x/o", stderr_log="/x/e",
+        started_wall_s=1_763_700_000.5, ended_wall_s=1_763_690_000.0, exit_code=1,
+    )  # fmt: skip
+    told = rpc.supervisor.getProcessInfo("Pong:Pong")
+    now = told.pop("now")
+    assert abs(now - time.time()) < 5
+    assert told == {
+        "name": "Pong", "group": "Pong", "start": 1_763_700_000, "stop": 1_763_690_000, "state": 20, "statename": "RUNNING",
+        "spawnerr": "", "exitstatus": 0, "logfile": "/x/o", "stdout_logfile": "/x/o", "stderr_logfile": "/x/e", "pid": 4242,
+        "description": "pid 4242, uptime 0:02:35, step 12.3M, 1.23k steps/s, return -18.2, checkpoint 42s old, training, trains",
+    }  # fmt: skip
+    assert re.match(r"pid (\d+), uptime ((\d+) days?, )?(\d+):(\d\d):(\d\d)", told["description"])
+    backend.change("Pong", uptime_s=2 * 86400 + 7384.0)
+    assert rpc.supervisor.getProcessInfo("Pong")["description"].startswith("pid 4242, uptime 2 days, 2:03:04, ")
+
+
+def test_every_phase_has_one_of_supervisors_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    snapshot = FakeBackend().snapshot()
+    for phase in Phase:
+        view = program("P", phase.value, why="because", ended_wall_s=1_763_700_000.0, exit_code=3, pid=None)
+        told = info(view, snapshot)
+        assert told["statename"] in STATES
+        assert told["statename"] != "UNKNOWN", f"{phase} has no state of Supervisor's yet: describe._STATE_OF"
+        assert "because" in told["description"]
+        assert told["exitstatus"] == 3
+    ended = program("P", "DONE", why="reached its target", ended_wall_s=1_763_700_000.0, exit_code=0)
+    assert info(ended, snapshot)["description"] == "Nov 21 04:40 AM, DONE: reached its target"
+    assert info(replace(ended, exit_code=None), snapshot)["exitstatus"] == -1, "a signal"
+    waiting = program("P", "QUEUED", attempt=0)
+    assert info(waiting, snapshot)["description"] == "Not started, QUEUED"
+    assert info(waiting, snapshot)["exitstatus"] == 0
+    failed = info(program("P", "BACKOFF", why="exit code 1", retry_in_s=42.0, slow_retry=True), snapshot)
+    assert (failed["spawnerr"], failed["description"]) == ("exit code 1", "exit code 1, slow retry in 42s")
+    assert info(program("P", "FATAL"), snapshot)["description"] == 'unknown error (try "tail P")'
+    assert info(program("P", "FATAL", spawn_error="no such file: 'x'"), snapshot)["description"] == "no such file: 'x'"
+    starting = program("P", "STARTING", pid=7, worker_phase="importing")
+    assert info(starting, snapshot)["description"] == "importing, pid 7"
+    assert info(program("P", "STOPPING", pid=None), snapshot)["description"] == "stopping"
+    assert state_of(program("P", "LATER")) == "UNKNOWN"
+
+
+def test_all_programs_sorted(rpc: Any) -> None:
+    assert [told["name"] for told in rpc.supervisor.getAllProcessInfo()] == ["Breakout", "Pong"]
+    for name in ("nobody", "Pong:*", "Pong:Breakout", ":"):
+        assert fault_of(rpc.supervisor.getProcessInfo, name) == (10, f"BAD_NAME: {name}")
+
+
+# --- start, stop, signal ---------------------------------------------------------------------------------------------------
+
+
+def test_stop_and_start_of_one(rpc: Any, backend: FakeBackend) -> None:
+    assert rpc.supervisor.stopProcess("Pong") is True
+    assert fault_of(rpc.supervisor.stopProcess, "Pong:Pong") == (70, "NOT_RUNNING: Pong:Pong")
+    assert rpc.supervisor.startProcess("Pong", 1) is True, "some clients send 1 for true"
+    assert fault_of(rpc.supervisor.startProcess, "Pong") == (60, "ALREADY_STARTED: Pong")
+    assert fault_of(rpc.supervisor.startProcess, "nobody") == (10, "BAD_NAME: nobody")
+    assert backend.asked[0] == (Verb.STOP, ("Pong",), "", ME, os.getuid()), "who asks is known from the kernel"
+
+
+def test_groups_of_one(rpc: Any, backend: FakeBackend) -> None:
+    ok = [{"name": "Pong", "group": "Pong", "status": 80, "description": "OK"}]
+    for stop, start in (("stopProcessGroup", "startProcessGroup"), ("stopProcess", "startProcess")):
+        name = "Pong" if stop.endswith("Group") else "Pong:*"
+        assert getattr(rpc.supervisor, stop)(name) == ok
+        assert getattr(rpc.supervisor, stop)(name) == [], "nothing to do"
+        assert getattr(rpc.supervisor, start)(name) == ok
+        assert getattr(rpc.supervisor, start)(name) == []
+    assert rpc.supervisor.signalProcess("Pong:", "HUP") == rpc.supervisor.signalProcessGroup("Pong", "HUP") == ok
+    for method in ("stopProcessGroup", "startProcessGroup"):
+        assert fault_of(getattr(rpc.supervisor, method), "nobody") == (10, "BAD_NAME: nobody")
+    assert fault_of(rpc.supervisor.signalProcessGroup, "nobody", "HUP") == (10, "BAD_NAME: nobody")
+
+
+def test_all_of_them_in_one_request(rpc: Any, backend: FakeBackend) -> None:
+    backend.add(program("Done", "DONE"), program("Retry", "BACKOFF"), program("Down", "STOPPED"))
+    backend.do = lambda verb, name: (name, 80, verb.value)  # type: ignore[method-assign]
+    told = rpc.supervisor.stopAllProcesses()
+    assert [result["name"] for result in told] == ["Breakout", "Pong", "Retry"], "what waits for a slot would start instead"
+    assert len(backend.asked) == 1
+    backend.asked.clear()
+    rpc.supervisor.startAllProcesses(False)
+    assert backend.asked[0][:2] == (Verb.START, ("Breakout", "Done", "Down"))
+    backend.asked.clear()
+    assert [result["name"] for result in rpc.supervisor.signalAllProcesses("HUP")] == ["Pong"]
+    backend.programs.clear()
+    for method in ("stopAllProcesses", "startAllProcesses", "clearAllProcessLogs"):
+        assert getattr(rpc.supervisor, method)() == []
+    assert rpc.supervisor.signalAllProcesses("HUP") == []
+
+
+def test_a_start_that_fails_is_told_in_codes_that_the_stock_client_knows(rpc: Any, backend: FakeBackend) -> None:
+    known = {10, 20, 21, 40, 50, 60, 80}  # any other has its `start` raise ValueError
+    cases = {
+        "no such file: '/x'": 20, "no such command: 'x' is not in PATH (/bin)": 20,
+        "cannot start 'x': permission denied, 'x' is not an executable file for this user": 21,
+        "cannot start 'x': it is neither a program nor a script with a #! line": 21, "cannot fork: no memory": 50,
+    }  # fmt: skip
+    for error, code in cases.items():
+
+        def do(_: Verb, name: str, error: str = error) -> tuple[str, int, str]:
+            backend.change(name, phase="FATAL", attempt=(backend.programs[name].attempt or 0) + 1, spawn_error=error)
+            return name, 80, "started"
+
+        backend.do = do  # type: ignore[method-assign]
+        assert fault_of(rpc.supervisor.startProcess, "Breakout")[0] == code, error
+        assert code in known
+    assert rpc.supervisor.startProcessGroup("Breakout")[0]["description"].startswith("SPAWN_ERROR: Breakout: ")
+    assert start_code(70, "not running: it was stopped meanwhile") == 40
+
+
+def test_signals(rpc: Any, backend: FakeBackend) -> None:
+    for signal in ("HUP", "SIGHUP", "1", 1):
+        assert rpc.supervisor.signalProcess("Pong", signal) is True
+    assert {asked[2] for asked in backend.asked} == {"SIGHUP"}
+    assert fault_of(rpc.supervisor.signalProcess, "Pong", "NOPE") == (11, "BAD_SIGNAL: Pong")
+    assert fault_of(rpc.supervisor.signalProcess, "Breakout", "HUP") == (70, "NOT_RUNNING: Breakout")
+    assert fault_of(rpc.supervisor.signalProcess, "nobody", "HUP") == (10, "BAD_NAME: nobody")
+    assert rpc.supervisor.signalAllProcesses("NOPE")[0]["status"] == 11
+
+
+def test_a_stop_that_nobody_waits_for(rpc: Any, backend: FakeBackend) -> None:
+    backend.gate = threading.Event()
+    assert rpc.supervisor.stopProcess("Pong", False) is True
+    assert backend.programs["Pong"].phase == "RUNNING"
+    backend.gate.set()
+    until(lambda: backend.programs["Pong"].phase == "STOPPED", "Pong to be stopped")
+
+
+def test_long_waits_hold_up_nobody_else(api: Path, backend: FakeBackend) -> None:
+    backend.gate = threading.Event()
+    with ThreadPoolExecutor(10) as pool:
+        waiting = [pool.submit(proxy(api).supervisor.stopProcess, "Pong") for _ in range(10)]
+        for _ in range(10):
+            backend.waiting.acquire(timeout=10)
+        began = time.monotonic()
+        assert proxy(api).supervisor.getProcessInfo("Pong")["statename"] == "RUNNING"
+        assert call(api, "/api/v1/status")[0] == 200
+        assert time.monotonic() - began < 5
+        backend.gate.set()
+        told = [one.exception() or one.result() for one in waiting]
+    assert True in told
+
+
+def test_too_many_waiting_requests_are_told_so(api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.api.app.MOST_ASKS", 0)
+    code, text = fault_of(proxy(api).supervisor.stopProcess, "Pong")
+    assert (code, text) == (30, "FAILED: 0 requests are waiting already: try again")
+    assert proxy(api).supervisor.stopProcess("Pong", False) is True, "nobody hears of it but the log"
+
+
+def test_while_the_daemon_ends_it_is_only_read(rpc: Any, backend: FakeBackend) -> None:
+    backend.header = replace(backend.header, state="stopping")
+    assert rpc.supervisor.getState() == {"statecode": -1, "statename": "SHUTDOWN"}
+    assert rpc.supervisor.getAllProcessInfo()
+    for method, args in (
+        ("startProcess", ("Pong",)), ("stopProcess", ("Pong",)), ("signalProcess", ("Pong", "HUP")), ("shutdown", ()),
+        ("restart", ()), ("reloadConfig", ()), ("clearAllProcessLogs", ()), ("addProcessGroup", ("x",)), ("clearLog", ()),
+    ):  # fmt: skip
+        assert fault_of(getattr(rpc.supervisor, method), *args) == (6, "SHUTDOWN_STATE")
+    assert backend.asked == []
+    backend.header = replace(backend.header, state="reloading")
+    assert rpc.supervisor.getState()["statename"] == "RESTARTING"
+
+
+def test_an_end_that_comes_between_is_told_too(rpc: Any, backend: FakeBackend) -> None:
+    backend.do = lambda _, name: (name, 6, "extralife is shutting down")  # type: ignore[method-assign]
+    assert fault_of(rpc.supervisor.stopProcess, "Pong") == (6, "SHUTDOWN_STATE")
+    assert fault_of(rpc.supervisor.stopAllProcesses) == (6, "SHUTDOWN_STATE")
+
+
+def test_shutdown_and_restart(rpc: Any, backend: FakeBackend) -> None:
+    assert rpc.supervisor.shutdown() is True
+    assert rpc.supervisor.restart() is True
+    assert [asked[0] for asked in backend.asked] == [Verb.SHUTDOWN, Verb.RELOAD]
+
+
+def test_what_is_refused_for_good(rpc: Any) -> None:
+    assert fault_of(rpc.supervisor.sendProcessStdin, "Pong", "x")[0] == 20
+    assert fault_of(rpc.supervisor.sendProcessStdin, "Breakout", "x") == (70, "NOT_RUNNING: Breakout")
+    assert fault_of(rpc.supervisor.sendRemoteCommEvent, "a", "b")[0] == 30
+    assert fault_of(rpc.supervisor.clearLog)[0] == 30
+
+
+# --- the configuration -----------------------------------------------------------------------------------------------------
+
+
+def test_what_changed_as_the_stock_update_walks_through_it(rpc: Any, backend: FakeBackend) -> None:
+    backend.changes = {
+        "added": ["new"], "changed": ["Pong"], "removed": ["Breakout"], "live": ["Qbert"], "sections": ["[level]"],
+    }  # fmt: skip
+    [[added, changed, removed]] = rpc.supervisor.reloadConfig()
+    assert (added, changed, removed) == (["new", "[level]", "[program.Qbert]"], ["Pong"], ["Breakout"])
+    rpc.supervisor.stopProcessGroup("Breakout")
+    assert rpc.supervisor.removeProcessGroup("Breakout") is True
+    assert backend.removed == [("Breakout", ME, os.getuid())]
+    assert rpc.supervisor.stopProcessGroup("[level]") == []
+    for name in added:
+        assert rpc.supervisor.addProcessGroup(name) is True
+    assert [names for names, _ in backend.updates] == [("new",), ("[level]",), ("Qbert",)]
+
+
+def test_adding_and_removing_what_cannot_be(rpc: Any, backend: FakeBackend) -> None:
+    assert fault_of(rpc.supervisor.addProcessGroup, "Pong") == (90, "ALREADY_ADDED: Pong")
+    assert fault_of(rpc.supervisor.addProcessGroup, "nobody") == (10, "BAD_NAME: nobody")
+    assert fault_of(rpc.supervisor.removeProcessGroup, "Pong") == (91, "STILL_RUNNING: Pong")
+    assert fault_of(rpc.supervisor.removeProcessGroup, "nobody") == (10, "BAD_NAME: nobody")
+    backend.changes = {"errors": ["line 1: not TOML", "line 2: neither"]}
+    for method, args in (("reloadConfig", ()), ("addProcessGroup", ("new",))):
+        assert fault_of(getattr(rpc.supervisor, method), *args) == (92, "CANT_REREAD: line 1: not TOML; line 2: neither")
+
+
+def test_a_change_that_is_not_seen_to_be_done_is_no_success(
+    rpc: Any, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("supervisor.api.rpc.daemon._SETTLE_S", 0.05)
+    monkeypatch.setattr(backend, "remove", lambda *_: None)
+    assert fault_of(rpc.supervisor.removeProcessGroup, "Breakout")[0] == 30
+    backend.changes["added"] = ["new"]
+    monkeypatch.setattr(backend, "update", lambda *_, **__: {"errors": ["edited meanwhile"]})
+    assert fault_of(rpc.supervisor.addProcessGroup, "new") == (92, "CANT_REREAD: edited meanwhile")
+
+
+def test_configured_programs(rpc: Any, backend: FakeBackend) -> None:
+    row = {
+        "name": "Pong", "in_use": True, "argv": ["python", "a b"], "directory": "", "priority": 5, "autostart": False,
+        "done_codes": [0, 3], "stop_grace_s": 20.0, "start_timeout_s": None, "window_deaths": 8, "stdout_log": "/o",
+        "stderr_log": "/e", "log_max_bytes": 50, "log_backups": 3, "socket": "/s",
+    }  # fmt: skip
+    backend.file = [row, {**row, "name": "Asterix", "in_use": False}]
+    told = rpc.supervisor.getAllConfigInfo()
+    assert [found["name"] for found in told] == ["Asterix", "Pong"]
+    assert len(told[1]) == 29
+    assert (told[1]["command"], told[1]["directory"], told[1]["serverurl"]) == ("python 'a b'", "none", "unix:///s")
+    assert (told[0]["inuse"], told[1]["inuse"], told[1]["autostart"], told[1]["group_prio"]) == (False, True, False, 5)
+
+
+# --- logs ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log(backend: FakeBackend, tmp_path: Path) -> Path:
+    path = tmp_path / "o.log"
+    path.write_bytes(b"0123456789")
+    backend.change("Pong", stdout_log=str(path), stderr_log=str(tmp_path / "none"))
+    backend.header = replace(backend.header, main_log=str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "told"),
+    [(0, 0, "0123456789"), (2, 3, "234"), (2, 0, "23456789"), (-3, 0, "789"), (-99, 0, "0123456789"), (99, 0, ""),
+     (2**31 - 1, 5, ""), (0, 99, "0123456789"), (0, -1, 3), (-3, 1, 3), (-3, -1, 3)],
+)  # fmt: skip
+def test_reading_a_log(rpc: Any, log: Path, offset: int, length: int, told: Any) -> None:
+    for call_, args in ((rpc.supervisor.readProcessStdoutLog, ("Pong",)), (rpc.supervisor.readLog, ())):
+        if isinstance(told, int):
+            assert fault_of(call_, *args, offset, length) == (told, "BAD_ARGUMENTS")
+        else:
+            assert call_(*args, offset, length) == told
+
+
+def tail_file(data: bytes, offset: int, length: int) -> list[Any]:
+    """Supervisor 4.3.0's `tailFile`, line by line."""
+    sz, overflow = len(data), False
+    if sz > (offset + length):
+        overflow = True
+        offset = sz - 1
+    if (offset + length) > sz:
+        if offset > (sz - 1):
+            length = 0
+        offset = sz - length
+    offset, length = max(0, offset), max(0, length)
+    return [data[offset : offset + length].decode(), sz, overflow]
+
+
+def test_following_a_log_by_offset(rpc: Any, log: Path) -> None:
+    for offset in (0, 3, 8, 9, 10, 11, 50):
+        for length in (0, 1, 4, 10, 30):
+            told = rpc.supervisor.tailProcessStdoutLog("Pong", offset, length)
+            assert told == tail_file(b"0123456789", offset, length), (offset, length)
+    assert window(100, -5, -5) == (99, 0, True)
+    assert rpc.supervisor.tailProcessStderrLog("Pong", 0, 10) == ["", 0, False]
+    assert rpc.supervisor.tailProcessLog("Breakout", 0, 10) == ["", 0, False]
+
+
+def test_logs_that_are_not_there_or_no_files(rpc: Any, log: Path) -> None:
+    assert fault_of(rpc.supervisor.readProcessStderrLog, "Pong", -10, 0)[0] == 20
+    assert fault_of(rpc.supervisor.readProcessStdoutLog, "Breakout", -10, 0) == (20, "NO_FILE")
+    assert fault_of(rpc.supervisor.readProcessStdoutLog, "nobody", -10, 0)[0] == 10
+    log.unlink()
+    os.mkfifo(log)
+    assert fault_of(rpc.supervisor.readProcessStdoutLog, "Pong", -10, 0)[0] == 30
+    assert rpc.supervisor.tailProcessStdoutLog("Pong", 3, 10) == ["", 3, False]
+
+
+def test_what_is_not_text_in_a_log(rpc: Any, log: Path) -> None:
+    log.write_bytes("Ä".encode() * 5 + b"\xff\x00\x1b[31m")
+    assert rpc.supervisor.readProcessStdoutLog("Pong", -15, 0) == "ÄÄÄÄ\ufffd␀␛[31m"
+    assert rpc.supervisor.readProcessStdoutLog("Pong", -8, 0) == "\ufffd\ufffd␀␛[31m"
+
+
+def test_clearing_logs(rpc: Any, backend: FakeBackend) -> None:
+    assert rpc.supervisor.clearProcessLogs("Pong") is rpc.supervisor.clearProcessLog("Pong:Pong") is True
+    assert fault_of(rpc.supervisor.clearProcessLogs, "nobody") == (10, "BAD_NAME: nobody")
+    assert [told["status"] for told in rpc.supervisor.clearAllProcessLogs()] == [80, 80]
+    assert {asked[0] for asked in backend.asked} == {Verb.CLEAR}
+    backend.do = lambda _, name: (name, 30, "cannot clear its log: full")  # type: ignore[method-assign]
+    assert fault_of(rpc.supervisor.clearProcessLogs, "Pong") == (30, "FAILED: Pong: cannot clear its log: full")
+
+
+# --- HTTP ------------------------------------------------------------------------------------------------------------------
+
+
+def post(api: Path, body: bytes, target: str = "/RPC2") -> tuple[int, bytes]:
+    connection = Connection(api)
+    connection.request("POST", target, body)
+    response = connection.getresponse()
+    got = response.status, response.read()
+    connection.close()
+    return got
+
+
+def test_bodies_that_are_no_calls_and_other_requests(api: Path) -> None:
+    assert post(api, b"<x/>")[0] == 400
+    assert post(api, b"x" * (MOST_BODY_BYTES + 1))[0] == 413
+    assert post(api, xmlrpc.client.dumps((), "supervisor.getPID").encode(), "/RPC2/")[0] == 200
+    assert call(api, "/RPC2", method="GET")[0] == 405
+
+
+def test_a_bug_is_an_http_error_and_the_connection_lives_on(api: Path, backend: FakeBackend) -> None:
+    rpc = proxy(api)
+    backend.error = RuntimeError("broken")
+    with pytest.raises(xmlrpc.client.ProtocolError, match="500"):
+        rpc.supervisor.stopProcess("Pong")
+    backend.error = None
+    assert rpc.supervisor.stopProcess("Pong") is True
+
+
+STOCK = (
+    b"GET /logtail/%s HTTP/1.1\r\nHost: \r\nAccept-Encoding: chunked\r\nAccept: */*\r\n"
+    b"User-agent: Supervisor HTTP Client\r\n\r\n\r\n"
+)  # the very bytes, with the line end too many
+
+
+class Following:
+    """The stock client's `tail -f`."""
+
+    def __init__(self, api: Path, request: bytes) -> None:
+        self.connection = Connection(api)
+        self.connection.connect()
+        self.connection.sock.sendall(request)
+        self.connection.sock.settimeout(10)
+        self.got = b""
+
+    def reads(self, text: bytes) -> None:
+        while text not in self.got:
+            piece = self.connection.sock.recv(65536)
+            assert piece, f"ended before {text!r}: {self.got!r}"
+            self.got += piece
+
+    def close(self) -> None:
+        self.connection.sock.close()
+
+
+def test_a_followed_log(api: Path, log: Path) -> None:
+    log.write_bytes(b"x" * 2000 + b"\nbefore\n")
+    follow = Following(api, STOCK % b"Pong:Pong/stdout")
+    follow.reads(b"before\n")
+    assert b"HTTP/1.1 200 OK" in follow.got
+    assert b"transfer-encoding: chunked" in follow.got.lower()
+    assert follow.got.count(b"x") == 1016 + 2, "the last 1024 bytes, as Supervisor"
+    with log.open("ab") as out:
+        out.write("half of Ä".encode()[:-1])
+    follow.reads(b"half of ")
+    with log.open("ab") as out:
+        out.write("Ä".encode()[1:] + b" \x1b[2J\xff\n")
+    follow.reads("Ä ␛[2J\ufffd\n".encode())
+    os.truncate(log, 0)
+    follow.reads(b"==> File truncated <==\n")
+    log.rename(log.with_suffix(".1"))
+    log.write_bytes(b"after rotation\n")
+    follow.reads(b"after rotation\n")
+    follow.close()
+
+
+def test_a_follower_that_has_gone_is_let_go_though_the_log_stands_still(
+    socket_path: Path, backend: FakeBackend, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("supervisor.api.rpc.http.MOST_FOLLOWERS", 1)
+    with served(backend, socket_path) as server:
+        rpc = server._api._rpc
+        for path in (b"Pong", b"Pong/stdout"):
+            follow = Following(socket_path, STOCK % path)
+            follow.reads(b"0123456789")
+            assert b" 503 " in raw(
+                socket_path, b"GET /mainlogtail HTTP/1.1\r\nHost: \r\nConnection: close\r\n\r\n", half_close=False
+            )
+            follow.close()
+            until(lambda: rpc._followers == 0, "the follower to be let go")
+        follow = Following(socket_path, STOCK.replace(b"/logtail/%s", b"/mainlogtail"))
+        follow.reads(b"0123456789")
+        began = time.monotonic()
+    follow.close()
+    assert time.monotonic() - began < 2.5, "a follower does not hold up the end of the daemon"
+    assert MOST_FOLLOWERS > 10
+
+
+def test_a_followed_log_that_vanishes_may_come_back(api: Path, log: Path) -> None:
+    follow = Following(api, STOCK % b"Pong")
+    follow.reads(b"0123456789")
+    log.unlink()
+    time.sleep(0.5)
+    log.write_bytes(b"new file\n")
+    follow.reads(b"new file\n")
+    follow.close()
+
+
+@pytest.mark.parametrize("path", [b"nobody/stdout", b"Pong/stderr", b"Pong/stdin", b"Pong:*/stdout", b"Breakout", b""])
+def test_what_cannot_be_followed(api: Path, log: Path, path: bytes) -> None:
+    request = (STOCK % path).replace(b"Accept: */*", b"Connection: close")
+    assert b"HTTP/1.1 404 " in raw(api, request, half_close=False)
