@@ -1,11 +1,9 @@
-"""Numbers and durations as people are shown them, by the daemon and by its client. Standard library only."""
+"""Numbers and durations as people are shown them, by the daemon and by its client. Imports nothing: a `status` must not wait for it."""
 
 from __future__ import annotations
 
-from typing import Final
-
-UNKNOWN: Final = "-"  # everywhere, never 0
-_UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+UNKNOWN = "-"  # everywhere, never 0
+_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def number(value: float | None) -> str:
