@@ -1,4 +1,4 @@
-"""Numbers and durations as people are shown them, by the daemon and by its client. Imports nothing: a `status` must not wait for it."""
+"""Numbers and durations as people are shown them, by daemon and client. Imports nothing: `status` must not wait for it."""
 
 from __future__ import annotations
 
