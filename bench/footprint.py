@@ -1,0 +1,133 @@
+"""What supervising costs while nothing happens: memory and CPU of an idle daemon, and `status`, with 10 and 200 programs.
+
+    python bench/footprint.py                  # about 9 minutes: three daemons in turn, 10 and 200 programs, 60 s idle each
+    python bench/footprint.py --idle 20 --sides extralife --programs 200
+
+The programs are `sleep`. CPU is the process's own clock (all threads, nanoseconds), so a busy machine does not
+matter; memory is /proc/PID/smaps_rollup. `status` is the wall time of each side's own client, so it wants a quiet machine.
+Prints a table and writes bench/results/footprint.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from sides import Box, Circus, Ours, Supervisor, end, pids_of, table, wait_for, write_json
+
+SIDES = {"extralife": Ours, "supervisor": Supervisor, "circus": Circus}
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a whole process, its ended threads included (the kernel's numbering of process clocks)."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def memory_mib(pid: int) -> dict[str, float]:
+    """RSS, PSS (shared pages divided by who shares them) and what is the process's alone."""
+    found: dict[str, float] = {}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        name, _, size = line.partition(":")
+        found[name] = int(size.split()[0]) / 1024
+    return {"rss": found["Rss"], "pss": found["Pss"], "private": found["Private_Clean"] + found["Private_Dirty"]}
+
+
+def status_s(box: Box, repetitions: int) -> list[float]:
+    """Wall seconds of `status` by the side's own client, shortest first."""
+    taken = []
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        subprocess.run(box.client("status"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=_cwd(box), check=False)
+        taken.append(time.perf_counter() - began)
+    return sorted(taken)
+
+
+def _cwd(box: Box) -> Path:
+    return Path(__file__).resolve().parents[1] if isinstance(box, Ours) else box.directory
+
+
+def measure(side: type[Box], count: int, idle_s: float, settle_s: float, repetitions: int) -> dict[str, Any]:
+    """One daemon with `count` programs: started, left alone, asked for its status, stopped."""
+    tag = f".{os.getpid()}{count:04}"  # the fraction of the seconds that they sleep for
+    programs = {f"p{i:03}": ["sleep", f"{10**8 + i}{tag}"] for i in range(count)}
+    with tempfile.TemporaryDirectory() as name:
+        began = time.perf_counter()
+        box = side(programs, Path(name))
+        try:
+            wait_for(lambda: len(_workers(tag)) >= count, 120, 0.1)
+            started_s = time.perf_counter() - began
+            time.sleep(settle_s)
+            return {"started_s": started_s} | idle(box, idle_s) | _status(box, repetitions, count)
+        finally:
+            box.close()
+            end(tag)
+
+
+def idle(box: Box, idle_s: float) -> dict[str, Any]:
+    """CPU and memory while nobody asks for anything."""
+    daemon, helpers = box.daemon.pid, box.helpers()
+    before, helpers_before, began = cpu_s(daemon), [cpu_s(pid) for pid in helpers], time.monotonic()
+    time.sleep(idle_s)
+    passed = time.monotonic() - began
+    spent, helpers_spent = cpu_s(daemon) - before, sum(cpu_s(pid) for pid in helpers) - sum(helpers_before)
+    memory = memory_mib(daemon)
+    shims = [memory_mib(pid) for pid in helpers]
+    fds = len(os.listdir(f"/proc/{daemon}/fd"))
+    result: dict[str, Any] = {
+        "daemon_cpu_percent": 100 * spent / passed,
+        "daemon_rss_mib": memory["rss"], "daemon_pss_mib": memory["pss"], "daemon_private_mib": memory["private"],
+        "daemon_fds": fds, "daemon_threads": len(os.listdir(f"/proc/{daemon}/task")), "helpers": len(helpers),
+    }  # fmt: skip
+    if shims:
+        result |= {
+            "helpers_cpu_percent": 100 * helpers_spent / passed,
+            "helper_rss_mib_max": max(m["rss"] for m in shims),
+            "helper_pss_mib_mean": statistics.mean(m["pss"] for m in shims),
+            "helper_private_mib_mean": statistics.mean(m["private"] for m in shims),
+        }
+    return result
+
+
+def _status(box: Box, repetitions: int, count: int) -> dict[str, float]:
+    shown = box.ctl("status").stdout
+    if sum(f"p{i:03}" in shown for i in range(count)) != count:
+        raise AssertionError(f"{box.name}: status does not show all {count} programs:\n{shown[:2000]}")
+    taken = status_s(box, repetitions)
+    return {"status_min_s": taken[0], "status_median_s": statistics.median(taken), "status_max_s": taken[-1]}
+
+
+def _workers(tag: str) -> list[int]:
+    return [pid for pid in pids_of(tag) if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", type=int, nargs="+", default=[10, 200])
+    parser.add_argument("--idle", type=float, default=60.0, help="seconds of idling that CPU is measured over")
+    parser.add_argument("--settle", type=float, default=10.0, help="seconds between the last start and the idling")
+    parser.add_argument("--repeat", type=int, default=20, help="calls of status")
+    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=list(SIDES))
+    args = parser.parse_args()
+    results: dict[str, Any] = {}
+    for count in args.programs:
+        rows = {}
+        for name in args.sides:
+            side = SIDES[name]
+            rows[side.name] = measure(side, count, args.idle, args.settle, args.repeat)
+            print(f"{side.name}, {count} programs: done", flush=True)
+        results[str(count)] = rows
+        print(f"\n{count} programs, idle for {args.idle:g} s\n{table(rows)}\n", flush=True)
+    write_json("footprint", results)
+
+
+if __name__ == "__main__":
+    main()

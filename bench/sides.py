@@ -1,0 +1,235 @@
+"""The three that are compared, each a daemon in an environment of its own: extralife, PyPI supervisor 4.3.0, circus.
+
+Ground truth is /proc, never the daemon under test. All get the same programs and their own default policies; only what
+keeps them from running the bench at all is set (descriptors for 200 programs, the place of a socket).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+ENVS = ROOT / "bench" / ".envs"
+RESULTS = ROOT / "bench" / "results"
+
+Programs = dict[str, list[str]]
+
+
+def wait_for(look: Callable[[], Any], timeout_s: float, period_s: float = 0.005) -> Any:
+    """What `look` gives once it is true; TimeoutError when it stays false."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(period_s)
+    return found
+
+
+def pids_of(mark: str) -> list[int]:
+    """Live processes one of whose arguments contains the mark."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if mark.encode() in Path(f"/proc/{name}/cmdline").read_bytes() and state(int(name)) not in "ZX":
+                    found.append(int(name))
+    return found
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                    found.append(int(name))
+    return found
+
+
+def end(mark: str) -> None:
+    """Whatever a side has left behind."""
+    for _ in range(5):
+        for pid in pids_of(mark):
+            if pid != os.getpid():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def environment(name: str, *packages: str) -> Path:
+    """The bin directory of a virtual environment under bench/.envs with these packages; made the first time."""
+    target = ENVS / name / "bin"
+    if not (target / "pip").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(ENVS / name)], check=True)
+    stamp = ENVS / name / "packages"
+    if not stamp.exists() or stamp.read_text() != "\n".join(packages):
+        subprocess.run([str(target / "pip"), "install", "-q", *packages], check=True)
+        stamp.write_text("\n".join(packages))
+    return target
+
+
+class Box:
+    """One daemon with its programs. Subclasses write the configuration and know the commands."""
+
+    name = ""
+
+    def __init__(self, programs: Programs, directory: Path) -> None:
+        self.programs, self.directory = programs, directory
+        self.runtime = Path(tempfile.mkdtemp(prefix="xlb-", dir="/dev/shm"))  # short paths for sockets
+        self.bin = self.prepare()
+        self.start()
+
+    def prepare(self) -> Path:
+        raise NotImplementedError(self.name)
+
+    def command(self) -> list[str]:
+        raise NotImplementedError(self.name)
+
+    def client(self, *args: str) -> list[str]:
+        raise NotImplementedError(self.name)
+
+    def start(self) -> None:
+        self.daemon = subprocess.Popen(
+            self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd=self.directory,
+        )  # fmt: skip
+
+    def ctl(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.client(*args), capture_output=True, text=True, check=False, cwd=self.directory)
+
+    def helpers(self) -> list[int]:
+        """Processes that this side keeps beside the programs' own."""
+        return []
+
+    def close(self) -> None:
+        if self.daemon.poll() is None:
+            self.daemon.terminate()
+        self.daemon.wait(120)
+        shutil.rmtree(self.runtime, ignore_errors=True)
+
+
+class Ours(Box):
+    name = "extralife"
+    tables = ""  # more of the configuration
+
+    def prepare(self) -> Path:
+        lines = [
+            f'[daemon]\nstate_dir = "{self.directory}/state"\nruntime_dir = "{self.runtime}"',
+            f"[level]\nslots = {len(self.programs)}",
+            self.tables,
+        ]
+        lines += [f"[program.{n}]\ncommand = {json.dumps(c)}\n{self.options(n)}" for n, c in self.programs.items()]
+        (self.directory / "x.toml").write_text("\n".join(lines))
+        return Path(sys.executable).parent
+
+    def options(self, _name: str) -> str:
+        return 'progress = "none"'
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "supervisor", "-c", str(self.directory / "x.toml")]
+
+    def client(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "supervisor.ctl", "-c", str(self.directory / "x.toml"), *args]
+
+    def start(self) -> None:
+        self.daemon = subprocess.Popen(
+            self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd=ROOT,
+        )  # fmt: skip
+
+    def ctl(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.client(*args), capture_output=True, text=True, check=False, cwd=ROOT)
+
+    def helpers(self) -> list[int]:
+        return pids_of(f"{self.runtime}/shim")
+
+
+class Supervisor(Box):
+    name = "supervisor 4.3.0"
+
+    def prepare(self) -> Path:
+        bin_dir = environment("supervisor", "supervisor==4.3.0", "setuptools<81")
+        text = (
+            f"[supervisord]\nnodaemon=true\nlogfile={self.directory}/s.log\npidfile={self.directory}/s.pid\n"
+            f"childlogdir={self.directory}\nminfds=4096\n[unix_http_server]\nfile={self.runtime}/s.sock\n"
+            f"[supervisorctl]\nserverurl=unix://{self.runtime}/s.sock\n"
+            "[rpcinterface:supervisor]\nsupervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface\n"
+        )
+        for number, (name, command) in enumerate(self.programs.items()):
+            text += f"[program:{name}]\ncommand={script(self.directory, name, command)}\npriority={number}\nautorestart=true\n"
+        (self.directory / "s.conf").write_text(text)
+        return bin_dir
+
+    def command(self) -> list[str]:
+        return [str(self.bin / "supervisord"), "-c", str(self.directory / "s.conf")]
+
+    def client(self, *args: str) -> list[str]:
+        return [str(self.bin / "supervisorctl"), "-c", str(self.directory / "s.conf"), *args]
+
+    def start(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            (self.runtime / "s.sock").unlink()
+        super().start()
+
+
+class Circus(Box):
+    name = "circus 0.19.0"
+
+    def prepare(self) -> Path:
+        bin_dir = environment("circus", "circus==0.19.0", "psutil==7.2.2", "pyzmq==27.3.0", "tornado==6.6.1")
+        text = f"[circus]\nendpoint = ipc://{self.runtime}/e\npubsub_endpoint = ipc://{self.runtime}/p\n"
+        for name, command in self.programs.items():
+            text += f"[watcher:{name}]\ncmd = {script(self.directory, name, command)}\ncopy_env = True\n"
+            text += f"stdout_stream.class = FileStream\nstdout_stream.filename = {self.directory}/{name}.out\n"
+            text += f"stderr_stream.class = FileStream\nstderr_stream.filename = {self.directory}/{name}.err\n"
+        (self.directory / "c.ini").write_text(text)
+        return bin_dir
+
+    def command(self) -> list[str]:
+        return [str(self.bin / "circusd"), str(self.directory / "c.ini")]
+
+    def client(self, *args: str) -> list[str]:
+        return [str(self.bin / "circusctl"), "--endpoint", f"ipc://{self.runtime}/e", "--timeout", "60", *args]
+
+
+def script(directory: Path, name: str, command: list[str]) -> Path:
+    """A file that becomes the command: neither Supervisor's nor circus' own quoting stands in the way."""
+    path = directory / f"{name}.sh"
+    path.write_text("#!/bin/sh\nexec " + " ".join(_quote(part) for part in command) + "\n")
+    path.chmod(0o755)
+    return path
+
+
+def _quote(part: str) -> str:
+    return "'" + part.replace("'", "'\\''") + "'"
+
+
+def table(rows: dict[str, dict[str, Any]], keys: list[str] | None = None) -> str:
+    """Sides as columns, figures as rows; `-` is not known."""
+    keys = keys or list(dict.fromkeys(key for row in rows.values() for key in row))
+    lines = [f"{'':36}" + "".join(f"{name:>20}" for name in rows)]
+    for key in keys:
+        lines.append(f"{key:36}" + "".join(f"{_cell(row.get(key)):>20}" for row in rows.values()))
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def write_json(name: str, value: Any) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(value, indent=1))
