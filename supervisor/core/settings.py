@@ -144,5 +144,11 @@ class Settings:
     stall: StallSettings = field(default_factory=StallSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
 
+    _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the programs: every look asks for every one of them."""
+        object.__setattr__(self, "_by_name", {spec.name: spec for spec in self.programs})
+
     def program(self, name: str) -> ProgramSpec | None:
-        return next((spec for spec in self.programs if spec.name == name), None)
+        return self._by_name.get(name)
