@@ -13,7 +13,7 @@ from supervisor.core import commands, facts
 from supervisor.core.attempts import on_report, set_control, stop
 from supervisor.core.inputs import EvidenceTaken, Sample, Sampled
 from supervisor.core.lifecycle import Phase
-from supervisor.core.memory import Watch
+from supervisor.core.memory import Settled, Watch
 from supervisor.core.settings import ProgramSpec, Progress
 from supervisor.core.state import Attempt, LevelRecord, Program
 from supervisor.core.turn import Turn, kill_due_s
@@ -26,6 +26,7 @@ _INTERVAL_FACT_S = 30.0
 _GAP_GROWTH = 1.2
 _LEAST_GAP_S = 1.0
 _EXEMPT_MOVES = 5
+_SETTLED_MOST_S = 5.0  # what goes by the clock besides stalls (forgiving, intervals) counts in minutes
 _EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
 _RATES_KEPT = 600
 _RATES_NEEDED = 60
@@ -33,12 +34,66 @@ _RATES_NEEDED = 60
 
 def on_sampled(turn: Turn, item: Sampled) -> None:
     """One look at everything."""
+    last_look_s = turn.memory.looked_at_s
     _notice_own_absence(turn)
     for name, token, report in item.reports:
         on_report(turn, name, token, report)
-    for name, sample in sorted(item.samples.items()):
-        if turn.live(name, sample.token) is not None:
-            _look(turn, name, sample)
+    looks = _keep_watch(turn, item.samples)
+    for name, sample, before in looks:
+        _look(turn, name, sample, before, last_look_s)
+    _settle(turn, [name for name, _, _ in looks])
+
+
+def _keep_watch(turn: Turn, samples: dict[str, Sample]) -> list[tuple[str, Sample, Watch | None]]:
+    """Note what is seen; returns those that something may follow from, with what was seen of them before.
+
+    With 200 programs most looks see what the one before saw. Those are told at once and cost next to nothing; looking
+    less often instead would cost every stall that much time.
+    """
+    watches: dict[str, Watch] = {}
+    rates: dict[str, float] = {}
+    looks: list[tuple[str, Sample, Watch | None]] = []
+    for name, sample in sorted(samples.items()):
+        found = turn.live(name, sample.token)
+        if found is None:
+            continue
+        before = turn.memory.watch(name, sample.token)
+        if before is not None and _is_settled(turn, found[0], before, sample):
+            continue
+        watches[name] = Watch(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
+        if sample.steps_per_s is not None and sample.steps_per_s > 0:
+            rates[name] = sample.steps_per_s
+        looks.append((name, sample, before))
+    turn.memory = turn.memory.with_watches(watches)
+    if rates:
+        turn.memory = replace(turn.memory, rates={**turn.memory.rates, **rates})
+    return looks
+
+
+def _is_settled(turn: Turn, program: Program, watch: Watch, sample: Sample) -> bool:
+    settled = watch.settled
+    return (
+        settled is not None
+        and turn.now_s < settled.until_s
+        and program is settled.program
+        and turn.settings is settled.settings
+        and sample == settled.sample
+    )
+
+
+def _settle(turn: Turn, names: list[str]) -> None:
+    """Remember until when the same readings would mean the same. What is being healed is looked at every time."""
+    settled: dict[str, Watch] = {}
+    for name in names:
+        program, watch = turn.state.programs[name], turn.memory.watches.get(name)
+        attempt = program.attempt
+        if attempt is None or watch is None or watch.token != attempt.token or attempt.stall is not None or _blind(turn):
+            continue
+        until_s = turn.now_s + _SETTLED_MOST_S
+        if attempt.stop is None:
+            until_s = min(until_s, stall.due_s(turn.settings.stall, reading(turn, program, attempt, watch.sample)))
+        settled[name] = replace(watch, settled=Settled(watch.sample, program, turn.settings, until_s))
+    turn.memory = turn.memory.with_watches(settled)
 
 
 def _notice_own_absence(turn: Turn) -> None:
@@ -56,17 +111,9 @@ def _notice_own_absence(turn: Turn) -> None:
         turn.record(facts.DaemonSuspended(why, gap_s, until_s))
 
 
-def _look(turn: Turn, name: str, sample: Sample) -> None:
-    before = turn.memory.watch(name, sample.token)
-    if before is None:
-        watch = Watch(sample.token, sample, turn.now_s, sample.progress_at_s)
-    else:
-        watch = _watch(before, sample, turn.now_s)
-        if watch.moves > before.moves:
-            _learn_gap(turn, name, before, sample)
-    turn.memory = turn.memory.with_watch(name, watch)
-    if sample.steps_per_s is not None and sample.steps_per_s > 0:
-        turn.memory = replace(turn.memory, rates={**turn.memory.rates, name: sample.steps_per_s})
+def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look_s: float | None) -> None:
+    if before is not None and last_look_s is not None and turn.memory.watches[name].moves > before.moves:
+        _learn_gap(turn, name, before, sample, last_look_s)
     _become_ready(turn, name, sample)
     _note_checkpoint(turn, name, sample)
     _judge(turn, name, sample)
@@ -75,15 +122,15 @@ def _look(turn: Turn, name: str, sample: Sample) -> None:
     _note_slowness(turn, name, sample)
 
 
-def _watch(before: Watch, sample: Sample, now_s: float) -> Watch:
+def _watch(before: Watch, sample: Sample) -> Watch:
     progress_at_s = sample.progress_at_s
     if progress_at_s is None or (before.progress_at_s is not None and progress_at_s <= before.progress_at_s):
-        return replace(before, sample=sample, seen_s=now_s)
+        return replace(before, sample=sample, settled=None)
     rates = before.rates
     if sample.phase == "training" and sample.steps_per_s is not None:
         rates = (*rates, sample.steps_per_s)[-_RATES_KEPT:]
     return replace(
-        before, sample=sample, seen_s=now_s, progress_at_s=progress_at_s, moves=before.moves + 1, rates=rates
+        before, sample=sample, progress_at_s=progress_at_s, moves=before.moves + 1, rates=rates, settled=None
     )  # fmt: skip
 
 
@@ -95,7 +142,7 @@ def _become_ready(turn: Turn, name: str, sample: Sample) -> None:
     turn.record(facts.BecameReady(f"trains, {after_s:.1f} s after its start", name, attempt.token, after_s))
 
 
-def _learn_gap(turn: Turn, name: str, before: Watch, sample: Sample) -> None:
+def _learn_gap(turn: Turn, name: str, before: Watch, sample: Sample, last_look_s: float) -> None:
     """The largest healthy gap in training, from the age of progress at the look before it moved again.
 
     The first few moves are exempt (compilation, first batches), and so is whatever followed a stall, a SIGSTOP or our
@@ -109,7 +156,7 @@ def _learn_gap(turn: Turn, name: str, before: Watch, sample: Sample) -> None:
         return
     if before.progress_at_s is None or old.proc_state in {"T", "t"}:
         return
-    gap_s = before.seen_s - before.progress_at_s
+    gap_s = last_look_s - before.progress_at_s
     known_s = program.gap_s("training") or 0.0
     if gap_s >= _LEAST_GAP_S and gap_s > _GAP_GROWTH * known_s:
         why = f"went {gap_s:.1f} s without progress and was healthy; its stall limit follows"
@@ -307,4 +354,5 @@ def _note_slowness(turn: Turn, name: str, sample: Sample) -> None:
         told = True
         why = f"{rate:.0f} steps/s, usually {usual:.0f}, for {turn.now_s - since_s:.0f} s"
         turn.record(facts.Slowed(why, name, sample.token, rate, usual))
-    turn.memory = turn.memory.with_watch(name, replace(watch, slow_since_s=since_s, slow_told=told))
+    if (since_s, told) != (watch.slow_since_s, watch.slow_told):
+        turn.memory = turn.memory.with_watch(name, replace(watch, slow_since_s=since_s, slow_told=told))

@@ -10,6 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from supervisor.core.inputs import Sample
+from supervisor.core.settings import Settings
+from supervisor.core.state import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A look at a live attempt that nothing followed from.
+
+    Until `until_s` another look at the very same reading, with nothing changed in what is known of the program and in
+    what was asked of it, can say nothing else.
+    """
+
+    sample: Sample
+    program: Program
+    settings: Settings
+    until_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +34,6 @@ class Watch:
 
     token: str
     sample: Sample
-    seen_s: float
     progress_at_s: float | None = None  # the newest sign of progress; a reading that fails does not undo it
     moves: int = 0  # how often progress was seen to move: the first few gaps are not learned from
     continued_at_s: float | None = None
@@ -26,6 +41,7 @@ class Watch:
     rates: tuple[float, ...] = ()
     slow_since_s: float | None = None
     slow_told: bool = False
+    settled: Settled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +82,10 @@ class Memory:
         return found if found is not None and found.token == token else None
 
     def with_watch(self, name: str, watch: Watch) -> Memory:
-        return replace(self, watches={**self.watches, name: watch})
+        return self.with_watches({name: watch})
+
+    def with_watches(self, watches: Mapping[str, Watch]) -> Memory:
+        return replace(self, watches={**self.watches, **watches})
 
     def showing(self, samples: Mapping[str, Sample]) -> Memory:
         """The newest readings for people alone: nothing is judged by them while the journal cannot be written."""

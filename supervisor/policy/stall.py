@@ -115,6 +115,17 @@ def limit_s(settings: StallSettings, reading: Reading) -> float:
     return _age_and_limit(settings, reading)[1]
 
 
+def due_s(settings: StallSettings, reading: Reading) -> float:
+    """Until when `judge` would find nothing if nothing changed but the time.
+
+    Example: progress at 100, limit 30 s: until 130. In state T with a `continue_s` of 5 s: until 105.
+    """
+    age_s, limit, _ = _age_and_limit(settings, reading)
+    if reading.proc_state in {"T", "t"}:
+        limit = min(settings.continue_s, limit)
+    return reading.now_s - age_s + limit
+
+
 def _age_and_limit(settings: StallSettings, reading: Reading) -> tuple[float, float, str]:
     if reading.progress_at_s is None:
         since_s, limit, doing = reading.spawned_at_s, _start_limit(settings, reading), "since it was started"
