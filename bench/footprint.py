@@ -46,7 +46,9 @@ def status_s(box: Box, repetitions: int) -> list[float]:
     taken = []
     for _ in range(repetitions):
         began = time.perf_counter()
-        subprocess.run(box.client("status"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=_cwd(box), check=False)
+        subprocess.run(
+            box.client("status"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=_cwd(box), check=False
+        )
         taken.append(time.perf_counter() - began)
     return sorted(taken)
 

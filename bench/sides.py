@@ -169,7 +169,9 @@ class Supervisor(Box):
             "[rpcinterface:supervisor]\nsupervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface\n"
         )
         for number, (name, command) in enumerate(self.programs.items()):
-            text += f"[program:{name}]\ncommand={script(self.directory, name, command)}\npriority={number}\nautorestart=true\n"
+            text += (
+                f"[program:{name}]\ncommand={script(self.directory, name, command)}\npriority={number}\nautorestart=true\n"
+            )
         (self.directory / "s.conf").write_text(text)
         return bin_dir
 
@@ -220,10 +222,8 @@ def _quote(part: str) -> str:
 def table(rows: dict[str, dict[str, Any]], keys: list[str] | None = None) -> str:
     """Sides as columns, figures as rows; `-` is not known."""
     keys = keys or list(dict.fromkeys(key for row in rows.values() for key in row))
-    lines = [f"{'':36}" + "".join(f"{name:>20}" for name in rows)]
-    for key in keys:
-        lines.append(f"{key:36}" + "".join(f"{_cell(row.get(key)):>20}" for row in rows.values()))
-    return "\n".join(lines)
+    head = f"{'':36}" + "".join(f"{name:>20}" for name in rows)
+    return "\n".join([head, *(f"{key:36}" + "".join(f"{_cell(row.get(key)):>20}" for row in rows.values()) for key in keys)])
 
 
 def _cell(value: Any) -> str:

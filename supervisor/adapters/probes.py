@@ -52,9 +52,13 @@ class _Watched:
     pid: int
     start_ticks: int | None
     since_s: float
+    reports_file: str
+    stat: proc.StateFile | None
     beat: contract.Beat | None = None
     seen: Seen | None = None
     grown_at_s: float | None = None
+    known: tuple[object, ...] = ()
+    sample: Sample | None = None  # made of `known`
     failed: bool = False
     reports_at: int = 0
     reports: int = 0
@@ -70,8 +74,13 @@ class LocalProbes:
 
     def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int) -> None:
         """Begin to read an attempt; `expect` its edges first (they may come before its pid is known)."""
-        stat = proc.read_stat(pid)
-        watched = _Watched(spec, attempt, token, pid, stat.start_ticks if stat else None, self._clock.now_s())
+        file = None
+        with contextlib.suppress(OSError):
+            file = proc.StateFile(pid)
+        stat = proc.read_stat(pid) if file is None else None
+        reports = f"{self._paths.attempt_dir(spec.name, attempt, token)}/{contract.REPORTS_FILE}"
+        ticks = stat.start_ticks if stat else None
+        watched = _Watched(spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file)
         self._edges.expect(spec.name, token)
         with self._guard:
             self._watched[spec.name] = watched
@@ -106,22 +115,38 @@ class LocalProbes:
             return Sample(item.token)
 
     def _read(self, item: _Watched) -> Sample:
-        stat = proc.read_stat(item.pid)
-        if stat is not None and item.start_ticks is not None and stat.start_ticks != item.start_ticks:
-            stat = None  # the pid is somebody else's by now
-        state = stat.state if stat is not None else None
+        state = self._state(item)
         heard = self._edges.heard(item.spec.name, item.token)
         match item.spec.progress:
             case Progress.BEAT:
                 return self._from_beat(item, state, heard)
+            case Progress.LOG:
+                self._note_growth(item, self._logs(item))
+            case Progress.FILES:
+                self._note_growth(item, self._files(item))
+            case Progress.NOTIFY | Progress.NONE:
+                pass
+        known = state, heard, item.grown_at_s
+        if item.sample is None or known != item.known:
+            item.known, item.sample = known, self._without_beat(item, state, heard)
+        return item.sample
+
+    def _without_beat(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+        """Nothing but its arguments and what has grown goes into it: the same again is the same reading."""
+        match item.spec.progress:
             case Progress.NOTIFY:
                 return self._from_edges(item, state, heard)
-            case Progress.LOG:
-                return self._from_growth(item, state, heard, self._logs(item))
-            case Progress.FILES:
-                return self._from_growth(item, state, heard, self._files(item))
             case Progress.NONE:
                 return Sample(item.token, state, ready=state is not None, status=heard.status if heard else "")
+            case _:
+                return self._from_growth(item, state, heard)
+
+    @staticmethod
+    def _state(item: _Watched) -> str | None:
+        if item.stat is not None:
+            return item.stat.state()
+        stat = proc.read_stat(item.pid)  # no descriptor was left for it: the long way, every time
+        return stat.state if stat is not None and stat.start_ticks == item.start_ticks else None
 
     def _from_beat(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
         beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
@@ -191,7 +216,7 @@ class LocalProbes:
             status=heard.status,
         )
 
-    def _from_growth(self, item: _Watched, state: str | None, heard: Heard | None, seen: Seen) -> Sample:
+    def _note_growth(self, item: _Watched, seen: Seen) -> None:
         """Progress is that something new is seen. The first look only tells what was there before."""
         if item.seen is None:
             item.seen = seen
@@ -202,6 +227,9 @@ class LocalProbes:
             item.seen.update(seen)
         else:
             item.seen = seen
+
+    @staticmethod
+    def _from_growth(item: _Watched, state: str | None, heard: Heard | None) -> Sample:
         return Sample(
             token=item.token,
             proc_state=state,
@@ -219,7 +247,7 @@ class LocalProbes:
             record = read_record(self._paths.shim_record(name))
             if record is not None and record.token == item.token:
                 item.seen = {channel: (size, 0) for channel, size in zip(channels, record.logs_from, strict=True)}
-        found = {channel: _size_and_time(Path(self._paths.log(name, channel))) for channel in channels}
+        found = {channel: _size_and_time(self._paths.log(name, channel)) for channel in channels}
         return {channel: (entry[0], 0) for channel, entry in found.items() if entry is not None}
 
     def _files(self, item: _Watched) -> Seen:
@@ -235,9 +263,8 @@ class LocalProbes:
     def _new_reports(self, item: _Watched) -> list[Report]:
         if item.reports > _MOST_REPORTS_EVER:  # it reports in a loop: the newest are read again when it has ended
             return []
-        directory = self._paths.attempt_dir(item.spec.name, item.attempt, item.token)
         try:
-            fd = open_regular(f"{directory}/{contract.REPORTS_FILE}")
+            fd = open_regular(item.reports_file)
         except OSError:
             return []
         try:
@@ -279,9 +306,9 @@ def _report(line: bytes) -> Report | None:
     return Report(body.pop("kind"), body)
 
 
-def _size_and_time(path: Path) -> tuple[int, int] | None:
+def _size_and_time(path: Path | str) -> tuple[int, int] | None:
     try:
-        stat = path.stat()
+        stat = os.stat(path)  # noqa: PTH116  making a path object takes longer than the call
     except OSError:
         return None
     return stat.st_size, stat.st_mtime_ns

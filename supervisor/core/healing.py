@@ -26,7 +26,7 @@ _INTERVAL_FACT_S = 30.0
 _GAP_GROWTH = 1.2
 _LEAST_GAP_S = 1.0
 _EXEMPT_MOVES = 5
-_SETTLED_MOST_S = 5.0  # what goes by the clock besides stalls (forgiving, intervals) counts in minutes
+_SETTLED_MOST_S = 5.0  # what else goes by the clock (checkpoint intervals) counts in half minutes
 _EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
 _RATES_KEPT = 600
 _RATES_NEEDED = 60
@@ -92,6 +92,8 @@ def _settle(turn: Turn, names: list[str]) -> None:
         until_s = turn.now_s + _SETTLED_MOST_S
         if attempt.stop is None:
             until_s = min(until_s, stall.due_s(turn.settings.stall, reading(turn, program, attempt, watch.sample)))
+        if program.streak > 0 and attempt.ready_at_s is not None:
+            until_s = min(until_s, max(turn.now_s, attempt.ready_at_s + turn.settings.restart.healthy_s))
         settled[name] = replace(watch, settled=Settled(watch.sample, program, turn.settings, until_s))
     turn.memory = turn.memory.with_watches(settled)
 

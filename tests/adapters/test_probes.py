@@ -194,7 +194,11 @@ def test_the_process_state_is_the_kernels(scene):
 
 
 def test_a_pid_that_became_somebody_elses_is_not_read(scene, monkeypatch):
-    scene.watch(Progress.NONE)
+    """Only where no descriptor was left to hold on to the process itself: then its start ticks tell the two apart."""
+    with monkeypatch.context() as patch:
+        patch.setattr(proc, "StateFile", lambda _pid: os.open("/no/descriptor/left", os.O_RDONLY))
+        scene.watch(Progress.NONE)
+    assert scene.look().proc_state in {"S", "R", "D"}
     true_stat = proc.read_stat(scene.process.pid)
     monkeypatch.setattr(proc, "read_stat", lambda _pid: replace(true_stat, start_ticks=true_stat.start_ticks + 1))
     assert scene.look().proc_state is None

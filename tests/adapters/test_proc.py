@@ -25,6 +25,25 @@ def test_no_process_and_no_stat_are_none():
         proc.parse_stat(b"nonsense")
 
 
+def test_a_state_file_belongs_to_the_process_and_not_to_its_number():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    before = proc.open_files(os.getpid())
+    file = proc.StateFile(process.pid)
+    assert file.state() in {"R", "S", "D"}
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    assert file.state() == "T"
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert file.state() == "Z"
+    process.communicate()
+    assert file.state() is None
+    with pytest.raises(OSError):
+        proc.StateFile(process.pid)
+    del file
+    assert proc.open_files(os.getpid()) < before, "closed with its last reader"
+
+
 def test_a_zombie_is_dead_but_its_pidfd_says_so_too():
     pid = os.posix_spawn("/bin/true", ["true"], {})
     fd = os.pidfd_open(pid)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.stall import Action, Reading, StallSettings, is_below_usual, judge, limit_s
+from supervisor.policy.stall import Action, Reading, StallSettings, due_s, is_below_usual, judge, limit_s
 
 DEFAULT = StallSettings()
 PHASES = ["importing", "building", "restoring", "compiling", "training", "evaluating", "saving", "leaving"]
@@ -139,3 +139,23 @@ def test_more_patience_learned_never_judges_sooner(gap_s, more_s, phase):
 @pytest.mark.parametrize(("rate", "slow"), [(400.0, True), (499.0, True), (500.0, False), (1200.0, False), (0.0, True)])
 def test_below_usual(rate, slow):
     assert is_below_usual(DEFAULT, rate=rate, usual=1000.0) is slow
+
+
+def test_due_is_the_worked_example_of_its_docstring():
+    quiet = Reading(now_s=110.0, spawned_at_s=0.0, phase="training", progress_at_s=100.0, proc_state="S")
+    assert due_s(DEFAULT, quiet) == 130.0
+    assert due_s(DEFAULT, dataclasses.replace(quiet, proc_state="T")) == 105.0
+
+
+@given(
+    st.none() | st.floats(0, 1e4), st.none() | st.floats(0, 1e4), st.none() | st.floats(0, 1e4), st.booleans(),
+    st.sampled_from([None, *"RSDTtZ"]), st.sampled_from([None, *PHASES]),
+)  # fmt: skip
+def test_until_it_is_due_there_is_nothing_to_find_and_then_there_is(progress, deadline, stall_s, beats, proc, phase):
+    now = Reading(
+        now_s=1e4, spawned_at_s=0.0, phase=phase, phase_deadline_s=deadline, progress_at_s=progress, beats=beats,
+        stall_timeout_s=stall_s, proc_state=proc,
+    )  # fmt: skip
+    due = due_s(DEFAULT, now)
+    assert judge(DEFAULT, dataclasses.replace(now, now_s=due - 0.001)) is None
+    assert judge(DEFAULT, dataclasses.replace(now, now_s=due + 0.001)) is not None
