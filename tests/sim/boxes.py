@@ -14,8 +14,8 @@ ROUGH = Odds(
     evidence_lost=0.3, late=0.1, twice=0.1,
 )  # fmt: skip
 YEAR = Odds(
-    crash_s=12 * HOUR_S, stall_s=DAY_S, finish_s=60 * DAY_S, operator_s=8 * HOUR_S, daemon_kill_s=DAY_S,
-    daemon_pause_s=2 * DAY_S, reboot_s=12 * HOUR_S, journal_s=2 * DAY_S, clock_s=4 * DAY_S, suspend_s=5 * DAY_S, poison=1e-5,
+    crash_s=6 * HOUR_S, stall_s=12 * HOUR_S, finish_s=60 * DAY_S, operator_s=8 * HOUR_S, daemon_kill_s=12 * HOUR_S,
+    daemon_pause_s=DAY_S, reboot_s=12 * HOUR_S, journal_s=DAY_S, clock_s=2 * DAY_S, suspend_s=4 * DAY_S, poison=1e-5,
 )  # fmt: skip
 BOXES = {  # odds, how long, and how it is looked at
     "usual": (Odds(), 16 * HOUR_S, {"look_s": 20.0}),

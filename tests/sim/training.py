@@ -66,6 +66,12 @@ class Worker:
         self.steps += STEPS_PER_S * max(0.0, until_s - self.at_s)
         self.at_s = max(self.at_s, until_s)
 
+    def save_every(self, interval_s, now_s):
+        """What its control record says from now on: overdue by it, it saves now, not in the past."""
+        self.advance(now_s)
+        self.interval_s = interval_s
+        self.saved_at_s = max(self.saved_at_s, now_s - interval_s)
+
     def save(self, steps):
         if int(steps) > self.disk.newest():
             self.disk.checkpoints.append(int(steps))

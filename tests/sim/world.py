@@ -264,7 +264,7 @@ class World(Misfortunes):
         if told or not isinstance(item, Sampled | Woke):
             self.tell(type(item).__name__, item, told)
         check(self, Step(settings, before, memory, item, decision, self.wall_s, self.turns))
-        if decision.facts:
+        if told:
             self.look_soon()
         todo = decision.commands
         dies = self.cut is not None and todo
@@ -373,8 +373,7 @@ class World(Misfortunes):
                     self.send(0.1, 5.0, EvidenceTaken(0.0, name, token, {"stacks": "File x"}), number)
             case commands.SetControl(token=token, interval_s=interval_s):
                 if token in self.living:
-                    self.living[token].advance(self.now_s)
-                    self.living[token].interval_s = interval_s
+                    self.living[token].save_every(interval_s, self.now_s)
             case commands.QuarantineCheckpoint(program=name, step=step):
                 disk = self.disks[name]
                 disk.checkpoints = [found for found in disk.checkpoints if found != step]
