@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.core import commands, facts
+from supervisor.core import commands, facts, tally
 from supervisor.core.attempts import on_report, set_control, stop
 from supervisor.core.inputs import EvidenceTaken, Sample, Sampled
 from supervisor.core.lifecycle import Phase
-from supervisor.core.memory import Settled, Watch
+from supervisor.core.memory import Away, Settled, Watch
 from supervisor.core.settings import ProgramSpec, Progress
 from supervisor.core.state import Attempt, LevelRecord, Program
 from supervisor.core.turn import Turn, kill_due_s
@@ -109,11 +109,12 @@ def _notice_own_absence(turn: Turn) -> None:
         grace_s = turn.settings.stall.floor_s
         until_s = turn.now_s + grace_s
         why = f"the deciding loop did not look for {gap_s:.0f} s: nobody is called stalled for {grace_s:.0f} s"
-        turn.memory = replace(turn.memory, blind_until_s=until_s)
+        turn.memory = replace(turn.memory, blind_until_s=until_s, away=Away(looked_at_s, turn.now_s))
         turn.record(facts.DaemonSuspended(why, gap_s, until_s))
 
 
 def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look_s: float | None) -> None:
+    turn.memory = turn.memory.with_watch(name, tally.on_look(turn, name, before, turn.memory.watches[name]))
     if before is not None and last_look_s is not None and turn.memory.watches[name].moves > before.moves:
         _learn_gap(turn, name, before, sample, last_look_s)
     _become_ready(turn, name, sample)
@@ -141,6 +142,7 @@ def _become_ready(turn: Turn, name: str, sample: Sample) -> None:
     if program.phase is not Phase.STARTING or not sample.ready:
         return
     after_s = turn.now_s - attempt.intended_at_s
+    tally.tell_start(turn, name)
     turn.record(facts.BecameReady(f"trains, {after_s:.1f} s after its start", name, attempt.token, after_s))
 
 
@@ -243,6 +245,7 @@ def _judge(turn: Turn, name: str, sample: Sample) -> None:
 def _examine(turn: Turn, name: str, attempt: Attempt, watch: Watch, verdict: stall.StallVerdict) -> None:
     """Evidence comes before healing; for a stopped process SIGCONT, and some time, come before both."""
     if attempt.stall != verdict.kind:
+        tally.tell(turn, name, stalls=True)
         turn.record(facts.Stalled(verdict.why, name, attempt.token, verdict.kind, verdict.age_s, verdict.limit_s))
         watch = replace(watch, continued_at_s=None)
     if verdict.action is stall.Action.CONTINUE:

@@ -29,6 +29,30 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Away:
+    """Nobody looked at the workers from `since_s` to `until_s`; `steps` is where they were before, where known."""
+
+    since_s: float
+    until_s: float
+    steps: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What was counted of an attempt's time and is not told yet (`tally.py`). Seconds by the worker's own phase."""
+
+    from_s: float
+    until_s: float  # to the newest sign of progress
+    seen_s: float  # to the newest look
+    doing: str
+    told: str  # what is booked if nothing is told
+    saves: int  # checkpoints counted so far
+    sure: dict[str, float] = field(default_factory=dict)
+    open: dict[str, float] = field(default_factory=dict)  # since the newest sign of progress
+    stall_s: float = 0.0  # of the training, for checkpoints
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """What was lately seen of one attempt."""
 
@@ -42,6 +66,7 @@ class Watch:
     slow_since_s: float | None = None
     slow_told: bool = False
     settled: Settled | None = None
+    tally: Tally | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +95,7 @@ class Memory:
     boot_at_s: float | None = None
     looked_at_s: float | None = None
     blind_until_s: float | None = None
+    away: Away | None = None  # the newest time in which nobody looked
     watches: dict[str, Watch] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)  # newest steps/s by program, kept over attempts
     intervals_at_s: dict[str, float] = field(default_factory=dict)  # when each checkpoint interval was last chosen
