@@ -22,7 +22,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -104,7 +104,8 @@ def examine(
     if not said:
         known = last is not None or journal_boot_id
         evidence = "the same boot" if known else "no sign of an earlier life"
-        return BootEvidence(boot.boot_id, False if known else None, evidence, boot_wall_s=boot_wall_s)
+        evidence_of = BootEvidence(boot.boot_id, False if known else None, evidence, boot_wall_s=boot_wall_s)
+        return evidence_of if last is None else replace(evidence_of, steps=last.steps, last_sign_s=last.at_s)
     if not marker.exists():
         said.append("the marker in the runtime directory is gone")
     cause = "orderly" if clean else "unclean"
@@ -121,6 +122,7 @@ def examine(
         steps=last.steps,
         last_sign_wall_s=last.wall_s,
         boot_wall_s=boot_wall_s,
+        last_sign_s=last.at_s,
     )
 
 

@@ -16,6 +16,8 @@ from supervisor.core.inputs import Ending, Report
 from workers import contract
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from supervisor.core.settings import Paths
 
 MAX_LINES: Final = 20
@@ -96,8 +98,14 @@ def read_reports(path: str) -> tuple[Report, ...]:
     return tuple(reports[-_MAX_REPORTS:])
 
 
-def read_ending(paths: Paths, program: str, attempt: int, token: str, from_bytes: tuple[int, int] = (0, 0)) -> Ending | None:
-    """How the attempt ended, or None when there is no exit record: then `without_record` tells what is left to tell."""
+def read_ending(
+    paths: Paths, program: str, attempt: int, token: str, from_bytes: tuple[int, int] = (0, 0),
+    journal_s: Callable[[int], float] | None = None,
+) -> Ending | None:  # fmt: skip
+    """How the attempt ended, or None when there is no exit record: then `without_record` tells what is left to tell.
+
+    `journal_s` makes journal time of this boot's CLOCK_BOOTTIME in ns.
+    """
     record = read_exit(paths, program, attempt, token)
     if record is None:
         return None
@@ -112,6 +120,7 @@ def read_ending(paths: Paths, program: str, attempt: int, token: str, from_bytes
         ckpt_step=ckpt_step,
         reports=_reports(paths, program, attempt, token),
         fate=record.spawn_error or "",
+        ended_at_s=None if journal_s is None else journal_s(record.ended_ns),
     )
 
 

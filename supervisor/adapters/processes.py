@@ -398,7 +398,7 @@ class LocalLauncher:
         status = self._reap(live)
         args = self._paths, live.program, live.number, live.token
         try:
-            ending = endings.read_ending(*args, from_bytes=attempt.logs_from)
+            ending = endings.read_ending(*args, attempt.logs_from, self._clock.from_boot_ns)
             if ending is None:
                 leftovers = sweep(live.token, (attempt.shim_pid, attempt.shim_start_ticks), spare=attempt.pid)
                 how = f" by signal {-status}" if status is not None and status < 0 else ""
@@ -509,7 +509,7 @@ class LocalLauncher:
             self._reap_orphan(*shim)
         leftovers = sweep(token, shim, spare=record.pid if record else None)
         from_bytes = record.logs_from if record else (0, 0)
-        ending = endings.read_ending(paths, program, number, token, from_bytes)
+        ending = endings.read_ending(paths, program, number, token, from_bytes, self._clock.from_boot_ns)
         if ending is not None:
             began = ending.code is not None or ending.signal is not None
             return Survivor(token, Survival.ENDED if began else Survival.NEVER, ending=ending)

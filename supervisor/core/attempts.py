@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from supervisor.core import commands, facts
+from supervisor.core import commands, facts, tally
 from supervisor.core.inputs import Ended, Ending, Report, SpawnBroke, SpawnSucceeded
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
 from supervisor.core.settings import ProgramSpec, Progress
 from supervisor.core.state import Attempt, Program, Stop
 from supervisor.core.turn import Turn
 from supervisor.policy import restart
+from supervisor.policy.accounting import lost_share
 from supervisor.policy.diagnosis import Diagnosis, diagnose
 
 _HOLDS_SLOT_S = 30.0  # a restart due within this keeps its slot; a longer wait hands it on
@@ -146,6 +147,7 @@ def stop(
     if grace_s is None:
         spec = turn.spec(name)
         grace_s = _GRACE_S if spec is None else spec.stop_grace_s
+    tally.tell(turn, name)
     turn.record(facts.StopIntended(why, name, attempt.token, reason, by, grace_s))
     set_control(turn, name, attempt.token, leave_by_s=turn.now_s + grace_s)
     turn.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
@@ -179,13 +181,15 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         last_lines=ending.last_lines,
         fate=ending.fate,
     )
+    ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(turn.now_s, ending.ended_at_s))
+    tally.tell_end(turn, *turn.present(name), ending, ended_at_s)
     left = len(ending.leftovers)
     why = verdict.why + (f"; {left} left-over process{'' if left == 1 else 'es'} ended" if left else "")
     turn.record(
         facts.Exited(
             why, name, attempt.token, verdict.cause, ending.code, ending.signal, ending.steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
-            verdict.counted, ending.max_rss_bytes,
+            verdict.counted, ending.max_rss_bytes, ended_at_s,
         )
     )  # fmt: skip
     turn.memory = turn.memory.forget(name)
@@ -269,14 +273,22 @@ def on_report(turn: Turn, name: str, token: str, report: Report) -> None:
 
 def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
     lost = None if program.steps is None else max(0, program.steps - step)
-    rate = turn.memory.rates.get(program.name)
+    rate = turn.memory.rates.get(program.name) or program.rate
     lost_s = lost / rate if lost is not None and rate else None
+    share = None if lost is None else lost_share(lost, program.steps, program.began_step)
     after = f" after {program.exit_cause}" if program.exit_cause else ""
     if lost is None:
         why = f"resumed at step {step:,}{after}" if step else "begins at step 0"
     else:
-        why = f"resumed at step {step:,}{after}, {lost:,} steps lost"
-    turn.record(facts.Resumed(why, program.name, token, step, lost, lost_s, program.exit_cause))
+        why = f"resumed at step {step:,}{after}, {lost:,} steps lost{_cost(lost_s, share)}"
+    turn.record(facts.Resumed(why, program.name, token, step, lost, lost_s, program.exit_cause, share))
+
+
+def _cost(lost_s: float | None, share: float | None) -> str:
+    """` (12 s, 3.1 % of its attempt)`, as far as it is known."""
+    told = [f"{lost_s:.0f} s"] if lost_s is not None else []
+    told += [f"{100 * share:.1f} % of its attempt"] if share is not None else []
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> None:

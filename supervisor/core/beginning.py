@@ -11,6 +11,7 @@ from dataclasses import replace
 from supervisor.core import commands, facts
 from supervisor.core.attempts import fill_slots, finish, set_control
 from supervisor.core.inputs import Began, BootEvidence, Ending, Survival, Survivor
+from supervisor.core.memory import Away
 from supervisor.core.operator import reconcile
 from supervisor.core.state import Attempt, Program
 from supervisor.core.turn import Turn
@@ -19,16 +20,21 @@ from supervisor.core.turn import Turn
 def on_began(turn: Turn, item: Began) -> None:
     """Reboot or not, adopt or bury, then go on."""
     turn.settings = item.settings
-    clean = turn.state.clean
+    clean, before_s = turn.state.clean, turn.state.at_s
     boot_at_s = None if item.boot.boot_wall_s is None else turn.now_s - (turn.wall_s - item.boot.boot_wall_s)
     turn.memory = replace(turn.memory, boot_at_s=boot_at_s)
     rebooted = _rebooted(turn, item.boot) if item.boot.rebooted else None
     sign_wall_s = item.boot.last_sign_wall_s
     last_sign_s = None if sign_wall_s is None else min(turn.now_s, turn.now_s - (turn.wall_s - sign_wall_s))
+    if item.boot.last_sign_s is not None:
+        last_sign_s = min(turn.now_s, max(before_s, item.boot.last_sign_s))
+    if clean is not None and not item.boot.rebooted:
+        since_s = before_s if last_sign_s is None else last_sign_s
+        turn.memory = replace(turn.memory, away=Away(since_s, turn.now_s, dict(item.boot.steps)))
     alive = sum(1 for survivor in item.survivors.values() if survivor.survival is Survival.ALIVE)
     adopted = 0 if item.boot.rebooted else alive
     why = _why(clean=clean, rebooted=item.boot.rebooted, adopted=adopted)
-    turn.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted))
+    turn.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted, last_sign_s))
     for name in sorted(turn.state.live):
         _settle_attempt(
             turn, *turn.present(name), item.survivors.get(name),
@@ -66,6 +72,7 @@ def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:
         steps=boot.steps,
         last_sign_wall_s=boot.last_sign_wall_s,
         boot_wall_s=boot.boot_wall_s,
+        last_sign_s=boot.last_sign_s,
     )
     turn.record(fact)
     return fact

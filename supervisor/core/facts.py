@@ -212,6 +212,7 @@ class Resumed(AttemptFact):
     lost_steps: int | None
     lost_s: float | None = None
     cause: str = ""
+    lost_share: float | None = None  # of what the attempt before had computed; never more than all of it
 
 
 @dataclass(frozen=True, slots=True)

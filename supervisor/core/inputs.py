@@ -97,6 +97,7 @@ class Ending:
     ckpt_step: int | None = None
     reports: tuple[Report, ...] = ()
     fate: str = ""  # one clause when neither code nor signal is known
+    ended_at_s: float | None = None  # journal time
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +123,11 @@ class BootEvidence:
     cause: str = "unclean"
     down_s: float | None = None
     up_s: float | None = None
-    steps: dict[str, int] = field(default_factory=dict)  # by program, at the last sign of life
+    steps: dict[str, int] = field(default_factory=dict)  # by program, at the last sign of life of daemon or box
     ckpt_steps: dict[str, int] = field(default_factory=dict)  # by program, the newest valid checkpoint on disk
     last_sign_wall_s: float | None = None
     boot_wall_s: float | None = None
+    last_sign_s: float | None = None  # the same in journal time
 
 
 @dataclass(frozen=True, slots=True)

@@ -411,8 +411,6 @@ class Ledger:
                 book.mark(at_s, step)
             case facts.Tallied():
                 self._tallied(book, at_s, fact)
-            case facts.Slowed():
-                book.turn(at_s, Account.SLOW if book.ready else book.account)
             case facts.Stalled(age_s=age_s):
                 self._stalled(book, at_s, age_s)
             case facts.Revived():

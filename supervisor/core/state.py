@@ -74,6 +74,8 @@ class Program:
     openings: int = 0
     restarts: int = 0
     steps: int | None = None  # the last known position in environment steps
+    rate: float | None = None  # steps a second, as last told
+    began_step: int | None = None  # where the attempt that computed them had begun
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None
     ckpt_wall_s: float | None = None
@@ -330,6 +332,12 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
                 program, ckpt_step=step_, ckpt_at_s=stamped.at_s, ckpt_wall_s=stamped.wall_s, ckpt_stall_s=stall_s,
                 quarantined_since_ckpt=False, steps=max(program.steps or 0, step_),
             )  # fmt: skip
+        case facts.Tallied(steps=steps, rate=rate):
+            return replace(
+                program, rate=program.rate if rate is None else rate,
+                # Before its `Resumed` the position of the attempt before still counts: what is lost is told from it.
+                steps=program.steps if steps is None or attempt.resumed_step is None else steps,
+            )  # fmt: skip
         case facts.CheckpointBad(path=path):
             return replace(program, bad_checkpoints=(*program.bad_checkpoints, path)[-_BAD_KEPT:])
         case facts.SpawnFailed(error=error):
@@ -381,7 +389,8 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     program = replace(
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
         exposure_s=program.exposure_s + ran_s, last_leftovers=fact.leftovers,
-        steps=program.steps if fact.steps is None else fact.steps,
+        steps=program.steps if fact.steps is None else fact.steps, 
+        began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
     )  # fmt: skip
     if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):
         program = replace(program, ckpt_step=fact.checkpoint_step, quarantined_since_ckpt=False)

@@ -64,7 +64,7 @@ def on_look(turn: Turn, name: str, before: Watch | None, watch: Watch) -> Watch:
 
 def tell(turn: Turn, name: str, *, stalls: bool = False) -> None:
     """What was counted until now; for one that stalls, until its newest sign of progress. Then count anew."""
-    program, attempt = turn.present(name)
+    _, attempt = turn.present(name)
     watch = turn.memory.watch(name, attempt.token)
     if watch is None or watch.tally is None or attempt.stop is not None or attempt.stall is not None:
         return

@@ -200,7 +200,7 @@ def test_nobody_is_judged_by_the_daemons_own_absence():
     at_s = core.now_s
     core.later(3600.0)
     told = core.watch(20, Pong={"progress_at_s": at_s})
-    assert names(told) == ["DaemonSuspended"]
+    assert names(told) == ["DaemonSuspended", "Tallied"]
     assert core.told(facts.DaemonSuspended)[0].gap_s == 3601.0
     told = core.watch(20, Pong={"progress_at_s": at_s})
     assert "Stalled" in names(told), "blind for a while, not for ever"

@@ -33,7 +33,7 @@ def test_a_worker_is_killed():
     world.run(700.0)
     assert told(world) == [
         "0:10:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
-        "0:10:06  P0   resumed at step 59,175 after killed, 294 steps lost",
+        "0:10:06  P0   resumed at step 59,175 after killed, 294 steps lost (3 s, 0.5 % of its attempt)",
         "0:10:06  P0   trains, 5.9 s after its start",
     ]
 
@@ -62,7 +62,7 @@ def test_an_environment_never_returns():
         "0:10:33  P0   ends the stalled worker (hang)",
         "0:10:36  P0   did not leave within 3.0 s: SIGKILL for its whole tree",
         "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: start at once",
-        "0:10:42  P0   resumed at step 59,175 after stalled, 294 steps lost",
+        "0:10:42  P0   resumed at step 59,175 after stalled, 294 steps lost (3 s, 0.5 % of its attempt)",
         "0:10:42  P0   trains, 5.9 s after its start",
     ]
 
@@ -87,7 +87,7 @@ def test_the_disk_fills_up_and_is_freed_at_dawn():
         "1:41:23  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 2): one trial start in 60 min",
         "3:41:25  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 3): one trial start in 2 h",
         "7:41:26  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 4): one trial start in 4 h",
-        "7:41:32  P0   resumed at step 59,175 after crash, 294 steps lost",
+        "7:41:32  P0   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
         "7:41:32  P0   trains, 5.7 s after its start",
     ]
 
@@ -110,8 +110,8 @@ def test_the_host_reboots_in_the_night():
         "0:31:36  P2   resumes after the host's reboot",
         "0:31:36  P0   a slot of level light is free",
         "0:31:36  P2   a slot of level light is free",
-        "0:31:41  P0   resumed at step 179,118 after reboot, 188 steps lost",
-        "0:31:41  P2   resumed at step 179,118 after reboot, 188 steps lost",
+        "0:31:41  P0   resumed at step 179,118 after reboot, 188 steps lost (2 s, 0.1 % of its attempt)",
+        "0:31:41  P2   resumed at step 179,118 after reboot, 188 steps lost (2 s, 0.1 % of its attempt)",
         "0:31:41  P0   trains, 5.0 s after its start",
         "0:31:41  P2   trains, 5.0 s after its start",
     ]
@@ -129,7 +129,7 @@ def test_the_daemon_dies_between_its_word_and_its_deed():
         "0:10:01  P0   the daemon ended between the intent to start it and the start",
         "0:10:01  P0   starts now: the earlier start never came to be",
         "0:10:01  P0   a slot of level light is free",
-        "0:10:06  P0   resumed at step 59,175 after crash, 294 steps lost",
+        "0:10:06  P0   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
         "0:10:06  P0   trains, 5.0 s after its start",
     ]
 
@@ -143,7 +143,7 @@ def test_the_daemon_dies_after_its_deed():
     assert told(world) == [
         "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: start at once",
         "0:10:01  box  started after a daemon that did not end in order, 1 running worker adopted",
-        "0:10:05  P0   resumed at step 59,175 after crash, 294 steps lost",
+        "0:10:05  P0   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
         "0:10:05  P0   trains, 5.6 s after its start",
     ]
     assert [found.number for found in world.alive()] == [2]

@@ -46,7 +46,7 @@ LIVELY_FOR_S = 90.0  # after something happened, when looks are taken as they ar
 TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins
 CLOCK_STEP_S = 2.0  # what shell/sampler.py calls a step
 DOWN_S = 300.0  # until somebody starts a daemon again that was told to end
-QUIET = facts.Checkpointed | facts.IntervalChosen  # facts that go on and on
+QUIET = facts.Checkpointed | facts.Tallied | facts.IntervalChosen  # facts that go on and on
 LEAST_WAIT_S = 1e-6  # time passes, however short a wait is
 RESTART_S = 5.0  # the service manager, after a daemon that could not start
 
