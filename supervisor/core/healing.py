@@ -19,8 +19,6 @@ from supervisor.core.state import Attempt, LevelRecord, Program
 from supervisor.core.turn import Turn, kill_due_s
 from supervisor.policy import checkpointing, stall
 
-_LOOK_GAP_PERIODS = 5.0  # a loop that did not look for this many periods was itself away
-_LEAST_LOOK_GAP_S = 5.0
 _CKPT_FACT_S = 600.0  # ten programs for three weeks are then 30,000 facts, folded in about a second
 _INTERVAL_FACT_S = 30.0
 _GAP_GROWTH = 1.2
@@ -105,7 +103,7 @@ def _notice_own_absence(turn: Turn) -> None:
     if looked_at_s is None:
         return
     gap_s = turn.now_s - looked_at_s
-    if gap_s > max(_LEAST_LOOK_GAP_S, _LOOK_GAP_PERIODS * turn.settings.daemon.sample_period_s):
+    if gap_s > tally.look_gap_s(turn):
         grace_s = turn.settings.stall.floor_s
         until_s = turn.now_s + grace_s
         why = f"the deciding loop did not look for {gap_s:.0f} s: nobody is called stalled for {grace_s:.0f} s"

@@ -90,6 +90,7 @@ class Book:
     ready: bool = False
     stalled: bool = False
     retry_at_s: float | None = None
+    told_s: float = 0.0  # up to here a `Tallied` has told how it was
     marks: list[tuple[float, int]] = field(default_factory=list)  # (moment, step), both rising
     incidents: list[Incident] = field(default_factory=list)
     mended: int = 0  # so many of them are over
@@ -121,7 +122,7 @@ class Book:
     def rebook(self, from_s: float, to_s: float, change: Callable[[Slice], Slice]) -> None:
         """Change what lies between two moments; slices that reach over them are cut."""
         behind: list[Slice] = []
-        while self.slices and self.slices[-1].end_s > from_s:
+        while to_s > from_s and self.slices and self.slices[-1].end_s > from_s:
             piece = self.slices.pop()
             if piece.start_s >= to_s:
                 behind.append(piece)
@@ -207,7 +208,11 @@ class Book:
             if had_s > 0 and piece.start_s < self.began_s:
                 if piece.seconds.keys() <= COMPUTING and had_s > lost_s:
                     # All of it is training: what is lost of it is its end.
-                    left, piece = piece.cut(piece.end_s - lost_s)
+                    from_s = piece.end_s - lost_s
+                    if from_s >= piece.end_s:  # less than a float can tell
+                        self.slices.append(piece)
+                        break
+                    left, piece = piece.cut(from_s)
                     self.slices.append(left)
                     had_s = lost_s
                 taken = min(1.0, lost_s / had_s)
@@ -341,8 +346,8 @@ class Ledger:
     def _nobody_looked(self, from_s: float, to_s: float) -> None:
         for book in self.books.values():
             book.close(to_s)
-            waits_s = book.retry_at_s if book.account is Account.BACKOFF else None
-            book.rebook(from_s if waits_s is None else max(from_s, waits_s), to_s, _away)
+            waits_s = book.retry_at_s if book.account is Account.BACKOFF and book.retry_at_s is not None else 0.0
+            book.rebook(max(from_s, waits_s, book.told_s), to_s, _away)
 
     def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
         """From the last sign of life to the boot the box was off; from there to now it had no daemon."""
@@ -449,6 +454,7 @@ class Ledger:
 
             among = _OWN | {Account.DAEMON_DOWN}
             book.rebook(max(book.began_s, fact.from_s), min(at_s, fact.until_s), _only(among, as_told))
+        book.told_s = min(at_s, fact.until_s)
         book.mark(fact.until_s, fact.steps)
         if book.account in _OWN:
             book.account = booked_as(fact.doing, ready=book.ready)

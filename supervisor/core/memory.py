@@ -50,6 +50,7 @@ class Tally:
     sure: dict[str, float] = field(default_factory=dict)
     open: dict[str, float] = field(default_factory=dict)  # since the newest sign of progress
     stall_s: float = 0.0  # of the training, for checkpoints
+    steps: int | None = None  # at the newest look
 
 
 @dataclass(frozen=True, slots=True)

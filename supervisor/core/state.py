@@ -389,7 +389,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     program = replace(
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
         exposure_s=program.exposure_s + ran_s, last_leftovers=fact.leftovers,
-        steps=program.steps if fact.steps is None else fact.steps, 
+        steps=program.steps if fact.steps is None else fact.steps,
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
     )  # fmt: skip
     if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):

@@ -32,6 +32,8 @@ from supervisor.policy.accounting import BLIND, SLOW, STARTING, TRAINING, proven
 _TOLD_S: Final = 600.0
 _QUIET_S: Final = 3600.0
 _WORTH: Final = 0.01
+_LOOK_GAP_PERIODS: Final = 5.0
+_LEAST_LOOK_GAP_S: Final = 5.0
 
 Seconds = dict[str, float]
 
@@ -46,15 +48,16 @@ def on_look(turn: Turn, name: str, before: Watch | None, watch: Watch) -> Watch:
     away = turn.memory.away
     if tally is None:
         if away is None or attempt.intended_at_s >= away.until_s:
-            return replace(watch, tally=replace(_fresh(turn, sample, seen, _default(attempt)), saves=0))
+            began_s = attempt.intended_at_s
+            first = _split(began_s, turn.now_s, STARTING, seen, sample.phase_since_s)
+            tally = replace(_fresh(turn, sample, seen, _default(attempt)), from_s=began_s, saves=0, sure=_sum({}, first))
+            return replace(watch, tally=tally)
         if sample.phase is None and not sample.ready:
             return watch  # an adopted worker that has not said anything yet: it may still prove what it did
         gap = _of_gap(turn, program, attempt, sample, max(away.since_s, attempt.intended_at_s), away.steps.get(name))
     elif away is not None and tally.seen_s <= away.since_s:
-        old = watch.sample if before is None else before.sample
-        _tell(turn, name, tally, old, seconds=_sum(tally.sure, tally.open), until_s=tally.seen_s, least=0.0)
-        known = old.steps
-        gap = _of_gap(turn, program, attempt, sample, tally.seen_s, known)
+        _tell(turn, name, tally, sample, seconds=_sum(tally.sure, tally.open), until_s=tally.seen_s, least=0.0)
+        gap = _of_gap(turn, program, attempt, sample, tally.seen_s, tally.steps)
     else:
         return replace(watch, tally=_counted(turn, name, tally, watch, moved=_moved(turn, name, before, watch)))
     from_s, seconds = gap
@@ -62,7 +65,7 @@ def on_look(turn: Turn, name: str, before: Watch | None, watch: Watch) -> Watch:
     return replace(watch, tally=_fresh(turn, sample, seen, seen))
 
 
-def tell(turn: Turn, name: str, *, stalls: bool = False) -> None:
+def tell(turn: Turn, name: str, *, stalls: bool = False, least: float = 0.0) -> None:
     """What was counted until now; for one that stalls, until its newest sign of progress. Then count anew."""
     _, attempt = turn.present(name)
     watch = turn.memory.watch(name, attempt.token)
@@ -71,14 +74,14 @@ def tell(turn: Turn, name: str, *, stalls: bool = False) -> None:
     tally = watch.tally
     seconds = tally.sure if stalls else _sum(tally.sure, tally.open)
     until_s = tally.until_s if stalls else tally.seen_s
-    told = _tell(turn, name, tally, watch.sample, seconds=seconds, until_s=until_s, least=0.0)
+    told = _tell(turn, name, tally, watch.sample, seconds=seconds, until_s=until_s, least=least)
     tally = _fresh(turn, watch.sample, tally.doing, tally.doing if told else tally.told)
     turn.memory = turn.memory.with_watch(name, replace(watch, tally=tally))
 
 
 def tell_start(turn: Turn, name: str) -> None:
     """It is about to become ready: from then on it trains, unless something else is told."""
-    tell(turn, name)
+    tell(turn, name, least=_WORTH)
     watch = turn.memory.watches[name]
     if watch.tally is not None:
         turn.memory = turn.memory.with_watch(name, replace(watch, tally=replace(watch.tally, told=TRAINING)))
@@ -87,22 +90,31 @@ def tell_start(turn: Turn, name: str) -> None:
 def tell_end(turn: Turn, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None) -> None:
     """The attempt is gone. One that nobody was watching is given what its last beat proves."""
     name, away = program.name, turn.memory.away
-    watch = turn.memory.watch(name, attempt.token)
-    if watch is not None and watch.tally is not None:
+    if attempt.ready_at_s is None or attempt.stop is not None or attempt.stall is not None:
         tell(turn, name)
         return
-    if away is None or attempt.intended_at_s >= away.until_s or attempt.ready_at_s is None:
+    watch = turn.memory.watch(name, attempt.token)
+    until_s = turn.now_s if ended_at_s is None else ended_at_s
+    if watch is not None and watch.tally is not None:
+        tell(turn, name)
+        from_s, before, least_s = watch.tally.seen_s, watch.tally.steps, look_gap_s(turn)
+    elif away is not None and attempt.intended_at_s < away.until_s:
+        from_s, least_s = max(away.since_s, attempt.intended_at_s), 0.0
+        before, until_s = away.steps.get(name, program.steps), min(away.until_s, until_s)
+    else:
         return
-    if attempt.stop is not None or attempt.stall is not None:
+    gap_s = until_s - from_s
+    if gap_s <= least_s:
         return
-    from_s = max(away.since_s, attempt.intended_at_s)
-    until_s = away.until_s if ended_at_s is None else min(away.until_s, ended_at_s)
-    before = away.steps.get(name, program.steps)
-    gap_s = max(0.0, until_s - from_s)
-    shown_s = proven_s(gap_s, steps_before=before, steps_after=ending.steps, rate=program.rate, progress_s=None)
-    if shown_s > 0:
-        seconds = {TRAINING: shown_s, BLIND: gap_s - shown_s}
-        _record(turn, name, attempt.token, from_s, until_s, seconds, TRAINING, Sample(attempt.token, steps=ending.steps))
+    rate = turn.memory.rates.get(name) or program.rate
+    shown_s = proven_s(gap_s, steps_before=before, steps_after=ending.steps, rate=rate, progress_s=None)
+    seconds = _sum({TRAINING: shown_s}, {BLIND: gap_s - shown_s})
+    _record(turn, name, attempt.token, from_s, until_s, seconds, TRAINING, Sample(attempt.token, steps=ending.steps))
+
+
+def look_gap_s(turn: Turn) -> float:
+    """A loop that did not look for longer than this was itself away."""
+    return max(_LEAST_LOOK_GAP_S, _LOOK_GAP_PERIODS * turn.settings.daemon.sample_period_s)
 
 
 # --- counting ----------------------------------------------------------------------------------------------------------
@@ -122,7 +134,9 @@ def _default(attempt: Attempt) -> str:
 
 def _fresh(turn: Turn, sample: Sample, doing: str, told: str) -> Tally:
     now_s = turn.now_s
-    return Tally(from_s=now_s, until_s=now_s, seen_s=now_s, doing=doing, told=told, saves=sample.ckpt_count)
+    return Tally(
+        from_s=now_s, until_s=now_s, seen_s=now_s, doing=doing, told=told, saves=sample.ckpt_count, steps=sample.steps
+    )
 
 
 def _moved(turn: Turn, name: str, before: Watch | None, watch: Watch) -> bool:
@@ -139,7 +153,7 @@ def _counted(turn: Turn, name: str, tally: Tally, watch: Watch, *, moved: bool) 
     open_ = _sum(tally.open, _split(tally.seen_s, now_s, tally.doing, doing, sample.phase_since_s))
     saved = max(0, sample.ckpt_count - tally.saves)
     tally = replace(
-        tally, seen_s=now_s, doing=doing, open=open_, saves=tally.saves + saved,
+        tally, seen_s=now_s, doing=doing, open=open_, saves=tally.saves + saved, steps=_known(sample.steps, tally.steps),
         stall_s=tally.stall_s + saved * (sample.ckpt_stall_s or 0.0),
     )  # fmt: skip
     if not moved:
@@ -155,11 +169,15 @@ def _counted(turn: Turn, name: str, tally: Tally, watch: Watch, *, moved: bool) 
     return tally
 
 
+def _known(newest: int | None, before: int | None) -> int | None:
+    return before if newest is None else newest
+
+
 def _split(from_s: float, to_s: float, was: str, now: str, since_s: float | None) -> Seconds:
     """The time between two looks, divided where the worker says that its phase began."""
     if was == now:
         return {now: to_s - from_s}
-    turn_s = from_s if since_s is None else max(from_s, min(to_s, since_s))
+    turn_s = to_s if since_s is None else max(from_s, min(to_s, since_s))
     return {was: turn_s - from_s, now: to_s - turn_s}
 
 
@@ -208,6 +226,7 @@ def _tell(
     other_s = sum(value for seen, value in seconds.items() if seen != tally.told) + tally.stall_s
     if other_s <= least * (until_s - tally.from_s) or until_s <= tally.from_s:
         return False
+    sample = replace(sample, steps=tally.steps)
     _record(turn, name, sample.token, tally.from_s, until_s, seconds, tally.doing, sample, tally.stall_s)
     return True
 

@@ -109,7 +109,7 @@ class Worker:
         return Sample(
             self.token, self.state if self.alive else None, live_at_s=live_at_s + offset_s,
             progress_at_s=moved_at_s + offset_s, phase="training" if trains else "restoring",
-            phase_since_s=self.began_s + offset_s, ready=trains, steps=int(self.steps) if trains else None,
+            phase_since_s=self.began_s + (START_S if trains else 0.0) + offset_s, ready=trains, steps=int(self.steps) if trains else None,
             steps_per_s=STEPS_PER_S if trains else None, ckpt_step=self.disk.newest() if self.saves else None,
             ckpt_at_s=self.saved_at_s + offset_s if self.saves else None, ckpt_count=self.saves,
             ckpt_stall_s=self.save_cost_s if self.saves else None, target=10**9, target_kind="env_steps",
