@@ -97,7 +97,11 @@ def tell_end(turn: Turn, program: Program, attempt: Attempt, ending: Ending, end
     until_s = turn.now_s if ended_at_s is None else ended_at_s
     if watch is not None and watch.tally is not None:
         tell(turn, name)
-        from_s, before, least_s = watch.tally.seen_s, watch.tally.steps, look_gap_s(turn)
+        from_s, before, least_s = (
+            watch.tally.seen_s,
+            watch.tally.steps,
+            2.0 * look_gap_s(turn),
+        )  # settled looks count nothing
     elif away is not None and attempt.intended_at_s < away.until_s:
         from_s, least_s = max(away.since_s, attempt.intended_at_s), 0.0
         before, until_s = away.steps.get(name, program.steps), min(away.until_s, until_s)
