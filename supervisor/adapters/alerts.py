@@ -14,8 +14,8 @@ import os
 from pathlib import Path
 
 from supervisor.adapters.boot import sync_directory
-from supervisor.adapters.endings import neutral
 from supervisor.core.commands import AlertReboot
+from supervisor.harmless import harmless
 
 
 def reboot_line(alert: AlertReboot, wall_s: float) -> str:
@@ -34,7 +34,7 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
         "resuming": ",".join(alert.resuming) or "none",
         "evidence": '"' + fact.evidence.replace('"', "'") + '"',
     }
-    return neutral(f"{when} REBOOT " + " ".join(f"{key}={value}" for key, value in fields.items()))
+    return harmless(f"{when} REBOOT " + " ".join(f"{key}={value}" for key, value in fields.items()))
 
 
 def span(seconds: float | None) -> str:

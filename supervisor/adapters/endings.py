@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import unicodedata
 from typing import TYPE_CHECKING, Final
 
 from supervisor.adapters.files import open_regular
@@ -49,19 +48,11 @@ def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
         os.close(fd)
 
 
-def neutral(text: str) -> str:
-    r"""Control characters spelled out (`\\x1b`), so that no log line can steer the terminal that shows it."""
-    return "".join(
-        char if char == "\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else ascii(char)[1:-1]
-        for char in text
-    )
-
-
 def last_lines(path: str, from_byte: int = 0, limit: int = MAX_LINES) -> tuple[str, ...]:
-    """The last lines of a log, safe to print. Of lines redrawn with carriage returns (progress bars) the final form."""
+    """The last lines of a log, as they are. Of lines redrawn with carriage returns (progress bars) the final form."""
     text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return tuple(neutral(line[:_LINE_CHARS]) for line in [line for line in lines if line.strip()][-limit:])
+    return tuple(line[:_LINE_CHARS] for line in [line for line in lines if line.strip()][-limit:])
 
 
 def last_words(paths: Paths, program: str, from_bytes: tuple[int, int]) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def take(
 def _threads(pid: int) -> str:
     threads = proc.threads(pid)
     shown = ", ".join(f"{name} {state}" for _tid, name, state in threads[:_MAX_THREADS])
-    return f"{len(threads)}: {endings.neutral(shown)}" if threads else ""
+    return f"{len(threads)}: {shown}" if threads else ""
 
 
 def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s: float) -> str:
@@ -75,7 +75,7 @@ def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s:
         return "not asked for: the process is gone"
     _wait_until_quiet(lambda: _size(path), before, timeout_s)
     text = endings.read_bounded(path, _STACKS_BYTES, before).decode("utf-8", "replace")
-    return "\n".join(endings.neutral(line) for line in text.splitlines()) or "asked for, but none were written in time"
+    return text.strip("\n") or "asked for, but none were written in time"
 
 
 def _size(path: str) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from supervisor.harmless import harmless
+
 DEFAULT: Final = "default"
 FILE: Final = "file"
 ENVIRONMENT: Final = "environment"
@@ -87,12 +89,12 @@ class Sheet:
 
     def add(self, sentence: str) -> None:
         """An error that already says where it is."""
-        sentence = _cut(_printable(sentence))
+        sentence = _cut(harmless(sentence))
         if sentence not in self.errors:  # ten programs may share one wrong default
             self.errors.append(sentence)
 
     def warn(self, origin: Origin, what: str) -> None:
-        self.warnings.append(_cut(_printable(f"{origin.place}: {what}")))
+        self.warnings.append(_cut(harmless(f"{origin.place}: {what}")))
 
     def note(self, key: str, value: object, origin: Origin) -> None:
         self.origins[key], self.values[key] = origin, value
@@ -122,11 +124,6 @@ def shown(value: object) -> str:
     if isinstance(value, list):
         return _cut(f"[{', '.join(shown(item) for item in value[:8])}{', ...' if len(value) > 8 else ''}]", _SHOWN_VALUE)
     return _cut(repr(value), _SHOWN_VALUE)
-
-
-def _printable(text: str) -> str:
-    """Paths and variables may hold line ends, terminal codes, bytes that are no text: a sentence shows them escaped."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _cut(text: str, longest: int = _LONGEST_SENTENCE) -> str:

@@ -10,6 +10,7 @@ from supervisor.core.facts import Fact, Stamped
 from supervisor.core.memory import Memory, Pending
 from supervisor.core.settings import ProgramSpec, Settings
 from supervisor.core.state import Attempt, Program, State, Stop, fold
+from supervisor.harmless import harmless
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Turn:
         self.commands: list[Command] = []
 
     def record(self, fact: Fact) -> None:
+        if not fact.why.isprintable():  # it may quote a worker's words, and is printed by whoever reads it
+            fact = replace(fact, why=harmless(fact.why))
         self.state = fold(self.state, Stamped(0, self.now_s, self.wall_s, self.boot_id, fact))
         self.facts.append(fact)
 

@@ -58,7 +58,7 @@ def run(session: Session, args: list[str]) -> int:
         return STATUS_UNKNOWN
     if "--json" in options:
         chosen, _ = choose(status["programs"], names)
-        session.say(json.dumps({**status, "programs": chosen}, ensure_ascii=False, indent=2))
+        session.say(json.dumps({**status, "programs": chosen}, indent=2))
     else:
         for line in page(status, names, _columns("--wide" in options), paint=text.Paint(on=sys.stdout.isatty())):
             session.say(line)

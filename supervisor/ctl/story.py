@@ -51,7 +51,7 @@ def history(session: Session, args: list[str]) -> int:
     if not rows and program is not None:
         _refuse_nobody(session, program)
     if "--json" in options:
-        session.say(json.dumps(rows, ensure_ascii=False, indent=2))
+        session.say(json.dumps(rows, indent=2))
         return OK
     names_wide = max((text.width(text.harmless(row["program"] or text.UNKNOWN)) for row in rows), default=0)
     for row in rows:
@@ -90,7 +90,7 @@ def explain(session: Session, args: list[str]) -> int:
     found = incidents(session.facts(program=name, last=1000, kinds=",".join(_TROUBLE + _AROUND)))
     shown = found[-most:]
     if "--json" in options:
-        session.say(json.dumps({"program": view, "incidents": shown}, ensure_ascii=False, indent=2))
+        session.say(json.dumps({"program": view, "incidents": shown}, indent=2))
         return OK
     for line in _now(view):
         session.say(line)
@@ -198,7 +198,7 @@ def reboots(session: Session, args: list[str]) -> int:
         return _follow_reboots(session, as_json="--json" in options)
     rows = session.facts(kinds="HostRebooted")
     if "--json" in options:
-        session.say(json.dumps(rows, ensure_ascii=False, indent=2))
+        session.say(json.dumps(rows, indent=2))
         return OK
     for row in rows:
         session.say(_reboot(row))
@@ -213,7 +213,7 @@ def _follow_reboots(session: Session, *, as_json: bool) -> int:
     try:
         while True:
             for row in session.facts(after=after, kinds="HostRebooted"):
-                session.say(json.dumps(row, ensure_ascii=False) if as_json else _reboot(row))
+                session.say(json.dumps(row) if as_json else _reboot(row))
                 after = row["seq"]
             sys.stdout.flush()
             text.pause(_FOLLOW_S)
@@ -249,5 +249,5 @@ def journal(session: Session, args: list[str]) -> int:
     after = whole(options.get("--after", "0"), "--after")
     session.warn_if_dead(aloud=False)
     for row in session.facts(after=after):
-        session.say(json.dumps(row, ensure_ascii=False))
+        session.say(json.dumps(row))
     return OK

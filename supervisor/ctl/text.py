@@ -11,8 +11,9 @@ import time
 import unicodedata
 
 from supervisor.api.words import UNKNOWN, clock, duration, number, signed
+from supervisor.harmless import harmless
 
-__all__ = ["UNKNOWN", "clock", "duration", "number", "signed"]  # beside what is defined here
+__all__ = ["UNKNOWN", "clock", "duration", "harmless", "number", "signed"]  # beside what is defined here
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "dim": "2", "bold": "1"}
 
@@ -37,28 +38,6 @@ def when(wall_s: float | None, now_wall_s: float | None = None) -> str:
 
 def size(size_bytes: float | None) -> str:
     return UNKNOWN if size_bytes is None else f"{number(size_bytes)}B"
-
-
-def harmless(text: object, *, lines: bool = False) -> str:
-    """Text that came from a program, with everything that a terminal would obey made visible.
-
-    A worker's last words may hold escape sequences that move the cursor, set the title or hide what follows. With
-    `lines`, line ends and tabs stay as they are.
-    """
-    found = str(text)
-    if found.isprintable():
-        return found
-    if lines:
-        found = found.replace("\r\n", "\n").replace("\r", "\n")
-    return "".join(
-        char if char.isprintable() or (lines and char in "\n\t") else " " if char in "\n\t\r" else _visible(char)
-        for char in found
-    )
-
-
-def _visible(char: str) -> str:
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def width(text: str) -> int:

@@ -204,11 +204,11 @@ def config(session: Session, args: list[str]) -> int:
         raise Failed("Error: config requires --explain")
     rows = session.client.get("/api/v1/config")["settings"]
     if "--json" in options:
-        session.say(json.dumps(rows, ensure_ascii=False, indent=2))
+        session.say(json.dumps(rows, indent=2))
         return OK
     wide = max((len(row["key"]) for row in rows), default=0)
     for row in rows:
-        value = json.dumps(row["value"], ensure_ascii=False)
+        value = json.dumps(row["value"])
         session.say(f"{row['key']:<{wide}} = {text.harmless(value)}  ({text.harmless(row['origin'])})")
     return OK
 

@@ -10,11 +10,13 @@ import logging
 import logging.handlers
 import os
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
 
 from supervisor.core.settings import DaemonSettings
+from supervisor.harmless import harmless
 
 
 def configure(main_log: str, settings: DaemonSettings, *, to_stdout: bool) -> None:
@@ -54,17 +56,24 @@ def _file(path: str, settings: DaemonSettings, shared: list[Any]) -> logging.Han
 
 def _stdout(shared: list[Any]) -> logging.Handler:
     handler = logging.StreamHandler(sys.stdout)
-    under_systemd = "JOURNAL_STREAM" in os.environ
-    renderer = (
-        structlog.processors.JSONRenderer()
-        if under_systemd
-        else structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), pad_event_to=20)
-    )
-    handler.setFormatter(_formatter(renderer, shared))
+    if "JOURNAL_STREAM" in os.environ:  # under systemd
+        handler.setFormatter(_formatter(structlog.processors.JSONRenderer(), shared))
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), pad_event_to=20)
+        handler.setFormatter(_formatter(renderer, shared, _printable))
     return handler
 
 
-def _formatter(renderer: Any, shared: list[Any]) -> logging.Formatter:
+def _formatter(renderer: Any, shared: list[Any], *before: Any) -> logging.Formatter:
     return structlog.stdlib.ProcessorFormatter(
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer], foreign_pre_chain=shared
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *before, renderer],
+        foreign_pre_chain=shared,
     )
+
+
+def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """For people's terminals; a traceback keeps its lines. JSON is ASCII and needs nothing."""
+    return {
+        harmless(key): harmless(value, lines=key == "exception") if isinstance(value, str) else value
+        for key, value in event.items()
+    }

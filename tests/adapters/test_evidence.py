@@ -100,7 +100,7 @@ def test_evidence_is_bounded(world):
     flood = "import sys; sys.stdout.write('\\x1b' * 500_000 + '\\n'); sys.stdout.flush(); print('up', flush=True); time.sleep(60)"
     found, _ = examine(world, [sys.executable, "-c", REGISTER + flood])
     assert all(len(text) <= 16 * 1024 for text in found.values())
-    assert "\x1b" not in found["stdout"]
+    assert found["stdout"].startswith("\x1b" * 100), "as it was; it is made harmless where it is printed"
 
 
 def test_a_worker_that_is_gone_is_told_as_gone(world):

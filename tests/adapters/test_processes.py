@@ -169,13 +169,13 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_an_ending_carries_the_last_beat_the_reports_and_harmless_last_lines(world):
+def test_an_ending_carries_the_last_beat_the_reports_and_the_exact_last_lines(world):
     world.run([sys.executable, "-c", CONTRACT_WORKER], directory=str(REPO))
     ending = world.inbox.expect(Ended).ending
     assert ending.signal == signal.SIGKILL
     assert (ending.steps, ending.ckpt_step) == (44, 40)
     assert [(report.kind, report.fields.get("step")) for report in ending.reports] == [("resumed", 10), ("odd", None)]
-    assert ending.last_lines == ("last\\u202e form", "x" * 400)
+    assert ending.last_lines == ("last\u202e form", "x" * 400)
 
 
 def test_an_exit_record_or_a_beat_of_another_attempt_is_not_taken(world):
@@ -196,10 +196,6 @@ def test_the_last_lines_are_of_this_attempt_alone(world):
     assert world.inbox.expect(Ended).ending.last_lines == tuple(str(i) for i in range(11, 31))
     world.run(["echo", "of the third"], attempt=3)
     assert world.inbox.expect(Ended).ending.last_lines == ("of the third",)
-
-
-def test_control_characters_are_spelled_out():
-    assert endings.neutral("a\x1b[31m\tb\x00") == "a\\x1b[31m\tb\\x00"
 
 
 def test_leftovers_are_told(world):

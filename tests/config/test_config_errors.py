@@ -243,7 +243,7 @@ ABROAD = [
         "environment variable RL_STEPS: steps does not fit into 64 bits; write a smaller number; correct it or unset it",
     ),
     ({"RL_LR": "9" * 400}, "environment variable RL_LR: lr must be finite, not inf; correct it or unset it"),
-    ({"RL_A\nB": "1"}, "environment variable RL_A\\nB is not a setting; did you mean RL_GAME?; correct it or unset it"),
+    ({"RL_A\nB": "1"}, "environment variable RL_A B is not a setting; did you mean RL_GAME?; correct it or unset it"),
     (
         {"RL_BATCHSIZE": "1"},
         "environment variable RL_BATCHSIZE is not a setting; did you mean RL_BATCH_SIZE?; correct it or unset it",
