@@ -89,7 +89,7 @@ def _alert(turn: Turn, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> 
         steps = fact.steps.get(name)
         newest = ckpt_steps.get(name, program.ckpt_step if program is not None else None)
         lost[name] = None if steps is None or newest is None else max(0, steps - newest)
-    turn.command(commands.AlertReboot(fact, len(turn.state.reboots), lost, tuple(sorted(turn.state.live))))
+    turn.command(commands.AlertReboot(fact, turn.state.reboots_total, lost, tuple(sorted(turn.state.live))))
 
 
 def _settle_attempt(

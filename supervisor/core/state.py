@@ -150,7 +150,8 @@ class State:
     programs: dict[str, Program] = field(default_factory=dict)
     former: dict[str, int] = field(default_factory=dict)  # attempts of programs that have left the config
     levels: dict[str, LevelRecord] = field(default_factory=dict)
-    reboots: tuple[Reboot, ...] = ()
+    reboots: tuple[Reboot, ...] = ()  # the last ones
+    reboots_total: int = 0
     damage: Damage | None = None
     gaps: int = 0  # how often facts were lost to a damaged journal: from then on, counts are "at least"
 
@@ -234,6 +235,7 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
         state,
         levels={**state.levels, fact.level: record},
         reboots=(*state.reboots, reboot)[-_REBOOTS_KEPT:],
+        reboots_total=state.reboots_total + 1,
         programs=programs,
     )
 

@@ -148,7 +148,7 @@ def box_view(state: State, level: Level | None, *, now_s: float, wall_s: float, 
         "boot_id": state.boot_id,
         "boots": state.boots,
         "boot_up_s": boot_up_s,
-        "reboots_total": len(state.reboots),
+        "reboots_total": state.reboots_total,
         "reboots_24h": len(recent),
         "last_reboot": None
         if last is None

@@ -210,6 +210,7 @@ def test_many_reboots_are_remembered_within_bounds():
     for number in range(250):
         core.later(1100.0).reboot(f"boot-{number + 2}", up_s=1000.0 + number)
     assert len(core.state.reboots) == 200
+    assert of(core.last, commands.AlertReboot)[0].number == core.state.reboots_total == 250
     assert core.state.levels["light"].reboots == 250
     assert len(core.state.levels["light"].uptimes_s) == 50
     assert core.program("Pong").restarts == 0

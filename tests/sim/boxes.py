@@ -1,9 +1,9 @@
 """Boxes of the simulated world, by name: how often what goes wrong there, and whole nights on them."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from world import Odds, Phase, Verb, World, check_at_length
+from world import CALM, Odds, Phase, Verb, World, check_at_length
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -22,6 +22,7 @@ BOXES = {  # odds, how long, and how it is looked at
     "rough": (ROUGH, 6 * HOUR_S, {"look_s": 20.0}),
     "crashing": (Odds(bad_start=0.9, operator_s=6 * HOUR_S), 12 * HOUR_S, {"look_s": 20.0}),
     "poisoned": (Odds(crash_s=1200.0, poison=0.02, operator_s=None, reboot_s=None), 12 * HOUR_S, {"look_s": 20.0}),
+    "reboots": (replace(CALM, reboot_s=600.0, orderly=0.2), 3 * DAY_S, {"look_s": 300.0, "lively_s": 15.0}),
     "year": (YEAR, 7 * DAY_S, {"look_s": 300.0, "lively_s": 15.0}),
 }
 

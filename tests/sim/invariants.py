@@ -186,6 +186,15 @@ def _charges(program):
     return program.streak, program.failures, program.restarts, program.openings
 
 
+def each_reboot_is_told_once(world, step):
+    """Its line for reboot_alerts.log comes with the fact, under its number, and never again."""
+    told = [command.number for command in step.decision.commands if isinstance(command, commands.AlertReboot)]
+    recorded = sum(1 for fact in step.decision.facts if isinstance(fact, facts.HostRebooted))
+    expected = [world.reboots + 1] if recorded else []
+    world.reboots += recorded
+    return None if told == expected else f"{recorded} reboots are recorded, told are the numbers {told}, not {expected}"
+
+
 def no_lower_checkpoint_over_a_higher(world, step):
     """Except after a quarantine or a rewind, which is a fact of its own with its reason."""
     for fact in step.decision.facts:
@@ -215,6 +224,7 @@ RULES: tuple[Callable[..., str | None], ...] = (
     time_never_goes_back,
     nothing_starts_while_all_ends,
     no_reboot_is_charged_to_a_program,
+    each_reboot_is_told_once,
     no_lower_checkpoint_over_a_higher,
 )
 

@@ -7,4 +7,5 @@ A line is added when a seed finds a real fault (of the core, the loop or the sim
 KNOWN = (
     # box, seed, programs, what it found
     ("rough", 133, 4, "a deadline closer than the clock's last digit: time has to pass in every wait"),
+    ("reboots", 1, 1, "from the 201st reboot on, every line of reboot_alerts.log said that it was number 200"),
 )

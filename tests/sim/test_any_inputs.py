@@ -4,8 +4,11 @@ The world in `world.py` is plausible; this one is not. Endings come twice, evide
 survey that contradicts the journal. `Core.give` checks after each what must always hold. `SIM_SEEDS=100` looks longer.
 """
 
+import inspect
 import os
 import sys
+import typing
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -17,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 from core_kit import Core, spec
 from core_kit import settings as configured
 
+from supervisor.core.decide import AnyInput
+from supervisor.core.facts import JournalStalled
 from supervisor.core.inputs import (
     Asked,
     Began,
@@ -38,7 +43,7 @@ from supervisor.core.inputs import (
     Woke,
 )
 from supervisor.core.lifecycle import HAS_PROCESS
-from supervisor.core.memory import Memory
+from supervisor.core.memory import Memory, Trouble
 from supervisor.core.state import fold_all
 from supervisor.core.view import box_view, program_views
 
@@ -72,7 +77,8 @@ class AnyInputs(RuleBasedStateMachine):
 
     def give(self, item):
         if not self.core.memory.ended:  # the loop has left
-            self.core.give(item)
+            return self.core.give(item)
+        return None
 
     @property
     def now_s(self):
@@ -129,6 +135,16 @@ class AnyInputs(RuleBasedStateMachine):
     def asks(self, verb, asked):
         self.core.request += 1
         self.give(Asked(self.now_s, verb, self.core.request, tuple(asked), "SIGUSR1"))
+
+    @rule(seconds=st.sampled_from([0.0, 30.0, 10_000.0]))
+    def the_journal_fails(self, seconds):
+        """As `shell/loop.py` says it: what is decided is not committed, and the next turn that is, tells of it first."""
+        core = self.core
+        if not core.memory.ended:
+            trouble = core.memory.trouble or Trouble(self.now_s, core.wall_offset_s + self.now_s, "disk full")
+            core.memory = replace(core.memory, trouble=trouble)
+            core.now_s += seconds
+            assert JournalStalled in [type(fact) for fact in self.give(Woke(self.now_s)).facts]
 
     @rule(verb=st.sampled_from([Verb.SHUTDOWN, Verb.RELOAD, None]))
     def end(self, verb):
@@ -212,3 +228,10 @@ TestAnyInputs = AnyInputs.TestCase
 TestAnyInputs.settings = settings(
     max_examples=20 * int(os.environ.get("SIM_SEEDS", "2")), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )  # fmt: skip
+
+
+def test_every_input_is_among_them():
+    """An input that is new in the core is to be given here too."""
+    given = inspect.getsource(AnyInputs)
+    missing = [each.__name__ for each in typing.get_args(AnyInput) if f"{each.__name__}(" not in given]
+    assert not missing

@@ -19,9 +19,10 @@ EVENTFUL = {  # a world in which nothing goes wrong would prove nothing
     "rough": "SpawnFailed Revived KillIntended GaveUp LevelChosen ProgramRemoved HostRebooted DaemonSuspended ClockStepped",
     "crashing": "GaveUp BackedOff Exited",
     "poisoned": "CheckpointQuarantined Recovered",
+    "reboots": "HostRebooted DaemonStopped Resumed",
     "year": "HostRebooted Stalled Recovered",
 }
-LENGTH_S = {"year": 2 * 24 * HOUR_S}  # `soak.py` looks at whole weeks and years
+LENGTH_S = {"year": 2 * 24 * HOUR_S, "reboots": 12 * HOUR_S}  # `soak.py` looks at whole weeks and years
 STRIKES = {
     "usual": "crash stall kill reboot journal operator late twice",
     "rough": "crash stall kill pause reboot journal clock suspend operator late twice deaf dies",

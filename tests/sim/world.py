@@ -16,23 +16,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 
-from core_kit import commands, facts, spec
+from core_kit import facts, spec
 from daemon import BUG, DISK_ERRORS, Box, Elapsed, Killed, WorldClock, quiet_loop
-from invariants import Broken, Step, check, check_at_length, check_with_each_look, hold
+from deeds import DOWN_S, Deeds
+from invariants import Broken, Step, check, check_at_length, hold
+from looks import Looks
 from misfortunes import CALM, Chance, Misfortunes, Odds
-from training import START_S, STEPS_PER_S, Disk, Worker
+from training import START_S, STEPS_PER_S, Disk
 
 from supervisor.adapters import boot
 from supervisor.adapters.clock import journal_offset
 from supervisor.core.inputs import (
     Asked,
     Began,
-    ClockMoved,
-    Ended,
     Ending,
-    EvidenceTaken,
     Sampled,
-    SpawnSucceeded,
     Survival,
     Survivor,
     Verb,
@@ -42,16 +40,13 @@ from supervisor.core.lifecycle import Phase
 from supervisor.core.settings import DaemonSettings, Level, Paths, Settings
 
 STORY_KEPT = 60  # lines
-LIVELY_FOR_S = 90.0  # after something happened, when looks are taken as they are needed
 TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins
-CLOCK_STEP_S = 2.0  # what shell/sampler.py calls a step
-DOWN_S = 300.0  # until somebody starts a daemon again that was told to end
 QUIET = facts.Checkpointed | facts.Tallied | facts.IntervalChosen  # facts that go on and on
 LEAST_WAIT_S = 1e-6  # time passes, however short a wait is
 RESTART_S = 5.0  # the service manager, after a daemon that could not start
 
 
-class World(Misfortunes):
+class World(Misfortunes, Looks, Deeds):
     """One host, for as long as the story goes."""
 
     def __init__(
@@ -77,7 +72,7 @@ class World(Misfortunes):
         self.workers, self.living = {}, {}  # token -> Worker: all of this boot, those alive
         self.watched = {}  # program -> token: what the probes of the present daemon read
         self.waiting = {}  # request -> the daemon that was asked
-        self.requests, self.alerts, self.reboots, self.writes_failed, self.turns = 0, 0, 0, 0, 0
+        self.requests, self.reboots, self.writes_failed, self.turns = 0, 0, 0, 0
         self.busy_until_s = 0.0  # the daemon takes nothing before: it is stopped, or waits for the disk
         self.paused_until_s = 0.0
         self.undisturbed_since_s = 0.0  # since then a daemon was there, and ran
@@ -179,7 +174,6 @@ class World(Misfortunes):
         loop = core.begin(self.configured, state, WorldClock(self, offset_s - self.boot_began_s), self)
         survivors = {} if evidence.rebooted else self.survey(state)
         at_s = max(loop.clock.now_s(), state.at_s)
-        reboots = len([row for row in core.journal[-200:] if isinstance(row.fact, facts.HostRebooted)])
         if self.luck_fails(self.odds.dies_young, "dies young", self.daemons):
             self.cut = self.chance.share("young", self.daemons)
         began = Began(at_s, self.configured, evidence, survivors, self.pid, "1", f"{self.daemons}")
@@ -189,7 +183,6 @@ class World(Misfortunes):
                 loop.turn(began)
         except Killed:
             return
-        self.reboots += len([r for r in core.journal[-200:] if isinstance(r.fact, facts.HostRebooted)]) - reboots
         if not loop.memory.ended and loop.state.daemon_pid != self.pid:
             self.tell("--", "the daemon could not write its first facts, and gives up")
             self.leave(RESTART_S)
@@ -303,152 +296,6 @@ class World(Misfortunes):
 
     def mend_journal(self):
         self.core.failing, self.core.fails_once = None, False
-
-    # --- looks ----------------------------------------------------------------------------------------------------------
-
-    def look_at(self, at_s):
-        if self.look_due_s is None or at_s < self.look_due_s:
-            self.look_due_s = at_s
-            self.after(at_s - self.now_s, self.look, self.daemon, at_s)
-
-    def look_soon(self):
-        """Something happened: with `lively_s` the next looks come as they are needed to see what becomes of it."""
-        if self.lively_s is not None and self.daemon:
-            self.lively_until_s = self.now_s + LIVELY_FOR_S
-            self.look_at(self.now_s + self.lively_s)
-
-    def look(self, daemon, due_s):
-        """`shell/sampler.py`, and the sign of life that another thread writes."""
-        if daemon != self.daemon or due_s != self.look_due_s:
-            return
-        self.look_due_s = None
-        if self.now_s < self.paused_until_s:  # stopped as a whole, this thread too
-            self.look_at(self.paused_until_s)
-            return
-        lively = self.lively_s is not None and self.now_s < self.lively_until_s
-        self.look_at(self.now_s + (self.lively_s if lively else self.look_s))
-        offset_s = self.wall_s - self.core.now_s
-        if self.seen_offset_s is not None and abs(offset_s - self.seen_offset_s) > CLOCK_STEP_S:
-            self.post(ClockMoved(0.0, offset_s - self.seen_offset_s))
-        self.seen_offset_s = offset_s
-        found = [(name, self.workers.get(token)) for name, token in self.watched.items()]
-        seen = {name: worker.sample(self.now_s, self.shift_s) for name, worker in found if worker is not None}
-        reports = tuple((name, worker.token, report) for name, worker in found if worker for report in worker.reports())
-        self.post(Sampled(0.0, seen, reports))
-        self.leave_mark()
-        check_with_each_look(self)
-
-    def leave_mark(self):
-        """The durable sign of life, as the daemon writes it."""
-        if self.core.failing is not None:
-            return
-        state, memory = self.core.state, self.core.memory
-        steps = {name: program.steps for name, program in state.live.items() if program.steps is not None}
-        newest = {n: w.sample.steps for n, w in memory.watches.items() if n in state.live and w.sample.steps is not None}
-        self.mark = boot.AliveMark(
-            f"boot-{self.boot}", None, self.core.now_s, self.wall_s, self.now_s - self.boot_began_s, state.level,
-            {**steps, **newest},
-        )  # fmt: skip
-
-    # --- commands -------------------------------------------------------------------------------------------------------
-
-    def do(self, command):
-        match command:
-            case commands.Spawn(spec=found, attempt=number, token=token):
-                self.spawn(found.name, number, token)
-            case commands.Adopt(spec=found, survivor=survivor):
-                self.watched[found.name] = survivor.token
-            case commands.Watch(spec=found, token=token):
-                self.watched[found.name] = token
-            case commands.Forget(program=name, token=token):
-                if self.watched.get(name) == token:
-                    del self.watched[name]
-            case commands.SendSignal(token=token, signal=signal):
-                self.signal(token, signal)
-            case commands.KillTree(token=token):
-                self.kill(token)
-            case commands.TakeEvidence(program=name, token=token):
-                number = self.core.state.programs[name].attempt.number
-                if not self.luck_fails(self.odds.evidence_lost, "no evidence", name, number):
-                    self.send(0.1, 5.0, EvidenceTaken(0.0, name, token, {"stacks": "File x"}), number)
-            case commands.SetControl(token=token, interval_s=interval_s):
-                if token in self.living:
-                    self.living[token].save_every(interval_s, self.now_s)
-            case commands.QuarantineCheckpoint(program=name, step=step):
-                disk = self.disks[name]
-                disk.checkpoints = [found for found in disk.checkpoints if found != step]
-                disk.poison.discard(step)
-            case commands.Reply(request_id=request) | commands.ClearLogs(request_id=request):
-                self.answer(request)
-            case commands.AlertReboot():
-                self.alerts += 1
-            case commands.EndDaemon(reexec=reexec):
-                self.pid -= reexec  # the same process
-                self.leave_mark()
-                self.leave(0.5 if reexec else DOWN_S)
-
-    def answer(self, request):
-        hold("a request is answered once", request in self.waiting, f"request {request}, again or unasked")
-        del self.waiting[request]
-
-    def spawn(self, name, number, token):
-        live = [worker.name for worker in self.alive()]
-        hold("at most one process a program", name not in live, f"a second process of {name} is started")
-        slots = self.core.settings.level.slots
-        hold("no more processes than slots", len(live) < slots, f"{name} is started beside {', '.join(live)}: {slots} slots")
-        hold("what is unwanted stays down", self.core.state.programs[name].wanted, f"{name} is started")
-        if self.start_goes_wrong(name, number, token):
-            return
-        worker = Worker(name, token, number, self.now_s, self.disks[name], at_s=self.now_s)
-        if self.save_cost_s is not None:
-            worker.save_cost_s = self.save_cost_s
-        self.workers[token] = self.living[token] = worker
-        self.send(0.0, 0.2, SpawnSucceeded(0.0, name, token, 1000 + number, 5, 1001 + number, 5), number)
-        self.worker_goes_wrong(worker)
-
-    def signal(self, token, signal):
-        worker = self.living.get(token)
-        if worker is None:
-            return
-        if signal == "SIGCONT" and worker.state == "T":
-            worker.state = "S"
-            worker.move_again(self.now_s)
-        if signal == "SIGTERM" and not worker.ignores_term and worker.stuck_at_s is None:
-            self.after(self.chance.between(0.1, 5.0, "leaves", worker.name, worker.number), self.save_and_leave, token)
-
-    def save_and_leave(self, token):
-        worker = self.living.get(token)
-        if worker is not None and worker.stuck_at_s is None:
-            worker.advance(self.now_s)
-            if worker.resumed is not None:
-                worker.save(worker.steps)
-            self.end(token, Ending(code=75))
-
-    def kill(self, token):
-        worker = self.living.get(token)
-        if worker is not None and worker.state == "D":
-            worker.doomed = True
-        elif worker is not None:
-            self.end(token, Ending(signal=9))
-
-    def end(self, token, ending):
-        """The process is gone, its tree too; the news takes a moment, and waits in the exit record if nobody listens."""
-        worker = self.living.get(token)
-        if worker is None or (worker.state in {"D", "T"} and ending.signal != 9):
-            return
-        worker.die(self.now_s)
-        del self.living[token]
-        steps = int(worker.steps) if worker.resumed is not None else None
-        known = worker.disk.newest() if worker.saves else None
-        if worker.saves and self.luck_fails(self.odds.poison * worker.saves, "poison", worker.name, worker.number):
-            worker.disk.poison.add(worker.disk.newest())
-        worker.ending = replace(ending, steps=steps, ckpt_step=known, reports=worker.reports())
-        self.send(0.01, 0.2, Ended(0.0, worker.name, token, worker.ending), worker.number)
-        self.look_soon()
-
-    def alive(self, name=None):
-        """The processes there are, of one program or of all."""
-        return [worker for worker in self.living.values() if name is None or worker.name == name]
 
     # --- the host and the operator ----------------------------------------------------------------------------------------
 
