@@ -63,6 +63,7 @@ class Order:
     stderr: str
     record: str  # path of the shim record in the runtime directory
     umask: int
+    files: int  # soft limit of open files
     lock_wait_s: float
 
     def __init__(self, fields: dict[str, object]) -> None:
@@ -98,6 +99,18 @@ def _prctl(option: int, argument: int) -> None:
     libc = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this process, as for dlopen(3)
     if _ctypes.call_function(_ctypes.dlsym(libc, "prctl"), (option, argument, 0, 0, 0)) != 0:
         raise Refused(f"the kernel refused prctl({option}, {argument}), which keeps a worker's processes together")
+
+
+def _limit_files(soft: int) -> None:
+    """What the daemon was given, not what it has raised it to for itself. Imported here: the shim itself needs it not."""
+    import resource
+
+    now, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        if now != soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    except (OSError, ValueError):
+        pass  # it has more than it was to have
 
 
 def _exists(path: str) -> bool:
@@ -212,6 +225,7 @@ def _become_worker(order: Order, shim_pid: int, streams: tuple[int, int, int]) -
     for target, fd in enumerate(streams):
         os.dup2(fd, target)  # all other descriptors close on exec
     os.umask(order.umask)
+    _limit_files(order.files)
     try:
         os.chdir(order.cwd)
     except OSError as error:

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.adapters import endings, files, proc
+from supervisor.adapters.limits import GIVEN_FILES
 from supervisor.core.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from workers import contract
 
@@ -130,7 +131,7 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         "env": worker_env(paths, spec, attempt, token, boot_id), "cwd": spec.directory or paths.run_dir(name),
         "run_dir": paths.run_dir(name), "attempt_dir": paths.attempt_dir(name, attempt, token),
         "stdout": paths.log(name, "stdout"), "stderr": paths.log(name, "stderr"),
-        "record": paths.shim_record(name), "umask": proc.umask(), "lock_wait_s": _LOCK_WAIT_S,
+        "record": paths.shim_record(name), "umask": proc.umask(), "files": GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
     }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from supervisor import config
-from supervisor.adapters import alerts, boot, checkpoints, clock, singleton
+from supervisor.adapters import alerts, boot, checkpoints, clock, limits, singleton
 from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
 from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
@@ -94,6 +94,7 @@ class Daemon:
         make_dir(self._paths.state_dir)
         make_dir(self._paths.runtime_dir)
         lock = singleton.hold(self._paths.lock)
+        limits.raise_files()
         logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
         listener = self._listener()
         journal, facts, salvage = open_or_salvage(self._paths.journal, wall_s=clock.wall_s())
@@ -245,6 +246,7 @@ class Daemon:
         log.info("reexec", argv=list(self._start.argv))
         os.environ[ENV_LISTEN_FD] = str(listener.hand_on())
         sys.stdout.flush()
+        limits.restore_files()
         os.execv(sys.executable, [sys.executable, "-m", "supervisor", *self._start.argv])  # noqa: S606  no shell, on purpose
 
 
