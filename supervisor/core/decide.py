@@ -12,7 +12,7 @@ from typing import assert_never
 from supervisor.core import facts
 from supervisor.core.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.core.beginning import on_began
-from supervisor.core.healing import on_deadlines, on_evidence, on_sampled
+from supervisor.core.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
 from supervisor.core.inputs import (
     Asked,
     Began,
@@ -42,6 +42,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     """What follows from `item`, given what is true (`state`) and what was lately seen (`memory`)."""
     turn = Turn(settings, state, memory, item.now_s, wall_s, boot_id)
     _tell_trouble(turn)
+    notice_own_absence(turn)
     match item:
         case Sampled():
             on_sampled(turn, item)
@@ -77,13 +78,12 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
 def _tell_trouble(turn: Turn) -> None:
     """That the journal could not be written: first of the facts of the turn that gets through, in their transaction.
 
-    It makes every turn have a fact, and with that every look, once a second, a try whether the disk has room again. What
-    the loop could not look at meanwhile is no absence of its own: readings are as fresh as ever, and judged as such.
+    It makes every turn have a fact, and with that every look, once a second, a try whether the disk has room again.
     """
     trouble = turn.memory.trouble
     if trouble is None:
         return
     for_s = max(0.0, turn.now_s - trouble.since_s)
     why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): nothing was begun meanwhile"
-    turn.memory = replace(turn.memory, trouble=None, looked_at_s=None)
+    turn.memory = replace(turn.memory, trouble=None)
     turn.record(facts.JournalStalled(why, trouble.error, for_s, trouble.since_wall_s))

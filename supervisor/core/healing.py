@@ -17,7 +17,7 @@ from supervisor.core.memory import Away, Settled, Watch
 from supervisor.core.settings import ProgramSpec, Progress
 from supervisor.core.state import Attempt, LevelRecord, Program
 from supervisor.core.turn import Turn, kill_due_s
-from supervisor.policy import checkpointing, stall
+from supervisor.policy import absence, checkpointing, stall
 
 _CKPT_FACT_S = 600.0  # ten programs for three weeks are then 30,000 facts, folded in about a second
 _INTERVAL_FACT_S = 30.0
@@ -33,7 +33,8 @@ _RATES_NEEDED = 60
 def on_sampled(turn: Turn, item: Sampled) -> None:
     """One look at everything."""
     last_look_s = turn.memory.looked_at_s
-    _notice_own_absence(turn)
+    turn.memory = replace(turn.memory, looked_at_s=turn.now_s)
+    turn.looked_s = turn.now_s if item.began_s is None else min(turn.now_s, item.began_s)
     for name, token, report in item.reports:
         on_report(turn, name, token, report)
     looks = _keep_watch(turn, item.samples)
@@ -96,19 +97,19 @@ def _settle(turn: Turn, names: list[str]) -> None:
     turn.memory = turn.memory.with_watches(settled)
 
 
-def _notice_own_absence(turn: Turn) -> None:
+def notice_own_absence(turn: Turn) -> None:
     """A daemon that did not run (SIGSTOP, suspend, starvation) must not judge the workers by its own absence."""
-    looked_at_s = turn.memory.looked_at_s
-    turn.memory = replace(turn.memory, looked_at_s=turn.now_s)
-    if looked_at_s is None:
+    away_s, absences, looked_at_s = turn.memory.overslept_s, turn.memory.absences, turn.memory.looked_at_s
+    if away_s is None:
         return
-    gap_s = turn.now_s - looked_at_s
-    if gap_s > tally.look_gap_s(turn):
-        grace_s = turn.settings.stall.floor_s
-        until_s = turn.now_s + grace_s
-        why = f"the deciding loop did not look for {gap_s:.0f} s: nobody is called stalled for {grace_s:.0f} s"
-        turn.memory = replace(turn.memory, blind_until_s=until_s, away=Away(looked_at_s, turn.now_s))
-        turn.record(facts.DaemonSuspended(why, gap_s, until_s))
+    from_s, until_s = turn.now_s - away_s, turn.now_s + absence.settle_s(away_s)
+    turn.memory = replace(
+        turn.memory, overslept_s=None, blind_until_s=until_s, absences=absence.remember(absences, (from_s, turn.now_s))
+    )  # fmt: skip
+    if absence.is_news(absences, from_s):
+        why = f"the daemon itself did not run for {away_s:.0f} s: that time is held against no worker"
+        turn.memory = replace(turn.memory, away=Away(from_s if looked_at_s is None else looked_at_s, turn.now_s))
+        turn.record(facts.DaemonSuspended(why, away_s, until_s))
 
 
 def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look_s: float | None) -> None:
@@ -152,7 +153,7 @@ def _learn_gap(turn: Turn, name: str, before: Watch, sample: Sample, last_look_s
     """
     old = before.sample
     program, attempt = turn.present(name)
-    if attempt.stall is not None or _blind(turn):
+    if attempt.stall is not None or _awake(before.progress_at_s, turn.memory.absences) != before.progress_at_s:
         return
     if old.phase != "training" or sample.phase != "training" or before.moves < _EXEMPT_MOVES:
         return
@@ -187,16 +188,18 @@ def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:
 def reading(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> stall.Reading:
     """What `policy/stall.py` needs of one live worker. One that left the config is known by its attempt alone.
 
-    An adopted worker's time to show progress begins with this daemon: what the one before had seen is not known.
+    An adopted worker's time to show progress begins with this daemon: what the one before had seen is not known. Nobody
+    ages while this daemon is away (`policy/absence.py`).
     """
+    absences = turn.memory.absences
     spec = turn.spec(program.name) or commands.orphan_spec(program.name)
     return stall.Reading(
-        now_s=turn.now_s,
-        spawned_at_s=max(attempt.intended_at_s, turn.state.daemon_since_s or 0.0),
+        now_s=turn.looked_s,
+        spawned_at_s=absence.moved_on(max(attempt.intended_at_s, turn.state.daemon_since_s or 0.0), absences),
         phase=sample.phase,
         phase_deadline_s=sample.phase_deadline_s,
-        progress_at_s=_progress_at_s(turn, spec),
-        live_at_s=sample.live_at_s,
+        progress_at_s=_awake(_progress_at_s(turn, spec), absences),
+        live_at_s=_awake(sample.live_at_s, absences),
         proc_state=sample.proc_state,
         beats=spec.progress is Progress.BEAT,
         num_envs=spec.num_envs if sample.num_envs is None else sample.num_envs,
@@ -204,6 +207,10 @@ def reading(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> s
         stall_timeout_s=spec.stall_timeout_s,
         start_timeout_s=spec.start_timeout_s,
     )
+
+
+def _awake(at_s: float | None, absences: tuple[absence.Absence, ...]) -> float | None:
+    return None if at_s is None else absence.moved_on(at_s, absences)
 
 
 def _progress_at_s(turn: Turn, spec: ProgramSpec) -> float | None:
@@ -277,7 +284,9 @@ def on_evidence(turn: Turn, item: EvidenceTaken) -> None:
 
 
 def on_deadlines(turn: Turn) -> None:
-    """What is due by the clock: the kill of those that did not leave."""
+    """What is due by the clock: the kill of those that did not leave. Their leaving may be news that is still to come."""
+    if _blind(turn):
+        return
     for name in sorted(turn.state.live):
         _, attempt = turn.present(name)
         if attempt.stop is None or turn.now_s < kill_due_s(attempt.stop):

@@ -68,6 +68,7 @@ class Sampled(Input):
 
     samples: dict[str, Sample] = field(default_factory=dict)
     reports: tuple[tuple[str, str, Report], ...] = ()  # (program, token, report)
+    began_s: float | None = None  # no reading is older; None: now
 
 
 @dataclass(frozen=True, slots=True)

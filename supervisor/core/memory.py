@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from supervisor.core.inputs import Sample
 from supervisor.core.settings import Settings
 from supervisor.core.state import Program
+from supervisor.policy.absence import Absence
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ class Memory:
 
     boot_at_s: float | None = None
     looked_at_s: float | None = None
+    overslept_s: float | None = None  # set by the loop: it slept for so long, and had not asked for that
+    absences: tuple[Absence, ...] = ()  # the newest times in which this process did not run
     blind_until_s: float | None = None
     away: Away | None = None  # the newest time in which nobody looked
     watches: dict[str, Watch] = field(default_factory=dict)

@@ -34,6 +34,7 @@ class Turn:
     def __init__(self, settings: Settings, state: State, memory: Memory, now_s: float, wall_s: float, boot_id: str) -> None:
         self.settings, self.state, self.memory = settings, state, memory
         self.now_s, self.wall_s, self.boot_id = now_s, wall_s, boot_id
+        self.looked_s = now_s  # the readings of this turn are of that moment, or later
         self.facts: list[Fact] = []
         self.commands: list[Command] = []
 
@@ -114,5 +115,5 @@ def next_wake_s(turn: Turn) -> float | None:
         if program.retry_at_s is not None and not turn.state.stopping:
             due.append(program.retry_at_s)
         if program.attempt is not None and program.attempt.stop is not None:
-            due.append(kill_due_s(program.attempt.stop))
+            due.append(max(kill_due_s(program.attempt.stop), turn.memory.blind_until_s or 0.0))
     return min(due, default=None)

@@ -25,6 +25,7 @@ from supervisor.core.memory import Memory, Trouble
 from supervisor.core.settings import Settings
 from supervisor.core.state import State
 from supervisor.core.turn import Decision
+from supervisor.policy import absence
 from supervisor.ports import Clock, Journal
 from supervisor.shell.inbox import Inbox
 
@@ -59,7 +60,7 @@ class Loop:
     publish: Callable[[Loop], None]
     watchdog: Callable[[], None]
     pause: Callable[[float], object]
-    longest_wait_s: float = 5.0
+    longest_wait_s: float = 2.0
     memory: Memory = field(default_factory=Memory)
     wake_at_s: float | None = None
     leave_at_s: float | None = None  # when an end that cannot be recorded is no longer waited for
@@ -67,7 +68,7 @@ class Loop:
     def run(self) -> None:
         """Turn until `decide` has ended the daemon."""
         while not self.memory.ended:
-            item = self.inbox.take(self._wait_s())
+            item = self._take()
             now_s = max(self.clock.now_s(), self.state.at_s)
             self.turn(Woke(now_s) if item is None else replace(item, now_s=now_s))
             self.watchdog()
@@ -143,6 +144,15 @@ class Loop:
         elif now_s >= self.leave_at_s:
             log.critical("ended_without_record", by=ends[0].by, workers=sorted(self.state.live))
             self.memory = replace(self.memory, ended=True)
+
+    def _take(self) -> AnyInput | None:
+        """The next input. Whoever wakes much later than asked did not run meanwhile, which is to be told (and forgiven)."""
+        asked_s, since_s = self._wait_s(), self.clock.now_s()
+        item = self.inbox.take(asked_s)
+        slept_s = self.clock.now_s() - since_s
+        if absence.was_away(asked_s=asked_s, slept_s=slept_s):
+            self.memory = replace(self.memory, overslept_s=slept_s)
+        return item
 
     def _wait_s(self) -> float:
         if self.wake_at_s is None:

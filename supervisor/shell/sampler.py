@@ -55,7 +55,8 @@ class Sampler:
     def look(self) -> None:
         """One look at everything."""
         self._look_at_clock()
-        self._inbox.post(Sampled(self._clock.now_s(), self._probes.sample(), self._reports()))
+        began_s = self._clock.now_s()
+        self._inbox.post(Sampled(began_s, self._probes.sample(), self._reports(), began_s))
 
     def _look_at_clock(self) -> None:
         offset_s = self._clock.wall_s() - self._clock.now_s()

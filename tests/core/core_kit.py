@@ -107,6 +107,11 @@ class Core:
         self.now_s += seconds
         return self
 
+    def asleep(self, seconds):
+        """The loop slept for so long and had not asked for it."""
+        self.memory = replace(self.memory, overslept_s=seconds)
+        return self.later(seconds)
+
     # inputs, by short names
 
     def begin(self, *survivors, boot=None, rebooted=False, salt="salt", **evidence):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
 
-from supervisor.core.inputs import EvidenceTaken, Survival
+from supervisor.core.inputs import EvidenceTaken, Sampled, Survival, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.settings import Progress
 from supervisor.policy.checkpointing import CheckpointSettings
@@ -18,6 +18,11 @@ def stuck(core, **more):
 
 def names(told):
     return [type(fact).__name__ for fact in told]
+
+
+def verdicts(told):
+    """Without what is only counted."""
+    return [name for name in names(told) if name != "Tallied"]
 
 
 # --- the ladder -------------------------------------------------------------------------------------------------------
@@ -198,28 +203,66 @@ def test_flapping_between_d_and_s_is_no_flood_of_facts():
 def test_nobody_is_judged_by_the_daemons_own_absence():
     core = Core(settings("Pong")).running("Pong")
     at_s = core.now_s
-    core.later(3600.0)
-    told = core.watch(20, Pong={"progress_at_s": at_s})
-    assert names(told) == ["DaemonSuspended", "Tallied"]
-    assert core.told(facts.DaemonSuspended)[0].gap_s == 3601.0
-    told = core.watch(20, Pong={"progress_at_s": at_s})
-    assert "Stalled" in names(told), "blind for a while, not for ever"
+    assert kinds(core.asleep(3600.0).woke()) == ["DaemonSuspended"]
+    assert core.told(facts.DaemonSuspended)[0].gap_s == 3600.0
+    assert verdicts(core.watch(30, Pong={"progress_at_s": at_s})) == [], "an hour is nobody's age"
+    assert verdicts(core.watch(1, Pong={"progress_at_s": at_s})) == ["Stalled"], "what came after it is"
+    assert core.told(facts.Stalled)[0].age_s == 31.0
+
+
+def test_whoever_hung_before_is_judged_once_all_that_gathered_was_heard():
+    core = Core(settings("Pong")).running("Pong")
+    hung = stuck(core)
+    core.watch(29, Pong=hung)
+    assert kinds(core.asleep(60.0).woke()) == ["DaemonSuspended"]
+    assert verdicts(core.watch(4, Pong=hung)) == []
+    assert verdicts(core.watch(1, Pong=hung)) == ["Stalled"]
+
+
+def test_a_box_that_starves_judges_late_but_judges():
+    core = Core(settings("Pong")).running("Pong")
+    hung, told = stuck(core), []
+    for _ in range(8):
+        told += core.asleep(6.0).woke().facts
+        told += core.watch(5, Pong=hung)
+    assert verdicts(told)[:2] == ["DaemonSuspended", "Stalled"]
+    assert 60.0 < core.told_at(facts.Stalled) - hung["progress_at_s"] < 90.0, "twice the time"
+
+
+def test_nobody_is_killed_before_the_news_of_its_leaving_can_be_heard():
+    core = Core(settings("Pong")).running("Pong")
+    core.ask(Verb.STOP, "Pong")
+    core.asleep(600.0)
+    assert kinds(core.woke()) == ["DaemonSuspended"]
+    assert core.wake_at_s == core.now_s + 5.0
+    assert kinds(core.to_wake()) == ["KillIntended"]
+
+
+def test_readings_are_judged_by_when_they_were_taken():
+    """A look may take its time, and wait for its turn; no worker grows older by it."""
+    core = Core(settings("Pong")).running("Pong")
+    at_s = core.now_s
+    seen = {"Pong": core.sample("Pong", progress_at_s=at_s)}
+    for took_s in (20.0, 29.0):
+        assert core.give(Sampled(at_s + took_s + 20.0, seen, began_s=at_s + took_s)).facts == ()
+    assert "Stalled" in kinds(core.give(Sampled(at_s + 51.0, seen, began_s=at_s + 31.0)))
+
+
+def test_looks_that_are_slow_for_ever_still_find_a_stall():
+    core = Core(settings("Pong")).running("Pong")
+    told = core.watch(48, period_s=8.0, Pong=stuck(core))
+    assert verdicts(told)[0] == "Stalled"
 
 
 def test_evidence_that_was_outstanding_during_an_absence_heals_nobody_that_moved():
     core = Core(settings("Pong")).running("Pong")
     core.watch(31, Pong=stuck(core))
-    core.later(3600.0).woke()
+    core.asleep(3600.0).woke()
     core.evidence("Pong")
     assert core.phase("Pong") is Phase.RUNNING, "what was seen an hour ago says nothing"
     told = core.watch(5, Pong={})
     assert "Revived" in names(told)
     assert core.phase("Pong") is Phase.RUNNING
-
-
-def test_a_slow_look_is_no_absence():
-    core = Core(settings("Pong")).running("Pong")
-    assert core.watch(40, period_s=4.0, Pong={}) == []
 
 
 def test_a_reading_that_fails_does_not_undo_what_was_known():

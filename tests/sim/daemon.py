@@ -7,12 +7,14 @@ go on until there is something to take. So what the simulator shows of the loop 
 import contextlib
 import errno
 import sqlite3
+from dataclasses import replace
 
 from core_kit import Core
 
 from supervisor.core.codec import decode, encode
 from supervisor.core.facts import Stamped
 from supervisor.core.state import State, fold, fold_all
+from supervisor.policy import absence
 from supervisor.shell import loop as loop_module
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
@@ -51,9 +53,13 @@ class WorldInbox(Inbox):
         self.world = world
 
     def take(self, timeout_s):
+        loop = self.world.core.loop
+        since_s = loop.clock.now_s()
         self.world.go_on(timeout_s)
+        slept_s = loop.clock.now_s() - since_s
+        away = absence.was_away(asked_s=timeout_s, slept_s=slept_s)
         item = super().take(0.0) if self._items or self._sampled is not None else None
-        self.world.taken(item)
+        self.world.taken(item, replace(loop.memory, overslept_s=slept_s) if away else loop.memory)
         return item
 
     def depth(self):
@@ -124,7 +130,8 @@ class Box:
         """Another daemon, with everything volatile as new."""
         self.loop = Loop(
             settings=settings, state=state, clock=clock, boot_id=self.boot_id, journal=self, inbox=WorldInbox(self.world),
-            performer=performer, publish=lambda _: None, watchdog=lambda: None, pause=self.world.pause, longest_wait_s=1e9,
+            performer=performer, publish=lambda _: None, watchdog=lambda: None, pause=self.world.pause,
+            longest_wait_s=self.world.look_s,
         )  # fmt: skip
         return self.loop
 

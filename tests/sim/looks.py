@@ -40,7 +40,7 @@ class Looks:
         found = [(name, self.workers.get(token)) for name, token in self.watched.items()]
         seen = {name: worker.sample(self.now_s, self.shift_s) for name, worker in found if worker is not None}
         reports = tuple((name, worker.token, report) for name, worker in found if worker for report in worker.reports())
-        self.post(Sampled(0.0, seen, reports))
+        self.post(Sampled(0.0, seen, reports, self.core.now_s))
         self.leave_mark()
         check_with_each_look(self)
 

@@ -226,10 +226,10 @@ class World(Misfortunes, Looks, Deeds):
         waiting = self.core.loop.inbox.waiting()
         return any(getattr(item, "token", None) == token for item in [*arriving, *waiting])
 
-    def taken(self, item):
+    def taken(self, item, memory=None):
         """The loop has taken an input (None: its deadline): what it knew then is kept, to judge the step by."""
         loop = self.core.loop
-        self.known = (loop.settings, loop.state, loop.memory, item)
+        self.known = (loop.settings, loop.state, memory or loop.memory, item)
         self.turns += 1
         at_s, count = self.spins
         self.spins = (self.now_s, count + 1 if at_s == self.now_s else 1)
