@@ -44,7 +44,6 @@ PENDING = {
         "memory-error",
         "oom-kill",
         "disk-full-checkpoint",
-        "disk-full-journal",
         "checkpoint-flipped",
         "checkpoint-truncated",
         "checkpoint-empty",
@@ -58,7 +57,6 @@ PENDING = {
         "clock-back",
         "pid-reuse",
         "fork-fails",
-        "two-daemons",
     },
     "README": {
         "no-progress",

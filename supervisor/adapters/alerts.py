@@ -15,6 +15,7 @@ from pathlib import Path
 
 from supervisor.adapters.boot import sync_directory
 from supervisor.core.commands import AlertReboot
+from supervisor.core.facts import JournalSalvaged
 from supervisor.harmless import harmless
 
 
@@ -35,6 +36,14 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
         "evidence": '"' + fact.evidence.replace('"', "'") + '"',
     }
     return harmless(f"{when} REBOOT " + " ".join(f"{key}={value}" for key, value in fields.items()))
+
+
+def journal_line(fact: JournalSalvaged, wall_s: float) -> str:
+    """The line for a journal that was damaged, without its newline."""
+    when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
+    lost = "?" if fact.lost is None else fact.lost
+    quoted = fact.error.replace('"', "'")
+    return harmless(f'{when} JOURNAL damaged kept={fact.kept} lost={lost} file={fact.kept_as} error="{quoted}"')
 
 
 def span(seconds: float | None) -> str:

@@ -69,6 +69,7 @@ class AliveMark:
     boot_s: float
     level: str = ""
     steps: dict[str, int] = field(default_factory=dict)
+    seq: int = 0  # the number of the journal's last fact
 
 
 def read_boot(files: BootFiles) -> Boot:

@@ -15,11 +15,13 @@ The rules:
 * A new journal is built aside, synced and renamed into place, so an empty or headless file is always damage and never
   mistaken for a first start.
 * A journal of a newer schema or of another program is refused (`JournalRefused`), and so is one with facts of a newer
-  extralife; nothing is changed in it.
+  extralife; nothing is changed in it. An older schema is upgraded (`journal_schema.py`).
 * Damage (`JournalDamaged`) is found by SQLite's `quick_check` when it is opened, and by a CRC of each row and the codec
   when it is read: SQLite itself has no checksums, and a flipped bit in a body would be folded into the state without a
   word, or one in a kind taken for a newer extralife's. `open_or_salvage` then keeps the damaged files aside and builds
-  a new journal from every row that can still be read, under its old number. What was lost is counted and told.
+  a new journal from every row that can still be read (`journal_salvage.py`), under its old number. What was lost is
+  counted, and told by the new journal's own last fact (`facts.JournalSalvaged`). A journal that ends before the fact that
+  the last sign of life names has lost some too, without a trace: its WAL was removed, or an older copy put back.
 
 Why not JSON lines: a torn tail, no transaction over several facts, no reader beside the writer.
 `supervisorctl journal --jsonl` exports them.
@@ -34,50 +36,36 @@ import os
 import shutil
 import sqlite3
 import tempfile
-import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
 
+from supervisor.adapters import journal_schema as schema
+from supervisor.adapters.journal_salvage import carve, torn_commits
+from supervisor.adapters.journal_schema import (
+    APPLICATION_ID,
+    COLUMNS,
+    INSERT,
+    SCHEMA,
+    Row,
+    beside,
+    crc_of,
+    pragma,
+    transaction,
+)
 from supervisor.core.codec import MalformedFact, UnknownFact, decode, encode
-from supervisor.core.facts import Fact, Stamped
-
-SCHEMA: Final = 1  # PRAGMA user_version
-APPLICATION_ID: Final = 0x584C4A31  # "XLJ1": file(1) and we can tell this database from any other
+from supervisor.core.facts import Fact, JournalSalvaged, Stamped
 
 _BUSY_TIMEOUT_S: Final = 5.0
 _PAGE_ROWS: Final = 1000
-_LEAST_ROW_BYTES: Final = 40  # a boot id alone has 32: bounds the search for rows when the last number is unreadable
+_SNAPSHOT: Final = "Snapshot"
+_READ: Final = f"SELECT {COLUMNS} FROM fact WHERE seq > ? ORDER BY seq LIMIT {_PAGE_ROWS}"  # noqa: S608
 
-_CREATE: Final = f"""
-BEGIN;
-CREATE TABLE fact (
-    seq INTEGER PRIMARY KEY,
-    at_s REAL NOT NULL,
-    wall_s REAL NOT NULL,
-    boot_id TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    body TEXT NOT NULL,
-    crc INTEGER NOT NULL
-) STRICT;
-CREATE TRIGGER fact_is_never_changed BEFORE UPDATE ON fact BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
-CREATE TRIGGER fact_is_never_removed BEFORE DELETE ON fact BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
-CREATE TRIGGER fact_is_never_replaced BEFORE INSERT ON fact WHEN EXISTS (SELECT 1 FROM fact WHERE seq = NEW.seq)
-BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA};
-COMMIT;
-"""  # noqa: S608  constants only
-_COLUMNS: Final = "seq, at_s, wall_s, boot_id, kind, version, body, crc"
-_INSERT: Final = f"INSERT INTO fact ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608  constants only
-_READ: Final = f"SELECT {_COLUMNS} FROM fact WHERE seq > ? ORDER BY seq LIMIT {_PAGE_ROWS}"  # noqa: S608
-_READ_ONE: Final = f"SELECT {_COLUMNS} FROM fact WHERE seq = ?"  # noqa: S608
-
-_DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# SQLITE_ERROR is "no such column" and the like: our statements are constants, so it is the schema that has changed.
+_DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
 _ERRNO: Final = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_READONLY: errno.EROFS,
@@ -85,15 +73,17 @@ _ERRNO: Final = {
     sqlite3.SQLITE_CANTOPEN: errno.EACCES,
 }
 
-Row = tuple[int | None, float, float, str, str, int, str, int]  # as _COLUMNS; no number yet: SQLite gives the next
-
 
 class JournalRefused(OSError):
     """The journal is whole, and not for this program: of a newer schema, or not a journal at all."""
 
 
 class JournalDamaged(OSError):
-    """The journal cannot be read as a whole. The file has not been touched."""
+    """The journal cannot be read as a whole, and `why`. The file has not been touched."""
+
+    def __init__(self, path: Path, why: object) -> None:
+        super().__init__(f"{path}: the journal is damaged: {why}")
+        self.why = str(why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +94,10 @@ class Salvage:
     why: str
     saved: int
     lost: int | None
+
+    def fact(self) -> JournalSalvaged:
+        """As the rebuilt journal has it."""
+        return JournalSalvaged(str(self), self.why, self.damaged_path, self.saved, self.lost)
 
     def __str__(self) -> str:
         lost = "an unknown number of facts is lost" if self.lost is None else f"{self.lost} facts are lost"
@@ -153,7 +147,7 @@ class JournalReader:
         try:
             shutil.copyfile(self._path, copy)
             with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(_beside(self._path, "-wal"), _beside(copy, "-wal"))
+                shutil.copyfile(beside(self._path, "-wal"), beside(copy, "-wal"))
             return _connect_readonly(copy, named=self._path)
         except BaseException:
             self._copy.cleanup()
@@ -166,12 +160,18 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open the journal, or make a new one. Raises JournalRefused, JournalDamaged or another OSError."""
         self._path = Path(path)
-        _finish_swap(self._path)
-        if not self._path.exists():
-            _build(self._path, [])
-        # Looked at read-only first: a writing connection would move the WAL into a damaged file when it is closed.
-        _connect_readonly(self._path).close()
+        self.upgraded: Path | None = None  # what the journal of an older schema is kept as
+        schema.finish_swap(self._path)
+        with _as_os_error(self._path):
+            if not self._path.exists():
+                schema.build(self._path, [])
+            # Looked at read-only first: a writing connection would move the WAL into a damaged file when it is closed.
+            with contextlib.closing(_connect_readonly(self._path)) as db:
+                if schema.version(db) < SCHEMA:
+                    self.upgraded = schema.upgrade(self._path, db)
+            schema.finish_swap(self._path)
         self._db = _connect(self._path)
+        self.last_seq = _last_seq(self._db)
 
     def append(self, facts: Sequence[Fact], *, at_s: float, wall_s: float, boot_id: str) -> list[Stamped]:
         """All of them in one transaction that has reached the disk, or OSError and none of them.
@@ -182,12 +182,23 @@ class Journal:
             msg = f"a fact needs finite times, not at_s={at_s!r} and wall_s={wall_s!r}"
             raise ValueError(msg)
         at_s, wall_s = at_s + 0.0, wall_s + 0.0  # a float, and never -0.0, which SQLite gives back as 0.0
-        rows = [_row(at_s, wall_s, boot_id, *encode(fact)) for fact in facts]
-        if not rows:
+        encoded = [encode(fact) for fact in facts]
+        if not encoded:
             return []
-        with _as_os_error(self._path), _transaction(self._db):
-            seqs = [self._db.execute(_INSERT, row).lastrowid or 0 for row in rows]
-        return [Stamped(seq, at_s, wall_s, boot_id, fact) for seq, fact in zip(seqs, facts, strict=True)]
+        with _as_os_error(self._path), transaction(self._db):
+            first = _last_seq(self._db) + 1
+            rows = [_row(first + n, at_s, wall_s, boot_id, *each) for n, each in enumerate(encoded)]
+            self._db.executemany(INSERT, rows)
+        self.last_seq = rows[-1][0]
+        return [Stamped(row[0], at_s, wall_s, boot_id, fact) for row, fact in zip(rows, facts, strict=True)]
+
+    def append_salvaged(self, found: Salvage, stamp: tuple[float, str], *, wall_s: float, seq: int) -> Stamped:
+        """The fact that facts were lost, under the number behind theirs: no number is ever given twice."""
+        fact, (at_s, boot_id) = found.fact(), stamp
+        with _as_os_error(self._path), transaction(self._db):
+            self._db.execute(INSERT, _row(seq, at_s, wall_s, boot_id, *encode(fact)))
+        self.last_seq = seq
+        return Stamped(seq, at_s, wall_s, boot_id, fact)
 
     def read(self, after_seq: int = 0) -> Iterator[Stamped]:
         """The facts after `after_seq`, oldest first."""
@@ -197,34 +208,56 @@ class Journal:
         self._db.close()
 
 
-def open_or_salvage(path: str | os.PathLike[str], *, wall_s: float) -> tuple[Journal, list[Stamped], Salvage | None]:
+def open_or_salvage(
+    path: str | os.PathLike[str], *, wall_s: float, seen_seq: int = 0
+) -> tuple[Journal, list[Stamped], Salvage | None]:
     """The journal and all its facts, for the daemon's start. With a Salvage, something was lost: say it loudly.
 
+    `seen_seq` is the last fact's number as the sign of life has it: a journal that ends before it has lost facts without
+    a trace of damage (a WAL or the whole file was removed, an older copy was put back).
     Raises JournalRefused (a newer or foreign journal) or another OSError (the disk); the file is then as it was.
     """
     path = Path(path)
-    _finish_swap(path)
+    schema.finish_swap(path)
+    found = None
     try:
-        facts, lost = _read_all(path), None
-    except JournalDamaged:
-        lost = salvage(path, wall_s=wall_s)
         facts = _read_all(path)
-    return Journal(path), facts, lost
+    except JournalDamaged as error:
+        found = salvage(path, wall_s=wall_s, why=error.why, seen_seq=seen_seq)
+        facts = _read_all(path)
+    journal = Journal(path)
+    last = facts[-1].seq if facts else 0
+    if seen_seq > last:
+        why = f"it ends at fact {last}, and fact {seen_seq} had been written"
+        found = Salvage(str(path), why, len(facts), seen_seq - last)
+        facts.append(journal.append_salvaged(found, _stamp_of(facts), wall_s=wall_s, seq=seen_seq + 1))
+    return journal, facts, found
 
 
-def salvage(path: str | os.PathLike[str], *, wall_s: float) -> Salvage:
+def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: int = 0) -> Salvage:
     """Put a damaged journal aside and build a new one, at the same path, of every row that can be read.
 
-    The damaged file and its WAL stay untouched, as `journal.sqlite.damaged-<wall seconds>`. A crash at any moment leaves
-    either the damaged journal in place or the new one: see `_finish_swap`.
+    The damaged file and its WAL stay untouched, as `journal.sqlite.damaged-<wall seconds>`. The new one ends with the
+    fact that tells of it. A crash at any moment leaves either the damaged journal in place or the new one.
     """
     path = Path(path)
-    rows, lost, why = _readable_rows(path)
-    damaged = _free_name(path, int(wall_s))
+    floor, last = _extent(path)
+    found_rows = carve(path)
+    floor = floor if floor in found_rows and found_rows[floor][4] == _SNAPSHOT else 0
+    rows = [row for seq, row in sorted(found_rows.items()) if seq >= floor and _is_a_fact(row)]
+    lost = None if last is None else last - max(floor, 1) + 1 - len(rows)
+    damaged = schema.free_name(path, f".damaged-{int(wall_s)}")
+    found = Salvage(str(damaged), why, len(rows), lost)
+    at_s, boot_id = (rows[-1][1], rows[-1][3]) if rows else (0.0, "")
+    seq = max(last or 0, seen_seq, rows[-1][0] if rows else 0) + 1
+    told = _row(seq, at_s, wall_s, boot_id, *encode(found.fact()))
     with _as_os_error(path):
-        _build(_beside(path, ".rebuilt"), rows, before_rename=lambda: _link_aside(path, damaged))
-    _finish_swap(path)
-    return Salvage(str(damaged), why, len(rows), lost)
+        schema.build(
+            beside(path, ".rebuilt"), [*rows, told], floor=floor,
+            before_rename=lambda: schema.link_aside(path, damaged),
+        )  # fmt: skip
+    schema.finish_swap(path)
+    return found
 
 
 # --- opening ---------------------------------------------------------------------------------------------------------
@@ -233,8 +266,39 @@ def salvage(path: str | os.PathLike[str], *, wall_s: float) -> Salvage:
 def _read_all(path: Path) -> list[Stamped]:
     if not path.exists():
         return []
+    torn = torn_commits(path)
+    if torn:
+        raise JournalDamaged(path, f"{torn} commits lie behind a damaged place of its write-ahead log")
     with JournalReader(path) as reader:
         return list(reader.read())
+
+
+def _stamp_of(facts: list[Stamped]) -> tuple[float, str]:
+    return (facts[-1].at_s, facts[-1].boot_id) if facts else (0.0, "")
+
+
+def _extent(path: Path) -> tuple[int, int | None]:
+    """(the first number that counts, the last one; None when the way to it is damaged), as far as SQLite still knows."""
+    floor, last = 0, None
+    db = sqlite3.connect(_readonly(path), uri=True, isolation_level=None)
+    with contextlib.closing(db), contextlib.suppress(sqlite3.Error):
+        floor = schema.floor(db)
+        last = _last_seq(db)
+    return floor, last
+
+
+def _is_a_fact(row: Row) -> bool:
+    try:
+        fact_of(row)
+    except UnknownFact:
+        return True  # whole, only newer: not ours to drop
+    except MalformedFact:
+        return False
+    return True
+
+
+def _readonly(path: Path) -> str:
+    return f"file:{quote(os.fspath(path.absolute()))}?mode=ro"
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -253,8 +317,9 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _connect_readonly(path: Path, *, named: Path | None = None) -> sqlite3.Connection:
     with _as_os_error(named or path):
-        uri = f"file:{quote(os.fspath(path.absolute()))}?mode=ro"
-        db = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(
+            _readonly(path), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
         try:
             _refuse_strangers(db, named or path)
         except BaseException:
@@ -264,39 +329,28 @@ def _connect_readonly(path: Path, *, named: Path | None = None) -> sqlite3.Conne
 
 
 def _refuse_strangers(db: sqlite3.Connection, path: Path) -> None:
-    """Identity first, then wholeness: a newer schema must not be called damage."""
+    """Identity first, then wholeness: a newer schema must not be called damage, nor one flipped bit a stranger."""
     if path.stat().st_size == 0:
-        msg = f"{path}: the journal is damaged: the file is empty"
-        raise JournalDamaged(msg)
-    application_id = _pragma(db, "application_id")
+        raise JournalDamaged(path, "the file is empty")
+    application_id = pragma(db, "application_id")
     if application_id != APPLICATION_ID:
+        if carve(path):
+            raise JournalDamaged(path, f"its header has the application id {application_id:#x}")
         msg = f"{path}: this is not a journal of extralife (SQLite application id {application_id:#x}): move it aside"
         raise JournalRefused(msg)
-    schema = _pragma(db, "user_version")
-    if schema != SCHEMA:
-        msg = f"{path}: the journal has schema {schema}, this extralife knows {SCHEMA}: start the newer extralife again"
+    version, told = schema.version(db), schema.told_version(db)
+    if version != told:
+        raise JournalDamaged(path, f"its header says schema {version}, its table {told}")
+    if version > SCHEMA:
+        msg = f"{path}: the journal has schema {version}, this extralife knows {SCHEMA}: start the newer extralife again"
         raise JournalRefused(msg)
     found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     if found != "ok":
-        msg = f"{path}: the journal is damaged: {found.splitlines()[-1]}"
-        raise JournalDamaged(msg)
-
-
-def _pragma(db: sqlite3.Connection, name: str) -> int:
-    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
-
-
-@contextlib.contextmanager
-def _transaction(db: sqlite3.Connection) -> Generator[None]:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # SQLite has rolled back by itself after some errors
-            with contextlib.suppress(sqlite3.Error):
-                db.execute("ROLLBACK")
-        raise
+        raise JournalDamaged(path, found.splitlines()[-1])
+    floor = schema.floor(db)
+    row = db.execute("SELECT kind FROM fact WHERE seq = ?", (floor,)).fetchone()
+    if floor and row != (_SNAPSHOT,):  # what is below the floor is not read: a wrong one would hide facts
+        raise JournalDamaged(path, f"it begins at fact {floor}, which is no snapshot")
 
 
 @contextlib.contextmanager
@@ -310,142 +364,46 @@ def _as_os_error(path: Path) -> Generator[None]:
         # The primary result code. Python's own "could not decode to UTF-8" has none: that is damage too.
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in _DAMAGE:
-            msg = f"{path}: the journal is damaged: {error}"
-            raise JournalDamaged(msg) from error
+            raise JournalDamaged(path, error) from error
         raise OSError(_ERRNO.get(code, errno.EIO), f"the journal: {error}", os.fspath(path)) from error
 
 
 def _read(db: sqlite3.Connection, path: Path, after_seq: int) -> Iterator[Stamped]:
     """Page by page: one long SELECT would hold the WAL for as long as the reader takes."""
+    with _as_os_error(path):
+        after_seq, version = max(after_seq, schema.floor(db) - 1), schema.version(db)
     while True:
         with _as_os_error(path):
             rows: list[Row] = db.execute(_READ, (after_seq,)).fetchall()
         for row in rows:
-            yield _stamped(path, row)
+            yield _stamped(path, row, version)
         if len(rows) < _PAGE_ROWS:
             return
-        after_seq = rows[-1][0] or 0
+        after_seq = rows[-1][0]
 
 
-def _row(at_s: float, wall_s: float, boot_id: str, kind: str, version: int, body: str) -> Row:
-    return None, at_s, wall_s, boot_id, kind, version, body, _crc(at_s, wall_s, boot_id, kind, version, body)
+def _last_seq(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT coalesce(max(seq), 0) FROM fact").fetchone()[0])
 
 
-def _crc(at_s: float, wall_s: float, boot_id: str, kind: str, version: int, body: str) -> int:
-    return zlib.crc32(f"{at_s!r}|{wall_s!r}|{boot_id}|{kind}|{version}|{body}".encode())
+def _row(seq: int, at_s: float, wall_s: float, boot_id: str, kind: str, version: int, body: str) -> Row:
+    row = seq, at_s, wall_s, boot_id, kind, version, body, 0
+    return (*row[:7], crc_of(row))
 
 
-def _fact_of(row: Row) -> Fact:
+def fact_of(row: Row, version: int = SCHEMA) -> Fact:
     """Raises MalformedFact for a damaged row, UnknownFact for a whole one that a newer extralife wrote."""
-    _, at_s, wall_s, boot_id, kind, version, body, crc = row
-    if _crc(at_s, wall_s, boot_id, kind, version, body) != crc:
+    if crc_of(row, version) != row[7]:
         msg = "its CRC does not match"
         raise MalformedFact(msg)
-    return decode(kind, version, body)
+    return decode(*row[4:7])
 
 
-def _stamped(path: Path, row: Row) -> Stamped:
-    seq = row[0] or 0
+def _stamped(path: Path, row: Row, version: int) -> Stamped:
     try:
-        return Stamped(seq, row[1], row[2], row[3], _fact_of(row))
+        return Stamped(*row[:4], fact_of(row, version))
     except UnknownFact as error:
-        msg = f"{path}: row {seq}: {error}: start the newer extralife again"
+        msg = f"{path}: row {row[0]}: {error}: start the newer extralife again"
         raise JournalRefused(msg) from error
     except MalformedFact as error:
-        msg = f"{path}: the journal is damaged: row {seq}: {error}"
-        raise JournalDamaged(msg) from error
-
-
-# --- building aside, and then one rename ---------------------------------------------------------------------------------
-
-
-def _build(path: Path, rows: Sequence[Row], *, before_rename: Callable[[], None] = lambda: None) -> None:
-    """A whole new journal of these rows at `path`: synced before it gets its name."""
-    aside = _beside(path, ".building")
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        _beside(aside, suffix).unlink(missing_ok=True)  # of a build that was interrupted
-    os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # SQLite's own files follow suit
-    with _as_os_error(path), contextlib.closing(sqlite3.connect(aside, isolation_level=None)) as db:
-        db.execute("PRAGMA synchronous = FULL")
-        db.executescript(_CREATE)
-        with _transaction(db):
-            db.executemany(_INSERT, rows)
-        db.execute("PRAGMA journal_mode = WAL")
-    _sync(aside)
-    before_rename()
-    aside.replace(path)
-    _sync(path.parent)
-
-
-def _finish_swap(path: Path) -> None:
-    """Let a rebuilt journal take the place of the damaged one: the last steps of `salvage`, or of one cut short.
-
-    The old WAL must be gone, durably, before the new file has the name: SQLite would replay it into the new file.
-    """
-    rebuilt = _beside(path, ".rebuilt")
-    if not rebuilt.exists():
-        return
-    for suffix in ("-wal", "-shm"):
-        _beside(path, suffix).unlink(missing_ok=True)
-    _sync(path.parent)
-    rebuilt.replace(path)
-    _sync(path.parent)
-
-
-def _link_aside(path: Path, damaged: Path) -> None:
-    """A second name for the damaged file and its WAL, named so that SQLite would still read the two together."""
-    os.link(path, damaged)
-    with contextlib.suppress(FileNotFoundError):
-        os.link(_beside(path, "-wal"), _beside(damaged, "-wal"))
-    _sync(path.parent)
-
-
-def _readable_rows(path: Path) -> tuple[list[Row], int | None, str]:
-    """(rows, how many were lost, the first thing that was wrong). Row by row: one bad page hides only its own."""
-    rows: list[Row] = []
-    lost, why = 0, ""
-    db = sqlite3.connect(f"file:{quote(os.fspath(path.absolute()))}?mode=ro", uri=True, isolation_level=None)
-    with contextlib.closing(db):
-        try:
-            db.execute("PRAGMA writable_schema = ON")  # or SQLite would not look into a file that lacks its last pages
-            db.execute(_READ_ONE, (0,)).fetchone()
-        except sqlite3.DatabaseError as error:
-            return [], None, str(error)
-        last = _last_seq(db)
-        for seq in range(1, 1 + (path.stat().st_size // _LEAST_ROW_BYTES if last is None else last)):
-            try:
-                row = db.execute(_READ_ONE, (seq,)).fetchone()
-                if row is not None:
-                    _fact_of(row)
-                    rows.append(row)
-            except UnknownFact:
-                rows.append(row)  # whole, only newer: not ours to drop
-            except (sqlite3.DatabaseError, MalformedFact) as error:
-                lost, why = lost + 1, why or f"row {seq}: {error}"
-    return rows, None if last is None else lost, why or "nothing that could be read was wrong"
-
-
-def _last_seq(db: sqlite3.Connection) -> int | None:
-    """The number of the last row; None if the way to it is damaged."""
-    try:
-        return int(db.execute("SELECT coalesce(max(seq), 0) FROM fact").fetchone()[0])
-    except sqlite3.DatabaseError:
-        return None
-
-
-def _free_name(path: Path, wall_s: int) -> Path:
-    """`journal.sqlite.damaged-<wall seconds>`, with a number behind it when that one is taken."""
-    names = (_beside(path, f".damaged-{wall_s}{suffix}") for suffix in ("", *(f"-{n}" for n in range(1, 1000))))
-    return next(name for name in names if not name.exists())
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        raise JournalDamaged(path, f"row {row[0]}: {error}") from error

@@ -38,7 +38,7 @@ from supervisor.core.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Su
 from workers import contract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from supervisor.core.settings import Paths, ProgramSpec
     from supervisor.ports import Clock, Inbox
@@ -462,6 +462,22 @@ class LocalLauncher:
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
         """What became of the attempts (program -> (attempt, token)) that the journal believes alive. May block."""
         return {program: self._survey(program, *attempt) for program, attempt in sorted(expected.items())}
+
+    def strangers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
+        """(attempt, Survivor) of each of these programs that runs although nobody expects it: its shim holds the lock."""
+        found = {}
+        for program in programs:
+            if not Path(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}").exists():
+                continue
+            lock = self._try_lock(program)
+            if lock is not None:
+                os.close(lock)
+                continue
+            holder = _HOLDER.search(self._lock_text(program))
+            alive = self._find_alive(program, holder[2]) if holder else None
+            if holder is not None and alive is not None:
+                found[program] = (int(holder[1]), alive)
+        return found
 
     def _survey(self, program: str, number: int, token: str) -> Survivor:
         until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.core import commands, facts
-from supervisor.core.attempts import fill_slots, finish, set_control
+from supervisor.core.attempts import fill_slots, finish, set_control, stop
 from supervisor.core.inputs import Began, BootEvidence, Ending, Survival, Survivor
+from supervisor.core.lifecycle import HAS_PROCESS, Phase
 from supervisor.core.memory import Away
 from supervisor.core.operator import reconcile
 from supervisor.core.state import Attempt, Program
@@ -40,7 +41,12 @@ def on_began(turn: Turn, item: Began) -> None:
             turn, *turn.present(name), item.survivors.get(name),
             rebooted=bool(item.boot.rebooted), last_sign_s=last_sign_s,
         )  # fmt: skip
+    for name, program in sorted(turn.state.programs.items()):
+        if program.phase in HAS_PROCESS and program.attempt is None:
+            _requeue(turn, name, "its end is on record, what followed was lost with a damaged journal")
     reconcile(turn, why="extralife started")
+    for name, (number, stranger) in sorted(item.strangers.items()):
+        _take_in(turn, name, number, stranger)
     fill_slots(turn)
     if rebooted is not None:
         _alert(turn, rebooted, item.boot.ckpt_steps)
@@ -117,6 +123,27 @@ def _settle_attempt(
         _requeue(turn, name, "starts now: the earlier start never came to be")
     else:
         finish(turn, program, attempt, ending or Ending(fate="it vanished while no daemon was there, its end was not seen"))
+
+
+def _take_in(turn: Turn, name: str, number: int, stranger: Survivor) -> None:
+    """A worker that lives although the journal knows of no start: a damaged or older journal has lost it.
+
+    It is adopted like any other: a second one beside it could not even take the run directory's lock, and would be
+    tried in vain for as long as this one trains. Where the operator's last word that is known was to stop, it is stopped.
+    """
+    program, spec = turn.state.programs.get(name), turn.spec(name)
+    if program is None or spec is None or program.attempt is not None:
+        return
+    wanted = program.wanted
+    if program.phase not in {Phase.QUEUED, Phase.BACKOFF}:
+        turn.record(facts.Requeued("it runs, and the journal does not know", name))
+    why = f"runs as pid {stranger.pid}, and the journal has lost its start: taken over"
+    turn.record(facts.SpawnIntended(why, name, stranger.token, number, spec.digest, turn.state.level))
+    _adopt(turn, *turn.present(name), stranger)
+    if not wanted:
+        why = "the operator wants it down"
+        turn.record(facts.Wanted(why, name, run=False, by="the journal"))
+        stop(turn, *turn.present(name), reason="operator", by="the journal", why=why)
 
 
 def _requeue(turn: Turn, name: str, why: str) -> None:

@@ -21,6 +21,7 @@ from supervisor.core.inputs import (
     Ended,
     EvidenceTaken,
     Sampled,
+    SnapshotDue,
     SpawnBroke,
     SpawnSucceeded,
     Terminated,
@@ -29,12 +30,13 @@ from supervisor.core.inputs import (
 from supervisor.core.memory import Memory
 from supervisor.core.operator import end_if_empty, on_asked, on_config, on_terminated
 from supervisor.core.settings import Settings
+from supervisor.core.snapshot import encoded
 from supervisor.core.state import State
 from supervisor.core.turn import Decision, Turn
 
 AnyInput = (
     Asked | Began | ClockMoved | ConfigLoaded | Ended | EvidenceTaken | Sampled | SpawnBroke | SpawnSucceeded
-    | Terminated | Woke
+    | SnapshotDue | Terminated | Woke
 )  # fmt: skip
 
 
@@ -62,9 +64,8 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             on_config(turn, item)
         case Terminated():
             on_terminated(turn, item)
-        case ClockMoved(step_s=step_s):
-            why = f"the wall clock moved by {step_s:+.1f} s; nothing but displayed times depends on it"
-            turn.record(facts.ClockStepped(why, step_s))
+        case ClockMoved() | SnapshotDue():
+            _note(turn, item)
         case Began():
             on_began(turn, item)
         case _:
@@ -73,6 +74,16 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     fill_slots(turn)
     end_if_empty(turn)
     return turn.decision()
+
+
+def _note(turn: Turn, item: ClockMoved | SnapshotDue) -> None:
+    """What follows from nothing and leads to nothing: it is put on record."""
+    if isinstance(item, ClockMoved):
+        why = f"the wall clock moved by {item.step_s:+.1f} s; nothing but displayed times depends on it"
+        turn.record(facts.ClockStepped(why, item.step_s))
+    else:
+        why = f"what the facts so far have come to, {item.facts:,} of them since the last time"
+        turn.record(facts.Snapshot(why, encoded(turn.state)))
 
 
 def _tell_trouble(turn: Turn) -> None:

@@ -126,6 +126,17 @@ class JournalStalled(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class Snapshot(Fact):
+    """What all facts before this one have come to (`core/snapshot.py`). Folding it gives `state`, whatever came before.
+
+    So a start of the daemon folds from the newest one only, damage before it costs history and not the truth, and what
+    is older may go to the archive.
+    """
+
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
 class LevelChosen(Fact):
     """The level in force: `slots` programs at once."""
 

@@ -141,6 +141,7 @@ class Began(Input):
     pid: int
     version: str
     salt: str = ""
+    strangers: dict[str, tuple[int, Survivor]] = field(default_factory=dict)  # alive, not on record: (attempt, what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,13 @@ class ClockMoved(Input):
     """The wall clock moved against CLOCK_BOOTTIME by `step_s`."""
 
     step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDue(Input):
+    """So many facts have come since the newest snapshot that the next start should not have to fold them."""
+
+    facts: int
 
 
 class Verb(enum.StrEnum):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from supervisor.core import facts
+from supervisor.core import facts, snapshot
 from supervisor.core.facts import Stamped
 from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, IllegalTransition, Phase, step
 from supervisor.policy.restart import MOST_DEATHS
@@ -170,13 +170,15 @@ def fold_all(stamped: Iterable[Stamped], state: State | None = None) -> State:
 
 
 def replay(stamped: Iterable[Stamped]) -> tuple[State, int]:
-    """The state that a journal gives, and how many facts did not fit.
+    """The state that a journal gives, and how many facts did not fit. What lies before the newest snapshot is not folded.
 
     A whole journal fits to the last fact. One that lost rows to a damaged disk may hold an edge without the one before
     it: that fact is passed over, because a daemon that refuses to start helps nobody.
     """
+    items = list(stamped)
+    first = next((n for n in reversed(range(len(items))) if isinstance(items[n].fact, facts.Snapshot)), 0)
     state, misfits = State(), 0
-    for item in stamped:
+    for item in items[first:]:
         try:
             state = fold(state, item)
         except IllegalTransition:
@@ -187,6 +189,8 @@ def replay(stamped: Iterable[Stamped]) -> tuple[State, int]:
 def fold(state: State, stamped: Stamped) -> State:
     """The state after one more fact. Raises IllegalTransition for an edge that its phase does not allow."""
     fact = stamped.fact
+    if isinstance(fact, facts.Snapshot):
+        state = snapshot.decoded(State, fact.state)
     boots = state.boots + 1 if stamped.boot_id != state.boot_id else state.boots
     state = replace(state, at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id, boots=boots)
     if isinstance(fact, facts.ProgramFact):
@@ -290,6 +294,10 @@ def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.Program
     )  # fmt: skip
 
 
+# What the operator wants follows from more than his word, `Wanted`, itself: what was done because of it says the same.
+# In a whole journal that changes nothing; in one that has lost the word it keeps a stopped program from rising again.
+
+
 def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Program:
     match fact:
         case facts.ProgramConfigured(digest=digest):
@@ -297,11 +305,15 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
         case facts.Wanted(run=True):
             # The operator's word is a fresh start: what came before is not held against it.
             return replace(_forgiven(program), wanted=True)
-        case facts.Wanted(run=False):
+        case facts.Wanted(run=False) | facts.StayedDown():
             return replace(program, wanted=False)
+        case facts.Requeued():
+            return replace(program, wanted=True)
         case facts.SpawnIntended(attempt=number, token=token, digest=digest):
             attempt = Attempt(number, token, stamped.at_s, stamped.wall_s, digest)
-            return replace(program, attempt=attempt, attempts=number, started_wall_s=stamped.wall_s, spawn_error="")
+            return replace(
+                program, attempt=attempt, attempts=number, started_wall_s=stamped.wall_s, spawn_error="", wanted=True,
+            )  # fmt: skip
         case facts.BackedOff(until_s=until_s, slow=slow):
             openings = program.openings + (1 if slow else 0)
             return replace(program, retry_at_s=until_s, slow=slow, openings=openings, why=fact.why)
@@ -347,6 +359,8 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
             return replace(program, attempt=None, spawn_error=error, spawn_failures=failures, why=fact.why)
         case facts.Exited():
             return _exited(program, attempt, stamped, fact)
+        case facts.StopIntended(reason="operator"):
+            program = replace(program, wanted=False)
         case _:
             pass
     return replace(program, attempt=_changed(attempt, stamped.at_s, fact))

@@ -35,12 +35,12 @@ def _sentence(last_sign_wall_s: float | None) -> str:
 def status(options: Options, gone: Unreachable) -> dict[str, Any]:
     """The shape of /api/v1/status. What only a live daemon knows is unknown; ages go on from the last fact."""
     from supervisor.adapters.journal_sqlite import JournalReader
-    from supervisor.core.state import fold_all
+    from supervisor.core.state import replay
     from supervisor.core.view import box_view, program_views
 
     state_dir = _state_dir(options, gone)
     with _readable(gone), JournalReader(f"{state_dir}/journal.sqlite") as journal:
-        state = fold_all(journal.read())
+        state, _ = replay(journal.read())
     settings = find_settings(options)
     wall_s = text.wall_s()
     now_s = state.at_s + max(0.0, wall_s - state.wall_s)

@@ -97,9 +97,14 @@ class Daemon:
         limits.raise_files()
         logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
         listener = self._listener()
-        journal, facts, salvage = open_or_salvage(self._paths.journal, wall_s=clock.wall_s())
+        mark = boot.read_mark(Path(self._paths.alive))
+        seen_seq = 0 if mark is None else mark.seq
+        journal, facts, salvage = open_or_salvage(self._paths.journal, wall_s=clock.wall_s(), seen_seq=seen_seq)
         if salvage is not None:
             log.critical("journal_damaged", told=str(salvage))
+            self._tell(alerts.journal_line(salvage.fact(), clock.wall_s()))
+        if journal.upgraded is not None:
+            log.warning("journal_upgraded", kept_as=str(journal.upgraded))
         state, misfits = replay(facts)
         if misfits:
             log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")
@@ -154,7 +159,7 @@ class Daemon:
         )  # fmt: skip
         alive = AliveWriter(
             Path(paths.alive),
-            lambda: self._mark(this_boot, system_clock, loop),
+            lambda: self._mark(this_boot, system_clock, loop, journal.last_seq),
             settings.daemon.alive_period_s,
             _alive_failed,
         )
@@ -165,19 +170,22 @@ class Daemon:
         )  # fmt: skip
 
     @staticmethod
-    def _mark(this_boot: boot.Boot, system_clock: clock.SystemClock, loop: Loop) -> AliveMark:
+    def _mark(this_boot: boot.Boot, system_clock: clock.SystemClock, loop: Loop, last_seq: int) -> AliveMark:
         """A sign of life of this moment. The loop's references are swapped as a whole, so this sees one turn's truth."""
         state, memory = loop.state, loop.memory
         steps = {name: program.steps for name, program in state.live.items() if program.steps is not None}
         newest = {n: w.sample.steps for n, w in memory.watches.items() if n in state.live and w.sample.steps is not None}
         return AliveMark(
             this_boot.boot_id, this_boot.pid1_ticks, system_clock.now_s(), system_clock.wall_s(), clock.boot_s(),
-            state.level, {**steps, **newest},
+            state.level, {**steps, **newest}, last_seq,
         )  # fmt: skip
 
     def _alert(self, command: AlertReboot) -> None:
         line = alerts.reboot_line(command, clock.wall_s())
         log.warning("host_rebooted", line=line)
+        self._tell(line)
+
+    def _tell(self, line: str) -> None:
         error = alerts.append(Path(self._paths.alert_log), line)
         if error:
             log.error("alert_not_written", error=error)
@@ -219,10 +227,14 @@ class Daemon:
         if evidence.rebooted:
             evidence = replace(evidence, ckpt_steps=self._newest_steps(parts.pool, list(expected)))
         survivors = parts.launcher.survey(expected)
-        for program in expected:
+        found = parts.launcher.strangers(spec.name for spec in self._settings.programs)
+        known = {token for _, token in expected.values()}
+        strangers = {name: (number, each) for name, (number, each) in found.items() if each.token not in known}
+        for program in (*expected, *strangers):
             parts.edges.bind(program)
         now_s = max(parts.clock.now_s(), state.at_s)
-        return Began(now_s, self._settings, evidence, survivors, os.getpid(), self._start.version, uuid.uuid4().hex)
+        salt = uuid.uuid4().hex
+        return Began(now_s, self._settings, evidence, survivors, os.getpid(), self._start.version, salt, strangers)
 
     def _newest_steps(self, pool: ThreadPoolExecutor, programs: list[str]) -> dict[str, int]:
         found = pool.map(lambda name: checkpoints.newest_good(Path(self._paths.run_dir(name))), programs)

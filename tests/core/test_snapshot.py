@@ -1,0 +1,201 @@
+"""A snapshot is the facts before it: for every state there is, at every cut, over versions that add a field."""
+
+import dataclasses
+import enum
+import json
+import os
+
+import pytest
+from core_kit import Core, facts, kinds, settings
+
+from supervisor.core import codec
+from supervisor.core.codec import MalformedFact, UnknownFact, decode, encode
+from supervisor.core.facts import Fact, ProgramFact, Stamped
+from supervisor.core.inputs import SnapshotDue
+from supervisor.core.snapshot import decoded, encoded
+from supervisor.core.state import State, fold, fold_all, replay
+
+SEEDS = int(os.environ.get("SIM_SEEDS", "2"))
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    colour: Colour
+    weight: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    leaf: Leaf
+    pairs: tuple[tuple[str, float], ...] = ()
+    leaves: dict[str, Leaf] = dataclasses.field(default_factory=dict)
+    row: tuple[Leaf, ...] = ()
+    other: Leaf | None = None
+
+
+TREE = Tree(Leaf(Colour.RED), (("a", 1.5),), {"x": Leaf(Colour.RED, 2.0)}, (Leaf(Colour.RED),), Leaf(Colour.RED))
+
+
+def test_a_record_comes_back_with_all_that_is_in_it():
+    text = encoded(TREE)
+    back = decoded(Tree, text)
+    assert back == TREE
+    assert type(back.leaf.colour) is Colour
+    assert type(back.pairs[0]) is tuple
+    assert text == json.dumps(json.loads(text), separators=(",", ":"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "a Tree is not JSON"),
+        ("[" * 100_000, "a Tree is not JSON"),
+        ("[]", r"\[\] is not a Tree"),
+        ("{}", "a Tree is not whole"),
+        ('{"leaf":{"colour":"blue"}}', "'blue' is no Colour"),
+        ('{"leaf":{"colour":"red","weight":"1"}}', "'1' is not a number"),
+        ('{"leaf":{"colour":"red"},"pairs":[["a"]]}', r"\['a'\] is not a list of 2"),
+        ('{"leaf":{"colour":"red"},"pairs":["ab"]}', "'ab' is not a list of 2"),
+        ('{"leaf":{"colour":"red"},"other":3}', "3 is not a Leaf"),
+    ],
+)
+def test_what_is_no_snapshot_is_malformed(text, says):
+    with pytest.raises(MalformedFact, match=says):
+        decoded(Tree, text)
+
+
+def test_a_field_more_or_less_is_no_matter():
+    assert decoded(Tree, '{"leaf":{"colour":"red","height":3},"age":1}') == Tree(Leaf(Colour.RED))
+
+
+@pytest.mark.parametrize("weight", [float("nan"), object(), "heavy"])
+def test_what_would_not_come_back_is_refused(weight):
+    with pytest.raises(MalformedFact):
+        encoded(Tree(Leaf(Colour.RED, weight)))
+
+
+def test_what_comes_back_as_something_else_is_refused():
+    with pytest.raises(MalformedFact, match="does not come back as it was"):
+        encoded(Tree(Leaf(Colour.RED), pairs=[("a", 1.0)]))
+
+
+def test_a_field_that_a_state_may_not_have_is_found_at_once():
+    @dataclasses.dataclass(frozen=True)
+    class Bad:
+        either: int | str = 1
+
+    with pytest.raises(TypeError, match="a state cannot have a field of type"):
+        decoded(Bad, "{}")
+
+
+# --- in the journal ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_is_taken_when_it_is_due_and_changes_nothing():
+    core = Core(settings("Pong")).running("Pong")
+    before = core.state
+    decision = core.give(SnapshotDue(core.now_s, 2345))
+    assert kinds(decision) == ["Snapshot"]
+    assert decision.facts[0].why == "what the facts so far have come to, 2,345 of them since the last time"
+    assert core.state == before
+
+
+def journal_of(seed):
+    """A rough night, with snapshots here and there."""
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sim"))
+    from world import Odds, World
+
+    world = World(seed, odds=Odds(crash_s=900.0, operator_s=600.0), look_s=20.0).begin()
+    world.run(6 * 3600.0)
+    return list(world.core.journal)
+
+
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_at_any_cut_the_snapshot_stands_for_what_was_before(seed):
+    """fold(snapshot, rest) == fold(all), for every place in the journal at which the snapshot could have been taken."""
+    journal = journal_of(seed)
+    whole = fold_all(journal)
+    state = State()
+    assert len(journal) > 50
+    for cut, item in enumerate(journal):
+        if cut % (len(journal) // 12) == seed % 3:
+            row = Stamped(cut, state.at_s, state.wall_s, state.boot_id, facts.Snapshot("due", encoded(state)))
+            kept = [row, *journal[cut:]]
+            assert fold_all(kept) == whole
+            assert replay([*journal[:cut], *kept]) == (whole, 0)
+            assert fold(State(boots=99), row) == state, "whatever came before"
+        state = fold(state, item)
+
+
+def test_what_was_lost_before_the_newest_snapshot_is_not_missed():
+    journal = journal_of(3)
+    cut = len(journal) // 2
+    state = fold_all(journal[:cut])
+    row = Stamped(cut, state.at_s, state.wall_s, state.boot_id, facts.Snapshot("due", encoded(state)))
+    assert replay([*journal[: cut // 2], row, *journal[cut:]]) == (fold_all(journal), 0)
+
+
+# --- older versions of a fact ------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_has_every_step_from_its_first_version():
+    steps = {(kind, older) for kind, cls in codec.kinds().items() for older in range(1, cls.VERSION)}
+    assert set(codec.UPGRADES) == steps
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Weighed(ProgramFact):
+    """As version 3 has it; version 1 had pounds as text, version 2 grams."""
+
+    VERSION = 3
+    weight_kg: float
+    scale: str = ""
+
+
+@pytest.fixture
+def weighed(monkeypatch):
+    """A fact that has had two older versions, known to the codec like any other."""
+    monkeypatch.setitem(codec._KINDS, "Weighed", Weighed)
+    monkeypatch.setitem(codec._FIELDS, "Weighed", codec._converters(Weighed))
+    monkeypatch.setitem(codec._REQUIRED, "Weighed", codec._required(Weighed))
+
+    def from_1(values):
+        return {**values, "grams": float(values["pounds"]) * 453.6}
+
+    def from_2(values):
+        return {**values, "weight_kg": values["grams"] / 1000.0}
+
+    monkeypatch.setitem(codec.UPGRADES, ("Weighed", 1), from_1)
+    monkeypatch.setitem(codec.UPGRADES, ("Weighed", 2), from_2)
+
+
+@pytest.mark.parametrize(
+    ("version", "body"),
+    [
+        (1, '{"why":"w","program":"p","pounds":"10"}'),
+        (2, '{"why":"w","program":"p","grams":4536.0}'),
+        (3, '{"why":"w","program":"p","weight_kg":4.536}'),
+    ],
+)
+def test_an_older_version_is_brought_up_step_by_step(weighed, version, body):
+    assert decode("Weighed", version, body) == Weighed("w", "p", 4.536)
+
+
+def test_a_newer_version_is_not_guessed_at(weighed):
+    assert encode(Weighed("w", "p", 1.0))[1] == 3
+    for version in (0, 4):
+        with pytest.raises(UnknownFact, match=f"fact Weighed has version {version}, this extralife knows version 3"):
+            decode("Weighed", version, '{"why":"w","program":"p","weight_kg":1.0}')
+
+
+def test_an_old_row_that_does_not_fit_its_step_is_malformed(weighed):
+    with pytest.raises(MalformedFact, match="fact Weighed of version 1 cannot be brought up to version 2"):
+        decode("Weighed", 1, '{"why":"w","program":"p","pounds":"many"}')
+    assert issubclass(Weighed, Fact)

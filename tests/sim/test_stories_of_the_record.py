@@ -1,0 +1,61 @@
+"""Stories about the record itself: a full disk under the journal, a second daemon on it."""
+
+import pytest
+from test_stories import quiet_world, told, worker
+from world import Ending, Odds, Verb, World
+
+from supervisor.core.facts import Snapshot
+from supervisor.core.inputs import SnapshotDue
+from supervisor.core.state import fold_all, replay
+
+
+@pytest.mark.fault("disk-full-journal")
+def test_the_disk_under_the_journal_is_full_for_ten_minutes():
+    """A worker dies, an operator asks; both in vain until there is room. The other worker trains on all the while."""
+    world = quiet_world(programs=2)
+    world.break_journal(seconds=600.0)
+    steps = worker(world, "P1").steps
+    world.end(worker(world, "P0").token, Ending(signal=9))
+    world.run(60.0)
+    world.ask(Verb.STOP, "P1")
+    world.run(640.0)
+    assert worker(world, "P1").steps > steps + 500 * 100
+    assert not world.waiting, "the operator was not left waiting"
+    assert told(world) == [
+        "0:20:00  box  the journal could not be written for 600 s ([Errno 28] No space left on device): nothing was begun meanwhile",
+        "0:20:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
+        "0:20:06  P0   resumed at step 59,175 after killed, 294 steps lost (3 s, 0.5 % of its attempt)",
+        "0:20:06  P0   trains, 5.9 s after its start",
+    ]
+
+
+@pytest.mark.fault("two-daemons")
+def test_a_second_daemon_on_the_same_state_decides_nothing():
+    """The lock of the state directory is taken: it leaves before it has looked at the journal."""
+    world = quiet_world()
+    daemon = world.daemon
+    world.start()
+    world.end(worker(world).token, Ending(signal=9))
+    world.start()
+    world.run(60.0)
+    assert world.daemon == daemon
+    assert told(world) == [
+        "0:10:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
+        "0:10:06  P0   resumed at step 59,175 after killed, 294 steps lost (3 s, 0.5 % of its attempt)",
+        "0:10:06  P0   trains, 5.9 s after its start",
+    ]
+    assert [found.number for found in world.alive()] == [2]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_rough_night_with_a_snapshot_every_hour(seed):
+    """Every start of a daemon folds the journal anew; the world itself sees to it that both ways give one state."""
+    world = World(seed, odds=Odds(crash_s=900.0, daemon_kill_s=1800.0, operator_s=600.0), look_s=20.0).begin()
+    for _ in range(8):
+        world.run(3600.0)
+        if world.daemon:
+            world.post(SnapshotDue(0.0, 100))
+    snapshots = [item for item in world.core.journal if isinstance(item.fact, Snapshot)]
+    assert len(snapshots) > 4
+    newest = [item for item in world.core.journal if item.seq >= snapshots[-1].seq]
+    assert fold_all(newest) == fold_all(world.core.journal) == replay(world.core.journal)[0]
