@@ -113,7 +113,8 @@ class Api:
         age_s = self._wall_s() - snapshot.wall_s
         if age_s > STALE_S:
             return answer({"error": f"the deciding loop has not turned for {age_s:.0f} s", "age_s": age_s}, 503)
-        return answer({"ok": True, "state": snapshot.daemon.state, "age_s": age_s})
+        told = {"ok": True, "state": snapshot.daemon.state, "age_s": age_s, "worst_gap_s": snapshot.worst_gap_s}
+        return answer(told)
 
     async def status(self, _: Request) -> Response:
         return answer(self._backend.snapshot().to_json())

@@ -170,6 +170,7 @@ class Snapshot:
     programs: tuple[ProgramView, ...]
     now_s: float
     wall_s: float
+    worst_gap_s: float | None = None  # the longest time between two turns, of the last one to two minutes
 
     def program(self, name: str) -> ProgramView | None:
         return next((view for view in self.programs if view.name == name), None)

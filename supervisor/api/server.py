@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -77,6 +78,7 @@ def listen(path: str, group: str = "") -> Listener:
         sock.bind(ours)
         if group:
             shutil.chown(ours, group=group)
+            _let_through(Path(path).parent, group)
         Path(ours).chmod(0o660 if group else 0o600)
         sock.listen(QUEUE)
         Path(ours).rename(path)
@@ -89,6 +91,14 @@ def listen(path: str, group: str = "") -> Listener:
         _drop(sock, ours)
         raise OSError(error.errno, f"cannot make the control socket {path}: {error.strerror or error}") from error
     return Listener(sock, path)
+
+
+def _let_through(directory: Path, group: str) -> None:
+    """The group may pass the socket's directory, not list it: else the socket's own mode would be of no use."""
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if not mode & stat.S_IXOTH:
+        shutil.chown(directory, group=group)
+        directory.chmod(mode | stat.S_IXGRP)
 
 
 def take_over(fd: int, path: str) -> Listener:

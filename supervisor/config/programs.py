@@ -31,7 +31,8 @@ from workers.options import EXTRA_GAMES, GAMES, OPTIONS, Value, check_together, 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _DEVICE: Final = re.compile(r"auto|cpu|cuda(:[0-9]{1,2})?")
 _ENV_NAME: Final = re.compile(r"[^=\0]+")
-_SECRET: Final = re.compile(r"key|token|secret|password", re.IGNORECASE)
+_SECRET: Final = re.compile(r"key|token|secret|passw|pwd|credential|auth|cookie|private|signature", re.IGNORECASE)
+_LOGIN: Final = re.compile(r"://[^/@\s]*:[^/@\s]*@")  # a URL with a password in it
 _THREAD_CAPS: Final = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _KNOWN_GAMES: Final = (*GAMES, *EXTRA_GAMES)
 _HOW: Final = 'for a built-in game set game = "NAME", for a program of your own set command = ["python", "train.py"]'
@@ -122,7 +123,7 @@ def _env(sheet: Sheet, name: str, table: Mapping[str, Any], *, builtin: bool) ->
             sheet.error(origin, f'{key} must be a string without NUL, such as "1"{told}')
         else:
             env[variable] = value
-            sheet.note(key, "***" if _SECRET.search(variable) else value, origin)
+            sheet.note(key, "***" if _SECRET.search(variable) or _LOGIN.search(value) else value, origin)
     return env
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, replace
+from typing import Final
 
 from supervisor import config
 from supervisor.adapters.journal_sqlite import JournalReader
@@ -24,6 +25,8 @@ from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
 from supervisor.shell.replies import Replies
 
+_WINDOW_S: Final = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Published:
@@ -34,6 +37,30 @@ class Published:
     memory: Memory
     now_s: float
     wall_s: float
+    worst_gap_s: float | None = None
+
+
+class Gaps:
+    """The longest time between two turns: what a wedged disk, a flood of inputs or a busy box does to deciding.
+
+    An idle loop turns with each look and every few seconds at the least, so a gap of much more than that is a delay.
+    """
+
+    def __init__(self) -> None:
+        self._last_s: float | None = None
+        self._window_s = 0.0  # when the present minute began
+        self._worst = self._worst_before = 0.0
+
+    def turned(self, now_s: float) -> float | None:
+        """Note a turn; the worst gap of this minute and the one before, None before the second turn."""
+        last_s, self._last_s = self._last_s, now_s
+        if last_s is None:
+            self._window_s = now_s
+            return None
+        if now_s - self._window_s >= _WINDOW_S:
+            self._window_s, self._worst_before, self._worst = now_s, self._worst, 0.0
+        self._worst = max(self._worst, now_s - last_s)
+        return max(self._worst, self._worst_before)
 
 
 class DaemonBackend:
@@ -52,10 +79,13 @@ class DaemonBackend:
         self._inbox, self._replies, self._clock = inbox, replies, clock
         self._loaded, self._reload, self._version = loaded, reload, version
         self._published: Published | None = None
+        self._gaps = Gaps()
 
     def publish(self, loop: Loop) -> None:
         """By the deciding thread, at the end of each turn."""
-        self._published = Published(loop.settings, loop.state, loop.memory, self._clock.now_s(), self._clock.wall_s())
+        now_s = self._clock.now_s()
+        gap_s = self._gaps.turned(now_s)
+        self._published = Published(loop.settings, loop.state, loop.memory, now_s, self._clock.wall_s(), gap_s)
 
     def snapshot(self) -> Snapshot:
         published = self._published
@@ -152,7 +182,8 @@ def snapshot_of(published: Published, version: str) -> Snapshot:
         started_wall_s=state.daemon_since_wall_s,
         uptime_s=_age(published.now_s, state.daemon_since_s),
     )
-    return Snapshot(daemon, tuple(ProgramView.of(program) for program in programs), published.now_s, published.wall_s)
+    views = tuple(ProgramView.of(program) for program in programs)
+    return Snapshot(daemon, views, published.now_s, published.wall_s, published.worst_gap_s)
 
 
 def _age(now_s: float, since_s: float | None) -> float | None:
