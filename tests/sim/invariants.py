@@ -2,7 +2,7 @@
 
 A rule is given the world and the step that the daemon has just taken; what it returns is the finding, in a sentence. Rules
 look at what a step has changed, so that a year of steps can be checked; what takes the whole journal (`check_at_length`) is
-looked at whenever it has grown by half, and at the end of a story.
+looked at whenever it has doubled, and at the end of a story.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from core_kit import check_program, facts
 from supervisor.core import accounts, commands
 from supervisor.core.decide import decide
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
+from supervisor.core.state import fold_all
 from supervisor.core.turn import Decision, kill_due_s
 
 HOLDS_SLOT_S = 30.0
@@ -266,6 +267,10 @@ def nobody_stays_stuck(world):
     return None
 
 
+def the_whole_journal_gives_the_state(world):
+    return None if fold_all(world.core.journal) == world.core.folded else "folded from its beginning it gives another one"
+
+
 def accounts_sum_to_wall_time(world):
     """Every second of every program and slot is booked once, by the whole journal so far (docs/accounts.md)."""
     said = accounts.check(world.core.journal, world.core.state.at_s)
@@ -279,6 +284,7 @@ def check_with_each_look(world):
 
 def check_at_length(world):
     """What takes the whole journal: at intervals, and at the end of a story."""
+    _check_world(world, the_whole_journal_gives_the_state)
     _check_world(world, accounts_sum_to_wall_time)
 
 

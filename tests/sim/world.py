@@ -156,10 +156,9 @@ class World(Misfortunes, Looks, Deeds):
         self.daemon = self.daemons
         self.watched, self.waiting, self.cut, self.lively_until_s = {}, {}, None, 0.0
         self.busy_until_s = self.paused_until_s = self.undisturbed_since_s = self.now_s
-        whole, state = core.reopen()
-        if whole:
+        state = core.folded  # between two times that the whole journal is folded: commit by commit
+        if core.has_doubled():
             check_at_length(self)
-        hold("the journal gives the state", state == core.folded, "at its start a daemon reads another one than was live")
         this = boot.Boot(f"boot-{self.boot}", None)
         boot_now_s = self.now_s - self.boot_began_s
         evidence = boot.examine(
