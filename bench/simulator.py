@@ -2,7 +2,7 @@
 
 The real loop, core and policies with all invariants after every step (tests/sim, docs/simulator.md), on the box "year":
 each program crashes every 6 h and stalls every 12 h, the host reboots and the daemon is killed every 12 h, and so on. Looks
-come every 10 min while nothing happens, and every 15 s for 90 s after anything has: of a quiet hour, each look says the same.
+come every 10 min while nothing happens, and every 15 s for 90 s after anything has: in a quiet hour each says the same.
 After the year come seven calm hours, in which everything must train again. It uses one core; the target is for that core's
 time, which is wall time where nothing else wants the core. Both are printed.
 """

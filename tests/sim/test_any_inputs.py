@@ -34,6 +34,7 @@ from supervisor.core.inputs import (
     Report,
     Sample,
     Sampled,
+    SnapshotDue,
     SpawnBroke,
     SpawnSucceeded,
     Survival,
@@ -158,6 +159,10 @@ class AnyInputs(RuleBasedStateMachine):
     def update(self, slots, digests, only):
         new = configured(*(spec(name, digest=digest) for name, digest in digests.items()), slots=slots)
         self.give(ConfigLoaded(self.now_s, new, only))
+
+    @rule(facts=st.integers(0, 10**6))
+    def snapshot(self, facts):
+        self.give(SnapshotDue(self.now_s, facts))
 
     @rule(step_s=st.floats(-1e6, 1e6))
     def clock(self, step_s):
