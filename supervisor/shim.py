@@ -282,6 +282,37 @@ def _record(order: Order, pid: int, log_sizes: tuple[int, int]) -> dict[str, obj
     }  # fmt: skip
 
 
+def _oom_kills(root: str = "") -> "int | None":
+    """How often the kernel's OOM killer has struck in our cgroup so far; in the whole box where no cgroup tells.
+
+    The worker shares it. A count that rose while it lived and a SIGKILL that nobody here sent belong together.
+    """
+    places = [root + "/proc/vmstat"]
+    try:
+        for line in _read(root + "/proc/self/cgroup").decode("utf-8", "surrogateescape").splitlines():
+            number, controllers, path = line.split(":", 2)
+            if number == "0":
+                places.insert(0, f"{root}/sys/fs/cgroup{path}/memory.events")
+            elif "memory" in controllers.split(","):
+                places.insert(0, f"{root}/sys/fs/cgroup/memory{path}/memory.oom_control")
+    except (OSError, ValueError):
+        pass  # no cgroups here
+    for place in places:
+        try:
+            for text in _read(place).splitlines():
+                words = text.split()
+                if len(words) == 2 and words[0] == b"oom_kill":
+                    return int(words[1])
+        except (OSError, ValueError):
+            pass
+    return None
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
 # --- after the worker --------------------------------------------------------------------------------------------------
 
 
@@ -356,7 +387,7 @@ def _exit_record(order: Order, pid: int, status: int, usage: "struct_rusage | No
         "user_s": usage.ru_utime if usage is not None else 0.0,
         "system_s": usage.ru_stime if usage is not None else 0.0,
         "max_rss_bytes": usage.ru_maxrss * 1024 if usage is not None else 0,
-        "leftovers": [], "spawn_error": None,
+        "leftovers": [], "spawn_error": None, "oom_kills": None,
     }  # fmt: skip
 
 
@@ -413,6 +444,7 @@ def main() -> None:
         _signal.signal(number, _signal.SIG_IGN)
     order = _read_order()
     os.setsid()
+    oom_kills = _oom_kills()
     try:
         pid, record = _launch(order)
     except Refused as refused:
@@ -431,6 +463,8 @@ def main() -> None:
     os.chdir("/")
     status, usage = _wait(pid)
     result = _exit_record(order, pid, status, usage)
+    after = _oom_kills()
+    result["oom_kills"] = None if oom_kills is None or after is None else [oom_kills, after]
     result["leftovers"] = [f"{name}({number})" for number, name in _end_tree().items()]
     _write_exit(order, result)
     os._exit(0)

@@ -8,13 +8,14 @@ one typo a start, with seconds of imports in between, is no way to spend a paid 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
 import os
 import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from workers.contract import ENV_PROGRAM
+from workers.contract import ENV_BATCH_SIZE, ENV_PROGRAM, ENV_ROLLBACKS
 from workers.options import (
     EXTRA_GAMES,
     GAMES,
@@ -89,7 +90,23 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Args:
                 values[name] = OPTIONS[name].parse(text)
             except ValueError as error:
                 errors.append(f"{OPTIONS[name].flag}: {error}")
-    return _resolve(flags.get("program") or environ.get(ENV_PROGRAM, ""), values, errors)
+    return _resolve(flags.get("program") or environ.get(ENV_PROGRAM, ""), _of_this_attempt(values, environ), errors)
+
+
+def _of_this_attempt(values: dict[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
+    """What the supervisor changes for one attempt: a smaller batch after running out of memory, other chance after a rollback.
+
+    Example: seed 1 is 1 until the first rollback, then 1,366,043,461. The learning rate by the batch follows the batch.
+    """
+    changed = dict(values)
+    most = environ.get(ENV_BATCH_SIZE, "")
+    if most.isdecimal() and int(most) < int(values.get("batch_size") or DEFAULT_BATCH):
+        changed["batch_size"] = int(most)
+    rollbacks = environ.get(ENV_ROLLBACKS, "0")
+    if rollbacks.isdecimal() and int(rollbacks):
+        drawn = hashlib.blake2b(f"{values.get('seed', OPTIONS['seed'].default)}/{int(rollbacks)}".encode(), digest_size=4)
+        changed["seed"] = int.from_bytes(drawn.digest(), "big") >> 1
+    return changed
 
 
 def make(program: str, **values: Value | None) -> Args:

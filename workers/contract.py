@@ -48,6 +48,8 @@ ENV_BEAT: Final = "EXTRALIFE_BEAT"  # path of this attempt's beat record (tmpfs)
 ENV_CONTROL: Final = "EXTRALIFE_CONTROL"  # path of this attempt's control record (tmpfs)
 ENV_BOOT_ID: Final = "EXTRALIFE_BOOT_ID"  # 32 hex digits: the boot as the daemon sees it
 ENV_STACKS: Final = "EXTRALIFE_STACKS"  # file that faulthandler dumps to when the daemon sends STACKS_SIGNAL
+ENV_BATCH_SIZE: Final = "EXTRALIFE_BATCH_SIZE"  # at most this batch: an earlier attempt ran out of memory with more
+ENV_ROLLBACKS: Final = "EXTRALIFE_ROLLBACKS"  # how often the program was rolled back: a new number asks for new chance
 ENV_NOTIFY: Final = "NOTIFY_SOCKET"  # the daemon's edge socket for this program, in sd_notify(3)'s format
 
 # systemd's own variables: a child that inherits them can confuse or stop the service itself, so the daemon strips them.
@@ -59,6 +61,8 @@ STRIPPED_ENV: Final = (
 # --- exit codes (sysexits.h where one fits) ----------------------------------------------------------------------------
 
 EXIT_DONE: Final = 0  # the target is reached; do not start again
+EXIT_DIVERGED: Final = 65  # EX_DATAERR: the losses are not finite any more; an older checkpoint and other chance may help
+EXIT_NO_MEMORY: Final = 71  # EX_OSERR: out of memory, of the host or of the GPU; a smaller batch may fit
 EXIT_LEFT: Final = 75  # EX_TEMPFAIL: left because it was asked to, with a checkpoint; may be started again
 EXIT_FENCED: Final = 77  # EX_NOPERM: another attempt owns the run directory; this one wrote nothing
 EXIT_CONFIG: Final = 78  # EX_CONFIG: can never work as configured; do not start again before the config changes
@@ -734,6 +738,7 @@ class ExitRecord:
     max_rss_bytes: int
     leftovers: tuple[str, ...] = ()
     spawn_error: str | None = None
+    oom_kills: tuple[int, int] | None = None  # of the kernel's OOM killer in its cgroup: before it began, when it had ended
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ExitRecord:
@@ -741,6 +746,7 @@ class ExitRecord:
         try:
             body = json.loads(text)
             body["leftovers"] = tuple(str(item) for item in body.get("leftovers", ()))
+            body["oom_kills"] = _pair(body.get("oom_kills"))
             record = cls(**body)
             _check_exit(record)
         except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:
@@ -750,6 +756,13 @@ class ExitRecord:
             msg = "not an exit record: it needs a code or a signal"
             raise ValueError(msg)
         return record
+
+
+def _pair(value: object) -> tuple[int, int] | None:
+    """Two counts, or None for anything else: what says why a worker was killed must not cost how it ended."""
+    if isinstance(value, list) and len(value) == 2 and all(type(item) is int and 0 <= item <= UNKNOWN for item in value):
+        return value[0], value[1]
+    return None
 
 
 def _check_exit(record: ExitRecord) -> None:

@@ -26,6 +26,7 @@ import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import nn
 
 from workers import networks, schedules
+from workers.precision import only_if_finite
 from workers.replay import NothingToSample
 
 if TYPE_CHECKING:
@@ -41,8 +42,11 @@ if TYPE_CHECKING:
 GAMES_AVERAGED: Final = 100  # the mean return is that of the last so many games
 
 
+LOST_UPDATES: Final = 100  # in a row not finite: no bad batch, and no fp16 scale that is being found
+
+
 class Diverged(Exception):
-    """The networks hold numbers that are not finite: nothing can be learned from here on."""
+    """Losses or weights are not finite any more: nothing can be learned from here on."""
 
 
 class Learner:
@@ -66,6 +70,7 @@ class Learner:
         # On the device, and looked at seldom: reading them each time would make the CPU wait for the GPU.
         self._loss = torch.full((), math.nan, device=precision.device)
         self._not_finite = torch.zeros((), dtype=torch.int64, device=precision.device)
+        self._in_a_row = torch.zeros((), dtype=torch.int64, device=precision.device)
         self._aside = {f"{part}.{name}": p.detach().clone() for part, net in self._networks()
                        for name, p in net.named_parameters()}  # fmt: skip
         self._aside |= {f"adam.{key}.{name}": p.detach().clone() for key in ("exp_avg", "exp_avg_sq")
@@ -124,14 +129,15 @@ class Learner:
         loss = F.huber_loss(q.float(), y)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        if self.args.max_grad_norm:
-            self.scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.online.parameters(), self.args.max_grad_norm)
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.online.parameters(), self.args.max_grad_norm or math.inf)
+        bad = only_if_finite(self.optimizer, loss, norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.updates += 1
         self._loss = loss.detach()
-        self._not_finite += ~torch.isfinite(self._loss)
+        self._not_finite += bad.long()
+        self._in_a_row = (self._in_a_row + 1) * bad.long()
 
     def _sample(self) -> Batch:
         """A batch on the device. The replay's pinned buffers are used in turn: wait until this one has been copied."""
@@ -182,11 +188,18 @@ class Learner:
         return self.env_steps * self.spec.frames_per_step
 
     def look(self) -> tuple[float, int]:
-        """(last loss, updates whose loss was not finite). Waits for the device. Raises Diverged when all is lost."""
-        loss, not_finite = self._loss.item(), int(self._not_finite.item())
-        if self.updates and not math.isfinite(loss) and not all(p.isfinite().all() for p in self.online.parameters()):
-            raise Diverged(f"diverged at step {self.env_steps}: after {self.updates} updates the weights are not finite")
+        """(last loss, updates that were not finite and not applied). Waits for the device. Raises Diverged when all is lost."""
+        loss, not_finite, in_a_row = self._loss.item(), int(self._not_finite.item()), int(self._in_a_row.item())
+        at = f"diverged at step {self.env_steps}"
+        if in_a_row >= LOST_UPDATES:
+            raise Diverged(f"{at}: the last {in_a_row} updates were not finite (loss {loss:g}) and none was applied")
+        if in_a_row and not all(p.isfinite().all() for p in self.online.parameters()):
+            raise Diverged(f"{at}: after {self.updates} updates the weights are not finite")
         return loss, not_finite
+
+    def suspect(self) -> bool:
+        """Whether the newest update was not finite: no moment for a checkpoint. Waits for the device."""
+        return bool(self._in_a_row.item())
 
     # keeping
 
@@ -204,7 +217,7 @@ class Learner:
         state = {
             "env_steps": self.env_steps, "updates": self.updates, "episodes": self.episodes, "owed": self.owed,
             "not_finite": int(self._not_finite.item()), "recent_returns": list(self.recent),
-            "best_mean_return": self.best_mean_return, "batch_size": self.args.batch_size,
+            "best_mean_return": self.best_mean_return, "batch_size": self.args.batch_size, "seed": self.args.seed,
             "replay_total": self.replay.total, "scaler": self.scaler.state_dict(),
             "rng": {"explore": self._explore.bit_generator.state, "draw": self._draw.bit_generator.state},
         }  # fmt: skip
@@ -235,8 +248,10 @@ class Learner:
             }  # fmt: skip
             if not self.optimizer.state[parameter]:
                 del self.optimizer.state[parameter]
-        torch.set_rng_state(tensors["rng.torch"])
-        self._explore.bit_generator.state, self._draw.bit_generator.state = (state["rng"][k] for k in ("explore", "draw"))
+        if state.get("seed", self.args.seed) == self.args.seed:  # else other chance is wanted: that of the new seed
+            torch.set_rng_state(tensors["rng.torch"])
+            for stream, name in ((self._explore, "explore"), (self._draw, "draw")):
+                stream.bit_generator.state = state["rng"][name]
         self.scaler.load_state_dict(state["scaler"])
         self.env_steps, self.updates, self.episodes = state["env_steps"], state["updates"], state["episodes"]
         self.owed, self.best_mean_return = state["owed"], state["best_mean_return"]

@@ -71,6 +71,20 @@ def use_fast_matmul(device: torch.device) -> None:
         torch.backends.cudnn.benchmark = True
 
 
+def only_if_finite(optimizer: torch.optim.Optimizer, *signs: torch.Tensor) -> torch.Tensor:
+    """Let the optimizer's next step pass by unless all of these are finite; returns 1.0 if it does, else 0.0.
+
+    One step on a NaN makes every weight NaN for good. A fused optimizer skips on the device, as for GradScaler: to look
+    at each loss before each step would make the CPU wait for the GPU. Any other is left without gradients.
+    """
+    found_inf = 1.0 - torch.stack([sign.detach().isfinite() for sign in signs]).all().float()
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = found_inf  # type: ignore[attr-defined]  # where GradScaler puts it too
+    elif found_inf.item():
+        optimizer.zero_grad(set_to_none=True)
+    return found_inf
+
+
 def mask_invalid(values: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
     """`values` with the lowest finite number of their own format where not `valid`, for an argmax or a softmax.
 

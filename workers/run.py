@@ -21,13 +21,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from workers import envs, evaluate, precision, schedules
+from workers import envs, evaluate, memory, precision, schedules
 from workers.checkpoint import AllDamaged, Checkpointer, Fenced, WrongIdentity
 from workers.contract import (
     EXIT_CONFIG,
+    EXIT_DIVERGED,
     EXIT_DONE,
     EXIT_FENCED,
     EXIT_LEFT,
+    EXIT_NO_MEMORY,
     REPLAY_DIR,
     UNKNOWN,
     Client,
@@ -66,8 +68,19 @@ def run(args: Args, client: Client, asked: Asked) -> int:
         return _told(error, EXIT_CONFIG)
     except Fenced as error:
         return _told(error, EXIT_FENCED)
-    except (Diverged, ReplayError, OSError) as error:
-        return _told(error, EXIT_FAILED)
+    except Diverged as error:
+        client.report("diverged", error=str(error))
+        return _told(error, EXIT_DIVERGED)
+    except (ReplayError, OSError, MemoryError, RuntimeError) as error:
+        if not memory.is_out(error):
+            if isinstance(error, ReplayError | OSError):
+                return _told(error, EXIT_FAILED)
+            raise
+        what = memory.describe(error, args.batch_size)
+    # Only here, where what the failed attempt held is free again, is there memory to tell of it.
+    client.report("out_of_memory", **what)
+    print(f"workers: out of memory ({what['where']}) with batch {args.batch_size}: {what['error']}", file=sys.stderr, flush=True)
+    return EXIT_NO_MEMORY
 
 
 def _told(error: Exception, code: int) -> int:
@@ -262,6 +275,8 @@ class Session:
 
     def _save(self) -> None:
         """Only while no save is under way: the one that is being written owns the learner's snapshot."""
+        if self.learner.suspect():
+            return  # the wish stays: saved is what is finite again
         begun_s = time.perf_counter()
         tensors, state = self.learner.snapshot()
         stall_s = time.perf_counter() - begun_s

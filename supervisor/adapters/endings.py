@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from typing import TYPE_CHECKING, Final
 
+from supervisor.adapters import kernel_log
 from supervisor.adapters.files import open_regular
 from supervisor.core.inputs import Ending, Report
 from workers import contract
@@ -100,7 +102,7 @@ def read_ending(
     record = read_exit(paths, program, attempt, token)
     if record is None:
         return None
-    steps, ckpt_step = _last_beat(paths, program, attempt, token)
+    steps, ckpt_step, batch_size = _last_beat(paths, program, attempt, token)
     return Ending(
         code=record.code,
         signal=record.signal,
@@ -110,6 +112,9 @@ def read_ending(
         steps=steps,
         ckpt_step=ckpt_step,
         reports=_reports(paths, program, attempt, token),
+        batch_size=batch_size,
+        oom_kills=record.oom_kills,
+        oom_line=kernel_log.oom_kill_of(record.pid) if record.signal == signal.SIGKILL else "",
         fate=record.spawn_error or "",
         ended_at_s=None if journal_s is None else journal_s(record.ended_ns),
     )
@@ -120,13 +125,14 @@ def without_record(
     fate: str, leftovers: tuple[str, ...] = (), from_bytes: tuple[int, int] = (0, 0),
 ) -> Ending:  # fmt: skip
     """The ending of an attempt whose shim could not write a record; `fate` says why."""
-    steps, ckpt_step = _last_beat(paths, program, attempt, token)
+    steps, ckpt_step, batch_size = _last_beat(paths, program, attempt, token)
     return Ending(
         leftovers=leftovers,
         last_lines=last_words(paths, program, from_bytes),
         steps=steps,
         ckpt_step=ckpt_step,
         reports=_reports(paths, program, attempt, token),
+        batch_size=batch_size,
         fate=fate,
     )
 
@@ -135,10 +141,11 @@ def _reports(paths: Paths, program: str, attempt: int, token: str) -> tuple[Repo
     return read_reports(f"{paths.attempt_dir(program, attempt, token)}/{contract.REPORTS_FILE}")
 
 
-def _last_beat(paths: Paths, program: str, attempt: int, token: str) -> tuple[int | None, int | None]:
-    """(environment steps, newest checkpoint's step). Zero steps before training means that nothing was known yet."""
+def _last_beat(paths: Paths, program: str, attempt: int, token: str) -> tuple[int | None, int | None, int | None]:
+    """(environment steps, newest checkpoint's step, batch). Zero steps before training: nothing was known yet."""
     beat = contract.read_beat(paths.beat(program, attempt))
     if beat is None or beat.token != token:
-        return None, None
+        return None, None, None
     known = beat.env_steps > 0 or beat.phase >= contract.Phase.TRAINING
-    return beat.env_steps if known else None, None if beat.ckpt_step == contract.UNKNOWN else beat.ckpt_step
+    ckpt_step = None if beat.ckpt_step == contract.UNKNOWN else beat.ckpt_step
+    return beat.env_steps if known else None, ckpt_step, beat.batch_size or None

@@ -97,6 +97,9 @@ class Ending:
     steps: int | None = None  # from the last beat
     ckpt_step: int | None = None
     reports: tuple[Report, ...] = ()
+    batch_size: int | None = None  # from the last beat
+    oom_kills: tuple[int, int] | None = None  # in its cgroup: before it began, when it had ended
+    oom_line: str = ""  # what the kernel's log says of its OOM killer and this very process
     fate: str = ""  # one clause when neither code nor signal is known
     ended_at_s: float | None = None  # journal time
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from learners import games, learner, settings
 
-from workers.dqn import Diverged, train
+from workers.dqn import LOST_UPDATES, Diverged, train
 from workers.envs import Step
 from workers.replay import Batch
 
@@ -103,11 +103,48 @@ def test_an_overflow_in_fp16_skips_the_step_and_lowers_the_scale():
     assert made.look()[0] < math.inf
 
 
+@pytest.mark.fault("nan")
+@pytest.mark.parametrize("max_grad_norm", [0.0, 10.0])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_an_update_that_is_not_finite_changes_nothing_and_a_hundred_in_a_row_end_the_training(bad, max_grad_norm):
+    made = learner(settings(max_grad_norm=max_grad_norm))
+    batch = batch_of(made)
+    made.update(batch)
+    before = {name: tensor.clone() for name, tensor in made.snapshot()[0].items() if not name.startswith("rng")}
+    worse = replace(batch, returns=torch.full((16,), bad))
+    for _ in range(LOST_UPDATES - 1):
+        made.update(worse)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in made.snapshot()[0].items() if name in before)
+    assert made.suspect()
+    assert made.look()[1] == LOST_UPDATES - 1
+    made.update(batch)
+    assert not made.suspect(), "one good one, and it goes on"
+    for _ in range(LOST_UPDATES):
+        made.update(worse)
+    with pytest.raises(Diverged, match="diverged at step 0: the last 100 updates were not finite"):
+        made.look()
+
+
 def test_weights_that_are_not_finite_end_the_training():
     made = learner(settings())
-    made.update(replace(batch_of(made), returns=torch.full((16,), math.nan)))
+    with torch.no_grad():
+        made.online.out.weight.fill_(math.nan)
+    made.update(batch_of(made))
     with pytest.raises(Diverged, match="diverged at step 0: after 1 updates the weights are not finite"):
         made.look()
+
+
+@pytest.mark.fault("nan")
+def test_another_seed_at_a_resume_brings_other_chance_and_the_same_seed_the_same():
+    """What a rollback relies on: from the same checkpoint, with another seed, training takes another course."""
+    made = learner(settings())
+    tensors, state = made.snapshot()
+    same, other = (learner(settings(seed=seed)) for seed in (1, 2))
+    for one in (same, other):
+        one.restore({name: tensor.clone() for name, tensor in tensors.items()}, state)
+    drawn = [one._draw.integers(2**30, size=8).tolist() for one in (made, same, other)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert torch.equal(made.online.out.weight, other.online.out.weight)
 
 
 def test_nothing_is_learned_before_enough_is_stored_and_there_is_no_burst_then():

@@ -1,0 +1,49 @@
+"""Out of memory, told apart from every other failure: of the host, or of the GPU.
+
+Python raises MemoryError, numpy a subclass of it, torch a plain RuntimeError for the host and torch.OutOfMemoryError for
+the GPU, and a system call says ENOMEM. All of them have the same answer, a smaller batch, and nothing else has it.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+from typing import Any
+
+import torch
+
+_HOST = ("can't allocate memory", "bad_alloc", "cannot allocate memory")
+_GPU = ("cuda out of memory", "cuda error: out of memory", "cublas_status_alloc_failed")
+
+
+def is_out(error: BaseException) -> bool:
+    """Whether this says that memory ran out."""
+    return _where(error) is not None
+
+
+def describe(error: BaseException, batch_size: int) -> dict[str, Any]:
+    """What the supervisor is told: where, with which batch, and the most that was held."""
+    found: dict[str, Any] = {"where": _where(error) or "host", "batch_size": batch_size, "error": _line(error)}
+    found["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if found["where"] == "gpu" and torch.cuda.is_available():
+        found["peak_cuda_bytes"] = torch.cuda.max_memory_reserved()
+    return found
+
+
+def _where(error: BaseException) -> str | None:
+    if isinstance(error, torch.OutOfMemoryError):
+        return "gpu"
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return "host"
+    if isinstance(error, RuntimeError):
+        text = str(error).lower()
+        if any(sign in text for sign in _GPU):
+            return "gpu"
+        if any(sign in text for sign in _HOST):
+            return "host"
+    return None
+
+
+def _line(error: BaseException) -> str:
+    first = str(error).strip().split("\n", 1)[0]
+    return f"{type(error).__name__}: {first[:300]}" if first else type(error).__name__
