@@ -94,7 +94,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Args:
 
 
 def _of_this_attempt(values: dict[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
-    """What the supervisor changes for one attempt: a smaller batch after running out of memory, other chance after a rollback.
+    """What the supervisor changes for one attempt: a smaller batch after out of memory, other chance after a roll-back.
 
     Example: seed 1 is 1 until the first rollback, then 1,366,043,461. The learning rate by the batch follows the batch.
     """

@@ -248,7 +248,8 @@ class Checkpointer:
         cause = str(error.errno if isinstance(error, OSError) else error)
         if cause != self._reported:
             self._reported = cause
-            self._report("checkpoint_failed", error=self.failure)
+            free = {} if (room := _free_bytes(self._dir)) is None else {"free_bytes": room}
+            self._report("checkpoint_failed", error=self.failure, **free)
 
     def _commit(self, job: _Job) -> None:
         self._refuse_unfit(job)
@@ -454,6 +455,14 @@ def _write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[int, 
     finally:
         os.close(fd)
     return size, digest.hexdigest()
+
+
+def _free_bytes(path: Path) -> int | None:
+    """Room for us on that disk, for a person who wonders why a save failed."""
+    with contextlib.suppress(OSError):
+        disk = os.statvfs(path)
+        return disk.f_bavail * disk.f_frsize
+    return None
 
 
 def _sync_directory(path: Path) -> None:

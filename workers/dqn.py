@@ -188,7 +188,7 @@ class Learner:
         return self.env_steps * self.spec.frames_per_step
 
     def look(self) -> tuple[float, int]:
-        """(last loss, updates that were not finite and not applied). Waits for the device. Raises Diverged when all is lost."""
+        """(last loss, updates that were not finite, so not applied). Waits for the device. Raises Diverged when lost."""
         loss, not_finite, in_a_row = self._loss.item(), int(self._not_finite.item()), int(self._in_a_row.item())
         at = f"diverged at step {self.env_steps}"
         if in_a_row >= LOST_UPDATES:

@@ -79,7 +79,11 @@ def run(args: Args, client: Client, asked: Asked) -> int:
         what = memory.describe(error, args.batch_size)
     # Only here, where what the failed attempt held is free again, is there memory to tell of it.
     client.report("out_of_memory", **what)
-    print(f"workers: out of memory ({what['where']}) with batch {args.batch_size}: {what['error']}", file=sys.stderr, flush=True)
+    print(
+        f"workers: out of memory ({what['where']}) with batch {args.batch_size}: {what['error']}",
+        file=sys.stderr,
+        flush=True,
+    )
     return EXIT_NO_MEMORY
 
 

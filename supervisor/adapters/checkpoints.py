@@ -89,14 +89,31 @@ def quarantine_newest(run_dir: Path, step: int | None) -> Path | None:
     info = newest_good(run_dir) if step is None else next(of_step, None)
     if info is None:
         return None
-    target, number = info.path.with_name(info.path.name + BAD_SUFFIX), 1
+    return _set_aside(info.path)
+
+
+def roll_back(run_dir: Path, from_step: int) -> list[Path]:
+    """Set aside every checkpoint from this step on, so that the next attempt takes an older one; returns the new paths.
+
+    Never the last one that looks whole: when nothing older does, the oldest of these stays. Asked twice, the second time
+    finds nothing to do. Raises OSError when the disk refuses.
+    """
+    found = survey(run_dir)
+    newer = [info for info in found if info.env_steps >= from_step]
+    if not any(info.env_steps < from_step and info.verified is not False for info in found):
+        whole = [info for info in newer if info.verified is not False]
+        newer = [info for info in newer if info not in whole[-1:]]
+    return [_set_aside(info.path) for info in newer]
+
+
+def _set_aside(path: Path) -> Path:
+    target, number = path.with_name(path.name + BAD_SUFFIX), 1
     while os.path.lexists(target):
         number += 1
-        target = info.path.with_name(f"{info.path.name}.{number}{BAD_SUFFIX}")
-    # A link that stands in for the directory leads to what is not the program's: nothing is renamed there.
-    fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        target = path.with_name(f"{path.name}.{number}{BAD_SUFFIX}")
+    path.rename(target)
+    fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.rename(info.path.name, target.name, src_dir_fd=fd, dst_dir_fd=fd)
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -16,13 +16,14 @@ from typing import Any, Final
 from supervisor.config.sheet import shown
 from supervisor.core.settings import DaemonSettings, Level, ProgramSpec, Progress
 from supervisor.policy.checkpointing import CheckpointSettings
+from supervisor.policy.divergence import DivergenceSettings
 from supervisor.policy.restart import MOST_DEATHS, RestartSettings
 from supervisor.policy.stall import StallSettings
 from workers.options import OPTIONS, Option, Value
 
 SECTIONS: Final[dict[str, type]] = {
     "daemon": DaemonSettings, "level": Level, "restart": RestartSettings, "stall": StallSettings,
-    "checkpoint": CheckpointSettings,
+    "checkpoint": CheckpointSettings, "divergence": DivergenceSettings,
 }  # fmt: skip
 TOP: Final = (*SECTIONS, "training", "program")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -124,12 +125,16 @@ MEANINGS: Final[dict[str, str]] = {
     "stall.grace_s": "a stalled worker's time between SIGTERM and SIGKILL",
     "stall.slow_ratio": "slower than this share of its own usual rate is reported as slow; 0: never",
     "stall.slow_for_s": "for this long",
+    "stall.slow_restart_s": "slow for so long, alone among the programs: it saves, leaves and is started again",
+    "stall.slow_restart_every_s": "no second restart of that kind within this time",
     "checkpoint.min_s": "shortest interval between two checkpoints",
     "checkpoint.max_s": "longest interval",
     "checkpoint.first_s": "interval while the cost of a save is not known",
     "checkpoint.move": "the interval is changed only when it would move by more than this share",
     "checkpoint.prior_failures": "weight of the assumed failure rate, in failures",
     "checkpoint.prior_mtbf_s": "assumed time between failures while nothing is known",
+    "divergence.rollbacks": "so many times a diverged program goes back to an older checkpoint; then it is given up",
+    "divergence.nan_for_s": "a worker whose losses are not finite for this long, look after look, has diverged",
     "program.priority": "lower starts first",
     "program.autostart": "whether it runs without being asked for, the first time it is seen",
     "program.stall_timeout_s": "limit without progress while training, in place of the learned one",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from supervisor.core import commands, facts, tally
 from supervisor.core.inputs import Ended, Ending, Report, SpawnBroke, SpawnSucceeded
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
+from supervisor.core.remedies import remedy
 from supervisor.core.settings import ProgramSpec, Progress
 from supervisor.core.state import Attempt, Program, Stop
 from supervisor.core.turn import Turn
-from supervisor.policy import restart
+from supervisor.policy import memory, restart
 from supervisor.policy.accounting import lost_share
 from supervisor.policy.diagnosis import Diagnosis, diagnose
 
@@ -82,7 +83,8 @@ def _spawn(turn: Turn, program: Program, spec: ProgramSpec) -> None:
     token = turn.token(program.name, number)
     why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {turn.settings.level.name} is free"
     turn.record(facts.SpawnIntended(why, program.name, token, number, spec.digest, turn.settings.level.name))
-    turn.command(commands.Spawn(spec, number, token))
+    lowered = program.batch_size(turn.settings.level.name)
+    turn.command(commands.Spawn(spec, number, token, lowered, program.rollbacks))
     set_control(turn, program.name, token)
 
 
@@ -171,6 +173,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
     for report in ending.reports:
         on_report(turn, name, attempt.token, report)
     spec = turn.spec(name)
+    oom_kill = memory.oom_kill(line=ending.oom_line, oom_kills=ending.oom_kills, accounted=turn.state.oom_kills)
     verdict = diagnose(
         code=ending.code,
         signal=ending.signal,
@@ -180,30 +183,32 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         contract=spec is None or spec.builtin or spec.progress is Progress.BEAT,
         last_lines=ending.last_lines,
         fate=ending.fate,
+        oom_kill=oom_kill,
     )
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(turn.now_s, ending.ended_at_s))
     tally.tell_end(turn, *turn.present(name), ending, ended_at_s)
+    accounted = memory.accounted_after(ending.oom_kills, turn.state.oom_kills, killed=verdict.cause == memory.OOM_KILLED)
     left = len(ending.leftovers)
     why = verdict.why + (f"; {left} left-over process{'' if left == 1 else 'es'} ended" if left else "")
     turn.record(
         facts.Exited(
             why, name, attempt.token, verdict.cause, ending.code, ending.signal, ending.steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
-            verdict.counted, ending.max_rss_bytes, ended_at_s,
+            verdict.counted, ending.max_rss_bytes, ended_at_s, accounted,
         )
     )  # fmt: skip
     turn.memory = turn.memory.forget(name)
     turn.command(commands.Forget(name, attempt.token))
-    _follow(turn, name, attempt.stop, verdict)
+    _follow(turn, name, attempt, ending, verdict)
 
 
-def _follow(turn: Turn, name: str, asked: Stop | None, verdict: Diagnosis) -> None:
-    if asked is not None and verdict.cause == "stopped":
-        _after_stop(turn, name, asked)
+def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> None:
+    if attempt.stop is not None and verdict.cause == "stopped":
+        _after_stop(turn, name, attempt.stop)
     elif verdict.cause == "done":
         turn.record(facts.Finished(verdict.why, name))
     elif verdict.counted:
-        _after_death(turn, name, verdict)
+        _after_death(turn, name, verdict, attempt, ending)
     else:
         turn.record(facts.GaveUp(f"{verdict.why}; it is tried again when the config changes or on `start`", name))
 
@@ -225,20 +230,20 @@ _AFTER_STOP = {
     "config": "restarted with its changed configuration",
     "shutdown": "goes on when extralife does",
     "slot": "handed its slot on",
+    "slow": "restarted because it was slow",
 }
 
 
-def _after_death(turn: Turn, name: str, verdict: Diagnosis) -> None:
-    """Quarantine a poisonous checkpoint, then ask the restart policy when to try again."""
-    program, settings = turn.state.programs[name], turn.settings.restart
-    if not program.quarantined_since_ckpt and restart.is_poison(settings, program.death_resumes, program.ckpt_step):
-        why = (
-            f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}: the one before is tried"
-        )
-        turn.record(facts.CheckpointQuarantined(why, name, "", program.ckpt_step))
-        turn.command(commands.QuarantineCheckpoint(name, program.ckpt_step))
+def _after_death(turn: Turn, name: str, verdict: Diagnosis, attempt: Attempt, ending: Ending) -> None:
+    """Change what is to be changed, then ask the restart policy when to try again."""
+    hopeless = remedy(turn, name, attempt, ending, verdict)
+    if hopeless:
+        why = f"{verdict.why}; {hopeless}; it is tried again when the config changes or on `start`"
+        turn.record(facts.GaveUp(why, name))
+        return
+    program = turn.state.programs[name]
     after = restart.after_death(
-        settings, now_s=turn.now_s, deaths_s=program.deaths_s, streak=program.streak, openings=program.openings
+        turn.settings.restart, now_s=turn.now_s, deaths_s=program.deaths_s, streak=program.streak, openings=program.openings
     )
     why = f"{verdict.why}; {after.why}"
     turn.record(facts.BackedOff(why, name, turn.now_s + after.delay_s, after.delay_s, after.slow))
@@ -295,6 +300,17 @@ def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> No
     key = f"{report.kind} {report.fields.get('at_ns')}"[:_KEY_CHARS]
     if len(attempt.reports) >= _REPORTS_KEPT or key in attempt.reports:
         return
+    if report.kind == "checkpoint_failed":
+        _save_failed(turn, name, attempt, report, key)
+        return
     text = ", ".join(f"{key}: {value}" for key, value in sorted(report.fields.items()) if key != "at_ns")[:_CHARS_KEPT]
     kind = report.kind[:_KEY_CHARS]
     turn.record(facts.Reported(f"the worker reports {kind}: {text}", name, attempt.token, kind, text, key))
+
+
+def _save_failed(turn: Turn, name: str, attempt: Attempt, report: Report, key: str) -> None:
+    """A worker tells it once a spell, and trains on; what is lost by the next death grows until there is room again."""
+    error, free = str(report.fields.get("error", "?"))[:_CHARS_KEPT], report.fields.get("free_bytes")
+    free_bytes = free if type(free) is int and 0 <= free < 2**63 else None
+    room = "" if free_bytes is None else f" ({free_bytes / 1e6:,.1f} MB free)"
+    turn.record(facts.CheckpointFailed(f"{error}{room}; it trains on", name, attempt.token, error, free_bytes, key))

@@ -16,11 +16,16 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Spawn(Command):
-    """Start one attempt under a shim. Outcome: SpawnSucceeded or SpawnBroke; later Ended."""
+    """Start one attempt under a shim. Outcome: SpawnSucceeded or SpawnBroke; later Ended.
+
+    `batch_size` is the most that it may take (None: as configured); `rollbacks` numbers the chance that it draws.
+    """
 
     spec: ProgramSpec
     attempt: int
     token: str
+    batch_size: int | None = None
+    rollbacks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,14 @@ class QuarantineCheckpoint(Command):
 
     program: str
     step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack(Command):
+    """Rename the checkpoints from `from_step` on to `.bad`, all but the last whole one, so that an older one is taken."""
+
+    program: str
+    from_step: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,11 +253,42 @@ class Reported(AttemptFact):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointFailed(AttemptFact):
+    """A checkpoint could not be written; training goes on. Once a spell: the next durable checkpoint ends it."""
+
+    error: str
+    free_bytes: int | None = None
+    key: str = ""  # of the report, as in `Reported`
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointQuarantined(ProgramFact):
     """A checkpoint that loads but kills its worker again and again was set aside by us."""
 
     path: str
     step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack(ProgramFact):
+    """After a divergence at `step`: checkpoints from `from_step` on (None: there is none) are set aside by us.
+
+    `number` counts roll-backs without a checkpoint beyond that step, `total` all of them: the chance that is drawn.
+    """
+
+    step: int | None
+    from_step: int | None
+    number: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLowered(ProgramFact):
+    """It ran out of memory with `from_batch`: at this level it gets `batch_size` from now on."""
+
+    level: str
+    batch_size: int
+    from_batch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,8 +365,17 @@ class Slowed(AttemptFact):
 
 
 @dataclass(frozen=True, slots=True)
+class PaceRegained(AttemptFact):
+    """It is as fast as usual again, `after_s` after it was called slow."""
+
+    rate: float
+    usual: float
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class StopIntended(AttemptFact):
-    """The worker is asked to checkpoint and leave. `reason`: operator, stall, config, shutdown, slot."""
+    """The worker is asked to checkpoint and leave. `reason`: operator, stall, diverged, slow, config, shutdown, slot."""
 
     reason: str
     by: str
@@ -366,6 +406,7 @@ class Exited(AttemptFact):
     counted: bool = False
     max_rss_bytes: int | None = None
     ended_at_s: float | None = None  # journal time; None: when the fact was recorded
+    oom_kills: int | None = None  # the count of its cgroup up to which OOM kills are accounted for
 
 
 @dataclass(frozen=True, slots=True)

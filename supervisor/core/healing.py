@@ -17,7 +17,7 @@ from supervisor.core.memory import Away, Settled, Watch
 from supervisor.core.settings import ProgramSpec, Progress
 from supervisor.core.state import Attempt, LevelRecord, Program
 from supervisor.core.turn import Turn, kill_due_s
-from supervisor.policy import absence, checkpointing, stall
+from supervisor.policy import absence, checkpointing, divergence, slowness, stall
 
 _CKPT_FACT_S = 600.0  # ten programs for three weeks are then 30,000 facts, folded in about a second
 _INTERVAL_FACT_S = 30.0
@@ -26,8 +26,6 @@ _LEAST_GAP_S = 1.0
 _EXEMPT_MOVES = 5
 _SETTLED_MOST_S = 5.0  # what else goes by the clock (checkpoint intervals) counts in half minutes
 _EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
-_RATES_KEPT = 600
-_RATES_NEEDED = 60
 
 
 def on_sampled(turn: Turn, item: Sampled) -> None:
@@ -122,6 +120,8 @@ def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look
     _forgive(turn, name)
     _choose_interval(turn, name, sample)
     _note_slowness(turn, name, sample)
+    if before is not None:
+        _note_divergence(turn, name, before, sample)
 
 
 def _watch(before: Watch, sample: Sample) -> Watch:
@@ -129,8 +129,8 @@ def _watch(before: Watch, sample: Sample) -> Watch:
     if progress_at_s is None or (before.progress_at_s is not None and progress_at_s <= before.progress_at_s):
         return replace(before, sample=sample, settled=None)
     rates = before.rates
-    if sample.phase == "training" and sample.steps_per_s is not None:
-        rates = (*rates, sample.steps_per_s)[-_RATES_KEPT:]
+    if sample.phase == "training" and sample.steps_per_s is not None and before.slow_since_s is None:
+        rates = (*rates, sample.steps_per_s)[-slowness.RATES_KEPT :]  # a slow spell must not become the usual
     return replace(
         before, sample=sample, progress_at_s=progress_at_s, moves=before.moves + 1, rates=rates, settled=None
     )  # fmt: skip
@@ -176,7 +176,8 @@ def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:
         return
     if program.ckpt_step is not None and sample.ckpt_step <= program.ckpt_step:
         return
-    told_at_s = None if program.quarantined_since_ckpt else program.ckpt_at_s
+    again = program.quarantined_since_ckpt or (program.attempt is not None and program.attempt.save_error != "")
+    told_at_s = None if again else program.ckpt_at_s
     if told_at_s is None or turn.now_s - told_at_s >= _CKPT_FACT_S:
         why = f"checkpoint at step {sample.ckpt_step:,} is durable"
         turn.record(facts.Checkpointed(why, name, sample.token, sample.ckpt_step, sample.ckpt_stall_s, sample.ckpt_write_s))
@@ -277,9 +278,10 @@ def _revive(turn: Turn, name: str, attempt: Attempt) -> None:
 def on_evidence(turn: Turn, item: EvidenceTaken) -> None:
     """Evidence is kept; whether it still matters is for the next look to say."""
     found = turn.live(item.program, item.token)
-    if found is None or found[1].stall is None or found[1].examined:
+    if found is None or found[1].examined or (found[1].stall is None and found[1].slow_at_s is None):
         return
-    why = f"examined before healing: {', '.join(sorted(item.evidence)) or 'nothing could be read'}"
+    when = "while slow" if found[1].stall is None else "before healing"
+    why = f"examined {when}: {', '.join(sorted(item.evidence)) or 'nothing could be read'}"
     turn.record(facts.Examined(why, item.program, item.token, item.evidence))
 
 
@@ -351,20 +353,59 @@ def history(turn: Turn, program: Program, attempt: Attempt) -> checkpointing.His
 
 
 def _note_slowness(turn: Turn, name: str, sample: Sample) -> None:
-    """SLOW is an incident, told once until it is over."""
-    watch = turn.memory.watches[name]
+    """SLOW is an incident, told once until it is over; what may follow from it, `policy/slowness.py` says."""
+    watch, (_, attempt) = turn.memory.watches[name], turn.present(name)
     rate, settings = sample.steps_per_s, turn.settings.stall
-    if rate is None or sample.phase != "training" or len(watch.rates) < _RATES_NEEDED:
+    usual = slowness.usual(watch.rates)
+    if rate is None or usual is None or sample.phase != "training" or attempt.stall is not None or attempt.stop is not None:
         return
-    usual = sorted(watch.rates)[int(0.9 * len(watch.rates))]
-    since_s, told = watch.slow_since_s, watch.slow_told
-    if not stall.is_below_usual(settings, rate=rate, usual=usual):
-        since_s, told = None, False
+    since_s = watch.slow_since_s
+    if not slowness.is_slow(settings, rate=rate, usual=usual):
+        since_s = None
+        if attempt.slow_at_s is not None:
+            after_s = turn.now_s - attempt.slow_at_s
+            why = f"{rate:.0f} steps/s again, after {after_s:.0f} s of slowness"
+            turn.record(facts.PaceRegained(why, name, sample.token, rate, usual, after_s))
     elif since_s is None:
         since_s = turn.now_s
-    elif not told and turn.now_s - since_s >= settings.slow_for_s:
-        told = True
+    elif attempt.slow_at_s is None and turn.now_s - since_s >= settings.slow_for_s:
         why = f"{rate:.0f} steps/s, usually {usual:.0f}, for {turn.now_s - since_s:.0f} s"
         turn.record(facts.Slowed(why, name, sample.token, rate, usual))
+        turn.command(commands.TakeEvidence(name, sample.token))
+    told = turn.present(name)[1].slow_at_s is not None
     if (since_s, told) != (watch.slow_since_s, watch.slow_told):
         turn.memory = turn.memory.with_watch(name, replace(watch, slow_since_s=since_s, slow_told=told))
+    _end_slowness(turn, name)
+
+
+def _end_slowness(turn: Turn, name: str) -> None:
+    program, attempt = turn.present(name)
+    if attempt.slow_at_s is None:
+        return
+    others = sum(1 for other in turn.state.live.values() if other.name != name and _is_slow(other))
+    since_s, settings = attempt.slow_at_s, turn.settings.stall
+    if slowness.restart_due(
+        settings, now_s=turn.now_s, since_s=since_s, others_slow=others, restarted_at_s=program.slow_restart_at_s
+    ):
+        why = f"slow for {(turn.now_s - since_s) / 60:.0f} min, and no other program is: saves, leaves and starts again"
+        stop(turn, program, attempt, reason="slow", by="extralife", why=why)
+
+
+def _is_slow(program: Program) -> bool:
+    return program.attempt is not None and program.attempt.slow_at_s is not None
+
+
+def _note_divergence(turn: Turn, name: str, before: Watch, sample: Sample) -> None:
+    """Bad updates at every look at which it moved, for long enough: it is ended, and rolled back like one that left."""
+    old, watch = before.sample, turn.memory.watches[name]
+    if sample.nan_count is None or old.nan_count is None or watch.moves == before.moves:
+        return
+    bad = sample.nan_count > old.nan_count
+    since_s = (watch.nan_since_s or turn.now_s) if bad else None
+    if since_s != watch.nan_since_s:
+        turn.memory = turn.memory.with_watch(name, replace(watch, nan_since_s=since_s))
+    program, attempt = turn.present(name)
+    if attempt.stop is None and divergence.persists(turn.settings.divergence, now_s=turn.now_s, bad_since_s=since_s):
+        for_s = turn.settings.divergence.nan_for_s
+        why = f"its losses were not finite at every look for {for_s:.0f} s ({sample.nan_count:,} bad updates so far)"
+        stop(turn, program, attempt, reason="diverged", by="extralife", why=why)

@@ -67,6 +67,7 @@ class Watch:
     rates: tuple[float, ...] = ()
     slow_since_s: float | None = None
     slow_told: bool = False
+    nan_since_s: float | None = None  # every look at which it moved since then told of more bad updates
     settled: Settled | None = None
     tally: Tally | None = None
 

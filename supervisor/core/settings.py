@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass, field
 
 from supervisor.policy.checkpointing import CheckpointSettings
+from supervisor.policy.divergence import DivergenceSettings
 from supervisor.policy.restart import RestartSettings
 from supervisor.policy.stall import StallSettings
 
@@ -143,6 +144,7 @@ class Settings:
     restart: RestartSettings = field(default_factory=RestartSettings)
     stall: StallSettings = field(default_factory=StallSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
 
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
 

@@ -49,6 +49,8 @@ class Attempt:
     stalled_at_s: float | None = None
     examined: bool = False
     reports: tuple[str, ...] = ()  # the keys of those that are facts already
+    slow_at_s: float | None = None  # it was called slow then, and still is
+    save_error: str = ""  # why its last checkpoint could not be written
     stop: Stop | None = None
 
 
@@ -82,6 +84,11 @@ class Program:
     ckpt_stall_s: float | None = None
     bad_checkpoints: tuple[str, ...] = ()
     quarantined_since_ckpt: bool = False
+    rollbacks: int = 0
+    divergences: int = 0  # without a checkpoint beyond the step of the first
+    diverged_step: int | None = None
+    batches: tuple[tuple[str, int], ...] = ()  # (level, the batch that it gets there since it ran out of memory)
+    slow_restart_at_s: float | None = None
     interval_s: float | None = None
     gaps_s: tuple[tuple[str, float], ...] = ()
     exposure_s: float = 0.0
@@ -97,6 +104,10 @@ class Program:
     def gap_s(self, phase: str) -> float | None:
         """The largest healthy gap seen in a phase."""
         return dict(self.gaps_s).get(phase)
+
+    def batch_size(self, level: str) -> int | None:
+        """The batch that it was lowered to at this level; None: the configured one."""
+        return dict(self.batches).get(level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +163,7 @@ class State:
     levels: dict[str, LevelRecord] = field(default_factory=dict)
     reboots: tuple[Reboot, ...] = ()  # the last ones
     reboots_total: int = 0
+    oom_kills: int | None = None  # the count of our cgroup up to which OOM kills are accounted for
     damage: Damage | None = None
     gaps: int = 0  # how often facts were lost to a damaged journal: from then on, counts are "at least"
 
@@ -193,6 +205,8 @@ def fold(state: State, stamped: Stamped) -> State:
         state = snapshot.decoded(State, fact.state)
     boots = state.boots + 1 if stamped.boot_id != state.boot_id else state.boots
     state = replace(state, at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id, boots=boots)
+    if isinstance(fact, facts.Exited) and fact.oom_kills is not None:
+        state = replace(state, oom_kills=fact.oom_kills)
     if isinstance(fact, facts.ProgramFact):
         return _with_program(state, stamped, fact)
     return _box(state, stamped, fact)
@@ -301,10 +315,10 @@ def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.Program
 def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Program:
     match fact:
         case facts.ProgramConfigured(digest=digest):
-            return program if digest == program.digest else replace(_forgiven(program), digest=digest)
+            return program if digest == program.digest else replace(_fresh(program), digest=digest)
         case facts.Wanted(run=True):
             # The operator's word is a fresh start: what came before is not held against it.
-            return replace(_forgiven(program), wanted=True)
+            return replace(_fresh(program), wanted=True)
         case facts.Wanted(run=False) | facts.StayedDown():
             return replace(program, wanted=False)
         case facts.Requeued():
@@ -324,12 +338,31 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
         case facts.CheckpointQuarantined(step=step_):
             older = None if step_ is not None and program.ckpt_step == step_ else program.ckpt_step
             return replace(program, quarantined_since_ckpt=True, ckpt_step=older, death_resumes=())
+        case facts.RolledBack():
+            return _rolled_back(program, fact)
+        case facts.BatchLowered(level=level, batch_size=batch_size):
+            return replace(program, batches=tuple(sorted({**dict(program.batches), level: batch_size}.items())))
         case _:
             return program
 
 
 def _forgiven(program: Program) -> Program:
     return replace(program, streak=0, openings=0, deaths_s=(), death_resumes=())
+
+
+def _fresh(program: Program) -> Program:
+    """A word of the operator's, in the config or by a command: what was learned of its failures does not bind any more."""
+    return replace(_forgiven(program), divergences=0, diverged_step=None, batches=(), slow_restart_at_s=None)
+
+
+def _rolled_back(program: Program, fact: facts.RolledBack) -> Program:
+    """What is newest now, the next attempt will tell."""
+    known = [step for step in (program.diverged_step, fact.step) if step is not None]
+    aside = fact.from_step is not None
+    return replace(
+        program, rollbacks=fact.total, divergences=fact.number, diverged_step=max(known, default=None), death_resumes=(),
+        ckpt_step=None if aside else program.ckpt_step, quarantined_since_ckpt=aside or program.quarantined_since_ckpt,
+    )  # fmt: skip
 
 
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
@@ -341,10 +374,15 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
             program = replace(program, spawn_failures=0)
         case facts.Recovered():
             program = _forgiven(program)
+        case facts.StopIntended(reason="slow"):
+            program = replace(program, slow_restart_at_s=stamped.at_s)
         case facts.Checkpointed(step=step_, stall_s=stall_s):
+            beyond = program.diverged_step is not None and step_ > program.diverged_step
+            program = replace(program, divergences=0, diverged_step=None) if beyond else program
             return replace(
-                program, ckpt_step=step_, ckpt_at_s=stamped.at_s, ckpt_wall_s=stamped.wall_s, ckpt_stall_s=stall_s,
-                quarantined_since_ckpt=False, steps=max(program.steps or 0, step_),
+                program, attempt=replace(attempt, save_error=""), ckpt_step=step_, ckpt_at_s=stamped.at_s,
+                ckpt_wall_s=stamped.wall_s, ckpt_stall_s=stall_s, quarantined_since_ckpt=False,
+                steps=max(program.steps or 0, step_),
             )  # fmt: skip
         case facts.Tallied(steps=steps, rate=rate):
             return replace(
@@ -394,6 +432,19 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, stop=replace(attempt.stop, killed_at_s=at_s))
         case facts.Reported(key=key):
             return replace(attempt, reports=(*attempt.reports, key))
+        case _:
+            return _ailing(attempt, at_s, fact)
+
+
+def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
+    """What is wrong with a worker that trains on."""
+    match fact:
+        case facts.Slowed():
+            return replace(attempt, slow_at_s=at_s, examined=False)
+        case facts.PaceRegained():
+            return replace(attempt, slow_at_s=None)
+        case facts.CheckpointFailed(error=error, key=key):
+            return replace(attempt, save_error=error, reports=(*attempt.reports, key))
         case _:
             return attempt
 

@@ -57,6 +57,8 @@ class StallSettings:
     grace_s: float = 3.0
     slow_ratio: float = 0.5
     slow_for_s: float = 60.0
+    slow_restart_s: float = 1800.0
+    slow_restart_every_s: float = 6 * 3600.0
 
 
 class Action(enum.StrEnum):
@@ -171,11 +173,3 @@ def _classify(settings: StallSettings, reading: Reading) -> tuple[str, Action, s
     if live_age_s <= settings.live_s:
         return "hang", Action.HEAL, "its other threads live, so a call in Python, the environment or CUDA never returned"
     return "gil", Action.HEAL, f"none of its threads ran for {live_age_s:.0f} s: something holds the GIL"
-
-
-def is_below_usual(settings: StallSettings, *, rate: float, usual: float) -> bool:
-    """Whether `rate` is below `slow_ratio` of its own p90: an incident once it lasts `slow_for_s`, never a kill.
-
-    Example: usually 1,000 steps/s, now 400 steps/s: slow.
-    """
-    return rate < settings.slow_ratio * usual

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
@@ -20,10 +20,11 @@ from supervisor.core import commands
 from supervisor.core.commands import Command
 from supervisor.core.decide import AnyInput
 from supervisor.core.inputs import Asked
-from supervisor.core.settings import Paths
+from supervisor.core.settings import Paths, ProgramSpec
 from supervisor.core.turn import Decision
 from supervisor.ports import Launcher, Probes
 from supervisor.shell.replies import Replies
+from workers import contract
 
 log = structlog.get_logger()
 
@@ -64,7 +65,7 @@ class Performer:
                 self.controls.begin(token, attempt)
                 self.edges.bind(spec.name)
                 self.edges.expect(spec.name, token)
-                self.launcher.spawn(spec, attempt, token)
+                self.launcher.spawn(_of_this_attempt(command), attempt, token)
             case commands.Adopt():
                 self._adopt(command)
             case commands.Watch(spec=spec, attempt=attempt, token=token, pid=pid):
@@ -83,6 +84,8 @@ class Performer:
             case commands.QuarantineCheckpoint(program=program, step=step):
                 # Not in the pool: the next attempt starts in this same turn and must not meet it again.
                 checkpoints.quarantine_newest(Path(self.paths.run_dir(program)), step)
+            case commands.RollBack(program=program, from_step=from_step):
+                checkpoints.roll_back(Path(self.paths.run_dir(program)), from_step)
             case commands.AlertReboot():
                 self.pool.submit(self.alert, command)
             case commands.Reply(request_id=request_id, results=results):
@@ -111,3 +114,11 @@ class Performer:
         self.controls.begin(survivor.token, command.attempt)
         self.probes.watch(command.spec, command.attempt, survivor.token, survivor.pid or 0)
         self.launcher.adopt(command.spec.name, survivor)
+
+
+def _of_this_attempt(command: commands.Spawn) -> ProgramSpec:
+    """What one attempt is to do otherwise than configured is in its environment (docs/contract.md)."""
+    more = {contract.ENV_ROLLBACKS: str(command.rollbacks)} if command.rollbacks else {}
+    if command.batch_size is not None:
+        more[contract.ENV_BATCH_SIZE] = str(command.batch_size)
+    return replace(command.spec, env=(*command.spec.env, *more.items())) if more else command.spec

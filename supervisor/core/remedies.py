@@ -1,0 +1,59 @@
+"""What is changed before the next attempt, so that it is not simply the same again: checkpoint, chance, or batch."""
+
+from __future__ import annotations
+
+from supervisor.core import commands, facts
+from supervisor.core.inputs import Ending
+from supervisor.core.state import Attempt
+from supervisor.core.turn import Turn
+from supervisor.policy import divergence, memory, restart
+from supervisor.policy.diagnosis import Diagnosis
+
+
+def remedy(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> str:
+    """Facts and commands by the cause of a death that counts; returns why nothing more is to be tried, or nothing."""
+    if verdict.cause == "diverged":
+        return _roll_back(turn, name, attempt)
+    if verdict.cause in memory.CAUSES:
+        _lower_batch(turn, name, ending)
+    else:
+        _quarantine(turn, name)
+    return ""
+
+
+def _roll_back(turn: Turn, name: str, attempt: Attempt) -> str:
+    program = turn.state.programs[name]
+    number = program.divergences + 1
+    verdict = divergence.after(
+        turn.settings.divergence, number=number, newest_step=program.ckpt_step, resumed_step=attempt.resumed_step
+    )
+    if verdict.give_up:
+        return verdict.why
+    why = f"diverged at step {'?' if program.steps is None else f'{program.steps:,}'}: {verdict.why}"
+    turn.record(facts.RolledBack(why, name, program.steps, verdict.from_step, number, program.rollbacks + 1))
+    if verdict.from_step is not None:
+        turn.command(commands.RollBack(name, verdict.from_step))
+    return ""
+
+
+def _lower_batch(turn: Turn, name: str, ending: Ending) -> None:
+    """By the batch that it ran with; one that runs with more than it was given does not take ours."""
+    spec, level = turn.spec(name), turn.settings.level.name
+    given = turn.state.programs[name].batch_size(level)
+    ran_with = ending.batch_size or given or (spec.batch_size if spec is not None else None)
+    if ran_with is None or (given is not None and ran_with > given):
+        return
+    batch_size = memory.next_batch(ran_with)
+    if batch_size is not None:
+        why = f"ran out of memory with batch {ran_with} at level {level}: {batch_size} from now on"
+        turn.record(facts.BatchLowered(why, name, level, batch_size, ran_with))
+
+
+def _quarantine(turn: Turn, name: str) -> None:
+    """A checkpoint that kills whoever loads it."""
+    program, settings = turn.state.programs[name], turn.settings.restart
+    if program.quarantined_since_ckpt or not restart.is_poison(settings, program.death_resumes, program.ckpt_step):
+        return
+    why = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}: the one before is tried"
+    turn.record(facts.CheckpointQuarantined(why, name, "", program.ckpt_step))
+    turn.command(commands.QuarantineCheckpoint(name, program.ckpt_step))

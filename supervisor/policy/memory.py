@@ -1,0 +1,91 @@
+"""Out of memory: how it is told from other deaths, and what the next attempt does differently.
+
+Told apart, first match wins:
+
+| seen | cause |
+|---|---|
+| SIGKILL that was not ours, and the kernel's log names the very pid | `oom_killed` |
+| SIGKILL that was not ours, and the OOM killer struck in its cgroup while it lived | `oom_killed` |
+| exit code 71 of a program of the contract | `out_of_memory`, or `cuda_out_of_memory` by its last lines |
+| another failure whose last error is MemoryError, numpy's, torch's allocator, `bad_alloc` or ENOMEM | `out_of_memory` |
+| another failure whose last error is torch's OutOfMemoryError or CUDA's | `cuda_out_of_memory` |
+
+The last error decides, not any: a program that caught a MemoryError and died of something else died of something else.
+A counter of the cgroup is shared by its workers, so each kill is held against one attempt only: what earlier deaths have
+accounted for does not count again.
+
+The answer is the same to all three: the next attempt gets the next smaller batch that divides the one that failed, and
+the level remembers it, until the config changes or an operator starts the program. Among divisors a multiple of 8 stays
+one. Worked example: Pong at level heavy with batch 2048 runs out of memory: 1024, the same for every later start at this
+level; at level light its 512 stays. Out of memory again: 512. 24 -> 8, and 8 -> nothing: then it is tried again as it is,
+after a wait that grows.
+
+Why not the same start again: it needs the same memory. Why not fewer environments: the batch is what the learner's peak
+hangs on, and a divisor keeps every other setting valid. A program without a batch, or one that does not take the smaller
+one, is restarted after a wait like any other, with the cause named.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+OUT_OF_MEMORY: Final = "out_of_memory"
+CUDA_OUT_OF_MEMORY: Final = "cuda_out_of_memory"
+OOM_KILLED: Final = "oom_killed"
+CAUSES: Final = frozenset({OUT_OF_MEMORY, CUDA_OUT_OF_MEMORY, OOM_KILLED})
+MULTIPLE: Final = 8
+
+# What the last line of a traceback looks like, or of C++'s terminate(): "package.module.SomeError: text".
+_ERROR: Final = re.compile(
+    r"(?:workers: out of memory|terminate called|[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b)"
+)
+_GPU: Final = re.compile(
+    r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|out of memory \(gpu\)"
+)
+_HOST: Final = re.compile(
+    r"^(?:\w+\.)*(?:MemoryError|_ArrayMemoryError)\b|can't allocate memory|bad_alloc|\[Errno 12\]|out of memory \(host\)"
+)
+
+
+def of_last_lines(lines: tuple[str, ...]) -> str | None:
+    """The cause, when the last error in these lines is one of memory."""
+    last = next((line.strip() for line in reversed(lines) if _ERROR.match(line.strip())), "")
+    if _GPU.search(last):
+        return CUDA_OUT_OF_MEMORY
+    return OUT_OF_MEMORY if _HOST.search(last) else None
+
+
+def kills(oom_kills: tuple[int, int] | None, accounted: int | None) -> int | None:
+    """How many kills in the cgroup, while the attempt lived, no earlier death accounts for; None: not known.
+
+    `accounted` is the count up to which kills belong to others. Example: it was 3 before and is 5 now, and one death
+    since has been put down to the fourth: 1. A count that is lower than what is accounted for is another cgroup's.
+    """
+    if oom_kills is None:
+        return None
+    before, after = oom_kills
+    return after - (before if accounted is None or accounted > after else max(before, accounted))
+
+
+def oom_kill(*, line: str, oom_kills: tuple[int, int] | None, accounted: int | None) -> str:
+    """What speaks for the kernel's OOM killer after a SIGKILL; empty: nothing does."""
+    if line:
+        return line
+    if (kills(oom_kills, accounted) or 0) > 0:
+        return "it struck in this cgroup while the worker lived"
+    return ""
+
+
+def accounted_after(oom_kills: tuple[int, int] | None, accounted: int | None, *, killed: bool) -> int | None:
+    """The count up to which kills belong to attempts that are over: one more for this one; if it was none, all so far."""
+    left = kills(oom_kills, accounted)
+    if oom_kills is None or left is None:
+        return accounted
+    return oom_kills[1] - max(0, left - 1) if killed else oom_kills[1]
+
+
+def next_batch(batch_size: int) -> int | None:
+    """The next smaller batch that divides this one; None when there is none. 2048 -> 1024, 96 -> 48, 24 -> 8, 100 -> 50."""
+    unit = MULTIPLE if batch_size % MULTIPLE == 0 else 1
+    return next((size for size in range(batch_size // 2 // unit * unit, 0, -unit) if batch_size % size == 0), None)
