@@ -30,6 +30,7 @@ _SECTION_INTRO: Final = {
     "restart": "When a program that died is started again: [the rule](../supervisor/policy/restart.py).",
     "stall": "When a worker counts as stalled: [the rule](../supervisor/policy/stall.py).",
     "checkpoint": "How often a program saves: [the rule](../supervisor/policy/checkpointing.py).",
+    "divergence": "When losses are not finite any more: [the rule](../supervisor/policy/divergence.py).",
 }
 
 _INTRO: Final = """\

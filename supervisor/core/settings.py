@@ -145,7 +145,6 @@ class Settings:
     stall: StallSettings = field(default_factory=StallSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
-
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -33,11 +33,11 @@ MISTAKES = {
     # sections and keys
     PONG + "[progam.Qbert]\n": "FILE, line 2: progam is not a section; did you mean program?",
     PONG + "[zzz]\n": (
-        "FILE, line 2: zzz is not a section; the sections are daemon, level, restart, stall, checkpoint, training, program"
+        "FILE, line 2: zzz is not a section; the sections are daemon, level, restart, stall, checkpoint, divergence, training, program"
     ),
     PONG + '["a\\u001b\\nb"]\n': (
         'FILE, line 2: "a\\u001b\\nb" is not a section; '
-        "the sections are daemon, level, restart, stall, checkpoint, training, program"
+        "the sections are daemon, level, restart, stall, checkpoint, divergence, training, program"
     ),
     "level = 3\n" + PONG: "FILE, line 1: level must be a section, [level], not 3",
     "program = 3\n": "FILE, line 1: program must be a section, [program], not 3",
@@ -45,7 +45,8 @@ MISTAKES = {
     PONG + "[stall]\nzzz = 1\n": (
         "FILE, line 3: stall.zzz is not a setting; [stall] has floor_s, coarse_floor_s, factor, live_s, start_s, importing_s, "
         "building_s, building_s_per_env, restoring_s, compiling_s, evaluating_s, saving_s, leaving_s, cap_s, continue_s, "
-        "grace_s, slow_ratio, slow_for_s"
+        "grace_s, slow_ratio, slow_for_s, "
+        "slow_restart_s, slow_restart_every_s"
     ),
     PONG + "[daemon]\nstatedir = 1\n": "FILE, line 3: daemon.statedir is not a setting; did you mean state_dir?",
     PONG + "batch_siz = 32\n": "FILE, line 2: program.Pong.batch_siz is not a setting; did you mean batch_size?",

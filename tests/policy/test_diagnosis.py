@@ -10,10 +10,12 @@ from workers import contract
 ASKED = ["operator", "shutdown", "config", "slot", "restart"]
 
 
-def of(code=None, signal=None, stop_reason=None, stall=None, done_codes=(0,), contract=True, last_lines=(), fate=""):
+def of(
+    code=None, signal=None, stop_reason=None, stall=None, done_codes=(0,), contract=True, last_lines=(), fate="", oom_kill=""
+):
     return diagnose(
         code=code, signal=signal, stop_reason=stop_reason, stall=stall, done_codes=done_codes, contract=contract,
-        last_lines=last_lines, fate=fate,
+        last_lines=last_lines, fate=fate, oom_kill=oom_kill,
     )  # fmt: skip
 
 
@@ -35,6 +37,19 @@ def of(code=None, signal=None, stop_reason=None, stall=None, done_codes=(0,), co
         ({"code": 77, "contract": False}, "crash", True, "exit code 77"),
         ({"code": 75}, "left", True, "it saved and left, asked by someone else"),
         ({"code": 75, "contract": False}, "crash", True, "exit code 75"),
+        ({"code": 65}, "diverged", True, "its losses were not finite any more"),
+        ({"code": 65, "contract": False}, "crash", True, "exit code 65"),
+        ({"code": 75, "stop_reason": "diverged"}, "diverged", True, "ended because its losses were not finite any more, exit code 75"),
+        ({"code": 75, "stop_reason": "slow"}, "stopped", False, "left as asked (slow), exit code 75"),
+        ({"code": 71}, "out_of_memory", True, "ran out of the host's memory, exit code 71"),
+        ({"code": 71, "contract": False}, "crash", True, "exit code 71"),
+        ({"code": 1, "last_lines": ("MemoryError",)}, "out_of_memory", True, "ran out of the host's memory, exit code 1: MemoryError"),
+        ({"code": 71, "last_lines": ("torch.OutOfMemoryError: CUDA out of memory.",)}, "cuda_out_of_memory", True, "the GPU's memory"),
+        ({"signal": 6, "last_lines": ("terminate called after throwing an instance of 'std::bad_alloc'",)}, "out_of_memory", True, "SIGABRT"),
+        ({"signal": 11, "last_lines": ("MemoryError",)}, "crash", True, "killed by SIGSEGV"),
+        ({"signal": 9, "oom_kill": "Killed process 7 (python)"}, "oom_killed", True, "killed by the kernel's OOM killer: Killed process 7 (python)"),
+        ({"code": 1, "oom_kill": "it struck"}, "crash", True, "exit code 1"),
+        ({"signal": 9, "stop_reason": "operator", "oom_kill": "it struck"}, "stopped", False, "left as asked"),
         ({"signal": 9}, "killed", True, "killed by SIGKILL that was not ours"),
         ({"signal": 15}, "killed", True, "killed by SIGTERM that was not ours"),
         ({"signal": 11}, "crash", True, "killed by SIGSEGV"),
@@ -52,7 +67,11 @@ def test_the_table(seen, cause, counted, why):
 
 def test_the_exit_codes_are_the_contracts():
     """The policy may not import from the workers' side more than the contract; here they are compared."""
-    for code, cause in ((contract.EXIT_LEFT, "left"), (contract.EXIT_FENCED, "fenced"), (contract.EXIT_CONFIG, "config")):
+    of_code = {
+        contract.EXIT_LEFT: "left", contract.EXIT_FENCED: "fenced", contract.EXIT_CONFIG: "config",
+        contract.EXIT_DIVERGED: "diverged", contract.EXIT_NO_MEMORY: "out_of_memory",
+    }  # fmt: skip
+    for code, cause in of_code.items():
         assert of(code=code).cause == cause
     assert of(code=contract.EXIT_DONE).cause == "done"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.stall import Action, Reading, StallSettings, due_s, is_below_usual, judge, limit_s
+from supervisor.policy.stall import Action, Reading, StallSettings, due_s, judge, limit_s
 
 DEFAULT = StallSettings()
 PHASES = ["importing", "building", "restoring", "compiling", "training", "evaluating", "saving", "leaving"]
@@ -134,11 +134,6 @@ def test_more_patience_learned_never_judges_sooner(gap_s, more_s, phase):
     short = reading(0.0, phase=phase, largest_gap_s=gap_s)
     long = reading(0.0, phase=phase, largest_gap_s=gap_s + more_s)
     assert limit_s(DEFAULT, long) >= limit_s(DEFAULT, short)
-
-
-@pytest.mark.parametrize(("rate", "slow"), [(400.0, True), (499.0, True), (500.0, False), (1200.0, False), (0.0, True)])
-def test_below_usual(rate, slow):
-    assert is_below_usual(DEFAULT, rate=rate, usual=1000.0) is slow
 
 
 def test_due_is_the_worked_example_of_its_docstring():

@@ -1,0 +1,244 @@
+"""What is changed before the next attempt: an older checkpoint and other chance, a smaller batch, a fresh start of a crawl."""
+
+import pytest
+from core_kit import Core, Phase, commands, facts, of, settings, signals, spec
+
+from supervisor.core.inputs import Report
+
+
+def trained(core, ckpt, steps):
+    """It has a checkpoint, and is that far."""
+    core.later(1.0).look(Pong={"ckpt_step": ckpt, "ckpt_count": 1, "steps": steps})
+    return core
+
+
+def diverge(core, resumed, steps):
+    """The present attempt begins at `resumed` and leaves with 65 at `steps`."""
+    if core.attempt("Pong").pid is None:
+        core.spawned("Pong")
+    reports = () if resumed is None else (Report("resumed", {"at_ns": 1, "step": resumed}),)
+    return core.later(1.0).ended("Pong", code=65, steps=steps, reports=reports)
+
+
+# --- divergence ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault("nan")
+def test_a_divergence_goes_back_to_an_older_checkpoint_with_other_chance():
+    core = trained(Core(settings("Pong")).running("Pong"), 100_000, 104_000)
+    decision = diverge(core, None, 104_000)
+    assert core.told(facts.Exited)[0].cause == "diverged"
+    assert of(decision, commands.RollBack) == [commands.RollBack("Pong", 100_000)]
+    assert core.told(facts.RolledBack)[0].why == (
+        "diverged at step 104,000: roll-back 1 of 3: checkpoints from step 100,000 on are set aside, other chance is drawn"
+    )
+    spawn = of(decision, commands.Spawn)[0]
+    assert spawn.rollbacks == 1, "the first death starts again at once"
+    again = diverge(core, 90_000, 103_000)
+    assert of(again, commands.RollBack) == [commands.RollBack("Pong", 90_000)]
+    assert of(core.to_wake(), commands.Spawn)[0].rollbacks == 2
+
+
+@pytest.mark.fault("nan")
+def test_after_three_roll_backs_it_is_given_up_and_a_word_of_the_operator_forgives():
+    core = trained(Core(settings("Pong")).running("Pong"), 100_000, 104_000)
+    for resumed in (None, 90_000, 80_000):
+        diverge(core, resumed, 104_000)
+        if core.phase("Pong") is Phase.BACKOFF:
+            core.to_wake()
+    diverge(core, 70_000, 101_000)
+    assert core.phase("Pong") is Phase.FATAL
+    assert core.program("Pong").why == (
+        "its losses were not finite any more; diverged again after 3 roll-backs; "
+        "it is tried again when the config changes or on `start`"
+    )
+    decision = core.ask("start", "Pong")
+    assert of(decision, commands.Spawn)[0].rollbacks == 3, "chance that was drawn is not drawn again"
+    diverge(core, 70_000, 101_000)
+    assert core.told(facts.RolledBack)[-1].number == 1
+
+
+@pytest.mark.fault("nan")
+def test_a_checkpoint_beyond_the_divergence_forgives_and_one_before_it_does_not():
+    core = trained(Core(settings("Pong")).running("Pong"), 100_000, 104_000)
+    diverge(core, None, 104_000)
+    core.spawned("Pong")
+    core.later(1.0).look(core.report("Pong", "resumed", step=90_000), Pong={"steps": 90_000})
+    trained(core, 102_000, 102_500)
+    assert core.program("Pong").divergences == 1
+    core.later(600.0)
+    trained(core, 106_000, 106_500)
+    assert core.program("Pong").divergences == 0
+    assert core.program("Pong").diverged_step is None
+
+
+@pytest.mark.fault("nan")
+def test_without_any_checkpoint_only_chance_is_changed():
+    core = Core(settings("Pong")).running("Pong")
+    decision = core.ended("Pong", code=65)
+    assert of(decision, commands.RollBack) == []
+    assert "diverged at step ?: roll-back 1 of 3: there is no checkpoint yet" in core.told(facts.RolledBack)[0].why
+
+
+@pytest.mark.fault("nan")
+def test_a_worker_that_beats_on_with_bad_losses_is_ended_and_one_bad_batch_is_forgiven():
+    core = trained(Core(settings("Pong")).running("Pong"), 1000, 1500)
+    bad = iter(range(10_000))
+    core.watch(59, Pong={"nan_count": lambda _: next(bad)})
+    core.watch(1, Pong={"nan_count": 58})
+    core.watch(30, Pong={"nan_count": lambda _: next(bad)})
+    assert core.phase("Pong") is Phase.RUNNING, "one good look begins it anew"
+    core.watch(5, Pong={"nan_count": 1_000, "progress_at_s": 1.0})
+    core.watch(40, Pong={"nan_count": lambda _: 1_000 + next(bad)})
+    assert core.phase("Pong") is Phase.STOPPING
+    asked = core.told(facts.StopIntended)[0]
+    assert asked.reason == "diverged"
+    assert "its losses were not finite at every look for 60 s" in asked.why
+    core.watch(5, Pong={"nan_count": lambda _: next(bad)})
+    decision = core.ended("Pong", code=75, steps=1600)
+    assert core.told(facts.Exited)[0].cause == "diverged"
+    assert of(decision, commands.RollBack) == [commands.RollBack("Pong", 1000)]
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------------
+
+
+def light(**more):
+    return settings(spec("Pong", batch_size=96, **more))
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param({"code": 71}, marks=pytest.mark.fault("memory-error")),
+        pytest.param({"code": 1, "last_lines": ("torch.OutOfMemoryError: CUDA out of memory.",)}, marks=pytest.mark.fault("memory-error")),
+        pytest.param({"signal": 9, "oom_line": "Killed process 7 (python)"}, marks=pytest.mark.fault("oom-kill")),
+        pytest.param({"signal": 9, "oom_kills": (2, 3)}, marks=pytest.mark.fault("oom-kill")),
+    ],
+)  # fmt: skip
+def test_out_of_memory_lowers_the_batch_of_this_level_until_somebody_changes_something(ending):
+    core = Core(light()).running("Pong")
+    decision = core.ended("Pong", **ending)
+    lowered = core.told(facts.BatchLowered)[0]
+    assert (lowered.level, lowered.batch_size, lowered.from_batch) == ("light", 48, 96)
+    assert lowered.why == "ran out of memory with batch 96 at level light: 48 from now on"
+    assert of(decision, commands.Spawn)[0].batch_size == 48
+    core.spawned("Pong")
+    core.ended("Pong", batch_size=48, **ending | ({"oom_kills": (3, 4)} if "oom_kills" in ending else {}))
+    assert core.program("Pong").batches == (("light", 24),)
+    core.ask("stop", "Pong")
+    assert of(core.ask("start", "Pong"), commands.Spawn)[0].batch_size is None
+
+
+def test_another_level_has_a_batch_of_its_own():
+    core = Core(light()).running("Pong")
+    core.ended("Pong", code=71)
+    assert core.program("Pong").batch_size("light") == 48
+    assert core.program("Pong").batch_size("heavy") is None
+
+
+def test_what_has_no_batch_or_takes_no_other_only_waits():
+    core = Core(settings("Pong")).running("Pong")
+    core.ended("Pong", code=1, last_lines=("MemoryError",))
+    assert core.told(facts.BatchLowered) == []
+    assert core.told(facts.BackedOff)[0].why.startswith(
+        "ran out of the host's memory, exit code 1: MemoryError; first death"
+    )
+    core.spawned("Pong")
+    core.ended("Pong", code=71, batch_size=64)
+    assert core.program("Pong").batch_size("light") == 32
+    core.to_wake()
+    core.spawned("Pong")
+    core.ended("Pong", code=71, batch_size=64)
+    assert core.program("Pong").batch_size("light") == 32, "it runs with more than it was given: no use in lowering"
+    small = Core(settings(spec("Pong", batch_size=8))).running("Pong")
+    small.ended("Pong", code=71)
+    assert small.told(facts.BatchLowered) == []
+
+
+@pytest.mark.fault("oom-kill")
+def test_a_kill_that_is_accounted_for_is_not_held_against_the_next():
+    core = Core(settings(spec("Pong"), spec("Qbert"))).running("Pong", "Qbert")
+    core.ended("Pong", signal=9, oom_kills=(0, 1))
+    core.ended("Qbert", signal=9, oom_kills=(0, 1))
+    assert [fact.cause for fact in core.told(facts.Exited)] == ["oom_killed", "killed"]
+    assert core.state.oom_kills == 1
+
+
+# --- the disk is full --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault("disk-full-checkpoint")
+def test_a_failed_save_is_told_and_over_with_the_next_one_that_works():
+    core = trained(Core(settings("Pong")).running("Pong"), 1000, 1500)
+    told = core.report(
+        "Pong", "checkpoint_failed", error="checkpoint at step 2000 was not written: No space", free_bytes=4096
+    )
+    core.later(1.0).look(told, Pong={"ckpt_step": 1000, "ckpt_count": 1})
+    core.later(1.0).look(told, Pong={"ckpt_step": 1000, "ckpt_count": 1})
+    failed = core.told(facts.CheckpointFailed)
+    assert [(fact.free_bytes, fact.why) for fact in failed] == [
+        (4096, "checkpoint at step 2000 was not written: No space (0.0 MB free); it trains on")
+    ]
+    assert core.attempt("Pong").save_error == "checkpoint at step 2000 was not written: No space"
+    core.later(1.0).look(Pong={"ckpt_step": 3000, "ckpt_count": 2})
+    assert core.attempt("Pong").save_error == "", "although the last one was told seconds ago"
+    assert len(core.told(facts.Checkpointed)) == 2
+    core.later(1.0).look(core.report("Pong", "checkpoint_failed", at_ns=2, error="x", free_bytes="much"), Pong=None)
+    assert core.told(facts.CheckpointFailed)[1].why == "x; it trains on"
+
+
+# --- a crawl ---------------------------------------------------------------------------------------------------------------
+
+
+def crawling(*names, **more):
+    core = Core(settings(*names, **more)).running(*names)
+    core.watch(100, **{name: {"steps_per_s": 1000.0} for name in names})
+    core.watch(62, **{name: {"steps_per_s": 400.0} for name in names})
+    return core
+
+
+@pytest.mark.fault("slow")
+def test_a_crawl_is_examined_when_it_is_told():
+    core = crawling("Pong")
+    assert len(core.told(facts.Slowed)) == 1
+    core.evidence("Pong", load="9.1")
+    core.evidence("Pong", load="9.1")
+    assert [fact.why for fact in core.told(facts.Examined)] == ["examined while slow: load"]
+    told = core.watch(5, Pong={"steps_per_s": 990.0})
+    assert [fact.why for fact in told] == ["990 steps/s again, after 2 s of slowness"]
+    core.evidence("Pong", load="1.0")
+    assert len(core.told(facts.Examined)) == 1, "it is over"
+
+
+@pytest.mark.fault("slow")
+def test_a_crawl_that_lasts_is_started_again_once_in_a_while_and_holds_nothing_against_it():
+    core = crawling("Pong")
+    core.watch(1900, Pong={"steps_per_s": 400.0})
+    asked = core.told(facts.StopIntended)[0]
+    assert (asked.reason, asked.why) == ("slow", "slow for 30 min, and no other program is: saves, leaves and starts again")
+    decision = core.ended("Pong", code=75)
+    assert of(decision, commands.Spawn)
+    assert (core.program("Pong").streak, core.program("Pong").restarts) == (0, 0)
+    core.spawned("Pong")
+    core.watch(100, Pong={"steps_per_s": 1000.0})
+    core.watch(3000, Pong={"steps_per_s": 400.0})
+    assert len(core.told(facts.Slowed)) == 2
+    assert len(core.told(facts.StopIntended)) == 1, "it did not help, so not again within six hours"
+
+
+@pytest.mark.fault("slow")
+def test_a_crawl_of_all_is_the_boxs_and_no_restart_helps():
+    core = crawling("Pong", "Qbert")
+    core.watch(3000, Pong={"steps_per_s": 400.0}, Qbert={"steps_per_s": 400.0})
+    assert core.told(facts.StopIntended) == []
+    core.watch(5, Pong={"steps_per_s": 400.0}, Qbert={"steps_per_s": 1000.0})
+    assert [fact.program for fact in core.told(facts.StopIntended)] == ["Pong"], "once the other is well again"
+    assert signals(core.last) == []
+
+
+@pytest.mark.fault("slow")
+def test_the_crawl_itself_does_not_become_the_usual():
+    core = crawling("Pong")
+    core.watch(1500, Pong={"steps_per_s": 400.0})
+    assert core.told(facts.PaceRegained) == []
