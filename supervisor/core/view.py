@@ -75,6 +75,8 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "proc_state": sample.proc_state if sample else None,
         "num_envs": sample.num_envs if sample else None,
         "batch_size": sample.batch_size if sample else None,
+        "lowered_batch": program.batch_size(state.level),
+        "rollbacks": program.rollbacks,
         "rss_bytes": sample.rss_bytes if sample else None,
         "stdout_log": settings.paths.log(program.name, "stdout") if settings else None,
         "stderr_log": settings.paths.log(program.name, "stderr") if settings else None,
@@ -132,6 +134,10 @@ def _why(program: Program, sample: Sample | None) -> str:
     if attempt is not None and attempt.stall is not None:
         doing = "no signal reaches it" if attempt.stall == "uninterruptible" else "being healed"
         return f"stalled ({attempt.stall}), {doing}"
+    if attempt is not None and attempt.save_error:
+        return f"trains, but cannot save: {attempt.save_error}"
+    if attempt is not None and attempt.slow_at_s is not None:
+        return "trains, but at less than half of its usual rate"
     if sample is not None and sample.status and sample.status != sample.phase:
         return sample.status
     return program.why

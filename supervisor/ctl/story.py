@@ -24,8 +24,14 @@ _WORDS = {
     "ProgramConfigured": "configured", "ProgramRemoved": "removed", "LevelChosen": "level", "StayedDown": "stopped",
     "StopIntended": "stopping", "KillIntended": "killing", "BackedOff": "waiting", "Reported": "said",
 }  # fmt: skip
-_TROUBLE = ("SpawnFailed", "Stalled", "Slowed", "KillIntended", "Exited", "CheckpointBad", "GaveUp")
-_AROUND = ("Examined", "Revived", "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "HostRebooted")
+_TROUBLE = (
+    "SpawnFailed", "Stalled", "Slowed", "KillIntended", "Exited", "CheckpointBad", "CheckpointFailed", "GaveUp",
+)  # fmt: skip
+_AROUND = (
+    "Examined", "Revived", "PaceRegained", "RolledBack", "BatchLowered", "StopIntended", "BackedOff",
+    "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "HostRebooted",
+)  # fmt: skip
+_OUR_REASONS = {"diverged", "slow"}  # of a stop that nobody asked for, and that no other fact tells of
 _IN_ORDER = {"stopped", "done", "left"}  # an attempt that ended so is no incident
 
 
@@ -113,6 +119,8 @@ def incidents(rows: list[Any]) -> list[list[Any]]:
     token: str | None = None
     for row in rows:
         kind, its = row["kind"], row["fields"].get("token")
+        if kind == "StopIntended" and row["fields"]["reason"] not in _OUR_REASONS:
+            continue
         if kind == "Exited" and row["fields"]["cause"] in _IN_ORDER and its != token:
             token = None  # what follows is not about the incident before
         elif kind == "HostRebooted":
@@ -121,7 +129,7 @@ def incidents(rows: list[Any]) -> list[list[Any]]:
         elif kind == "Exited" and found and found[-1][-1]["kind"] == "HostRebooted":
             token = its  # it ended with the host
             found[-1].append(row)
-        elif kind in _TROUBLE and (its != token or not found):
+        elif (kind in _TROUBLE or kind == "StopIntended") and (its != token or not found):
             if kind == "GaveUp" and token is not None:
                 found[-1].append(row)
                 continue
@@ -141,6 +149,11 @@ def _now(view: dict[str, Any]) -> list[str]:
         out.append(f"  spawn error {text.harmless(view['spawn_error'])}")
     deaths = text.number(view["deaths_in_window"])
     out.append(f"  restarts    {cell['RESTARTS']}, of them counted now {deaths}; next: {cell['NEXT']}")
+    lowered = view["lowered_batch"]
+    if lowered is not None:
+        out.append(f"  batch       {lowered} at level {text.harmless(view['level'])}, since it ran out of memory")
+    if view["rollbacks"]:
+        out.append(f"  rolled back {view['rollbacks']} times after a divergence")
     out.append(f"  checkpoint  step {text.number(view['ckpt_step'])}, {cell['CKPT']} old; now at step {cell['STEPS']}")
     return out
 
@@ -164,7 +177,8 @@ def _told(row: dict[str, Any]) -> list[str]:
 
 _SHOWN = (
     "stall", "age_s", "limit_s", "cause", "code", "signal", "steps", "checkpoint_step", "error", "path", "step",
-    "lost_steps", "delay_s", "slow", "rate", "usual", "text",
+    "lost_steps", "delay_s", "slow", "rate", "usual", "text", "free_bytes", "from_step", "number", "batch_size",
+    "from_batch", "max_rss_bytes",
 )  # fmt: skip
 
 

@@ -40,6 +40,8 @@ class Deeds:
                 disk = self.disks[name]
                 disk.checkpoints = [found for found in disk.checkpoints if found != step]
                 disk.poison.discard(step)
+            case commands.RollBack(program=name, from_step=step):
+                self.disks[name].roll_back(step)
             case commands.Reply(request_id=request) | commands.ClearLogs(request_id=request):
                 self.answer(request)
             case commands.EndDaemon(reexec=reexec):

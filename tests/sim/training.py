@@ -19,6 +19,11 @@ class Disk:
     def newest(self):
         return self.checkpoints[-1] if self.checkpoints else 0
 
+    def roll_back(self, step):
+        """What is there from this step on is set aside, but never the last."""
+        older = [found for found in self.checkpoints if found < step]
+        self.checkpoints = older or self.checkpoints[:1]
+
 
 @dataclass
 class Worker:
