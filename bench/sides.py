@@ -111,6 +111,9 @@ class Box:
     def ctl(self, *args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(self.client(*args), capture_output=True, text=True, check=False, cwd=self.directory)
 
+    def stop_all(self) -> None:
+        self.ctl("stop", "all")
+
     def helpers(self) -> list[int]:
         """Processes that this side keeps beside the programs' own."""
         return []
@@ -205,6 +208,9 @@ class Circus(Box):
 
     def client(self, *args: str) -> list[str]:
         return [str(self.bin / "circusctl"), "--endpoint", f"ipc://{self.runtime}/e", "--timeout", "60", *args]
+
+    def stop_all(self) -> None:
+        self.ctl("stop")
 
 
 def script(directory: Path, name: str, command: list[str]) -> Path:

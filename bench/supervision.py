@@ -1,6 +1,6 @@
-"""extralife beside PyPI supervisor 4.3.0, in one run: restart latency, parallel stop, a killed daemon.
+"""extralife beside PyPI supervisor 4.3.0 and circus, in one run: restart latency, parallel stop, a killed daemon.
 
-    python bench/supervision.py            # installs supervisor 4.3.0 into bench/.envs/supervisor the first time
+    python bench/supervision.py            # about 4 minutes; installs the others into bench/.envs the first time
 
 Ground truth is /proc, never the daemon under test. Each side gets the same trivial workers (`sleep` with an argument of
 its own) and its default restart policy: 40 programs are killed once each, so no backoff is in the figures.
@@ -11,131 +11,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
-import shutil
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-ENVS = ROOT / "bench" / ".envs"
-RESULTS = ROOT / "bench" / "results"
+sys.path.insert(0, str(Path(__file__).parent))
+
+from sides import Box, Circus, Ours, Supervisor, end, pids_of, table, wait_for, write_json
 
 
-def wait_for(look: Callable[[], Any], timeout_s: float, period_s: float = 0.005) -> Any:
-    deadline = time.monotonic() + timeout_s
-    while not (found := look()):
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(period_s)
-    return found
-
-
-def pids_of(mark: str) -> list[int]:
-    """Live processes one of whose arguments contains the mark."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):
-                if mark.encode() in Path(f"/proc/{name}/cmdline").read_bytes() and state(int(name)) not in "ZX":
-                    found.append(int(name))
-    return found
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-class Ours:
-    name = "extralife"
-
-    def __init__(self, programs: dict[str, list[str]], directory: Path) -> None:
-        self.directory = directory
-        self.runtime = Path(tempfile.mkdtemp(prefix="xlb-", dir="/dev/shm"))
-        lines = [
-            f'[daemon]\nstate_dir = "{directory}/state"\nruntime_dir = "{self.runtime}"',
-            f"[level]\nslots = {len(programs)}",
-        ]
-        lines += [f'[program.{n}]\ncommand = {json.dumps(c)}\nprogress = "none"' for n, c in programs.items()]
-        (directory / "x.toml").write_text("\n".join(lines))
-        self.start()
-
-    def start(self) -> None:
-        self.daemon = subprocess.Popen(
-            [sys.executable, "-m", "supervisor", "-c", str(self.directory / "x.toml")],
-            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-
-    def ctl(self, *args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "supervisor.ctl", "-c", str(self.directory / "x.toml"), *args],
-            cwd=ROOT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    def close(self) -> None:
-        self.daemon.terminate()
-        self.daemon.wait(60)
-        shutil.rmtree(self.runtime, ignore_errors=True)
-
-
-class Theirs:
-    name = "supervisor 4.3.0"
-
-    def __init__(self, programs: dict[str, list[str]], directory: Path) -> None:
-        self.bin = ENVS / "supervisor" / "bin"
-        if not (self.bin / "supervisord").exists():
-            subprocess.run([sys.executable, "-m", "venv", str(ENVS / "supervisor")], check=True)
-            subprocess.run([str(self.bin / "pip"), "install", "-q", "supervisor==4.3.0", "setuptools<81"], check=True)
-        self.directory = directory
-        self.socket = Path(tempfile.mkdtemp(prefix="svb-", dir="/dev/shm"))
-        text = (
-            f"[supervisord]\nnodaemon=true\nlogfile={directory}/s.log\npidfile={directory}/s.pid\nchildlogdir={directory}\n"
-            f"minfds=4096\n[unix_http_server]\nfile={self.socket}/s.sock\n[supervisorctl]\nserverurl=unix://{self.socket}/s.sock\n"
-            "[rpcinterface:supervisor]\nsupervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface\n"
-        )
-        for number, (name, command) in enumerate(programs.items()):
-            script = directory / f"{name}.sh"
-            script.write_text("#!/bin/sh\nexec " + " ".join(_quote(part) for part in command) + "\n")
-            script.chmod(0o755)
-            text += f"[program:{name}]\ncommand={script}\npriority={number}\nautorestart=true\n"
-        (directory / "s.conf").write_text(text)
-        self.start()
-
-    def start(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            (self.socket / "s.sock").unlink()
-        self.daemon = subprocess.Popen(
-            [str(self.bin / "supervisord"), "-c", str(self.directory / "s.conf")],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd=self.directory,
-        )  # fmt: skip
-
-    def ctl(self, *args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(self.bin / "supervisorctl"), "-c", str(self.directory / "s.conf"), *args],
-            capture_output=True, text=True, check=False, cwd=self.directory,
-        )  # fmt: skip
-
-    def close(self) -> None:
-        self.daemon.terminate()
-        self.daemon.wait(60)
-        shutil.rmtree(self.socket, ignore_errors=True)
-
-
-def _quote(part: str) -> str:
-    return "'" + part.replace("'", "'\\''") + "'"
-
-
-Side = type[Ours] | type[Theirs]
-
-
-def restart_latency(side: Side, kills: int) -> dict[str, float]:
+def restart_latency(side: type[Box], kills: int) -> dict[str, float]:
     """kill -9 of a trivial worker -> its replacement's own program image runs, in ms.
 
     The replacement itself notes the moment (bash's EPOCHREALTIME, its first act): a harness that searches /proc all the
@@ -182,7 +72,7 @@ def _one_restart(mark: Path) -> float:
     return (again[0] - began_s) * 1e3
 
 
-def parallel_stop(side: Side) -> dict[str, float]:
+def parallel_stop(side: type[Box]) -> dict[str, float]:
     """`stop all` of ten workers that take 0.1 to 1.0 s to leave: wall seconds until the last is gone."""
     tag = f"stop{os.getpid()}"
     programs = {
@@ -194,16 +84,16 @@ def parallel_stop(side: Side) -> dict[str, float]:
             wait_for(lambda: len(pids_of(tag)) >= 10, 60, 0.2)
             time.sleep(3.0)  # past startsecs
             began = time.perf_counter()
-            box.ctl("stop", "all")
+            box.stop_all()
             wait_for(lambda: not pids_of(tag), 60, 0.01)
             taken = time.perf_counter() - began
         finally:
             box.close()
-            _end(tag)
+            end(tag)
     return {"stop_all_s": taken, "slowest_worker_s": 1.0}
 
 
-def killed_daemon(side: Side) -> dict[str, float]:
+def killed_daemon(side: type[Box]) -> dict[str, float]:
     """kill -9 of the daemon under ten training workers, then a new daemon: who was adopted, who was doubled."""
     tag = f"adopt{os.getpid()}"
     programs = {f"t{i}": [sys.executable, "-c", _COUNT, tag, f"t{i}"] for i in range(10)}
@@ -225,7 +115,7 @@ def killed_daemon(side: Side) -> dict[str, float]:
             lost = sum(1 for name, count in steps.items() if later[name] < count)
         finally:
             box.close()
-            _end(tag)
+            end(tag)
     kept = len(before & after)
     return {
         "workers": len(before),
@@ -248,40 +138,17 @@ while True:
 """
 
 
-def _end(mark: str) -> None:
-    for _ in range(5):
-        for pid in pids_of(mark):
-            if pid != os.getpid():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=40)
     args = parser.parse_args()
     rows: dict[str, dict[str, Any]] = {}
-    for side in (Ours, Theirs):
+    for side in (Ours, Supervisor, Circus):
         kills = args.kills if side is Ours else min(args.kills, 12)
         rows[side.name] = restart_latency(side, kills) | parallel_stop(side) | killed_daemon(side)
         print(side.name, rows[side.name], flush=True)
-    print(f"\n{'':34}" + "".join(f"{name:>20}" for name in rows))
-    for key in (
-        "n",
-        "median_ms",
-        "p99_ms",
-        "max_ms",
-        "stop_all_s",
-        "slowest_worker_s",
-        "workers",
-        "same_pids",
-        "duplicates",
-        "counters_set_back",
-    ):
-        print(f"{key:34}" + "".join(f"{rows[name][key]:>20.4g}" for name in rows))
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "supervision.json").write_text(json.dumps(rows, indent=1))
+    print("\n" + table(rows))
+    write_json("supervision", rows)
 
 
 if __name__ == "__main__":
