@@ -65,7 +65,7 @@ def measure(side: type[Box], count: int, idle_s: float, settle_s: float, repetit
         began = time.perf_counter()
         box = side(programs, Path(name))
         try:
-            wait_for(lambda: len(_workers(tag)) >= count, 120, 0.1)
+            wait_for(lambda: len(pids_of(tag, "sleep\0")) >= count, 120, 0.1)
             started_s = time.perf_counter() - began
             time.sleep(settle_s)
             return {"started_s": started_s} | idle(box, idle_s) | _status(box, repetitions, count)
@@ -105,10 +105,6 @@ def _status(box: Box, repetitions: int, count: int) -> dict[str, float]:
         raise AssertionError(f"{box.name}: status does not show all {count} programs:\n{shown[:2000]}")
     taken = status_s(box, repetitions)
     return {"status_min_s": taken[0], "status_median_s": statistics.median(taken), "status_max_s": taken[-1]}
-
-
-def _workers(tag: str) -> list[int]:
-    return [pid for pid in pids_of(tag) if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0")]
 
 
 def main() -> None:

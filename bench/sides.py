@@ -36,13 +36,14 @@ def wait_for(look: Callable[[], Any], timeout_s: float, period_s: float = 0.005)
     return found
 
 
-def pids_of(mark: str) -> list[int]:
-    """Live processes one of whose arguments contains the mark."""
+def pids_of(mark: str, program: str = "") -> list[int]:
+    """Live processes (of a program) one of whose arguments contains the mark."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError):
-                if mark.encode() in Path(f"/proc/{name}/cmdline").read_bytes() and state(int(name)) not in "ZX":
+                line = Path(f"/proc/{name}/cmdline").read_bytes()
+                if mark.encode() in line and line.startswith(program.encode()) and state(int(name)) not in "ZX":
                     found.append(int(name))
     return found
 
