@@ -15,6 +15,7 @@ from supervisor.core.decide import decide
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
 from supervisor.core.state import fold_all
 from supervisor.core.turn import Decision, kill_due_s
+from supervisor.policy.absence import SETTLE_S
 
 HOLDS_SLOT_S = 30.0
 ASKED_TWICE_EVERY = 17  # turns
@@ -121,12 +122,17 @@ def nothing_waits_for_ever(world, step):
         elif program.phase is Phase.BACKOFF and not ends and (due_s is None or due_s > program.retry_at_s):
             said = f"{program.name} is to start at {program.retry_at_s:.1f}, and nothing wakes the loop then ({due_s})"
         if program.phase is Phase.STOPPING and not step.decision.memory.ended:
-            kill_s = kill_due_s(program.attempt.stop)
+            kill_s = max(kill_due_s(program.attempt.stop), _settled_s(step))
             if due_s is None or due_s > kill_s:
                 said = f"{program.name} is to be killed at {kill_s:.1f}, and nothing wakes the loop then ({due_s})"
         if said:
             return said
     return None
+
+
+def _settled_s(step):
+    """Until then nobody is killed, because the daemon itself was away (`policy/absence.py`); never for long."""
+    return min(step.decision.memory.blind_until_s or 0.0, step.now_s + SETTLE_S)
 
 
 def _unheard_of(world, step, program):
