@@ -19,7 +19,7 @@ from supervisor.policy.absence import SETTLE_S
 
 HOLDS_SLOT_S = 30.0
 ASKED_TWICE_EVERY = 17  # turns
-LOWERS = ("CheckpointQuarantined", "CheckpointBad", "RolledBack", "Rewound")  # facts that say why an older one is taken
+LOWERS = ("CheckpointQuarantined", "CheckpointBad", "RolledBack")  # facts that say why an older one is taken
 
 
 class Broken(AssertionError):
