@@ -1,7 +1,7 @@
 """reboot_alerts.log: one line for each host reboot, made for `tail -f` and grep.
 
     2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean up=0:18:12 down=0:00:41 level=light programs=Breakout,Pong
-    lost=Breakout:1200,Pong:? resuming=Breakout,Pong evidence="the boot id changed"            (on one line)
+    lost=Breakout:1200/14s/3.1%,Pong:? resuming=Breakout,Pong evidence="the boot id changed"            (on one line)
 
 Unknown is `?`, never 0. Control characters are spelled out: a line of this log must not steer anybody's terminal.
 """
@@ -22,7 +22,7 @@ from supervisor.harmless import harmless
 def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     """The line, without its newline. `wall_s` is the time of writing."""
     fact = alert.reboot
-    lost = ",".join(f"{name}:{'?' if steps is None else steps}" for name, steps in sorted(alert.lost.items()))
+    lost = ",".join(f"{name}:{_cost(alert, name)}" for name in sorted(alert.lost))
     when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
     fields = {
         "n": str(alert.number),
@@ -44,6 +44,17 @@ def journal_line(fact: JournalSalvaged, wall_s: float) -> str:
     lost = "?" if fact.lost is None else fact.lost
     quoted = fact.error.replace('"', "'")
     return harmless(f'{when} JOURNAL damaged kept={fact.kept} lost={lost} file={fact.kept_as} error="{quoted}"')
+
+
+def _cost(alert: AlertReboot, name: str) -> str:
+    """`1200/14s/3.1%`: steps, what it took to compute them, and how much of its attempt that was; where they are known."""
+    steps = alert.lost[name]
+    if steps is None:
+        return "?"
+    told = [str(steps)]
+    told += [f"{alert.lost_s[name]:.0f}s"] if name in alert.lost_s else []
+    told += [f"{100 * alert.lost_share[name]:.1f}%"] if name in alert.lost_share else []
+    return "/".join(told)
 
 
 def span(seconds: float | None) -> str:

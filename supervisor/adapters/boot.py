@@ -70,6 +70,7 @@ class AliveMark:
     level: str = ""
     steps: dict[str, int] = field(default_factory=dict)
     seq: int = 0  # the number of the journal's last fact
+    ckpt_steps: dict[str, int] = field(default_factory=dict)  # of programs whose checkpoints only they can read
 
 
 def read_boot(files: BootFiles) -> Boot:
@@ -121,6 +122,7 @@ def examine(
         down_s=None if down_s < -_CLOCK_SLACK_S else max(0.0, down_s),
         up_s=last.boot_s - _pid1_at_s(last.pid1_ticks, last.boot_s),
         steps=last.steps,
+        ckpt_steps=last.ckpt_steps,
         last_sign_wall_s=last.wall_s,
         boot_wall_s=boot_wall_s,
         last_sign_s=last.at_s,

@@ -29,6 +29,7 @@ from supervisor.api.port import BAD_NAME, BAD_SIGNAL, Backend, Result
 from supervisor.api.refused import Refused
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.signals import signal_name
+from supervisor.core.accounts_view import Since
 from supervisor.core.inputs import Verb
 
 log = structlog.get_logger()
@@ -90,6 +91,7 @@ class Api:
             ("/api/v1/facts", self.facts),
             ("/api/v1/logs/{name}/{channel}", self.program_log),
             ("/api/v1/mainlog", self.main_log),
+            ("/api/v1/accounts", self.accounts),
             ("/api/v1/config", self.config),
             ("/logtail/{spec:path}", self._rpc.log_tail),
             ("/mainlogtail", self._rpc.main_log_tail),
@@ -132,6 +134,9 @@ class Api:
         kinds = [kind for kind in request.query_params.get("kinds", "").split(",") if kind]
         rows = await self._read(self._backend.facts, after, program and plain(program), limit, kinds)
         return answer({"facts": rows})
+
+    async def accounts(self, request: Request) -> Response:
+        return answer(await self._read(self._backend.accounts, _since(request)))
 
     async def config(self, _: Request) -> Response:
         return answer({"settings": await self._read(self._backend.config_explain)})
@@ -322,6 +327,21 @@ def _seconds(body: dict[str, Any]) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_WAIT_S:
         raise Refused(400, f"timeout_s must be a number of seconds up to {MOST_WAIT_S:.0f}")
     return float(value)
+
+
+def _since(request: Request) -> Since:
+    """`since=all` (the beginning), `boot`, seconds ago as `3600s`, or seconds since the epoch as `@1790000000`."""
+    text = request.query_params.get("since", "all")
+    if text in {"all", "boot"}:
+        return Since(boot=text == "boot")
+    number = text.removeprefix("@").removesuffix("s")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0 or text.startswith("@") == text.endswith("s"):
+        raise Refused(400, f"since must be all, boot, seconds as 3600s or a time as @1790000000, not {text[:40]!r}")
+    return Since(wall_s=value) if text.startswith("@") else Since(ago_s=value)
 
 
 def _whole(request: Request, key: str, default: int, *, least: int, most: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Protocol, Self
 
+from supervisor.core.accounts_view import Since
 from supervisor.core.inputs import Verb
 
 Json = dict[str, Any]
@@ -217,6 +218,10 @@ class Backend(Protocol):
 
     def config_explain(self) -> list[Json]:
         """Every setting: {"key", "value", "origin"}."""
+        ...
+
+    def accounts(self, since: Since) -> Json:
+        """`core.accounts_view.accounts_view` of the window from then to now."""
         ...
 
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:

@@ -16,6 +16,7 @@ from supervisor.core.memory import Away
 from supervisor.core.operator import reconcile
 from supervisor.core.state import Attempt, Program
 from supervisor.core.turn import Turn
+from supervisor.policy.accounting import lost_share
 
 
 def on_began(turn: Turn, item: Began) -> None:
@@ -90,12 +91,22 @@ def _alert(turn: Turn, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> 
     What resumes is what has been started again by now: after an orderly reboot nothing had run at the last sign of life.
     """
     lost: dict[str, int | None] = {}
+    lost_s: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for name in fact.programs:
         program = turn.state.programs.get(name)
         steps = fact.steps.get(name)
         newest = ckpt_steps.get(name, program.ckpt_step if program is not None else None)
-        lost[name] = None if steps is None or newest is None else max(0, steps - newest)
-    turn.command(commands.AlertReboot(fact, turn.state.reboots_total, lost, tuple(sorted(turn.state.live))))
+        known = lost[name] = None if steps is None or newest is None else max(0, steps - newest)
+        if program is None or known is None:
+            continue
+        if program.rate:
+            lost_s[name] = known / program.rate
+        share = lost_share(known, steps, program.began_step)
+        if share is not None:
+            shares[name] = share
+    resuming = tuple(sorted(turn.state.live))
+    turn.command(commands.AlertReboot(fact, turn.state.reboots_total, lost, resuming, lost_s, shares))
 
 
 def _settle_attempt(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from supervisor.core.facts import HostRebooted
 from supervisor.core.inputs import Survivor
@@ -117,6 +117,8 @@ class AlertReboot(Command):
     number: int
     lost: dict[str, int | None]
     resuming: tuple[str, ...]
+    lost_s: dict[str, float] = field(default_factory=dict)  # where it is known
+    lost_share: dict[str, float] = field(default_factory=dict)  # of what each one's attempt had computed
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,18 +275,20 @@ class Ledger:
 
     first_s: float | None = None
     at_s: float = 0.0
+    wall_s: float = 0.0
     books: dict[str, Book] = field(default_factory=dict)
     ended: list[Book] = field(default_factory=list)  # of programs that left the config
     levels: list[tuple[float, str, int]] = field(default_factory=list)  # (from when, name, slots)
     reboots: list[Reboot] = field(default_factory=list)
     stopped_at_s: float | None = None  # the daemon ended in order
+    clocks: list[tuple[float, float]] = field(default_factory=list)  # (journal time, wall clock) whenever it may have moved
     seq: int = 0
 
     def copy(self) -> Ledger:
         """One that can go another way."""
         return replace(
             self, books={name: book.copy() for name, book in self.books.items()}, ended=[*self.ended],
-            levels=[*self.levels], reboots=[*self.reboots],
+            levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks],
         )  # fmt: skip
 
     def closed(self, now_s: float, last_sign_s: float | None = None) -> Ledger:
@@ -313,7 +315,7 @@ class Ledger:
         fact, at_s = stamped.fact, stamped.at_s
         if self.first_s is None:
             self.first_s = self.at_s = at_s
-        self.seq = stamped.seq
+        self.seq, self.wall_s = stamped.seq, stamped.wall_s
         if isinstance(fact, facts.ProgramFact):
             self._program(at_s, fact)
         else:
@@ -327,7 +329,10 @@ class Ledger:
                 self.levels.append((at_s, level, slots))
             case facts.HostRebooted():
                 self._rebooted(stamped, fact)
+            case facts.ClockStepped():
+                self.clocks.append((at_s, stamped.wall_s))
             case facts.DaemonStarted(last_sign_s=last_sign_s):
+                self.clocks.append((at_s, stamped.wall_s))
                 self._nobody_looked(self._since(last_sign_s, at_s), at_s)
                 self.stopped_at_s = None
             case facts.DaemonSuspended(gap_s=gap_s):

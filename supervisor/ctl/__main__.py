@@ -116,6 +116,10 @@ def _action(name: str) -> Callable[[Session, list[str]], int] | None:
         from supervisor.ctl import story
 
         return getattr(story, name)  # type: ignore[no-any-return]
+    if name == "accounts":
+        from supervisor.ctl import accounts
+
+        return accounts.accounts
     if name in {"tail", "maintail"}:
         from supervisor.ctl import tail
 

@@ -65,6 +65,33 @@ def facts(
         return select(journal.read(after), program, limit, [kind for kind in kinds.split(",") if kind])
 
 
+def accounts(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:
+    """The shape of /api/v1/accounts. Since the last sign of life nobody has looked: that time is the daemon's."""
+    from pathlib import Path
+
+    from supervisor.adapters.boot import read_mark
+    from supervisor.adapters.journal_sqlite import JournalReader
+    from supervisor.core.accounts_view import Since, accounts_view
+    from supervisor.core.ledger import fold_accounts
+    from supervisor.core.settings import Paths
+
+    state_dir = _state_dir(options, gone)
+    with _readable(gone), JournalReader(f"{state_dir}/journal.sqlite") as journal:
+        ledger = fold_accounts(journal.read())
+    mark = read_mark(Path(Paths(state_dir, "").alive))
+    wall_s = text.wall_s()
+    last_s, last_wall_s = (ledger.at_s, ledger.wall_s) if mark is None else (mark.at_s, mark.wall_s)
+    if last_s < ledger.at_s:
+        last_s, last_wall_s = ledger.at_s, ledger.wall_s
+    now_s = last_s + max(0.0, wall_s - last_wall_s)
+    asked = Since(
+        ago_s=float(since[:-1]) if since.endswith("s") else None,
+        wall_s=float(since[1:]) if since.startswith("@") else None,
+        boot=since == "boot",
+    )
+    return accounts_view(ledger.closed(now_s, last_s), asked, wall_s=wall_s)
+
+
 def log_path(options: Options, gone: Unreachable, name: str | None, channel: str) -> str:
     """Where a log lies: the daemon's own when `name` is None. A name that is a path names nobody's log."""
     from supervisor.core.settings import Paths

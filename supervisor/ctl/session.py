@@ -97,6 +97,16 @@ class Session:
 
             return offline.facts(self.options, self.dead(gone), after, program, last, kinds)
 
+    def accounts(self, since: str) -> dict[str, Any]:
+        """The accounts of a window (`ctl.accounts.since_query`) up to now."""
+        try:
+            found: dict[str, Any] = self.client.get(f"/api/v1/accounts?since={since}")
+        except Unreachable as gone:
+            from supervisor.ctl import offline
+
+            return offline.accounts(self.options, self.dead(gone), since)
+        return found
+
     def warn_if_dead(self, *, aloud: bool) -> None:
         """The first line of a story that the journal has to tell alone; for readers of JSON it goes to stderr."""
         from supervisor.ctl import offline

@@ -177,7 +177,7 @@ def _told(row: dict[str, Any]) -> list[str]:
 
 _SHOWN = (
     "stall", "age_s", "limit_s", "cause", "code", "signal", "steps", "checkpoint_step", "error", "path", "step",
-    "lost_steps", "delay_s", "slow", "rate", "usual", "text", "free_bytes", "from_step", "number", "batch_size",
+    "lost_steps", "lost_s", "delay_s", "slow", "rate", "usual", "text", "free_bytes", "from_step", "number", "batch_size",
     "from_batch", "max_rss_bytes",
 )  # fmt: skip
 

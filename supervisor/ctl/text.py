@@ -28,6 +28,14 @@ def pause(seconds: float) -> None:
     select.select([], [], [], seconds)
 
 
+def percent(share: float | None) -> str:
+    """`89.1%`, `0.42%`, `100%`."""
+    if share is None:
+        return UNKNOWN
+    value = 100.0 * share
+    return f"{value:.0f}%" if value >= 99.95 or value == 0 else f"{value:.1f}%" if value >= 0.995 else f"{value:.2f}%"
+
+
 def when(wall_s: float | None, now_wall_s: float | None = None) -> str:
     """A moment in local time; only the time of day when it lies less than half a day back."""
     if wall_s is None:

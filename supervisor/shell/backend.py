@@ -16,11 +16,13 @@ from supervisor.adapters.journal_sqlite import JournalReader
 from supervisor.api import rows
 from supervisor.api.port import FAILED, DaemonView, Json, ProgramView, Result, Snapshot
 from supervisor.core import view
+from supervisor.core.accounts_view import Since, accounts_view
 from supervisor.core.inputs import Asked, ConfigLoaded, Verb
 from supervisor.core.memory import Memory
 from supervisor.core.settings import Settings
 from supervisor.core.state import State
 from supervisor.ports import Clock
+from supervisor.shell.books import Books
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
 from supervisor.shell.replies import Replies
@@ -80,6 +82,7 @@ class DaemonBackend:
         self._loaded, self._reload, self._version = loaded, reload, version
         self._published: Published | None = None
         self._gaps = Gaps()
+        self.books = Books(loaded.settings.paths.journal)
 
     def publish(self, loop: Loop) -> None:
         """By the deciding thread, at the end of each turn."""
@@ -155,6 +158,10 @@ class DaemonBackend:
 
     def config_explain(self) -> list[Json]:
         return [{"key": key, "value": value, "origin": str(origin)} for key, value, origin in config.explain(self._loaded)]
+
+    def accounts(self, since: Since) -> Json:
+        closed = self.books.closed(self._clock.now_s())
+        return accounts_view(closed, since, wall_s=self._clock.wall_s())
 
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:
         published = self._published

@@ -109,6 +109,8 @@ class Daemon:
         if misfits:
             log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")
         parts = self._build(journal, state)
+        parts.backend.books.prime(facts)
+        del facts
         try:
             self._serve(parts, listener)
         finally:
@@ -177,7 +179,7 @@ class Daemon:
         newest = {n: w.sample.steps for n, w in memory.watches.items() if n in state.live and w.sample.steps is not None}
         return AliveMark(
             this_boot.boot_id, this_boot.pid1_ticks, system_clock.now_s(), system_clock.wall_s(), clock.boot_s(),
-            state.level, {**steps, **newest}, last_seq,
+            state.level, {**steps, **newest}, last_seq, _foreign_checkpoints(loop),
         )  # fmt: skip
 
     def _alert(self, command: AlertReboot) -> None:
@@ -225,7 +227,8 @@ class Daemon:
         )  # fmt: skip
         expected = {n: (p.attempt.number, p.attempt.token) for n, p in state.live.items() if p.attempt is not None}
         if evidence.rebooted:
-            evidence = replace(evidence, ckpt_steps=self._newest_steps(parts.pool, list(expected)))
+            newest = self._newest_steps(parts.pool, list(expected))
+            evidence = replace(evidence, ckpt_steps={**evidence.ckpt_steps, **newest})
         survivors = parts.launcher.survey(expected)
         found = parts.launcher.strangers(spec.name for spec in self._settings.programs)
         known = {token for _, token in expected.values()}
@@ -260,6 +263,16 @@ class Daemon:
         sys.stdout.flush()
         limits.restore_files()
         os.execv(sys.executable, [sys.executable, "-m", "supervisor", *self._start.argv])  # noqa: S606  no shell, on purpose
+
+
+def _foreign_checkpoints(loop: Loop) -> dict[str, int]:
+    """The newest checkpoints of programs that are not ours: after a reboot their beats are gone, their files unknown."""
+    found: dict[str, int] = {}
+    for name, watch in loop.memory.watches.items():
+        spec = loop.settings.program(name)
+        if spec is not None and not spec.builtin and watch.sample.ckpt_count and watch.sample.ckpt_step is not None:
+            found[name] = watch.sample.ckpt_step
+    return found
 
 
 def _on_signal(parts: _Parts, number: int, _frame: FrameType | None) -> None:

@@ -19,8 +19,10 @@ from supervisor.api.port import (
     Snapshot,
 )
 from supervisor.api.rows import select
+from supervisor.core.accounts_view import accounts_view
 from supervisor.core.facts import Stamped
 from supervisor.core.inputs import Verb
+from supervisor.core.ledger import fold_accounts
 
 WALL_S = 1_763_700_000.0  # 2025-11-21 04:40 UTC
 
@@ -116,3 +118,8 @@ class FakeBackend:
 
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Any) -> list[dict[str, Any]]:
         return select((item for item in list(self.journal) if item.seq > after_seq), program, limit, kinds)
+
+    def accounts(self, since: Any) -> dict[str, Any]:
+        last = self.journal[-1] if self.journal else None
+        closed = fold_accounts(self.journal).closed(0.0 if last is None else last.at_s)
+        return accounts_view(closed, since, wall_s=0.0 if last is None else last.wall_s)

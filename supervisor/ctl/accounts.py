@@ -1,0 +1,199 @@
+"""`accounts`: what every second of every program and slot was spent on, as a table by state that adds up."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+
+from supervisor.api.names import plain
+from supervisor.ctl import text
+from supervisor.ctl.session import OK, USAGE, Failed, Session, take
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_COLOURS = {"PRODUCTIVE": "green", "SLOW": "yellow", "LOST": "red", "HOST_DOWN": "red", "UNKNOWN": "red", "IDLE": "dim"}
+_MOST_COLUMNS = 6  # programs side by side; more of them are one line each
+_BAR = 24
+_BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+def accounts(session: Session, args: list[str]) -> int:
+    """`accounts [NAME ..] [--since 1h|2d|TIME|boot] [--json]`."""
+    names, options = take(args, "--json", valued=("--since",))
+    since = since_query(options.get("--since", "all"))
+    session.warn_if_dead(aloud="--json" not in options)
+    found = session.accounts(since)
+    chosen = _choose(found["programs"], names)
+    if "--json" in options:
+        session.say(json.dumps({**found, "programs": chosen}, indent=2))
+        return OK
+    only = [] if "all" in names else names
+    for line in page(found, chosen, total=not only, paint=text.Paint(on=sys.stdout.isatty())):
+        session.say(line)
+    return OK
+
+
+def since_query(said: str) -> str:
+    """What the API is asked: `all`, `boot`, `3600s` or `@seconds since the epoch`."""
+    if said in {"all", "boot"}:
+        return said
+    if _SPAN.fullmatch(said):
+        return f"{sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(said)):g}s"
+    from datetime import datetime
+
+    try:
+        return f"@{datetime.fromisoformat(said).timestamp():.3f}"
+    except (ValueError, OverflowError, OSError):
+        told = "a span (90s, 1h30m, 2d), a time (2026-11-21T08:00), boot or all"
+        raise Failed(f"Error: --since takes {told}, not {said!r}", USAGE) from None
+
+
+def _choose(programs: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    wanted = [plain(name) for name in names]
+    if not wanted or "all" in wanted:
+        return programs
+    known = {sheet["name"] for sheet in programs}
+    for name in wanted:
+        if name not in known:
+            raise Failed(f"{text.harmless(name)}: ERROR (no such process)")
+    return [sheet for sheet in programs if sheet["name"] in wanted]
+
+
+# --- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page(found: dict[str, Any], programs: list[dict[str, Any]], *, total: bool, paint: text.Paint) -> list[str]:
+    """The window, a row for each state that is not empty, what it adds up to, the figures."""
+    whole = found["total"]
+    length = text.duration(found["until_s"] - found["since_s"])
+    out = [f"from {text.when(found['since_wall_s'])} to {text.when(found['until_wall_s'])}, {length}"]
+    sheets = [whole, *programs] if total else programs
+    wide = len(sheets) <= _MOST_COLUMNS
+    out += ["", *_table(sheets if wide else [whole], paint)]
+    if not wide:
+        out += ["", *_lines(programs)]
+    if total:
+        out += ["", _paid(whole, found["slots"])]
+    out += ["", *_figures(sheets)]
+    levels = _levels(found["levels"]) if total else []
+    return [*out, "", *levels] if levels else out
+
+
+def _paid(whole: dict[str, Any], slots: int | None) -> str:
+    """The sum, and what it is the sum of."""
+    booked_s = sum(whole["seconds"].values())
+    now = "" if slots is None else f" ({slots} slot{'' if slots == 1 else 's'} now)"
+    return (
+        f"{_hours(booked_s)} slot-hours booked of {_hours(whole['wall_s'])} slot-hours paid{now}, "
+        f"{text.percent(whole['ettr'])} of them productive"
+    )
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:,.2f}"
+
+
+def _table(sheets: list[dict[str, Any]], paint: text.Paint) -> list[str]:
+    states = [state for state in sheets[0]["seconds"] if any(sheet["seconds"][state] >= 0.0005 for sheet in sheets)]
+    heads = [text.harmless("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]) for sheet in sheets]
+    rows = [[_cell(sheet, state) for sheet in sheets] for state in states]
+    sums = [f"{text.duration(sheet['wall_s'])} {'':>6}" for sheet in sheets]
+    widths = [max(text.width(cell) for cell in column) for column in zip(heads, sums, *rows, strict=True)]
+    name_wide = max((len(state) for state in [*states, "STATE"]), default=5)
+    out = [
+        "  ".join([text.pad("STATE", name_wide), *(text.pad(h, w, right=True) for h, w in zip(heads, widths, strict=True))])
+    ]
+    for state, row in zip(states, rows, strict=True):
+        cells = [text.pad(cell, width, right=True) for cell, width in zip(row, widths, strict=True)]
+        line = "  ".join([paint(text.pad(state, name_wide), _COLOURS.get(state, "yellow")), *cells])
+        out.append((line + "  " + paint(_bar(sheets[0], state), _COLOURS.get(state, "yellow"))).rstrip())
+    out.append(
+        "  ".join([text.pad("sum", name_wide), *(text.pad(s, w, right=True) for s, w in zip(sums, widths, strict=True))])
+    )
+    return [line.rstrip() for line in out]
+
+
+def _cell(sheet: dict[str, Any], state: str) -> str:
+    seconds = sheet["seconds"][state]
+    if seconds < 0.0005:
+        return f"{text.UNKNOWN} {'':>6}" if not sheet["wall_s"] else f"0s {'':>6}"
+    share = seconds / sheet["wall_s"] if sheet["wall_s"] else 0.0
+    return f"{_span(seconds)} {text.percent(share):>6}"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.2f}s" if seconds < 9.995 else text.duration(seconds)
+
+
+def _bar(sheet: dict[str, Any], state: str) -> str:
+    """How much of the first column this is, in eighths of a character where the terminal has them."""
+    share = sheet["seconds"][state] / sheet["wall_s"] if sheet["wall_s"] else 0.0
+    encoding = (getattr(sys.stdout, "encoding", "") or "").lower().replace("-", "")
+    if encoding != "utf8" or os.environ.get("TERM") == "dumb":
+        return "#" * round(share * _BAR)
+    eighths = round(share * _BAR * 8)
+    return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()
+
+
+def _lines(programs: list[dict[str, Any]]) -> list[str]:
+    """A program a line: the four largest of its states."""
+    wide = max(text.width(text.harmless(sheet["name"])) for sheet in programs)
+    out = []
+    for sheet in programs:
+        largest = sorted(sheet["seconds"].items(), key=lambda item: -item[1])[:4]
+        told = ", ".join(f"{state} {_cell(sheet, state).strip()}" for state, seconds in largest if seconds > 0)
+        out.append(
+            f"{text.pad(text.harmless(sheet['name']), wide)}  {text.duration(sheet['wall_s'])}: {told or 'nothing yet'}"
+        )
+    return out
+
+
+_TITLES = ("", "ETTR", "GOODPUT", "AVAILABLE", "FAILURES", "REBOOTS", "MTTD", "MTTR", "LOST STEPS")
+
+
+def _figures(sheets: list[dict[str, Any]]) -> list[str]:
+    rows = [_TITLES, *(_figure_row(sheet) for sheet in sheets)]
+    widths = [max(text.width(row[place]) for row in rows) for place in range(len(_TITLES))]
+    return [
+        "  ".join(
+            text.pad(cell, width, right=place > 0) for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+
+
+def _figure_row(sheet: dict[str, Any]) -> tuple[str, ...]:
+    unknown = f" +{sheet['lost_unknown']}?" if sheet["lost_unknown"] else ""
+    return (
+        text.harmless("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]),
+        text.percent(sheet["ettr"]),
+        text.percent(sheet["goodput"]),
+        text.percent(sheet["availability"]),
+        str(sheet["failures"]),
+        str(sheet["reboots"]),
+        text.UNKNOWN if sheet["mttd_s"] is None else _span(sheet["mttd_s"]),
+        text.UNKNOWN if sheet["mttr_s"] is None else _span(sheet["mttr_s"]),
+        f"{sheet['lost_steps']:,}{unknown}",
+    )
+
+
+def _levels(levels: dict[str, dict[str, Any]]) -> list[str]:
+    out = []
+    for name, level in levels.items():
+        box = _mtbf(level["host_up_s"], level["reboots"], "reboot")
+        programs = _mtbf(level["trained_s"], level["failures"], "failure")
+        out.append(f"level {text.harmless(name or text.UNKNOWN)}: box up {box}; trained {programs}")
+    return out
+
+
+def _mtbf(seconds: float, count: int, what: str) -> str:
+    if count == 0:
+        return f"{text.duration(seconds)} without a {what}"
+    return f"{text.duration(seconds)}, {count} {what}{'' if count == 1 else 's'}: one in {text.duration(seconds / count)}"

@@ -1,0 +1,101 @@
+"""The accounts of a real night in small: a worker killed, one stopped, the daemon killed, the power cut. They add up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+
+from conftest import Box, until
+
+
+def told(box: Box, *args: str) -> dict[str, Any]:
+    """`accounts --json`, checked to add up to what was paid."""
+    done = box.ctl("accounts", "--json", *args)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    for sheet in (found["total"], *found["programs"]):
+        assert abs(sum(sheet["seconds"].values()) - sheet["wall_s"]) < 1e-6, sheet
+        assert sheet["seconds"]["UNKNOWN"] == 0.0
+        assert min(sheet["seconds"].values()) >= 0.0
+    return found
+
+
+def seconds(found: dict[str, Any], name: str) -> dict[str, float]:
+    return next(sheet["seconds"] for sheet in found["programs"] if sheet["name"] == name)
+
+
+def steps(box: Box, name: str, least: int) -> None:
+    until(lambda: (box.program(name).get("steps") or 0) >= least, 30, f"{least} steps of {name}: {box.tail()}")
+
+
+def between_checkpoints(box: Box, name: str) -> None:
+    """Well after one (of each 50 steps), so that a sign of life has seen more; and well before the next."""
+    until(lambda: (box.program(name).get("steps") or 0) > 50 and 18 <= box.program(name)["steps"] % 50 <= 32, 30, name)
+
+
+def test_a_night_of_trouble_adds_up(box: Box) -> None:
+    slowly = ("--period-s", "0.04")  # two seconds between checkpoints: so much can be lost
+    box.config(box.trainer("a", "none", *slowly) + box.trainer("b", "none", *slowly), slots=2)
+    box.start()
+    for name in "ab":
+        box.wait_phase(name, "RUNNING")
+    between_checkpoints(box, "a")
+    os.kill(box.program("a")["pid"], signal.SIGKILL)
+    box.wait_fact("Resumed", "a", count=2)
+    steps(box, "b", 60)
+    os.kill(box.program("b")["pid"], signal.SIGSTOP)
+    box.wait_fact("Revived", "b")
+    until(lambda: box.program("b")["phase"] == "RUNNING" and box.program("a")["phase"] == "RUNNING", 30, "all is well")
+
+    before = told(box)
+    assert seconds(before, "a")["LOST"] > 0, "what was trained since the last checkpoint"
+    assert seconds(before, "b")["DETECT"] >= 0.5, "it stood still before anybody knew"
+    assert seconds(before, "b")["LOST"] == 0.0
+    assert before["total"]["failures"] == 2
+    assert before["total"]["seconds"]["HOST_DOWN"] == 0.0
+
+    # The daemon dies; its workers train on, which their steps prove.
+    at = box.program("b")["steps"]
+    box.kill_daemon()
+    dead = told(box)
+    assert dead["total"]["wall_s"] >= before["total"]["wall_s"]
+    box.start()
+    box.wait_fact("Tallied", "b")
+    steps(box, "b", at + 20)
+    gap = box.facts("DaemonStarted")[-1]
+    adopted = next(
+        f for f in box.facts("Tallied", "b") if f["from_s"] <= gap["last_sign_s"] + 1e-6 and f["seq"] > gap["seq"]
+    )
+    assert adopted["seconds"]["training"] > 0.5 * (adopted["until_s"] - adopted["from_s"])
+
+    # The power goes; the box comes back.
+    between_checkpoints(box, "b")
+    box.power_cut()
+    box.start()
+    for name in "ab":
+        box.wait_fact("Resumed", name, count=3 if name == "a" else 2)
+        box.wait_phase(name, "RUNNING")
+    after = told(box)
+    down_s = box.facts("HostRebooted")[-1]["down_s"]
+    assert after["total"]["seconds"]["HOST_DOWN"] >= 0.9 * 2 * down_s, "both slots, for as long as the box was off"
+    assert after["total"]["seconds"]["DAEMON_DOWN"] > 0.0, "from the boot to the daemon's start"
+    assert after["total"]["seconds"]["PRODUCTIVE"] > 0.0
+    assert seconds(after, "b")["LOST"] > 0.0
+    assert [sheet["reboots"] for sheet in after["programs"]] == [1, 1]
+    resumed = box.facts("Resumed", "b")[-1]
+    assert resumed["lost_steps"] > 0
+    assert resumed["lost_s"] > 0, "although the daemon that knew the rate is gone"
+    assert 0 < resumed["lost_share"] <= 1
+    line = (box.state / "reboot_alerts.log").read_text()
+    assert f"b:{resumed['lost_steps']}/" in line
+
+    # Windows add up, people can read it.
+    recent = told(box, "--since", "boot")
+    assert recent["total"]["seconds"]["HOST_DOWN"] == 0.0
+    page = box.ctl("accounts").stdout
+    assert "slot-hours paid (2 slots now)" in page
+    assert "HOST_DOWN" in page
+    assert box.ctl("accounts", "nobody").returncode == 1
+    assert box.ctl("accounts", "--since", "yesterday").returncode == 2
