@@ -31,6 +31,9 @@ from typing import Final, NamedTuple
 
 from supervisor.core import facts
 from supervisor.core.facts import Stamped
+from supervisor.core.lifecycle import Phase
+from supervisor.core.snapshot import decoded
+from supervisor.core.state import State
 from supervisor.policy.accounting import COMPUTING, Account, booked_as
 
 ROUNDING_S: Final = 1e-6
@@ -256,6 +259,16 @@ def _off(piece: Slice) -> Slice:
     return piece if piece.seconds.keys() <= {Account.IDLE} else _all(Account.HOST_DOWN, holds=False)(piece)
 
 
+_BEGINS: Final = {
+    Phase.QUEUED: Account.ADMISSION,
+    Phase.STARTING: Account.STARTUP,
+    Phase.RUNNING: Account.PRODUCTIVE,
+    Phase.STOPPING: Account.TERMINATE,
+    Phase.BACKOFF: Account.BACKOFF,
+    Phase.DONE: Account.IDLE,
+    Phase.STOPPED: Account.IDLE,
+    Phase.FATAL: Account.IDLE,
+}
 _GONE: Final = frozenset({Account.IDLE, Account.HOST_DOWN})
 
 
@@ -339,8 +352,23 @@ class Ledger:
                 self._nobody_looked(max(self.first_s or 0.0, at_s - gap_s), at_s)
             case facts.DaemonStopped():
                 self.stopped_at_s = at_s
+            case facts.Snapshot(state=text) if not self.books:
+                self._opened(decoded(State, text), stamped)
             case _:
                 pass
+
+    def _opened(self, state: State, stamped: Stamped) -> None:
+        """What came before is no longer in the journal: the books begin here, with everything as it stood."""
+        self.levels.append((stamped.at_s, state.level, state.slots))
+        self.clocks.append((stamped.at_s, stamped.wall_s))
+        for name, program in state.programs.items():
+            book = self.books[name] = Book(name, stamped.at_s, stamped.at_s, _BEGINS[program.phase])
+            book.retry_at_s = program.retry_at_s
+            book.mark(stamped.at_s, program.steps)
+            if program.attempt is not None:
+                book.token, book.began_s = program.attempt.token, program.attempt.intended_at_s
+                book.ready, book.stalled = program.attempt.ready_at_s is not None, program.attempt.stall is not None
+                book.account = Account.TERMINATE if book.stalled else book.account
 
     def _since(self, last_sign_s: float | None, at_s: float) -> float:
         """When the daemon before was last there: never before its last fact."""
