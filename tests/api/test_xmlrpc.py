@@ -248,11 +248,17 @@ def test_long_waits_hold_up_nobody_else(api: Path, backend: FakeBackend) -> None
     assert True in told
 
 
-def test_too_many_waiting_requests_are_told_so(api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_waiting_requests_are_told_so(
+    socket_path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("supervisor.api.app.MOST_ASKS", 0)
-    code, text = fault_of(proxy(api).supervisor.stopProcess, "Pong")
-    assert (code, text) == (30, "FAILED: 0 requests are waiting already: try again")
-    assert proxy(api).supervisor.stopProcess("Pong", False) is True, "nobody hears of it but the log"
+    with served(backend, socket_path) as server:
+        code, text = fault_of(proxy(socket_path).supervisor.stopProcess, "Pong")
+        assert (code, text) == (30, "FAILED: 0 requests are waiting already: try again")
+        assert proxy(socket_path).supervisor.stopProcess("Pong", False) is True, "nobody hears of it but the log"
+        until(lambda: not server._api._rpc._later, "the request to be given up")
+        assert backend.asked == []
+        close_all()
 
 
 def test_while_the_daemon_ends_it_is_only_read(rpc: Any, backend: FakeBackend) -> None:
