@@ -19,8 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from environments import environment, stock_supervisor
+
 ROOT = Path(__file__).resolve().parents[1]
-ENVS = ROOT / "bench" / ".envs"
 RESULTS = ROOT / "bench" / "results"
 
 Programs = dict[str, list[str]]
@@ -70,18 +71,6 @@ def end(mark: str) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
-
-
-def environment(name: str, *packages: str) -> Path:
-    """The bin directory of a virtual environment under bench/.envs with these packages; made the first time."""
-    target = ENVS / name / "bin"
-    if not (target / "pip").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(ENVS / name)], check=True)
-    stamp = ENVS / name / "packages"
-    if not stamp.exists() or stamp.read_text() != "\n".join(packages):
-        subprocess.run([str(target / "pip"), "install", "-q", *packages], check=True)
-        stamp.write_text("\n".join(packages))
-    return target
 
 
 class Box:
@@ -165,7 +154,7 @@ class Supervisor(Box):
     name = "supervisor 4.3.0"
 
     def prepare(self) -> Path:
-        bin_dir = environment("supervisor", "supervisor==4.3.0", "setuptools<81")
+        bin_dir = stock_supervisor()
         text = (
             f"[supervisord]\nnodaemon=true\nlogfile={self.directory}/s.log\npidfile={self.directory}/s.pid\n"
             f"childlogdir={self.directory}\nminfds=4096\n[unix_http_server]\nfile={self.runtime}/s.sock\n"
