@@ -89,6 +89,8 @@ def _document(value: Any) -> bytes:
 
 def readable(text: str) -> str:
     """Text that XML can carry and a terminal does not obey. Example: ESC [31m is shown as ␛[31m."""
+    if text.isascii() and text.isprintable():  # nearly all of them; the rest takes ten times as long
+        return text
     return text.encode("utf-8", "replace").decode().translate(_UNWRITABLE)
 
 

@@ -1,0 +1,221 @@
+"""Two daemons with the same programs, ours and a real supervisord 4.3.0, and the stock client for either."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import xmlrpc.client
+from pathlib import Path
+from typing import Any
+
+import psutil
+from box import PATIENCE, ROOT, Box, until
+
+sys.path.insert(0, str(ROOT / "bench"))
+
+from environments import stock_supervisor
+
+TALK = 'echo "talker says hello"; echo "talker complains" >&2; exec sleep 100000'
+AUTO, MANUAL = True, False
+Programs = dict[str, tuple[list[str], bool]]  # name -> (command, autostart)
+
+
+def programs(directory: Path) -> Programs:
+    """What both sides supervise at first."""
+    not_executable = directory / "not-executable"
+    not_executable.write_text("#!/bin/sh\n")
+    return {
+        "finisher": (["sleep", "2"], AUTO),
+        "forbidden": ([str(not_executable)], MANUAL),
+        "idler": (["sleep", "100000"], MANUAL),
+        "missing": (["/nonexistent/program"], MANUAL),
+        "quick": (["sh", "-c", "exit 3"], MANUAL),
+        "talker": (["sh", "-c", TALK], AUTO),
+    }
+
+
+def edited(before: Programs) -> Programs:
+    """One program changed, one new, and the rest but one gone."""
+    return {"fresh": (["sleep", "100000"], AUTO), "idler": (["sleep", "100001"], MANUAL), "talker": before["talker"]}
+
+
+class Side:
+    """One daemon, asked through Supervisor's own client."""
+
+    name: str
+    socket: Path
+    directory: Path
+    client: Path  # the stock supervisorctl
+
+    def configure(self, wanted: Programs, *, broken: bool = False) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    # the stock client
+
+    def _command(self, args: tuple[str, ...]) -> list[str]:
+        return [str(self.client), "-s", f"unix://{self.socket}", *args]
+
+    def ctl(self, args: tuple[str, ...], stdin: str = "") -> tuple[int, str]:
+        """(exit code, standard output)."""
+        ended = subprocess.run(
+            self._command(args), input=stdin, capture_output=True, text=True, timeout=60 * PATIENCE, cwd=self.directory,
+            env=ENVIRONMENT, check=False,
+        )  # fmt: skip
+        return ended.returncode, ended.stdout
+
+    def follow(self, args: tuple[str, ...], awaited: str) -> tuple[int, str]:
+        """The same of a client that follows a log, ended by Ctrl-C once the awaited pattern has come."""
+        client = subprocess.Popen(
+            self._command(args), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+            cwd=self.directory, env=ENVIRONMENT,
+        )  # fmt: skip
+        assert client.stdout is not None
+        got, deadline = b"", time.monotonic() + 30 * PATIENCE
+        with client.stdout:
+            while not re.search(awaited.encode(), got):
+                if select.select([client.stdout], [], [], 0.5)[0]:
+                    piece = os.read(client.stdout.fileno(), 65536)
+                    assert piece, f"{self.name}: {args} ended with {got!r}"
+                    got += piece
+                assert time.monotonic() < deadline, f"{self.name}: {args} waited in vain, got {got!r}"
+            client.send_signal(signal.SIGINT)
+            got += client.stdout.read()
+        return client.wait(30), got.decode()
+
+    # what the story waits for
+
+    def state(self, program: str) -> str:
+        with contextlib.suppress(OSError, http.client.HTTPException, xmlrpc.client.Error):
+            return str(self._rpc("supervisor.getProcessInfo", program)["statename"])
+        return "not known"
+
+    def wait_state(self, program: str, state: str) -> None:
+        until(lambda: self.state(program) == state, 30, f"{program} to be {state} with {self.name}")
+
+    def pid(self, program: str) -> int:
+        return int(self._rpc("supervisor.getProcessInfo", program)["pid"])
+
+    def _rpc(self, method: str, *args: Any) -> Any:
+        connection = _Connection(self.socket)
+        try:
+            connection.request("POST", "/RPC2", xmlrpc.client.dumps(args, method))
+            ((value,), _) = xmlrpc.client.loads(connection.getresponse().read())
+            return value
+        finally:
+            connection.close()
+
+    def plain(self, text: str) -> str:
+        """An output without what differs from run to run."""
+        text = text.replace(str(self.socket), "SOCKET").replace(str(self.directory), "DIRECTORY")
+        for pattern, word in _CHANGING:
+            text = re.sub(pattern, word, text)
+        return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n")
+
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TZ": "UTC", "TERM": "dumb"}
+_CHANGING = (
+    (r"\bpid \d+", "pid N"),
+    (r"uptime (\d+ days?, )?\d+:\d\d:\d\d", "uptime H:MM:SS"),
+    (r"\b[A-Z][a-z]{2} \d\d \d\d:\d\d [AP]M", "MON DD HH:MM AM"),
+    (r"\b\d+\.\d+ s\b", "N s"),
+    (r"(?m)^(supervisor> )?[1-9]\d*$", r"\1N"),
+    (r"file: \S+ line: \d+", "file: FILE line: N"),
+    (r"\bline \d+:", "line N:"),
+    (r"\b\d+ known games", "N known games"),
+)
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=30)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(30)
+        self.sock.connect(str(self._path))
+
+
+class Ours(Side):
+    name = "extralife"
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.directory, self.box = directory, Box(directory)
+        self.socket = self.box.runtime / "supervisor.sock"
+        self.client = stock_supervisor() / "supervisorctl"
+
+    def configure(self, wanted: Programs, *, broken: bool = False) -> None:
+        text = [
+            f'[program.{name}]\ncommand = {json.dumps(command)}\nautostart = {str(auto).lower()}\nprogress = "none"\n'
+            for name, (command, auto) in wanted.items()
+        ]
+        self.box.config("\n".join(text) + "[program.broken]\n" * broken, slots=10)
+
+    def start(self) -> None:
+        self.box.start()
+
+    def close(self) -> None:
+        self.box.close()
+
+
+class Theirs(Side):
+    name = "supervisord 4.3.0"
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self.runtime = Path(tempfile.mkdtemp(prefix="xl-", dir="/dev/shm"))
+        self.socket = self.runtime / "supervisor.sock"
+        self.client = stock_supervisor() / "supervisorctl"
+        self.daemon: subprocess.Popen[bytes] | None = None
+
+    def configure(self, wanted: Programs, *, broken: bool = False) -> None:
+        daemon = (
+            f"[supervisord]\nnodaemon=true\nlogfile={self.directory}/s.log\npidfile={self.directory}/s.pid\n"
+            f"childlogdir={self.directory}\n[unix_http_server]\nfile={self.socket}\n[rpcinterface:supervisor]\n"
+            "supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface\n"
+        )
+        text = [daemon]
+        for name, (command, auto) in wanted.items():
+            logs = "".join(f"{channel}_logfile={self.directory}/{name}.{channel}\n" for channel in ("stdout", "stderr"))
+            line = shlex.join(command).replace("%", "%%")
+            text.append(f"[program:{name}]\ncommand={line}\nautostart={str(auto).lower()}\npriority=100\n{logs}")
+        (self.directory / "s.conf").write_text("\n".join(text) + "[program:broken]\n" * broken)
+
+    def start(self) -> None:
+        self.daemon = subprocess.Popen(
+            [str(self.client.with_name("supervisord")), "-c", str(self.directory / "s.conf")], cwd=self.directory,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            env=ENVIRONMENT,
+        )  # fmt: skip
+        until(self.socket.exists, 30, "supervisord to serve")
+
+    def close(self) -> None:
+        if self.daemon is not None and self.daemon.poll() is None:
+            self.daemon.terminate()
+            try:
+                self.daemon.wait(30 * PATIENCE)  # it stops one program a second
+            except subprocess.TimeoutExpired:
+                for process in (*psutil.Process(self.daemon.pid).children(), self.daemon):
+                    process.kill()
+                self.daemon.wait(30)
+        shutil.rmtree(self.runtime, ignore_errors=True)

@@ -1,0 +1,328 @@
+"""The stock `supervisorctl` 4.3.0 against extralife and against a real supervisord, command by command.
+
+    python tests/e2e/stock_story.py         # writes docs/supervisor-compatibility.md
+
+Both daemons supervise the same programs and are told the same. Each difference in an exit code or in what is printed has
+its reason here; one without a reason, and a reason without a difference, is an error.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from stock_sides import ROOT, Ours, Side, Theirs, edited, programs
+
+DOCUMENT = ROOT / "docs" / "supervisor-compatibility.md"
+
+# Reasons, where more than one command shares one.
+GOES_ON = "After `pid N, uptime H:MM:SS` ours goes on: the training's step, rate, return, checkpoint, and the newest reason."
+REAL_WORD = "After the moment (or `Not started`) comes our own word for the phase, and its reason."
+TRIED = (
+    "Supervisor looks for the file before it starts anything and leaves the program STOPPED; ours is tried, so it is FATAL "
+    "(a missing file may be a disk that is mounted later, which only the try can tell), and says what was wrong."
+)
+CARRIES = "The sentence is ours: file, line, key and what to do."
+DOWN_FOR_GOOD = (
+    "A program that ended by itself, or is FATAL, is not down because somebody wants it down. To ours `stop` says just "
+    "that: it stays down over updates and reboots. Supervisor has nothing to remember."
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command. `awaited`: it follows a log until that pattern has come. `why`: the two sides differ, and why."""
+
+    line: str
+    why: str = ""
+    stdin: str = ""
+    awaited: str = ""
+    unordered: bool = False  # Supervisor's order is not the same from run to run
+    hidden: bool = False  # each daemon's own log: that there is something is all that can be compared
+
+    @property
+    def title(self) -> str:
+        return self.line or "(the shell) " + self.stdin.replace("\n", "; ").removesuffix("; ")
+
+    def run(self, side: Side) -> tuple[int, str]:
+        args = tuple(self.line.split())
+        code, out = side.follow(args, self.awaited) if self.awaited else side.ctl(args, self.stdin)
+        if self.hidden:
+            return code, "(the end of the daemon's log)" if out.strip() else ""
+        told = side.plain(out)
+        return code, "\n".join(sorted(told.splitlines())) if self.unordered else told
+
+
+Act = Callable[[Side], None]
+
+
+def until_state(program: str, state: str) -> Act:
+    return lambda side: side.wait_state(program, state)
+
+
+def edit(side: Side) -> None:
+    side.configure(edited(programs(side.directory)))
+
+
+def break_config(side: Side) -> None:
+    side.configure(edited(programs(side.directory)), broken=True)
+
+
+def wait_gone(side: Side) -> None:
+    daemon = side.box.daemon if isinstance(side, Ours) else side.daemon if isinstance(side, Theirs) else None
+    assert daemon is not None
+    assert daemon.wait(60) == 0
+
+
+STORY: list[Step | Act] = [
+    until_state("talker", "RUNNING"),
+    until_state("finisher", "EXITED"),
+    Step("version", "4.3.0 to whoever compares versions (PEP 440, semver), and behind the + who really answers."),
+    Step("status", f"{GOES_ON} {REAL_WORD}"),
+    Step("status talker", GOES_ON),
+    Step("status talker:*", GOES_ON),
+    Step("status idler finisher", REAL_WORD),
+    Step("status nobody"),
+    Step("status nobody:*"),
+    Step("status talker nobody", GOES_ON),
+    Step("pid"),
+    Step("pid talker"),
+    Step("pid idler"),
+    Step("pid nobody"),
+    Step("pid all"),
+    Step("avail"),
+    # start
+    Step("start"),
+    Step("start nobody"),
+    Step("start nobody:*"),
+    Step("start talker"),
+    Step("start talker:*"),
+    Step("start idler"),
+    until_state("idler", "RUNNING"),
+    Step("start finisher"),
+    Step("start quick", "It did start, and then ended. The exit code is the same."),
+    Step("stop quick"),
+    Step("start missing"),
+    Step("start forbidden"),
+    Step("status missing forbidden", TRIED),
+    # signal
+    Step("signal CONT"),
+    Step("signal CONT talker"),
+    Step("signal SIGCONT talker:*"),
+    Step("signal 18 talker idler"),
+    Step("signal NOSUCH talker"),
+    Step("signal CONT nobody"),
+    Step("signal CONT nobody:*"),
+    Step("signal CONT quick"),
+    until_state("finisher", "EXITED"),
+    Step("signal CONT all"),
+    # logs
+    Step("tail"),
+    Step("tail talker"),
+    Step("tail -5 talker"),
+    Step("tail talker stderr"),
+    Step("tail talker nochannel"),
+    Step("tail -x talker"),
+    Step("tail nobody"),
+    Step("tail missing", "Ours was tried, which makes its logs; they are empty."),
+    Step("tail -f talker", awaited="talker says hello\n"),
+    Step("tail -f talker stderr", awaited="talker complains\n"),
+    Step("tail -f nobody"),
+    Step("maintail", hidden=True),
+    Step("maintail -100", hidden=True),
+    Step("maintail -f", awaited="INFO|event", hidden=True),
+    Step("clear"),
+    Step("clear talker"),
+    Step("tail talker"),
+    Step("clear nobody"),
+    Step("clear all", unordered=True),
+    # fg
+    Step("fg"),
+    Step("fg nobody"),
+    Step("fg quick"),
+    # stop, restart
+    Step("stop"),
+    Step("stop idler"),
+    Step("stop idler"),
+    Step("stop idler:*"),
+    Step("stop nobody"),
+    Step("stop nobody:*"),
+    Step("stop finisher", DOWN_FOR_GOOD),
+    Step("restart"),
+    Step("restart idler"),
+    until_state("idler", "RUNNING"),
+    Step("restart talker:*"),
+    until_state("talker", "RUNNING"),
+    Step("restart nobody"),
+    # groups
+    Step("add talker"),
+    Step("add nobody"),
+    Step("remove talker"),
+    Step("remove nobody"),
+    Step("remove missing"),
+    Step("remove forbidden"),
+    Step("remove quick"),
+    Step("add quick"),
+    Step("status quick", REAL_WORD),
+    Step("remove quick finisher"),
+    # all
+    Step("stop all", unordered=True),
+    Step("status", REAL_WORD),
+    Step("start all", unordered=True),
+    until_state("talker", "RUNNING"),
+    until_state("idler", "RUNNING"),
+    # the configuration
+    Step("reread"),
+    edit,
+    Step("reread"),
+    Step("update nobody"),
+    Step("update fresh"),
+    until_state("fresh", "RUNNING"),
+    Step("update"),
+    Step("reread"),
+    Step("update"),
+    until_state("idler", "STOPPED"),
+    Step("status", f"{GOES_ON} {REAL_WORD}"),
+    break_config,
+    Step("reread", CARRIES),
+    Step("update", CARRIES),
+    edit,
+    # the shell
+    Step("", GOES_ON, stdin="status talker\npid idler\nversion now\nexit\n"),
+    Step("frobnicate"),
+    # the end
+    Step("reload"),
+    until_state("talker", "RUNNING"),
+    until_state("fresh", "RUNNING"),
+    Step("status talker", GOES_ON),
+    Step("shutdown"),
+    wait_gone,
+    Step("status"),
+    Step("start talker"),
+    Step("shutdown"),
+]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one command gave on both sides."""
+
+    step: Step
+    theirs: tuple[int, str]
+    ours: tuple[int, str]
+
+    @property
+    def same(self) -> bool:
+        return self.theirs == self.ours
+
+
+def tell(side: Side) -> list[tuple[int, str]]:
+    """The whole story on one side."""
+    side.configure(programs(side.directory))
+    side.start()
+    told = []
+    for item in STORY:
+        if isinstance(item, Step):
+            told.append(item.run(side))
+        else:
+            item(side)
+    return told
+
+
+def record(directory: Path) -> list[Told]:
+    """The whole story on both sides at once."""
+    sides: list[Side] = [Theirs(directory / "theirs"), Ours(directory / "ours")]
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            theirs, ours = pool.map(tell, sides)
+    finally:
+        for side in sides:
+            side.close()
+    steps = [item for item in STORY if isinstance(item, Step)]
+    return [Told(*row) for row in zip(steps, theirs, ours, strict=True)]
+
+
+def complaints(story: list[Told]) -> list[str]:
+    """Differences without a reason, and reasons without a difference."""
+    return [
+        f"{told.step.title}: supervisord {told.theirs}, extralife {told.ours}"
+        for told in story
+        if told.same == bool(told.step.why)
+    ]
+
+
+HEAD = """# Supervisor's own client
+
+The `supervisorctl` of PyPI's supervisor 4.3.0, unchanged, talks to extralife as to its own daemon: over XML-RPC on the
+control socket.
+
+```
+supervisorctl -s unix:///run/extralife/supervisor.sock status
+```
+
+Below, `tests/e2e/stock_story.py` ran every command against a real supervisord 4.3.0 and against extralife, with the same
+programs. A test compares what happens with this page. `python tests/e2e/stock_story.py` writes it anew.
+
+## How its words are ours
+
+- **Names.** Each program is a group of its own: `Pong`, `Pong:Pong`, `Pong:*` and `Pong:` are the same one.
+- **States.** QUEUED and STOPPED are shown as STOPPED, DONE as EXITED, the others as they are; our own word stands in the
+  description. So `status` ends with 3 while a program waits for a slot; ours ends with 0.
+- **start** answers once the process has lived for half a second or trains; Supervisor waits for `startsecs`. A program that
+  has no slot is answered with `started`: it starts by itself, `status` says what it waits for. One in BACKOFF is started at
+  once; Supervisor calls it already started.
+- **stop** is remembered over restarts of daemon and host. `stop all` also stops what waits for a slot.
+- **update** works through our configuration as through Supervisor's: what is gone is stopped and removed, what changed
+  saves, leaves and comes back with its new settings, what is new is added. What changes without a restart is listed as if
+  it were a group to be added, by its section: `[level]`, `[stall]`, or `[program.Pong]` for a program's limits. So a stock
+  `update` applies the whole file. Unlike our own `update` it starts a changed program that had been stopped, if its
+  `autostart` is true, and forgets its count of restarts: it removes and adds, as with Supervisor.
+- **reload** lets the daemon replace itself; the workers are not touched (Supervisor stops and starts all of them).
+- **While the daemon ends** reads go on being answered, so that `status` shows who is still saving; Supervisor refuses all.
+- **tail** replaces what is not UTF-8 and shows control characters as ␛ or ␀. Supervisor's server breaks off at the first,
+  its client at the second. At most one MiB is read at a time.
+- **Refused**: what is sent to a program's standard input (`fg`), `sendRemoteCommEvent` (there are no event listeners),
+  `clearLog` (the daemon rotates its own log).
+- **version** is `4.3.0+extralife.` and our version.
+- `system.multicall` answers with bare values, as Supervisor's does.
+- Who asks for a change is in the journal, by the kernel's word for the socket's other end.
+"""
+
+
+def document(story: list[Told]) -> str:
+    """The page."""
+    differ = [told for told in story if not told.same]
+    codes = sum(told.theirs[0] != told.ours[0] for told in story)
+    count = f"{len(story)} commands; {len(differ)} of them differ in what they print, {codes} in their exit code."
+    lines = [HEAD, "## The differences", "", count, ""]
+    for told in differ:
+        lines += [f"### `{told.step.title}`", "", told.step.why, "", "```"]
+        for name, (code, text) in (("supervisord", told.theirs), ("extralife", told.ours)):
+            lines += [f"# {name}, exit code {code}", *(text.splitlines() or ["(nothing)"])]
+        lines += ["```", ""]
+    lines += ["## The same on both sides", "", "| command | exit code | prints |", "|---|---|---|"]
+    lines += [f"| `{told.step.title}` | {told.ours[0]} | {_cell(told.ours[1])} |" for told in story if told.same]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    shown = [line.replace("|", "\\|") for line in text.splitlines() if line]
+    return "<br>".join(f"`{line}`" for line in shown) if shown else "nothing"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        story = record(Path(directory))
+    wrong = complaints(story)
+    print("\n".join(wrong) or f"{len(story)} commands, {sum(told.same for told in story)} the same on both sides")
+    if wrong:
+        sys.exit(1)
+    DOCUMENT.write_text(document(story))
+
+
+if __name__ == "__main__":
+    main()

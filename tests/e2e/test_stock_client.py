@@ -1,0 +1,56 @@
+"""Supervisor's own client, unchanged: what docs/supervisor-compatibility.md says of it is what happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import stock_story
+from environments import NotInstallable, stock_supervisor
+from stock_sides import Ours
+
+
+@pytest.fixture(scope="module")
+def stock() -> Path:
+    try:
+        return stock_supervisor()
+    except NotInstallable as error:
+        pytest.skip(f"supervisor 4.3.0 cannot be installed here to compare with: {error}")
+
+
+@pytest.mark.timeout(300)
+def test_every_command_gives_what_the_document_says(stock: Path, tmp_path: Path) -> None:
+    story = stock_story.record(tmp_path)
+    assert stock_story.complaints(story) == []
+    assert stock_story.document(story) == stock_story.DOCUMENT.read_text(), "python tests/e2e/stock_story.py writes it anew"
+
+
+def test_a_stock_update_applies_the_whole_file_and_touches_only_what_changed(stock: Path, tmp_path: Path) -> None:
+    side = Ours(tmp_path / "ours")
+    try:
+        side.configure({"a": (["sleep", "1000"], True), "b": (["sleep", "1000"], True)})
+        side.start()
+        for name in "ab":
+            side.wait_state(name, "RUNNING")
+        before = {name: side.pid(name) for name in "ab"}
+        side.configure({"a": (["sleep", "1000"], True), "b": (["sleep", "1001"], True)})
+        file = side.box.config_file
+        file.write_text(
+            file.read_text().replace("slots = 10", "slots = 9").replace("autostart = true", "autostart = false", 1)
+        )
+        assert side.ctl(("reread",)) == (0, "[level]: available\n[program.a]: available\nb: changed\n")
+        told = "b: stopped\nb: updated process group\n[level]: added process group\n[program.a]: added process group\n"
+        assert side.ctl(("update",)) == (0, told)
+        assert side.ctl(("reread",)) == (0, "No config updates to processes\n")
+        assert side.box.status()["daemon"]["level"]["slots"] == 9
+        assert side.ctl(("avail",))[1].splitlines()[0].split() == ["a", "in", "use", "manual", "100:100"]
+        side.wait_state("b", "STOPPED" if side.box.program("b")["wanted"] == "stop" else "RUNNING")
+        assert side.pid("a") == before["a"]
+        assert side.pid("b") != before["b"]
+        assert side.ctl(("reload",)) == (0, "Restarted supervisord\n")
+        side.wait_state("a", "RUNNING")
+        assert side.pid("a") == before["a"], "workers outlive the daemon's image"
+        asked = [(fact["request"], fact["args"]) for fact in side.box.facts("OperatorAsked")]
+        assert ("update", ["[level]"]) in asked
+    finally:
+        side.close()
