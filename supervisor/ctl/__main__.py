@@ -100,6 +100,7 @@ def _action(name: str) -> Callable[[Session, list[str]], int] | None:
         "stop",
         "restart",
         "signal",
+        "clear",
         "pid",
         "avail",
         "reread",

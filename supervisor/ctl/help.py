@@ -20,6 +20,7 @@ ACTIONS = {
     "accounts": "accounts [NAME ..] [--since 1h|2d|TIME|boot] [--json]\n"
     "  What every second was spent on, by program and for all slots; it adds up to what was paid.",
     "avail": "avail\n  Every configured program: in use or not, auto or manual start, priority.",
+    "clear": "clear NAME ..|all\n  Empty the logs of programs; rotated copies stay.",
     "config": "config --explain [--json]\n  Every setting with its value and where it comes from.",
     "exit": "exit, quit, Ctrl-D\n  Leave the shell.",
     "explain": "explain NAME [-n N] [--json]\n"

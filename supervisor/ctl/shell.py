@@ -14,7 +14,7 @@ from supervisor.ctl.__main__ import run
 from supervisor.ctl.session import OK, Session
 
 _HISTORY_LINES = 1000
-_NAMED = {"status", "start", "stop", "restart", "signal", "tail", "history", "explain", "pid", "update"}
+_NAMED = {"status", "start", "stop", "restart", "signal", "clear", "tail", "history", "explain", "pid", "update"}
 
 
 def shell(session: Session, words: list[str]) -> int:

@@ -58,6 +58,13 @@ def signal(session: Session, args: list[str]) -> int:
     return _told(session, _ask(session, "signal", args[1:], signal=args[0]))
 
 
+def clear(session: Session, args: list[str]) -> int:
+    """`clear NAME..|all`."""
+    if not args:
+        raise Failed("Error: clear requires a process name")
+    return _told(session, _ask(session, "clear", args))
+
+
 def _ask(session: Session, verb: str, names: list[str], signal: str = "") -> list[Any]:
     body: dict[str, object] = {"verb": verb, "names": names, "signal": signal}
     results: list[Any] = session.client.post("/api/v1/ask", body)["results"]

@@ -95,6 +95,8 @@ class FakeBackend:
             case Verb.STOP:
                 self.change(name, phase="STOPPED", pid=None)
                 return (name, SUCCESS, "stopped")
+            case Verb.CLEAR:
+                return (name, SUCCESS, "cleared")
             case _:
                 return (name, SUCCESS, "signalled")
 

@@ -33,6 +33,12 @@ def test_start_of_what_runs_is_an_error_text_and_no_error(api: Path, three: Fake
     assert (told.stdout, told.returncode) == ("up: ERROR (already started)\n", 0)
 
 
+def test_clear(api: Path, three: FakeBackend) -> None:
+    told = ctl("clear", "up", "down", socket=api)
+    assert (told.stdout, told.returncode) == ("up: cleared\ndown: cleared\n", 0)
+    assert [asked[:2] for asked in three.asked] == [(Verb.CLEAR, ("up", "down"))]
+
+
 def test_stop(api: Path, three: FakeBackend) -> None:
     told = ctl("stop", "up:up", "down", socket=api)
     assert (told.stdout, told.returncode) == ("up: stopped\ndown: ERROR (not running)\n", 0)
@@ -85,6 +91,7 @@ def test_faults_become_supervisors_texts_and_codes(
     [
         (("start",), "Error: start requires a process name", 2),
         (("stop",), "Error: stop requires a process name", 1),
+        (("clear",), "Error: clear requires a process name", 1),
         (("restart",), "Error: restart requires a process name", 1),
         (("signal", "HUP"), "Error: signal requires a signal name and a process name", 1),
         (("tail",), "Error: too few arguments", 1),
@@ -107,6 +114,7 @@ def test_faults_become_supervisors_texts_and_codes(
         (("frobnicate", "a"), "*** Unknown syntax: frobnicate a", 1),
         (("start", "nobody"), "nobody: ERROR (no such process)", 1),
         (("stop", "nobody"), "nobody: ERROR (no such process)", 1),
+        (("clear", "nobody"), "nobody: ERROR (no such process)", 1),
         (("signal", "HUP", "nobody"), "nobody: ERROR (no such process)", 1),
         (("pid", "nobody"), "No such process nobody", 1),
         (("start", "\x1b]0;title\x07"), "\\x1b]0;title\\x07: ERROR (no such process)", 1),

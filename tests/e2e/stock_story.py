@@ -280,7 +280,8 @@ programs. A test compares what happens with this page. `python tests/e2e/stock_s
   saves, leaves and comes back with its new settings, what is new is added. What changes without a restart is listed as if
   it were a group to be added, by its section: `[level]`, `[stall]`, or `[program.Pong]` for a program's limits. So a stock
   `update` applies the whole file. Unlike our own `update` it starts a changed program that had been stopped, if its
-  `autostart` is true, and forgets its count of restarts: it removes and adds, as with Supervisor.
+  `autostart` is true, and forgets its count of restarts: it removes and adds, as with Supervisor
+  ([why](adr/0010-stock-update-by-sections.md)).
 - **reload** lets the daemon replace itself; the workers are not touched (Supervisor stops and starts all of them).
 - **While the daemon ends** reads go on being answered, so that `status` shows who is still saving; Supervisor refuses all.
 - **tail** replaces what is not UTF-8 and shows control characters as ␛ or ␀. Supervisor's server breaks off at the first,
