@@ -47,6 +47,16 @@ class Odds:
 CALM = Odds().calm()
 
 
+ENDINGS = (
+    Ending(code=1, last_lines=("E",)),
+    Ending(signal=9),
+    Ending(signal=11),
+    Ending(code=65),  # diverged
+    Ending(code=1, last_lines=("MemoryError",), batch_size=512),
+    Ending(signal=9, oom_kills=(0, 1), batch_size=256),
+)
+
+
 class Chance:
     """Draws that depend on nothing but the seed and what they are for."""
 
@@ -118,8 +128,7 @@ class Misfortunes:
     def _crash(self, name, kind, number):
         for worker in self.alive(name):
             if worker.state == "S" and self.strikes(kind, name, number):
-                endings = [Ending(code=1, last_lines=("E",)), Ending(signal=9), Ending(signal=11)]
-                self.end(worker.token, self.chance.one_of(endings, "ending", kind, name, number))
+                self.end(worker.token, self.chance.one_of(ENDINGS, "ending", kind, name, number))
 
     def _finish(self, name, kind, number):
         for worker in self.alive(name):
