@@ -32,8 +32,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from supervisor.adapters import endings, files, proc
-from supervisor.adapters.limits import GIVEN_FILES
+from supervisor.adapters import endings, files, limits, proc
 from supervisor.core.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from workers import contract
 
@@ -49,6 +48,8 @@ _KILL_PATIENCE_S: Final = 2.0  # a shim needs milliseconds to end its tree; one 
 _LOCK_WAIT_S: Final = 5.0  # a predecessor that is just leaving needs milliseconds; a living one will not go
 _HOLDER_PATIENCE_S: Final = 8.0  # more than a shim waits for the lock
 _POLL_S: Final = 0.02
+_STARTS_AT_ONCE: Final = 16
+_HUNG_START_S: Final = 5.0
 _HOLDER: Final = re.compile(r"attempt (\d+), token ([0-9a-f]+), shim pid (\d+)")
 # For workers that are Python, unless the program's own environment says otherwise: a printed line is in the log at
 # once (also the last one before a SIGKILL, and the one that counts as a sign of progress), and a segfault leaves a stack.
@@ -131,7 +132,7 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         "env": worker_env(paths, spec, attempt, token, boot_id), "cwd": spec.directory or paths.run_dir(name),
         "run_dir": paths.run_dir(name), "attempt_dir": paths.attempt_dir(name, attempt, token),
         "stdout": paths.log(name, "stdout"), "stderr": paths.log(name, "stderr"),
-        "record": paths.shim_record(name), "umask": proc.umask(), "files": GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
+        "record": paths.shim_record(name), "umask": proc.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
     }  # fmt: skip
 
 
@@ -196,6 +197,8 @@ class LocalLauncher:
         self._paths, self._boot_id, self._inbox, self._clock = paths, boot_id, inbox, clock
         self._guard = threading.Lock()  # over `_live` and the pidfds in it; never held over I/O that can block
         self._live: dict[str, _Live] = {}
+        self._taken: set[str] = set()  # tokens of all that is being started or runs: each takes open files
+        self._few = threading.BoundedSemaphore(_STARTS_AT_ONCE)
         self._compiled = False
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -208,9 +211,28 @@ class LocalLauncher:
 
     def spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None:
         """Start one attempt. Outcome: SpawnSucceeded, later Ended; or SpawnBroke."""
+        self._taken.add(token)
         self._thread(f"spawn-{spec.name}", self._spawn, spec, attempt, token)
 
+    def refuse(self, program: str, token: str, error: str) -> None:
+        """Nothing was started. Outcome: SpawnBroke."""
+        self._post_broke(program, token, f"cannot start {program}: {error}")
+
+    def no_room(self) -> str | None:
+        """Why no other program can run now; None when one can."""
+        return limits.no_room(len(self._taken))
+
     def _spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None:
+        # A few at once: 200 threads that start 200 interpreters take longer, and ten times the files meanwhile. One that
+        # hangs on its directory holds up the others for a moment only.
+        turn = self._few.acquire(timeout=_HUNG_START_S)
+        try:
+            self._spawn_now(spec, attempt, token)
+        finally:
+            if turn:
+                self._few.release()
+
+    def _spawn_now(self, spec: ProgramSpec, attempt: int, token: str) -> None:
         try:
             live = self._start_shim(spec, attempt, token)
         except OSError as error:
@@ -219,6 +241,9 @@ class LocalLauncher:
             return
         except (ValueError, TypeError) as error:
             self._post_broke(spec.name, token, f"cannot start {spec.name}: {error}", permanent=True)
+            return
+        except Exception as error:  # noqa: BLE001  a start that nobody hears of would hold up the program for ever
+            self._post_broke(spec.name, token, f"cannot start {spec.name}: {type(error).__name__}: {error}")
             return
         answer = self._read_answer(live)
         record = _as_attempt(answer)
@@ -305,6 +330,7 @@ class LocalLauncher:
         self._post_broke(live.program, live.token, str(error), permanent=bool(answer.get("permanent")))
 
     def _post_broke(self, program: str, token: str, error: str, *, permanent: bool = False) -> None:
+        self._taken.discard(token)
         self._inbox.post(SpawnBroke(self._clock.now_s(), program, token, error, permanent=permanent))
 
     def _prune(self, program: str, attempt: int) -> None:
@@ -390,7 +416,10 @@ class LocalLauncher:
                     self._epoll.unregister(fd)
                     live = self._live.get(self._watched.pop(fd))
                 if live is not None:
-                    self._thread(f"end-{live.program}", self._finish, live)
+                    try:
+                        self._thread(f"end-{live.program}", self._finish, live)
+                    except RuntimeError:  # no thread can be begun: then here, one after the other
+                        self._finish(live)
 
     def _finish(self, live: _Live) -> None:
         """The shim is gone: tell how the attempt ended, once nothing of it is left."""
@@ -431,6 +460,7 @@ class LocalLauncher:
         with self._guard:
             if self._live.pop(live.token, None) is not None:
                 os.close(live.shim_fd)
+        self._taken.discard(live.token)
 
     # --- finding again ---------------------------------------------------------------------------------------------------
 
@@ -450,6 +480,7 @@ class LocalLauncher:
             live.shim_fd = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         with self._guard:
             self._live[survivor.token] = live
+            self._taken.add(survivor.token)
         self._watch_shim(live)
 
     def _attempt_number(self, program: str, token: str) -> int:

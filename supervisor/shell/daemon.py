@@ -234,7 +234,10 @@ class Daemon:
         known = {token for _, token in expected.values()}
         strangers = {name: (number, each) for name, (number, each) in found.items() if each.token not in known}
         for program in (*expected, *strangers):
-            parts.edges.bind(program)
+            try:
+                parts.edges.bind(program)
+            except OSError as error:  # its process state, log and beats can be read all the same
+                log.warning("edges_not_heard", program=program, error=str(error))
         now_s = max(parts.clock.now_s(), state.at_s)
         salt = uuid.uuid4().hex
         return Began(now_s, self._settings, evidence, survivors, os.getpid(), self._start.version, salt, strangers)

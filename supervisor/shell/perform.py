@@ -61,11 +61,8 @@ class Performer:
 
     def _one(self, command: Command) -> None:  # noqa: C901, PLR0912  one line a command
         match command:
-            case commands.Spawn(spec=spec, attempt=attempt, token=token):
-                self.controls.begin(token, attempt)
-                self.edges.bind(spec.name)
-                self.edges.expect(spec.name, token)
-                self.launcher.spawn(_of_this_attempt(command), attempt, token)
+            case commands.Spawn():
+                self._spawn(command)
             case commands.Adopt():
                 self._adopt(command)
             case commands.Watch(spec=spec, attempt=attempt, token=token, pid=pid):
@@ -96,6 +93,21 @@ class Performer:
                 self.reexec = reexec
             case _:
                 raise TypeError(f"no way to perform {command!r}")
+
+    def _spawn(self, command: commands.Spawn) -> None:
+        """What keeps a program from being started is told as a start that failed: it is tried again."""
+        name, token = command.spec.name, command.token
+        why = self.launcher.no_room()
+        try:
+            if why is None:
+                self.controls.begin(token, command.attempt)
+                self.edges.bind(name)
+                self.edges.expect(name, token)
+                self.launcher.spawn(_of_this_attempt(command), command.attempt, token)
+        except (OSError, RuntimeError) as error:  # the latter: no thread could be begun
+            why = str(error)
+        if why is not None:
+            self.launcher.refuse(name, token, why)
 
     def _clear(self, command: commands.ClearLogs) -> None:
         done = []

@@ -14,12 +14,17 @@ import json, resource
 from supervisor.adapters import limits
 look = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 before = look(); limits.raise_files(); raised = look(); limits.restore_files()
-print(json.dumps([limits.GIVEN_FILES, before, raised, look()]))
+most = limits.most_programs(); said = limits.no_room(most - 1), limits.no_room(most)
+print(json.dumps([limits.GIVEN_FILES, before, raised, look(), most, *said]))
 """
 
 
-@pytest.mark.parametrize(("soft", "hard", "raised"), [(100, 300, 300), (300, 300, 300)])
-def test_the_soft_limit_is_raised_and_given_back(soft, hard, raised):
+@pytest.mark.parametrize(("soft", "hard", "most"), [(100, 300, 12), (300, 300, 43), (1024, 4096, 224)])
+def test_the_soft_limit_is_raised_and_given_back(soft, hard, most):
     shell = f"ulimit -S -n {soft} && ulimit -H -n {hard} && exec {sys.executable} -c '{LOOK}'"
     told = subprocess.run(["sh", "-c", shell], cwd=REPO, capture_output=True, text=True, check=False)
-    assert json.loads(told.stdout) == [soft, soft, raised, soft], told.stderr
+    found = json.loads(told.stdout)
+    assert found[:6] == [soft, soft, hard, soft, most, None], told.stderr
+    assert found[6] == (
+        f"{most} programs need all of the {soft} open files that are allowed: raise LimitNOFILE= or `ulimit -n`"
+    )

@@ -14,11 +14,11 @@ GIVEN = 64  # open files, fewer than so many programs need
 
 
 def test_thirty_programs_run_where_few_files_may_be_open(box: Box) -> None:
-    sleepers = "".join(
+    commands = "".join(
         f'[program.p{i:02}]\ncommand = ["sh", "-c", "ulimit -S -n; exec sleep 1000"]\nprogress = "none"\n'
         for i in range(PROGRAMS)
     )
-    box.config(sleepers, slots=PROGRAMS)
+    box.config(commands, slots=PROGRAMS)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (GIVEN, hard))
     try:
@@ -37,3 +37,27 @@ def test_thirty_programs_run_where_few_files_may_be_open(box: Box) -> None:
     limits = Path(f"/proc/{daemon.pid}/limits").read_text()
     assert int(re.search(r"Max open files +(\d+)", limits)[1]) == min(hard, 65_536)
     assert len(box.facts("SpawnIntended")) == PROGRAMS, "nobody was started twice"
+
+
+def sleeper(name: str) -> str:
+    return f'[program.{name}]\ncommand = ["sleep", "1000"]\nprogress = "none"\n'
+
+
+def test_programs_that_too_few_files_are_left_for_wait_and_say_so(box: Box) -> None:
+    """The daemon keeps for itself what it needs to answer, to write its journal and to hear of every end."""
+    box.config(sleeper("first"), slots=14)
+    daemon = box.start()
+    box.wait_phase("first", "RUNNING")
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (80, 80))  # half of them are kept free: room for ten programs
+    box.config(sleeper("first") + "".join(sleeper(f"p{i:02}") for i in range(13)), slots=14)
+    box.ctl("update", check=True)
+
+    def phases() -> list[str]:
+        return sorted(p["phase"] for p in box.status()["programs"])
+
+    until(lambda: phases() == ["BACKOFF"] * 4 + ["RUNNING"] * 10, 30, "ten to run and four to wait")
+    waiting = [p for p in box.status()["programs"] if p["phase"] == "BACKOFF"]
+    assert all("10 programs need all of the 80 open files that are allowed: raise LimitNOFILE=" in p["why"] for p in waiting)
+    box.ctl("stop", "first", check=True)
+    until(lambda: phases().count("BACKOFF") < 4, 40, "the next of them to start once there is room")
+    assert daemon.poll() is None
