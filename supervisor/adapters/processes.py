@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 KEPT_ATTEMPTS: Final = 20
 _SHIM_SOURCE: Final = Path(__file__).parent.parent / "shim.py"
 _KILL_PATIENCE_S: Final = 2.0  # a shim needs milliseconds to end its tree; one that is stopped or stuck gets no more
+_MOST_PATIENCE_S: Final = 30.0
 _LOCK_WAIT_S: Final = 5.0  # a predecessor that is just leaving needs milliseconds; a living one will not go
 _HOLDER_PATIENCE_S: Final = 8.0  # more than a shim waits for the lock
 _POLL_S: Final = 0.02
@@ -162,6 +163,7 @@ def sweep(token: str, shim: tuple[int, int] | None, spare: int | None = None) ->
     and its GPU memory are not free. For trees without a shim only: with one, SIGTERM to the shim is exact.
     """
     ended: dict[int, str] = {}
+    patience_s = 1.0
     while found := _members(token, shim):
         fds = []
         for stat in found:
@@ -173,8 +175,9 @@ def sweep(token: str, shim: tuple[int, int] | None, spare: int | None = None) ->
             if stat.pid not in (spare, shim[0] if shim else None):
                 ended.setdefault(stat.pid, stat.name)
         for fd in fds:
-            proc.wait_gone(fd, 1.0)
+            proc.wait_gone(fd, patience_s)  # returns as soon as it is gone
             os.close(fd)
+        patience_s = min(_MOST_PATIENCE_S, 2 * patience_s)  # in state D for hours: not a scan of /proc a second
     return tuple(f"{name}({pid})" for pid, name in ended.items())
 
 

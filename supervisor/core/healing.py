@@ -26,6 +26,7 @@ _LEAST_GAP_S = 1.0
 _EXEMPT_MOVES = 5
 _SETTLED_MOST_S = 5.0  # what else goes by the clock (checkpoint intervals) counts in half minutes
 _EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
+_FAILED = 30  # Supervisor's fault code
 
 
 def on_sampled(turn: Turn, item: Sampled) -> None:
@@ -105,7 +106,7 @@ def notice_own_absence(turn: Turn) -> None:
         turn.memory, overslept_s=None, blind_until_s=until_s, absences=absence.remember(absences, (from_s, turn.now_s))
     )  # fmt: skip
     if absence.is_news(absences, from_s):
-        why = f"the daemon itself did not run for {away_s:.0f} s: that time is held against no worker"
+        why = f"the daemon itself stood still for {away_s:.0f} s: that time is held against no worker"
         turn.memory = replace(turn.memory, away=Away(from_s if looked_at_s is None else looked_at_s, turn.now_s))
         turn.record(facts.DaemonSuspended(why, away_s, until_s))
 
@@ -295,8 +296,19 @@ def on_deadlines(turn: Turn) -> None:
             continue
         waited_s = turn.now_s - attempt.stop.asked_at_s
         why = f"did not leave within {waited_s:.1f} s: SIGKILL for its whole tree"
+        if _is_held(turn, name, attempt):
+            why += "; the kernel does not let go of it (state D), so it ends when it comes out of there"
+            turn.settle(name, _FAILED, why)
         turn.record(facts.KillIntended(why, name, attempt.token, waited_s))
         turn.command(commands.KillTree(name, attempt.token))
+
+
+def _is_held(turn: Turn, name: str, attempt: Attempt) -> bool:
+    """Whether the kernel keeps SIGKILL from ending it: in state D, and not only at this one look."""
+    watch = turn.memory.watch(name, attempt.token)
+    if watch is None or watch.sample.proc_state != "D":
+        return False
+    return attempt.stall == "uninterruptible" or (attempt.stop is not None and attempt.stop.killed_at_s is not None)
 
 
 # --- health -----------------------------------------------------------------------------------------------------------

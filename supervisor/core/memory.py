@@ -97,7 +97,9 @@ class Memory:
 
     boot_at_s: float | None = None
     looked_at_s: float | None = None
-    overslept_s: float | None = None  # set by the loop: it slept for so long, and had not asked for that
+    overslept_s: float | None = (
+        None  # set by the loop: so long it took from the turn before to this one, which was not asked for
+    )
     absences: tuple[Absence, ...] = ()  # the newest times in which this process did not run
     blind_until_s: float | None = None
     away: Away | None = None  # the newest time in which nobody looked

@@ -69,15 +69,18 @@ class Turn:
             raise AssertionError(f"{name} has no attempt")
         return program, program.attempt
 
-    def settle(self, name: str) -> None:
-        """Answer what waits for this program to be down; a request is replied to once nothing of it waits any more."""
+    def settle(self, name: str, code: int = 80, text: str | None = None) -> None:
+        """Answer what waits for this program to be down; a request is replied to once nothing of it waits any more.
+
+        With a `text` (and Supervisor's fault code): that it is not, and why.
+        """
         left: list[Pending] = []
         for pending in self.memory.pending:
             if name not in pending.waiting:
                 left.append(pending)
                 continue
             waiting = tuple(item for item in pending.waiting if item != name)
-            results = (*pending.results, (name, 80, pending.text))
+            results = (*pending.results, (name, code, text or pending.text))
             if waiting:
                 left.append(replace(pending, waiting=waiting, results=results))
             else:

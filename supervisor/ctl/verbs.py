@@ -46,7 +46,7 @@ def restart(session: Session, args: list[str]) -> int:
     had = {view["name"] for view in session.client.get("/api/v1/status")["programs"] if view["pid"] is not None}
     results = _ask(session, "restart", args)
     for result in results:
-        if result["code"] not in _ERRORS:
+        if result["code"] == _SUCCESS:
             session.say(f"{result['name']}: {'stopped' if result['name'] in had else 'ERROR (not running)'}")
     return _told(session, results, forgiven=_ALREADY_STARTED)
 

@@ -2,8 +2,8 @@
 
 The rule:
 
-1. *Away* is who slept longer than asked. The deciding thread never waits for more than two seconds; when a wait took
-   `AWAY_S` longer than that, the process did not run meanwhile: SIGSTOP, a suspended or a starving host.
+1. *Away* is a deciding thread that came back late. It never waits for more than two seconds; when it took its next input
+   more than `AWAY_S` after that, it did not run meanwhile: SIGSTOP, a suspended or a starving host, a disk that hung.
 2. Time that the daemon was away for is nobody's age: every stamp that a stall is judged by is moved on by it.
 3. For half as long as it was away, at most `SETTLE_S`, nobody is judged and nobody killed at all: what has gathered in
    sockets and pipes is heard first, and workers that were suspended too get their turn.
@@ -14,7 +14,7 @@ the age is 69 - 60 = 9 s. Had the worker hung since 100 s it would be overdue (l
 
 Why not by the time between two looks: a look that takes 6 s because a disk or /proc is slow would make a daemon that is
 always away, and judge nobody for ever. By this rule a look may take as long as it likes: the deciding thread, which does
-not look, sleeps no longer for it. And why not a fixed time of grace: after an hour's suspend half a minute proves
+not look, comes back no later for it. And why not a fixed time of grace: after an hour's suspend half a minute proves
 nothing, and a box that stops for 6 s in every 20 would be judged never; here its stalls are found in twice the time.
 """
 
@@ -30,9 +30,9 @@ MOST: Final = 64  # absences that are remembered: an age that spans more of them
 Absence = tuple[float, float]  # from, until
 
 
-def was_away(*, asked_s: float, slept_s: float) -> bool:
-    """Whether a thread that asked for `asked_s` of sleep and woke after `slept_s` did not run meanwhile."""
-    return slept_s - asked_s > AWAY_S
+def was_away(*, asked_s: float, gap_s: float) -> bool:
+    """Whether a thread that was ready to wait for `asked_s` and has its next input after `gap_s` was away."""
+    return gap_s - asked_s > AWAY_S
 
 
 def settle_s(away_s: float) -> float:

@@ -17,7 +17,7 @@ Over the limit, the process tells which stall it is:
 | process | live clock | stall | what to do |
 |---|---|---|---|
 | T (stopped), already after `continue_s` | any | `stopped` | SIGCONT first; heal only if it stays |
-| D (uninterruptible) | any | `uninterruptible` | report; no kill can reach it |
+| D (uninterruptible) | any | `uninterruptible` | report once, keep its slot; judged anew when it comes out |
 | other | fresh | `hang` | Python, environment or CUDA call that never returns: heal |
 | other | stale | `gil` | something holds the GIL (or all threads are stuck): heal |
 | other | none known | `silent` | no beat record: heal |

@@ -63,6 +63,7 @@ class Loop:
     longest_wait_s: float = 2.0
     memory: Memory = field(default_factory=Memory)
     wake_at_s: float | None = None
+    taken_at_s: float | None = None
     leave_at_s: float | None = None  # when an end that cannot be recorded is no longer waited for
 
     def run(self) -> None:
@@ -146,12 +147,13 @@ class Loop:
             self.memory = replace(self.memory, ended=True)
 
     def _take(self) -> AnyInput | None:
-        """The next input. Whoever wakes much later than asked did not run meanwhile, which is to be told (and forgiven)."""
-        asked_s, since_s = self._wait_s(), self.clock.now_s()
+        """The next input. If it was much longer in coming than asked for, this thread did not run meanwhile."""
+        asked_s, before_s = self._wait_s(), self.taken_at_s
         item = self.inbox.take(asked_s)
-        slept_s = self.clock.now_s() - since_s
-        if absence.was_away(asked_s=asked_s, slept_s=slept_s):
-            self.memory = replace(self.memory, overslept_s=slept_s)
+        self.taken_at_s = self.clock.now_s()
+        gap_s = 0.0 if before_s is None else self.taken_at_s - before_s
+        if absence.was_away(asked_s=asked_s, gap_s=gap_s):
+            self.memory = replace(self.memory, overslept_s=gap_s)
         return item
 
     def _wait_s(self) -> float:

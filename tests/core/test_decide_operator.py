@@ -92,6 +92,33 @@ def test_one_request_for_several_is_answered_once_the_last_is_down():
     ]
 
 
+def test_who_waits_for_a_worker_that_the_kernel_holds_is_told_so():
+    core = Core(settings("Pong")).running("Pong")
+    deep = {"progress_at_s": core.now_s, "proc_state": "D"}
+    core.watch(31, Pong=deep)
+    assert answer(core.ask("stop", "Pong")) is None
+    decision = core.to_wake()
+    assert of(decision, commands.KillTree)
+    ((name, code, text),) = answer(decision)
+    assert (name, code) == ("Pong", 30)
+    assert text == (
+        "did not leave within 20.0 s: SIGKILL for its whole tree; "
+        "the kernel does not let go of it (state D), so it ends when it comes out of there"
+    )
+    assert answer(core.to_wake()) is None, "once"
+    core.ended("Pong", signal=9)
+    assert core.phase("Pong") is Phase.STOPPED
+
+
+def test_one_look_in_state_d_is_no_grip_of_the_kernels():
+    core = Core(settings("Pong")).running("Pong")
+    core.ask("stop", "Pong")
+    core.look(Pong={"proc_state": "D"})
+    assert answer(core.to_wake()) is None, "perhaps it only waits for its disk"
+    ((_, code, text),) = answer(core.to_wake())
+    assert (code, "the kernel does not let go" in text) == (30, True)
+
+
 def test_nothing_to_stop_is_answered_too():
     core = Core(settings())
     core.begin()

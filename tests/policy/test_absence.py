@@ -6,11 +6,11 @@ from supervisor.policy import absence
 
 
 @pytest.mark.parametrize(
-    ("asked_s", "slept_s", "away"),
+    ("asked_s", "gap_s", "away"),
     [(2.0, 2.0, False), (2.0, 5.0, False), (2.0, 5.1, True), (0.0, 60.0, True), (2.0, 0.1, False)],
 )
-def test_away_is_who_slept_longer_than_asked(asked_s, slept_s, away):
-    assert absence.was_away(asked_s=asked_s, slept_s=slept_s) is away
+def test_away_is_who_came_back_later_than_asked(asked_s, gap_s, away):
+    assert absence.was_away(asked_s=asked_s, gap_s=gap_s) is away
 
 
 @pytest.mark.parametrize(

@@ -54,12 +54,12 @@ class WorldInbox(Inbox):
 
     def take(self, timeout_s):
         loop = self.world.core.loop
-        since_s = loop.clock.now_s()
+        before_s = loop.taken_at_s
         self.world.go_on(timeout_s)
-        slept_s = loop.clock.now_s() - since_s
-        away = absence.was_away(asked_s=timeout_s, slept_s=slept_s)
+        gap_s = 0.0 if before_s is None else loop.clock.now_s() - before_s
+        away = absence.was_away(asked_s=timeout_s, gap_s=gap_s)
         item = super().take(0.0) if self._items or self._sampled is not None else None
-        self.world.taken(item, replace(loop.memory, overslept_s=slept_s) if away else loop.memory)
+        self.world.taken(item, replace(loop.memory, overslept_s=gap_s) if away else loop.memory)
         return item
 
     def depth(self):

@@ -1,0 +1,280 @@
+"""Faults of the supervisor's side and of the host, told: what goes wrong, and the journal's account of it, to the second."""
+
+import pytest
+from test_stories import quiet_world, told, worker
+from world import Ending, Phase, Verb
+
+from supervisor.core import facts
+from supervisor.core.inputs import Ended, Sample, Sampled, SpawnBroke
+
+HOUR_S = 3600.0
+
+
+def dies(world, after_s, ending):
+    """Every attempt from now on ends so, `after_s` after its start; the present one at once."""
+    spawn = world.spawn
+
+    def spawn_one_that_dies(name, number, token):
+        spawn(name, number, token)
+        world.after(after_s, world.end, token, ending)
+
+    world.spawn = spawn_one_that_dies
+    world.end(worker(world).token, ending)
+
+
+@pytest.mark.fault("dies-at-once")
+def test_a_worker_dies_at_once_every_time():
+    world = quiet_world()
+    dies(world, 0.0, Ending(code=1, last_lines=("ImportError: libcuda.so.1",)))
+    world.run(2 * HOUR_S)
+    assert told(world) == [
+        "0:10:00  P0   exit code 1: ImportError: libcuda.so.1; first death since it was healthy: start at once",
+        "0:10:01  P0   exit code 1: ImportError: libcuda.so.1; death 2 since it was healthy: next start in 1 s",
+        "0:10:03  P0   exit code 1: ImportError: libcuda.so.1; death 3 since it was healthy: next start in 2 s",
+        "0:10:07  P0   exit code 1: ImportError: libcuda.so.1; death 4 since it was healthy: next start in 4 s",
+        "0:10:15  P0   exit code 1: ImportError: libcuda.so.1; death 5 since it was healthy: next start in 8 s",
+        "0:10:31  P0   exit code 1: ImportError: libcuda.so.1; death 6 since it was healthy: next start in 16 s",
+        "0:11:03  P0   exit code 1: ImportError: libcuda.so.1; death 7 since it was healthy: next start in 32 s",
+        "0:41:04  P0   exit code 1: ImportError: libcuda.so.1; 8 deaths in the last 60 min: one trial start in 30 min",
+        "1:41:04  P0   exit code 1: ImportError: libcuda.so.1; the trial start died too (slow retry 2): one trial start in 60 min",
+        "1:41:04  P0   exit code 1: ImportError: libcuda.so.1; the trial start died too (slow retry 3): one trial start in 2 h",
+    ]
+
+
+@pytest.mark.fault("dies-soon")
+def test_a_worker_dies_every_two_seconds():
+    """At the settings that a config without a [restart] has."""
+    world = quiet_world()
+    dies(world, 2.0, Ending(code=1, last_lines=("RuntimeError: flaky",)))
+    world.run(1000.0)
+    assert told(world) == [
+        "0:10:00  P0   exit code 1: RuntimeError: flaky; first death since it was healthy: start at once",
+        "0:10:03  P0   exit code 1: RuntimeError: flaky; death 2 since it was healthy: next start in 1 s",
+        "0:10:07  P0   exit code 1: RuntimeError: flaky; death 3 since it was healthy: next start in 2 s",
+        "0:10:13  P0   exit code 1: RuntimeError: flaky; death 4 since it was healthy: next start in 4 s",
+        "0:10:23  P0   exit code 1: RuntimeError: flaky; death 5 since it was healthy: next start in 8 s",
+        "0:10:41  P0   exit code 1: RuntimeError: flaky; death 6 since it was healthy: next start in 16 s",
+        "0:11:15  P0   exit code 1: RuntimeError: flaky; death 7 since it was healthy: next start in 32 s",
+        "0:11:18  P0   exit code 1: RuntimeError: flaky; 8 deaths in the last 60 min: one trial start in 30 min",
+    ]
+    program = world.core.state.programs["P0"]
+    assert (program.phase, program.slow) == (Phase.BACKOFF, True)
+
+
+@pytest.mark.fault("orphans")
+def test_a_worker_leaves_children_behind():
+    world = quiet_world()
+    world.end(worker(world).token, Ending(signal=11, leftovers=("sleep(71)", "python3(72)")))
+    world.run(60.0)
+    assert told(world) == [
+        "0:10:00  P0   killed by SIGSEGV; 2 left-over processes ended",
+        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: start at once",
+        "0:10:06  P0   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
+        "0:10:06  P0   trains, 5.9 s after its start",
+    ]
+
+
+@pytest.mark.fault("ignores-sigterm")
+def test_a_worker_ignores_sigterm():
+    world = quiet_world()
+    worker(world).ignores_term = True
+    world.ask(Verb.STOP, "P0")
+    world.run(60.0)
+    assert told(world) == [
+        "0:10:00  box  operator asked to stop",
+        "0:10:00  P0   stopped by operator",
+        "0:10:20  P0   did not leave within 20.0 s: SIGKILL for its whole tree",
+        "0:10:20  P0   left as asked (operator), killed by SIGKILL",
+        "0:10:20  P0   stopped by the operator",
+    ]
+    assert not world.waiting, "answered"
+
+
+@pytest.mark.fault("state-d")
+def test_the_kernel_does_not_let_go_of_a_worker():
+    """Reported once; its slot is kept; a stop is answered; once it comes out, the pending SIGKILL takes it."""
+    world = quiet_world(programs=2, slots=1)
+    found = worker(world)
+    found.stick(world.now_s)
+    found.state = "D"
+    world.run(HOUR_S)
+    assert told(world) == [
+        "0:10:31  P0   no progress for 31 s while training (limit 30 s): it waits inside the kernel or a driver (state D), no signal reaches it",
+        "0:10:32  P0   examined before healing: stacks",
+    ]
+    assert [each.name for each in world.alive()] == ["P0"], "its GPU memory is taken: nobody else is started beside it"
+    world.ask(Verb.STOP, "P0")
+    world.run(30.0)
+    assert not world.waiting, "answered"
+    world.run(300.0)
+    world._leave_kernel(found.token)
+    world.run(30.0)
+    assert told(world)[2:] == [
+        "1:10:00  box  operator asked to stop",
+        "1:10:00  P0   stopped by operator",
+        "1:10:20  P0   did not leave within 20.0 s: SIGKILL for its whole tree; the kernel does not let go of it (state D), so it ends when it comes out of there",
+        "1:10:40  P0   did not leave within 40.0 s: SIGKILL for its whole tree; the kernel does not let go of it (state D), so it ends when it comes out of there",
+        "1:11:20  P0   did not leave within 80.0 s: SIGKILL for its whole tree; the kernel does not let go of it (state D), so it ends when it comes out of there",
+        "1:12:40  P0   did not leave within 160.0 s: SIGKILL for its whole tree; the kernel does not let go of it (state D), so it ends when it comes out of there",
+        "1:15:20  P0   did not leave within 320.0 s: SIGKILL for its whole tree; the kernel does not let go of it (state D), so it ends when it comes out of there",
+        "1:15:30  P0   left as asked (operator), killed by SIGKILL",
+        "1:15:30  P0   stopped by the operator",
+        "1:15:30  P1   a slot of level light is free",
+        "1:15:36  P1   begins at step 0",
+        "1:15:36  P1   trains, 5.9 s after its start",
+    ]
+
+
+@pytest.mark.fault("state-d")
+def test_a_worker_comes_out_of_the_kernel_by_itself():
+    world = quiet_world()
+    found = worker(world)
+    found.stick(world.now_s)
+    found.state = "D"
+    world.run(300.0)
+    found.state = "S"
+    found.move_again(world.now_s)
+    world.run(60.0)
+    assert told(world) == [
+        "0:10:31  P0   no progress for 31 s while training (limit 30 s): it waits inside the kernel or a driver (state D), no signal reaches it",
+        "0:10:32  P0   examined before healing: stacks",
+        "0:15:01  P0   moves again by itself, 270.0 s later",
+    ]
+
+
+@pytest.mark.fault("late-worker")
+def test_a_worker_comes_back_after_its_successor_started():
+    """It was frozen with its shim gone, and looked dead. What it says is not heard, and it does not end its successor."""
+    world = quiet_world()
+    late = worker(world)
+    late.stick(world.now_s)
+    world.end(late.token, Ending(fate="its shim was killed by signal 9"))
+    world.run(60.0)
+    ghost = Ending(code=77, last_lines=("another attempt owns the run directory",), steps=10**9, ckpt_step=10**9)
+    world.post(Sampled(0.0, {"P0": Sample(late.token, steps=10**9, progress_at_s=world.now_s, ready=True)}))
+    world.post(Ended(0.0, "P0", late.token, ghost))
+    world.run(60.0)
+    assert told(world) == [
+        "0:10:00  P0   its shim was killed by signal 9; first death since it was healthy: start at once",
+        "0:10:06  P0   resumed at step 59,175 after lost, 294 steps lost (3 s, 0.5 % of its attempt)",
+        "0:10:06  P0   trains, 5.9 s after its start",
+    ]
+    assert worker(world).number == 2
+
+
+@pytest.mark.fault("daemon-stopped")
+def test_the_daemon_stands_still_for_a_minute():
+    """One worker trains on, one hangs in that very minute: nobody is judged by it, and the hang is found after it."""
+    world = quiet_world(programs=2, slots=2)
+    world.pause_daemon(60.0)
+    worker(world, "P1").stick(world.now_s)
+    world.run(120.0)
+    assert told(world) == [
+        "0:11:00  box  the daemon itself stood still for 60 s: that time is held against no worker",
+        "0:11:31  P1   no progress for 31 s while training (limit 30 s): its other threads live, so a call in Python, the environment or CUDA never returned",
+        "0:11:31  P1   examined before healing: stacks",
+        "0:11:32  P1   ends the stalled worker (hang)",
+        "0:11:35  P1   did not leave within 3.0 s: SIGKILL for its whole tree",
+        "0:11:35  P1   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: start at once",
+        "0:11:41  P1   resumed at step 59,175 after stalled, 294 steps lost (3 s, 0.5 % of its attempt)",
+        "0:11:41  P1   trains, 6.0 s after its start",
+    ]
+
+
+@pytest.mark.fault("daemon-stopped")
+def test_the_whole_host_is_asleep_for_an_hour():
+    world = quiet_world(programs=2, slots=2)
+    world.suspend_host(HOUR_S)
+    world.run(120.0)
+    assert told(world) == [
+        "1:10:00  box  the daemon itself stood still for 3600 s: that time is held against no worker",
+    ]
+
+
+@pytest.mark.parametrize(
+    "step_s",
+    [
+        pytest.param(HOUR_S, marks=pytest.mark.fault("clock-forward"), id="forward"),
+        pytest.param(-HOUR_S, marks=pytest.mark.fault("clock-back"), id="back"),
+    ],
+)
+def test_the_wall_clock_jumps_by_an_hour(step_s):
+    """While one trains and the other waits for its restart; then the daemon dies, and last the box reboots."""
+    world = quiet_world(programs=2, slots=2)
+    world.end(worker(world, "P1").token, Ending(signal=11))
+    world.run(10.0)
+    world.end(worker(world, "P1").token, Ending(signal=11))
+    world.core.wall_offset_s += step_s
+    world.run(60.0)
+    world.kill_daemon()
+    world.run(60.0)
+    world.reboot(down_s=60.0)
+    world.core.wall_offset_s -= step_s
+    world.run(120.0)
+    story = told(world)
+    at = story.index("0:11:11  box  started after a daemon that did not end in order, 2 running workers adopted")
+    assert story[: at + 1] == [
+        "0:10:00  P1   killed by SIGSEGV; first death since it was healthy: start at once",
+        "0:10:06  P1   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
+        "0:10:06  P1   trains, 6.0 s after its start",
+        "0:10:10  P1   killed by SIGSEGV; death 2 since it was healthy: next start in 1 s",
+        f"0:10:11  box  the wall clock moved by {step_s:+.1f} s; nothing but displayed times depends on it",
+        "0:10:11  P1   killed by SIGSEGV; death 2 since it was healthy: next start in 1 s",
+        "0:10:17  P1   resumed at step 59,175 after crash, 497 steps lost (5 s, 100.0 % of its attempt)",
+        "0:10:17  P1   trains, 5.9 s after its start",
+        "0:11:11  box  started after a daemon that did not end in order, 2 running workers adopted",
+    ]
+    (reboot,) = (row.fact for row in world.core.journal if isinstance(row.fact, facts.HostRebooted))
+    assert reboot.down_s is None or reboot.down_s >= 60.0, "a clock that was wrong may hide the time, never turn it"
+    assert [line[14:] for line in story[-2:]] == ["trains, 5.0 s after its start"] * 2
+    times = [row.at_s for row in world.core.journal]
+    assert times == sorted(times)
+
+
+@pytest.mark.fault("pid-reuse")
+def test_a_dead_workers_pid_belongs_to_somebody_else():
+    world = quiet_world()
+    world.kill_daemon()
+    found = worker(world)
+    world.end(found.token, Ending(fate="its shim was killed"))
+    world.run(60.0)
+    assert told(world) == [
+        "0:10:01  box  started after a daemon that did not end in order",
+        "0:10:01  P0   its shim was killed; first death since it was healthy: start at once",
+        "0:10:06  P0   resumed at step 59,175 after lost, 294 steps lost (3 s, 0.5 % of its attempt)",
+        "0:10:06  P0   trains, 5.0 s after its start",
+    ]
+
+
+@pytest.mark.fault("fork-fails")
+def test_nothing_can_be_forked():
+    world = quiet_world(programs=2, slots=2)
+    fork = world.spawn
+
+    def no_fork(name, number, token):
+        world.send(0.0, 0.0, SpawnBroke(0.0, name, token, "cannot start it: Resource temporarily unavailable"), number)
+
+    world.spawn = no_fork
+    world.end(worker(world).token, Ending(signal=9))
+    world.run(60.0)
+    world.spawn = fork
+    world.run(600.0)
+    program = world.core.state.programs["P0"]
+    assert len(program.deaths_s) == 1, "that nothing could be forked is held against no program"
+    assert told(world) == [
+        "0:10:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
+        "0:10:00  P0   cannot start it: Resource temporarily unavailable",
+        "0:10:01  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 1 s",
+        "0:10:01  P0   cannot start it: Resource temporarily unavailable",
+        "0:10:03  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 2 s",
+        "0:10:03  P0   cannot start it: Resource temporarily unavailable",
+        "0:10:07  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 4 s",
+        "0:10:07  P0   cannot start it: Resource temporarily unavailable",
+        "0:10:15  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 8 s",
+        "0:10:15  P0   cannot start it: Resource temporarily unavailable",
+        "0:10:31  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 16 s",
+        "0:10:31  P0   cannot start it: Resource temporarily unavailable",
+        "0:11:03  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 32 s",
+        "0:11:09  P0   resumed at step 59,175 after killed, 294 steps lost (3 s, 0.5 % of its attempt)",
+        "0:11:09  P0   trains, 5.9 s after its start",
+    ]
