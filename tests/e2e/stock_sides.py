@@ -51,6 +51,53 @@ def edited(before: Programs) -> Programs:
     return {"fresh": (["sleep", "100000"], AUTO), "idler": (["sleep", "100001"], MANUAL), "talker": before["talker"]}
 
 
+class Driver:
+    """The stock client, imported once and forked for each command: its imports take most of its time."""
+
+    _SCRIPT = """
+import json, os, sys
+from supervisor import supervisorctl
+for line in sys.stdin:
+    args, stdin, stdout = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(os.open(stdin, os.O_RDONLY), 0)
+        os.dup2(os.open(stdout, os.O_WRONLY | os.O_TRUNC), 1)
+        sys.stdin, sys.stdout, sys.argv = open(0), open(1, "w"), ["supervisorctl", *args]
+        try:
+            supervisorctl.main(args)
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        sys.stdout.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+    def __init__(self, python: Path, directory: Path) -> None:
+        self._in, self._out = directory / "client.in", directory / "client.out"
+        self._process = subprocess.Popen(
+            [str(python), "-c", self._SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, cwd=directory, env=ENVIRONMENT,
+        )  # fmt: skip
+
+    def run(self, args: tuple[str, ...], stdin: str) -> tuple[int, str]:
+        """(exit code, standard output) of one command."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in.write_text(stdin)
+        self._out.write_text("")
+        self._process.stdin.write(json.dumps([args, str(self._in), str(self._out)]) + "\n")
+        self._process.stdin.flush()
+        answered = select.select([self._process.stdout], [], [], 60 * PATIENCE)[0]
+        assert answered, f"supervisorctl {args} has not ended; so far: {self._out.read_text()!r}"
+        return int(self._process.stdout.readline()), self._out.read_text()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
 class Side:
     """One daemon, asked through Supervisor's own client."""
 
@@ -58,6 +105,7 @@ class Side:
     socket: Path
     directory: Path
     client: Path  # the stock supervisorctl
+    _driver: Driver | None = None
 
     def configure(self, wanted: Programs, *, broken: bool = False) -> None:
         raise NotImplementedError
@@ -66,7 +114,8 @@ class Side:
         raise NotImplementedError
 
     def close(self) -> None:
-        raise NotImplementedError
+        if self._driver is not None:
+            self._driver.close()
 
     # the stock client
 
@@ -75,11 +124,9 @@ class Side:
 
     def ctl(self, args: tuple[str, ...], stdin: str = "") -> tuple[int, str]:
         """(exit code, standard output)."""
-        ended = subprocess.run(
-            self._command(args), input=stdin, capture_output=True, text=True, timeout=60 * PATIENCE, cwd=self.directory,
-            env=ENVIRONMENT, check=False,
-        )  # fmt: skip
-        return ended.returncode, ended.stdout
+        if self._driver is None:
+            self._driver = Driver(self.client.with_name("python"), self.directory)
+        return self._driver.run(("-s", f"unix://{self.socket}", *args), stdin)
 
     def follow(self, args: tuple[str, ...], awaited: str) -> tuple[int, str]:
         """The same of a client that follows a log, ended by Ctrl-C once the awaited pattern has come."""
@@ -174,6 +221,7 @@ class Ours(Side):
         self.box.start()
 
     def close(self) -> None:
+        super().close()
         self.box.close()
 
 
@@ -210,6 +258,7 @@ class Theirs(Side):
         until(self.socket.exists, 30, "supervisord to serve")
 
     def close(self) -> None:
+        super().close()
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.terminate()
             try:
