@@ -1,4 +1,4 @@
-"""Calendar work through APScheduler: log rotation. Never on the path of healing.
+"""Calendar work through APScheduler: log rotation, the journal's growth. Never on the path of healing.
 
 APScheduler compares wall clocks: after a step of -1 h it stays silent for that hour (measured), so nothing that a
 training's life depends on may run here. Deadlines of healing are `wake_at` of the deciding loop.
@@ -7,16 +7,27 @@ training's life depends on may run here. Deadlines of healing are `wake_at` of t
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Callable
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
+from supervisor.adapters import journal_archive
 from supervisor.adapters.logs import LogGuard
+from supervisor.core.inputs import SnapshotDue
 from supervisor.core.settings import Settings
+from supervisor.ports import Clock, Inbox
 
-_PERIOD: Final = dt.timedelta(seconds=60)
+log = structlog.get_logger()
+
+_LOGS: Final = dt.timedelta(seconds=60)
+_JOURNAL: Final = dt.timedelta(hours=1)
+_FIRST_LOOK: Final = dt.timedelta(seconds=60)  # at the journal: a daemon's first minute has better things to do
+_DAY_S: Final = 86_400.0
 
 
 class _Every(BaseTrigger):  # type: ignore[misc]  # APScheduler is untyped
@@ -26,35 +37,33 @@ class _Every(BaseTrigger):  # type: ignore[misc]  # APScheduler is untyped
     boots in 1970 and hears of the year 2026 a minute later has 29 million of them, some minutes and gigabytes.
     """
 
-    def __init__(self, period: dt.timedelta) -> None:
-        self._period = period
+    def __init__(self, period: dt.timedelta, first: dt.timedelta | None = None) -> None:
+        self._period, self._first = period, period if first is None else first
 
-    def get_next_fire_time(self, _previous: dt.datetime | None, now: dt.datetime) -> dt.datetime:
-        return now + self._period
+    def get_next_fire_time(self, previous: dt.datetime | None, now: dt.datetime) -> dt.datetime:
+        return now + (self._first if previous is None else self._period)
 
 
 class Housekeeping:
     """A background scheduler with its few jobs."""
 
-    def __init__(self, settings: Callable[[], Settings]) -> None:
+    def __init__(self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock) -> None:
         """`settings` gives those in force: a reread is followed without a restart."""
+        self._settings, self._inbox, self._clock = settings, inbox, clock
+        self._over = threading.Event()
         self._logs = LogGuard(settings)
         self._scheduler = BackgroundScheduler(timezone="UTC")
 
     def start(self) -> None:
         # Explicit: the default grace of one second silently drops a job that a busy box ran late.
-        self._scheduler.add_job(
-            self.rotate_logs,
-            _Every(_PERIOD),
-            id="rotate-logs",
-            coalesce=True,
-            max_instances=1,
-            misfire_grace_time=None,
-        )
+        always: dict[str, Any] = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+        self._scheduler.add_job(self.rotate_logs, _Every(_LOGS), id="rotate-logs", **always)
+        self._scheduler.add_job(self.care_for_journal, _Every(_JOURNAL, _FIRST_LOOK), id="journal", **always)
         self._scheduler.start()
         self._logs.start()
 
     def stop(self) -> None:
+        self._over.set()
         self._logs.stop()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
@@ -62,3 +71,23 @@ class Housekeeping:
     def rotate_logs(self) -> None:
         """Keep every worker's logs within their bound."""
         self._logs.look()
+
+    def care_for_journal(self) -> None:
+        """Ask for a snapshot when the next start would have much to fold; move what is old to the archive."""
+        settings = self._settings()
+        path, rules = Path(settings.paths.journal), settings.journal
+        try:
+            count = journal_archive.since_snapshot(path)
+            if count >= journal_archive.SNAPSHOT_FACTS:
+                self._inbox.post(SnapshotDue(self._clock.now_s(), count))
+            moved = journal_archive.compact(
+                path, before_wall_s=self._clock.wall_s() - rules.keep_days * _DAY_S, most_bytes=rules.max_mb * 2**20,
+                pause=self._over.wait,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            log.critical("journal_not_compacted", error=str(error))
+            return
+        if moved is not None:
+            log.info("journal_compacted", facts=moved.facts, archive=str(moved.archive))
+            if moved.differs:
+                log.warning("snapshot_differs_from_facts", fields=list(moved.differs))

@@ -162,7 +162,7 @@ class Journal:
         self._path = Path(path)
         self.upgraded: Path | None = None  # what the journal of an older schema is kept as
         schema.finish_swap(self._path)
-        with _as_os_error(self._path):
+        with as_os_error(self._path):
             if not self._path.exists():
                 schema.build(self._path, [])
             # Looked at read-only first: a writing connection would move the WAL into a damaged file when it is closed.
@@ -170,7 +170,7 @@ class Journal:
                 if schema.version(db) < SCHEMA:
                     self.upgraded = schema.upgrade(self._path, db)
             schema.finish_swap(self._path)
-        self._db = _connect(self._path)
+        self._db = connect(self._path)
         self.last_seq = _last_seq(self._db)
 
     def append(self, facts: Sequence[Fact], *, at_s: float, wall_s: float, boot_id: str) -> list[Stamped]:
@@ -185,7 +185,7 @@ class Journal:
         encoded = [encode(fact) for fact in facts]
         if not encoded:
             return []
-        with _as_os_error(self._path), transaction(self._db):
+        with as_os_error(self._path), transaction(self._db):
             first = _last_seq(self._db) + 1
             rows = [_row(first + n, at_s, wall_s, boot_id, *each) for n, each in enumerate(encoded)]
             self._db.executemany(INSERT, rows)
@@ -195,7 +195,7 @@ class Journal:
     def append_salvaged(self, found: Salvage, stamp: tuple[float, str], *, wall_s: float, seq: int) -> Stamped:
         """The fact that facts were lost, under the number behind theirs: no number is ever given twice."""
         fact, (at_s, boot_id) = found.fact(), stamp
-        with _as_os_error(self._path), transaction(self._db):
+        with as_os_error(self._path), transaction(self._db):
             self._db.execute(INSERT, _row(seq, at_s, wall_s, boot_id, *encode(fact)))
         self.last_seq = seq
         return Stamped(seq, at_s, wall_s, boot_id, fact)
@@ -251,7 +251,7 @@ def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: 
     at_s, boot_id = (rows[-1][1], rows[-1][3]) if rows else (0.0, "")
     seq = max(last or 0, seen_seq, rows[-1][0] if rows else 0) + 1
     told = _row(seq, at_s, wall_s, boot_id, *encode(found.fact()))
-    with _as_os_error(path):
+    with as_os_error(path):
         schema.build(
             beside(path, ".rebuilt"), [*rows, told], floor=floor,
             before_rename=lambda: schema.link_aside(path, damaged),
@@ -301,8 +301,9 @@ def _readonly(path: Path) -> str:
     return f"file:{quote(os.fspath(path.absolute()))}?mode=ro"
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    with _as_os_error(path):
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that writes. Beside the journal's own only for `journal_archive.py`."""
+    with as_os_error(path):
         # Not bound to the thread that opens it: the daemon folds the journal before its deciding thread begins.
         db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         try:
@@ -316,7 +317,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect_readonly(path: Path, *, named: Path | None = None) -> sqlite3.Connection:
-    with _as_os_error(named or path):
+    with as_os_error(named or path):
         db = sqlite3.connect(
             _readonly(path), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
@@ -354,7 +355,7 @@ def _refuse_strangers(db: sqlite3.Connection, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _as_os_error(path: Path) -> Generator[None]:
+def as_os_error(path: Path) -> Generator[None]:
     """SQLite's errors as the OSErrors that they are: one sentence with the file in it."""
     try:
         yield
@@ -370,10 +371,10 @@ def _as_os_error(path: Path) -> Generator[None]:
 
 def _read(db: sqlite3.Connection, path: Path, after_seq: int) -> Iterator[Stamped]:
     """Page by page: one long SELECT would hold the WAL for as long as the reader takes."""
-    with _as_os_error(path):
+    with as_os_error(path):
         after_seq, version = max(after_seq, schema.floor(db) - 1), schema.version(db)
     while True:
-        with _as_os_error(path):
+        with as_os_error(path):
             rows: list[Row] = db.execute(_READ, (after_seq,)).fetchall()
         for row in rows:
             yield _stamped(path, row, version)

@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Final
 
 from supervisor.config.sheet import shown
-from supervisor.core.settings import DaemonSettings, Level, ProgramSpec, Progress
+from supervisor.core.settings import DaemonSettings, JournalSettings, Level, ProgramSpec, Progress
 from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.divergence import DivergenceSettings
 from supervisor.policy.restart import MOST_DEATHS, RestartSettings
@@ -23,7 +23,7 @@ from workers.options import OPTIONS, Option, Value
 
 SECTIONS: Final[dict[str, type]] = {
     "daemon": DaemonSettings, "level": Level, "restart": RestartSettings, "stall": StallSettings,
-    "checkpoint": CheckpointSettings, "divergence": DivergenceSettings,
+    "checkpoint": CheckpointSettings, "divergence": DivergenceSettings, "journal": JournalSettings,
 }  # fmt: skip
 TOP: Final = (*SECTIONS, "training", "program")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -59,6 +59,8 @@ _KIND_NAMES: Final = {int: "a whole number", float: "a number", bool: "true or f
 
 _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; None: none
     "daemon.sample_period_s": (0.01, 60.0),
+    "journal.keep_days": (1, 36_500),
+    "journal.max_mb": (1, 1_000_000),
     "daemon.alive_period_s": (0.1, 3600.0),
     "daemon.log_max_bytes": (4096, None),
     "daemon.log_backups": (0, 1000),
@@ -135,6 +137,8 @@ MEANINGS: Final[dict[str, str]] = {
     "checkpoint.prior_mtbf_s": "assumed time between failures while nothing is known",
     "divergence.rollbacks": "so many times a diverged program goes back to an older checkpoint; then it is given up",
     "divergence.nan_for_s": "a worker whose losses are not finite for this long, look after look, has diverged",
+    "journal.keep_days": "facts stay in the journal for so many days; older ones move to `journal-archive/` beside it",
+    "journal.max_mb": "a journal that is larger moves more, down to half of this",
     "program.priority": "lower starts first",
     "program.autostart": "whether it runs without being asked for, the first time it is seen",
     "program.stall_timeout_s": "limit without progress while training, in place of the learned one",

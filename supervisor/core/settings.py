@@ -134,6 +134,14 @@ class DaemonSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """How much of the past stays at hand; what is older lies in the archive (`adapters/journal_archive.py`)."""
+
+    keep_days: int = 30
+    max_mb: int = 256
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that the daemon was told, checked as a whole."""
 
@@ -145,6 +153,7 @@ class Settings:
     stall: StallSettings = field(default_factory=StallSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
+    journal: JournalSettings = field(default_factory=JournalSettings)
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -165,7 +165,7 @@ class Daemon:
             settings.daemon.alive_period_s,
             _alive_failed,
         )
-        housekeeping = Housekeeping(lambda: loop.settings)
+        housekeeping = Housekeeping(lambda: loop.settings, inbox, system_clock)
         return _Parts(
             this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, alive, housekeeping, backend,
             performer, loop, pool,

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from supervisor.adapters.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.core.settings import DaemonSettings, Paths, ProgramSpec, Settings
+from supervisor.shell.inbox import Inbox
+
+
+def keeper(settings):
+    return Housekeeping(settings, Inbox(), SystemClock(0.0))
 
 
 @pytest.fixture
@@ -27,7 +33,7 @@ def test_every_log_is_kept_within_its_bound(settings):
         log.write_text("x" * 101)
     logs[3].write_text("small")
     with capture_logs() as said:
-        Housekeeping(lambda: settings).rotate_logs()
+        keeper(lambda: settings).rotate_logs()
     assert [log.read_text() for log in logs] == ["", "", "", "small"]
     assert all(log.with_name(f"{log.name}.1").exists() for log in logs[:3])
     assert [entry["event"] for entry in said] == ["log_rotated"] * 3
@@ -39,7 +45,7 @@ def test_one_log_that_cannot_be_rotated_is_told_and_spoils_nothing(settings):
     (broken / "x").write_text("a directory in its place")
     fine.write_text("x" * 101)
     with capture_logs() as said:
-        Housekeeping(lambda: replace(settings, daemon=DaemonSettings(log_max_bytes=1))).rotate_logs()
+        keeper(lambda: replace(settings, daemon=DaemonSettings(log_max_bytes=1))).rotate_logs()
     assert fine.read_text() == ""
     assert (said[0]["event"], said[0]["path"]) == ("log_rotation_failed", str(broken))
 
@@ -48,7 +54,7 @@ def test_settings_that_changed_are_followed(settings):
     log = Path(settings.paths.log("Pong", "stdout"))
     log.write_text("x" * 50)
     now = [settings]
-    housekeeping = Housekeeping(lambda: now[0])
+    housekeeping = keeper(lambda: now[0])
     housekeeping.rotate_logs()
     assert log.read_text()
     now[0] = replace(settings, daemon=DaemonSettings(log_max_bytes=10))
@@ -57,17 +63,18 @@ def test_settings_that_changed_are_followed(settings):
 
 
 def test_a_late_job_still_runs_and_runs_once(settings):
-    housekeeping = Housekeeping(lambda: settings)
+    housekeeping = keeper(lambda: settings)
     housekeeping.start()
     try:
-        (job,) = housekeeping._scheduler.get_jobs()
-        assert (job.coalesce, job.max_instances, job.misfire_grace_time) == (True, 1, None)
+        for job in housekeeping._scheduler.get_jobs():
+            assert (job.coalesce, job.max_instances, job.misfire_grace_time) == (True, 1, None)
+        job = housekeeping._scheduler.get_job("rotate-logs")
         ran = threading.Semaphore(0)
         job.modify(func=ran.release, args=())
         # As when a box without a battery clock boots in 1970 and NTP sets it right.
         job.modify(next_run_time=job.next_run_time.replace(year=1970))
         assert ran.acquire(timeout=30)
-        due_in_s = (housekeeping._scheduler.get_jobs()[0].next_run_time - dt.datetime.now(dt.UTC)).total_seconds()
+        due_in_s = (housekeeping._scheduler.get_job("rotate-logs").next_run_time - dt.datetime.now(dt.UTC)).total_seconds()
         assert 0 < due_in_s <= 60
         assert not ran.acquire(blocking=False)
     finally:
@@ -75,7 +82,7 @@ def test_a_late_job_still_runs_and_runs_once(settings):
 
 
 def test_it_may_be_stopped_before_it_began_and_leaves_no_thread(settings):
-    housekeeping = Housekeeping(lambda: settings)
+    housekeeping = keeper(lambda: settings)
     housekeeping.stop()
     housekeeping.start()
     housekeeping.stop()

@@ -1,0 +1,350 @@
+"""Compaction: the fold stays, nothing is lost, nobody waits long, and a kill at any moment changes none of that."""
+
+import contextlib
+import gzip
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from supervisor.adapters import journal_archive
+from supervisor.adapters import journal_schema as schema
+from supervisor.adapters.clock import SystemClock
+from supervisor.adapters.housekeeping import Housekeeping
+from supervisor.adapters.journal_archive import compact, folder, read_archive, since_snapshot
+from supervisor.adapters.journal_sqlite import Journal, JournalReader, open_or_salvage
+from supervisor.core.accounts import faults
+from supervisor.core.codec import MalformedFact, encode
+from supervisor.core.facts import Finished, Snapshot
+from supervisor.core.inputs import SnapshotDue
+from supervisor.core.ledger import Ledger
+from supervisor.core.settings import JournalSettings, Paths, Settings
+from supervisor.core.snapshot import encoded
+from supervisor.core.state import fold_all, replay
+from supervisor.shell.inbox import Inbox
+
+ENOUGH = 2**40
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def never(_seconds):
+    return False
+
+
+@pytest.fixture(scope="module")
+def night():
+    """Some simulated hours of trouble with snapshots in between; a list of stamped facts."""
+    sys.path[:0] = [str(Path(__file__).resolve().parents[1] / each) for each in ("sim", "core")]
+    from world import Odds, World
+
+    odds = Odds(crash_s=900.0, stall_s=1800.0, operator_s=600.0)
+    world = World(2, programs=3, odds=odds, look_s=20.0).begin()
+    for _ in range(8):
+        world.run(2400.0)
+        world.post(SnapshotDue(0.0, 1))
+    world.run(1200.0)
+    return list(world.core.journal)
+
+
+def written(path, stamped):
+    """A journal file of these facts."""
+    rows = []
+    for item in stamped:
+        kind, version, body = encode(item.fact)
+        row = (item.seq, item.at_s, item.wall_s, item.boot_id, kind, version, body, 0)
+        rows.append((*row[:7], schema.crc_of(row)))
+    schema.build(path, rows)
+    return path
+
+
+def all_of(path):
+    with JournalReader(path) as reader:
+        return list(reader.read())
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_the_fold_stays_and_nothing_is_lost(night, tmp_path, share):
+    path = written(tmp_path / "journal.sqlite", night)
+    before = fold_all(night)
+    moved = compact(path, before_wall_s=night[int(len(night) * share)].wall_s, most_bytes=ENOUGH, pause=never)
+    kept = all_of(path)
+    assert moved.differs == ()
+    assert moved.facts == len(night) - len(kept)
+    assert isinstance(kept[0].fact, Snapshot)
+    assert 0 < len(kept) < len(night)
+    assert kept == night[-len(kept) :]
+    assert fold_all(kept) == before
+    assert replay(kept) == (before, 0)
+    assert [*read_archive(folder(path)), *kept] == night
+    journal, facts, found = open_or_salvage(path, wall_s=0.0)
+    assert (facts, found) == (kept, None)
+    assert journal.append([Finished("", "p")], at_s=0.0, wall_s=0.0, boot_id="")[0].seq == night[-1].seq + 1
+    journal.close()
+    assert moved.archive.stat().st_mode & 0o77 == 0
+    assert folder(path).stat().st_mode & 0o77 == 0
+
+
+def test_again_and_again_the_archive_goes_on_where_it_was(night, tmp_path):
+    path = written(tmp_path / "journal.sqlite", night)
+    files = []
+    for share in (0.3, 0.3, 0.6, 0.9):
+        moved = compact(path, before_wall_s=night[int(len(night) * share)].wall_s, most_bytes=ENOUGH, pause=never)
+        files += [] if moved is None else [moved.archive]
+    assert len(files) == 3
+    assert sorted(folder(path).iterdir()) == files == sorted(files)
+    assert [*read_archive(folder(path)), *all_of(path)] == night
+    assert list(read_archive(folder(path), after_seq=100)) == [
+        each for each in night if 100 < each.seq < all_of(path)[0].seq
+    ]
+
+
+def test_accounts_begin_where_the_journal_does(night, tmp_path):
+    path = written(tmp_path / "journal.sqlite", night)
+    compact(path, before_wall_s=night[len(night) // 2].wall_s, most_bytes=ENOUGH, pause=never)
+    whole, rest = Ledger(), Ledger()
+    for item in night:
+        whole.add(item)
+    kept = all_of(path)
+    for item in kept:
+        rest.add(item)
+    now_s = night[-1].at_s + 10.0
+    assert faults(rest, now_s) == faults(whole, now_s) == []
+    assert set(rest.books) == set(whole.books)
+    for name, book in rest.closed(now_s).books.items():
+        assert sum(sum(piece.seconds.values()) for piece in book.slices) == pytest.approx(now_s - book.from_s)
+        assert book.account is whole.books[name].account
+        assert book.token == whole.books[name].token
+
+
+def test_what_is_not_old_and_not_too_much_stays(night, tmp_path):
+    path = written(tmp_path / "journal.sqlite", night)
+    assert compact(path, before_wall_s=night[0].wall_s, most_bytes=ENOUGH, pause=never) is None
+    assert all_of(path) == night
+    assert not folder(path).exists()
+
+
+def test_a_journal_without_a_snapshot_stays_as_it_is(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with contextlib.closing(Journal(path)) as journal:
+        journal.append([Finished("", "p")] * 50, at_s=0.0, wall_s=0.0, boot_id="")
+    assert compact(path, before_wall_s=1e12, most_bytes=0, pause=never) is None
+    assert since_snapshot(path) == 50
+
+
+def test_too_large_is_brought_to_half(night, tmp_path):
+    path = written(tmp_path / "journal.sqlite", night)
+    size = path.stat().st_size
+    moved = compact(path, before_wall_s=0.0, most_bytes=size // 2, pause=never)
+    assert moved is not None
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        used = schema.pragma(db, "page_count") - schema.pragma(db, "freelist_count")
+    assert used * 4096 < size * 0.4
+    assert fold_all(all_of(path)) == fold_all(night)
+    compact(path, before_wall_s=0.0, most_bytes=1, pause=never)
+    assert [n for n, each in enumerate(all_of(path)) if isinstance(each.fact, Snapshot)] == [0], "to the newest, at the most"
+    assert fold_all(all_of(path)) == fold_all(night)
+    assert [*read_archive(folder(path)), *all_of(path)] == night
+
+
+def test_only_what_is_archived_can_be_removed(night, tmp_path):
+    path = written(tmp_path / "journal.sqlite", night)
+    compact(path, before_wall_s=night[len(night) // 2].wall_s, most_bytes=ENOUGH, pause=never)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            db.execute("DELETE FROM fact WHERE seq = (SELECT min(seq) FROM fact)")
+
+
+def test_a_run_that_is_told_to_stop_leaves_the_rest_to_the_next(night, tmp_path):
+    path = written(tmp_path / "journal.sqlite", night)
+    before = fold_all(night)
+    compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=lambda _: True)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        dead = db.execute("SELECT count(*) FROM fact WHERE seq < ?", (schema.floor(db),)).fetchone()[0]
+    assert dead > 0
+    assert fold_all(all_of(path)) == before, "what lies below the floor is not read any more"
+    assert compact(path, before_wall_s=0.0, most_bytes=ENOUGH, pause=never) is None
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT count(*) FROM fact WHERE seq < ?", (schema.floor(db),)).fetchone()[0] == 0
+
+
+def test_a_snapshot_that_says_otherwise_is_told_and_believed(night, tmp_path):
+    """An extralife that folds otherwise has written it: the daemon lives by the snapshot, compacted or not."""
+    changed = [
+        item
+        if not isinstance(item.fact, Snapshot)
+        else type(item)(item.seq, item.at_s, item.wall_s, item.boot_id, other(item))
+        for item in night
+    ]
+    path = written(tmp_path / "journal.sqlite", changed)
+    moved = compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=never)
+    assert "salt" in moved.differs
+    assert replay(all_of(path)) == replay(changed)
+
+
+def other(item):
+    from dataclasses import replace
+
+    from supervisor.core.snapshot import decoded
+    from supervisor.core.state import State
+
+    return Snapshot("", encoded(replace(decoded(State, item.fact.state), salt=f"other {item.seq}")))
+
+
+def test_a_disk_without_room_for_the_archive_leaves_everything(night, tmp_path):
+    import resource
+
+    path = written(tmp_path / "journal.sqlite", night)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
+    try:
+        with pytest.raises(OSError):
+            compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=never)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert all_of(path) == night
+    assert list(read_archive(folder(path))) == []
+
+
+@pytest.mark.parametrize("damage", ["a flipped bit", "half a file"])
+def test_a_damaged_archive_is_named(night, tmp_path, damage):
+    path = written(tmp_path / "journal.sqlite", night)
+    file = compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=never).archive
+    if damage == "a flipped bit":
+        text = gzip.decompress(file.read_bytes()).replace(b"Exited", b"Edited", 1)
+        file.write_bytes(gzip.compress(text))
+    else:
+        file.write_bytes(file.read_bytes()[:2000])
+    with pytest.raises((MalformedFact, EOFError, OSError)):
+        list(read_archive(folder(path)))
+
+
+# --- kills --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_compaction_killed_at_any_moment_loses_nothing(night, tmp_path):
+    """Real SIGKILLs spread over the time that it takes; the next run finishes, and both read the same."""
+    before = fold_all(night)
+    template = written(tmp_path / "template.sqlite", night)
+    until_wall_s = night[int(len(night) * 0.8)].wall_s
+    began = time.monotonic()
+    copy = tmp_path / "timed.sqlite"
+    shutil.copyfile(template, copy)
+    compact(copy, before_wall_s=until_wall_s, most_bytes=ENOUGH, pause=never)
+    took_s = time.monotonic() - began
+    shutil.rmtree(folder(copy))
+    floors = set()
+    for turn in range(15):
+        directory = tmp_path / str(turn)
+        directory.mkdir()
+        path = directory / "journal.sqlite"
+        shutil.copyfile(template, path)
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                compact(path, before_wall_s=until_wall_s, most_bytes=ENOUGH, pause=never)
+            os._exit(0)
+        if turn < 14:  # the last one may finish
+            time.sleep(turn * took_s / 10)
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        journal, facts, found = open_or_salvage(path, wall_s=0.0)
+        assert found is None
+        assert fold_all(facts) == before
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            floors.add(schema.floor(db))
+        known = {each.seq: each for each in read_archive(folder(path))} | {each.seq: each for each in facts}
+        assert [known[each.seq] for each in night] == night
+        journal.append([Finished("", "p")], at_s=night[-1].at_s, wall_s=night[-1].wall_s, boot_id=night[-1].boot_id)
+        journal.close()
+        compact(path, before_wall_s=until_wall_s, most_bytes=ENOUGH, pause=never)
+        assert [*read_archive(folder(path)), *all_of(path)][:-1] == night
+        assert fold_all(all_of(path)) == fold_all([*night, all_of(path)[-1]])
+        shutil.rmtree(directory)
+    assert len(floors) > 1, "the first was killed before the floor was set"
+
+
+# --- beside a daemon -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_deciding_thread_does_not_wait_long(night, tmp_path):
+    """It commits all the while; its slowest commit is one slice's, not the compaction's."""
+    path = tmp_path / "journal.sqlite"
+    many = [
+        type(item)(n * len(night) + item.seq, item.at_s, item.wall_s, item.boot_id, item.fact)
+        for n in range(8)
+        for item in night
+    ]
+    written(path, many)
+    over, slowest_s, count = threading.Event(), 0.0, 0
+
+    def work():
+        compact(path, before_wall_s=many[-1].wall_s, most_bytes=1, pause=time.sleep)
+        over.set()
+
+    with contextlib.closing(Journal(path)) as journal:
+        thread = threading.Thread(target=work)
+        thread.start()
+        while not over.is_set():
+            began = time.monotonic()
+            journal.append([Finished("", "p")], at_s=1.0, wall_s=1.0, boot_id="b")
+            slowest_s, count = max(slowest_s, time.monotonic() - began), count + 1
+            over.wait(0.01)
+        thread.join()
+        assert count > 5
+        assert slowest_s < 2.0, "a slice is a few milliseconds; this is for a busy machine"
+    kept = all_of(path)
+    assert len(kept) < len(many) // 4
+    assert len([each for each in kept if isinstance(each.fact, Finished) and each.fact.program == "p"]) == count
+
+
+def test_housekeeping_asks_for_snapshots_and_moves_what_is_old(night, tmp_path, monkeypatch):
+    path = written(tmp_path / "journal.sqlite", night)
+    settings = Settings(Paths(str(tmp_path), str(tmp_path)), journal=JournalSettings(keep_days=1))
+    inbox = Inbox()
+    keeper = Housekeeping(lambda: settings, inbox, SystemClock(0.0))
+    monkeypatch.setattr(journal_archive, "SNAPSHOT_FACTS", since_snapshot(path) + 1)
+    with capture_logs() as said:
+        keeper.care_for_journal()
+    assert inbox.take(0.0) is None
+    assert said == [], "the world's clock runs ahead of ours: nothing is old"
+    monkeypatch.setattr(journal_archive, "SNAPSHOT_FACTS", since_snapshot(path))
+    monkeypatch.setattr(SystemClock, "wall_s", lambda _: night[-1].wall_s + 86_400.0)
+    with capture_logs() as said:
+        keeper.care_for_journal()
+    due = inbox.take(0.0)
+    assert (type(due), due.facts) == (SnapshotDue, since_snapshot(path))
+    assert [entry["event"] for entry in said] == ["journal_compacted"]
+    path.unlink()
+    with capture_logs() as said:
+        keeper.care_for_journal()
+    assert [entry["event"] for entry in said] == ["journal_not_compacted"]
+    keeper.stop()
+
+
+def test_a_reader_in_the_middle_of_the_journal_ends_in_the_same_state(night, tmp_path, monkeypatch):
+    from supervisor.adapters import journal_sqlite
+
+    monkeypatch.setattr(journal_sqlite, "_READ", journal_sqlite._READ.replace("LIMIT 1000", "LIMIT 50"))
+    monkeypatch.setattr(journal_sqlite, "_PAGE_ROWS", 50)
+    path = written(tmp_path / "journal.sqlite", night)
+    with JournalReader(path) as reader:
+        facts = reader.read()
+        seen = [next(facts) for _ in range(60)]
+        compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=never)
+        assert fold_all([*seen, *facts]) == fold_all(night)
+
+
+def test_the_archive_can_be_read_with_zcat(night, tmp_path):
+    path = written(tmp_path / "journal.sqlite", night)
+    moved = compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=never)
+    lines = subprocess.run(["zcat", moved.archive], capture_output=True, check=True).stdout.splitlines()
+    assert len(lines) == moved.facts
+    assert lines[0].startswith(b"[1, ")
