@@ -76,6 +76,14 @@ class Args:
     epsilon_steps: int
     epsilon_final: float
     max_grad_norm: float
+    n_steps: int
+    epochs: int
+    q_lambda: float
+    gae_lambda: float
+    clip: float
+    ent_coef: float
+    vf_coef: float
+    target_kl: float
     num_test_episodes: int
 
 
@@ -114,9 +122,9 @@ def make(program: str, **values: Value | None) -> Args:
     return _resolve(program, {name: value for name, value in values.items() if value is not None}, [])
 
 
-def default_lr(batch_size: int) -> float:
-    """6.25e-5 was tuned for a batch of 32; it grows with the square root of the batch, to 3e-4 at most."""
-    return min(3e-4, 6.25e-5 * math.sqrt(batch_size / 32))
+def default_lr(algo: str, batch_size: int) -> float:
+    """DQN's 6.25e-5 was tuned for a batch of 32; it grows with the square root of the batch, to 3e-4 at most."""
+    return min(3e-4, 6.25e-5 * math.sqrt(batch_size / 32)) if algo == "dqn" else 2.5e-4
 
 
 def _resolve(program: str, given: Mapping[str, Value], errors: list[str]) -> Args:
@@ -138,8 +146,11 @@ def _resolve(program: str, given: Mapping[str, Value], errors: list[str]) -> Arg
     errors += check_together(values)
     if errors:
         raise BadArguments(errors)
+    algo = str(values["algo"])
     if values["lr"] is None:
-        values["lr"] = default_lr(int(values["batch_size"] or 0))
+        values["lr"] = default_lr(algo, int(values["batch_size"] or 0))
+    if values["max_grad_norm"] is None:
+        values["max_grad_norm"] = 0.5 if algo == "ppo" else 10.0
     return Args(program=program, **{name: values[name] for name in OPTIONS})  # type: ignore[arg-type]
 
 
@@ -193,6 +204,7 @@ def _default(option: Option) -> str:
     return {
         "game": "the program's name", "episodes": "no limit", "steps": "no limit", "num_envs": str(DEFAULT_ENVS),
         "batch_size": str(DEFAULT_BATCH), "threads": "every core", "lr": "by the batch",
+        "max_grad_norm": "by the algorithm",
     }[option.name]  # fmt: skip
 
 

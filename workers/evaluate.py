@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.dqn import Learner
+    from workers.learner import Learner
 
 RESULTS_FILE: Final = "results.csv"
 _COLUMNS: Final = ("program", "game", "env_steps", "episode", "return", "length")

@@ -32,8 +32,9 @@ GAMES: Final = tuple(
 )
 EXTRA_GAMES: Final = ("Catch",)  # envpool's Catch-v0: a 10x5 toy that a learner solves in seconds; for checks
 
-ALGORITHMS: Final = ("dqn",)
-SCHEDULERS: Final = ("none", "cosine", "step")
+ALGORITHMS: Final = ("dqn", "pqn", "ppo")
+ON_POLICY: Final = ("pqn", "ppo")  # learn from rollouts, keep no replay
+SCHEDULERS: Final = ("none", "linear", "cosine", "step")
 DTYPES: Final = ("auto", "fp32", "bf16", "fp16")
 
 Value = int | float | bool | str
@@ -142,7 +143,7 @@ _TABLE: Final = (
     # what is trained, and for how long
     Option("game", str, None, "Atari game, by envpool's name without -v5; the program's name when not given",
            choices=GAMES + EXTRA_GAMES),
-    Option("algo", str, "dqn", "learning algorithm", choices=ALGORITHMS),
+    Option("algo", str, "dqn", "learning algorithm: dqn (replay), pqn or ppo (rollouts)", choices=ALGORITHMS),
     Option("seed", int, 1, "seed of networks, exploration, replay sampling and (with the attempt) environments",
            low=0, high=2**31 - 1),
     Option("episodes", int, None, "stop after this many training episodes", low=1),
@@ -162,17 +163,26 @@ _TABLE: Final = (
     Option("use_double_dqn", bool, True, "Double DQN targets (van Hasselt et al. 2016)"),
     Option("n_step", int, 3, "steps of the multi-step return (Sutton 1988)", low=1, high=20),
     Option("gamma", float, 0.99, "discount factor", low=0.0, high=1.0),
-    Option("lr", float, None, "Adam's learning rate; 6.25e-5 * sqrt(batch / 32), at most 3e-4, when not given",
+    Option("lr", float, None, "learning rate; when not given 2.5e-4, for dqn 6.25e-5 * sqrt(batch / 32), at most 3e-4",
            low=0.0, high=1.0),
     Option("lr_scheduler", str, "none", "learning-rate schedule over environment steps", choices=SCHEDULERS),
-    Option("scheduler_tmax", int, 10_000_000, "environment steps of one cosine half-period", low=1),
-    Option("min_lr", float, 0.0, "the cosine's lowest learning rate", low=0.0, high=1.0),
+    Option("scheduler_tmax", int, 10_000_000, "environment steps of the line, or of the cosine's half-period", low=1),
+    Option("min_lr", float, 0.0, "lowest learning rate of the linear and the cosine schedule", low=0.0, high=1.0),
     Option("step_lr_step_size", int, 1_000_000, "environment steps between two decays of the step schedule", low=1),
     Option("step_lr_gamma", float, 0.5, "factor of one decay of the step schedule", low=0.0, high=1.0),
     Option("target_period", int, 8_000, "environment steps between two copies to the target network", low=1),
     Option("epsilon_steps", int, 250_000, "environment steps in which exploration falls from 1 to epsilon_final", low=1),
     Option("epsilon_final", float, 0.01, "exploration after that", low=0.0, high=1.0),
-    Option("max_grad_norm", float, 10.0, "gradient norm clip; 0: none", low=0.0),
+    Option("max_grad_norm", float, None, "gradient norm clip, 0: none; when not given 10, for ppo 0.5", low=0.0),
+    # learning from rollouts: pqn and ppo
+    Option("n_steps", int, 128, "vector steps of one rollout", low=1, high=65536),
+    Option("epochs", int, 4, "passes over each rollout", low=1, high=100),
+    Option("q_lambda", float, 0.65, "pqn: lambda of the returns (Gallici et al. 2024)", low=0.0, high=1.0),
+    Option("gae_lambda", float, 0.95, "ppo: lambda of the advantages (Schulman et al. 2016)", low=0.0, high=1.0),
+    Option("clip", float, 0.1, "ppo: how far a probability ratio may move and still gain", low=0.0, high=10.0),
+    Option("ent_coef", float, 0.01, "ppo: weight of the entropy", low=0.0, high=10.0),
+    Option("vf_coef", float, 0.5, "ppo: weight of the value loss", low=0.0, high=100.0),
+    Option("target_kl", float, 0.0, "ppo: end a rollout's epochs once the policy moved by more; 0: never", low=0.0),
     # records
     Option("num_test_episodes", int, 0, "greedy test episodes once the target is reached; 0: none", low=0, high=10_000),
 )  # fmt: skip
@@ -220,11 +230,33 @@ def check_together(values: Mapping[str, object]) -> list[str]:
         below, above = batch - batch % BATCH_MULTIPLE, batch - batch % BATCH_MULTIPLE + BATCH_MULTIPLE
         near = f"{below} and {above}" if below else f"{above}"
         errors.append(f"batch_size {batch} does not divide by {BATCH_MULTIPLE}; the nearest that do are {near}")
-    if isinstance(batch, int) and isinstance(replay, int) and batch > replay:
+    if isinstance(batch, int) and isinstance(replay, int) and batch > replay and values.get("algo") not in ON_POLICY:
         errors.append(f"batch_size {batch} is more than replay_size {replay}; learning could never begin")
     envs = values.get("num_envs")
+    if values.get("algo") in ON_POLICY:
+        return errors + _check_rollout(values)
     if isinstance(envs, int) and isinstance(replay, int) and envs * 16 > replay:
         errors.append(
             f"replay_size {replay} holds less than 16 steps of {envs} environments; at least {envs * 16} is needed"
         )
     return errors
+
+
+def _check_rollout(values: Mapping[str, object]) -> list[str]:
+    """Minibatches of one size must make up the rollout; else some of it would be learned from more than the rest.
+
+    Example: 8 environments x 128 steps and batch 240 -> "batch_size 240 does not divide the 1024 steps of a rollout (8
+    environments x 128); the nearest that do are 128 and 256".
+    """
+    envs, steps, batch = values.get("num_envs"), values.get("n_steps"), values.get("batch_size")
+    if not isinstance(envs, int) or not isinstance(steps, int) or not isinstance(batch, int):
+        return []
+    rows = envs * steps
+    if rows % batch == 0:
+        return []
+    small = [size for size in range(1, math.isqrt(rows) + 1) if rows % size == 0]
+    fitting = [size for size in (*small, *(rows // size for size in small)) if size % BATCH_MULTIPLE == 0]
+    below, above = max((f for f in fitting if f < batch), default=None), min((f for f in fitting if f > batch), default=None)
+    near = " and ".join(str(size) for size in (below, above) if size is not None)
+    advice = f"the nearest that do are {near}" if near else f"make n_steps a multiple of {BATCH_MULTIPLE}"
+    return [f"batch_size {batch} does not divide the {rows} steps of a rollout ({envs} environments x {steps}); {advice}"]

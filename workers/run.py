@@ -11,6 +11,7 @@ interpreter while it builds.)
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import resource
 import sys
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from workers import envs, evaluate, memory, precision, schedules
+from workers import algorithms, envs, evaluate, memory, precision
 from workers.checkpoint import AllDamaged, Checkpointer, Fenced, WrongIdentity
 from workers.contract import (
     EXIT_CONFIG,
@@ -30,19 +31,22 @@ from workers.contract import (
     EXIT_FENCED,
     EXIT_LEFT,
     EXIT_NO_MEMORY,
+    LOCK_FILE,
     REPLAY_DIR,
     UNKNOWN,
     Client,
     Phase,
     TargetKind,
 )
-from workers.dqn import GAMES_AVERAGED, Diverged, Learner, train
-from workers.replay import Replay, ReplayError, ReplayInUse
+from workers.learner import GAMES_AVERAGED, Diverged
+from workers.replay import ReplayError, ReplayInUse
+from workers.rollout import RolloutTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from workers.args import Args
+    from workers.learner import Learner
     from workers.listen import Asked
 
 EXIT_FAILED: Final = 1
@@ -54,6 +58,10 @@ RATE_WINDOW_S: Final = 10.0
 LAST_SAVE_S: Final = 100.0  # a disk may be slow, but the supervisor's patience ends at two minutes
 _TEST_ENVS: Final = 16
 _NEVER: Final = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+
+
+class InUse(Exception):
+    """Another run owns the directory; the message is one sentence for the user."""
 
 
 class Unusable(Exception):
@@ -71,6 +79,8 @@ def run(args: Args, client: Client, asked: Asked) -> int:
     except Diverged as error:
         client.report("diverged", error=str(error))
         return _told(error, EXIT_DIVERGED)
+    except (InUse, RolloutTooLarge) as error:
+        return _told(error, EXIT_FAILED)
     except (ReplayError, OSError, MemoryError, RuntimeError) as error:
         if not memory.is_out(error):
             if isinstance(error, ReplayError | OSError):
@@ -103,6 +113,11 @@ def _run(args: Args, client: Client, asked: Asked) -> int:
     run_dir = (client.run_dir or Path(RUNS_DIR) / args.program).absolute()
     _banner(args, chosen, run_dir)
     client.phase(Phase.RESTORING)
+    with _alone(run_dir, client):
+        return _trained(args, chosen, run_dir, client, asked)
+
+
+def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Client, asked: Asked) -> int:
     learner, checkpointer = restore(args, chosen, run_dir, client)
     session = Session(learner, checkpointer, client, asked, run_dir)
     if session.target_reached():
@@ -115,13 +130,38 @@ def _run(args: Args, client: Client, asked: Asked) -> int:
         seeds = envs.env_seeds(args.seed, client.attempt, learner.env_steps, args.num_envs)
         games = envs.make(learner.spec, seeds, args.threads)
         session.begin()
-        train(learner, games, session.boundary, client.progress)
+        algorithms.train(learner, games, session.boundary, client.progress)
         session.save_last()
         if not session.target_reached():
             session.say("left as asked, everything is saved")
             return EXIT_LEFT
         session.say("the target is reached")
     return session.test()
+
+
+@contextlib.contextmanager
+def _alone(run_dir: Path, client: Client) -> Iterator[None]:
+    """Without a supervisor, whose shim holds this lock for its attempt, we hold it: two writers would mix two runs."""
+    if client.supervised:
+        yield
+        return
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        file = (run_dir / LOCK_FILE).open("a")
+    except _NEVER as error:
+        raise _unwritable(run_dir, error) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InUse(
+                f"{run_dir} is in use by another process: stop that one, or give this run another --program"
+            ) from None
+        yield
+
+
+def _unwritable(run_dir: Path, error: OSError) -> Unusable:
+    return Unusable(f"the run directory {run_dir} can't be written: {error.strerror}")
 
 
 def restore(args: Args, chosen: precision.Precision, run_dir: Path, client: Client) -> tuple[Learner, Checkpointer]:
@@ -135,23 +175,24 @@ def restore(args: Args, chosen: precision.Precision, run_dir: Path, client: Clie
         run_dir.mkdir(parents=True, exist_ok=True)
         checkpointer = Checkpointer(run_dir, client, identity)
     except _NEVER as error:
-        raise Unusable(f"the run directory {run_dir} can't be written: {error.strerror}") from error
+        raise _unwritable(run_dir, error) from error
     damaged: AllDamaged | None = None
     try:
         loaded = checkpointer.load_newest()
     except AllDamaged as error:
         loaded, damaged = None, error
     try:
-        replay = _replay(args, spec, chosen, None if loaded and is_reached(args, loaded.state) else run_dir / REPLAY_DIR)
+        over = loaded is not None and is_reached(args, loaded.state)
+        # The files of a finished run are nobody's business any more.
+        learner = algorithms.make(args, spec, chosen, None if over else run_dir / REPLAY_DIR, only_tests=over)
     except ReplayInUse:
         raise
-    except ReplayError as error:
+    except (ReplayError, RolloutTooLarge) as error:
         # Too large for this box. At a first start that is the config; later it is the box, and may pass.
         raise Unusable(str(error)) if loaded is None else error from error
-    learner = Learner(args, spec, chosen, replay)
     if loaded is not None:
         learner.restore(loaded.tensors, loaded.state)
-        print(f"resumed at step {learner.env_steps:,} from {loaded.path.name}; replay: {replay.recovered}", flush=True)
+        print(f"resumed at step {learner.env_steps:,} from {loaded.path.name}{learner.recovered}", flush=True)
     elif damaged is not None:
         print(f"workers: {damaged}; training begins from scratch", file=sys.stderr, flush=True)
         client.report("from_scratch", step=0, error=str(damaged))
@@ -167,16 +208,6 @@ def is_reached(args: Args, state: Mapping[str, Any]) -> bool:
     """Whether these counters are at the target; with two targets, the first to be reached counts."""
     limits = ((args.steps, state["env_steps"]), (args.episodes, state["episodes"]))
     return any(limit is not None and done >= limit for limit, done in limits)
-
-
-def _replay(args: Args, spec: envs.Spec, chosen: precision.Precision, directory: Path | None) -> Replay:
-    """The stored experience; a small empty one in memory for a finished run, whose files are nobody's business."""
-    least = (spec.stack + args.n_step + 2) * args.num_envs
-    return Replay(
-        least if directory is None else args.replay_size, args.num_envs, spec.frame_shape,
-        stack=spec.stack, n_step=args.n_step, gamma=args.gamma,
-        directory=directory, identity={"game": spec.game}, pin_memory=chosen.device.type == "cuda",
-    )  # fmt: skip
 
 
 class Session:
@@ -259,7 +290,7 @@ class Session:
         loss = "-" if math.isnan(self._loss) else f"{self._loss:.4f}"
         return (
             f"step {learner.env_steps:,}  games {learner.episodes:,}  mean return {mean}  loss {loss}  "
-            f"epsilon {schedules.epsilon(learner.args, learner.env_steps):.3f}  updates {learner.updates:,}  "
+            f"{learner.describe()}  updates {learner.updates:,}  "
             f"{self._rate:,.0f} steps/s"
         )
 
@@ -275,7 +306,8 @@ class Session:
         if not self.client.supervised and now_s >= self._save_at_s:
             self._save_at_s = now_s + ALONE_SAVE_S
             self.asked.save = True
-        return self.asked.save and self.saver.wait(0)  # while one is being written the wish stays
+        # While one is being written the wish stays; so it does in the middle of a rollout, which a save would forget.
+        return self.asked.save and self.learner.at_rest() and self.saver.wait(0)
 
     def _save(self) -> None:
         """Only while no save is under way: the one that is being written owns the learner's snapshot."""
@@ -288,7 +320,7 @@ class Session:
             full = len(self.learner.recent) == GAMES_AVERAGED  # the mean of three games is no record
             score = self.learner.mean_return if full else None
             self.saver.save(self.learner.env_steps, tensors, state, mean_return=score, stall_s=stall_s)
-            self.learner.replay.commit()
+            self.learner.commit()
         self.asked.save = False
 
     def save_last(self) -> None:
@@ -305,7 +337,7 @@ class Session:
             raise OSError(self.saver.failure)
         if not self.client.fence_holds():
             raise Fenced(f"another attempt owns {self.run_dir}: the replay was not committed")
-        self.learner.replay.close()
+        self.learner.close()
 
     # testing
 
@@ -332,13 +364,22 @@ class Session:
 
 
 def _banner(args: Args, chosen: precision.Precision, run_dir: Path) -> None:
-    name = "Double DQN" if args.use_double_dqn else "DQN"
     print(
-        f"{args.program}: {name} on {args.game}, {args.num_envs} environments, batch {args.batch_size}, "
-        f"replay ratio {args.replay_ratio:g}, {args.n_step}-step returns, seed {args.seed}\n"
+        f"{args.program}: {_ALGORITHM_NAMES[args.algo]} on {args.game}, {args.num_envs} environments, batch "
+        f"{args.batch_size}, {_settings_that_matter(args)}, seed {args.seed}\n"
         f"{args.program}: {chosen}, {args.threads} threads, in {run_dir}",
         flush=True,
     )
+
+
+_ALGORITHM_NAMES: Final = {"dqn": "DQN", "pqn": "PQN", "ppo": "PPO"}
+
+
+def _settings_that_matter(args: Args) -> str:
+    if args.algo == "dqn":
+        double = "double Q, " if args.use_double_dqn else ""
+        return f"{double}replay ratio {args.replay_ratio:g}, {args.n_step}-step returns"
+    return f"rollouts of {args.n_steps} steps, {args.epochs} epochs"
 
 
 def _rss_bytes() -> int:

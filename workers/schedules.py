@@ -21,11 +21,13 @@ def epsilon(args: Args, env_steps: int) -> float:
 
 
 def learning_rate(args: Args, env_steps: int) -> float:
-    """Constant; or a half cosine from `lr` to `min_lr` in `scheduler_tmax`, then flat; or `step_lr_gamma` per step size.
+    """Constant; a line or a half cosine from `lr` to `min_lr` in `scheduler_tmax`, then flat; `step_lr_gamma` per step size.
 
     torch's CosineAnnealingLR climbs again after T_max; a rate that is back at its top after a week of training is
     never what was meant.
     """
+    if args.lr_scheduler == "linear":
+        return args.lr + (args.min_lr - args.lr) * min(1.0, env_steps / args.scheduler_tmax)
     if args.lr_scheduler == "cosine":
         done = min(1.0, env_steps / args.scheduler_tmax)
         return args.min_lr + (args.lr - args.min_lr) * 0.5 * (1.0 + math.cos(math.pi * done))

@@ -131,7 +131,9 @@ def test_the_worker_understands_its_command_line(place: Place) -> None:
     assert (parsed.num_envs, parsed.batch_size, parsed.threads) == (32, 512, max(1, usable_cores() // 2))
     given = {key: value for key, value in dataclasses.asdict(parsed).items() if key in OPTIONS}
     loaded = place.load(place.file.read_text())
-    assert given | {"lr": None} == {key: loaded.values[f"program.mine.{key}"] for key in OPTIONS}, "the rest is the default"
+    assert given | {"lr": None, "max_grad_norm": None} == {key: loaded.values[f"program.mine.{key}"] for key in OPTIONS}, (
+        "the rest is the default"
+    )
 
 
 def test_options_are_sorted_and_unset_ones_left_out(place: Place) -> None:

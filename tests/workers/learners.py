@@ -6,34 +6,31 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from workers import algorithms, envs, precision
 from workers import args as args_module
-from workers import envs, precision
-from workers.dqn import Learner
-from workers.replay import Replay
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from workers.args import Args
+    from workers.learner import Learner
 
 CATCH: dict[str, Any] = {
     "num_envs": 32, "batch_size": 64, "threads": 1, "replay_size": 20_000, "learning_starts": 1_000, "lr": 1e-3,
     "target_period": 500, "epsilon_steps": 10_000,
 }  # fmt: skip
+ROLLOUTS: dict[str, Any] = {"n_steps": 32, "batch_size": 256}  # what pqn and ppo have in place of a replay
 
 
 def settings(game: str = "Catch", **changes: Any) -> Args:
-    return args_module.make(game, **{**CATCH, **changes})
+    ours = CATCH if changes.get("algo", "dqn") == "dqn" else {**CATCH, **ROLLOUTS}
+    return args_module.make(game, **{**ours, **changes})
 
 
 def learner(args: Args, directory: Path | None = None, dtype: str = "fp32") -> Learner:
     torch.set_num_threads(1)
     spec = envs.spec_of(args.game, args.resolution)
-    replay = Replay(
-        args.replay_size, args.num_envs, spec.frame_shape, stack=spec.stack, n_step=args.n_step, gamma=args.gamma,
-        directory=directory, identity={"game": args.game},
-    )  # fmt: skip
-    return Learner(args, spec, precision.choose("cpu", dtype), replay)
+    return algorithms.make(args, spec, precision.choose("cpu", dtype), directory)
 
 
 def games(made: Learner, attempt: int = 1) -> envs.Envs:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from learners import games, learner, settings
 
-from workers.dqn import GAMES_AVERAGED, train
+from workers.algorithms import train
+from workers.learner import GAMES_AVERAGED
 
 GOAL = 0.8
 
@@ -23,6 +24,16 @@ def steps_to_goal(made, environments, most):
 
     train(made, environments, boundary, lambda: None)
     return made.env_steps if made.env_steps < most else None
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("algo", ["pqn", "ppo"])
+def test_it_learns_from_rollouts(algo, seed):
+    made = learner(settings(seed=seed, algo=algo))
+    steps = steps_to_goal(made, games(made), 60_000)
+    assert steps is not None, f"mean return {made.mean_return} after {made.env_steps} steps"
+    rollout = made.args.n_steps * made.args.num_envs
+    assert made.updates == made.env_steps // rollout * made.args.epochs * (rollout // made.args.batch_size)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -59,3 +70,17 @@ def test_a_broken_learner_does_not(broken, monkeypatch):
             lambda frames, actions, *rest: append(frames, wrong.integers(3, size=len(actions)), *rest),
         )  # fmt: skip
     assert steps_to_goal(made, environments, 12_000) is None
+
+
+@pytest.mark.parametrize("broken", ["no step of the optimiser", "no rewards", "wrong actions stored"])
+@pytest.mark.parametrize("algo", ["pqn", "ppo"])
+def test_a_broken_learner_from_rollouts_does_not(algo, broken, monkeypatch):
+    """30,000 steps are half more than what the sound ones need on any of the seeds."""
+    made = learner(settings(seed=1, algo=algo, lr=0.0 if broken == "no step of the optimiser" else 1e-3))
+    environments = games(made)
+    if broken == "no rewards":
+        environments = Worthless(environments)
+    if broken == "wrong actions stored":
+        put, wrong = made.rollout.put, np.random.default_rng(1)
+        monkeypatch.setattr(made.rollout, "put", lambda actions, after: put(wrong.integers(3, size=len(actions)), after))
+    assert steps_to_goal(made, environments, 30_000) is None

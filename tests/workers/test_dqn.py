@@ -8,8 +8,9 @@ import pytest
 import torch
 from learners import games, learner, settings
 
-from workers.dqn import LOST_UPDATES, Diverged, train
+from workers.dqn import train
 from workers.envs import Step
+from workers.learner import LOST_UPDATES, Diverged
 from workers.replay import Batch
 
 

@@ -1,5 +1,6 @@
 """A resumed learner is the uninterrupted one, bit for bit, from a moment at which both begin with new environments."""
 
+import json
 import shutil
 
 import numpy as np
@@ -7,15 +8,18 @@ import pytest
 import torch
 from learners import games, learner, settings
 
+from workers.algorithms import train
 from workers.checkpoint import Checkpointer
 from workers.contract import Client
-from workers.dqn import train
 from workers.replay import FRAMES_FILE, STEPS_FILE
 
 BEFORE, AFTER = 60, 40  # vector steps
 SETTINGS = {
     "Catch": {"num_envs": 8, "batch_size": 24, "learning_starts": 200, "target_period": 300, "epsilon_steps": 1_500,
               "lr_scheduler": "cosine", "scheduler_tmax": 2_000, "replay_size": 2_000},
+    "pqn": {"num_envs": 8, "batch_size": 32, "n_steps": 8, "epsilon_steps": 1_500, "lr_scheduler": "cosine",
+            "scheduler_tmax": 2_000},
+    "ppo": {"num_envs": 8, "batch_size": 32, "n_steps": 8, "lr_scheduler": "linear", "scheduler_tmax": 2_000},
     "Breakout": {"num_envs": 4, "batch_size": 8, "learning_starts": 100, "target_period": 150, "epsilon_steps": 1_000,
                  "resolution": 44, "replay_ratio": 1.0, "replay_size": 1_000, "lr_scheduler": "step",
                  "step_lr_step_size": 100},
@@ -91,6 +95,27 @@ def test_resumed_equals_uninterrupted(game, dtype, tmp_path):
         assert np.array_equal(ours[:size], theirs[:size])
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("algo", ["pqn", "ppo"])
+def test_resumed_equals_uninterrupted_without_a_replay(algo, dtype, tmp_path):
+    """Both stand in the middle of a rollout at the checkpoint: what is in it is forgotten by the one and the other."""
+    args = settings("Catch", algo=algo, **SETTINGS[algo])
+    whole = learner(args, dtype=dtype)
+    run(whole, 1, BEFORE)
+    assert not whole.at_rest()
+    checkpoint(whole, tmp_path)
+    at_checkpoint = whole.updates
+    run(whole, 2, AFTER)
+
+    resumed = learner(args, dtype=dtype)
+    torch.manual_seed(99)
+    resume(resumed, tmp_path)
+    assert resumed.updates == at_checkpoint > 0
+    run(resumed, 2, AFTER)
+    assert resumed.updates > at_checkpoint
+    assert differences(whole, resumed) == set()
+
+
 FORGOTTEN = {
     "online weights": lambda t, s: t.update({name: v * 0.5 for name, v in t.items() if name.startswith("online.")}),
     "target weights": lambda t, s: t.update({n: t["online" + n[6:]] for n in t if n.startswith("target.")}),
@@ -129,6 +154,30 @@ def test_whatever_is_forgotten_shows(what, whole, tmp_path):
     tensors, state = dict(tensors), {**state, "rng": dict(state["rng"]), "scaler": dict(state["scaler"])}
     if what is not None:
         FORGOTTEN[what](tensors, state)
+    resumed.restore(tensors, state)
+    run(resumed, 2, AFTER)
+    assert bool(differences(made, resumed)) == (what is not None)
+
+
+FORGOTTEN_TOO = {
+    "policy weights": lambda t, s: t.update({name: v * 0.5 for name, v in t.items() if name.startswith("policy.")}),
+    **{what: FORGOTTEN[what] for what in (
+        "Adam's moments", "Adam's step", "the step counter", "exploration's randomness", "sampling's randomness",
+        "recent returns", "episodes", "the loss scale",
+    )},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", [None, *FORGOTTEN_TOO])
+def test_whatever_ppo_forgets_shows(what):
+    made = learner(settings("Catch", algo="ppo", **SETTINGS["ppo"]), dtype="fp16")
+    run(made, 1, BEFORE)
+    tensors, state = made.snapshot()
+    tensors, state = {name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(state))
+    run(made, 2, AFTER)
+    resumed = learner(made.args, dtype="fp16")
+    if what is not None:
+        FORGOTTEN_TOO[what](tensors, state)
     resumed.restore(tensors, state)
     run(resumed, 2, AFTER)
     assert bool(differences(made, resumed)) == (what is not None)

@@ -1,6 +1,7 @@
 """The worker as a process, under a supervisor's environment: what it answers, what it leaves behind, how it exits."""
 
 import csv
+import fcntl
 import json
 import os
 import signal
@@ -14,7 +15,9 @@ import pytest
 from workers import contract, run
 from workers.args import make
 from workers.contract import Client, Control, ControlWriter, Phase, read_beat
+from workers.dqn import Learner
 from workers.listen import Asked
+from workers.replay import Replay
 
 REPO = Path(__file__).parents[2]
 PATIENCE_S = 90.0
@@ -212,9 +215,20 @@ def test_test_games_are_played_once(monkeypatch, tmp_path, capfd):
     assert len(results.read_text().splitlines()) == 6
 
 
-def test_a_second_run_in_the_same_directory_is_refused(monkeypatch, tmp_path, capfd):
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_a_second_run_in_the_same_directory_is_refused(monkeypatch, tmp_path, capfd, algo):
+    directory = tmp_path / "runs" / "Catch"
+    directory.mkdir(parents=True)
+    with (directory / contract.LOCK_FILE).open("w") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        assert alone(monkeypatch, tmp_path, steps=200, algo=algo, batch_size=32) == run.EXIT_FAILED
+    assert "is in use by another process" in capfd.readouterr().err.splitlines()[-1]
+    assert [path.name for path in directory.iterdir()] == [contract.LOCK_FILE]
+
+
+def test_a_replay_in_use_is_refused(monkeypatch, tmp_path, capfd):
     directory = tmp_path / "runs" / "Catch" / contract.REPLAY_DIR
-    first = run.Replay(2_000, 8, (10, 5), stack=1, directory=directory, identity={"game": "Catch"})
+    first = Replay(2_000, 8, (10, 5), stack=1, directory=directory, identity={"game": "Catch"})
     assert alone(monkeypatch, tmp_path, steps=200) == run.EXIT_FAILED
     assert "is in use by another process" in capfd.readouterr().err.splitlines()[-1]
     first.close()
@@ -231,7 +245,7 @@ def test_weights_gone_bad_end_the_attempt_before_they_are_saved(monkeypatch, tmp
         learner._loss.fill_(float("nan"))
         learner.online.out.bias.data.fill_(float("nan"))
 
-    monkeypatch.setattr(run.Learner, "update", poison)
+    monkeypatch.setattr(Learner, "update", poison)
     monkeypatch.setattr(run, "LOOK_S", 0.0)
     assert alone(monkeypatch, tmp_path, steps=10_000) == run.EXIT_FAILED
     assert "weights are not finite" in capfd.readouterr().err

@@ -1,0 +1,46 @@
+"""Which module trains what `algo` names. Each has a `Learner` and a `train(learner, envs, boundary, after_update)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workers import dqn, ppo, pqn
+from workers.options import ON_POLICY
+from workers.replay import Replay
+from workers.rollout import refuse_too_large
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from workers.args import Args
+    from workers.envs import Envs, Spec
+    from workers.learner import Learner
+    from workers.precision import Precision
+
+
+def make(args: Args, spec: Spec, precision: Precision, directory: Path | None, *, only_tests: bool = False) -> Learner:
+    """A new learner. `directory` is where a replay is kept (None: in memory); `only_tests`: it will learn no more.
+
+    Raises ReplayError or RolloutTooLarge, in one sentence, when this box can't hold the experience.
+    """
+    if args.algo in ON_POLICY:
+        if not only_tests:
+            refuse_too_large(args.n_steps, args.num_envs, spec, precision.device)
+        module = {"ppo": ppo, "pqn": pqn}[args.algo]
+        made: Learner = module.Learner(args, spec, precision)
+        return made
+    size = (spec.stack + args.n_step + 2) * args.num_envs if only_tests else args.replay_size
+    return dqn.Learner(args, spec, precision, _replay(args, spec, precision, directory, size))
+
+
+def train(learner: Learner, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], None]) -> None:
+    """Until `boundary`, asked between any two vector steps, says stop; `after_update` is called after each update."""
+    {"dqn": dqn, "ppo": ppo, "pqn": pqn}[learner.args.algo].train(learner, envs, boundary, after_update)
+
+
+def _replay(args: Args, spec: Spec, precision: Precision, directory: Path | None, size: int) -> Replay:
+    return Replay(
+        size, args.num_envs, spec.frame_shape, stack=spec.stack, n_step=args.n_step, gamma=args.gamma,
+        directory=directory, identity={"game": spec.game}, pin_memory=precision.device.type == "cuda",
+    )  # fmt: skip

@@ -1,0 +1,194 @@
+"""Proximal policy optimisation on many environments at once, to be read from top to bottom.
+
+* Schulman et al. 2017: the clipped surrogate objective, several epochs of minibatches over each rollout.
+* Schulman et al. 2016: generalised advantage estimation.
+* Huang et al. 2022 ("The 37 implementation details of PPO"): orthogonal weights, advantages normalised in each
+  minibatch, the clipped value loss, Adam's epsilon 1e-5; the defaults are those of their Atari setting.
+
+    delta_t = r_t + gamma V(o_{t+1}) (1 - terminated_t) - V(o_t)
+    A_t     = delta_t + gamma lambda (1 - done_t) A_{t+1}
+    L       = -min(rho A, clip(rho, 1 - c, 1 + c) A) + c_v L_value - c_e entropy,   rho = pi(a|o) / pi_old(a|o)
+
+A truncated game is cut, not lost: its last step is valued by the final observation, which envpool shows in the row after
+it. That row is a fake step (`rollout.py`) and takes no part in the loss or in the normalisation.
+
+Conventions: a *rollout* is `n_steps` vector steps of all N environments; an *update* is one minibatch. A checkpoint in
+the middle of a rollout forgets what is in it, so that a save waits for the end of the rollout unless it is the last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from workers import learner as common
+from workers import networks, schedules
+from workers.rollout import Rollout, minibatches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from workers.args import Args
+    from workers.envs import Envs, Spec, Step
+    from workers.precision import Precision
+
+
+class Learner(common.Learner):
+    """One network with two heads, what it saw in this rollout, and what trains it."""
+
+    def __init__(self, args: Args, spec: Spec, precision: Precision) -> None:
+        super().__init__(args, spec, precision)
+        self.policy = networks.build_policy(spec).to(precision.device)
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), args.lr, eps=1e-5, fused=True)
+        self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device)
+        self._log_probs = np.zeros((args.n_steps, args.num_envs), np.float32)
+        self._values = np.zeros((args.n_steps + 1, args.num_envs), np.float32)
+        self._entropy = self._kl = self._clipped = float("nan")  # of the last rollout, for people
+        self.reserve()
+
+    def networks(self) -> tuple[tuple[str, nn.Module], ...]:
+        return (("policy", self.policy),)
+
+    def at_rest(self) -> bool:
+        return self.rollout.filled == 0
+
+    def describe(self) -> str:
+        return f"entropy {self._entropy:.3f}  kl {self._kl:.4f}  clipped {self._clipped:.2f}"
+
+    # acting
+
+    def act(self, step: Step) -> NDArray[np.int64]:
+        """Actions drawn from the policy; what it thought of them is kept with the row."""
+        logits, values = self._look_at(step)
+        row = self.rollout.filled
+        # Gumbel's trick: the argmax of log-probabilities plus this noise is a draw. From a generator of our own, so that
+        # a resumed run draws what an uninterrupted one would, on any device.
+        noise = self._explore.gumbel(size=logits.shape).astype(np.float32)
+        actions: NDArray[np.int64] = (logits + noise).argmax(1)
+        self._log_probs[row] = np.take_along_axis(logits, actions[:, None], 1)[:, 0]
+        self._values[row] = values
+        return actions
+
+    def greedy(self, step: Step) -> NDArray[np.int64]:
+        best: NDArray[np.int64] = self._look_at(step)[0].argmax(1)
+        return best
+
+    def _look_at(self, step: Step) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(log-probabilities [N, heads], values [N])."""
+        obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
+        with torch.no_grad(), self.precision.autocast():
+            logits, values = self.policy(obs)
+            both = torch.cat([logits.float().log_softmax(1), values.float().unsqueeze(1)], 1).cpu().numpy()
+        return both[:, :-1], both[:, -1]
+
+    # learning
+
+    def improve(self, last: Step, after_update: Callable[[], None]) -> None:
+        """`epochs` passes over the rollout that has just become full; `last` is the observation after it."""
+        args, rollout = self.args, self.rollout
+        self._values[-1] = self._look_at(last)[1]
+        advantages = gae(
+            rollout.rewards, self._values, rollout.terminated, rollout.done, gamma=args.gamma, lambda_=args.gae_lambda
+        )
+        rows = args.n_steps * args.num_envs
+        data = {
+            "stacks": rollout.stacks()[:rows], "actions": rollout.moved(rollout.actions),
+            "log_probs": rollout.moved(self._log_probs), "values": rollout.moved(self._values[:-1]),
+            "advantages": rollout.moved(advantages), "real": rollout.moved(rollout.real[:-1]).float(),
+        }  # fmt: skip
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedules.learning_rate(args, self.env_steps)
+        for _ in range(args.epochs):
+            told = []
+            for rows_of_batch in minibatches(self._draw, rows, args.batch_size):
+                picked = torch.from_numpy(rows_of_batch).to(self.precision.device)
+                told.append(self.update({name: column.index_select(0, picked) for name, column in data.items()}))
+                after_update()
+            # One look at the device an epoch.
+            self._entropy, self._kl, self._clipped = torch.stack(told).mean(0).tolist()
+            if args.target_kl and self._kl > args.target_kl:
+                break
+
+    def update(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """One step of Adam on one minibatch. Returns (entropy, approximate KL, share clipped), on the device."""
+        args = self.args
+        real, advantages = batch["real"], batch["advantages"]
+        weight = real / real.sum().clamp(min=1.0)
+        mean = (weight * advantages).sum()
+        spread = (weight * (advantages - mean).square()).sum().sqrt()
+        advantages = (advantages - mean) / (spread + 1e-8)
+        with self.precision.autocast():
+            logits, values = self.policy(self.rollout.observations(batch["stacks"]))
+        log_all = logits.float().log_softmax(1)
+        log_ratio = log_all.gather(1, batch["actions"].unsqueeze(1)).squeeze(1) - batch["log_probs"]
+        ratio = log_ratio.exp()
+        surrogate = torch.min(ratio * advantages, ratio.clamp(1.0 - args.clip, 1.0 + args.clip) * advantages)
+        entropy = -(log_all.exp() * log_all).sum(1)
+        value_loss = self._value_loss(values.float(), batch["values"], batch["values"] + batch["advantages"])
+        loss = (weight * (-surrogate + args.vf_coef * value_loss - args.ent_coef * entropy)).sum()
+        self.descend(loss)
+        with torch.no_grad():
+            # Schulman's k3 estimator (joschu.net/blog/kl-approx.html): never negative, and of low variance.
+            kl = ((ratio - 1.0) - log_ratio).detach()
+            outside = ((ratio.detach() - 1.0).abs() > args.clip).float()
+            return torch.stack([(weight * part).sum() for part in (entropy.detach(), kl, outside)])
+
+    def _value_loss(self, values: torch.Tensor, before: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
+        """Half the squared error; where the value moved by more than `clip`, that of the clipped one if it is worse."""
+        kept = before + (values - before).clamp(-self.args.clip, self.args.clip)
+        return 0.5 * torch.max((values - returns).square(), (kept - returns).square())
+
+    def new_games(self) -> None:
+        super().new_games()
+        self.rollout.filled = 0
+
+
+def gae(
+    rewards: NDArray[np.float32],
+    values: NDArray[np.float32],
+    terminated: NDArray[np.bool_],
+    done: NDArray[np.bool_],
+    *,
+    gamma: float,
+    lambda_: float,
+) -> NDArray[np.float32]:
+    """Advantages [T, N]; `values` [T + 1, N] ends with that of the observation after the last row.
+
+    Worked example: one environment, gamma = lambda = 1, rewards 0, 0, 1, the third terminated, values 0.5 throughout:
+    deltas 0, 0, 0.5, so all three advantages are 0.5. Had the third been truncated with a final value of 0.5, its delta,
+    and with it every advantage, would be 1.0.
+    """
+    advantages = np.zeros_like(rewards)
+    following = np.zeros_like(rewards[0])
+    for row in reversed(range(len(rewards))):
+        delta = rewards[row] + gamma * values[row + 1] * ~terminated[row] - values[row]
+        following = delta + gamma * lambda_ * ~done[row] * following
+        advantages[row] = following
+    return advantages
+
+
+def train(learner: Any, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], None]) -> None:
+    """Act until the rollout is full, learn from it, begin the next, until `boundary` says stop.
+
+    `boundary` is asked between any two vector steps, `after_update` called after each update. The same loop serves every
+    algorithm that learns from rollouts.
+    """
+    now = envs.reset()
+    learner.new_games()
+    rollout = learner.rollout
+    while boundary():
+        if rollout.filled == 0:
+            rollout.begin(now)
+        actions = learner.act(now)
+        envs.send(actions)
+        now = envs.recv()
+        rollout.put(actions, now)
+        learner.count(now)
+        if rollout.full:
+            learner.improve(now, after_update)
+            rollout.filled = 0

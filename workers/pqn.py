@@ -1,0 +1,136 @@
+"""Parallelised Q-learning, to be read from top to bottom: no replay, no target network, lambda returns, LayerNorm.
+
+Gallici et al. 2024 ("Simplifying deep temporal difference learning"): with a normalised network, online Q-learning from
+many environments at once is stable, so nothing but the last rollout has to be kept. That makes it the modern fit for a
+box that reboots: a checkpoint is 20 MB, and nothing has to be refilled.
+
+    R_t = r_t + gamma [lambda R_{t+1} + (1 - lambda) max_a Q(o_{t+1}, a)]        the game goes on
+    R_t = r_t + gamma max_a Q(o_{t+1}, a)                                        truncated: valued by the final observation
+    R_t = r_t                                                                    terminated
+    L   = (Q(o_t, a_t) - R_t)^2 / 2
+
+RAdam, LayerNorm over the channels of every layer, exploration that falls over environment steps; the rollout, its fake
+steps and the loop around it are those of `ppo.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import nn
+
+from workers import learner as common
+from workers import networks, schedules
+from workers.ppo import train
+from workers.rollout import Rollout, minibatches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from workers.args import Args
+    from workers.envs import Spec, Step
+    from workers.precision import Precision
+
+__all__ = ["Learner", "lambda_returns", "train"]
+
+
+class Learner(common.Learner):
+    """One Q network, what it saw in this rollout, and what trains it."""
+
+    def __init__(self, args: Args, spec: Spec, precision: Precision) -> None:
+        super().__init__(args, spec, precision)
+        self.online = networks.build(spec, normed=True).to(precision.device)
+        self.optimizer = torch.optim.RAdam(self.online.parameters(), args.lr, foreach=True)
+        self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device)
+        self._best = np.zeros((args.n_steps + 1, args.num_envs), np.float32)  # max_a Q of each observation
+        self.reserve()
+
+    def networks(self) -> tuple[tuple[str, nn.Module], ...]:
+        return (("online", self.online),)
+
+    def at_rest(self) -> bool:
+        return self.rollout.filled == 0
+
+    def describe(self) -> str:
+        return f"epsilon {schedules.epsilon(self.args, self.env_steps):.3f}  Q {self._best.mean():.3f}"
+
+    # acting
+
+    def act(self, step: Step) -> NDArray[np.int64]:
+        """Epsilon-greedy; what the best action was thought to be worth is kept with the row."""
+        best, worth = self._look_at(step)
+        self._best[self.rollout.filled] = worth
+        exploring = self._explore.random(len(best)) < schedules.epsilon(self.args, self.env_steps)
+        return np.where(exploring, self._explore.integers(self.spec.actions, size=len(best)), best)
+
+    def greedy(self, step: Step) -> NDArray[np.int64]:
+        return self._look_at(step)[0]
+
+    def _look_at(self, step: Step) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """(best actions [N], their values [N])."""
+        obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
+        with torch.no_grad(), self.precision.autocast():
+            values = self.online(obs).float().cpu().numpy()
+        return values.argmax(1), values.max(1)
+
+    # learning
+
+    def improve(self, last: Step, after_update: Callable[[], None]) -> None:
+        """`epochs` passes over the rollout that has just become full; `last` is the observation after it."""
+        args, rollout = self.args, self.rollout
+        self._best[-1] = self._look_at(last)[1]
+        returns = lambda_returns(
+            rollout.rewards, self._best, rollout.terminated, rollout.done, gamma=args.gamma, lambda_=args.q_lambda
+        )
+        rows = args.n_steps * args.num_envs
+        data = {
+            "stacks": rollout.stacks()[:rows], "actions": rollout.moved(rollout.actions),
+            "returns": rollout.moved(returns), "real": rollout.moved(rollout.real[:-1]).float(),
+        }  # fmt: skip
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedules.learning_rate(args, self.env_steps)
+        for _ in range(args.epochs):
+            for rows_of_batch in minibatches(self._draw, rows, args.batch_size):
+                picked = torch.from_numpy(rows_of_batch).to(self.precision.device)
+                self.update({name: column.index_select(0, picked) for name, column in data.items()})
+                after_update()
+
+    def update(self, batch: dict[str, torch.Tensor]) -> None:
+        """One step of RAdam on one minibatch."""
+        real = batch["real"]
+        with self.precision.autocast():
+            q = self.online(self.rollout.observations(batch["stacks"]))
+        q = q.float().gather(1, batch["actions"].unsqueeze(1)).squeeze(1)
+        loss = 0.5 * (real * (q - batch["returns"]).square()).sum() / real.sum().clamp(min=1.0)
+        self.descend(loss)
+
+    def new_games(self) -> None:
+        super().new_games()
+        self.rollout.filled = 0
+
+
+def lambda_returns(
+    rewards: NDArray[np.float32],
+    best: NDArray[np.float32],
+    terminated: NDArray[np.bool_],
+    done: NDArray[np.bool_],
+    *,
+    gamma: float,
+    lambda_: float,
+) -> NDArray[np.float32]:
+    """Returns [T, N]; `best` [T + 1, N] is max_a Q of each observation, the last one that after the last row.
+
+    Worked example: one environment, gamma = 1, lambda = 0.5, rewards 0, 1, best 0.2, 0.4, 0.6, nothing done:
+    R_1 = 1 + 0.6 = 1.6, R_0 = 0 + (0.5 * 1.6 + 0.5 * 0.4) = 1.0.
+    """
+    returns = np.zeros_like(rewards)
+    following = best[-1]  # nothing is known beyond the last row: its return is one step of bootstrap
+    for row in reversed(range(len(rewards))):
+        ahead = np.where(done[row], best[row + 1], lambda_ * following + (1.0 - lambda_) * best[row + 1])
+        following = rewards[row] + gamma * ahead * ~terminated[row]
+        returns[row] = following
+    return returns

@@ -1,0 +1,108 @@
+"""What just happened: T vector steps of N environments, for the algorithms that learn from it once and forget it.
+
+Row t of environment n holds the observation o_t that was acted on, the action a_t, and what it brought: reward r_t,
+whether the game went on. Observations are kept as single frames, 7 kB instead of 28 kB each at 84x84, and stacked again
+on reading, as in `replay.py`: T + stack frames an environment, on the learner's device.
+
+**The fake step.** envpool resets on the call *after* a done: the row after a done shows the final observation, its action
+is ignored and brings nothing. It is kept, because its observation is what a truncated game is valued by, but it is not
+`real`: nothing is learned from it, and nothing is summed over it. (Learning from it is a known flaw of published envpool
+scripts: the policy is pushed towards actions that did nothing.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from workers.replay import available_memory_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from workers.envs import Spec, Step
+
+
+class RolloutTooLarge(Exception):
+    """More than memory holds; the message is one sentence for the user."""
+
+
+class Rollout:
+    """`begin`, then `put` until it is `full`, then read; then `begin` again with the newest observation."""
+
+    def __init__(self, steps: int, num_envs: int, spec: Spec, device: torch.device) -> None:
+        self.steps, self.num_envs, self.spec, self.device = steps, num_envs, spec, device
+        height, width = spec.frame_shape
+        pixels = height * width
+        self._frames = torch.zeros(((steps + spec.stack) * num_envs, pixels), dtype=torch.uint8, device=device)
+        self._by_row = self._frames.view(steps + spec.stack, num_envs, height, width)
+        self._age = np.zeros((steps + 1, num_envs), np.int64)  # frames since the game began, as far as they matter
+        self.actions = np.zeros((steps, num_envs), np.int64)
+        self.rewards = np.zeros((steps, num_envs), np.float32)
+        self.terminated = np.zeros((steps, num_envs), bool)
+        self.done = np.zeros((steps, num_envs), bool)  # terminated or truncated
+        self.real = np.ones((steps + 1, num_envs), bool)
+        self.filled = 0
+
+    @property
+    def full(self) -> bool:
+        return self.filled == self.steps
+
+    def begin(self, now: Step) -> None:
+        """Forget what was; `now` is the observation that is acted on first."""
+        self.filled = 0
+        frames = torch.from_numpy(np.ascontiguousarray(now.obs.transpose(1, 0, 2, 3)))
+        self._by_row[: self.spec.stack].copy_(frames, non_blocking=True)
+        self._age[0] = self.spec.stack - 1  # the stack itself is stored, repeated frames and all
+        self.real[0] = _is_real(now)
+
+    def put(self, actions: NDArray[np.int64], after: Step) -> None:
+        """One vector step more: `actions` on the newest observation led to `after`."""
+        row = self.filled
+        self.actions[row], self.rewards[row] = actions, after.rewards
+        self.terminated[row], self.done[row] = after.terminated, after.terminated | after.truncated
+        self._by_row[self.spec.stack + row].copy_(torch.from_numpy(after.obs[:, -1]), non_blocking=True)
+        self._age[row + 1] = np.where(after.starts, 0, np.minimum(self._age[row] + 1, self.spec.stack - 1))
+        self.real[row + 1] = _is_real(after)
+        self.filled = row + 1
+
+    def stacks(self) -> torch.Tensor:
+        """int64 [(steps + 1) * N, stack]: where the frames of each observation are, for `observations`."""
+        stack, count = self.spec.stack, self.num_envs
+        rows = np.arange(self.steps + 1)[:, None, None] + stack - 1
+        back = np.minimum(np.arange(stack - 1, -1, -1), self._age[:, :, None])
+        cells = (rows - back) * count + np.arange(count)[None, :, None]
+        return torch.from_numpy(cells.reshape(-1, stack)).to(self.device)
+
+    def observations(self, stacks: torch.Tensor) -> torch.Tensor:
+        """uint8 [B, stack, H, W] of some rows of `stacks()`."""
+        found = torch.index_select(self._frames, 0, stacks.reshape(-1))
+        return found.view(len(stacks), self.spec.stack, *self.spec.frame_shape)
+
+    def moved(self, array: NDArray[Any]) -> torch.Tensor:
+        """An array of a row each, flat, on the device."""
+        return torch.from_numpy(np.ascontiguousarray(array.reshape(-1))).to(self.device)
+
+
+def _is_real(now: Step) -> NDArray[np.bool_]:
+    """Whether an action on this observation does anything: not after a done that no new game has followed yet."""
+    return ~(now.terminated | now.truncated) | now.starts
+
+
+def refuse_too_large(steps: int, num_envs: int, spec: Spec, device: torch.device) -> None:
+    """Raise RolloutTooLarge for what memory can't hold, before minutes are spent on building environments."""
+    needed = (steps + spec.stack) * num_envs * spec.frame_shape[0] * spec.frame_shape[1]
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory_bytes()
+    if free is not None and needed > free:
+        fits = max(1, int(steps * free / needed) // 2)
+        raise RolloutTooLarge(
+            f"a rollout of {num_envs} environments x {steps} steps needs {needed / 1e9:.2f} GB but {free / 1e9:.2f} GB are "
+            f"free on {device}: set n_steps to {fits} or less"
+        )
+
+
+def minibatches(rng: np.random.Generator, rows: int, batch_size: int) -> NDArray[np.int64]:
+    """int64 [rows / batch_size, batch_size]: every row once, in random order."""
+    return rng.permutation(rows).reshape(-1, batch_size)
