@@ -145,7 +145,9 @@ class _PolicyHead(_Body):
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
                 gain = 0.01 if module is self.actor else 1.0 if module is self.critic else math.sqrt(2.0)
-                nn.init.orthogonal_(module.weight, gain)
+                # Aside: torch's orthogonal_ can't fill a weight whose memory is channels last.
+                weight = nn.init.orthogonal_(torch.empty(module.weight.shape), gain)
+                module.weight.data.copy_(weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
