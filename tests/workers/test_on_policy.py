@@ -45,7 +45,7 @@ def gradient(one, last):
 
 
 def test_the_loss_of_ppo_is_the_one_of_the_paper():
-    one, last = filled("ppo")
+    one, _ = filled("ppo")
     rollout = one.rollout
     seen = rollout.observations(rollout.stacks()[:64])
     actions, real = rollout.moved(rollout.actions), rollout.moved(rollout.real[:-1])
@@ -179,3 +179,15 @@ def test_every_layer_of_pqn_is_normalised_over_its_channels():
         torch.testing.assert_close(half, whole, atol=2e-3, rtol=0)
     with torch.no_grad(), choose("cpu", "bf16").autocast():
         assert net(x).isfinite().all()
+
+
+@pytest.mark.fault("nan")
+@pytest.mark.parametrize("algo", ["pqn", "ppo"])
+def test_an_update_that_is_not_finite_changes_nothing(algo):
+    one, last = filled(algo)
+    before = weights(one).clone()
+    one.rollout.rewards[3, 1] = np.nan
+    one.improve(last, lambda: None)
+    assert torch.equal(weights(one), before)
+    assert one.suspect()
+    assert one.look()[1] == one.updates == 1
