@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from workers.contract import ENV_BATCH_SIZE, ENV_PROGRAM, ENV_ROLLBACKS
 from workers.options import (
+    BATCH_MULTIPLE,
     EXTRA_GAMES,
     GAMES,
+    ON_POLICY,
     OPTIONS,
     Option,
     Value,
@@ -109,12 +111,21 @@ def _of_this_attempt(values: dict[str, Value], environ: Mapping[str, str]) -> di
     changed = dict(values)
     most = environ.get(ENV_BATCH_SIZE, "")
     if most.isdecimal() and int(most) < int(values.get("batch_size") or DEFAULT_BATCH):
-        changed["batch_size"] = int(most)
+        changed["batch_size"] = _fitting(changed, int(most))
     rollbacks = environ.get(ENV_ROLLBACKS, "0")
     if rollbacks.isdecimal() and int(rollbacks):
         drawn = hashlib.blake2b(f"{values.get('seed', OPTIONS['seed'].default)}/{int(rollbacks)}".encode(), digest_size=4)
         changed["seed"] = int.from_bytes(drawn.digest(), "big") >> 1
     return changed
+
+
+def _fitting(values: Mapping[str, Value], most: int) -> int:
+    """`most`; where it has to divide a rollout, the largest batch below it that does, or else `most` to be refused."""
+    if values.get("algo") not in ON_POLICY:
+        return most
+    envs, steps = values.get("num_envs") or DEFAULT_ENVS, values.get("n_steps", OPTIONS["n_steps"].default)
+    rows = int(envs) * int(steps or 0)
+    return next((size for size in range(most - most % BATCH_MULTIPLE, 0, -BATCH_MULTIPLE) if rows % size == 0), most)
 
 
 def make(program: str, **values: Value | None) -> Args:

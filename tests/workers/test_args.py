@@ -124,3 +124,17 @@ def test_help_lists_every_setting_with_its_default():
         assert f" {option.flag} " in text
     for default in ("8.0", "0.99", "1000000", "by the batch", "no limit", "true", "32", "512"):
         assert f"(default: {default})" in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "most", "wanted"),
+    [
+        ("--batch-size 512", "256", 256),
+        ("--batch-size 128", "256", 128),  # it is a limit, not an order
+        ("--algo ppo --num-envs 8 --n-steps 96 --batch-size 384", "192", 192),
+        ("--algo ppo --num-envs 8 --n-steps 120 --batch-size 320", "160", 160),
+        ("--algo pqn --num-envs 12 --n-steps 20 --batch-size 120", "56", 48),  # 56 does not divide 240
+    ],
+)
+def test_a_batch_lowered_by_the_supervisor_still_fits(argv, most, wanted):
+    assert parse(f"--program Pong {argv}".split(), {"EXTRALIFE_BATCH_SIZE": most}).batch_size == wanted
