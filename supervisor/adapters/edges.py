@@ -50,9 +50,13 @@ class Heard:
 
 
 def parse(data: bytes) -> dict[str, str]:
-    """KEY=VALUE lines; anything else is passed over. Of a repeated key the last counts."""
+    """KEY=VALUE lines; anything else is passed over. Of a repeated key the last counts.
+
+    Only a line feed ends a line: `splitlines` knows ten other characters, and a STATUS= that quotes a log line with one
+    of them would be heard as a second assignment.
+    """
     pairs = {}
-    for line in data.decode("utf-8", "replace").splitlines():
+    for line in data.decode("utf-8", "replace").split("\n"):
         key, equals, value = line.partition("=")
         if equals and key and len(key) < 64:
             pairs[key] = value

@@ -354,3 +354,8 @@ def test_a_client_never_waits_for_a_daemon_that_does_not_read(tmp_path):
             me.edge("WATCHDOG=1")
         assert time.monotonic() - began < 10
         me.close()
+
+
+@pytest.mark.parametrize("end", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_only_a_line_feed_begins_another_assignment(end):
+    assert set(parse(f"STATUS=loss 3{end}READY=1\n".encode())) == {"STATUS"}

@@ -1,0 +1,444 @@
+"""What is fuzzed: each reader of what others have written, with inputs for it and what has to hold.
+
+A check returns when all is well: the reader gave a value or raised the one error that it declares. Anything else that it
+raises is a finding, and so is more than a second of CPU. The readers of files are also held to not changing them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import struct
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fake_backend import FakeBackend, program
+from fakes import FakeClock
+from hypothesis import strategies as st
+from malformed import HEADS, JSON_BODIES, XML_BODIES, request
+from mutation import damaged, json_texts, json_values
+from structlog.testing import capture_logs
+
+from supervisor import config
+from supervisor.adapters import boot, checkpoints, edges, endings, processes
+from supervisor.adapters.edges import Edges
+from supervisor.adapters.journal_sqlite import Journal, JournalReader
+from supervisor.adapters.probes import LocalProbes
+from supervisor.api.rpc import wire
+from supervisor.api.server import Server, listen
+from supervisor.core import codec, facts
+from supervisor.core.settings import Paths, ProgramSpec, Progress
+from workers import contract
+from workers.contract import Beat, Control, ControlReader, ControlWriter, ExitRecord, Manifest, Phase, TargetKind
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN, BOOT = "ab" * 16, "cd" * 16
+
+
+@dataclass(frozen=True)
+class Target:
+    name: str
+    inputs: st.SearchStrategy[bytes]
+    check: Callable[[bytes], None]
+    examples: int  # in CI: together some 15 s
+
+
+@cache
+def place() -> Path:
+    """A directory of this process, on tmpfs where there is one."""
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    made = Path(tempfile.mkdtemp(prefix="xl-fuzz-", dir=base))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+@contextlib.contextmanager
+def untouched(path: Path, data: bytes) -> Any:
+    """The file's bytes are the same afterwards."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    yield
+    assert path.read_bytes() == data, "a reader wrote"
+
+
+# --- beats and controls ----------------------------------------------------------------------------------------------------
+
+
+def record(magic: bytes, body: bytes, sequence: int = 2, live_ns: int = 5) -> bytes:
+    """A whole record: right sequence, right CRC."""
+    header = struct.pack("<8sQQII", magic, sequence % 2**64, live_ns % 2**64, zlib.crc32(body), len(body))
+    return (header + body).ljust(4096, b"\0")
+
+
+_beat = Beat(
+    Phase.TRAINING,
+    1,
+    os.getpid(),
+    BOOT,
+    TOKEN,
+    5,
+    10**9,
+    10**9,
+    10**9,
+    0,
+    10,
+    40,
+    3,
+    2,
+    0,
+    100,
+    TargetKind.ENV_STEPS,
+    1.5,
+    0.1,
+)
+BEAT_BODY = contract.pack_beat(_beat)
+beats = (
+    damaged([BEAT_BODY]).map(lambda body: record(b"XLBEAT01", body[:4056]))
+    | st.binary(min_size=len(BEAT_BODY) - 54, max_size=len(BEAT_BODY) - 54).map(
+        lambda rest: record(b"XLBEAT01", BEAT_BODY[:54] + rest)
+    )
+    | damaged([record(b"XLBEAT01", BEAT_BODY), record(b"XLBEAT01", BEAT_BODY, 3)])
+)
+
+
+@cache
+def probes() -> tuple[LocalProbes, Paths]:
+    paths = Paths(str(place() / "state"), str(place() / "run"))
+    Path(paths.runtime_dir, "beats").mkdir(parents=True)
+    Path(paths.runtime_dir, "shims").mkdir()
+    clock = FakeClock(at_s=contract.now_ns() / 1e9)
+    looking = LocalProbes(paths, clock, Edges(paths.notify_socket, lambda: None))
+    return looking, paths
+
+
+def check_beat(data: bytes) -> None:
+    looking, paths = probes()
+    path = Path(paths.beat("Pong", 1))
+    with untouched(path, data), capture_logs() as said:
+        beat = contract.read_beat(path)
+        assert beat is None or isinstance(beat, Beat)
+        looking.watch(ProgramSpec("Pong", ("x",), "d", progress=Progress.BEAT), 1, TOKEN, os.getpid())
+        sample = looking.sample()["Pong"]
+    assert not said, said
+    json.dumps(asdict(sample), allow_nan=False)
+
+
+CONTROL = place() / "valid.control"
+_writer = ControlWriter(CONTROL)
+_writer.write(Control(TOKEN, 1000, 2, 3, 4))
+_writer.close()
+
+
+def check_control(data: bytes) -> None:
+    path = place() / "control"
+    with untouched(path, data.ljust(4096, b"\0")):
+        assert isinstance(ControlReader(path, TOKEN).read(), Control)
+
+
+# --- edges -----------------------------------------------------------------------------------------------------------------
+
+SAID = [
+    b"READY=1\nSTATUS=training\n", b"WATCHDOG=1", b"X_EXTRALIFE_STEPS=500\nX_EXTRALIFE_CHECKPOINT=400\n", b"EXTEND_TIMEOUT_USEC=1000000",
+    b"STOPPING=1", b"STATUS=a\nSTATUS=b", b"BARRIER=1",
+]  # fmt: skip
+
+
+def check_notify(data: bytes) -> None:
+    heard = edges.Heard(TOKEN)
+    for at_ns in (1, 2):
+        said = edges.parse(data[:4096])
+        assert len(said) <= 1 + data.count(b"\n"), "only a line end begins another assignment"
+        heard = edges.hear(heard, said, at_ns)
+    assert heard.status.isprintable()
+    assert len(heard.status) <= 200
+    assert all(value is None or 0 <= value < 2**70 for value in (heard.steps, heard.ckpt_step, heard.deadline_ns))
+
+
+# --- JSON files ------------------------------------------------------------------------------------------------------------
+
+MANIFEST = Manifest("Pong", TOKEN, 1, BOOT, 500, 1e9, {"game": "Pong", "shape": [1, 2]}, {"state.json": (5, "ab" * 32)}, 1.5)
+
+
+def sealed(body: Any) -> bytes:
+    """With the right digest of its own, so that what is inside is looked at."""
+    if isinstance(body, dict):
+        body = {key: value for key, value in body.items() if key != "self_digest"}
+        with contextlib.suppress(ValueError):
+            body["self_digest"] = contract._digest_of(body)
+    return json.dumps(body).encode()
+
+
+def check_manifest(data: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        manifest = Manifest.from_json(data)
+        assert Manifest.from_json(manifest.to_json()) == manifest
+    run_dir = place() / "programs" / "Pong"
+    with untouched(run_dir / "checkpoints" / f"ckpt-500.{TOKEN}" / "manifest.json", data):
+        (info,) = checkpoints.survey(run_dir)
+        checkpoints.verify(info)
+        assert info.created_wall_s is None or abs(info.created_wall_s) < 1e300
+
+
+EXIT = asdict(ExitRecord(TOKEN, 5, 1, None, False, 1, 1e9, 0.1, 0.1, 1000, ("sleep(1234)",)))
+
+
+def check_exit(data: bytes) -> None:
+    try:
+        ended = ExitRecord.from_json(data)
+    except ValueError:
+        return
+    json.dumps(asdict(ended), allow_nan=False)
+    ended_fact = facts.Exited(
+        "x",
+        "Pong",
+        TOKEN,
+        "crash",
+        counted=True,
+        code=ended.code,
+        signal=ended.signal,
+        steps=None,
+        checkpoint_step=None,
+        leftovers=ended.leftovers,
+    )
+    assert codec.decode(*codec.encode(ended_fact)) == ended_fact
+
+
+REPORTS = [
+    {"kind": "resumed", "at_ns": 5, "step": 100},
+    {"kind": "checkpoint_bad", "path": "/x", "error": "torn"},
+    {"kind": "odd", "x": 1},
+]
+
+
+def check_reports(data: bytes) -> None:
+    path = place() / "reports.jsonl"
+    with untouched(path, data):
+        found = endings.read_reports(str(path))
+    assert len(found) <= 1000
+    for report in found:
+        assert isinstance(report.kind, str)
+        json.dumps(report.fields, allow_nan=False)
+
+
+ATTEMPT = asdict(processes.Attempt(BOOT, "Pong", 1, TOKEN, 5, 6, 7, 8, 9, 10))
+
+
+def check_shim_record(data: bytes) -> None:
+    path = place() / "shim.json"
+    with untouched(path, data):
+        found = processes.read_record(str(path))
+    assert found is None or isinstance(found.shim_pid, int)
+
+
+MARK = boot.AliveMark(BOOT, 5, 1.0, 2.0, 3.0, "light", {"Pong": 5})
+
+
+def check_mark(data: bytes) -> None:
+    path = place() / "alive"
+    with untouched(path, data):
+        assert isinstance(boot.read_mark(path), boot.AliveMark | None)
+
+
+# --- journal ---------------------------------------------------------------------------------------------------------------
+
+FACTS: list[facts.Fact] = [
+    facts.Wanted("asked", "Pong", run=True, by="root"),
+    facts.Exited(
+        "x", "Pong", TOKEN, "crash", counted=True, code=1, signal=None, steps=5, checkpoint_step=None, last_lines=("a",)
+    ),
+    facts.OperatorAsked("asked", "stop", ("Pong",), 0),
+    facts.HostRebooted("x", BOOT, TOKEN, "unclean", "gone", 1.0, None, "light", ("Pong",), {"Pong": 5}),
+]
+ROWS = [codec.encode(fact) for fact in FACTS]
+
+
+def row(kind: str, version: int, body: bytes) -> bytes:
+    return f"{kind} {version}\n".encode() + body
+
+
+rows = st.sampled_from(ROWS).flatmap(
+    lambda known: json_texts([json.loads(known[2])]).map(lambda body: row(known[0], known[1], body))
+)
+
+
+def check_codec(data: bytes) -> None:
+    head, _, body = data.partition(b"\n")
+    kind, _, version = head.decode("utf-8", "replace").partition(" ")
+    number = int(version) if re.fullmatch("[0-9]{1,9}", version) else 1
+    try:
+        fact = codec.decode(kind, number, body.decode("utf-8", "replace"))
+    except (codec.UnknownFact, codec.MalformedFact):
+        return
+    assert codec.decode(*codec.encode(fact)) == fact
+
+
+@cache
+def journal_bytes() -> bytes:
+    path = place() / "valid.sqlite"
+    journal = Journal(path)
+    for number in range(20):
+        journal.append(FACTS, at_s=float(number), wall_s=1e9 + number, boot_id=BOOT)
+    journal.close()
+    return path.read_bytes()
+
+
+def check_journal(data: bytes) -> None:
+    path = place() / "journal.sqlite"
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    with untouched(path, data), contextlib.suppress(OSError), JournalReader(path) as reader:
+        for stamped in reader.read():
+            assert isinstance(stamped.fact, facts.Fact)
+
+
+# --- configuration ---------------------------------------------------------------------------------------------------------
+
+CONFIGS = [path.read_bytes() for path in sorted((ROOT / "deploy" / "examples").glob("*.toml"))] + [
+    b'[daemon]\nlog_backups = 2\n[program.mine]\ncommand = ["sleep", "5"]\nenv = { A = "b" }\nprogress = "log"\n',
+    b"[level]\nslots = 2\n[program.Pong]\nbatch_size = 64\nlr = 1e-4\n",
+]
+
+
+def check_config(data: bytes) -> None:
+    path = place() / "extralife.toml"
+    environ = {"HOME": str(place()), "EXTRALIFE_STATE_DIR": str(place() / "s"), "EXTRALIFE_RUNTIME_DIR": "/dev/shm/xl-fuzz"}
+    with untouched(path, data):
+        try:
+            loaded = config.load(str(path), environ)
+        except config.ConfigError as error:
+            sentences = error.errors
+        else:
+            sentences = None
+    if sentences is not None:
+        assert sentences
+        assert all(sentence.isprintable() for sentence in sentences)
+        return
+    for spec in loaded.settings.programs:
+        assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", spec.name)
+        assert spec.argv
+    json.dumps([value for _, value, _ in config.explain(loaded)])
+
+
+# --- HTTP, JSON and XML-RPC ------------------------------------------------------------------------------------------------
+
+STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n"
+ASK: dict[str, Any] = {"verb": "stop", "names": ["Pong"], "timeout_s": 5.0, "wait": False}
+REQUESTS = [
+    STATUS, STATUS * 3, b"GET /api/v1/facts?after=0&limit=10&program=Pong HTTP/1.1\r\nHost: x\r\n\r\n", request(b"/api/v1/ask", json.dumps(ASK).encode()),
+    b"GET /api/v1/logs/Pong/stdout?offset=0&limit=5 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", *(head for head in HEADS if len(head) < 5000),
+]  # fmt: skip
+
+
+def call(name: str, *params: str) -> bytes:
+    inside = "".join(f"<param><value>{value}</value></param>" for value in params)
+    return f"<?xml version='1.0'?><methodCall><methodName>{name}</methodName><params>{inside}</params></methodCall>".encode()
+
+
+CALLS = [
+    call("supervisor.getAllProcessInfo"), call("supervisor.stopProcess", "<string>Pong</string>", "<boolean>0</boolean>"),
+    call("supervisor.tailProcessStdoutLog", "<string>Pong</string>", "<int>0</int>", "<int>100</int>"),
+    call("system.multicall", "<array><data><value><struct><member><name>methodName</name><value>system.listMethods</value></member>"
+         "<member><name>params</name><value><array><data/></array></value></member></struct></value></data></array>"),
+    call("supervisor.getProcessInfo", "<base64>UG9uZw==</base64>"), call("x", "<double>1e5</double>", "<dateTime.iso8601>20260101T00:00:00</dateTime.iso8601>"),
+    call("x", "<nil/>", "<i8>5</i8>"), *XML_BODIES,
+]  # fmt: skip
+http = (
+    damaged(REQUESTS)
+    | json_texts([ASK, {"names": ["Pong"], "dry_run": True}]).map(lambda body: request(b"/api/v1/ask", body))
+    | st.sampled_from(JSON_BODIES).map(lambda body: request(b"/api/v1/update", body))
+    | damaged(CALLS).map(lambda body: request(b"/RPC2", body, b"Content-Type: text/xml\r\n"))
+)
+
+
+@cache
+def server() -> tuple[str, list[dict[str, Any]]]:
+    """A real server over a backend that does nothing real; what it logs is kept."""
+    import structlog
+
+    said: list[dict[str, Any]] = []
+
+    def keep(_logger: object, name: str, event: Any) -> Any:
+        said.append({**event, "level": name})
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep])
+    backend = FakeBackend()
+    backend.add(program("Pong"), program("Breakout", "QUEUED", attempt=0))
+    path = str(place() / "s.sock")
+    serving = Server(backend, listen(path), time.time)
+    serving.start()
+    atexit.register(serving.stop)
+    return path, said
+
+
+def check_http(data: bytes) -> None:
+    path, said = server()
+    got = b""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(path)
+        sock.settimeout(10)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+            while piece := sock.recv(65536):
+                got += piece
+    for code in re.findall(rb"^HTTP/1.1 (\d+)", got, re.MULTILINE):
+        assert 200 <= int(code) < 500, got[:300]
+    bugs = [entry for entry in said if entry["event"] not in {"uvicorn", "request_failed_unheard"}]
+    said.clear()
+    assert not bugs, bugs
+    assert threading.active_count() < 100
+
+
+def check_rpc(data: bytes) -> None:
+    try:
+        name, params = wire.parse(data[: 64 * 1024])
+    except wire.Malformed:
+        return
+    assert 0 < len(name) <= 200
+    assert isinstance(params, tuple)
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("http", http, check_http, 150),
+        Target("rpc", damaged(CALLS), check_rpc, 300),
+        Target("beat", beats, check_beat, 200),
+        Target("control", damaged([CONTROL.read_bytes()[:80]]), check_control, 100),
+        Target("notify", damaged(SAID), check_notify, 300),
+        Target(
+            "manifest",
+            json_values([json.loads(MANIFEST.to_json())]).map(sealed) | damaged([MANIFEST.to_json().encode()]),
+            check_manifest,
+            200,
+        ),
+        Target("exit", json_texts([EXIT, EXIT | {"code": None, "signal": 9}]), check_exit, 200),
+        Target("reports", st.lists(json_texts(REPORTS), max_size=4).map(b"\n".join), check_reports, 150),
+        Target("shim", json_texts([ATTEMPT]), check_shim_record, 100),
+        Target(
+            "mark",
+            damaged([boot.pack_mark(MARK, 5).ljust(16384, b"\0") + boot.pack_mark(replace(MARK, level="x"), 6)]),
+            check_mark,
+            100,
+        ),
+        Target(
+            "codec", rows | damaged([row(kind, version, body.encode()) for kind, version, body in ROWS]), check_codec, 300
+        ),
+        Target("journal", st.deferred(lambda: damaged([journal_bytes()])), check_journal, 80),
+        Target("config", damaged(CONFIGS), check_config, 100),
+    )
+}
