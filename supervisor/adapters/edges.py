@@ -15,6 +15,7 @@ import selectors
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,9 @@ log = structlog.get_logger()
 
 _MOST_BYTES: Final = 4096  # a datagram that is longer is cut; what it says first is what matters
 _MOST_FDS: Final = 16
+_MOST_AT_ONCE: Final = 64
+_WINDOW_S: Final = 0.05
+_MOST_IN_WINDOW: Final = 64  # of all programs: some 1,000 a second, where each has a few to say in a minute
 _UCRED: Final = struct.Struct("3i")
 _STATUS_CHARS: Final = 200
 _PATH_BYTES: Final = 107  # of sockaddr_un, less the closing NUL
@@ -180,6 +184,7 @@ class Edges:
             self._poke_in.send(b".")
 
     def _run(self) -> None:
+        window_ns, count = now_ns(), 0
         while not self._over:
             for key, _ in self._selector.select():
                 sock = key.fileobj
@@ -188,12 +193,17 @@ class Edges:
                         self._poke_out.recv(4096)
                 elif isinstance(sock, socket.socket):
                     try:
-                        self._drain(key.data, sock)
+                        count += self._drain(key.data, sock)
                     except Exception:  # one bad message must not make the daemon deaf
                         log.exception("edge_failed", program=key.data)
+            if (at_ns := now_ns()) - window_ns > _WINDOW_S * 1e9:
+                window_ns, count = at_ns, 0
+            elif count >= _MOST_IN_WINDOW:  # who sends without end would have a core of ours, and the interpreter's lock
+                time.sleep(_WINDOW_S)
 
-    def _drain(self, program: str, sock: socket.socket) -> None:
-        for _ in range(64):  # one chatty program must not keep the others waiting
+    def _drain(self, program: str, sock: socket.socket) -> int:
+        """Take what has come, within a bound: one chatty program must not keep the others waiting. How many there were."""
+        for number in range(_MOST_AT_ONCE):
             try:
                 data, ancillary, _, _ = sock.recvmsg(
                     _MOST_BYTES,
@@ -201,13 +211,14 @@ class Edges:
                     socket.MSG_CMSG_CLOEXEC,
                 )
             except OSError:
-                return
+                return number
             try:
                 pid, uid = _credentials(ancillary)
                 if uid in (0, os.geteuid()) and pid is not None:
                     self._take(program, pid, parse(data))
             finally:
                 _close_passed(ancillary)
+        return _MOST_AT_ONCE
 
     def _take(self, program: str, pid: int, said: dict[str, str]) -> None:
         with self._guard:
