@@ -640,6 +640,7 @@ MANIFEST_VERSION: Final = 1
 CHECKPOINT_PREFIX: Final = "ckpt-"
 BAD_SUFFIX: Final = ".bad"
 TMP_SUFFIX: Final = ".tmp"
+_YEAR_10000_S: Final = 253_402_300_800  # from there on no calendar can show a time
 DIGEST: Final = "blake2b-256"  # hashlib.blake2b(digest_size=32): standard library, about 1 GB/s, releases the GIL
 _CHECKPOINT_NAME: Final = re.compile(re.escape(CHECKPOINT_PREFIX) + r"(0|[1-9][0-9]{0,18})\.([0-9a-f]{1,64})", re.ASCII)
 
@@ -688,7 +689,7 @@ class Manifest:
     def from_json(cls, text: str | bytes) -> Manifest:
         """Raises ValueError with one sentence for anything that is not a manifest of this version."""
         try:
-            body = json.loads(text)
+            body = json.loads(text, parse_float=_finite, parse_constant=_finite)
             if body["version"] != MANIFEST_VERSION or body["digest"] != DIGEST:
                 msg = f"manifest of version {body['version']!r} with digest {body['digest']!r}"
                 raise ValueError(msg)
@@ -696,11 +697,14 @@ class Manifest:
                 msg = "it does not match its own digest"
                 raise ValueError(msg)
             files = {str(k): (int(v["size_bytes"]), str(v["digest"])) for k, v in body["files"].items()}
-            best = body["mean_return"]
+            best, created_wall_s = body["mean_return"], float(body["created_wall_s"])
+            if not 0 <= created_wall_s < _YEAR_10000_S:
+                msg = f"it says that it was made at {created_wall_s:g} s"
+                raise ValueError(msg)
             return cls(
                 program=str(body["program"]), token=str(body["token"]), attempt=int(body["attempt"]),
                 boot_id=str(body["boot_id"]), env_steps=int(body["env_steps"]),
-                created_wall_s=float(body["created_wall_s"]), identity=dict(body["identity"]), files=files,
+                created_wall_s=created_wall_s, identity=dict(body["identity"]), files=files,
                 mean_return=None if best is None else float(best),
             )  # fmt: skip
         except ValueError as error:  # json.JSONDecodeError and UnicodeDecodeError are ValueErrors too
@@ -709,6 +713,15 @@ class Manifest:
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             msg = f"not a checkpoint manifest: {type(error).__name__} {error}"
             raise ValueError(msg) from error
+
+
+def _finite(text: str) -> float:
+    """A number as JSON means it: `1e999` and the words NaN and Infinity are none."""
+    number = float(text)
+    if not math.isfinite(number):
+        msg = f"{text} is not a finite number"
+        raise ValueError(msg)
+    return number
 
 
 def _digest_of(body: dict[str, Any]) -> str:

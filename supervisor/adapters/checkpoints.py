@@ -111,9 +111,10 @@ def _set_aside(path: Path) -> Path:
     while os.path.lexists(target):
         number += 1
         target = path.with_name(f"{path.name}.{number}{BAD_SUFFIX}")
-    path.rename(target)
-    fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # A link that stands in for the directory leads to what is not the program's: nothing is renamed there.
+    fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
+        os.rename(path.name, target.name, src_dir_fd=fd, dst_dir_fd=fd)
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -181,14 +181,16 @@ def sealed(body: Any) -> bytes:
 
 
 def check_manifest(data: bytes) -> None:
-    with contextlib.suppress(ValueError):
+    try:
         manifest = Manifest.from_json(data)
-        assert Manifest.from_json(manifest.to_json()) == manifest
+    except ValueError:
+        manifest = None
+    assert manifest is None or Manifest.from_json(manifest.to_json()) == manifest
     run_dir = place() / "programs" / "Pong"
     with untouched(run_dir / "checkpoints" / f"ckpt-500.{TOKEN}" / "manifest.json", data):
         (info,) = checkpoints.survey(run_dir)
         checkpoints.verify(info)
-        assert info.created_wall_s is None or abs(info.created_wall_s) < 1e300
+        time.localtime(info.created_wall_s)
 
 
 EXIT = asdict(ExitRecord(TOKEN, 5, 1, None, False, 1, 1e9, 0.1, 0.1, 1000, ("sleep(1234)",)))
