@@ -105,7 +105,7 @@ def told_version(db: sqlite3.Connection) -> int:
     if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'about'").fetchone() is None:
         return 1
     row = db.execute("SELECT value FROM about WHERE name = 'schema'").fetchone()
-    return 0 if row is None else int(row[0])
+    return 0 if row is None else _whole(row[0])
 
 
 def floor(db: sqlite3.Connection) -> int:
@@ -113,7 +113,13 @@ def floor(db: sqlite3.Connection) -> int:
     if version(db) < 2:
         return 0
     row = db.execute("SELECT value FROM about WHERE name = 'floor'").fetchone()
-    return 0 if row is None else int(row[0])
+    return 0 if row is None else _whole(row[0])
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise sqlite3.DatabaseError("a number in the table about is damaged")
+    return value
 
 
 def pragma(db: sqlite3.Connection, name: str) -> int:

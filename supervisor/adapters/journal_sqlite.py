@@ -281,7 +281,7 @@ def _extent(path: Path) -> tuple[int, int | None]:
     """(the first number that counts, the last one; None when the way to it is damaged), as far as SQLite still knows."""
     floor, last = 0, None
     db = sqlite3.connect(_readonly(path), uri=True, isolation_level=None)
-    with contextlib.closing(db), contextlib.suppress(sqlite3.Error):
+    with contextlib.closing(db), contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
         floor = schema.floor(db)
         last = _last_seq(db)
     return floor, last
@@ -361,6 +361,8 @@ def as_os_error(path: Path) -> Generator[None]:
         yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise  # a fault of ours: no disk did this
+    except UnicodeDecodeError as error:  # of SQLite's message, when it quotes a damaged name
+        raise JournalDamaged(path, error) from error
     except sqlite3.DatabaseError as error:
         # The primary result code. Python's own "could not decode to UTF-8" has none: that is damage too.
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF

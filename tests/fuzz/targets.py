@@ -34,7 +34,7 @@ from structlog.testing import capture_logs
 from supervisor import config
 from supervisor.adapters import boot, checkpoints, edges, endings, processes
 from supervisor.adapters.edges import Edges
-from supervisor.adapters.journal_sqlite import Journal, JournalReader
+from supervisor.adapters.journal_sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.adapters.probes import LocalProbes
 from supervisor.api.rpc import wire
 from supervisor.api.server import Server, listen
@@ -303,6 +303,15 @@ def check_journal(data: bytes) -> None:
     with untouched(path, data), contextlib.suppress(OSError), JournalReader(path) as reader:
         for stamped in reader.read():
             assert isinstance(stamped.fact, facts.Fact)
+    # What a daemon makes of it when it starts.
+    scratch = place() / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    (scratch / "journal.sqlite").write_bytes(data)
+    with contextlib.suppress(OSError):
+        journal, found, _ = open_or_salvage(scratch / "journal.sqlite", wall_s=1e9)
+        journal.close()
+        assert all(isinstance(stamped.fact, facts.Fact) for stamped in found)
 
 
 # --- configuration ---------------------------------------------------------------------------------------------------------
