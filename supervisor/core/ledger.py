@@ -117,7 +117,7 @@ class Book:
         self.since_s = at_s
         if self.slices:
             last = self.slices[-1]
-            if last.holds == holds and len(last.seconds) == 1 and self.account in last.seconds:
+            if last.end_s == start_s and last.holds == holds and last.seconds.keys() == {self.account}:
                 self.slices[-1] = Slice(last.start_s, at_s, {self.account: at_s - last.start_s}, holds)
                 return
         self.slices.append(Slice(start_s, at_s, {self.account: at_s - start_s}, holds))
@@ -449,6 +449,10 @@ class Ledger:
                 book.mark(at_s, step)
             case facts.Tallied():
                 self._tallied(book, at_s, fact)
+            case facts.Slowed() if book.account is Account.PRODUCTIVE:
+                book.turn(at_s, Account.SLOW)
+            case facts.PaceRegained() if book.account is Account.SLOW:
+                book.turn(at_s, Account.PRODUCTIVE)
             case facts.Stalled(age_s=age_s):
                 self._stalled(book, at_s, age_s)
             case facts.Revived():

@@ -23,7 +23,7 @@ from typing import Final
 
 from supervisor.core import facts
 from supervisor.core.inputs import Ending, Sample
-from supervisor.core.memory import Tally, Watch
+from supervisor.core.memory import Away, Tally, Watch
 from supervisor.core.settings import Progress
 from supervisor.core.state import Attempt, Program
 from supervisor.core.turn import Turn
@@ -42,7 +42,7 @@ def on_look(turn: Turn, name: str, before: Watch | None, watch: Watch) -> Watch:
     """The watch with one more look in its tally; what is due is told."""
     program, attempt = turn.present(name)
     sample, tally = watch.sample, None if before is None else before.tally
-    seen = _seen(sample, watch, attempt)
+    seen = _seen(sample, attempt)
     if attempt.stop is not None or attempt.stall is not None:
         return replace(watch, tally=_fresh(turn, sample, seen, _default(attempt)))
     away = turn.memory.away
@@ -83,13 +83,13 @@ def tell_start(turn: Turn, name: str) -> None:
     """It is about to become ready: from then on it trains, unless something else is told."""
     tell(turn, name, least=_WORTH)
     watch = turn.memory.watches[name]
-    if watch.tally is not None:
-        turn.memory = turn.memory.with_watch(name, replace(watch, tally=replace(watch.tally, told=TRAINING)))
+    counted = watch.tally and replace(watch.tally, told=TRAINING)
+    turn.memory = turn.memory.with_watch(name, replace(watch, tally=counted))
 
 
 def tell_end(turn: Turn, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None) -> None:
     """The attempt is gone. One that nobody was watching is given what its last beat proves."""
-    name, away = program.name, turn.memory.away
+    name = program.name
     if attempt.ready_at_s is None or attempt.stop is not None or attempt.stall is not None:
         tell(turn, name)
         return
@@ -97,16 +97,12 @@ def tell_end(turn: Turn, program: Program, attempt: Attempt, ending: Ending, end
     until_s = turn.now_s if ended_at_s is None else ended_at_s
     if watch is not None and watch.tally is not None:
         tell(turn, name)
-        from_s, before, least_s = (
-            watch.tally.seen_s,
-            watch.tally.steps,
-            2.0 * look_gap_s(turn),
-        )  # settled looks count nothing
-    elif away is not None and attempt.intended_at_s < away.until_s:
+        # A look that sees what the one before saw counts nothing: that is no gap yet.
+        from_s, before, least_s = watch.tally.seen_s, watch.tally.steps, 2.0 * look_gap_s(turn)
+    else:
+        away = turn.memory.away or Away(turn.now_s, turn.now_s)
         from_s, least_s = max(away.since_s, attempt.intended_at_s), 0.0
         before, until_s = away.steps.get(name, program.steps), min(away.until_s, until_s)
-    else:
-        return
     gap_s = until_s - from_s
     if gap_s <= least_s:
         return
@@ -124,11 +120,11 @@ def look_gap_s(turn: Turn) -> float:
 # --- counting ----------------------------------------------------------------------------------------------------------
 
 
-def _seen(sample: Sample, watch: Watch, attempt: Attempt) -> str:
+def _seen(sample: Sample, attempt: Attempt) -> str:
     """What the worker is busy with."""
     if sample.phase is None:
         return TRAINING if sample.ready or attempt.ready_at_s is not None else STARTING
-    return SLOW if sample.phase == TRAINING and watch.slow_told else sample.phase
+    return SLOW if sample.phase == TRAINING and attempt.slow_at_s is not None else sample.phase
 
 
 def _default(attempt: Attempt) -> str:
@@ -153,7 +149,7 @@ def _counted(turn: Turn, name: str, tally: Tally, watch: Watch, *, moved: bool) 
     """One more look, and the fact that may be due."""
     sample, now_s = watch.sample, turn.now_s
     _, attempt = turn.present(name)
-    doing = _seen(sample, watch, attempt)
+    doing = _seen(sample, attempt)
     open_ = _sum(tally.open, _split(tally.seen_s, now_s, tally.doing, doing, sample.phase_since_s))
     saved = max(0, sample.ckpt_count - tally.saves)
     tally = replace(
@@ -239,7 +235,7 @@ def _record(
     turn: Turn, name: str, token: str, from_s: float, until_s: float, seconds: Seconds, doing: str, sample: Sample,
     stall_s: float = 0.0,
 ) -> None:  # fmt: skip
-    told = {seen: round(value, 6) for seen, value in sorted(seconds.items())}
+    told = {seen: round(value, 6) for seen, value in sorted(seconds.items()) if value > 0}
     text = ", ".join(f"{seen} {value:.1f} s" for seen, value in told.items())
     why = f"{until_s - from_s:.0f} s: {text or 'nothing seen'}" + (f"; {stall_s:.3f} s of it in saves" if stall_s else "")
     turn.record(

@@ -1,15 +1,463 @@
-"""The accounts add up, whatever happens; what a second is booked as is told by tables."""
+"""What each second is booked as, by worked examples: facts at moments, and the table that follows from them."""
 
+import pytest
 from core_kit import Core, settings, spec
 
 from supervisor.core import accounts, facts
-from supervisor.core.ledger import fold_accounts
+from supervisor.core.accounts_view import Since, accounts_view, since_s
+from supervisor.core.facts import Stamped
+from supervisor.core.ledger import Ledger, fold_accounts
+from supervisor.core.snapshot import encoded
+from supervisor.policy.accounting import Account
+
+WALL_S = 1_800_000_000.0
 
 
-def sheets(core, **window):
-    """Seconds by account of each program and of the slots, everything checked to add up first."""
+class Story:
+    """A journal written by hand: `at(seconds, fact, ...)`."""
+
+    def __init__(self, *programs, slots=1, level="light", autostart=True):
+        self.rows = []
+        self.at(0, facts.DaemonStarted("first", 1, "1", clean=True, salt=""), facts.LevelChosen("set", level, slots))
+        self.at(0, *(facts.ProgramConfigured("new", name, "d", autostart) for name in programs))
+        self.number = 0
+
+    def at(self, at_s, *told):
+        for fact in told:
+            self.rows.append(Stamped(len(self.rows) + 1, float(at_s), WALL_S + at_s, "b", fact))
+        return self
+
+    # short for what comes often
+
+    def start(self, at_s, name="P", trains=None):
+        self.number += 1
+        self.token = f"{name}{self.number}"
+        self.at(at_s, facts.SpawnIntended("free", name, self.token, self.number, "d", "light"))
+        return self if trains is None else self.at(trains, facts.BecameReady("trains", name, self.token, trains - at_s))
+
+    def tallied(self, at_s, from_s, until_s=None, stall=0.0, doing="training", steps=None, name="P", **seconds):
+        until_s = at_s if until_s is None else until_s
+        return self.at(at_s, facts.Tallied("t", name, self.token, from_s, until_s, seconds, stall, doing, steps))
+
+    def resumed(self, at_s, step, lost=None, lost_s=None, name="P"):
+        return self.at(at_s, facts.Resumed("r", name, self.token, step, lost, lost_s))
+
+    def saved(self, at_s, step, name="P"):
+        return self.at(at_s, facts.Checkpointed("c", name, self.token, step, 0.1, 0.1))
+
+    def dies(self, at_s, steps=None, ended=None, cause="killed", name="P", until=None, counted=True):
+        gone = facts.Exited("gone", name, self.token, cause, None, 9, steps, None, counted=counted, ended_at_s=ended)
+        then = facts.BackedOff("wait", name, at_s if until is None else until, 0.0, slow=False)
+        return self.at(at_s, gone, then)
+
+    def summary(self, now_s, since=None, until=None):
+        assert accounts.check(self.rows, now_s) == []
+        return accounts.summary(fold_accounts(self.rows).closed(now_s), since_s=since, until_s=until)
+
+    def booked(self, now_s, name="P", **window):
+        """Seconds by account of a program (or of the slots)."""
+        found = self.summary(now_s, **window)
+        sheet = found.slots if name == "slots" else next(each for each in found.programs if each.name == name)
+        return {account.value: round(seconds, 6) for account, seconds in sheet.seconds.items() if seconds > 1e-9}
+
+
+def test_the_worked_example_of_the_rule():
+    """The table of `policy/accounting.py`, to the second."""
+    story = Story("P").start(0)
+    story.tallied(20, 0, starting=12, restoring=8).at(20, facts.BecameReady("trains", "P", "P1", 20.0))
+    story.resumed(20, 0).saved(470, 45_000).tallied(530, 20, until_s=500, stall=1.0, training=480, steps=48_000)
+    story.at(
+        530, facts.Stalled("hang", "P", "P1", "hang", 30.0, 30.0), facts.StopIntended("s", "P", "P1", "stall", "x", 3.0)
+    )
+    story.dies(534, steps=48_000, until=539, cause="stalled").start(539).resumed(555, 45_000, 3_000).at(
+        559, facts.BecameReady("trains", "P", "P2", 20.0)
+    )
+    booked = story.booked(1000)
+    assert booked.pop("CHECKPOINT_STALL") == pytest.approx(1.0, abs=0.1)
+    assert booked.pop("LOST") == pytest.approx(30.0, abs=0.5)
+    assert booked.pop("PRODUCTIVE") == pytest.approx(890.0, abs=0.5)
+    assert booked == {"STARTUP": 32.0, "RESTORE": 8.0, "DETECT": 30.0, "TERMINATE": 4.0, "BACKOFF": 5.0}
+    assert story.booked(1000, "slots") == story.booked(1000)
+    sheet = story.summary(1000).slots
+    assert (sheet.failures, sheet.mttd_s, sheet.mttr_s, sheet.lost_steps) == (1, 30.0, 59.0, 3000)
+    assert sheet.ettr == pytest.approx(0.89, abs=0.001)
+    assert sheet.availability == 1.0
+
+
+def test_every_wait_has_its_name():
+    story = Story("P", slots=1).at(10, facts.GaveUp("bad config", "P")).at(20, facts.Requeued("update", "P"))
+    story.start(25, trains=30).dies(40, until=60).at(61, facts.Requeued("no slot", "P")).start(70)
+    story.at(75, facts.SpawnFailed("fork", "P", story.token, "fork"), facts.BackedOff("wait", "P", 90.0, 15.0, slow=False))
+    assert story.booked(100) == {
+        "ADMISSION": 10 + 5 + 9, "IDLE": 10.0, "STARTUP": 10.0, "PRODUCTIVE": 10.0, "BACKOFF": 21.0 + 25.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slots", "expected"),
+    [
+        (1, {"STARTUP": 100.0}),
+        (2, {"STARTUP": 100.0, "ADMISSION": 100.0}),  # B waits beside a free slot: not idle, and not B's alone
+        (4, {"STARTUP": 100.0, "ADMISSION": 100.0, "IDLE": 200.0}),
+        (0, {"STARTUP": 100.0}),  # a worker that has yet to leave a lowered level
+    ],
+)
+def test_a_free_slot_is_booked_as_what_keeps_it_free(slots, expected):
+    story = Story("A", "B", slots=slots).start(0, "A")
+    assert story.booked(100, "slots") == expected
+
+
+def test_a_slot_is_paid_for_as_long_as_it_exists():
+    story = Story("A", slots=2).at(50, facts.LevelChosen("up", "medium", 4)).at(80, facts.LevelChosen("down", "light", 1))
+    found = story.summary(100)
+    assert found.slots.wall_s == 2 * 50 + 4 * 30 + 1 * 20
+    assert {name: level.host_up_s for name, level in found.levels.items()} == {"light": 70.0, "medium": 30.0}
+    assert found.slots.ettr == 0.0
+    assert accounts.summary(Ledger().closed(5.0)).slots.ettr is None, "nothing paid: not 0 %"
+
+
+def test_what_left_the_config_stays_in_the_books():
+    story = Story("P").start(0, trains=10).at(60, facts.StopIntended("s", "P", "P1", "config", "x", 3.0))
+    story.dies(65, counted=False, cause="stopped").at(65, facts.ProgramRemoved("gone", "P"))
+    story.at(80, facts.ProgramConfigured("back", "P", "d")).at(85, facts.Wanted("w", "Nobody", run=True, by="x"))
+    assert story.booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 50.0, "TERMINATE": 5.0, "ADMISSION": 20.0}
+    assert story.summary(100).programs[0].wall_s == 85.0, "while it was not in the config, it was nobody's"
+
+
+# --- nobody looks --------------------------------------------------------------------------------------------------------
+
+
+def daemon(last_sign_s=None, clean=False):
+    return facts.DaemonStarted("again", 2, "1", clean=clean, salt="", last_sign_s=last_sign_s)
+
+
+def test_a_dead_daemon_is_told_from_a_living_worker():
+    """Adopted and proven: its own time. Waiting for the daemon: the daemon's. Idle: idle as before."""
+    story = Story("P", "Q", "R", slots=2).at(0, facts.StayedDown("no", "R")).start(0, trains=10).at(100, daemon(70.0))
+    assert story.booked(101) == {"STARTUP": 10.0, "PRODUCTIVE": 61.0, "DAEMON_DOWN": 30.0}, "nothing is proven yet"
+    story.tallied(101, 70, training=28, blind=3)
+    assert story.booked(101) == {"STARTUP": 10.0, "PRODUCTIVE": 60.0 + 28.0, "DAEMON_DOWN": 3.0}
+    assert story.booked(101, "Q") == {"ADMISSION": 71.0, "DAEMON_DOWN": 30.0}
+    assert story.booked(101, "R") == {"IDLE": 101.0}
+    assert story.booked(101, "slots")["DAEMON_DOWN"] == 33.0, "one slot of Q's, and what P could not prove"
+
+
+def test_without_a_sign_of_life_the_last_fact_is_one():
+    story = Story("P").start(0, trains=10).at(100, daemon())
+    assert story.booked(100) == {"STARTUP": 10.0, "DAEMON_DOWN": 90.0}
+    assert Story("P").start(0, trains=10).at(100, daemon(5.0)).booked(100)["DAEMON_DOWN"] == 90.0, "nor an older one"
+
+
+def test_a_restart_that_was_not_due_yet_is_nobodys_fault():
+    story = Story("P").start(0, trains=10).dies(20, until=50).at(80, daemon(30.0))
+    assert story.booked(80) == {"STARTUP": 10.0, "PRODUCTIVE": 10.0, "BACKOFF": 30.0, "DAEMON_DOWN": 30.0}
+
+
+def test_an_orderly_end_is_downtime_until_the_next_start():
+    story = Story("P").start(0, trains=10).at(50, facts.StopIntended("s", "P", "P1", "shutdown", "x", 3.0))
+    story.dies(52, cause="stopped", counted=False).at(52, facts.Requeued("goes on", "P"), facts.DaemonStopped("in order"))
+    assert story.booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 40.0, "TERMINATE": 2.0, "DAEMON_DOWN": 48.0}
+    story.at(120, daemon(119.0, clean=True)).start(120)
+    assert story.booked(130)["DAEMON_DOWN"] == 68.0
+
+
+def test_a_daemon_that_stood_still():
+    story = Story("P").start(0, trains=10).at(100, facts.DaemonSuspended("gap", 60.0, 130.0))
+    assert story.booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 30.0, "DAEMON_DOWN": 60.0}
+    assert story.tallied(100, 40, training=60).booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 90.0}
+    told_first = Story("P").start(0, trains=10).tallied(100, 40, training=60)
+    told_first.at(100, facts.DaemonSuspended("gap", 60.0, 130.0))
+    assert told_first.booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 90.0}, "in whatever order the turn told it"
+
+
+def test_a_dead_daemon_that_is_not_back():
+    ledger = fold_accounts(Story("P").start(0, trains=10).rows)
+    found = accounts.summary(ledger.closed(100.0, last_sign_s=60.0)).slots.seconds
+    assert {str(a): s for a, s in found.items()} == {"STARTUP": 10.0, "PRODUCTIVE": 50.0, "DAEMON_DOWN": 40.0}
+
+
+def rebooted(**more):
+    known = {"last_sign_wall_s": WALL_S + 100, "boot_wall_s": WALL_S + 140, "last_sign_s": 100.0, **more}
+    return facts.HostRebooted("r", "b", "c", "unclean", "boot id", 40.0, 900.0, "light", ("P",), {"P": 9000}, **known)
+
+
+def gone(ended=100.0):
+    return facts.Exited("host", "P", "P1", "reboot", None, None, 9000, None, ended_at_s=ended)
+
+
+@pytest.mark.parametrize(
+    ("reboot", "off", "on"),
+    [
+        (rebooted(), 40.0, 10.0),
+        (rebooted(last_sign_s=None), 40.0, 10.0),  # an older daemon's fact: by the wall clock
+        (rebooted(last_sign_s=None, last_sign_wall_s=None), 130.0, 10.0),  # no sign at all: since the last fact
+        (rebooted(boot_wall_s=None), 50.0, 0.0),
+        (rebooted(boot_wall_s=WALL_S + 90), 0.0, 50.0),  # a wall clock that says the boot came first
+        (rebooted(last_sign_s=500.0), 0.0, 0.0),
+    ],
+)
+def test_a_reboot_splits_its_downtime(reboot, off, on):
+    story = Story("P", "Q", slots=2).at(5, facts.StayedDown("no", "Q")).start(10, trains=10)
+    story.at(150, reboot, daemon(reboot.last_sign_s), gone(), facts.Requeued("resumes", "P")).start(150, trains=170)
+    booked = story.booked(200)
+    assert booked.get("HOST_DOWN", 0.0) == off
+    assert booked.get("DAEMON_DOWN", 0.0) == on
+    assert "HOST_DOWN" not in story.booked(200, "Q"), "it was down anyway"
+    assert story.booked(200, "slots").get("HOST_DOWN", 0.0) == 2 * off, "the box was off, all of it"
+    sheet = story.summary(200).programs[0]
+    assert (sheet.failures, sheet.reboots) == (0, 1)
+    assert sheet.mttr_s == 170.0 - (150.0 - off - on)
+
+
+def test_a_box_that_goes_down_after_the_daemon_was_stopped():
+    story = Story("P").start(0, trains=10).dies(50, cause="stopped", counted=False)
+    story.at(50, facts.Requeued("goes on", "P"), facts.DaemonStopped("in order"))
+    story.at(150, rebooted(), daemon(100.0, clean=True))
+    assert story.booked(150) == {"STARTUP": 10.0, "PRODUCTIVE": 40.0, "DAEMON_DOWN": 60.0, "HOST_DOWN": 40.0}
+    assert story.summary(150).programs[0].reboots == 0, "it did not run then"
+
+
+# --- detection, death, repair --------------------------------------------------------------------------------------------
+
+
+def test_detection_is_not_hidden_inside_recovery():
+    story = Story("P").start(0, trains=10).dies(107, ended=100.0, until=110).start(110, trains=115)
+    assert story.booked(200) == {"STARTUP": 15.0, "PRODUCTIVE": 175.0, "DETECT": 7.0, "BACKOFF": 3.0}
+    sheet = story.summary(200).slots
+    assert (sheet.mttd_s, sheet.mttr_s) == (7.0, 15.0)
+
+
+def test_two_stalls_of_one_attempt_and_one_that_heals_itself():
+    story = Story("P").start(0).at(30, facts.Stalled("s", "P", "P1", "silent", 20.0, 20.0))
+    story.at(35, facts.Stalled("s", "P", "P1", "stopped", 25.0, 20.0)).at(40, facts.Revived("r", "P", "P1", 10.0))
+    assert story.booked(50) == {"STARTUP": 20.0, "DETECT": 20.0, "TERMINATE": 10.0}
+    story.at(50, facts.BecameReady("trains", "P", "P1", 50.0)).at(90, facts.Stalled("s", "P", "P1", "hang", 500.0, 30.0))
+    assert story.booked(90) == {"DETECT": 60.0 + 20.0, "TERMINATE": 10.0}, "an age that reaches back over all there was"
+    story.at(95, facts.Revived("r", "P", "P1", 5.0))
+    assert story.booked(100)["PRODUCTIVE"] == 5.0
+    sheet = story.summary(100).slots
+    assert (sheet.failures, sheet.mttr_s) == (2, ((40 - 10) + (95 - 0)) / 2)
+
+
+def test_one_long_outage_of_three_deaths():
+    """It never trained in between: that is one repair, and three failures."""
+    story = Story("P").start(0, trains=10).dies(100).start(100).dies(103, until=105).start(105).dies(108, until=112)
+    story.start(112, trains=120)
+    sheet = story.summary(200).slots
+    assert (sheet.failures, sheet.mttr_s) == (3, 20.0)
+    level = story.summary(200).levels["light"]
+    assert (level.failures, level.program_mtbf_s, level.host_mtbf_s) == (3, (90.0 + 80.0) / 3, None)
+
+
+def test_nobody_waits_for_what_the_operator_stopped():
+    story = Story("P").start(0, trains=10).dies(50, until=60).at(55, facts.StayedDown("stopped", "P"))
+    story.at(500, facts.Requeued("start", "P")).start(500, trains=510)
+    assert story.summary(600).slots.mttr_s is None
+
+
+def test_facts_of_another_attempt_change_nothing():
+    story = Story("P").start(0, trains=10)
+    before = story.booked(100)
+    story.at(50, facts.StopIntended("late", "P", "old", "operator", "x", 3.0), facts.Recovered("r", "P", "P1", 60.0))
+    story.at(50, facts.OperatorAsked("x", "status", (), None), facts.ClockStepped("s", 5.0))
+    assert story.booked(100) == before
+
+
+# --- what readings tell --------------------------------------------------------------------------------------------------
+
+
+def test_phases_of_a_worker_are_booked_where_they_were():
+    story = Story("P").start(0)
+    story.tallied(20, 0, importing=4, building=6, restoring=7, compiling=3).at(20, facts.BecameReady("t", "P", "P1", 20.0))
+    story.tallied(120, 20, training=80, evaluating=15, saving=5, stall=2.0, doing="evaluating")
+    assert story.booked(130) == {
+        "STARTUP": 10.0, "RESTORE": 7.0, "WARMUP": 3.0, "PRODUCTIVE": 78.0, "EVALUATE": 15.0 + 10.0, "CHECKPOINT_STALL": 7.0,
+    }  # fmt: skip
+    half = story.booked(130, since=20.0, until=70.0)
+    assert half == {"PRODUCTIVE": 39.0, "EVALUATE": 7.5, "CHECKPOINT_STALL": 3.5}, "inside nobody knows what came first"
+    assert story.tallied(130, 130).booked(130)["EVALUATE"] == 25.0, "of no time, nothing"
+
+
+def test_a_tally_never_exceeds_its_window_nor_touches_what_is_not_its():
+    story = Story("P").start(0, trains=10).at(60, facts.Stalled("s", "P", "P1", "hang", 30.0, 30.0))
+    story.tallied(60, -50, until_s=500, training=10_000)
+    assert story.booked(60) == {"PRODUCTIVE": 30.0, "DETECT": 30.0}
+
+
+def test_slow_time_is_kept_apart_until_the_pace_is_back():
+    story = (
+        Story("P")
+        .start(0)
+        .at(5, facts.Slowed("early", "P", "P1", 1.0, 9.0), facts.PaceRegained("r", "P", "P1", 9.0, 9.0, 1))
+    )
+    story.at(10, facts.BecameReady("trains", "P", "P1", 10.0)).at(50, facts.Slowed("slow", "P", "P1", 40.0, 100.0))
+    story.at(80, facts.PaceRegained("back", "P", "P1", 90.0, 100.0, 30.0))
+    assert story.booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 60.0, "SLOW": 30.0}
+
+
+# --- lost ----------------------------------------------------------------------------------------------------------------
+
+
+def lost(story, now_s=400):
+    return round(story.booked(now_s).get("LOST", 0.0), 6)
+
+
+def test_lost_is_booked_where_it_was_computed():
+    story = Story("P").start(0, trains=0).resumed(0, 0).saved(60, 600).dies(90, steps=900).start(90, trains=100)
+    story.resumed(100, 600, 300)
+    assert lost(story) == 30.0
+    assert story.booked(400, until=60.0) == {"PRODUCTIVE": 60.0}
+    assert story.booked(400, since=60.0, until=90.0) == {"LOST": 30.0}, "in the slice in which it was computed"
+    assert story.summary(400, since=60.0, until=90.0).slots.lost_steps == 0
+    assert story.summary(400, since=90.0).slots.lost_steps == 300, "and counted when it was told"
+
+
+def test_steps_that_are_not_consecutive_and_shorter_than_a_second():
+    """Known goodput libraries skip both: a log of every n-th step, and steps under a second, give no goodput at all."""
+    story = Story("P").start(0, trains=0).resumed(0, 0)
+    for at_s in range(10, 100, 10):
+        story.saved(at_s, at_s * 1237)
+    assert story.booked(100) == {"PRODUCTIVE": 100.0}
+    story.dies(100, steps=123_700).start(100, trains=101).resumed(101, 90 * 1237, 12_370)
+    assert lost(story) == 10.0
+
+
+def test_a_crash_exactly_on_a_checkpoint_is_a_failure_that_cost_nothing():
+    story = Story("P").start(0, trains=0).resumed(0, 0).saved(90, 900).dies(90, steps=900).start(90, trains=100)
+    story.resumed(100, 900, 0)
+    assert lost(story) == 0.0
+    assert story.summary(200).slots.failures == 1
+
+
+def test_a_wall_clock_that_jumps_moves_nothing():
+    story = Story("P").start(0, trains=10).dies(100, steps=1, until=110).start(110, trains=120)
+    jumped = [Stamped(r.seq, r.at_s, r.wall_s - (3600.0 if r.at_s >= 100 else 0.0), r.boot_id, r.fact) for r in story.rows]
+    assert fold_accounts(jumped).closed(200.0).books == fold_accounts(story.rows).closed(200.0).books
+
+
+def test_between_two_marks_steps_are_even():
+    story = Story("P").start(0, trains=0).resumed(0, 0).saved(100, 1000).dies(200, steps=2000).start(200, trains=200)
+    assert lost(story.resumed(200, 1500, 500)) == 50.0
+    story.dies(300, steps=2500).start(300, trains=300)
+    assert lost(story.resumed(300, 1250, 1250)) == 75.0 + 100.0, "deeper: of both attempts, nothing twice"
+    story.dies(310, steps=1300).start(310, trains=310)
+    assert lost(story.resumed(310, 0, 1300)) == 310.0
+
+
+def test_a_stall_between_the_marks_is_not_computing():
+    story = Story("P").start(0, trains=0).resumed(0, 0).at(360, facts.Stalled("s", "P", "P1", "hang", 60.0, 30.0))
+    story.dies(360, steps=3000).start(360, trains=360).resumed(360, 2900, 100)
+    assert lost(story) == 10.0
+    assert story.booked(400, until=300.0)["LOST"] == 10.0
+
+
+def test_a_rollback_out_of_a_mixed_slice():
+    story = Story("P").start(0, trains=0).resumed(0, 0).tallied(100, 0, training=80, evaluating=20, steps=1000)
+    story.dies(100, steps=1000).start(100, trains=100).resumed(100, 500, 500)
+    assert story.booked(100) == {"PRODUCTIVE": 40.0, "EVALUATE": 20.0, "LOST": 40.0}
+    story.dies(100, steps=500).start(100, trains=100).resumed(100, 0, 500)
+    assert story.booked(100) == {"EVALUATE": 20.0, "LOST": 80.0}
+
+
+@pytest.mark.parametrize(
+    ("marks", "resumed", "told_s", "expected"),
+    [
+        ([(100, 1000)], 1000, None, 100.0),  # nothing known of how far it came after it: all of that
+        ([(50, 500), (100, 1000)], 1500, None, 50.0),  # a newer one than we had heard of: by the rate until then
+        ([(50, 500), (100, 1000)], 9999, None, 0.0),
+        ([(100, 1000)], 1500, 30.0, 30.0),  # no rate: what the core said
+        ([(100, 1000)], 1500, None, 0.0),
+        ([(100, 1000)], 1500, 5000.0, 100.0),  # never more than there was
+        ([], 1500, 30.0, 30.0),
+        ([], 1500, None, 0.0),
+        ([], 1500, 1e-15, 0.0),  # less than a float can tell at that moment
+        ([(0.0, 7), (0.0, 9)], 20, 4.0, 4.0),  # marks without time between them are no rate
+    ],
+)
+def test_rollbacks_by_what_is_known(marks, resumed, told_s, expected):
+    story = Story("P").start(0, trains=0)
+    for at_s, step in marks:
+        story.saved(at_s, step)
+    story.dies(200).start(200, trains=200).resumed(200, resumed, None, told_s)
+    assert lost(story) == expected
+
+
+def test_all_of_a_program_that_had_begun_above_zero():
+    story = Story("P").start(0, trains=0).resumed(0, 5000).saved(100, 6000).dies(150, steps=6500).start(150, trains=150)
+    assert lost(story.resumed(150, 3000, 3500)) == 150.0
+
+
+def test_a_resume_that_nobody_can_price_is_counted():
+    story = Story("P").start(0, trains=0).resumed(0, 0).dies(50).start(50, trains=60).resumed(60, 0)
+    assert story.summary(100).slots.lost_unknown == 1
+
+
+# --- where the journal begins --------------------------------------------------------------------------------------------
+
+
+def test_the_books_begin_with_a_snapshot():
+    core = Core(settings("A", "B", spec("C", autostart=False), slots=2)).running("A")
+    core.spawned("B")
+    core.look(A={"steps": 700}, B={"ready": False, "phase": "building"})
+    ledger = Ledger()
+    ledger.add(Stamped(9, 100.0, WALL_S, "b", facts.Snapshot("older ones are in the archive", encoded(core.state))))
+    found = accounts.summary(ledger.closed(110.0))
+    booked = {sheet.name: {str(a): s for a, s in sheet.seconds.items()} for sheet in (found.slots, *found.programs)}
+    assert booked == {
+        "A": {"PRODUCTIVE": 10.0}, "B": {"STARTUP": 10.0}, "C": {"IDLE": 10.0}, "slots": {"STARTUP": 10.0, "PRODUCTIVE": 10.0},
+    }  # fmt: skip
+    again = ledger.copy()
+    again.add(Stamped(10, 110.0, WALL_S + 10, "b", facts.Snapshot("again", encoded(core.state))))
+    assert again.books == ledger.books, "a later one says nothing new"
+
+
+def test_a_snapshot_of_a_stalled_program():
+    core = Core(settings("A")).running("A")
+    stuck_s = core.now_s
+    core.watch(35.0, A={"progress_at_s": stuck_s, "live_at_s": lambda now: now})
+    ledger = Ledger()
+    ledger.add(Stamped(9, 100.0, WALL_S, "b", facts.Snapshot("s", encoded(core.state))))
+    assert ledger.books["A"].account is Account.TERMINATE
+
+
+def test_facts_that_are_missing_leave_seconds_that_nobody_can_book():
+    story = Story("P").start(0, trains=10)
+    story.at(50, facts.Exited("gone", "P", "P1", "killed", None, 9, None, None))
+    assert accounts.check(story.rows, 60.0) == [
+        "slots: 10.000000 s are booked nowhere",
+        "P: 10.000000 s are booked nowhere",
+    ]
+
+
+def test_check_finds_what_does_not_add_up():
+    ledger = fold_accounts(Story("P").start(0, trains=10).dies(100).start(100).rows)
+    book = ledger.books["P"]
+    first, second, *rest = book.slices
+    for wrong, said in (
+        ([first, *rest], "nothing is booked from 10.0 to"),
+        ([first._replace(seconds={Account.STARTUP: 11.0}), second, *rest], "are booked from 0.0 to 10.0"),
+        (
+            [first._replace(seconds={Account.STARTUP: 20.0, Account.IDLE: -10.0}), second, *rest],
+            "less than nothing is booked",
+        ),
+    ):
+        book.slices = wrong
+        assert any(said in sentence for sentence in accounts.faults(ledger, 120.0)), said
+    book.slices = [first, second, *rest]
+    assert accounts.faults(ledger, 120.0) == []
+    book.since_s = 500.0  # as if it were booked already
+    assert accounts.faults(ledger, 120.0) == [
+        "P: nothing is booked from 100.0 to 120.0",
+        *accounts.faults(ledger, 120.0)[1:],
+    ]
+
+
+# --- from the core, and to people ----------------------------------------------------------------------------------------
+
+
+def sheets(core):
     assert accounts.check(core.journal, core.now_s) == []
-    found = accounts.summary(fold_accounts(core.journal).closed(core.now_s), **window)
+    found = accounts.summary(fold_accounts(core.journal).closed(core.now_s))
     return {sheet.name: {str(a): round(s, 6) for a, s in sheet.seconds.items()} for sheet in (*found.programs, found.slots)}
 
 
@@ -27,18 +475,30 @@ def test_a_program_that_starts_trains_and_stalls():
     assert sheets(core)["slots"] == booked
 
 
-def test_a_free_slot_is_idle_and_a_full_one_makes_wait():
-    core = Core(settings("A", "B", spec("C", autostart=False), slots=1))
-    core.begin()
-    core.spawned("A")
-    core.later(10.0).woke()
-    assert sheets(core) == {
-        "A": {"STARTUP": 10.0},
-        "B": {"ADMISSION": 10.0},
-        "C": {"IDLE": 10.0},
-        "slots": {"STARTUP": 10.0},
-    }
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        (Since(), 0.0),
+        (Since(ago_s=50.0), 150.0),
+        (Since(ago_s=5000.0), 0.0),
+        (Since(boot=True), 140.0),
+        (Since(wall_s=WALL_S + 70.0), 70.0),
+        (Since(wall_s=WALL_S - 70.0), 0.0),
+        (Since(wall_s=WALL_S + 7000.0), 200.0),
+    ],
+)
+def test_windows_are_asked_for_in_words(since, expected):
+    story = Story("P").start(0, trains=10).at(150, rebooted(), daemon(100.0), gone(), facts.Requeued("resumes", "P"))
+    closed = fold_accounts(story.rows).closed(200.0)
+    assert since_s(closed, since) == expected
+    assert since_s(fold_accounts(Story("P").rows).closed(50.0), Since(boot=True)) == 0.0
+    view = accounts_view(closed, since, wall_s=WALL_S + 200.0)
+    assert view["until_wall_s"] - view["since_wall_s"] == pytest.approx(200.0 - expected)
+    assert sum(view["total"]["seconds"].values()) == pytest.approx(view["total"]["wall_s"])
+    assert list(view["total"]["seconds"]) == [account.value for account in Account]
+    assert view["levels"]["light"]["reboots"] == (1 if expected <= 100.0 else 0)
 
 
-def test_the_sheet_of_a_journal_in_which_nothing_was_ever_begun():
-    assert accounts.check([], 0.0) == []
+def test_the_view_of_an_empty_journal():
+    view = accounts_view(Ledger().closed(5.0), Since(wall_s=3.0), wall_s=WALL_S)
+    assert (view["slots"], view["programs"], view["total"]["ettr"]) == (None, [], None)

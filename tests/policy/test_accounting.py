@@ -1,0 +1,54 @@
+"""What is proven over a gap in which nobody looked, and what share of an attempt was lost."""
+
+import pytest
+
+from supervisor.policy.accounting import Account, booked_as, lost_share, proven_s
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rate", "progress", "proven"),
+    [
+        (1000, 6600, 100.0, None, 60.0),  # nearly as far as it would have come: all of the minute
+        (1000, 2200, 100.0, 59.0, 12.0),  # 1,200 steps are twelve seconds, however fresh its beats
+        (1000, 1000, 100.0, 59.0, 0.0),  # not a step further
+        (1000, 900, 100.0, 59.0, 0.0),  # another life of it
+        (1000, 1001, None, None, 60.0),  # no rate: that it moved is all that can be asked
+        (1000, 1001, 0.0, None, 60.0),
+        (1000, 4000, 100.0, None, 60.0),  # exactly half: not called slow either
+        (None, 6600, 100.0, 42.0, 42.0),  # no steps to compare: up to its newest sign of progress
+        (1000, None, 100.0, 100.0, 60.0),  # and never more than the gap
+        (None, None, None, -5.0, 0.0),
+        (None, None, None, None, 0.0),
+    ],
+)
+def test_what_a_gap_of_a_minute_proves(before, after, rate, progress, proven):
+    assert proven_s(60.0, steps_before=before, steps_after=after, rate=rate, progress_s=progress) == proven
+
+
+@pytest.mark.parametrize(
+    ("lost", "steps", "began", "share"),
+    [
+        (300, 10_000, 4_000, 0.05),
+        (0, 10_000, 4_000, 0.0),
+        (9_000, 10_000, 4_000, 1.0),  # rolled back to before its beginning: all of it, and of others
+        (5, 4_000, 4_000, 1.0),
+        (0, 4_000, 4_000, 0.0),
+        (300, None, 4_000, None),
+        (300, 10_000, None, None),
+    ],
+)
+def test_what_share_of_an_attempt_was_lost(lost, steps, began, share):
+    assert lost_share(lost, steps, began) == share
+
+
+def test_every_phase_of_a_worker_has_an_account():
+    from workers.contract import Phase
+
+    booked = {phase.name.lower(): booked_as(phase.name.lower(), ready=True) for phase in Phase}
+    assert booked == {
+        "importing": Account.STARTUP, "building": Account.STARTUP, "restoring": Account.RESTORE,
+        "compiling": Account.WARMUP, "training": Account.PRODUCTIVE, "evaluating": Account.EVALUATE,
+        "saving": Account.CHECKPOINT_STALL, "leaving": Account.TERMINATE,
+    }  # fmt: skip
+    assert booked_as("a phase of its own", ready=True) is Account.PRODUCTIVE
+    assert booked_as("a phase of its own", ready=False) is Account.STARTUP
