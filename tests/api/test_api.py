@@ -46,6 +46,24 @@ def test_status_is_the_snapshot(api: Path) -> None:
     assert told["daemon"]["last_reboot"]["cause"] == "unclean"
 
 
+def test_accounts_of_a_window(api: Path, backend: FakeBackend) -> None:
+    backend.journal = journal(
+        facts.DaemonStarted("first", 1, "1", clean=True, salt=""),
+        facts.LevelChosen("set", "light", 2),
+        facts.ProgramConfigured("new", "Pong", "d"),
+        facts.OperatorAsked("x", "status", (), None),
+    )
+    status, told = call(api, "/api/v1/accounts")
+    assert (status, told["total"]["wall_s"], told["programs"][0]["seconds"]["ADMISSION"]) == (200, 4.0, 1.0)
+    assert call(api, "/api/v1/accounts?since=1s")[1]["total"]["wall_s"] == 2.0
+    assert call(api, f"/api/v1/accounts?since=@{WALL_S + 3}")[1]["total"]["wall_s"] == 2.0
+    assert call(api, "/api/v1/accounts?since=boot")[1]["since_s"] == 1.0
+    for wrong in ("1h", "5", "nans", "@1s", "-5s", "@", "s", "@inf", "yesterday"):
+        status, told = call(api, f"/api/v1/accounts?since={wrong}")
+        assert status == 400, wrong
+        assert "since must be all, boot" in told["error"]
+
+
 def test_what_is_not_finite_is_unknown(api: Path, backend: FakeBackend) -> None:
     backend.change("Pong", loss=math.nan, mean_return=-math.inf)
     view = call(api, "/api/v1/programs/Pong")[1]

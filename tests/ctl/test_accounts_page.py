@@ -1,0 +1,171 @@
+"""`accounts` as people run it: a page that adds up, JSON, windows, many programs, and no daemon at all."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend
+from running import Terminal, ctl
+
+from supervisor.adapters.boot import AliveMark, AliveWriter
+from supervisor.adapters.journal_sqlite import Journal
+from supervisor.core import facts
+from supervisor.core.facts import Fact, Stamped
+from supervisor.ctl import text
+from supervisor.ctl.accounts import since_query
+from supervisor.ctl.session import Failed
+
+TOKEN, AGAIN = "1" * 32, "2" * 32
+DAY: tuple[tuple[float, Fact], ...] = (
+    (0, facts.DaemonStarted("first", 7, "0.1.0", clean=True, salt="s")),
+    (0, facts.LevelChosen("the config's", "light", 2)),
+    (0, facts.ProgramConfigured("new", "Pong", "d")),
+    (0, facts.ProgramConfigured("new", "Q\x1b[2Jbert", "d", autostart=False)),
+    (0, facts.SpawnIntended("free", "Pong", TOKEN, 1, "d", "light")),
+    (30, facts.BecameReady("trains", "Pong", TOKEN, 30.0)),
+    (30, facts.Resumed("begins", "Pong", TOKEN, 0, None)),
+    (3000, facts.Checkpointed("c", "Pong", TOKEN, 29_700, 0.004, 0.1)),
+    (3600, facts.Stalled("no progress for 40 s", "Pong", TOKEN, "hang", 40.0, 30.0)),
+    (3602, facts.Exited("stalled", "Pong", TOKEN, "stalled", None, 9, 35_300, 29_700, counted=True)),
+    (3602, facts.BackedOff("at once", "Pong", 3602.0, 0.0, slow=False)),
+    (3602, facts.SpawnIntended("now", "Pong", AGAIN, 2, "d", "light")),
+    (3610, facts.Resumed("resumed", "Pong", AGAIN, 29_700, 5600)),
+    (3612, facts.BecameReady("trains", "Pong", AGAIN, 10.0)),
+    (7200, facts.OperatorAsked("looked", "status", (), 0)),
+)
+
+
+def day() -> list[Stamped]:
+    begin_s = time.time() - 7200
+    return [Stamped(number, float(at_s), begin_s + at_s, "b" * 32, fact) for number, (at_s, fact) in enumerate(DAY, 1)]
+
+
+@pytest.fixture
+def shown(backend: FakeBackend) -> FakeBackend:
+    backend.journal = day()
+    return backend
+
+
+def test_the_page_adds_up(api: Path, shown: FakeBackend) -> None:
+    done = ctl("accounts", socket=api)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].endswith(", 2h")
+    (heads,) = [line for line in lines if line.startswith("STATE")]
+    assert heads.split() == ["STATE", "ALL", "SLOTS", "Pong", "Q\\x1b[2Jbert"]
+    rows = {line.split()[0]: line for line in lines[3:] if line and line.split()[0].isupper()}
+    assert "1h 49m" in rows["PRODUCTIVE"]
+    assert "LOST" in rows
+    assert "9m 20s" in rows["LOST"]
+    assert "█" in rows["IDLE"], "as a bar"
+    assert "4.00 slot-hours booked of 4.00 slot-hours paid (2 slots now)" in done.stdout
+    assert "level light: box up 2h without a reboot; trained 1h 58m, 1 failure: one in 1h 58m" in done.stdout
+    assert "5,600" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_one_program_alone(api: Path, shown: FakeBackend) -> None:
+    done = ctl("accounts", "Pong", socket=api)
+    assert "ALL SLOTS" not in done.stdout
+    assert "slot-hours" not in done.stdout
+    assert done.stdout.splitlines()[-1].split() == ["Pong", "91.1%", "91.1%", "100%", "1", "0", "40s", "52s", "5,600"]
+    assert ctl("accounts", "all", socket=api).stdout == ctl("accounts", socket=api).stdout
+    nobody = ctl("accounts", "Nobody", socket=api)
+    assert (nobody.returncode, nobody.stdout) == (1, "Nobody: ERROR (no such process)\n")
+
+
+def test_json_and_windows(api: Path, shown: FakeBackend) -> None:
+    hour = json.loads(ctl("accounts", "--since", "1h", "--json", socket=api).stdout)
+    assert hour["until_s"] - hour["since_s"] == 3600.0
+    assert hour["total"]["seconds"]["DETECT"] == 0.0, "it was found out before"
+    assert hour["total"]["wall_s"] == 7200.0
+    boot = json.loads(ctl("accounts", "--since", "boot", "--json", socket=api).stdout)
+    assert boot["since_s"] == 0.0
+    half_s = shown.journal[0].wall_s + 1800
+    said = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(half_s))
+    since = json.loads(ctl("accounts", "Pong", "--json", f"--since={said}", socket=api).stdout)
+    assert since["since_s"] == pytest.approx(1800.0, abs=1.0)
+    assert [sheet["name"] for sheet in since["programs"]] == ["Pong"]
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("all", "all"),
+        ("boot", "boot"),
+        ("90s", "90s"),
+        ("1h30m", "5400s"),
+        ("2d", "172800s"),
+        ("1.5h", "5400s"),
+        ("1970-01-02T00:00:00+00:00", "@86400.000"),
+    ],
+)
+def test_words_for_windows(said: str, asked: str) -> None:
+    assert since_query(said) == asked
+
+
+@pytest.mark.parametrize("said", ["yesterday", "", "1", "h", "-1h", "1h 30m", "9" * 30 + "-01-01"])
+def test_words_that_are_no_window(said: str) -> None:
+    with pytest.raises(Failed) as failed:
+        since_query(said)
+    assert failed.value.code == 2
+    assert "--since takes a span" in str(failed.value)
+
+
+def test_many_programs_are_a_line_each(api: Path, shown: FakeBackend) -> None:
+    extra = [Stamped(100 + n, 7200.0, time.time(), "b" * 32, facts.ProgramConfigured("new", f"P{n}", "d")) for n in range(9)]
+    shown.journal = [*shown.journal, *extra]
+    lines = ctl("accounts", socket=api).stdout.splitlines()
+    assert sum(line.startswith("STATE ") for line in lines) == 1
+    (pong,) = [line for line in lines if line.startswith("Pong ") and ":" in line]
+    assert pong.split(": ")[1].startswith("PRODUCTIVE 1h 49m  91.1%, LOST 9m 20s")
+    assert any(line.startswith("P8 ") and line.endswith("nothing yet") for line in lines)
+
+
+def test_a_terminal_gets_colours_and_a_plain_one_plain_bars(api: Path, shown: FakeBackend) -> None:
+    with Terminal("accounts", socket=api) as terminal:
+        said, code = terminal.end()
+    assert code == 0
+    assert "\x1b[32mPRODUCTIVE" in said
+    plain = ctl("accounts", socket=api, TERM="dumb").stdout
+    assert "####" in plain
+    assert "█" not in plain
+
+
+def test_an_empty_journal(api: Path, backend: FakeBackend) -> None:
+    done = ctl("accounts", socket=api)
+    assert done.returncode == 0, done.stderr
+    assert "0.00 slot-hours booked of 0.00 slot-hours paid, - of them productive" in done.stdout
+
+
+def test_without_a_daemon_the_journal_tells_them(tmp_path: Path) -> None:
+    """From the last sign of life on nobody has looked: that time is the daemon's, not the worker's."""
+    state = tmp_path / "state"
+    state.mkdir()
+    journal = Journal(state / "journal.sqlite")
+    for stamped in day():
+        journal.append([stamped.fact], at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id)
+    journal.close()
+    (tmp_path / "extralife.toml").write_text(f'[daemon]\nstate_dir = "{state}"\nruntime_dir = "{tmp_path / "run"}"\n')
+    call = ("-c", str(tmp_path / "extralife.toml"), "accounts", "--json")
+    done = ctl(*call)
+    assert done.returncode == 0, done.stderr
+    assert "daemon is not running" in done.stderr
+    found = json.loads(done.stdout)
+    assert found["total"]["seconds"]["DAEMON_DOWN"] < 60.0
+    assert sum(found["total"]["seconds"].values()) == pytest.approx(found["total"]["wall_s"])
+    mark = AliveMark("b" * 32, 1, 7260.0, time.time() - 600.0, 1.0)
+    AliveWriter(state / "alive", lambda: mark, 1.0, print).write()
+    later = json.loads(ctl(*call, "--since", "20m").stdout)
+    assert later["until_s"] == pytest.approx(7860.0, abs=30.0)
+    assert later["programs"][0]["seconds"]["DAEMON_DOWN"] == pytest.approx(600.0, abs=30.0)
+    assert later["programs"][0]["wall_s"] == pytest.approx(1200.0)
+
+
+def test_percents_are_short() -> None:
+    assert [text.percent(share) for share in (None, 0.0, 0.00001, 0.0042, 0.5, 0.9999, 1.0)] == [
+        "-", "0%", "0.00%", "0.42%", "50.0%", "100%", "100%",
+    ]  # fmt: skip
