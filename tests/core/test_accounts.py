@@ -387,6 +387,13 @@ def test_all_of_a_program_that_had_begun_above_zero():
     assert lost(story.resumed(150, 3000, 3500)) == 150.0
 
 
+def test_a_resume_that_is_heard_of_late_takes_nothing_from_its_own_attempt():
+    story = Story("P").start(0, trains=0).resumed(0, 0).saved(100, 1000).dies(200, steps=2000).start(200, trains=200)
+    story.resumed(250, 1000, 1000)
+    assert story.booked(250) == {"PRODUCTIVE": 150.0, "LOST": 100.0}
+    assert story.booked(250, since=200.0) == {"PRODUCTIVE": 50.0}
+
+
 def test_a_resume_that_nobody_can_price_is_counted():
     story = Story("P").start(0, trains=0).resumed(0, 0).dies(50).start(50, trains=60).resumed(60, 0)
     assert story.summary(100).slots.lost_unknown == 1
