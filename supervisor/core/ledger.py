@@ -207,6 +207,9 @@ class Book:
         behind: list[Slice] = []
         while self.slices and lost_s > 0:
             piece = self.slices.pop()
+            if piece.start_s < self.began_s < piece.end_s:  # this attempt trained at once: one slice of both
+                piece, own = piece.cut(self.began_s)
+                behind.append(own)
             had_s = sum(piece.seconds.get(account, 0.0) for account in COMPUTING)
             if had_s > 0 and piece.start_s < self.began_s:
                 if piece.seconds.keys() <= COMPUTING and had_s > lost_s:

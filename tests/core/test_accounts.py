@@ -387,11 +387,12 @@ def test_all_of_a_program_that_had_begun_above_zero():
     assert lost(story.resumed(150, 3000, 3500)) == 150.0
 
 
-def test_a_resume_that_is_heard_of_late_takes_nothing_from_its_own_attempt():
-    story = Story("P").start(0, trains=0).resumed(0, 0).saved(100, 1000).dies(200, steps=2000).start(200, trains=200)
-    story.resumed(250, 1000, 1000)
-    assert story.booked(250) == {"PRODUCTIVE": 150.0, "LOST": 100.0}
-    assert story.booked(250, since=200.0) == {"PRODUCTIVE": 50.0}
+@pytest.mark.parametrize("startup_s", [0, 10])
+def test_a_resume_that_is_heard_of_late_takes_nothing_from_its_own_attempt(startup_s):
+    story = Story("P").start(0, trains=0).resumed(0, 0).saved(100, 1000).dies(200, steps=2000)
+    story.start(200, trains=200 + startup_s).resumed(250, 1000, 1000)
+    assert lost(story, 250) == 100.0
+    assert story.booked(250, since=200.0 + startup_s) == {"PRODUCTIVE": 50.0 - startup_s}
 
 
 def test_a_resume_that_nobody_can_price_is_counted():
