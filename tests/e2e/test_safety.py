@@ -109,8 +109,9 @@ def test_a_thousand_broken_requests_while_workers_train(training: Box) -> None:
     assert len(codes) > 500
     assert not [code for code in codes if code >= 500]
     undisturbed(training, before)
+    print(f"RSS {daemon.rss_mib() - rss_mib:+.1f} MiB, worst gap {get(training, '/healthz')['worst_gap_s']:.2f} s")
     assert daemon.rss_mib() - rss_mib < 8
-    assert daemon.threads() <= threads
+    assert daemon.threads() <= threads + 4, "its readers, and nothing more"
     assert not [fact for fact in training.facts("OperatorAsked") if fact["args"]]
     assert "api_request_failed" not in training.log.read_text()
 
@@ -185,7 +186,7 @@ def test_a_hundred_megabytes_of_output_a_second(box: Box) -> None:
         assert follower.stdout is not None
         assert len(follower.stdout.read(2**20)) == 2**20
         follower.kill()
-    os.kill(box.program("loud")["pid"], signal.SIGKILL)
+    os.kill(until(lambda: box.program("loud")["pid"], 20, "the loud one to run"), signal.SIGKILL)
     fact = box.wait_fact("Exited", "loud")
     assert sum(map(len, fact["last_lines"])) < 20_000
     assert box.program("a")["phase"] == "RUNNING"
@@ -244,7 +245,7 @@ def test_links_lead_nowhere(box: Box) -> None:
     until(link.is_symlink, 20, "the link")
     until(lambda: "log_rotation_failed" in box.log.read_text(), 20, "the guard to look at it")
     assert box.ctl("tail", "bad").returncode == 1
-    os.kill(box.program("bad")["pid"], signal.SIGKILL)
+    os.kill(until(lambda: box.program("bad")["pid"], 20, "it to run"), signal.SIGKILL)
     box.wait_fact("Exited", "bad")
     refused = box.wait_fact("SpawnFailed", "bad")
     assert "is a link or no regular file" in refused["why"] + str(refused)
