@@ -68,6 +68,13 @@ class Housekeeping:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
+    def clock_moved(self) -> None:
+        """The wall clock was set: count every job's next time from now, or it is silent for the hour that was put back."""
+        if self._scheduler.running:
+            now = dt.datetime.now(dt.UTC)
+            for job in self._scheduler.get_jobs():
+                job.modify(next_run_time=job.trigger.get_next_fire_time(now, now))
+
     def rotate_logs(self) -> None:
         """Keep every worker's logs within their bound."""
         self._logs.look()

@@ -147,7 +147,10 @@ class Daemon:
         wake = threading.Event()  # set by edges, awaited by the sampler
         edges = Edges(paths.notify_socket, wake.set)
         probes = LocalProbes(paths, system_clock, edges)
-        sampler = Sampler(probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake)
+        sampler = Sampler(
+            probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
+            clock_moved=lambda: housekeeping.clock_moved(),  # noqa: PLW0108  made below
+        )  # fmt: skip
         backend = DaemonBackend(inbox, replies, system_clock, self._loaded, self._reload, self._start.version)
         performer = Performer(
             paths=paths, launcher=launcher, probes=probes, edges=edges, controls=Controls(paths, system_clock),

@@ -34,11 +34,15 @@ class Sampler:
         inbox: Inbox,
         period_s: float,
         wake: threading.Event,
+        clock_moved: Callable[[], None],
     ) -> None:
-        """`wake` is set from any thread by whoever knows that a look is worth it before the period is over."""
+        """`wake` is set from any thread by whoever knows that a look is worth it before the period is over.
+
+        `clock_moved` is called when the wall clock was set: for what goes by the calendar.
+        """
         self._probes, self._reports, self._clock, self._inbox = probes, reports, clock, inbox
         self._period_s = period_s
-        self._wake = wake
+        self._wake, self._clock_moved = wake, clock_moved
         self._over = threading.Event()
         self._offset_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -63,6 +67,7 @@ class Sampler:
         if self._offset_s is not None and abs(offset_s - self._offset_s) > _STEP_S:
             self._inbox.post(ClockMoved(self._clock.now_s(), offset_s - self._offset_s))
             self._offset_s = offset_s
+            self._clock_moved()
         elif self._offset_s is None:
             self._offset_s = offset_s
 

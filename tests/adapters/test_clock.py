@@ -93,8 +93,9 @@ def test_stamps_of_workers_are_converted_there_and_back():
 @pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S, 2.5])
 def test_a_wall_clock_that_is_set_is_told_once_and_moves_no_deadline(step_s):
     clock, posted = FakeClock(), []
+    moved = threading.Event()
     probes = SimpleNamespace(sample=dict)
-    sampler = Sampler(probes, tuple, clock, SimpleNamespace(post=posted.append), 1.0, threading.Event())
+    sampler = Sampler(probes, tuple, clock, SimpleNamespace(post=posted.append), 1.0, threading.Event(), moved.set)
     sampler.look()
     clock.advance(1)
     clock.step_wall(step_s)
@@ -104,4 +105,5 @@ def test_a_wall_clock_that_is_set_is_told_once_and_moves_no_deadline(step_s):
         clock.step_wall(0.001)  # it is being disciplined, which is no step
         sampler.look()
     assert [item.step_s for item in posted if isinstance(item, ClockMoved)] == [pytest.approx(step_s)]
+    assert moved.is_set(), "what goes by the calendar was told"
     assert [item.now_s for item in posted if isinstance(item, Sampled)] == [1000.0, 1001.0, 1002.0, 1003.0, 1004.0]

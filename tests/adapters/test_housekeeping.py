@@ -1,10 +1,14 @@
 """Calendar work: what is due is done, and never more than that."""
 
 import datetime as dt
+import os
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
 
+import preload
 import pytest
 from structlog.testing import capture_logs
 
@@ -90,3 +94,40 @@ def test_it_may_be_stopped_before_it_began_and_leaves_no_thread(settings):
         if thread.name.startswith("APScheduler"):
             thread.join(10)
             assert not thread.is_alive()
+
+
+STEPPED = """
+import datetime as dt, sys, threading
+sys.path.insert(0, "tests")
+from pathlib import Path
+import preload
+from supervisor.adapters import housekeeping
+
+directory, tell = Path(sys.argv[1]), sys.argv[2] == "told"
+ran = threading.Event()
+keeper = housekeeping.Housekeeping(lambda: None, None, None)
+keeper._scheduler.add_job(ran.set, housekeeping._Every(dt.timedelta(seconds=0.2)), id="job")
+keeper._scheduler.start()
+print(ran.wait(20.0), flush=True)
+preload.set_clock(directory, int(sys.argv[3]))
+if tell:
+    keeper.clock_moved()
+ran.clear()
+ran.wait(1.0)  # one that was under way
+ran.clear()
+print(ran.wait(20.0 if tell else 1.0), flush=True)
+keeper._scheduler.shutdown(wait=False)
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "step_s", "goes_on"), [("told", -3600, True), ("told", 3600, True), ("untold", -3600, False)]
+)
+def test_jobs_go_on_when_the_wall_clock_was_set(tmp_path, told, step_s, goes_on):
+    """Real APScheduler, real steps of the clock that it reads. Left alone it is silent for the hour that was put back."""
+    env = {**os.environ, **preload.environment(tmp_path), "PYTHONPATH": "."}
+    done = subprocess.run(
+        [sys.executable, "-c", STEPPED, tmp_path, told, str(step_s)],
+        env=env, capture_output=True, text=True, check=True, timeout=60, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.stdout.split() == ["True", str(goes_on)]

@@ -47,6 +47,7 @@ class Box:
         self.config_file = directory / "extralife.toml"
         self.log = directory / "daemon.log"
         self.daemon: subprocess.Popen[bytes] | None = None
+        self.env: dict[str, str] = {}  # of the daemon, besides what it needs
         self.daemons: list[subprocess.Popen[bytes]] = []
 
     # the world
@@ -88,7 +89,7 @@ grace_s = 0.5
     # the daemon
 
     def start(self, *, wait: bool = True) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "EXTRALIFE_BOOT_FILES": str(self.boot_files), "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, "EXTRALIFE_BOOT_FILES": str(self.boot_files), "PYTHONPATH": str(ROOT), **self.env}
         with self.log.open("ab") as log:
             self.daemon = subprocess.Popen(
                 [sys.executable, "-m", "supervisor", "-c", str(self.config_file)],

@@ -7,6 +7,7 @@ import re
 import resource
 from pathlib import Path
 
+import pytest
 from box import Box, until
 
 PROGRAMS = 30
@@ -43,6 +44,7 @@ def sleeper(name: str) -> str:
     return f'[program.{name}]\ncommand = ["sleep", "1000"]\nprogress = "none"\n'
 
 
+@pytest.mark.fault("fork-fails")
 def test_programs_that_too_few_files_are_left_for_wait_and_say_so(box: Box) -> None:
     """The daemon keeps for itself what it needs to answer, to write its journal and to hear of every end."""
     box.config(sleeper("first"), slots=14)

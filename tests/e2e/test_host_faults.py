@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from box import ROOT, Box, until
 
+from workers import contract
+
 ASTRAY = ROOT / "tests" / "e2e" / "programs" / "astray.py"
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -184,6 +186,9 @@ def test_a_worker_that_comes_back_after_its_successor_started_is_fenced(box: Box
     assert box.program("a")["pid"] == successor["pid"]
     after = {path.name for path in saved.glob(f"ckpt-*.{spawned['token']}")}
     assert after <= before, "nothing of the late one was committed"
+    beat = contract.read_beat(str(box.runtime / "beats" / "a.2.beat"))
+    assert beat is not None
+    assert beat.token == box.facts("Spawned", "a")[1]["token"], "the record of the successor is its own"
     assert len(box.facts("Exited", "a")) == 1
     told = box.ctl("explain", "a").stdout
     assert "its shim was killed by signal 9" in told

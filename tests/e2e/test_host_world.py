@@ -1,0 +1,203 @@
+"""The world goes wrong around a real daemon: it stands still, clocks jump, pids come back, nothing can be forked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import preload
+import pytest
+from box import ROOT, Box, until
+
+from supervisor.adapters import boot
+
+AS_PID = ROOT / "tests" / "e2e" / "programs" / "as_pid.py"
+
+
+def away(seconds: float) -> None:
+    signal.sigtimedwait([], seconds)
+
+
+# --- the daemon stands still ------------------------------------------------------------------------------------------------
+
+
+def frozen(box: Box, seconds: float) -> None:
+    """Two workers train, one of them hangs while the daemon is stopped: the other one must not pay for that."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(box.runtime / "systemd"))
+        systemd.settimeout(20.0)
+        box.env = {"NOTIFY_SOCKET": str(box.runtime / "systemd"), "WATCHDOG_USEC": "3000000"}
+        box.config(box.trainer("a") + box.trainer("b"))
+        daemon = box.start()
+        before = {name: box.wait_phase(name, "RUNNING")["pid"] for name in "ab"}
+        daemon.send_signal(signal.SIGSTOP)
+        try:
+            systemd.setblocking(False)
+            while True:  # what it had said until then
+                try:
+                    systemd.recv(4096)
+                except BlockingIOError:
+                    break
+            away(seconds)
+        finally:
+            daemon.send_signal(signal.SIGCONT)
+        systemd.settimeout(20.0)
+        while b"WATCHDOG=1" not in systemd.recv(4096):
+            pass
+    suspended = box.wait_fact("DaemonSuspended")
+    assert seconds - 3.0 < suspended["gap_s"] < seconds + 5.0
+    os.kill(before["b"], signal.SIGKILL)
+    box.wait_fact("BecameReady", "b", count=2)
+    away(3.0)  # longer than floor_s: whoever was to be judged by the absence would be by now
+    assert not box.facts("Stalled")
+    assert box.program("a")["pid"] == before["a"]
+    assert [fact["program"] for fact in box.facts("Exited")] == ["b"]
+    assert "the daemon itself stood still for" in box.ctl("history").stdout
+    assert box.ctl("explain", "a").stdout.endswith("Nothing has gone wrong with a so far.\n")
+    accounts = json.loads(box.ctl("accounts", "--json").stdout)
+    assert accounts
+
+
+@pytest.mark.fault("daemon-stopped")
+def test_a_daemon_that_stood_still_judges_nobody_and_goes_on(box: Box) -> None:
+    frozen(box, 7.0)
+
+
+@pytest.mark.slow
+@pytest.mark.fault("daemon-stopped")
+def test_a_daemon_that_stood_still_for_a_minute_judges_nobody_and_goes_on(box: Box) -> None:
+    frozen(box, 60.0)
+
+
+# --- the wall clock ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "step_s",
+    [
+        pytest.param(3600, marks=pytest.mark.fault("clock-forward"), id="forward"),
+        pytest.param(-3600, marks=pytest.mark.fault("clock-back"), id="back"),
+    ],
+)
+def test_a_wall_clock_that_jumps_moves_nothing_but_what_is_shown(box: Box, step_s: int) -> None:
+    box.env = preload.environment(box.directory)
+    waits = box.trainer("waits", "die", "--after", "1")
+    box.config(box.trainer("a") + waits, extra="[restart]\nwindow_deaths = 1\nslow_retry_s = 1800.0\n")
+    box.start()
+    first = box.wait_phase("a", "RUNNING")
+    box.wait_phase("waits", "BACKOFF")
+    until(lambda: (box.program("a")["steps"] or 0) > 60, 10, "a checkpoint to exist")
+    preload.set_clock(box.directory, step_s)
+    stepped = box.wait_fact("ClockStepped")
+    assert stepped["step_s"] == pytest.approx(step_s, abs=5.0)
+    mark = until(lambda: _mark_of(box, step_s), 10, "a sign of life with the new clock")
+    assert mark.at_s < 600.0, "journal time goes on as before"
+    away(3.0)  # longer than floor_s
+    assert not box.facts("Stalled")
+    assert not box.facts("HostRebooted")
+    assert not box.facts("Exited", "a")
+    after, waiting = box.program("a"), box.program("waits")
+    assert after["pid"] == first["pid"]
+    assert 0 < after["uptime_s"] < 300
+    assert 0 <= after["ckpt_age_s"] < 300
+    assert 1400 < waiting["retry_in_s"] <= 1800, "no deadline has moved"
+    assert 0 <= box.status()["daemon"]["uptime_s"] < 300
+    told = box.ctl("history").stdout
+    assert f"the wall clock moved by {stepped['step_s']:+.1f} s; nothing but displayed times depends on it" in told
+    _restart_and_reboot(box, step_s, first["pid"])
+
+
+def _mark_of(box: Box, step_s: int) -> boot.AliveMark | None:
+    mark = boot.read_mark(box.state / "alive")
+    return mark if mark is not None and abs(mark.wall_s - time.time() - step_s) < 60.0 else None
+
+
+def _restart_and_reboot(box: Box, step_s: int, pid: int) -> None:
+    """Right after the step another daemon begins; then the box reboots with the clock as it was."""
+    box.kill_daemon()
+    preload.set_clock(box.directory, 2 * step_s)  # and once more while nobody looks
+    box.start()
+    assert box.wait_phase("a", "RUNNING")["pid"] == pid, "adopted"
+    assert not box.facts("HostRebooted")
+    assert 1400 < box.program("waits")["retry_in_s"] <= 1800
+    box.power_cut()
+    preload.set_clock(box.directory, 0)
+    box.start()
+    reboot = box.wait_fact("HostRebooted")
+    assert reboot["down_s"] is None or reboot["down_s"] >= 0, "a clock that was wrong turns no time round"
+    box.wait_phase("a", "RUNNING")
+    assert [fact["cause"] for fact in box.facts("Exited", "a")] == ["reboot"]
+    assert (box.state / "reboot_alerts.log").read_text().count("\n") == 1
+
+
+# --- pids ------------------------------------------------------------------------------------------------------------------
+
+
+def stranger(pid: int) -> None:
+    """Another process with this very pid; what the kernel does not allow here cannot be tested here."""
+    command = [sys.executable, AS_PID, str(pid), "sleep", "1000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode == 3 and "not permitted" in done.stderr:
+        pytest.skip(f"a pid cannot be chosen here: {done.stderr.strip()} (root can)")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.fault("pid-reuse")
+def test_a_pid_that_came_back_as_somebody_else_is_neither_adopted_nor_signalled(box: Box) -> None:
+    box.config(box.trainer("a"))
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    spawned = box.facts("Spawned", "a")[0]
+    pids = [spawned["pid"], spawned["shim_pid"]]
+    box.kill_daemon()
+    os.kill(spawned["shim_pid"], signal.SIGKILL)  # the worker goes with it, and no record of an end is left
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 10, "both pids to be free")
+    try:
+        for pid in pids:
+            stranger(pid)
+        box.start()
+        exited = box.wait_fact("Exited", "a")
+        assert (exited["cause"], exited["leftovers"]) == ("lost", [])
+        box.wait_fact("BecameReady", "a", count=2)
+        assert box.wait_phase("a", "RUNNING")["pid"] not in pids
+        assert box.facts("DaemonStarted")[-1]["adopted"] == 0
+        box.ctl("stop", "a")
+        assert all(Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x001000\x00" for pid in pids), "untouched"
+        assert "its shim was killed" in box.ctl("explain", "a").stdout
+    finally:
+        for pid in pids:
+            if Path(f"/proc/{pid}/cmdline").exists() and b"1000" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+
+# --- nothing can be forked -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault("fork-fails")
+def test_while_nothing_can_be_forked_starts_are_tried_again_and_held_against_nobody(box: Box) -> None:
+    box.env = preload.environment(box.directory)
+    box.config(box.trainer("a") + box.trainer("b"), extra="[restart]\nbase_delay_s = 0.2\n")
+    daemon = box.start()
+    first = {name: box.wait_phase(name, "RUNNING")["pid"] for name in "ab"}
+    preload.no_forks(box.directory, refused=True)
+    os.kill(first["a"], signal.SIGKILL)
+    failed = box.wait_fact("SpawnFailed", "a", count=3)
+    assert failed["permanent"] is False
+    program = box.program("a")
+    assert program["phase"] in {"BACKOFF", "STARTING"}
+    assert program["deaths_in_window"] == 1, "the one that was a death"
+    assert program["spawn_error"] in failed["error"]
+    assert box.program("b")["pid"] == first["b"], "the neighbour trains on"
+    told = box.ctl("explain", "a").stdout
+    assert "could not be started" in told
+    assert "next try in" in told
+    preload.no_forks(box.directory, refused=False)
+    box.wait_fact("BecameReady", "a", count=2)
+    assert daemon.poll() is None
+    assert len(box.facts("Exited")) == 1
