@@ -15,7 +15,6 @@ PENDING = {
     REAL: {
         "no-progress",
         "slow",
-        "dies-soon",
         "nan",
         "memory-error",
         "oom-kill",
@@ -25,12 +24,6 @@ PENDING = {
         "checkpoint-empty",
         "checkpoint-missing",
         "checkpoint-poison",
-        "state-d",
-        "late-worker",
-        "clock-forward",
-        "clock-back",
-        "pid-reuse",
-        "fork-fails",
     },
     STORY: {
         "gil",
@@ -50,8 +43,6 @@ PENDING = {
     "README": {
         "no-progress",
         "slow",
-        "dies-soon",
-        "orphans",
         "nan",
         "memory-error",
         "oom-kill",
@@ -61,14 +52,6 @@ PENDING = {
         "checkpoint-empty",
         "checkpoint-missing",
         "checkpoint-poison",
-        "ignores-sigterm",
-        "state-d",
-        "late-worker",
-        "daemon-stopped",
-        "clock-forward",
-        "clock-back",
-        "pid-reuse",
-        "fork-fails",
     },
 }
 

@@ -10,6 +10,12 @@ A rename without the fsyncs leaves, after a power cut, a zero-length file under 
 a marker file beside it does not help. Neither `torch.load` nor safetensors notices a flipped bit: hence the digests,
 checked over the very bytes that are then parsed. Nothing is ever unpickled.
 
+The fence, the file `fence` in the run directory, names the attempt that may commit; the shim of each attempt writes it. A
+worker that comes back after its successor started (frozen for minutes, its shim killed) therefore commits nothing more and
+leaves with 77. Example: attempt 3 stands still at step 80,000, attempt 4 resumes and is at 95,000; attempt 3 moves again and
+saves: the fence names attempt 4, so the save is not renamed. Trusting "its process was killed" instead is what makes two
+writers of one directory.
+
 The training thread only clones its tensors and calls `save`; a thread of its own writes, one save at a time.
 """
 

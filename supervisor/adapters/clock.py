@@ -3,6 +3,10 @@
 Journal time counts seconds since the journal began. Inside a boot it is CLOCK_BOOTTIME plus a constant offset; over a
 reboot it goes on by the downtime that the wall clock shows, never backwards. CLOCK_MONOTONIC would stop in suspend, the
 wall clock steps, and CLOCK_BOOTTIME alone begins again at every boot.
+
+So a wall clock that is set by an hour moves no deadline, no age and no uptime; it is told once (ClockStepped), what people
+read shows the new time from there on, and calendar jobs are counted anew. Example: a restart is due in 40 s, the clock is
+put back by an hour: it comes in 40 s. By the wall clock it would come in an hour and 40 s.
 """
 
 from __future__ import annotations

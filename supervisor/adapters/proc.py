@@ -5,6 +5,9 @@ leads to a signal goes the one safe way: open the pidfd first, verify the start 
 last (`open_verified`). Checking first and calling kill(2) afterwards leaves a gap in which the number can be given to a
 stranger.
 
+Example: the journal says that Pong is pid 812, started at tick 5,000. While no daemon was there Pong died, and 812 is an
+editor now, started at tick 90,000: Pong is gone, nobody is adopted, and nothing is sent to 812.
+
 A zombie (state Z) is a dead process that nobody has reaped: PID 1 of some containers takes its time. Dead is dead here.
 """
 

@@ -129,9 +129,7 @@ def on_spawn_broke(turn: Turn, item: SpawnBroke) -> None:
 
 
 def _back_off_unstarted(turn: Turn, name: str, error: str) -> None:
-    """Fork or disk trouble is the box's, not the program's: wait a little longer each time, hold nothing against it."""
-    doublings = min(turn.state.programs[name].spawn_failures - 1, 16)
-    delay_s = min(turn.settings.restart.max_delay_s, turn.settings.restart.base_delay_s * 2.0**doublings)
+    delay_s = restart.after_failed_start(turn.settings.restart, turn.state.programs[name].spawn_failures)
     why = f"could not be started: {error}; next try in {delay_s:g} s"
     turn.record(facts.BackedOff(why, name, turn.now_s + delay_s, delay_s, slow=False))
 

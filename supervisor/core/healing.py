@@ -15,9 +15,9 @@ from supervisor.core.inputs import EvidenceTaken, Sample, Sampled
 from supervisor.core.lifecycle import Phase
 from supervisor.core.memory import Away, Settled, Watch
 from supervisor.core.settings import ProgramSpec, Progress
-from supervisor.core.state import Attempt, LevelRecord, Program
+from supervisor.core.state import Attempt, LevelRecord, Program, Stop
 from supervisor.core.turn import Turn, kill_due_s
-from supervisor.policy import absence, checkpointing, divergence, slowness, stall
+from supervisor.policy import absence, checkpointing, divergence, ending, slowness, stall
 
 _CKPT_FACT_S = 600.0  # ten programs for three weeks are then 30,000 facts, folded in about a second
 _INTERVAL_FACT_S = 30.0
@@ -296,19 +296,17 @@ def on_deadlines(turn: Turn) -> None:
             continue
         waited_s = turn.now_s - attempt.stop.asked_at_s
         why = f"did not leave within {waited_s:.1f} s: SIGKILL for its whole tree"
-        if _is_held(turn, name, attempt):
-            why += "; the kernel does not let go of it (state D), so it ends when it comes out of there"
+        if _is_held(turn, name, attempt, attempt.stop):
+            why += f"; {ending.HELD}"
             turn.settle(name, _FAILED, why)
         turn.record(facts.KillIntended(why, name, attempt.token, waited_s))
         turn.command(commands.KillTree(name, attempt.token))
 
 
-def _is_held(turn: Turn, name: str, attempt: Attempt) -> bool:
-    """Whether the kernel keeps SIGKILL from ending it: in state D, and not only at this one look."""
+def _is_held(turn: Turn, name: str, attempt: Attempt, asked: Stop) -> bool:
     watch = turn.memory.watch(name, attempt.token)
-    if watch is None or watch.sample.proc_state != "D":
-        return False
-    return attempt.stall == "uninterruptible" or (attempt.stop is not None and attempt.stop.killed_at_s is not None)
+    proc_state = None if watch is None else watch.sample.proc_state
+    return ending.is_held(proc_state=proc_state, stall=attempt.stall, killed=asked.killed_at_s is not None)
 
 
 # --- health -----------------------------------------------------------------------------------------------------------

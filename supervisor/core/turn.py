@@ -11,6 +11,7 @@ from supervisor.core.memory import Memory, Pending
 from supervisor.core.settings import ProgramSpec, Settings
 from supervisor.core.state import Attempt, Program, State, Stop, fold
 from supervisor.harmless import harmless
+from supervisor.policy import ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +94,9 @@ class Turn:
         )  # fmt: skip
 
 
-_KILL_AGAIN_S = 10.0
-_KILL_AGAIN_MOST_S = 600.0
-
-
 def kill_due_s(stop: Stop) -> float:
-    """When the next SIGKILL for a stopping attempt's tree is due.
-
-    After the grace; then, because SIGKILL reaches nothing in state D, again after as long as it has waited so far, at
-    least 10 s, at most 10 min. Example, asked at 0 with a grace of 20 s: at 20, 40, 80, 160, 320, 640, 1240 s ...
-    """
-    if stop.killed_at_s is None:
-        return stop.asked_at_s + stop.grace_s
-    waited_s = stop.killed_at_s - stop.asked_at_s
-    return stop.killed_at_s + min(_KILL_AGAIN_MOST_S, max(_KILL_AGAIN_S, waited_s))
+    """When the next SIGKILL for a stopping attempt's tree is due (`policy/ending.py`)."""
+    return ending.kill_due_s(asked_at_s=stop.asked_at_s, grace_s=stop.grace_s, killed_at_s=stop.killed_at_s)
 
 
 def next_wake_s(turn: Turn) -> float | None:

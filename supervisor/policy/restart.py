@@ -13,6 +13,11 @@ Worked example with the defaults, a program that dies as soon as it is started: 
 because restarts come after 0, 1, 2, 4, 8, 16 and 32 s; the eighth death inside the hour opens the breaker: next start
 in 30 min, then in 60 min, and so on.
 
+**A start of which no process came** (no more processes or open files, a disk that is full) is the box's fault, not the
+program's: it is no death, the streak and the breaker do not see it, and it is tried again after 1, 2, 4 ... seconds up to
+five minutes for as long as it takes. Example: for a minute nothing can be forked; tries at 0, 1, 3, 7, 15, 31 and 63 s, and
+the last one runs. Giving up after some would leave every program down that died in that minute.
+
 Why not count only quick deaths, as supervisord does (those within `startsecs`, one second): a program that lives two
 seconds, or imports torch for fifteen and then runs out of memory, is restarted at full speed for ever. And why not end
 in a terminal FATAL: nobody is awake to clear it.
@@ -77,6 +82,12 @@ def after_death(
     doublings = min(streak - 2, _MOST_DOUBLINGS)
     delay_s = min(settings.max_delay_s, settings.base_delay_s * settings.factor**doublings)
     return RestartVerdict(delay_s, slow=False, why=f"death {streak} since it was healthy: next start in {_span(delay_s)}")
+
+
+def after_failed_start(settings: RestartSettings, failures: int) -> float:
+    """How long to wait after `failures` starts in a row of which no process came."""
+    doublings = min(failures - 1, _MOST_DOUBLINGS)
+    return min(settings.max_delay_s, settings.base_delay_s * settings.factor**doublings)
 
 
 def recent_deaths(settings: RestartSettings, now_s: float, deaths_s: tuple[float, ...]) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.restart import MOST_DEATHS, RestartSettings, after_death, is_poison, recent_deaths
+from supervisor.policy.restart import MOST_DEATHS, RestartSettings, after_death, after_failed_start, is_poison, recent_deaths
 
 DEFAULT = RestartSettings()
 
@@ -130,3 +130,9 @@ def test_poison(resumes, newest, poison):
 def test_how_many_deaths_make_a_poison_is_a_setting():
     settings = dataclasses.replace(DEFAULT, poison_deaths=2)
     assert is_poison(settings, (5, 5), 5)
+
+
+def test_starts_that_come_to_nothing_are_tried_for_as_long_as_it_takes():
+    settings = RestartSettings()
+    assert [after_failed_start(settings, failures) for failures in range(1, 8)] == [1, 2, 4, 8, 16, 32, 64]
+    assert after_failed_start(settings, 1000) == 300.0

@@ -1,0 +1,39 @@
+"""When a worker that was asked to leave is killed, and what is said when even that does not end it.
+
+The rule:
+
+1. Whoever is to leave gets SIGCONT, SIGTERM and `grace_s` to save and go (20 s for an operator's stop, 3 s in a stall).
+2. Then SIGKILL, for the whole tree.
+3. Then again after as long as it has waited so far, at least 10 s, at most 10 min: SIGKILL waits for a process in state D
+   and takes it when the kernel lets go, so to repeat it quickly does nothing, and never to repeat it trusts one signal.
+4. One that the kernel holds is said to be held: to everybody who waits for it to be down, once, instead of no answer. Held
+   is what was in state D for so long that it counts as stalled, or is in it after SIGKILL; a single look proves nothing,
+   every process that waits for its disk is in state D for a moment.
+
+Worked example, asked at 0 with a grace of 20 s, in a driver for ten minutes: SIGKILL at 20, 40, 80, 160 and 320 s; at 20 s
+(at 40 s if nobody had noticed before) `supervisorctl stop` says that the kernel does not let go. At 600 s the driver
+returns, the SIGKILL takes it, and it stays stopped. Its slot is nobody else's meanwhile: its GPU memory is not free.
+
+Why not SIGKILL at once: the work since the last checkpoint would be lost, at every stop.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_AGAIN_S: Final = 10.0
+_AGAIN_MOST_S: Final = 600.0
+
+HELD: Final = "the kernel does not let go of it (state D), so it ends when it comes out of there"
+
+
+def kill_due_s(*, asked_at_s: float, grace_s: float, killed_at_s: float | None) -> float:
+    """When the next SIGKILL is due; `killed_at_s` is when the last one was sent."""
+    if killed_at_s is None:
+        return asked_at_s + grace_s
+    return killed_at_s + min(_AGAIN_MOST_S, max(_AGAIN_S, killed_at_s - asked_at_s))
+
+
+def is_held(*, proc_state: str | None, stall: str | None, killed: bool) -> bool:
+    """Whether the kernel keeps SIGKILL from ending it."""
+    return proc_state == "D" and (stall == "uninterruptible" or killed)
