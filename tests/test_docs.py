@@ -9,7 +9,14 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 ADRS = sorted((ROOT / "docs" / "adr").glob("*.md"))
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)(?:\s+\"([^\"]*)\")?\)")
-RULES = ("supervisor/policy/", "supervisor/core/", "supervisor/adapters/", "supervisor/shell/", "supervisor/shim.py", "workers/")
+RULES = (
+    "supervisor/policy/",
+    "supervisor/core/",
+    "supervisor/adapters/",
+    "supervisor/shell/",
+    "supervisor/shim.py",
+    "workers/",
+)
 
 
 def prose(path):
