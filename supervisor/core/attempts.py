@@ -284,6 +284,10 @@ def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
         why = f"resumed at step {step:,}{after}" if step else "begins at step 0"
     else:
         why = f"resumed at step {step:,}{after}, {lost:,} steps lost{_cost(lost_s, share)}"
+    if step and step == program.quarantined_step:
+        # The daemon died between the word and the deed, or the disk refused: the same deaths would come for ever.
+        why += "; that checkpoint was to be set aside, and is now"
+        turn.command(commands.QuarantineCheckpoint(program.name, step))
     turn.record(facts.Resumed(why, program.name, token, step, lost, lost_s, program.exit_cause, share))
 
 

@@ -84,6 +84,7 @@ class Program:
     ckpt_stall_s: float | None = None
     bad_checkpoints: tuple[str, ...] = ()
     quarantined_since_ckpt: bool = False
+    quarantined_step: int | None = None  # which one that was; whoever resumes from it shows that it was never set aside
     rollbacks: int = 0
     divergences: int = 0  # without a checkpoint beyond the step of the first
     diverged_step: int | None = None
@@ -337,7 +338,9 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             return replace(program, gaps_s=tuple(sorted({**dict(program.gaps_s), phase: gap_s}.items())))
         case facts.CheckpointQuarantined(step=step_):
             older = None if step_ is not None and program.ckpt_step == step_ else program.ckpt_step
-            return replace(program, quarantined_since_ckpt=True, ckpt_step=older, death_resumes=())
+            return replace(
+                program, quarantined_since_ckpt=True, quarantined_step=step_, ckpt_step=older, death_resumes=()
+            )  # fmt: skip
         case facts.RolledBack():
             return _rolled_back(program, fact)
         case facts.BatchLowered(level=level, batch_size=batch_size):
@@ -382,7 +385,7 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
             return replace(
                 program, attempt=replace(attempt, save_error=""), ckpt_step=step_, ckpt_at_s=stamped.at_s,
                 ckpt_wall_s=stamped.wall_s, ckpt_stall_s=stall_s, quarantined_since_ckpt=False,
-                steps=max(program.steps or 0, step_),
+                quarantined_step=None, steps=max(program.steps or 0, step_),
             )  # fmt: skip
         case facts.Tallied(steps=steps, rate=rate):
             return replace(
@@ -406,7 +409,7 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
 
 def _resumed(program: Program, step_: int) -> Program:
     """The worker took the newest checkpoint that was whole: a newer one that we knew of is gone."""
-    newest = step_ or None
+    newest = None if step_ == program.quarantined_step else step_ or None
     if newest == program.ckpt_step:
         return replace(program, steps=step_)
     return replace(program, steps=step_, ckpt_step=newest, ckpt_at_s=None, ckpt_wall_s=None)
@@ -460,7 +463,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
     )  # fmt: skip
     if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):
-        program = replace(program, ckpt_step=fact.checkpoint_step, quarantined_since_ckpt=False)
+        program = replace(program, ckpt_step=fact.checkpoint_step, quarantined_since_ckpt=False, quarantined_step=None)
     if not fact.counted:
         return program
     return replace(

@@ -338,7 +338,7 @@ def test_a_kept_slot_is_not_kept_beyond_a_lowered_level():
 
 
 def resume(core, step, name="Pong"):
-    core.look(core.report(name, "resumed", at_ns=step, step=step), **{name: {}})
+    return core.look(core.report(name, "resumed", at_ns=step, step=step), **{name: {}})
 
 
 def test_resumed_tells_what_was_lost():
@@ -442,6 +442,24 @@ def test_a_checkpoint_that_kills_three_times_is_set_aside_and_the_one_before_is_
     core.later(1.0).look(Pong={"ckpt_step": 61_000, "ckpt_count": 1})
     assert core.told(facts.Checkpointed)[-1].step == 61_000, "told at once: the doubt is over"
     assert not core.program("Pong").quarantined_since_ckpt
+
+
+def test_a_checkpoint_that_was_never_set_aside_is_so_when_somebody_resumes_from_it():
+    """The daemon was killed between the fact and the rename: without this the poison would stay the newest for ever."""
+    core = Core(settings("Pong"))
+    core.begin()
+    poisoned(core)
+    core.to_wake()
+    core.running("Pong")
+    decision = resume(core, 80_000)
+    assert [command.step for command in of(decision, commands.QuarantineCheckpoint)] == [80_000]
+    assert "was to be set aside, and is now" in core.told(facts.Resumed)[-1].why
+    assert core.program("Pong").ckpt_step is None
+    core.ended("Pong", code=1)
+    core.to_wake()
+    core.running("Pong")
+    assert not of(resume(core, 60_000), commands.QuarantineCheckpoint)
+    assert core.program("Pong").ckpt_step == 60_000
 
 
 def test_deaths_before_anything_was_restored_burn_no_checkpoint():

@@ -38,6 +38,7 @@ class Odds:
     twice: float = 0.02  # news that comes again
     orderly: float = 0.2  # of the reboots that somebody asked for
     dies_young: float = 0.1  # of the daemons that are killed in their first turn
+    dies_rarely: float = 0.1  # of the checkpoints that are to be set aside: the daemon is killed before it does so
 
     def calm(self):
         """No misfortune at all."""

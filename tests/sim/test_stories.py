@@ -147,3 +147,27 @@ def test_the_daemon_dies_after_its_deed():
         "0:10:05  P0   trains, 5.6 s after its start",
     ]
     assert [found.number for found in world.alive()] == [2]
+
+
+def test_the_daemon_dies_before_it_sets_a_poisoned_checkpoint_aside():
+    """Whoever resumes from it shows that it is still there."""
+    world = quiet_world()
+    for number in range(5):
+        while not world.alive("P0") or worker(world).resumed is None:
+            world.run(0.5)
+        world.cut = 0.0 if number == 3 else None
+        world.end(worker(world).token, Ending(signal=11))
+        world.run(0.5)
+    world.run(60.0)
+    assert [
+        line.split(" steps lost")[0] + line.partition(";")[2]
+        for line in told(world)
+        if " at step" in line or " from step" in line
+    ] == [
+        "0:10:05  P0   resumed at step 59,175 after crash, 294",
+        "0:10:12  P0   resumed at step 59,175 after crash, 35",
+        "0:10:19  P0   resumed at step 59,175 after crash, 32",
+        "0:10:19  P0   3 deaths in a row after resuming from step 59175: the one before is tried",
+        "0:10:29  P0   resumed at step 59,175 after crash, 42 that checkpoint was to be set aside, and is now",
+        "0:10:42  P0   resumed at step 58,416 after crash, 795",
+    ]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 
-from core_kit import facts, spec
+from core_kit import commands, facts, spec
 from daemon import BUG, DISK_ERRORS, Box, Elapsed, Killed, WorldClock, quiet_loop
 from deeds import DOWN_S, Deeds
 from invariants import Broken, Step, check, check_at_length, hold
@@ -42,6 +42,7 @@ from supervisor.core.settings import DaemonSettings, Level, Paths, Settings
 STORY_KEPT = 60  # lines
 TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins
 QUIET = facts.Checkpointed | facts.Tallied | facts.IntervalChosen  # facts that go on and on
+RARE = commands.QuarantineCheckpoint | commands.RollBack  # no daemon killed by chance would meet just these
 LEAST_WAIT_S = 1e-6  # time passes, however short a wait is
 RESTART_S = 5.0  # the service manager, after a daemon that could not start
 
@@ -78,7 +79,7 @@ class World(Misfortunes, Looks, Deeds):
         self.undisturbed_since_s = 0.0  # since then a daemon was there, and ran
         self.cut = None  # the daemon dies in its next turn with commands, after this share of them
         self.seen_offset_s, self.spins, self.known = None, (0.0, 0), None
-        self.calm, self.bad_code = False, None
+        self.calm, self.bad_code, self.rare = False, None, 0
         self.ended_with_host, self.lowered = set(), set()
         self.counts = {}  # of facts, by kind
         self.struck, self.lines = [], deque(maxlen=STORY_KEPT)
@@ -259,6 +260,10 @@ class World(Misfortunes, Looks, Deeds):
         if told:
             self.look_soon()
         todo = decision.commands
+        if any(isinstance(command, RARE) for command in todo):
+            self.rare += 1
+            if self.luck_fails(self.odds.dies_rarely, "dies before", self.rare):
+                self.cut = 0.0
         dies = self.cut is not None and todo
         if dies:
             todo = todo[: int(self.cut * len(todo))]
@@ -341,8 +346,6 @@ class World(Misfortunes, Looks, Deeds):
     def calm_down(self):
         """No more misfortunes, and what is left must heal by itself."""
         self.odds, self.calm = self.odds.calm(), True
-        for disk in self.disks.values():
-            disk.poison.clear()
         self.mend_journal()
         self.cut = None
         self.busy_until_s = self.paused_until_s = min(self.busy_until_s, self.now_s)
