@@ -50,7 +50,7 @@ def status(options: Options, gone: Unreachable) -> dict[str, Any]:
     daemon = {**box, "state": "dead", "pid": None, "version": None, "state_dir": state_dir, "uptime_s": None}
     daemon |= {"last_sign_wall_s": last_sign_wall_s, "says": _sentence(last_sign_wall_s)}
     views = [{**view, "uptime_s": None} for view in program_views(state, {}, settings, now_s=now_s)]
-    return {"daemon": daemon, "programs": views, "now_s": now_s, "wall_s": wall_s}
+    return {"daemon": daemon, "programs": views, "now_s": now_s, "wall_s": wall_s, "worst_gap_s": None}
 
 
 def facts(

@@ -424,3 +424,12 @@ def test_what_is_usual_must_be_known_first_and_other_phases_do_not_count():
     core.watch(50, Pong={"steps_per_s": 1000.0})
     core.watch(200, Pong={"steps_per_s": 10.0, "phase": "evaluating"})
     assert core.told(facts.Slowed) == []
+
+
+def test_what_a_worker_says_cannot_move_the_cursor_of_who_reads_it():
+    core = Core(settings("Pong")).running("Pong")
+    core.ended("Pong", last_lines=("ValueError: \x1b[2Jgone",), code=1)
+    (exited,) = core.told(facts.Exited)
+    assert exited.why.isprintable()
+    assert "ValueError" in exited.why
+    assert exited.last_lines == ("ValueError: \x1b[2Jgone",)

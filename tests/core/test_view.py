@@ -90,6 +90,21 @@ def test_a_stalled_worker_says_so(state, says):
 
 
 @pytest.mark.parametrize(
+    ("ails", "says"),
+    [
+        ({"save_error": "No space left on device"}, "trains, but cannot save: No space left on device"),
+        ({"slow_at_s": 3.0}, "trains, but at less than half of its usual rate"),
+    ],
+)
+def test_a_worker_that_trains_on_but_ails_says_so(ails, says):
+    core = Core(settings("Pong")).running("Pong")
+    program = core.state.programs["Pong"]
+    ailing = dataclasses.replace(program, attempt=dataclasses.replace(program.attempt, **ails))
+    sample = core.sample("Pong", status="fine")
+    assert program_view(ailing, sample, core.settings, core.state, now_s=core.now_s)["why"] == says
+
+
+@pytest.mark.parametrize(
     ("known", "eta"),
     [
         ({"steps": 40_000, "steps_per_s": 500.0, "target": 100_000, "target_kind": "env_steps"}, 120.0),
