@@ -46,7 +46,7 @@ def family() -> Iterator[None]:
 
 
 @pytest.mark.fault("killed")
-@pytest.mark.parametrize("whom", ["shim", "worker and shim", "daemon and worker", "daemon, shim and worker"])
+@pytest.mark.parametrize("whom", ["worker and shim", "daemon and worker", "daemon, shim and worker"])
 def test_whatever_is_killed_together_one_successor_trains_on(box: Box, whom: str) -> None:
     box.config(box.trainer("a"))
     box.start()
@@ -77,16 +77,16 @@ def test_whatever_is_killed_together_one_successor_trains_on(box: Box, whom: str
 
 @pytest.mark.fault("dies-soon")
 def test_a_worker_that_dies_every_two_seconds_ends_in_slow_retry_with_a_time(box: Box) -> None:
-    extra = "[restart]\nwindow_s = 60.0\nwindow_deaths = 3\nbase_delay_s = 0.05\nslow_retry_s = 1800.0\n"
+    extra = "[restart]\nwindow_s = 60.0\nwindow_deaths = 2\nbase_delay_s = 0.05\nslow_retry_s = 1800.0\n"
     box.config(shell("a", "sleep 2; echo lived two seconds; exit 3"), extra=extra)
     box.start()
-    box.wait_fact("BackedOff", "a", count=3)
+    box.wait_fact("BackedOff", "a", count=2)
     program = box.program("a")
     assert (program["phase"], program["slow_retry"]) == ("BACKOFF", True)
     assert 1700 < program["retry_in_s"] <= 1800
-    assert len(box.facts("Exited", "a")) == 3
+    assert len(box.facts("Exited", "a")) == 2
     told = box.ctl("explain", "a").stdout
-    assert "exit code 3: lived two seconds; 3 deaths in the last 60 s: one trial start in 30 min" in told
+    assert "exit code 3: lived two seconds; 2 deaths in the last 60 s: one trial start in 30 min" in told
     assert "next: " in told
     assert "30m" in box.ctl("status").stdout or "29m" in box.ctl("status").stdout
 
@@ -143,7 +143,7 @@ def test_a_worker_in_state_d_is_reported_once_keeps_its_slot_and_goes_on(box: Bo
     assert examined["evidence"]["wchan"], "where in the kernel it waits"
     pid = box.program("a")["pid"]
     until(lambda: box.program("a")["why"] == "stalled (uninterruptible), no signal reaches it", 10, "status to say so")
-    signal.sigtimedwait([], 3.0)  # longer than floor_s: there is time for what must not happen
+    signal.sigtimedwait([], 2.2)  # longer than floor_s: there is time for what must not happen
     assert (box.program("a")["pid"], box.program("b")["phase"]) == (pid, "QUEUED"), "neither killed nor replaced"
     assert len(box.facts("Stalled", "a")) == 1
     told = box.ctl("explain", "a").stdout

@@ -54,7 +54,7 @@ def frozen(box: Box, seconds: float) -> None:
     assert seconds - 3.0 < suspended["gap_s"] < seconds + 5.0
     os.kill(before["b"], signal.SIGKILL)
     box.wait_fact("BecameReady", "b", count=2)
-    away(3.0)  # longer than floor_s: whoever was to be judged by the absence would be by now
+    away(2.2)  # longer than floor_s: whoever was to be judged by the absence would be by now
     assert not box.facts("Stalled")
     assert box.program("a")["pid"] == before["a"]
     assert [fact["program"] for fact in box.facts("Exited")] == ["b"]
@@ -98,7 +98,7 @@ def test_a_wall_clock_that_jumps_moves_nothing_but_what_is_shown(box: Box, step_
     assert stepped["step_s"] == pytest.approx(step_s, abs=5.0)
     mark = until(lambda: _mark_of(box, step_s), 10, "a sign of life with the new clock")
     assert mark.at_s < 600.0, "journal time goes on as before"
-    away(3.0)  # longer than floor_s
+    away(2.2)  # longer than floor_s
     assert not box.facts("Stalled")
     assert not box.facts("HostRebooted")
     assert not box.facts("Exited", "a")
