@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box import Box, until  # noqa: F401  older tests look for both here
+from box import Box
 
 
 @pytest.fixture

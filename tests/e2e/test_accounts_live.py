@@ -7,7 +7,7 @@ import os
 import signal
 from typing import Any
 
-from conftest import Box, until
+from box import Box, until
 
 
 def told(box: Box, *args: str) -> dict[str, Any]:

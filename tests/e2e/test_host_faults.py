@@ -175,12 +175,11 @@ def test_a_worker_that_comes_back_after_its_successor_started_is_fenced(box: Box
         successor = box.wait_phase("a", "RUNNING")
         before = {path.name for path in saved.glob(f"ckpt-*.{spawned['token']}")}
         os.kill(late, signal.SIGCONT)
-        _, status = os.waitpid(late, 0)
+        _, status = until(lambda: (found := os.waitpid(late, os.WNOHANG))[0] and found, 20, "the late one to leave")
+        assert os.waitstatus_to_exitcode(status) == 77, "fenced"
     finally:
-        late_lives = Path(f"/proc/{late}/stat").exists()
-        if late_lives:
+        if Path(f"/proc/{late}/stat").exists():
             os.kill(late, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(status) == 77, "fenced"
     steps = successor["steps"]
     until(lambda: (box.program("a")["steps"] or 0) > steps + 40, 20, "the successor to train on, undisturbed")
     assert box.program("a")["pid"] == successor["pid"]

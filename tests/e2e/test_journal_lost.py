@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 
-from conftest import Box, until
+from box import Box, until
 
 
 def flip(box: Box, word: bytes) -> None:
