@@ -24,6 +24,8 @@ from environments import environment, stock_supervisor
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 
+SUPERVISOR = ("supervisor", "supervisor==4.3.0", "setuptools<81")
+
 Programs = dict[str, list[str]]
 
 
@@ -104,6 +106,10 @@ class Box:
     def stop_all(self) -> None:
         self.ctl("stop", "all")
 
+    def stock_client(self, *_args: str) -> list[str] | None:
+        """Supervisor's own supervisorctl 4.3.0 on this daemon."""
+        return None
+
     def helpers(self) -> list[int]:
         """Processes that this side keeps beside the programs' own."""
         return []
@@ -146,6 +152,11 @@ class Ours(Box):
     def ctl(self, *args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(self.client(*args), capture_output=True, text=True, check=False, cwd=ROOT)
 
+    def stock_client(self, *args: str) -> list[str]:
+        bin_dir = environment(*SUPERVISOR)
+        (self.directory / "stock.conf").write_text(f"[supervisorctl]\nserverurl=unix://{self.runtime}/supervisor.sock\n")
+        return [str(bin_dir / "supervisorctl"), "-c", str(self.directory / "stock.conf"), *args]
+
     def helpers(self) -> list[int]:
         return pids_of(f"{self.runtime}/shim")
 
@@ -178,6 +189,9 @@ class Supervisor(Box):
         with contextlib.suppress(FileNotFoundError):
             (self.runtime / "s.sock").unlink()
         super().start()
+
+    def stock_client(self, *args: str) -> list[str]:
+        return self.client(*args)
 
 
 class Circus(Box):
