@@ -28,6 +28,8 @@ SUPERVISOR = ("supervisor", "supervisor==4.3.0", "setuptools<81")
 
 Programs = dict[str, list[str]]
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a bench that is ended closes its daemons on the way out
+
 
 def wait_for(look: Callable[[], Any], timeout_s: float, period_s: float = 0.005) -> Any:
     """What `look` gives once it is true; TimeoutError when it stays false."""
