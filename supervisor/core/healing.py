@@ -48,7 +48,6 @@ def _keep_watch(turn: Turn, samples: dict[str, Sample]) -> list[tuple[str, Sampl
     With 200 programs most looks see what the one before saw. Those are told at once and cost next to nothing; looking
     less often instead would cost every stall that much time.
     """
-    watches: dict[str, Watch] = {}
     rates: dict[str, float] = {}
     looks: list[tuple[str, Sample, Watch | None]] = []
     for name, sample in sorted(samples.items()):
@@ -56,20 +55,20 @@ def _keep_watch(turn: Turn, samples: dict[str, Sample]) -> list[tuple[str, Sampl
         if found is None:
             continue
         before = turn.memory.watch(name, sample.token)
-        if before is not None and _is_settled(turn, found[0], before, sample):
+        if before is not None and _is_settled(turn, found[0], sample):
             continue
-        watches[name] = Watch(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
+        watch = Watch(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
+        turn.keep_watch(name, watch)
         if sample.steps_per_s is not None and sample.steps_per_s > 0:
             rates[name] = sample.steps_per_s
         looks.append((name, sample, before))
-    turn.memory = turn.memory.with_watches(watches)
     if rates:
         turn.memory = replace(turn.memory, rates={**turn.memory.rates, **rates})
     return looks
 
 
-def _is_settled(turn: Turn, program: Program, watch: Watch, sample: Sample) -> bool:
-    settled = watch.settled
+def _is_settled(turn: Turn, program: Program, sample: Sample) -> bool:
+    settled = turn.memory.settled.get(program.name)
     return (
         settled is not None
         and turn.now_s < settled.until_s
@@ -81,7 +80,7 @@ def _is_settled(turn: Turn, program: Program, watch: Watch, sample: Sample) -> b
 
 def _settle(turn: Turn, names: list[str]) -> None:
     """Remember until when the same readings would mean the same. What is being healed is looked at every time."""
-    settled: dict[str, Watch] = {}
+    settled: dict[str, Settled] = {}
     for name in names:
         program, watch = turn.state.programs[name], turn.memory.watches.get(name)
         attempt = program.attempt
@@ -92,8 +91,9 @@ def _settle(turn: Turn, names: list[str]) -> None:
             until_s = min(until_s, stall.due_s(turn.settings.stall, reading(turn, program, attempt, watch.sample)))
         if program.streak > 0 and attempt.ready_at_s is not None:
             until_s = min(until_s, max(turn.now_s, attempt.ready_at_s + turn.settings.restart.healthy_s))
-        settled[name] = replace(watch, settled=Settled(watch.sample, program, turn.settings, until_s))
-    turn.memory = turn.memory.with_watches(settled)
+        settled[name] = Settled(watch.sample, program, turn.settings, until_s)
+    if settled:
+        turn.memory = replace(turn.memory, settled={**turn.memory.settled, **settled})
 
 
 def notice_own_absence(turn: Turn) -> None:
@@ -112,7 +112,7 @@ def notice_own_absence(turn: Turn) -> None:
 
 
 def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look_s: float | None) -> None:
-    turn.memory = turn.memory.with_watch(name, tally.on_look(turn, name, before, turn.memory.watches[name]))
+    turn.keep_watch(name, tally.on_look(turn, name, before, turn.memory.watches[name]))
     if before is not None and last_look_s is not None and turn.memory.watches[name].moves > before.moves:
         _learn_gap(turn, name, before, sample, last_look_s)
     _become_ready(turn, name, sample)
@@ -128,12 +128,12 @@ def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look
 def _watch(before: Watch, sample: Sample) -> Watch:
     progress_at_s = sample.progress_at_s
     if progress_at_s is None or (before.progress_at_s is not None and progress_at_s <= before.progress_at_s):
-        return replace(before, sample=sample, settled=None)
+        return replace(before, sample=sample)
     rates = before.rates
     if sample.phase == "training" and sample.steps_per_s is not None and before.slow_since_s is None:
         rates = (*rates, sample.steps_per_s)[-slowness.RATES_KEPT :]  # a slow spell must not become the usual
     return replace(
-        before, sample=sample, progress_at_s=progress_at_s, moves=before.moves + 1, rates=rates, settled=None
+        before, sample=sample, progress_at_s=progress_at_s, moves=before.moves + 1, rates=rates
     )  # fmt: skip
 
 
@@ -257,12 +257,12 @@ def _examine(turn: Turn, name: str, attempt: Attempt, watch: Watch, verdict: sta
         watch = replace(watch, continued_at_s=None)
     if verdict.action is stall.Action.CONTINUE:
         if watch.continued_at_s is None:
-            turn.memory = turn.memory.with_watch(name, replace(watch, continued_at_s=turn.now_s, asked_at_s=None))
+            turn.keep_watch(name, replace(watch, continued_at_s=turn.now_s, asked_at_s=None))
             turn.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
             return
         if turn.now_s - watch.continued_at_s <= turn.settings.stall.continue_s:
             return  # SIGCONT is on its way
-    turn.memory = turn.memory.with_watch(name, replace(watch, asked_at_s=turn.now_s))
+    turn.keep_watch(name, replace(watch, asked_at_s=turn.now_s))
     turn.command(commands.TakeEvidence(name, attempt.token))
 
 
@@ -273,7 +273,7 @@ def _revive(turn: Turn, name: str, attempt: Attempt) -> None:
     after_s = turn.now_s - attempt.stalled_at_s
     how = "after SIGCONT" if attempt.stall == "stopped" else "by itself"
     turn.record(facts.Revived(f"moves again {how}, {after_s:.1f} s later", name, attempt.token, after_s))
-    turn.memory = turn.memory.with_watch(name, replace(watch, continued_at_s=None, asked_at_s=None))
+    turn.keep_watch(name, replace(watch, continued_at_s=None, asked_at_s=None))
 
 
 def on_evidence(turn: Turn, item: EvidenceTaken) -> None:
@@ -384,7 +384,7 @@ def _note_slowness(turn: Turn, name: str, sample: Sample) -> None:
         turn.command(commands.TakeEvidence(name, sample.token))
     told = turn.present(name)[1].slow_at_s is not None
     if (since_s, told) != (watch.slow_since_s, watch.slow_told):
-        turn.memory = turn.memory.with_watch(name, replace(watch, slow_since_s=since_s, slow_told=told))
+        turn.keep_watch(name, replace(watch, slow_since_s=since_s, slow_told=told))
     _end_slowness(turn, name)
 
 
@@ -413,7 +413,7 @@ def _note_divergence(turn: Turn, name: str, before: Watch, sample: Sample) -> No
     bad = sample.nan_count > old.nan_count
     since_s = (watch.nan_since_s or turn.now_s) if bad else None
     if since_s != watch.nan_since_s:
-        turn.memory = turn.memory.with_watch(name, replace(watch, nan_since_s=since_s))
+        turn.keep_watch(name, replace(watch, nan_since_s=since_s))
     program, attempt = turn.present(name)
     if attempt.stop is None and divergence.persists(turn.settings.divergence, now_s=turn.now_s, bad_since_s=since_s):
         for_s = turn.settings.divergence.nan_for_s

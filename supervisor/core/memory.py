@@ -68,7 +68,6 @@ class Watch:
     slow_since_s: float | None = None
     slow_told: bool = False
     nan_since_s: float | None = None  # every look at which it moved since then told of more bad updates
-    settled: Settled | None = None
     tally: Tally | None = None
 
 
@@ -107,18 +106,13 @@ class Memory:
     rates: dict[str, float] = field(default_factory=dict)  # newest steps/s by program, kept over attempts
     intervals_at_s: dict[str, float] = field(default_factory=dict)  # when each checkpoint interval was last chosen
     pending: tuple[Pending, ...] = ()
+    settled: dict[str, Settled] = field(default_factory=dict)  # by program
     trouble: Trouble | None = None  # set by the loop when a commit failed
     ended: bool = False  # EndDaemon was given
 
     def watch(self, name: str, token: str) -> Watch | None:
         found = self.watches.get(name)
         return found if found is not None and found.token == token else None
-
-    def with_watch(self, name: str, watch: Watch) -> Memory:
-        return self.with_watches({name: watch})
-
-    def with_watches(self, watches: Mapping[str, Watch]) -> Memory:
-        return replace(self, watches={**self.watches, **watches})
 
     def showing(self, samples: Mapping[str, Sample]) -> Memory:
         """The newest readings for people alone: nothing is judged by them while the journal cannot be written."""

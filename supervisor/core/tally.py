@@ -76,7 +76,7 @@ def tell(turn: Turn, name: str, *, stalls: bool = False, least: float = 0.0) -> 
     until_s = tally.until_s if stalls else tally.seen_s
     told = _tell(turn, name, tally, watch.sample, seconds=seconds, until_s=until_s, least=least)
     tally = _fresh(turn, watch.sample, tally.doing, tally.doing if told else tally.told)
-    turn.memory = turn.memory.with_watch(name, replace(watch, tally=tally))
+    turn.keep_watch(name, replace(watch, tally=tally))
 
 
 def tell_start(turn: Turn, name: str) -> None:
@@ -84,7 +84,7 @@ def tell_start(turn: Turn, name: str) -> None:
     tell(turn, name, least=_WORTH)
     watch = turn.memory.watches[name]
     counted = watch.tally and replace(watch.tally, told=TRAINING)
-    turn.memory = turn.memory.with_watch(name, replace(watch, tally=counted))
+    turn.keep_watch(name, replace(watch, tally=counted))
 
 
 def tell_end(turn: Turn, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None) -> None:

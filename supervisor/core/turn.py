@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from supervisor.core.commands import Command, Reply
 from supervisor.core.facts import Fact, Stamped
-from supervisor.core.memory import Memory, Pending
+from supervisor.core.memory import Memory, Pending, Watch
 from supervisor.core.settings import ProgramSpec, Settings
 from supervisor.core.state import Attempt, Program, State, Stop, fold
 from supervisor.harmless import harmless
@@ -38,6 +38,7 @@ class Turn:
         self.looked_s = now_s  # the readings of this turn are of that moment, or later
         self.facts: list[Fact] = []
         self.commands: list[Command] = []
+        self._watches: dict[str, Watch] | None = None  # this turn's own copy of the memory's
 
     def record(self, fact: Fact) -> None:
         if not fact.why.isprintable():  # it may quote a worker's words, and is printed by whoever reads it
@@ -47,6 +48,13 @@ class Turn:
 
     def command(self, command: Command) -> None:
         self.commands.append(command)
+
+    def keep_watch(self, name: str, watch: Watch) -> None:
+        """Remember it. One copy of all watches a turn: one for each of 200 programs would be most of the work."""
+        if self._watches is None or self.memory.watches is not self._watches:
+            self._watches = dict(self.memory.watches)
+            self.memory = replace(self.memory, watches=self._watches)
+        self._watches[name] = watch
 
     def live(self, name: str, token: str) -> tuple[Program, Attempt] | None:
         """The program and its attempt, if that attempt is still the present one."""
