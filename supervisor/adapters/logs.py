@@ -5,10 +5,11 @@ truncation is lost (microseconds; at most a few lines of a very chatty worker). 
 nothing and cost the worker its life, or its progress, whenever the daemon is away.
 
 Once a minute is enough for a log that grows as logs do. A worker that writes 100 MB/s would fill 6 GB in between, so a
-guard looks every second: a log of more than twice its bound is rotated at once, and when it was rotated less than a
-minute ago (copying all of a flood would double it, and push every older line out of the copies) it is emptied, and a
-line in it says how much was dropped. So a log and its copies take at most `2 x (backups + 2) x log_max_bytes`, the copy
-that is being made included, and what the writer can add in a second.
+guard looks every second in which the disk has lost room, and every five seconds: a log of more than twice its bound is
+rotated at once, and when it was rotated less than a minute ago (copying all of a flood would double it, and push every
+older line out of the copies) it is emptied, and a line in it says how much was dropped. So a log and its copies take at
+most `2 x (backups + 2) x log_max_bytes`, the copy that is being made included, once more `log_max_bytes`, and what the
+writer can add in a second.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from supervisor.core.settings import Settings
 log = structlog.get_logger()
 
 GUARD_S: Final = 1.0
+_LOOK_ANYWAY_S: Final = 5.0
 FLOOD_S: Final = 60.0  # two rotations of one log within this time: the second one is not copied
 _GUARD_FACTOR: Final = 2  # times log_max_bytes: below it, the minute's rotation is soon enough
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -106,6 +108,7 @@ class LogGuard:
         self._rotated_s: dict[Path, float] = {}  # when each log was copied, CLOCK_BOOTTIME
         self._guard = threading.Lock()  # two rotations of one log at once would lose a copy
         self._failing: set[Path] = set()
+        self._looked = -_LOOK_ANYWAY_S, 0  # when all were looked at, and the free bytes of their disk then
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log-guard", daemon=True)
 
@@ -143,10 +146,26 @@ class LogGuard:
                 log.warning("log_rotation_failed", path=str(path), error=str(error))
             self._failing.add(path)
 
+    def _is_due(self) -> bool:
+        """Whether a log can have grown much since the last look: then the disk has that much less room.
+
+        One question instead of one for each of 400 logs. Who deletes as fast as another writes hides it, and so may a file
+        system that counts late: therefore every five seconds in any case.
+        """
+        settings, now_s = self._settings(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        disk = os.statvfs(settings.paths.state_dir)
+        free_bytes = disk.f_bavail * disk.f_frsize
+        looked_s, free_then_bytes = self._looked
+        if now_s - looked_s < _LOOK_ANYWAY_S and free_then_bytes - free_bytes < settings.daemon.log_max_bytes:
+            return False
+        self._looked = now_s, free_bytes
+        return True
+
     def _run(self) -> None:
         while not self._over.wait(GUARD_S):
             try:
-                self.look(_GUARD_FACTOR)
+                if self._is_due():
+                    self.look(_GUARD_FACTOR)
             except Exception:  # the disk is worth another look, whatever this was
                 log.exception("log_guard_failed")
 

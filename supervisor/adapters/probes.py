@@ -36,6 +36,7 @@ _MOST_FILES: Final = 10_000  # of a glob: a directory that holds more is not loo
 _MOST_REPORT_BYTES: Final = 64 * 1024  # per look ...
 _MOST_REPORTS: Final = 256  # ... and lines
 _MOST_REPORTS_EVER: Final = 1000  # of one attempt, while it runs
+_REPORTS_S: Final = 5.0  # between two looks for the first report of a program that need not know of them
 _FUTURE_S: Final = 1.0  # a stamp that lies further ahead is of another clock
 
 Reports = tuple[tuple[str, str, Report], ...]
@@ -62,6 +63,7 @@ class _Watched:
     failed: bool = False
     reports_at: int = 0
     reports: int = 0
+    reports_due_s: float = 0.0
 
 
 class LocalProbes:
@@ -263,6 +265,11 @@ class LocalProbes:
     def _new_reports(self, item: _Watched) -> list[Report]:
         if item.reports > _MOST_REPORTS_EVER:  # it reports in a loop: the newest are read again when it has ended
             return []
+        if item.reports == 0 and item.spec.progress is not Progress.BEAT:
+            now_s = self._clock.now_s()
+            if now_s < item.reports_due_s:
+                return []
+            item.reports_due_s = now_s + _REPORTS_S
         try:
             fd = open_regular(item.reports_file)
         except OSError:

@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,21 @@ def test_a_link_in_the_logs_place_is_not_followed_and_told_once(guarded, tmp_pat
     with pytest.raises(OSError):
         drop(log, 10)
     assert (tmp_path / "precious").read_text() == "x" * 1000
+
+
+def test_the_guard_looks_when_the_disk_has_lost_room_and_every_five_seconds(guarded, monkeypatch):
+    log, settings = guarded
+    room = 1 << 26
+    settings = replace(settings, daemon=replace(settings.daemon, log_max_bytes=room // 2))
+    guard = LogGuard(lambda: settings)
+    assert guard._is_due(), "the first look"
+    assert not guard._is_due(), "nothing can have grown much"
+    with log.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, room)
+    assert guard._is_due()
+    assert not guard._is_due()
+    monkeypatch.setattr(logs, "_LOOK_ANYWAY_S", 0.0)
+    assert guard._is_due()
 
 
 def test_links_in_the_copies_places_are_replaced_not_followed(guarded, tmp_path):

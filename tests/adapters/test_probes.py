@@ -417,3 +417,16 @@ def test_ten_programs_are_sampled_in_two_milliseconds(scene):
         took_ms.append((time.perf_counter() - began) * 1e3)
     assert all(sample.ready for sample in samples.values())
     assert min(took_ms) < 2.0, "the best, because on a busy machine the rest measures the neighbours"
+
+
+def test_a_program_that_need_not_know_of_reports_is_asked_for_its_first_every_five_seconds(scene):
+    scene.watch(Progress.LOG)
+    assert scene.probes.reports() == ()
+    path = Path(scene.paths.attempt_dir("Pong", 1, TOKEN)) / contract.REPORTS_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"kind": "a"}\n')
+    assert scene.probes.reports() == ()
+    scene.clock.at_s += 5.0
+    assert [item[2].kind for item in scene.probes.reports()] == ["a"]
+    path.write_text('{"kind": "a"}\n{"kind": "b"}\n')
+    assert [item[2].kind for item in scene.probes.reports()] == ["b"], "from then on at every look"
