@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -29,26 +30,39 @@ def sender(environ: Mapping[str, str]) -> Callable[[str], None]:
 
 
 def _notify(notify: Callable[[str], bool], address: str, text: str) -> None:
+    """By the library where it would not wait: it waits for ever, and keeps the GIL meanwhile."""
     try:
-        sent = notify(text)
+        sent = _has_room(address) and notify(text)
     except OSError:
         sent = False
     if not sent:
         _send(address, text)
 
 
-def _send(address: str, text: str) -> None:
-    path = "\0" + address[1:] if address.startswith("@") else address
+def _has_room(address: str) -> bool:
+    """Whether a datagram would be taken at once: queues hold some ten of them until somebody reads."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.connect(_path(address))
+        poller = select.poll()
+        poller.register(sock, select.POLLOUT)
+        return bool(poller.poll(0))
+
+
+def _send(address: str, text: str, patience_s: float = _PATIENCE_S) -> None:
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(_PATIENCE_S)
-        sock.sendto(text.encode(), path)
+        sock.settimeout(patience_s)
+        sock.sendto(text.encode(), _path(address))
+
+
+def _path(address: str) -> str:
+    return "\0" + address[1:] if address.startswith("@") else address
 
 
 class Notifier:
     """READY, STATUS, WATCHDOG, RELOADING, STOPPING."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._send = sender(environ)
+        self._send, self._address = sender(environ), environ.get("NOTIFY_SOCKET", "")
         self.watchdog_period_s = watchdog_period_s(environ, os.getpid())
 
     def ready(self, status: str) -> None:
@@ -58,9 +72,13 @@ class Notifier:
         self._send(f"STATUS={_line(text)}")
 
     def watchdog(self) -> None:
-        """Only the deciding thread may call this, after a completed turn."""
-        if self.watchdog_period_s is not None:
-            self._send("WATCHDOG=1")
+        """Only the deciding thread may call this, after a completed turn.
+
+        It is not waited for: where the queue is full of earlier pings one more says nothing, and a service manager that
+        does not read just now must not stop the healing (libsystemd's own call would wait for ever).
+        """
+        if self.watchdog_period_s is not None and self._address:
+            _send(self._address, "WATCHDOG=1", patience_s=0.0)
 
     def reloading(self) -> None:
         """Before the re-execution; READY=1 of the new image ends it (Type=notify-reload wants the time)."""

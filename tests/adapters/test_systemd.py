@@ -144,3 +144,16 @@ def test_the_daemons_messages_come_from_its_main_process(manager):
     ).stdout  # fmt: skip
     _, ancillary, _, _ = manager.sock.recvmsg(4096, 128)
     assert int.from_bytes(ancillary[0][2][:4], sys.byteorder) == int(out)
+
+
+@pytest.mark.usefixtures("_library")
+def test_a_service_manager_that_does_not_read_stops_nobody(manager):
+    """The queue of a datagram socket holds some ten: what does not fit is not waited for."""
+    notifier = Notifier({**manager.environ, "WATCHDOG_USEC": "30000000"})
+    began = time.monotonic()
+    for _ in range(1000):
+        notifier.watchdog()
+    assert time.monotonic() - began < 10.0
+    notifier.stopping(1.0)  # waited for, but not for ever
+    assert time.monotonic() - began < 20.0
+    assert manager.told() == ["WATCHDOG=1"]

@@ -163,8 +163,11 @@ grace_s = 0.5
         )  # fmt: skip
 
     def status(self) -> dict[str, Any]:
-        out = self.ctl("status", "--json").stdout
-        return json.loads(out)
+        done = self.ctl("status", "--json")
+        try:
+            return json.loads(done.stdout)
+        except json.JSONDecodeError as error:
+            raise json.JSONDecodeError(f"status said {done}", error.doc, error.pos) from None
 
     def program(self, name: str) -> dict[str, Any]:
         return next((p for p in self.status()["programs"] if p["name"] == name), {})

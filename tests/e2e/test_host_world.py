@@ -60,8 +60,12 @@ def frozen(box: Box, seconds: float) -> None:
     assert [fact["program"] for fact in box.facts("Exited")] == ["b"]
     assert "the daemon itself stood still for" in box.ctl("history").stdout
     assert box.ctl("explain", "a").stdout.endswith("Nothing has gone wrong with a so far.\n")
-    accounts = json.loads(box.ctl("accounts", "--json").stdout)
-    assert accounts
+    told = box.ctl("accounts", "--json")
+    assert told.returncode == 0, told
+    accounts = json.loads(told.stdout)
+    (mine,) = (each["seconds"] for each in accounts["programs"] if each["name"] == "a")
+    assert mine["PRODUCTIVE"] > seconds, "its steps prove that it worked while nobody looked"
+    assert mine["UNKNOWN"] == 0
 
 
 @pytest.mark.fault("daemon-stopped")

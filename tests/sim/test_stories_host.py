@@ -59,6 +59,7 @@ def test_a_worker_dies_every_two_seconds():
     ]
     program = world.core.state.programs["P0"]
     assert (program.phase, program.slow) == (Phase.BACKOFF, True)
+    assert program.retry_at_s == pytest.approx(678.0 + 1800.0, abs=1.0), "and says when the next one is tried"
 
 
 @pytest.mark.fault("orphans")
