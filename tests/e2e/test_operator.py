@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 
-import pytest
 from box import Box, until
 
 
@@ -132,22 +130,3 @@ def test_shutdown_lets_every_worker_save_and_leave(box: Box) -> None:
     for name in "ab":
         box.wait_phase(name, "RUNNING")
     assert box.facts("DaemonStarted")[-1]["clean"] is True
-
-
-@pytest.mark.fault("daemon-stopped")
-def test_the_daemon_frozen_for_a_while_judges_nobody_by_its_own_absence(box: Box) -> None:
-    box.config(box.trainer("a"))
-    box.start()
-    pid = box.wait_phase("a", "RUNNING")["pid"]
-    assert box.daemon is not None
-    box.daemon.send_signal(signal.SIGSTOP)
-    steps = box.program  # the frozen daemon cannot be asked; the worker's own log tells
-    del steps
-    before = box.facts("Stalled")
-    try:
-        signal.sigtimedwait([], 6.5)
-    finally:
-        box.daemon.send_signal(signal.SIGCONT)
-    box.wait_fact("DaemonSuspended")
-    assert box.wait_phase("a", "RUNNING")["pid"] == pid
-    assert box.facts("Stalled") == before == []
