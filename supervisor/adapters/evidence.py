@@ -9,6 +9,7 @@ from a hang in Python.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -49,12 +50,31 @@ def take(
         "syscall": proc.read_text(pid, "syscall") or "",
         "kernel_stack": proc.read_text(pid, "stack") or "",
         "open_files": str(proc.open_files(pid) or ""),
+        "host": host_pressure(pid),
         "stacks": _python_stacks(pid, start_ticks, stat.state, stacks, timeout_s),
         "stdout": "\n".join(endings.last_lines(logs[0], logs_from[0])),
         "stderr": "\n".join(endings.last_lines(logs[1], logs_from[1])),
     }
     return {name: text[-_FIELD_CHARS:] if name.startswith("std") else text[:_STACKS_BYTES]
             for name, text in evidence.items() if text}  # fmt: skip
+
+
+def host_pressure(pid: int, root: str = "") -> str:
+    """What may slow a process from outside: load, pressure (PSI), and whether its cgroup's CPU quota throttles it."""
+    told = [f"load {' '.join(_text(f'{root}/proc/loadavg').split()[:3])} on {os.cpu_count()} CPUs"]
+    for name in ("cpu", "memory", "io"):
+        some = _text(f"{root}/proc/pressure/{name}").partition("\n")[0].split()
+        told += [f"{name} pressure {' '.join(some[1:3])}"] if len(some) > 2 else []
+    for line in _text(f"{root}/proc/{pid}/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        place = path if not controllers else f"/cpu{path}" if "cpu" in controllers.split(",") else None
+        stat = "" if place is None else _text(f"{root}/sys/fs/cgroup{place}/cpu.stat")
+        told += [row for row in stat.splitlines() if row.startswith(("nr_throttled ", "throttled_"))]
+    return ", ".join(told)
+
+
+def _text(path: str) -> str:
+    return endings.read_bounded(path, _FIELD_CHARS).decode("utf-8", "replace")
 
 
 def _threads(pid: int) -> str:
