@@ -32,6 +32,7 @@ _AROUND = (
     "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "HostRebooted",
 )  # fmt: skip
 _OUR_REASONS = {"diverged", "slow"}  # of a stop that nobody asked for, and that no other fact tells of
+_LAST_WORDS = {"out_of_memory", "diverged"}  # of a worker, before it leaves
 _IN_ORDER = {"stopped", "done", "left"}  # an attempt that ended so is no incident
 
 
@@ -129,7 +130,7 @@ def incidents(rows: list[Any]) -> list[list[Any]]:
         elif kind == "Exited" and found and found[-1][-1]["kind"] == "HostRebooted":
             token = its  # it ended with the host
             found[-1].append(row)
-        elif (kind in _TROUBLE or kind == "StopIntended") and (its != token or not found):
+        elif (kind in _TROUBLE or kind == "StopIntended" or _last_word(row)) and (its != token or not found):
             if kind == "GaveUp" and token is not None:
                 found[-1].append(row)
                 continue
@@ -138,6 +139,11 @@ def incidents(rows: list[Any]) -> list[list[Any]]:
         elif token is not None:
             found[-1].append(row)
     return found
+
+
+def _last_word(row: dict[str, Any]) -> bool:
+    """What a worker says of the death that it is about to die."""
+    return bool(row["kind"] == "Reported" and row["fields"]["kind"] in _LAST_WORDS)
 
 
 def _now(view: dict[str, Any]) -> list[str]:

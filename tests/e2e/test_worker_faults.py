@@ -46,7 +46,7 @@ def real(name: str, fault: str, amount: int, *flags: str) -> str:
         *flags,
     )
     command = json.dumps([sys.executable, str(PROGRAMS / "real_worker.py"), fault, str(amount), *flags])
-    return f'[program.{name}]\ncommand = {command}\nprogress = "beat"\n'
+    return f'[program.{name}]\ncommand = {command}\nprogress = "beat"\nstall_timeout_s = 60.0\n'
 
 
 def explained(box: Box, name: str) -> str:
@@ -140,10 +140,10 @@ def test_a_worker_that_beats_on_with_nan_is_ended_and_rolled_back(ward: Box) -> 
 @pytest.mark.fault("nan")
 @pytest.mark.fault("memory-error")
 def test_the_real_trainer_is_rolled_back_from_nan_and_gets_a_batch_that_fits(box: Box) -> None:
-    """NaN rewards, and too little memory for a batch of 65,536: two real runs of Double DQN, each healed by its own rule."""
+    """NaN rewards, and too little memory for a batch of 32,768: two real runs of Double DQN, each healed by its own rule."""
     box.config(
-        real("nan", "nan", 3000, "--batch-size", "32", "--replay-size", "5000")
-        + real("memory", "memory", 560, "--batch-size", "65536", "--replay-ratio", "512", "--replay-size", "70000"),
+        real("nan", "nan", 3, "--batch-size", "32", "--replay-size", "2000")
+        + real("memory", "memory", 60, "--batch-size", "32768", "--replay-ratio", "512", "--replay-size", "70000"),
         extra="[checkpoint]\nmin_s = 0.5\nfirst_s = 0.5\nmax_s = 1.0\n",
     )
     box.start()
@@ -164,14 +164,16 @@ def test_the_real_trainer_is_rolled_back_from_nan_and_gets_a_batch_that_fits(box
     until(lambda: (box.program("nan").get("steps") or 0) > back["step"], 60, "it to get beyond where it diverged")
 
     lowered = box.wait_fact("BatchLowered", "memory", timeout_s=60)
-    assert (lowered["from_batch"], lowered["batch_size"]) == (65536, 32768)
+    assert (lowered["from_batch"], lowered["batch_size"]) == (32768, 16384)
     exited = box.facts("Exited", "memory")[0]
     assert (exited["cause"], exited["code"]) == ("out_of_memory", 71)
     told = explained(box, "memory")
-    assert "out of memory (host) with batch 65536" in told
+    assert "out of memory (host) with batch 32768" in told
     assert "peak_rss_bytes" in told
-    box.wait_fact("BecameReady", "memory", count=2, timeout_s=60)
-    assert box.program("memory")["lowered_batch"] <= 32768
+    learns = until(lambda: (p := box.program("memory")).get("updates") and p, 60, "a batch that fits")
+    halves = [fact["batch_size"] for fact in box.facts("BatchLowered", "memory")]
+    assert halves == [32768 >> number for number in range(1, len(halves) + 1)]
+    assert learns["lowered_batch"] == learns["batch_size"] == halves[-1]
 
 
 def test_a_cuda_out_of_memory_is_told_from_one_of_the_host(box: Box) -> None:

@@ -1,7 +1,7 @@
 """The real worker (`python -m workers`), made to fail by its surroundings only.
 
 real_worker.py nan STEPS [its own flags]        rewards are NaN from so many steps on, until it was rolled back
-real_worker.py memory MB [its own flags]        so much memory is left once everything is imported (RLIMIT_AS)
+real_worker.py memory MB [its own flags]        so much memory is left once training begins (RLIMIT_AS)
 """
 
 from __future__ import annotations
@@ -17,26 +17,32 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 import numpy as np
 
-import workers.run  # noqa: F401  all that the worker imports, before memory is limited
-from workers import contract, envs
+from workers import contract, envs, run
 from workers.__main__ import main
 
 
 def poison_rewards(after: int) -> None:
-    steps, recv = 0, envs.Envs.recv
+    recv, poisonous = envs.Envs.recv, False
+    checkpoints = Path(os.environ[contract.ENV_RUN_DIR]) / contract.CHECKPOINTS_DIR
 
     def poisoned(self: envs.Envs) -> envs.Step:
-        nonlocal steps
-        steps += self.num_envs
+        nonlocal poisonous
+        poisonous = poisonous or sum(1 for path in checkpoints.glob("ckpt-*") if path.suffix != ".tmp") >= after
         step = recv(self)
-        return dataclasses.replace(step, rewards=np.full_like(step.rewards, np.nan)) if steps > after else step
+        return dataclasses.replace(step, rewards=np.full_like(step.rewards, np.nan)) if poisonous else step
 
     envs.Envs.recv = poisoned  # type: ignore[method-assign]
 
 
 def limit_memory(left_mb: int) -> None:
-    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (in_use + (left_mb << 20), resource.RLIM_INFINITY))
+    begin = run.Session.begin
+
+    def limited(self: run.Session) -> None:
+        begin(self)
+        in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (in_use + (left_mb << 20), resource.RLIM_INFINITY))
+
+    run.Session.begin = limited  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
