@@ -237,25 +237,25 @@ class Checkpointer:
         try:
             self._commit(job)
         except (OSError, MemoryError, _Unfit) as error:
-            self._fail(f"checkpoint at step {job.env_steps} was not written", error)
+            self._fail(job.env_steps, "was not written", error)
             return
         self.failure, self.committed_step = None, job.env_steps
         self._client.committed(job.env_steps, stall_s=job.stall_s, write_s=(time.perf_counter_ns() - begun_ns) / 1e9)
         try:
             self._prune()
         except OSError as error:
-            self._fail(f"checkpoint at step {job.env_steps} is committed, but old ones could not be removed", error)
+            self._fail(job.env_steps, "is committed, but old ones could not be removed", error)
         else:
             self._reported = None
 
-    def _fail(self, what: str, error: Exception) -> None:
+    def _fail(self, env_steps: int, what: str, error: Exception) -> None:
         """Say it once, not at each interval: a disk may stay full for days."""
-        self.failure = f"{what}: {error}"
+        self.failure = f"checkpoint at step {env_steps} {what}: {error}"
         cause = str(error.errno if isinstance(error, OSError) else error)
         if cause != self._reported:
             self._reported = cause
             free = {} if (room := _free_bytes(self._dir)) is None else {"free_bytes": room}
-            self._report("checkpoint_failed", error=self.failure, **free)
+            self._report("checkpoint_failed", error=self.failure, step=env_steps, **free)
 
     def _commit(self, job: _Job) -> None:
         self._refuse_unfit(job)

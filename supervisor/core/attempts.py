@@ -313,6 +313,8 @@ def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> No
 def _save_failed(turn: Turn, name: str, attempt: Attempt, report: Report, key: str) -> None:
     """A worker tells it once a spell, and trains on; what is lost by the next death grows until there is room again."""
     error, free = str(report.fields.get("error", "?"))[:_CHARS_KEPT], report.fields.get("free_bytes")
-    free_bytes = free if type(free) is int and 0 <= free < 2**63 else None
+    free_bytes, step = (
+        value if type(value) is int and 0 <= value < 2**63 else None for value in (free, report.fields.get("step"))
+    )
     room = "" if free_bytes is None else f" ({free_bytes / 1e6:,.1f} MB free)"
-    turn.record(facts.CheckpointFailed(f"{error}{room}; it trains on", name, attempt.token, error, free_bytes, key))
+    turn.record(facts.CheckpointFailed(f"{error}{room}; it trains on", name, attempt.token, error, step, free_bytes, key))

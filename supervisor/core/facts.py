@@ -257,6 +257,7 @@ class CheckpointFailed(AttemptFact):
     """A checkpoint could not be written; training goes on. Once a spell: the next durable checkpoint ends it."""
 
     error: str
+    step: int | None = None
     free_bytes: int | None = None
     key: str = ""  # of the report, as in `Reported`
 

@@ -177,7 +177,7 @@ def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:
         return
     if program.ckpt_step is not None and sample.ckpt_step <= program.ckpt_step:
         return
-    again = program.quarantined_since_ckpt or (program.attempt is not None and program.attempt.save_error != "")
+    again = program.quarantined_since_ckpt or turn.present(name)[1].saves_again(sample.ckpt_step)
     told_at_s = None if again else program.ckpt_at_s
     if told_at_s is None or turn.now_s - told_at_s >= _CKPT_FACT_S:
         why = f"checkpoint at step {sample.ckpt_step:,} is durable"

@@ -50,8 +50,13 @@ class Attempt:
     examined: bool = False
     reports: tuple[str, ...] = ()  # the keys of those that are facts already
     slow_at_s: float | None = None  # it was called slow then, and still is
-    save_error: str = ""  # why its last checkpoint could not be written
+    save_error: str = ""  # why its last checkpoint could not be written ...
+    save_failed_step: int | None = None  # ... and at which step
     stop: Stop | None = None
+
+    def saves_again(self, step: int) -> bool:
+        """Whether a checkpoint at this step is one after a save that had failed."""
+        return self.save_error != "" and (self.save_failed_step is None or step >= self.save_failed_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +388,7 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
             beyond = program.diverged_step is not None and step_ > program.diverged_step
             program = replace(program, divergences=0, diverged_step=None) if beyond else program
             return replace(
-                program, attempt=replace(attempt, save_error=""), ckpt_step=step_, ckpt_at_s=stamped.at_s,
+                program, attempt=_saved(attempt, step_), ckpt_step=step_, ckpt_at_s=stamped.at_s,
                 ckpt_wall_s=stamped.wall_s, ckpt_stall_s=stall_s, quarantined_since_ckpt=False,
                 quarantined_step=None, steps=max(program.steps or 0, step_),
             )  # fmt: skip
@@ -439,6 +444,11 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return _ailing(attempt, at_s, fact)
 
 
+def _saved(attempt: Attempt, step: int) -> Attempt:
+    """A checkpoint from before the failed one says nothing about the disk now."""
+    return replace(attempt, save_error="", save_failed_step=None) if attempt.saves_again(step) else attempt
+
+
 def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
     """What is wrong with a worker that trains on."""
     match fact:
@@ -446,8 +456,8 @@ def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, slow_at_s=at_s, examined=False)
         case facts.PaceRegained():
             return replace(attempt, slow_at_s=None)
-        case facts.CheckpointFailed(error=error, key=key):
-            return replace(attempt, save_error=error, reports=(*attempt.reports, key))
+        case facts.CheckpointFailed(error=error, step=step, key=key):
+            return replace(attempt, save_error=error, save_failed_step=step, reports=(*attempt.reports, key))
         case _:
             return attempt
 

@@ -171,21 +171,24 @@ def test_a_kill_that_is_accounted_for_is_not_held_against_the_next():
 @pytest.mark.fault("disk-full-checkpoint")
 def test_a_failed_save_is_told_and_over_with_the_next_one_that_works():
     core = trained(Core(settings("Pong")).running("Pong"), 1000, 1500)
-    told = core.report(
-        "Pong", "checkpoint_failed", error="checkpoint at step 2000 was not written: No space", free_bytes=4096
-    )
-    core.later(1.0).look(told, Pong={"ckpt_step": 1000, "ckpt_count": 1})
-    core.later(1.0).look(told, Pong={"ckpt_step": 1000, "ckpt_count": 1})
-    failed = core.told(facts.CheckpointFailed)
-    assert [(fact.free_bytes, fact.why) for fact in failed] == [
-        (4096, "checkpoint at step 2000 was not written: No space (0.0 MB free); it trains on")
+    why = "checkpoint at step 2000 was not written: No space"
+    told = core.report("Pong", "checkpoint_failed", error=why, step=2000, free_bytes=4096)
+    core.later(1.0).look(told, Pong={"ckpt_step": 1900, "ckpt_count": 2})
+    core.later(1.0).look(told, Pong={"ckpt_step": 1900, "ckpt_count": 2})
+    assert [(fact.free_bytes, fact.why) for fact in core.told(facts.CheckpointFailed)] == [
+        (4096, f"{why} (0.0 MB free); it trains on")
     ]
-    assert core.attempt("Pong").save_error == "checkpoint at step 2000 was not written: No space"
-    core.later(1.0).look(Pong={"ckpt_step": 3000, "ckpt_count": 2})
-    assert core.attempt("Pong").save_error == "", "although the last one was told seconds ago"
+    assert core.attempt("Pong").save_error == why, "the one at 1900 was written before"
+    core.later(700.0).look(Pong={"ckpt_step": 1950, "ckpt_count": 2})
     assert len(core.told(facts.Checkpointed)) == 2
+    assert core.attempt("Pong").save_error == why
+    core.later(1.0).look(Pong={"ckpt_step": 3000, "ckpt_count": 3})
+    assert core.attempt("Pong").save_error == "", "although the last one was told a second ago"
+    assert len(core.told(facts.Checkpointed)) == 3
     core.later(1.0).look(core.report("Pong", "checkpoint_failed", at_ns=2, error="x", free_bytes="much"), Pong=None)
     assert core.told(facts.CheckpointFailed)[1].why == "x; it trains on"
+    core.later(1.0).look(Pong={"ckpt_step": 3001, "ckpt_count": 4})
+    assert core.attempt("Pong").save_error == ""
 
 
 # --- a crawl ---------------------------------------------------------------------------------------------------------------

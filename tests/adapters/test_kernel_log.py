@@ -1,0 +1,62 @@
+"""What the kernel says of its OOM killer: found by pid, not when it is old, and never a reason to fail."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters import kernel_log
+from supervisor.adapters.kernel_log import KMSG, oom_kill_of
+
+SAID = "Memory cgroup out of memory: Killed process 24007 (python3) total-vm:221356kB, anon-rss:61184kB"
+
+
+def log_of(tmp_path: Path, *records: str) -> str:
+    """A log that gives one whole record a read, as /dev/kmsg does: a packet pipe would, a file with one record does."""
+    path = tmp_path / "kmsg"
+    path.write_text("".join(records))
+    return str(path)
+
+
+def record(text: str, ago_s: float) -> str:
+    return f"6,1234,{int((time.monotonic() - ago_s) * 1e6)},-;{text}\n SUBSYSTEM=memory\n"
+
+
+@pytest.mark.fault("oom-kill")
+def test_the_sentence_about_this_very_process(tmp_path: Path) -> None:
+    path = log_of(tmp_path, record(SAID, 1.0))
+    assert oom_kill_of(24007, path) == SAID
+    assert oom_kill_of(2400, path) == ""
+
+
+def test_an_old_one_is_about_another_process_of_that_pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_log, "_FRESH_S", 0.5)
+    assert oom_kill_of(24007, log_of(tmp_path, record(SAID, 1.0))) == ""
+    assert oom_kill_of(24007, log_of(tmp_path, f"garbage;{SAID}\n")) == ""
+
+
+def test_no_log_no_word(tmp_path: Path) -> None:
+    assert oom_kill_of(1, str(tmp_path / "none")) == ""
+    assert oom_kill_of(1, str(tmp_path)) == ""
+
+
+def test_reading_never_waits(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    holder = os.open(fifo, os.O_RDWR)
+    found: list[str] = []
+    reader = threading.Thread(target=lambda: found.append(oom_kill_of(1, str(fifo))))
+    reader.start()
+    reader.join(5.0)
+    os.close(holder)
+    assert found == [""]
+
+
+def test_the_real_log_if_it_may_be_read() -> None:
+    if not os.access(KMSG, os.R_OK):
+        pytest.skip(f"{KMSG} may not be read here")
+    assert oom_kill_of(2**31 - 1) == ""
