@@ -15,6 +15,8 @@ class Disk:
 
     checkpoints: list = field(default_factory=list)
     poison: set = field(default_factory=set)
+    damage: dict = field(default_factory=dict)  # step -> what is wrong with that one
+    full: bool = False
 
     def newest(self):
         return self.checkpoints[-1] if self.checkpoints else 0
@@ -50,13 +52,16 @@ class Worker:
     save_cost_s: float = SAVE_COST_S
     died_at_s: float | None = None
     saving_s: float = 0.0  # blocked by checkpoints so far
+    pace: float = 1.0
+    bad_since_s: float | None = None  # its losses are not finite since then
+    said: list = field(default_factory=list)  # reports beside that it resumed
 
     def advance(self, now_s):
         """Train until `now_s`, or until it got stuck; save on the way."""
         until_s = now_s if self.stuck_at_s is None else min(now_s, self.stuck_at_s)
         ready_s = self.began_s + START_S
         if self.resumed is None and until_s >= ready_s:
-            self.resumed = self.disk.newest()
+            self.resumed = self.restore()
             self.steps, self.at_s, self.saved_at_s = float(self.resumed), ready_s, ready_s
         if self.resumed is None or until_s <= self.at_s:
             return
@@ -64,11 +69,11 @@ class Worker:
         if due > 0:
             self.saved_at_s += due * self.interval_s
             trained_s = max(0.0, self.saved_at_s - self.at_s - (due - 1) * self.save_cost_s)
-            self.steps += STEPS_PER_S * trained_s
+            self.steps += self.pace * STEPS_PER_S * trained_s
             self.save(self.steps)
             self.at_s = self.saved_at_s + self.save_cost_s
             self.saving_s += due * self.save_cost_s
-        self.steps += STEPS_PER_S * max(0.0, until_s - self.at_s)
+        self.steps += self.pace * STEPS_PER_S * max(0.0, until_s - self.at_s)
         self.at_s = max(self.at_s, until_s)
 
     def save_every(self, interval_s, now_s):
@@ -77,7 +82,25 @@ class Worker:
         self.interval_s = interval_s
         self.saved_at_s = max(self.saved_at_s, now_s - interval_s)
 
+    def restore(self):
+        """The newest whole checkpoint; what is damaged is set aside and reported."""
+        found = len(self.disk.checkpoints)
+        while self.disk.newest() in self.disk.damage:
+            step = self.disk.checkpoints.pop()
+            self.say("checkpoint_bad", path=f"ckpt-{step}.bad", error=self.disk.damage.pop(step))
+        if found and not self.disk.checkpoints:
+            self.say("from_scratch", step=0, error="no checkpoint is whole")
+        return self.disk.newest()
+
+    def say(self, kind, **fields):
+        self.said.append(Report(kind, {"at_ns": 1000 * self.number + len(self.said), **fields}))
+
     def save(self, steps):
+        if self.disk.full:
+            if not any(report.kind == "checkpoint_failed" for report in self.said):
+                why = f"checkpoint at step {int(steps)} was not written: No space left on device"
+                self.say("checkpoint_failed", error=why, step=int(steps), free_bytes=0)
+            return
         if int(steps) > self.disk.newest():
             self.disk.checkpoints.append(int(steps))
             self.saves += 1
@@ -115,10 +138,13 @@ class Worker:
             self.token, self.state if self.alive else None, live_at_s=live_at_s + offset_s,
             progress_at_s=moved_at_s + offset_s, phase="training" if trains else "restoring",
             phase_since_s=self.began_s + (START_S if trains else 0.0) + offset_s, ready=trains, steps=int(self.steps) if trains else None,
-            steps_per_s=STEPS_PER_S if trains else None, ckpt_step=self.disk.newest() if self.saves else None,
+            steps_per_s=self.pace * STEPS_PER_S if trains else None,
+            nan_count=0 if self.bad_since_s is None else int(10 * (now_s - self.bad_since_s)), ckpt_step=self.disk.newest() if self.saves else None,
             ckpt_at_s=self.saved_at_s + offset_s if self.saves else None, ckpt_count=self.saves,
             ckpt_stall_s=self.save_cost_s if self.saves else None, target=10**9, target_kind="env_steps",
         )  # fmt: skip
 
     def reports(self):
-        return () if self.resumed is None else (Report("resumed", {"at_ns": self.number, "step": self.resumed}),)
+        if self.resumed is None:
+            return ()
+        return (*self.said, Report("resumed", {"at_ns": self.number, "step": self.resumed}))
