@@ -36,7 +36,11 @@ LOST_UPDATES: Final = 100  # in a row not finite: no bad batch, and no fp16 scal
 
 
 class Diverged(Exception):
-    """Losses or weights are not finite any more: nothing can be learned from here on."""
+    """Losses or weights are not finite any more: nothing can be learned from here on. All was well at `fine_step`."""
+
+    def __init__(self, message: str, fine_step: int) -> None:
+        super().__init__(message)
+        self.fine_step = fine_step
 
 
 class Learner(ABC):
@@ -59,6 +63,7 @@ class Learner(ABC):
         self._loss = torch.full((), math.nan, device=precision.device)
         self._not_finite = torch.zeros((), dtype=torch.int64, device=precision.device)
         self._in_a_row = torch.zeros((), dtype=torch.int64, device=precision.device)
+        self._seen_bad = self._fine_step = 0  # at the last look, and at the last one before which nothing was bad
         self._aside: dict[str, torch.Tensor] = {}
 
     def reserve(self) -> None:
@@ -89,11 +94,15 @@ class Learner(ABC):
     def look(self) -> tuple[float, int]:
         """(last loss, updates that were not finite, so not applied). Waits for the device. Raises Diverged when lost."""
         loss, not_finite, in_a_row = self._loss.item(), int(self._not_finite.item()), int(self._in_a_row.item())
+        if not_finite == self._seen_bad:
+            self._fine_step = self.env_steps
+        self._seen_bad = not_finite
         at = f"diverged at step {self.env_steps}"
         if in_a_row >= LOST_UPDATES:
-            raise Diverged(f"{at}: the last {in_a_row} updates were not finite (loss {loss:g}) and none was applied")
+            told = f"{at}: the last {in_a_row} updates were not finite (loss {loss:g}) and none was applied"
+            raise Diverged(told, self._fine_step)
         if in_a_row and not all(p.isfinite().all() for p in self.networks()[0][1].parameters()):
-            raise Diverged(f"{at}: after {self.updates} updates the weights are not finite")
+            raise Diverged(f"{at}: after {self.updates} updates the weights are not finite", self._fine_step)
         return loss, not_finite
 
     def suspect(self) -> bool:
@@ -219,4 +228,5 @@ class Learner(ABC):
         self.best_mean_return = state["best_mean_return"]
         self.recent.extend(state["recent_returns"])
         self._not_finite.fill_(state["not_finite"])
+        self._seen_bad, self._fine_step = state["not_finite"], self.env_steps
         self.restore_extra(state)

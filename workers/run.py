@@ -77,7 +77,7 @@ def run(args: Args, client: Client, asked: Asked) -> int:
     except Fenced as error:
         return _told(error, EXIT_FENCED)
     except Diverged as error:
-        client.report("diverged", error=str(error))
+        client.report("diverged", step=error.fine_step, error=str(error))
         return _told(error, EXIT_DIVERGED)
     except (InUse, RolloutTooLarge) as error:
         return _told(error, EXIT_FAILED)

@@ -170,6 +170,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
     name = program.name
     for report in ending.reports:
         on_report(turn, name, attempt.token, report)
+    program, attempt = turn.present(name)
     spec = turn.spec(name)
     oom_kill = memory.oom_kill(line=ending.oom_line, oom_kills=ending.oom_kills, accounted=turn.state.oom_kills)
     verdict = diagnose(
@@ -305,6 +306,10 @@ def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> No
     if report.kind == "checkpoint_failed":
         _save_failed(turn, name, attempt, report, key)
         return
+    if report.kind == "diverged":
+        why = str(report.fields.get("error", "its losses are not finite any more"))[:_CHARS_KEPT]
+        turn.record(facts.Diverged(why, name, attempt.token, _count(report.fields.get("step")), key))
+        return
     text = ", ".join(f"{key}: {value}" for key, value in sorted(report.fields.items()) if key != "at_ns")[:_CHARS_KEPT]
     kind = report.kind[:_KEY_CHARS]
     turn.record(facts.Reported(f"the worker reports {kind}: {text}", name, attempt.token, kind, text, key))
@@ -313,8 +318,11 @@ def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> No
 def _save_failed(turn: Turn, name: str, attempt: Attempt, report: Report, key: str) -> None:
     """A worker tells it once a spell, and trains on; what is lost by the next death grows until there is room again."""
     error, free = str(report.fields.get("error", "?"))[:_CHARS_KEPT], report.fields.get("free_bytes")
-    free_bytes, step = (
-        value if type(value) is int and 0 <= value < 2**63 else None for value in (free, report.fields.get("step"))
-    )
+    free_bytes, step = _count(free), _count(report.fields.get("step"))
     room = "" if free_bytes is None else f" ({free_bytes / 1e6:,.1f} MB free)"
     turn.record(facts.CheckpointFailed(f"{error}{room}; it trains on", name, attempt.token, error, step, free_bytes, key))
+
+
+def _count(value: object) -> int | None:
+    """What a worker reports as a number, if it is one."""
+    return value if type(value) is int and 0 <= value < 2**63 else None

@@ -366,6 +366,14 @@ class Slowed(AttemptFact):
 
 
 @dataclass(frozen=True, slots=True)
+class Diverged(AttemptFact):
+    """Its losses are not finite any more; up to `fine_step` all was well (None: not known). It ends, and is rolled back."""
+
+    fine_step: int | None
+    key: str = ""  # of the report, as in `Reported`
+
+
+@dataclass(frozen=True, slots=True)
 class PaceRegained(AttemptFact):
     """It is as fast as usual again, `after_s` after it was called slow."""
 

@@ -412,10 +412,13 @@ def _note_divergence(turn: Turn, name: str, before: Watch, sample: Sample) -> No
         return
     bad = sample.nan_count > old.nan_count
     since_s = (watch.nan_since_s or turn.now_s) if bad else None
-    if since_s != watch.nan_since_s:
-        turn.keep_watch(name, replace(watch, nan_since_s=since_s))
+    began = bad and watch.nan_since_s is None
+    fine_step = old.steps if began else watch.fine_step if bad else None
+    if (since_s, fine_step) != (watch.nan_since_s, watch.fine_step):
+        turn.keep_watch(name, replace(watch, nan_since_s=since_s, fine_step=fine_step))
     program, attempt = turn.present(name)
     if attempt.stop is None and divergence.persists(turn.settings.divergence, now_s=turn.now_s, bad_since_s=since_s):
         for_s = turn.settings.divergence.nan_for_s
         why = f"its losses were not finite at every look for {for_s:.0f} s ({sample.nan_count:,} bad updates so far)"
+        turn.record(facts.Diverged(why, name, attempt.token, fine_step))
         stop(turn, program, attempt, reason="diverged", by="extralife", why=why)

@@ -67,6 +67,7 @@ class Watch:
     rates: tuple[float, ...] = ()
     slow_since_s: float | None = None
     slow_told: bool = False
+    fine_step: int | None = None  # at the last look before those
     nan_since_s: float | None = None  # every look at which it moved since then told of more bad updates
     tally: Tally | None = None
 

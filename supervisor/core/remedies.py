@@ -25,8 +25,9 @@ def _roll_back(turn: Turn, name: str, attempt: Attempt) -> str:
     program = turn.state.programs[name]
     number = program.divergences + 1
     verdict = divergence.after(
-        turn.settings.divergence, number=number, newest_step=program.ckpt_step, resumed_step=attempt.resumed_step
-    )
+        turn.settings.divergence, number=number, newest_step=program.ckpt_step, fine_step=attempt.fine_step,
+        resumed_step=attempt.resumed_step,
+    )  # fmt: skip
     if verdict.give_up:
         return verdict.why
     why = f"diverged at step {'?' if program.steps is None else f'{program.steps:,}'}: {verdict.why}"

@@ -49,6 +49,7 @@ class Attempt:
     stalled_at_s: float | None = None
     examined: bool = False
     reports: tuple[str, ...] = ()  # the keys of those that are facts already
+    fine_step: int | None = None  # it has diverged since
     slow_at_s: float | None = None  # it was called slow then, and still is
     save_error: str = ""  # why its last checkpoint could not be written ...
     save_failed_step: int | None = None  # ... and at which step
@@ -454,6 +455,8 @@ def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
     match fact:
         case facts.Slowed():
             return replace(attempt, slow_at_s=at_s, examined=False)
+        case facts.Diverged(fine_step=fine_step, key=key):
+            return replace(attempt, fine_step=fine_step, reports=(*attempt.reports, key))
         case facts.PaceRegained():
             return replace(attempt, slow_at_s=None)
         case facts.CheckpointFailed(error=error, step=step, key=key):

@@ -25,14 +25,14 @@ _WORDS = {
     "StopIntended": "stopping", "KillIntended": "killing", "BackedOff": "waiting", "Reported": "said",
 }  # fmt: skip
 _TROUBLE = (
-    "SpawnFailed", "Stalled", "Slowed", "KillIntended", "Exited", "CheckpointBad", "CheckpointFailed", "GaveUp",
+    "SpawnFailed", "Stalled", "Slowed", "Diverged", "KillIntended", "Exited", "CheckpointBad", "CheckpointFailed", "GaveUp",
 )  # fmt: skip
 _AROUND = (
     "Examined", "Revived", "PaceRegained", "RolledBack", "BatchLowered", "StopIntended", "BackedOff",
     "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "HostRebooted",
 )  # fmt: skip
 _OUR_REASONS = {"diverged", "slow"}  # of a stop that nobody asked for, and that no other fact tells of
-_LAST_WORDS = {"out_of_memory", "diverged"}  # of a worker, before it leaves
+_LAST_WORDS = {"out_of_memory"}  # of a worker, before it leaves
 _IN_ORDER = {"stopped", "done", "left"}  # an attempt that ended so is no incident
 
 
@@ -130,7 +130,7 @@ def incidents(rows: list[Any]) -> list[list[Any]]:
         elif kind == "Exited" and found and found[-1][-1]["kind"] == "HostRebooted":
             token = its  # it ended with the host
             found[-1].append(row)
-        elif (kind in _TROUBLE or kind == "StopIntended" or _last_word(row)) and (its != token or not found):
+        elif (kind in _TROUBLE or _last_word(row)) and (its != token or not found):
             if kind == "GaveUp" and token is not None:
                 found[-1].append(row)
                 continue
@@ -184,7 +184,7 @@ def _told(row: dict[str, Any]) -> list[str]:
 _SHOWN = (
     "stall", "age_s", "limit_s", "cause", "code", "signal", "steps", "checkpoint_step", "error", "path", "step",
     "lost_steps", "lost_s", "delay_s", "slow", "rate", "usual", "text", "free_bytes", "from_step", "number", "batch_size",
-    "from_batch", "max_rss_bytes",
+    "from_batch", "fine_step", "max_rss_bytes",
 )  # fmt: skip
 
 

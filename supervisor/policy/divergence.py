@@ -7,18 +7,19 @@ Seen in two ways, both of them `diverged`:
 * a worker beats on, and its count of bad updates has grown at every look at which it moved, for `nan_for_s`: it is ended.
   One bad batch among good ones is no divergence.
 
-Then, roll-back 1: the newest checkpoint is set aside. What shows as NaN began earlier, so the newest may hold the seed of
-it. Roll-back 2 and later: everything from the step on that the diverged attempt had resumed from, so that each goes at
-least one checkpoint further back than the one before (the last 3 are kept, then one an hour: the steps back grow by
-themselves). Nothing is deleted: what is set aside stays beside it as `.bad`, and the last whole one is never set aside.
-The next attempt draws other chance: its seed follows from the configured one and the number of roll-backs.
+Then, roll-back 1: the newest checkpoint is set aside, and everything that was saved after the first bad update. What
+shows as NaN began earlier, so the newest is not trusted even when it is older than that. Roll-back 2 and later:
+everything from the step on that the diverged attempt had resumed from, so that each goes at least one checkpoint further
+back than the one before (the last 3 are kept, then one an hour: the steps back grow by themselves). Nothing is deleted:
+what is set aside stays beside it as `.bad`, and the last whole one is never set aside. The next attempt draws other
+chance: its seed follows from the configured one and the number of roll-backs.
 
 After `rollbacks` of them without a checkpoint beyond the step of the divergence the program is given up: FATAL, until
 its config changes or an operator starts it. A checkpoint beyond it forgives.
 
-Worked example, checkpoints at 70, 80, 90 and 100 thousand steps: diverged at 104,000: 100,000 is set aside, resumed at
-90,000. Diverged at 103,000: 90,000 and what was written since are set aside, resumed at 80,000. Healthy, and a
-checkpoint at 110,000: forgiven. Had it diverged a third and a fourth time: 70,000, then FATAL.
+Worked example, checkpoints at 70, 80, 90 and 100 thousand steps: fine up to 103,000, diverged at 104,000: 100,000 is
+set aside, resumed at 90,000. Diverged at 103,000: 90,000 and what was written since are set aside, resumed at 80,000.
+Healthy, and a checkpoint at 110,000: forgiven. Had it diverged a third and a fourth time: 70,000, then FATAL.
 
 Why not restart from the newest: the same weights and the same chance give the same NaN. Why not only skip bad updates:
 weights that overflow on every batch have nothing left to learn. Why give up, when crashes are retried for ever: a crash
@@ -48,17 +49,19 @@ class RollBack:
 
 
 def after(
-    settings: DivergenceSettings, *, number: int, newest_step: int | None, resumed_step: int | None
-) -> RollBack:  # fmt: skip
+    settings: DivergenceSettings, *, number: int, newest_step: int | None, fine_step: int | None, resumed_step: int | None
+) -> RollBack:
     """The verdict after divergence `number` (>= 1) without a checkpoint beyond the first one's step.
 
-    `newest_step` is the newest checkpoint; `resumed_step` where the diverged attempt had begun.
+    `newest_step` is the newest checkpoint; up to `fine_step` no update was bad; `resumed_step` is where the diverged
+    attempt had begun.
     """
     if number > settings.rollbacks:
         return RollBack(None, give_up=True, why=f"diverged again after {settings.rollbacks} roll-backs")
     from_step = newest_step
-    if number > 1 and newest_step is not None and resumed_step:
-        from_step = min(newest_step, resumed_step)
+    if newest_step is not None:
+        bounds = (newest_step, fine_step, resumed_step if number > 1 else None)
+        from_step = min(step for step in bounds if step)
     what = "there is no checkpoint yet" if from_step is None else f"checkpoints from step {from_step:,} on are set aside"
     return RollBack(
         from_step, give_up=False, why=f"roll-back {number} of {settings.rollbacks}: {what}, other chance is drawn"

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.adapters import checkpoints
-from supervisor.adapters.checkpoints import newest_good, quarantine_newest, survey, verify
+from supervisor.adapters.checkpoints import newest_good, quarantine_newest, roll_back, survey, verify
 from workers.contract import Manifest, checkpoint_name, parse_checkpoint_name
 
 REPO = Path(__file__).parents[2]
@@ -280,3 +280,24 @@ assert "torch" not in sys.modules and "numpy" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", look, str(tmp_path)], check=True, cwd=REPO, timeout=100)
     assert checkpoints.survey(tmp_path)[0].token == "0" * 32
+
+
+@pytest.mark.fault("nan")
+def test_a_roll_back_sets_aside_what_is_newer_and_deletes_nothing(tmp_path: Path) -> None:
+    paths = {step: commit(tmp_path, step) for step in (10, 20, 30, 40)}
+    aside = roll_back(tmp_path, 30)
+    assert sorted(path.name for path in aside) == sorted(f"{paths[step].name}.bad" for step in (30, 40))
+    assert all((path / "manifest.json").is_file() for path in aside)
+    assert [info.env_steps for info in survey(tmp_path)] == [20, 10]
+    assert roll_back(tmp_path, 30) == []
+
+
+@pytest.mark.fault("nan")
+def test_a_roll_back_leaves_the_last_one_that_looks_whole(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        commit(tmp_path, step)
+    (commit(tmp_path, 5) / "manifest.json").write_text("{}")
+    roll_back(tmp_path, 10)
+    assert [info.env_steps for info in survey(tmp_path) if info.verified is not False] == [10]
+    assert roll_back(tmp_path, 10) == []
+    assert roll_back(tmp_path / "nowhere", 10) == []

@@ -109,3 +109,23 @@ def test_a_worker_that_is_gone_is_told_as_gone(world):
     assert "is gone" in take(world, started)["process"]
     evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock()).take("Pong", started.token)
     assert world.inbox.expect(EvidenceTaken).evidence == {"process": "Pong is gone"}
+
+
+@pytest.mark.fault("slow")
+def test_what_slows_a_process_from_outside_is_told(tmp_path):
+    files = {
+        "proc/loadavg": "9.10 8.00 7.00 3/400 1234\n",
+        "proc/pressure/cpu": "some avg10=55.00 avg60=40.00 avg300=1.00 total=5\nfull avg10=0.00 avg60=0.00\n",
+        "proc/7/cgroup": "2:cpu,cpuacct:/x\n1:memory:/y\n0::/service\n",
+        "sys/fs/cgroup/service/cpu.stat": "usage_usec 5\nnr_throttled 12\nthrottled_usec 900\n",
+        "sys/fs/cgroup/cpu/x/cpu.stat": "nr_throttled 3\nthrottled_time 8\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    told = evidence.host_pressure(7, str(tmp_path))
+    assert told.startswith("load 9.10 8.00 7.00 on ")
+    assert "cpu pressure avg10=55.00 avg60=40.00" in told
+    assert "nr_throttled 12, throttled_usec 900" in told
+    assert "nr_throttled 3, throttled_time 8" in told
+    assert evidence.host_pressure(8, str(tmp_path / "none")).startswith("load ")

@@ -319,3 +319,37 @@ def test_the_exit_record_is_durable_before_it_has_its_name(tmp_path, monkeypatch
     shim_module._write_aside(str(tmp_path / "exit.json"), "{}", sync=True, sync_dir=True)
     assert done == ["write", "fsync", "rename", "fsync"]
     assert [path.name for path in tmp_path.iterdir()] == ["exit.json"]
+
+
+CGROUPS = {
+    "v2": (
+        {"proc/self/cgroup": "0::/service/a b", "sys/fs/cgroup/service/a b/memory.events": "low 0\noom 4\noom_kill 3\n"},
+        3,
+    ),
+    "v1": (
+        {
+            "proc/self/cgroup": "4:cpu,memory:/x\n0::/",
+            "sys/fs/cgroup/memory/x/memory.oom_control": "under_oom 0\noom_kill 2\n",
+        },
+        2,
+    ),
+    "root of v2": ({"proc/self/cgroup": "0::/", "proc/vmstat": "nr_free 5\noom_kill 7\n"}, 7),
+    "no cgroups": ({"proc/vmstat": "oom_kill 1\n"}, 1),
+    "garbage": ({"proc/self/cgroup": "nonsense", "proc/vmstat": "oom_kill many\n"}, None),
+    "nothing": ({}, None),
+}
+
+
+@pytest.mark.fault("oom-kill")
+@pytest.mark.parametrize(("files", "count"), CGROUPS.values(), ids=CGROUPS)
+def test_the_oom_killers_count_is_that_of_its_own_cgroup(tmp_path, files, count):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert shim_module._oom_kills(str(tmp_path)) == count
+
+
+@pytest.mark.fault("oom-kill")
+def test_the_exit_record_holds_the_count_before_and_after(start):
+    record = start(["true"]).exit()
+    assert record.oom_kills is None or record.oom_kills[0] <= record.oom_kills[1]

@@ -12,11 +12,13 @@ def trained(core, ckpt, steps):
     return core
 
 
-def diverge(core, resumed, steps):
+def diverge(core, resumed, steps, fine=None):
     """The present attempt begins at `resumed` and leaves with 65 at `steps`."""
     if core.attempt("Pong").pid is None:
         core.spawned("Pong")
     reports = () if resumed is None else (Report("resumed", {"at_ns": 1, "step": resumed}),)
+    if fine is not None:
+        reports += (Report("diverged", {"at_ns": 2, "step": fine, "error": "diverged"}),)
     return core.later(1.0).ended("Pong", code=65, steps=steps, reports=reports)
 
 
@@ -37,6 +39,15 @@ def test_a_divergence_goes_back_to_an_older_checkpoint_with_other_chance():
     again = diverge(core, 90_000, 103_000)
     assert of(again, commands.RollBack) == [commands.RollBack("Pong", 90_000)]
     assert of(core.to_wake(), commands.Spawn)[0].rollbacks == 2
+
+
+@pytest.mark.fault("nan")
+def test_what_was_saved_after_the_first_bad_update_is_set_aside_too():
+    core = trained(Core(settings("Pong")).running("Pong"), 100_000, 104_000)
+    decision = diverge(core, None, 104_000, fine=95_000)
+    assert of(decision, commands.RollBack) == [commands.RollBack("Pong", 95_000)]
+    assert core.told(facts.Diverged)[0].why == "diverged"
+    assert core.told(facts.Reported) == []
 
 
 @pytest.mark.fault("nan")
@@ -85,11 +96,11 @@ def test_a_worker_that_beats_on_with_bad_losses_is_ended_and_one_bad_batch_is_fo
     core = trained(Core(settings("Pong")).running("Pong"), 1000, 1500)
     bad = iter(range(10_000))
     core.watch(59, Pong={"nan_count": lambda _: next(bad)})
-    core.watch(1, Pong={"nan_count": 58})
+    core.watch(1, Pong={"nan_count": 58, "steps": 700})
     core.watch(30, Pong={"nan_count": lambda _: next(bad)})
     assert core.phase("Pong") is Phase.RUNNING, "one good look begins it anew"
     core.watch(5, Pong={"nan_count": 1_000, "progress_at_s": 1.0})
-    core.watch(40, Pong={"nan_count": lambda _: 1_000 + next(bad)})
+    core.watch(40, Pong={"nan_count": lambda _: 1_000 + next(bad), "steps": 1600})
     assert core.phase("Pong") is Phase.STOPPING
     asked = core.told(facts.StopIntended)[0]
     assert asked.reason == "diverged"
@@ -97,7 +108,8 @@ def test_a_worker_that_beats_on_with_bad_losses_is_ended_and_one_bad_batch_is_fo
     core.watch(5, Pong={"nan_count": lambda _: next(bad)})
     decision = core.ended("Pong", code=75, steps=1600)
     assert core.told(facts.Exited)[0].cause == "diverged"
-    assert of(decision, commands.RollBack) == [commands.RollBack("Pong", 1000)]
+    assert core.told(facts.Diverged)[0].fine_step == 700
+    assert of(decision, commands.RollBack) == [commands.RollBack("Pong", 700)], "what it saved since is not trusted"
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------------

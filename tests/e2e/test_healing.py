@@ -64,7 +64,10 @@ def test_a_worker_that_does_not_get_on_is_examined_ended_and_replaced(box: Box, 
     box.wait_fact("BecameReady", "a", count=2)
     assert box.wait_phase("a", "RUNNING")["restarts"] == 1
     told = box.ctl("explain", "a").stdout
-    assert stall in told
+    assert f"stall {stall}" in told
+    assert {"gil": "none of its threads ran for", "hang": "in do", "envpool-hang": "in recv"}[fault] in told
+    assert "wchan: " in told
+    assert "begins at step 0" in told, "its last lines"
 
 
 @pytest.mark.fault("segfault")
@@ -74,6 +77,9 @@ def test_a_segfault_inside_envpool_is_a_crash_and_is_healed(box: Box) -> None:
     exited = box.wait_fact("Exited", "a", timeout_s=40)
     assert (exited["cause"], exited["signal"]) == ("crash", signal.SIGSEGV)
     box.wait_fact("BecameReady", "a", count=2)
+    told = box.ctl("explain", "a").stdout
+    assert "killed by SIGSEGV" in told
+    assert "Fatal Python error: Segmentation fault" in told, "what faulthandler wrote is among its last lines"
 
 
 @pytest.mark.fault("dies-at-once")

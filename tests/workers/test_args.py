@@ -138,3 +138,19 @@ def test_help_lists_every_setting_with_its_default():
 )
 def test_a_batch_lowered_by_the_supervisor_still_fits(argv, most, wanted):
     assert parse(f"--program Pong {argv}".split(), {"EXTRALIFE_BATCH_SIZE": most}).batch_size == wanted
+
+
+@pytest.mark.fault("memory-error")
+@pytest.mark.parametrize(("most", "batch"), [("256", 256), ("512", 512), ("1024", 512), ("", 512), ("much", 512)])
+def test_the_supervisor_may_ask_for_a_smaller_batch_and_never_for_a_larger(most, batch):
+    made = parse(["--program", "Pong", "--batch-size", "512"], {"EXTRALIFE_BATCH_SIZE": most})
+    assert made.batch_size == batch
+
+
+@pytest.mark.fault("nan")
+def test_each_roll_back_draws_other_chance_and_always_the_same():
+    seeds = [parse(["--program", "Pong"], {"EXTRALIFE_ROLLBACKS": str(number)}).seed for number in (0, 1, 2, 1)]
+    assert seeds[0] == 1
+    assert len(set(seeds)) == 3
+    assert seeds[1] == seeds[3]
+    assert all(0 <= seed < 2**31 for seed in seeds)

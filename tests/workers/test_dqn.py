@@ -120,10 +120,14 @@ def test_an_update_that_is_not_finite_changes_nothing_and_a_hundred_in_a_row_end
     assert made.look()[1] == LOST_UPDATES - 1
     made.update(batch)
     assert not made.suspect(), "one good one, and it goes on"
+    made.env_steps += 50
+    made.look()
     for _ in range(LOST_UPDATES):
         made.update(worse)
-    with pytest.raises(Diverged, match="diverged at step 0: the last 100 updates were not finite"):
+    made.env_steps += 100
+    with pytest.raises(Diverged, match="diverged at step 150: the last 100 updates were not finite") as raised:
         made.look()
+    assert raised.value.fine_step == 50, "the last look before which nothing was bad"
 
 
 def test_weights_that_are_not_finite_end_the_training():
