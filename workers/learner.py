@@ -109,6 +109,11 @@ class Learner(ABC):
         """Whether the newest update was not finite: no moment for a checkpoint. Waits for the device."""
         return bool(self._in_a_row.item())
 
+    def must_be_fine(self) -> None:
+        """Before a last checkpoint: raises Diverged when the newest update was not finite."""
+        if self.suspect():
+            raise Diverged(f"diverged at step {self.env_steps}: the newest updates were not finite", self._fine_step)
+
     # what an algorithm brings
 
     @abstractmethod

@@ -330,6 +330,7 @@ class Session:
         hangs = f"the disk under {self.run_dir} hangs: the checkpoint at step {self.learner.env_steps} was not written"
         if not self.saver.wait(LAST_SAVE_S):
             raise OSError(hangs)
+        self.learner.must_be_fine()
         self._save()
         if not self.saver.wait(LAST_SAVE_S):
             raise OSError(hangs)

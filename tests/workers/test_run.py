@@ -1,6 +1,7 @@
 """The worker as a process, under a supervisor's environment: what it answers, what it leaves behind, how it exits."""
 
 import csv
+import dataclasses
 import fcntl
 import json
 import os
@@ -10,9 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from workers import contract, run
+from workers import contract, envs, run
 from workers.args import make
 from workers.contract import Client, Control, ControlWriter, Phase, read_beat
 from workers.dqn import Learner
@@ -251,6 +253,25 @@ def test_weights_gone_bad_end_the_attempt_before_they_are_saved(monkeypatch, tmp
     assert alone(monkeypatch, tmp_path, steps=10_000) == contract.EXIT_DIVERGED
     assert "weights are not finite" in capfd.readouterr().err
     assert not list((tmp_path / "runs" / "Catch" / contract.CHECKPOINTS_DIR).iterdir())
+
+
+@pytest.mark.fault("nan")
+def test_nothing_is_saved_while_updates_are_not_finite_not_even_at_the_end(monkeypatch, tmp_path, capfd):
+    """Real NaN in the stored rewards; its patience is endless here, and a checkpoint is wanted at every step."""
+    recv = envs.Envs.recv
+
+    def poisoned(pool):
+        step = recv(pool)
+        return dataclasses.replace(step, rewards=np.full_like(step.rewards, np.nan))
+
+    monkeypatch.setattr(envs.Envs, "recv", poisoned)
+    monkeypatch.setattr("workers.learner.LOST_UPDATES", 10**9)
+    monkeypatch.setattr(run, "ALONE_SAVE_S", 0.0)
+    assert alone(monkeypatch, tmp_path, steps=1000) == contract.EXIT_DIVERGED
+    assert "diverged at step 1000: the newest updates were not finite" in capfd.readouterr().err
+    saved = [path.name.split(".")[0] for path in (tmp_path / "runs" / "Catch" / contract.CHECKPOINTS_DIR).iterdir()]
+    assert saved
+    assert all(int(name.removeprefix("ckpt-")) <= 200 for name in saved), "from before the first update"
 
 
 def test_a_last_save_that_fails_is_no_success(monkeypatch, tmp_path, capfd):
