@@ -92,12 +92,14 @@ def examine(
     wall_now_s: float,
     boot_now_s: float,
     journal_boot_id: str = "",
+    journal_at_s: float = 0.0,
 ) -> BootEvidence:
     """Whether the box restarted since the last sign of life, by which witnesses, and for how long it was gone.
 
     `clean`: the last daemon had ended in order (None: there was none). `journal_boot_id` is the boot of the journal's
     last fact: it stands in for a lost mark, and when it is this boot, the reboot that an older mark tells of is on record
-    already. A downtime is not known (None) when the wall clock puts the boot before the last sign of life.
+    already. `journal_at_s` is that fact's time: where it is later than the mark's, it was the last sign of life. A
+    downtime is not known (None) when the wall clock puts the boot before the last sign of life.
 
     Example: last sign at 12:00:00, now 12:00:45, up for 5 s: it was down for 40 s, or up to one period less.
     """
@@ -113,6 +115,8 @@ def examine(
     cause = "orderly" if clean else "unclean"
     if last is None:
         return BootEvidence(boot.boot_id, rebooted=True, evidence=", ".join(said), cause=cause, boot_wall_s=boot_wall_s)
+    if journal_boot_id == last.boot_id:
+        last = _carried_on(last, journal_at_s)
     down_s = boot_wall_s - last.wall_s
     return BootEvidence(
         boot_id=boot.boot_id,
@@ -127,6 +131,12 @@ def examine(
         boot_wall_s=boot_wall_s,
         last_sign_s=last.at_s,
     )
+
+
+def _carried_on(mark: AliveMark, journal_at_s: float) -> AliveMark:
+    """The mark as its daemon would have left it when it wrote its last fact: the accounts begin a downtime there."""
+    later_s = max(0.0, journal_at_s - mark.at_s)
+    return replace(mark, at_s=mark.at_s + later_s, wall_s=mark.wall_s + later_s, boot_s=mark.boot_s + later_s)
 
 
 def _witnesses(boot: Boot, last: AliveMark | None, journal_boot_id: str) -> list[str]:

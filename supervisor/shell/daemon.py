@@ -227,6 +227,7 @@ class Daemon:
         evidence = boot.examine(
             parts.boot, boot.read_mark(Path(self._paths.alive)), marker=Path(self._paths.marker), clean=state.clean,
             wall_now_s=clock.wall_s(), boot_now_s=clock.boot_s(), journal_boot_id=state.boot_id,
+            journal_at_s=state.at_s,
         )  # fmt: skip
         expected = {n: (p.attempt.number, p.attempt.token) for n, p in state.live.items() if p.attempt is not None}
         if evidence.rebooted:

@@ -118,6 +118,16 @@ def test_downtime_is_not_known_when_the_wall_clock_contradicts_it(step_s, down_s
     assert told.down_s == (None if down_s is None else pytest.approx(down_s))
 
 
+def test_a_fact_after_the_mark_is_a_later_sign_of_life():
+    told = examine(
+        Boot(NEW, 0), LAST, marker=Path("/"), clean=False, wall_now_s=43_245.0, boot_now_s=5.0, journal_boot_id=OLD,
+        journal_at_s=5_004.0,
+    )  # fmt: skip
+    assert told.down_s == pytest.approx(36.0), "12:00:04 to 12:00:40, as the accounts book it"
+    assert (told.last_sign_s, told.last_sign_wall_s) == (5_004.0, 43_204.0)
+    assert told.up_s == pytest.approx(1_002.0)
+
+
 def test_without_a_mark_the_journals_boot_stands_in():
     told = seen(Boot(NEW, 1), None, journal=OLD)
     assert told.rebooted

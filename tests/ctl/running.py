@@ -60,7 +60,8 @@ class Terminal:
         deadline = time.monotonic() + timeout_s
         while what not in self.seen:
             left_s = deadline - time.monotonic()
-            assert left_s > 0, f"waited in vain for {what!r}; there was: {self.seen!r}"
+            if left_s <= 0:
+                raise TimeoutError(f"waited in vain for {what!r}; there was: {self.seen!r}")
             if select.select([self.master], [], [], left_s)[0]:
                 try:
                     self.seen += os.read(self.master, 65536).decode()
@@ -74,6 +75,15 @@ class Terminal:
 
     def interrupt(self) -> None:
         os.killpg(self.process.pid, signal.SIGINT)
+
+    def interrupt_at_prompt(self, until: str) -> str:
+        """Ctrl-C, pressed again each second like a person would: between CPython's look for signals and its wait for
+        input lies a moment in which one is only noted, and acted on with the next key."""
+        for _ in range(30):
+            self.interrupt()
+            with contextlib.suppress(TimeoutError):
+                return self.until(until, timeout_s=1)
+        raise AssertionError(f"Ctrl-C in vain, no {until!r}; there was: {self.seen!r}")
 
     def end(self) -> tuple[str, int]:
         """(everything until it closes the terminal, exit code)."""

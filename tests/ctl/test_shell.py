@@ -52,14 +52,13 @@ def test_ctrl_c_ends_what_runs_and_ctrl_d_the_shell(api: Path, backend: FakeBack
         terminal.until(PROMPT)
         terminal.type("tail -f Pong\n")
         terminal.until("something")
-        terminal.interrupt()
-        terminal.until(PROMPT)
+        terminal.interrupt_at_prompt(PROMPT)
         terminal.type("half a li")
         terminal.until("half a li")
-        terminal.interrupt()
-        terminal.until(PROMPT)
+        terminal.interrupt_at_prompt(PROMPT)
         terminal.type("pid\n")
-        assert "1234" in terminal.until(PROMPT)
+        terminal.until("1234")
+        terminal.until(PROMPT)
         terminal.type("\x04")
         assert terminal.end()[1] == 0
 

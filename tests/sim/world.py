@@ -165,6 +165,7 @@ class World(Misfortunes, Looks, Deeds):
         evidence = boot.examine(
             this, self.mark, marker=Path("/"), clean=state.clean, wall_now_s=self.wall_s, boot_now_s=boot_now_s,
             journal_boot_id=state.boot_id,
+            journal_at_s=state.at_s,
         )  # fmt: skip
         same_boot = self.mark is not None and self.mark.boot_id == this.boot_id
         offset_s = journal_offset(
