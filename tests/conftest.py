@@ -1,11 +1,12 @@
 """The catalogue's table: `--fault-table FILE` runs the tests that carry `@pytest.mark.fault` and shows each with its time.
 
-`tests/run faults` is the one command for it. Without the option nothing here does anything.
+`tests/run faults` is the one command for it. Besides, Ctrl-C is let through to the tests.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,12 @@ from catalogue import FAULTS
 
 TESTS = Path(__file__).parent
 _WORST = ("failed", "skipped", "passed")  # a test's outcome is the worst of its setup, call and teardown
+
+
+def pytest_configure():
+    """A shell that starts this in the background has it ignore SIGINT, and so do all whom it starts: no Ctrl-C for them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

@@ -162,9 +162,10 @@ class Daemon:
             performer=performer, publish=backend.publish, watchdog=self._notifier.watchdog, pause=_pause,
             longest_wait_s=_longest_wait_s(self._notifier),
         )  # fmt: skip
+        told = _told_before(mark, state) if mark is not None and mark.boot_id == this_boot.boot_id else {}
         alive = AliveWriter(
             Path(paths.alive),
-            lambda: self._mark(this_boot, system_clock, loop, journal.last_seq),
+            lambda: self._mark(this_boot, system_clock, loop, journal.last_seq, told),
             settings.daemon.alive_period_s,
             _alive_failed,
         )
@@ -175,10 +176,16 @@ class Daemon:
         )  # fmt: skip
 
     @staticmethod
-    def _mark(this_boot: boot.Boot, system_clock: clock.SystemClock, loop: Loop, last_seq: int) -> AliveMark:
-        """A sign of life of this moment. The loop's references are swapped as a whole, so this sees one turn's truth."""
+    def _mark(
+        this_boot: boot.Boot, system_clock: clock.SystemClock, loop: Loop, last_seq: int, told: dict[str, int]
+    ) -> AliveMark:
+        """A sign of life of this moment. The loop's references are swapped as a whole, so this sees one turn's truth.
+
+        `told` is what the daemon before told of attempts that still run: until the first look nothing newer is known.
+        """
         state, memory = loop.state, loop.memory
-        steps = {name: program.steps for name, program in state.live.items() if program.steps is not None}
+        known = {n: (p.steps, told.get(p.attempt.token)) for n, p in state.live.items() if p.attempt is not None}
+        steps = {name: max(s for s in both if s is not None) for name, both in known.items() if both != (None, None)}
         newest = {n: w.sample.steps for n, w in memory.watches.items() if n in state.live and w.sample.steps is not None}
         return AliveMark(
             this_boot.boot_id, this_boot.pid1_ticks, system_clock.now_s(), system_clock.wall_s(), clock.boot_s(),
@@ -294,6 +301,12 @@ def _on_signal(parts: _Parts, number: int, _frame: FrameType | None) -> None:
 
 def _pause(seconds: float) -> None:
     signal.sigtimedwait([], seconds)
+
+
+def _told_before(mark: AliveMark, state: State) -> dict[str, int]:
+    """Steps in an earlier daemon's sign of life, by the token of the attempt that made them."""
+    live = {name: program.attempt.token for name, program in state.live.items() if program.attempt is not None}
+    return {token: mark.steps[name] for name, token in live.items() if name in mark.steps}
 
 
 def _alive_failed(error: str) -> None:

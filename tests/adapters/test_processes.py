@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -462,6 +463,19 @@ def test_a_shim_that_is_just_starting_is_waited_for(world, monkeypatch):
 def test_a_damaged_shim_record_is_none(tmp_path, content):
     (tmp_path / "record").write_text(content)
     assert processes.read_record(str(tmp_path / "record")) is None
+
+
+def test_directories_are_made_by_several_starts_at_once(tmp_path):
+    places = [tmp_path / str(number) / "a" / "b" for number in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        for made in [pool.submit(processes.make_dir, place / each) for place in places for each in "cdefghij"]:
+            made.result()
+
+
+def test_a_file_in_the_way_of_a_directory_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="file'"):
+        processes.make_dir(tmp_path / "file" / "below")
 
 
 def test_a_torn_exit_record_is_not_an_ending(world):
