@@ -119,7 +119,12 @@ class Box:
     def close(self) -> None:
         if self.daemon.poll() is None:
             self.daemon.terminate()
-        self.daemon.wait(120)
+        try:
+            self.daemon.wait(60)
+        except subprocess.TimeoutExpired:  # circusd was seen to; its session is its own, so nothing else is hit
+            print(f"{self.name}: still there 60 s after SIGTERM, killed", flush=True)
+            os.killpg(self.daemon.pid, signal.SIGKILL)
+            self.daemon.wait()
         shutil.rmtree(self.runtime, ignore_errors=True)
 
 
