@@ -15,6 +15,9 @@ from supervisor.adapters.kernel_log import KMSG, oom_kill_of
 SAID = "Memory cgroup out of memory: Killed process 24007 (python3) total-vm:221356kB, anon-rss:61184kB"
 
 
+UNCOUNTED = "/nowhere/vmstat"  # a kernel that does not count such kills
+
+
 def log_of(tmp_path: Path, *records: str) -> str:
     """A log that gives one whole record a read, as /dev/kmsg does: a packet pipe would, a file with one record does."""
     path = tmp_path / "kmsg"
@@ -29,19 +32,32 @@ def record(text: str, ago_s: float) -> str:
 @pytest.mark.fault("oom-kill")
 def test_the_sentence_about_this_very_process(tmp_path: Path) -> None:
     path = log_of(tmp_path, record(SAID, 1.0))
-    assert oom_kill_of(24007, path) == SAID
-    assert oom_kill_of(2400, path) == ""
+    assert oom_kill_of(24007, path, UNCOUNTED) == SAID
+    assert oom_kill_of(2400, path, UNCOUNTED) == ""
 
 
 def test_an_old_one_is_about_another_process_of_that_pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_log, "_FRESH_S", 0.5)
-    assert oom_kill_of(24007, log_of(tmp_path, record(SAID, 1.0))) == ""
-    assert oom_kill_of(24007, log_of(tmp_path, f"garbage;{SAID}\n")) == ""
+    assert oom_kill_of(24007, log_of(tmp_path, record(SAID, 1.0)), UNCOUNTED) == ""
+    assert oom_kill_of(24007, log_of(tmp_path, f"garbage;{SAID}\n"), UNCOUNTED) == ""
+
+
+@pytest.mark.parametrize(
+    ("counted", "found"),
+    [
+        ("pgfault 7\noom_kill 0\nx 1\n", ""), ("oom_kill 3\n", SAID), ("oom_kill_extra 0\n", SAID), ("", SAID),
+        ("\u00e9", SAID),
+    ],
+)  # fmt: skip
+def test_a_kernel_that_killed_nobody_is_not_asked_for_whom(tmp_path: Path, counted: str, found: str) -> None:
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text(counted, encoding="utf-8")
+    assert oom_kill_of(24007, log_of(tmp_path, record(SAID, 1.0)), str(vmstat)) == found
 
 
 def test_no_log_no_word(tmp_path: Path) -> None:
-    assert oom_kill_of(1, str(tmp_path / "none")) == ""
-    assert oom_kill_of(1, str(tmp_path)) == ""
+    assert oom_kill_of(1, str(tmp_path / "none"), UNCOUNTED) == ""
+    assert oom_kill_of(1, str(tmp_path), UNCOUNTED) == ""
 
 
 def test_reading_never_waits(tmp_path: Path) -> None:
@@ -49,7 +65,7 @@ def test_reading_never_waits(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     holder = os.open(fifo, os.O_RDWR)
     found: list[str] = []
-    reader = threading.Thread(target=lambda: found.append(oom_kill_of(1, str(fifo))))
+    reader = threading.Thread(target=lambda: found.append(oom_kill_of(1, str(fifo), UNCOUNTED)))
     reader.start()
     reader.join(5.0)
     os.close(holder)
@@ -59,4 +75,4 @@ def test_reading_never_waits(tmp_path: Path) -> None:
 def test_the_real_log_if_it_may_be_read() -> None:
     if not os.access(KMSG, os.R_OK):
         pytest.skip(f"{KMSG} may not be read here")
-    assert oom_kill_of(2**31 - 1) == ""
+    assert oom_kill_of(2**31 - 1, KMSG, UNCOUNTED) == ""
