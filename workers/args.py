@@ -87,6 +87,8 @@ class Args:
     vf_coef: float
     target_kl: float
     num_test_episodes: int
+    test_period: int
+    tensorboard: bool
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Args:

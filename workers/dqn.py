@@ -24,6 +24,7 @@ from torch import nn
 from workers import learner as common
 from workers import networks, schedules
 from workers.replay import NothingToSample
+from workers.stopwatch import ACT, COPY, ENV, LEARN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -89,10 +90,12 @@ class Learner(common.Learner):
         for group in self.optimizer.param_groups:
             group["lr"] = schedules.learning_rate(args, self.env_steps)
         while self.owed >= 1.0:
+            self.watch.to(COPY)
             try:
                 batch = self._sample()
             except NothingToSample:
                 return
+            self.watch.to(LEARN)
             self.update(batch)
             self.owed -= 1.0
             after_update()
@@ -159,11 +162,17 @@ def train(learner: Learner, envs: Envs, boundary: Callable[[], bool], after_upda
     """
     now = envs.reset()
     learner.new_games()
+    turn = learner.watch.to
     while boundary():
+        turn(ACT)
         actions = learner.act(now)
+        turn(ENV)
         envs.send(actions)
+        turn(LEARN)
         learner.improve(after_update)
+        turn(ENV)
         after = envs.recv()
+        turn(COPY)
         learner.replay.append(now.obs[:, -1], actions, after.rewards, after.terminated, after.truncated, now.starts)
         learner.count(after)
         now = after

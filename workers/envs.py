@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _TOYS: Final = {"Catch": "Catch-v0"}
 _ATARI_STACK: Final = 4
 _ATARI_FRAMES: Final = 4  # game frames in one step
+MOST_GAME_FRAMES: Final = 108_000  # 30 minutes of play, as in the literature; envpool's own bound is the same today
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ def make(spec: Spec, seeds: list[int], threads: int, *, learning: bool = True) -
         options = {
             "stack_num": spec.stack, "frame_skip": spec.frames_per_step, "img_height": height, "img_width": width,
             "episodic_life": learning, "reward_clip": False,
+            "max_episode_steps": MOST_GAME_FRAMES // spec.frames_per_step,
         }  # fmt: skip
     pool = envpool.make(
         _task(spec.game),
@@ -104,7 +106,7 @@ class Envs:
         self._over = np.ones(num_envs, bool)  # the next observation may begin a game
 
     def reset(self) -> Step:
-        """The first observations. Call it once."""
+        """The first observations of new games: at the beginning, or in place of those that were being played."""
         obs, _ = self._pool.reset()
         nothing, no = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, bool)
         self._over = no

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from workers import stopwatch
 from workers.precision import only_if_finite
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Learner(ABC):
         self._in_a_row = torch.zeros((), dtype=torch.int64, device=precision.device)
         self._seen_bad = self._fine_step = 0  # at the last look, and at the last one before which nothing was bad
         self._aside: dict[str, torch.Tensor] = {}
+        self.watch = stopwatch.timed_on(precision.device.type)
 
     def reserve(self) -> None:
         """Memory for the snapshots, as soon as the networks are there: the first save must not be slower than the rest."""

@@ -184,7 +184,9 @@ _TABLE: Final = (
     Option("vf_coef", float, 0.5, "ppo: weight of the value loss", low=0.0, high=100.0),
     Option("target_kl", float, 0.0, "ppo: end a rollout's epochs once the policy moved by more; 0: never", low=0.0),
     # records
-    Option("num_test_episodes", int, 0, "greedy test episodes once the target is reached; 0: none", low=0, high=10_000),
+    Option("num_test_episodes", int, 0, "greedy test episodes of each test; 0: none", low=0, high=10_000),
+    Option("test_period", int, 0, "environment steps between two tests; 0: one, once the target is reached", low=0),
+    Option("tensorboard", bool, True, "write curves for TensorBoard into the run directory"),
 )  # fmt: skip
 
 OPTIONS: Final[dict[str, Option]] = {option.name: option for option in _TABLE}

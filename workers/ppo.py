@@ -27,6 +27,7 @@ from torch import nn
 from workers import learner as common
 from workers import networks, schedules
 from workers.rollout import Rollout, minibatches
+from workers.stopwatch import ACT, COPY, ENV, LEARN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,15 +181,20 @@ def train(learner: Any, envs: Envs, boundary: Callable[[], bool], after_update: 
     """
     now = envs.reset()
     learner.new_games()
-    rollout = learner.rollout
+    rollout, turn = learner.rollout, learner.watch.to
     while boundary():
+        turn(COPY)
         if rollout.filled == 0:
             rollout.begin(now)
+        turn(ACT)
         actions = learner.act(now)
+        turn(ENV)
         envs.send(actions)
         now = envs.recv()
+        turn(COPY)
         rollout.put(actions, now)
         learner.count(now)
         if rollout.full:
+            turn(LEARN)
             learner.improve(now, after_update)
             rollout.filled = 0

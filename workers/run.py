@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from workers import algorithms, envs, evaluate, memory, precision
+from workers import algorithms, envs, figures, memory, precision
 from workers.checkpoint import AllDamaged, Checkpointer, Fenced, WrongIdentity
 from workers.contract import (
     EXIT_CONFIG,
@@ -38,25 +38,30 @@ from workers.contract import (
     Phase,
     TargetKind,
 )
+from workers.evaluate import Tester
 from workers.learner import GAMES_AVERAGED, Diverged
+from workers.metrics import Metrics
 from workers.replay import ReplayError, ReplayInUse
 from workers.rollout import RolloutTooLarge
+from workers.stopwatch import REST, SAVE, TEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from workers.args import Args
     from workers.learner import Learner
     from workers.listen import Asked
+    from workers.results import Evaluation
 
 EXIT_FAILED: Final = 1
 RUNS_DIR: Final = "runs"
 ALONE_SAVE_S: Final = 60.0  # without a supervisor nobody chooses a better interval
 PRINT_S: Final = 5.0
+RECORD_S: Final = 30.0  # between two points of the curves; every second one is printed
+FENCE_S: Final = 1.0  # between two looks at the fence while test games are played
 LOOK_S: Final = 1.0
 RATE_WINDOW_S: Final = 10.0
 LAST_SAVE_S: Final = 100.0  # a disk may be slow, but the supervisor's patience ends at two minutes
-_TEST_ENVS: Final = 16
 _NEVER: Final = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
 
@@ -132,6 +137,7 @@ def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Cli
         session.begin()
         algorithms.train(learner, games, session.boundary, client.progress)
         session.save_last()
+        session.end_records()
         if not session.target_reached():
             session.say("left as asked, everything is saved")
             return EXIT_LEFT
@@ -219,12 +225,18 @@ class Session:
         self._loss = self._rate = math.nan
         self._marks: deque[tuple[float, int]] = deque()
         self._look_at_s = self._print_at_s = self._save_at_s = math.inf
+        self._tester = Tester(learner, run_dir)
+        self._fence_at_s = -math.inf
+        self._metrics: Metrics | None = None
+        self._recorded: figures.Mark | None = None
+        self._points = 0
 
     def begin(self) -> None:
         """Training begins now."""
         now_s = time.monotonic()
         self._look_at_s, self._print_at_s, self._save_at_s = now_s + LOOK_S, now_s + PRINT_S, now_s + ALONE_SAVE_S
         self._marks.append((now_s, self.learner.env_steps))
+        self._begin_records(now_s)
         self.say("training")
         self.client.phase(Phase.TRAINING, **self.counters())
 
@@ -233,6 +245,7 @@ class Session:
     def boundary(self) -> bool:
         """Called by the training loop between two vector steps; False ends it."""
         learner, now_s = self.learner, time.monotonic()
+        learner.watch.to(REST)
         if now_s >= self._look_at_s:
             self._look(now_s)
         self.client.progress(
@@ -242,7 +255,7 @@ class Session:
             return False
         if self._save_due(now_s):
             self._save()
-        return True
+        return not self._tester.is_due() or self._test_between()
 
     def target_reached(self) -> bool:
         learner = self.learner
@@ -264,6 +277,8 @@ class Session:
         if now_s >= self._print_at_s:
             self._print_at_s = now_s + PRINT_S
             self.say(self._line())
+        if self._recorded is not None and now_s - self._recorded.at_s >= RECORD_S:
+            self._record(now_s)
 
     def counters(self) -> dict[str, Any]:
         """Fields of the beat that change slowly."""
@@ -313,6 +328,7 @@ class Session:
         """Only while no save is under way: the one that is being written owns the learner's snapshot."""
         if self.learner.suspect():
             return  # the wish stays: saved is what is finite again
+        self.learner.watch.to(SAVE)
         begun_s = time.perf_counter()
         tensors, state = self.learner.snapshot()
         stall_s = time.perf_counter() - begun_s
@@ -322,6 +338,7 @@ class Session:
             self.saver.save(self.learner.env_steps, tensors, state, mean_return=score, stall_s=stall_s)
             self.learner.commit()
         self.asked.save = False
+        self.learner.watch.to(REST)
 
     def save_last(self) -> None:
         """The last checkpoint of this attempt, with all experience, before anything is allowed to end well."""
@@ -343,25 +360,100 @@ class Session:
     # testing
 
     def test(self) -> int:
-        """Test games, when they are asked for and not played yet."""
-        args, learner = self.learner.args, self.learner
-        if not args.num_test_episodes or evaluate.is_done(self.run_dir, learner):
+        """The last test games, when they are asked for and not played yet."""
+        if not self.learner.args.num_test_episodes or self._tester.is_done():
             return EXIT_DONE
-        self.client.phase(Phase.EVALUATING, **self.counters())
-        self.say(f"playing {args.num_test_episodes} test games")
-        count = min(args.num_test_episodes, args.num_envs, _TEST_ENVS)
-        # Attempt 0 is never a supervised one, and the steps are those of a finished run: seeds that nobody trained on.
-        results = evaluate.evaluate(learner, envs.env_seeds(args.seed + 1, 0, learner.env_steps, count), self._playing)
-        if results is None:
+        found = self._play(lambda _: None)
+        if found is None:
             return EXIT_LEFT
-        path = evaluate.write(self.run_dir, learner, results)
-        mean = sum(score for score, _ in results) / len(results)
-        self.say(f"mean return of {len(results)} test games: {mean:.2f} ({path})")
+        self._tester.close()
         return EXIT_DONE
 
-    def _playing(self) -> bool:
-        self.client.progress()
-        return not self._leave_wanted()
+    def _test_between(self) -> bool:
+        """A test in the middle of the training; False when it had to make room for leaving."""
+        self.learner.watch.to(TEST)
+
+        def save(now_s: float) -> None:
+            if self._save_due(now_s):
+                self._save()
+                self.learner.watch.to(TEST)
+
+        found = self._play(save)
+        self.learner.watch.to(REST)
+        if found is None:
+            return False
+        now_s = time.monotonic()
+        self._marks.clear()  # the rate is that of training
+        self._marks.append((now_s, self.learner.env_steps))
+        self._look_at_s = now_s + LOOK_S
+        if self._metrics is not None:
+            self._metrics.offer(self.learner.env_steps, figures.of_test(found))
+        self.client.phase(Phase.TRAINING, **self.counters())
+        return True
+
+    def _play(self, between: Callable[[float], None]) -> Evaluation | None:
+        """The games of one evaluation, and their record. `between` is called between two steps of them."""
+        args = self.learner.args
+        self.client.phase(Phase.EVALUATING, **self.counters())
+        self.say(f"playing {args.num_test_episodes} test games at step {self.learner.env_steps:,}")
+        before = len(self._tester.rows)
+
+        def go_on() -> bool:
+            self.client.progress()
+            now_s = time.monotonic()
+            if now_s >= self._fence_at_s:
+                self._fence_at_s = now_s + FENCE_S
+                self._must_own()
+            between(now_s)
+            return not self._leave_wanted()
+
+        found = self._tester.play(go_on, None)
+        if len(self._tester.rows) != before:
+            self._must_own()
+            try:
+                self._tester.write()
+            except OSError as error:
+                if self.target_reached():
+                    raise
+                told = f"{self._tester.path} was not written: {error.strerror or error}"
+                print(f"workers: {told}; training goes on, and it is tried again with the next test", file=sys.stderr)
+        if found is not None:
+            self.say(f"{figures.told_of(found)} ({self._tester.path})")
+        return found
+
+    def _must_own(self) -> None:
+        if not self.client.fence_holds():
+            raise Fenced(f"another attempt owns {self.run_dir}: the test games were not recorded")
+
+    # curves
+
+    def _begin_records(self, now_s: float) -> None:
+        learner = self.learner
+        self._recorded = figures.mark(learner, now_s)
+        learner.watch.shares()  # what was before does not count
+        if learner.args.tensorboard:
+            self._metrics = Metrics(self.run_dir, learner.env_steps)
+            # Tests beyond this step were played before a crash and will not be again: their points stay.
+            for found in self._tester.beyond(learner.env_steps):
+                self._metrics.offer(found.first.env_steps, figures.of_test(found))
+
+    def _record(self, now_s: float) -> None:
+        """One point of the curves; every second one is a line for people too."""
+        learner, before = self.learner, self._recorded
+        self._recorded = after = figures.mark(learner, now_s)
+        if before is None:
+            return
+        measured, shares = figures.rates(before, after, learner.args.batch_size), learner.watch.shares()
+        if self._metrics is not None:
+            self._metrics.offer(learner.env_steps, figures.point(learner, {"loss": self._loss}, measured, shares))
+        self._points += 1
+        if self._points % 2 == 0:
+            self.say(figures.line(measured, shares))
+
+    def end_records(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
 
 
 def _banner(args: Args, chosen: precision.Precision, run_dir: Path) -> None:

@@ -1,0 +1,145 @@
+"""Curves for people: TensorBoard event files in the run directory's `tensorboard/`, one file a start.
+
+Written by a thread of its own through tensorboardX's records: a disk that is slow, full or gone costs points of a curve
+and one sentence in the log, never a step of the training. A point is some 20 numbers twice a minute.
+
+**Resuming.** A file begins by saying at which step the run resumed. TensorBoard then forgets what older files have beyond
+it, so that steps which a crash has rolled back do not show twice. What was tested beyond it stays true and is not tested
+again (`evaluate.py`), so those points are written once more.
+
+**Order and size.** TensorBoard reads the files of a directory by name: they are numbered, not named after a clock that may
+be wrong after a reboot. Beyond `MOST_BYTES` or `MOST_FILES` the oldest go: 64 MB are about a month of points, 4,096
+starts a month of one every ten minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+METRICS_DIR: Final = "tensorboard"
+MOST_BYTES: Final = 64 * 2**20
+MOST_FILES: Final = 4096
+FILE_BYTES: Final = 4 * 2**20  # then the next one begins, so that dropping the oldest drops little
+_WAITING: Final = 64  # points that a slow disk may be behind; more are dropped
+_CLOSE_S: Final = 5.0
+_NAME: Final = re.compile(r"events\.out\.tfevents\.(\d{10})\.extralife")
+
+
+class Metrics:
+    """`offer` a point, at any time and without waiting; `close` gives the thread a moment for what is left."""
+
+    def __init__(self, run_dir: Path, resumed_step: int, *, file_bytes: int = FILE_BYTES) -> None:
+        self._directory, self._step, self._file_bytes = run_dir / METRICS_DIR, resumed_step, file_bytes
+        self._points: queue.Queue[tuple[int, float, dict[str, float]] | None] = queue.Queue(_WAITING)
+        self._file: _File | None = None
+        self._told = False
+        self._thread = threading.Thread(target=self._write_all, name="metrics", daemon=True)
+        self._thread.start()
+
+    def offer(self, step: int, values: Mapping[str, float | None]) -> None:
+        """Numbers that are not known, or not finite, are left out."""
+        known = {name: float(value) for name, value in values.items() if value is not None and abs(value) < float("inf")}
+        with contextlib.suppress(queue.Full):
+            self._points.put_nowait((step, time.time(), known))
+
+    def close(self) -> None:
+        """Waits a few seconds at most."""
+        with contextlib.suppress(queue.Full):
+            self._points.put(None, timeout=_CLOSE_S)
+        self._thread.join(_CLOSE_S)
+
+    # on the thread
+
+    def _write_all(self) -> None:
+        try:
+            while True:
+                point = self._points.get()
+                if point is None:
+                    break
+                try:
+                    self._write(*point)
+                except OSError as error:
+                    self._lost(f"{error.strerror or error}; training goes on, and so will the curves when that is over")
+            self._let_go()
+        except (ImportError, MemoryError) as error:
+            self._lost(f"{error}; training goes on without curves")
+
+    def _write(self, step: int, wall_s: float, values: dict[str, float]) -> None:
+        if self._file is None or self._file.size_bytes > self._file_bytes:
+            self._let_go()
+            self._directory.mkdir(exist_ok=True)
+            number = _make_room(self._directory)
+            # A later file of the same start drops nothing of the earlier ones.
+            self._file = _File(self._directory / f"events.out.tfevents.{number:010d}.extralife", self._step)
+        self._step = max(self._step, step)
+        self._file.add(step, wall_s, values)
+        self._told = False
+
+    def _let_go(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+
+    def _lost(self, why: str) -> None:
+        self._let_go()  # a record may be torn: nothing may follow it in that file
+        if not self._told:
+            self._told = True
+            print(f"workers: the curves under {self._directory} were not written: {why}", file=sys.stderr, flush=True)
+
+
+class _File:
+    """One event file. TensorBoard ignores a torn end, so a killed writer leaves nothing to repair."""
+
+    def __init__(self, path: Path, resumed_step: int) -> None:
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.proto.summary_pb2 import Summary
+        from tensorboardX.record_writer import RecordWriter
+
+        self._event: Any = Event
+        self._summary: Any = Summary
+        self._path = path
+        self._writer: Any = RecordWriter(str(path))
+        now_s = time.time()
+        self._put(Event(wall_time=now_s, file_version="brain.Event:2"))
+        # Of older files everything from this step on is forgotten; the step that was resumed at is true, so one more.
+        self._put(Event(wall_time=now_s, step=resumed_step + 1, session_log=SessionLog(status=SessionLog.START)))
+        self._writer.flush()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._path.stat().st_size
+
+    def add(self, step: int, wall_s: float, values: Mapping[str, float]) -> None:
+        told = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._put(self._event(wall_time=wall_s, step=step, summary=self._summary(value=told)))
+        self._writer.flush()  # it syncs too
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _put(self, event: Any) -> None:
+        self._writer.write(event.SerializeToString())
+
+
+def _make_room(directory: Path) -> int:
+    """Drops the oldest files beyond the bounds; the number of the next one."""
+    found = sorted((int(name[1]), path) for path in directory.iterdir() if (name := _NAME.fullmatch(path.name)))
+    sizes = {path: path.stat().st_size for _, path in found}
+    whole, count = sum(sizes.values()), len(found)
+    for _, path in found:
+        if whole <= MOST_BYTES and count < MOST_FILES:
+            break
+        whole, count = whole - sizes[path], count - 1
+        path.unlink(missing_ok=True)
+    return found[-1][0] + 1 if found else 1

@@ -1,0 +1,173 @@
+"""`results.csv` of a run directory: one row for each test game that was played, oldest first.
+
+Standard library only: the worker writes it, the daemon and `supervisorctl` read it.
+
+An *evaluation* is the rows, next to each other, of one seed at one number of environment steps; `games` says how many it
+was to have. One that was interrupted has fewer so far. It goes on with the games that are missing if the run comes
+back at the very same step, and is dropped otherwise: its games were those of a learner that no longer exists.
+
+The file is written as a whole: aside, synced, renamed. It is bounded: beyond `MOST_ROWS` rows the oldest evaluations go.
+Cells that nobody knows are empty. Files of before there were periodic tests have fewer columns and are read as well.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+RESULTS_FILE: Final = "results.csv"
+COLUMNS: Final = (
+    "program", "game", "algo", "seed", "resolution", "env_steps", "frames", "hours_trained", "episode", "return", "length",
+    "hns", "games",
+)  # fmt: skip
+MOST_ROWS: Final = 50_000  # 5 MB
+MOST_BYTES: Final = 16 * 2**20  # what a reader reads at most
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One test game. `score` is the game's own, of the whole game; `length` is in environment steps."""
+
+    program: str
+    game: str
+    env_steps: int
+    episode: int
+    score: float
+    algo: str = ""
+    seed: int | None = None
+    resolution: int | None = None
+    frames: int | None = None
+    hours_trained: float | None = None
+    length: int | None = None
+    hns: float | None = None
+    games: int | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        return tuple(_cell(getattr(self, _FIELDS[column])) for column in COLUMNS)
+
+
+_FIELDS: Final = {column: "score" if column == "return" else column for column in COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The test games of one learner at one moment; at least one."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def first(self) -> Row:
+        return self.rows[0]
+
+    @property
+    def whole(self) -> bool:
+        return self.first.games is None or len(self.rows) >= self.first.games
+
+    @property
+    def mean_return(self) -> float:
+        return sum(row.score for row in self.rows) / len(self.rows)
+
+
+def evaluations(rows: Iterable[Row]) -> list[Evaluation]:
+    """Oldest first."""
+    return [Evaluation(tuple(group)) for _, group in groupby(rows, lambda row: (row.env_steps, row.seed))]
+
+
+def parse(text: str) -> list[Row]:
+    """Every row that makes sense; one that does not is left out, whatever it is."""
+    rows = []
+    reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
+    while True:
+        try:
+            cells = next(reader)
+            rows.append(_row(cells))
+        except StopIteration:
+            return rows
+        except (ValueError, KeyError, TypeError, AttributeError, csv.Error, OverflowError):
+            continue
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a file; none when there is none. Raises OSError for one that can't be read."""
+    try:
+        with path.open("rb") as file:
+            return parse(file.read(MOST_BYTES).decode("utf-8", "replace"))
+    except FileNotFoundError:
+        return []
+
+
+def text_of(rows: Iterable[Row]) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(row.cells() for row in rows)
+    return out.getvalue()
+
+
+def bounded(rows: list[Row], most: int = MOST_ROWS) -> list[Row]:
+    """The newest whole evaluations that make up at most so many rows; the newest of all in any case."""
+    kept: list[Row] = []
+    for evaluation in reversed(evaluations(rows)):
+        if kept and len(kept) + len(evaluation.rows) > most:
+            break
+        kept = [*evaluation.rows, *kept]
+    return kept
+
+
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """All rows or none: written aside, synced, renamed."""
+    aside = path.with_suffix(".tmp")
+    with aside.open("w", encoding="utf-8") as file:
+        file.write(text_of(rows))
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path)
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) and not value.is_integer() else str(value)
+
+
+def _row(cells: Mapping[str, str]) -> Row:
+    return Row(
+        program=cells["program"], game=cells["game"], env_steps=_whole(cells["env_steps"]),
+        episode=_whole(cells["episode"]), score=_finite(cells["return"]), algo=cells.get("algo", ""),
+        **{name: _known(cells.get(name, ""), _whole) for name in ("seed", "resolution", "frames", "length", "games")},
+        **{name: _known(cells.get(name, ""), _finite) for name in ("hours_trained", "hns")},
+    )  # fmt: skip
+
+
+def _known(text: str, kind: Any) -> Any:
+    return None if text == "" else kind(text)
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 2**63:
+        msg = f"{number} is no count"
+        raise ValueError(msg)
+    return number
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        msg = f"{text} is no finite number"
+        raise ValueError(msg)
+    return number
