@@ -20,20 +20,26 @@ that a learner that was tested equals, bit for bit, one that never was.
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from workers import envs, results, scores
+from workers.checkpoint import Fenced
+from workers.figures import told_of
 from workers.results import RESULTS_FILE, Evaluation, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from workers.contract import Client
     from workers.learner import Learner
 
 EPSILON: Final = 0.001
+FENCE_S: Final = 1.0  # between two looks at the fence
 MOST_ENVS: Final = 16
 
 
@@ -94,7 +100,43 @@ class Tester:
 
     # how
 
-    def play(self, go_on: Callable[[], bool], hours_trained: float | None) -> Evaluation | None:
+    def run(self, client: Client, go_on: Callable[[], bool], *, training: bool = False) -> Evaluation | None:
+        """Play what is missing of this evaluation and record it; None when `go_on`, asked at each step, says no.
+
+        A disk that is full costs a run that still trains one sentence: the rows are written with those of the next test.
+        Raises Fenced when another attempt has taken over, within `FENCE_S`, and writes nothing then.
+        """
+        learner, before, look_at_s = self.learner, list(self.rows), 0.0
+        print(f"playing {learner.args.num_test_episodes} test games at step {learner.env_steps:,}", flush=True)
+
+        def still() -> bool:
+            nonlocal look_at_s
+            client.progress()
+            now_s = time.monotonic()
+            if now_s >= look_at_s:
+                look_at_s = now_s + FENCE_S
+                self._must_own(client)
+            return go_on()
+
+        found = self.play(still)
+        if self.rows != before:
+            self._must_own(client)
+            try:
+                self.write()
+            except OSError as error:
+                if not training:
+                    raise
+                told = f"{self.path} was not written ({error.strerror or error}): it is tried again with the next test"
+                print(f"workers: {told}", file=sys.stderr, flush=True)
+        if found is not None:
+            print(f"{told_of(found)} ({self.path})", flush=True)
+        return found
+
+    def _must_own(self, client: Client) -> None:
+        if not client.fence_holds():
+            raise Fenced(f"another attempt owns {self.path.parent}: the test games were not recorded")
+
+    def play(self, go_on: Callable[[], bool]) -> Evaluation | None:
         """The games of one evaluation that are not there yet; None when `go_on`, asked at each step, says no.
 
         What was finished is in `rows` either way; `write` makes it durable.
@@ -102,7 +144,7 @@ class Tester:
         kept = self._begin()
         wanted = self.learner.args.num_test_episodes
         for number, (score, length) in enumerate(self._games(wanted - len(kept), go_on), start=len(kept) + 1):
-            self.rows.append(self._row(number, score, length, hours_trained))
+            self.rows.append(self._row(number, score, length))
         found = results.evaluations(self.rows)[-1] if self.rows else None
         return found if found is not None and self._is_ours(found.first) and len(found.rows) >= wanted else None
 
@@ -159,10 +201,10 @@ class Tester:
             self._envs = envs.make(learner.spec, seeds, args.threads, learning=False)
         return self._envs
 
-    def _row(self, number: int, score: float, length: int, hours_trained: float | None) -> Row:
+    def _row(self, number: int, score: float, length: int) -> Row:
         learner, args = self.learner, self.learner.args
         return Row(
             program=args.program, game=args.game, algo=args.algo, seed=args.seed, resolution=args.resolution,
-            env_steps=learner.env_steps, frames=learner.frames, hours_trained=hours_trained, episode=number, score=score,
+            env_steps=learner.env_steps, frames=learner.frames, episode=number, score=score,
             length=length, hns=scores.human_normalised(args.game, score), games=args.num_test_episodes,
         )  # fmt: skip

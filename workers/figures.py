@@ -55,26 +55,26 @@ def rates(before: Mark, after: Mark, batch_size: int) -> dict[str, float]:
 
 
 def point(
-    learner: Learner, figures: Mapping[str, float | None], measured: Mapping[str, float], shares: Mapping[str, float] | None
+    learner: Learner, figures: Mapping[str, float | None], measured: Mapping[str, float], shares: Mapping[str, float]
 ) -> dict[str, float | None]:
     """All numbers of one point of the curves, by their names there."""
     found: dict[str, float | None] = {**measured}
     found |= {f"learn/{name}": value for name, value in figures.items()}
-    found |= {f"time/{name}": share for name, share in (shares or {}).items()}
+    found |= {f"time/{name}": share for name, share in shares.items()}
     found["learn/lr"] = learner.optimizer.param_groups[0]["lr"]
     found["play/mean_return"] = learner.mean_return
     found["play/episodes"] = float(learner.episodes)
     return found
 
 
-def line(measured: Mapping[str, float], shares: Mapping[str, float] | None) -> str:
+def line(measured: Mapping[str, float], shares: Mapping[str, float]) -> str:
     """`2,000 steps/s  16.0 updates/s ...  of the time: learn 72 %, env 18 %, act 6 %` with what matters of the shares."""
     names = {
         "speed/steps_per_s": "{:,.0f} steps/s", "speed/updates_per_s": "{:.1f} updates/s",
         "speed/episodes_per_hour": "{:,.0f} games/hour", "learn/replay_ratio": "replay ratio {:.2f}",
     }  # fmt: skip
     told = [text.format(measured[name]) for name, text in names.items() if math.isfinite(measured.get(name, math.nan))]
-    largest = sorted((shares or {}).items(), key=lambda item: -item[1])
+    largest = sorted(shares.items(), key=lambda item: -item[1])
     parts = [f"{name} {share:.1%}".replace("%", " %") for name, share in largest if share >= 0.001]
     return "  ".join(told) + (f"  of the time: {', '.join(parts)}" if parts else "")
 

@@ -31,7 +31,7 @@ MOST_BYTES: Final = 64 * 2**20
 MOST_FILES: Final = 4096
 FILE_BYTES: Final = 4 * 2**20  # then the next one begins, so that dropping the oldest drops little
 _WAITING: Final = 64  # points that a slow disk may be behind; more are dropped
-_CLOSE_S: Final = 5.0
+_CLOSE_S: Final = 2.0
 _NAME: Final = re.compile(r"events\.out\.tfevents\.(\d{10})\.extralife")
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from workers import algorithms, envs, figures, memory, precision
+from workers import algorithms, envs, memory, precision
 from workers.checkpoint import AllDamaged, Checkpointer, Fenced, WrongIdentity
 from workers.contract import (
     EXIT_CONFIG,
@@ -40,25 +40,22 @@ from workers.contract import (
 )
 from workers.evaluate import Tester
 from workers.learner import GAMES_AVERAGED, Diverged
-from workers.metrics import Metrics
+from workers.records import Records
 from workers.replay import ReplayError, ReplayInUse
 from workers.rollout import RolloutTooLarge
 from workers.stopwatch import REST, SAVE, TEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from workers.args import Args
     from workers.learner import Learner
     from workers.listen import Asked
-    from workers.results import Evaluation
 
 EXIT_FAILED: Final = 1
 RUNS_DIR: Final = "runs"
 ALONE_SAVE_S: Final = 60.0  # without a supervisor nobody chooses a better interval
 PRINT_S: Final = 5.0
-RECORD_S: Final = 30.0  # between two points of the curves; every second one is printed
-FENCE_S: Final = 1.0  # between two looks at the fence while test games are played
 LOOK_S: Final = 1.0
 RATE_WINDOW_S: Final = 10.0
 LAST_SAVE_S: Final = 100.0  # a disk may be slow, but the supervisor's patience ends at two minutes
@@ -124,25 +121,24 @@ def _run(args: Args, client: Client, asked: Asked) -> int:
 
 def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Client, asked: Asked) -> int:
     learner, checkpointer = restore(args, chosen, run_dir, client)
-    session = Session(learner, checkpointer, client, asked, run_dir)
-    if session.target_reached():
-        session.say("the target was reached before")
-    else:
-        if client.leave_wanted:
-            return EXIT_LEFT
-        client.phase(Phase.BUILDING, num_envs=args.num_envs)
-        session.say(f"building {args.num_envs} environments")
-        seeds = envs.env_seeds(args.seed, client.attempt, learner.env_steps, args.num_envs)
-        games = envs.make(learner.spec, seeds, args.threads)
-        session.begin()
-        algorithms.train(learner, games, session.boundary, client.progress)
-        session.save_last()
-        session.end_records()
-        if not session.target_reached():
-            session.say("left as asked, everything is saved")
-            return EXIT_LEFT
-        session.say("the target is reached")
-    return session.test()
+    with contextlib.closing(Session(learner, checkpointer, client, asked, run_dir)) as session:
+        if session.target_reached():
+            session.say("the target was reached before")
+        else:
+            if client.leave_wanted:
+                return EXIT_LEFT
+            client.phase(Phase.BUILDING, num_envs=args.num_envs)
+            session.say(f"building {args.num_envs} environments")
+            seeds = envs.env_seeds(args.seed, client.attempt, learner.env_steps, args.num_envs)
+            games = envs.make(learner.spec, seeds, args.threads)
+            session.begin()
+            algorithms.train(learner, games, session.boundary, client.progress)
+            session.save_last()
+            if not session.target_reached():
+                session.say("left as asked, everything is saved")
+                return EXIT_LEFT
+            session.say("the target is reached")
+        return session.test()
 
 
 @contextlib.contextmanager
@@ -226,17 +222,14 @@ class Session:
         self._marks: deque[tuple[float, int]] = deque()
         self._look_at_s = self._print_at_s = self._save_at_s = math.inf
         self._tester = Tester(learner, run_dir)
-        self._fence_at_s = -math.inf
-        self._metrics: Metrics | None = None
-        self._recorded: figures.Mark | None = None
-        self._points = 0
+        self._records = Records(learner, run_dir)
 
     def begin(self) -> None:
         """Training begins now."""
         now_s = time.monotonic()
         self._look_at_s, self._print_at_s, self._save_at_s = now_s + LOOK_S, now_s + PRINT_S, now_s + ALONE_SAVE_S
         self._marks.append((now_s, self.learner.env_steps))
-        self._begin_records(now_s)
+        self._records.begin(now_s, self._tester.beyond(self.learner.env_steps))
         self.say("training")
         self.client.phase(Phase.TRAINING, **self.counters())
 
@@ -256,6 +249,11 @@ class Session:
         if self._save_due(now_s):
             self._save()
         return not self._tester.is_due() or self._test_between()
+
+    def close(self) -> None:
+        """The last lines are written, as far as a slow disk allows it in a moment."""
+        self._tester.close()
+        self._records.close()
 
     def target_reached(self) -> bool:
         learner = self.learner
@@ -277,8 +275,9 @@ class Session:
         if now_s >= self._print_at_s:
             self._print_at_s = now_s + PRINT_S
             self.say(self._line())
-        if self._recorded is not None and now_s - self._recorded.at_s >= RECORD_S:
-            self._record(now_s)
+        told = self._records.look(now_s, {"loss": self._loss})
+        if told:
+            self.say(told)
 
     def counters(self) -> dict[str, Any]:
         """Fields of the beat that change slowly."""
@@ -363,97 +362,36 @@ class Session:
         """The last test games, when they are asked for and not played yet."""
         if not self.learner.args.num_test_episodes or self._tester.is_done():
             return EXIT_DONE
-        found = self._play(lambda _: None)
+        self.client.phase(Phase.EVALUATING, **self.counters())
+        found = self._tester.run(self.client, lambda: not self._leave_wanted())
         if found is None:
             return EXIT_LEFT
-        self._tester.close()
+        self._records.tested(found)
         return EXIT_DONE
 
     def _test_between(self) -> bool:
         """A test in the middle of the training; False when it had to make room for leaving."""
-        self.learner.watch.to(TEST)
+        watch = self.learner.watch
+        watch.to(TEST)
+        self.client.phase(Phase.EVALUATING, **self.counters())
 
-        def save(now_s: float) -> None:
-            if self._save_due(now_s):
+        def go_on() -> bool:
+            if self._save_due(time.monotonic()):
                 self._save()
-                self.learner.watch.to(TEST)
+                watch.to(TEST)
+            return not self._leave_wanted()
 
-        found = self._play(save)
-        self.learner.watch.to(REST)
+        found = self._tester.run(self.client, go_on, training=True)
+        watch.to(REST)
         if found is None:
             return False
+        self._records.tested(found)
         now_s = time.monotonic()
         self._marks.clear()  # the rate is that of training
         self._marks.append((now_s, self.learner.env_steps))
         self._look_at_s = now_s + LOOK_S
-        if self._metrics is not None:
-            self._metrics.offer(self.learner.env_steps, figures.of_test(found))
         self.client.phase(Phase.TRAINING, **self.counters())
         return True
-
-    def _play(self, between: Callable[[float], None]) -> Evaluation | None:
-        """The games of one evaluation, and their record. `between` is called between two steps of them."""
-        args = self.learner.args
-        self.client.phase(Phase.EVALUATING, **self.counters())
-        self.say(f"playing {args.num_test_episodes} test games at step {self.learner.env_steps:,}")
-        before = len(self._tester.rows)
-
-        def go_on() -> bool:
-            self.client.progress()
-            now_s = time.monotonic()
-            if now_s >= self._fence_at_s:
-                self._fence_at_s = now_s + FENCE_S
-                self._must_own()
-            between(now_s)
-            return not self._leave_wanted()
-
-        found = self._tester.play(go_on, None)
-        if len(self._tester.rows) != before:
-            self._must_own()
-            try:
-                self._tester.write()
-            except OSError as error:
-                if self.target_reached():
-                    raise
-                told = f"{self._tester.path} was not written: {error.strerror or error}"
-                print(f"workers: {told}; training goes on, and it is tried again with the next test", file=sys.stderr)
-        if found is not None:
-            self.say(f"{figures.told_of(found)} ({self._tester.path})")
-        return found
-
-    def _must_own(self) -> None:
-        if not self.client.fence_holds():
-            raise Fenced(f"another attempt owns {self.run_dir}: the test games were not recorded")
-
-    # curves
-
-    def _begin_records(self, now_s: float) -> None:
-        learner = self.learner
-        self._recorded = figures.mark(learner, now_s)
-        learner.watch.shares()  # what was before does not count
-        if learner.args.tensorboard:
-            self._metrics = Metrics(self.run_dir, learner.env_steps)
-            # Tests beyond this step were played before a crash and will not be again: their points stay.
-            for found in self._tester.beyond(learner.env_steps):
-                self._metrics.offer(found.first.env_steps, figures.of_test(found))
-
-    def _record(self, now_s: float) -> None:
-        """One point of the curves; every second one is a line for people too."""
-        learner, before = self.learner, self._recorded
-        self._recorded = after = figures.mark(learner, now_s)
-        if before is None:
-            return
-        measured, shares = figures.rates(before, after, learner.args.batch_size), learner.watch.shares()
-        if self._metrics is not None:
-            self._metrics.offer(learner.env_steps, figures.point(learner, {"loss": self._loss}, measured, shares))
-        self._points += 1
-        if self._points % 2 == 0:
-            self.say(figures.line(measured, shares))
-
-    def end_records(self) -> None:
-        if self._metrics is not None:
-            self._metrics.close()
-            self._metrics = None
 
 
 def _banner(args: Args, chosen: precision.Precision, run_dir: Path) -> None:

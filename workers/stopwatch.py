@@ -46,15 +46,15 @@ class Stopwatch:
         if self._new_event is not None:
             self._mark(part)
 
-    def shares(self) -> dict[str, float] | None:
-        """Shares since the last call, by name, adding up to 1; None when no time has passed. Begins anew."""
+    def shares(self) -> dict[str, float]:
+        """Shares since the last call, by name, adding up to 1; nothing when no time has passed. Begins anew."""
         self.to(self._part)
         spent: list[float] = list(self._spent)
         if len(self._marked) > 1:
             spent = self._on_the_device()
         self._spent, self._marked = [0] * len(PARTS), []
         whole = sum(spent)
-        return {name: took / whole for name, took in zip(PARTS, spent, strict=True)} if whole > 0 else None
+        return {name: took / whole for name, took in zip(PARTS, spent, strict=True)} if whole > 0 else {}
 
     def _mark(self, part: int) -> None:
         place = len(self._marked)
@@ -66,7 +66,7 @@ class Stopwatch:
         self._marked.append(part)
 
     def _on_the_device(self) -> list[float]:
-        """ms between two events, booked on the part that began at the first. Waits for the last of them."""
+        """The ms between two events, booked on the part that began at the first. Waits for the last of them."""
         spent = [0.0] * len(PARTS)
         count = len(self._marked)
         self._events[count - 1].synchronize()

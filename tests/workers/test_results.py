@@ -1,0 +1,79 @@
+"""`results.csv`: what is written can be read, what is damaged or hostile is left out, and it does not grow for ever."""
+
+import dataclasses
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers import results
+from workers.results import Row
+
+ROW = Row("Pong-a", "Pong", 300_000, 1, -20.5, "ppo", 4, 84, 1_200_000, 0.25, 912, 0.00567, 2)
+
+whole = st.integers(0, 2**63 - 1)
+rows = st.builds(
+    Row, program=st.text(min_size=1, max_size=20).filter(lambda t: "\x00" not in t), game=st.sampled_from(["Pong", "Catch"]),
+    env_steps=whole, episode=whole, score=st.integers(-(10**6), 10**6).map(float), algo=st.sampled_from(["", "dqn"]),
+    seed=st.none() | whole, resolution=st.none() | whole, frames=st.none() | whole, length=st.none() | whole,
+    hns=st.none() | st.integers(-9, 9).map(float), games=st.none() | whole,
+)  # fmt: skip
+
+
+@given(st.lists(rows, max_size=8))
+def test_what_is_written_is_read(found):
+    assert results.parse(results.text_of(found)) == found
+
+
+@given(st.text(max_size=300))
+def test_nonsense_is_no_row_and_no_failure(text):
+    results.parse(text)
+    for row in results.parse(",".join(results.COLUMNS) + "\n" + text):
+        assert row.env_steps >= 0
+
+
+def test_columns_and_cells():
+    head, line = results.text_of([ROW]).splitlines()
+    assert head == (
+        "program,game,algo,seed,resolution,env_steps,frames,hours_trained,episode,return,length,hns,games"
+    )
+    assert line == "Pong-a,Pong,ppo,4,84,300000,1200000,0.25,1,-20.5,912,0.00567,2"
+
+
+def test_a_file_of_before_there_were_periodic_tests():
+    found = results.parse("program,game,env_steps,episode,return,length\nPong,Pong,200,1,-21.0,900\nPong,Pong,200,2,-20.0,950\n")
+    (evaluation,) = results.evaluations(found)
+    assert evaluation.whole
+    assert evaluation.mean_return == -20.5
+    assert (found[0].seed, found[0].games, found[0].algo) == (None, None, "")
+
+
+def test_rows_that_are_none_are_left_out():
+    good = results.text_of([ROW])
+    for bad in ("Pong,Pong\n", ",,,,,,,,,,,,\n", "p,g,a,1,84,-5,1,1,1,1,1,1,1\n", "p,g,a,1,84,5,1,1,1,nan,1,1,1\n", "p,\x00\n"):
+        assert results.parse(good + bad) == [ROW]
+
+
+def test_an_evaluation_is_of_one_seed_at_one_step():
+    other = dataclasses.replace(ROW, seed=5)
+    later = dataclasses.replace(ROW, env_steps=400_000)
+    found = results.evaluations([ROW, dataclasses.replace(ROW, episode=2), other, later])
+    assert [(e.first.seed, e.first.env_steps, e.whole) for e in found] == [
+        (4, 300_000, True), (5, 300_000, False), (4, 400_000, False),
+    ]  # fmt: skip
+
+
+def test_the_oldest_evaluations_go_first_and_the_newest_never():
+    many = [dataclasses.replace(ROW, env_steps=step, episode=number) for step in range(10) for number in range(3)]
+    kept = results.bounded(many, 10)
+    assert [row.env_steps for row in kept] == [7] * 3 + [8] * 3 + [9] * 3
+    assert results.bounded(many, 1) == many[-3:]
+    assert results.bounded([], 1) == []
+
+
+def test_written_as_a_whole_and_read_again(tmp_path):
+    path = tmp_path / "results.csv"
+    assert results.read(path) == []
+    results.write(path, [ROW])
+    results.write(path, [ROW, ROW])
+    assert results.read(path) == [ROW, ROW]
+    assert [item.name for item in tmp_path.iterdir()] == ["results.csv"]

@@ -1,0 +1,63 @@
+"""What is recorded of a training beside its checkpoints: a point of the curves twice a minute, a line each minute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from workers import figures
+from workers.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from workers.learner import Learner
+    from workers.results import Evaluation
+
+POINT_S: Final = 30.0
+POINTS_A_LINE: Final = 2
+
+
+class Records:
+    """`begin` with the training, then `look` now and then. Nothing here waits for a disk."""
+
+    def __init__(self, learner: Learner, run_dir: Path) -> None:
+        self.learner, self.run_dir = learner, run_dir
+        self._metrics: Metrics | None = None
+        self._before: figures.Mark | None = None
+        self._points = 0
+        self.shares: dict[str, float] = {}  # of the time, by what it was spent on, as of the newest point
+
+    def begin(self, now_s: float, beyond: Iterable[Evaluation]) -> None:
+        """`beyond`: tests of later steps, from before a crash. They are not played again, so that their points stay."""
+        self._before = figures.mark(self.learner, now_s)
+        self.learner.watch.shares()  # what was before the training is none of it
+        self._open()
+        for found in beyond:
+            self.tested(found)
+
+    def look(self, now_s: float, told: Mapping[str, float | None]) -> str:
+        """A line for people when it is time for one; `told` is what the learner says of itself."""
+        learner, before = self.learner, self._before
+        if before is None or now_s - before.at_s < POINT_S:
+            return ""
+        self._before = after = figures.mark(learner, now_s)
+        measured, self.shares = figures.rates(before, after, learner.args.batch_size), learner.watch.shares()
+        if self._metrics is not None:
+            self._metrics.offer(learner.env_steps, figures.point(learner, told, measured, self.shares))
+        self._points += 1
+        return "" if self._points % POINTS_A_LINE else figures.line(measured, self.shares)
+
+    def tested(self, found: Evaluation) -> None:
+        self._open()
+        if self._metrics is not None:
+            self._metrics.offer(found.first.env_steps, figures.of_test(found))
+
+    def close(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+
+    def _open(self) -> None:
+        if self._metrics is None and self.learner.args.tensorboard:
+            self._metrics = Metrics(self.run_dir, self.learner.env_steps)
