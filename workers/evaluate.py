@@ -43,7 +43,7 @@ FENCE_S: Final = 1.0  # between two looks at the fence
 MOST_ENVS: Final = 16
 
 
-class Tester:
+class Trials:
     """The tests of one attempt. Its environments are built at the first one and kept: 75-80 ms of CPU each."""
 
     def __init__(self, learner: Learner, run_dir: Path) -> None:

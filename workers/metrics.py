@@ -111,10 +111,16 @@ class _File:
         self._path = path
         self._writer: Any = RecordWriter(str(path))
         now_s = time.time()
-        self._put(Event(wall_time=now_s, file_version="brain.Event:2"))
         # Of older files everything from this step on is forgotten; the step that was resumed at is true, so one more.
-        self._put(Event(wall_time=now_s, step=resumed_step + 1, session_log=SessionLog(status=SessionLog.START)))
-        self._writer.flush()
+        begins = Event(wall_time=now_s, step=resumed_step + 1, session_log=SessionLog(status=SessionLog.START))
+        try:
+            self._put(Event(wall_time=now_s, file_version="brain.Event:2"))
+            self._put(begins)
+            self._writer.flush()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.close()
+            raise
 
     @property
     def size_bytes(self) -> int:

@@ -38,7 +38,7 @@ from workers.contract import (
     Phase,
     TargetKind,
 )
-from workers.evaluate import Tester
+from workers.evaluate import Trials
 from workers.learner import GAMES_AVERAGED, Diverged
 from workers.records import Records
 from workers.replay import ReplayError, ReplayInUse
@@ -221,7 +221,7 @@ class Session:
         self._loss = self._rate = math.nan
         self._marks: deque[tuple[float, int]] = deque()
         self._look_at_s = self._print_at_s = self._save_at_s = math.inf
-        self._tester = Tester(learner, run_dir)
+        self._trials = Trials(learner, run_dir)
         self._records = Records(learner, run_dir)
 
     def begin(self) -> None:
@@ -229,7 +229,7 @@ class Session:
         now_s = time.monotonic()
         self._look_at_s, self._print_at_s, self._save_at_s = now_s + LOOK_S, now_s + PRINT_S, now_s + ALONE_SAVE_S
         self._marks.append((now_s, self.learner.env_steps))
-        self._records.begin(now_s, self._tester.beyond(self.learner.env_steps))
+        self._records.begin(now_s, self._trials.beyond(self.learner.env_steps))
         self.say("training")
         self.client.phase(Phase.TRAINING, **self.counters())
 
@@ -248,11 +248,11 @@ class Session:
             return False
         if self._save_due(now_s):
             self._save()
-        return not self._tester.is_due() or self._test_between()
+        return not self._trials.is_due() or self._test_between()
 
     def close(self) -> None:
         """The last lines are written, as far as a slow disk allows it in a moment."""
-        self._tester.close()
+        self._trials.close()
         self._records.close()
 
     def target_reached(self) -> bool:
@@ -360,10 +360,10 @@ class Session:
 
     def test(self) -> int:
         """The last test games, when they are asked for and not played yet."""
-        if not self.learner.args.num_test_episodes or self._tester.is_done():
+        if not self.learner.args.num_test_episodes or self._trials.is_done():
             return EXIT_DONE
         self.client.phase(Phase.EVALUATING, **self.counters())
-        found = self._tester.run(self.client, lambda: not self._leave_wanted())
+        found = self._trials.run(self.client, lambda: not self._leave_wanted())
         if found is None:
             return EXIT_LEFT
         self._records.tested(found)
@@ -381,7 +381,7 @@ class Session:
                 watch.to(TEST)
             return not self._leave_wanted()
 
-        found = self._tester.run(self.client, go_on, training=True)
+        found = self._trials.run(self.client, go_on, training=True)
         watch.to(REST)
         if found is None:
             return False

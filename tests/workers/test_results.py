@@ -33,14 +33,14 @@ def test_nonsense_is_no_row_and_no_failure(text):
 
 def test_columns_and_cells():
     head, line = results.text_of([ROW]).splitlines()
-    assert head == (
-        "program,game,algo,seed,resolution,env_steps,frames,hours_trained,episode,return,length,hns,games"
-    )
+    assert head == ("program,game,algo,seed,resolution,env_steps,frames,hours_trained,episode,return,length,hns,games")
     assert line == "Pong-a,Pong,ppo,4,84,300000,1200000,0.25,1,-20.5,912,0.00567,2"
 
 
 def test_a_file_of_before_there_were_periodic_tests():
-    found = results.parse("program,game,env_steps,episode,return,length\nPong,Pong,200,1,-21.0,900\nPong,Pong,200,2,-20.0,950\n")
+    found = results.parse(
+        "program,game,env_steps,episode,return,length\nPong,Pong,200,1,-21.0,900\nPong,Pong,200,2,-20.0,950\n"
+    )
     (evaluation,) = results.evaluations(found)
     assert evaluation.whole
     assert evaluation.mean_return == -20.5
@@ -49,7 +49,13 @@ def test_a_file_of_before_there_were_periodic_tests():
 
 def test_rows_that_are_none_are_left_out():
     good = results.text_of([ROW])
-    for bad in ("Pong,Pong\n", ",,,,,,,,,,,,\n", "p,g,a,1,84,-5,1,1,1,1,1,1,1\n", "p,g,a,1,84,5,1,1,1,nan,1,1,1\n", "p,\x00\n"):
+    for bad in (
+        "Pong,Pong\n",
+        ",,,,,,,,,,,,\n",
+        "p,g,a,1,84,-5,1,1,1,1,1,1,1\n",
+        "p,g,a,1,84,5,1,1,1,nan,1,1,1\n",
+        "p,\x00\n",
+    ):
         assert results.parse(good + bad) == [ROW]
 
 

@@ -1,0 +1,142 @@
+"""The curves, read back as TensorBoard reads them: nothing twice after a resume, bounded, and never in the way."""
+
+import errno
+import os
+import struct
+import sys
+import threading
+
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.record_writer import masked_crc32c
+
+from workers import metrics
+from workers.metrics import Metrics
+
+
+def records(data):
+    """The whole records of an event file; it may end in a torn one."""
+    at = 0
+    while at + 12 <= len(data):
+        length, crc = struct.unpack_from("<QI", data, at)
+        if at + 16 + length > len(data):
+            return
+        assert crc == masked_crc32c(data[at : at + 8])
+        body = data[at + 12 : at + 12 + length]
+        assert struct.unpack_from("<I", data, at + 12 + length)[0] == masked_crc32c(body)
+        yield Event.FromString(body)
+        at += 16 + length
+
+
+def curve(run_dir, tag):
+    """(step, value) of one curve as TensorBoard shows it: files by name; a START forgets what lies at or beyond it."""
+    points = []
+    for path in sorted((run_dir / metrics.METRICS_DIR).iterdir()):
+        for number, event in enumerate(records(path.read_bytes())):
+            if number == 0:
+                assert event.file_version == "brain.Event:2"
+            elif event.session_log.status == SessionLog.START:
+                points = [(step, value) for step, value in points if step < event.step]
+            else:
+                points += [(event.step, value.simple_value) for value in event.summary.value if value.tag == tag]
+    return points
+
+
+def write(run_dir, resumed, *points, **options):
+    made = Metrics(run_dir, resumed, **options)
+    for step, value in points:
+        made.offer(step, {"play/mean_return": value})
+    made.close()
+    assert not made._thread.is_alive()
+
+
+def test_points_are_read_as_they_were_offered(tmp_path):
+    made = Metrics(tmp_path, 0)
+    made.offer(100, {"a": 1.5, "b": None, "c": float("nan"), "d": float("inf"), "e": 0})
+    made.close()
+    assert curve(tmp_path, "a") == [(100, 1.5)]
+    assert curve(tmp_path, "e") == [(100, 0.0)]
+    assert not curve(tmp_path, "b") + curve(tmp_path, "c") + curve(tmp_path, "d")
+
+
+def test_steps_that_were_rolled_back_do_not_show_twice(tmp_path):
+    write(tmp_path, 0, (100, 1.0), (200, 2.0), (300, 3.0))
+    write(tmp_path, 200, (250, 2.5), (300, 3.5))
+    assert curve(tmp_path, "play/mean_return") == [(100, 1.0), (200, 2.0), (250, 2.5), (300, 3.5)]
+
+
+def test_a_torn_end_costs_one_point(tmp_path):
+    write(tmp_path, 0, (100, 1.0), (200, 2.0))
+    (path,) = (tmp_path / metrics.METRICS_DIR).iterdir()
+    path.write_bytes(path.read_bytes()[:-3])
+    write(tmp_path, 150, (200, 4.0))
+    assert curve(tmp_path, "play/mean_return") == [(100, 1.0), (200, 4.0)]
+
+
+def test_a_file_that_is_full_is_followed_by_the_next_which_forgets_nothing(tmp_path):
+    points = [(step, float(step)) for step in range(100, 2000, 100)]
+    write(tmp_path, 0, *points, file_bytes=200)
+    assert len(list((tmp_path / metrics.METRICS_DIR).iterdir())) > 3
+    assert curve(tmp_path, "play/mean_return") == points
+
+
+def test_the_oldest_files_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "MOST_FILES", 3)
+    for start in range(5):
+        write(tmp_path, start, (start + 1, 1.0))
+    names = sorted(path.name for path in (tmp_path / metrics.METRICS_DIR).iterdir())
+    assert names == [f"events.out.tfevents.{number:010d}.extralife" for number in (3, 4, 5)]
+    monkeypatch.setattr(metrics, "MOST_BYTES", 1)
+    write(tmp_path, 9, (10, 1.0))
+    assert [path.name for path in (tmp_path / metrics.METRICS_DIR).iterdir()] == ["events.out.tfevents.0000000006.extralife"]
+
+
+def test_a_disk_that_is_full_for_a_while_costs_points_and_one_sentence(tmp_path, monkeypatch, capfd):
+    full = [False, True, True, False]
+    add = metrics._File.add
+
+    def sometimes(file, *point):
+        if full.pop(0):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        add(file, *point)
+
+    monkeypatch.setattr(metrics._File, "add", sometimes)
+    write(tmp_path, 0, (100, 1.0), (200, 2.0), (300, 3.0), (400, 4.0))
+    assert capfd.readouterr().err.count("No space left on device; training goes on") == 1
+    assert curve(tmp_path, "play/mean_return") == [(100, 1.0), (400, 4.0)]
+
+
+def test_a_disk_that_is_really_full(tmp_path, monkeypatch, capfd):
+    (tmp_path / metrics.METRICS_DIR).mkdir()
+    (tmp_path / metrics.METRICS_DIR / "events.out.tfevents.0000000001.extralife").symlink_to("/dev/full")
+    numbers = [1, 1, 2]
+    monkeypatch.setattr(metrics, "_make_room", lambda _: numbers.pop(0))
+    write(tmp_path, 0, (100, 1.0), (200, 2.0), (300, 3.0))
+    assert capfd.readouterr().err.count("No space left on device; training goes on") == 1
+    (tmp_path / metrics.METRICS_DIR / "events.out.tfevents.0000000001.extralife").unlink()
+    assert curve(tmp_path, "play/mean_return") == [(300, 3.0)]
+
+
+def test_a_directory_that_cannot_be_made(tmp_path, capfd):
+    (tmp_path / metrics.METRICS_DIR).write_text("a file")
+    write(tmp_path, 0, (100, 1.0), (200, 2.0))
+    assert capfd.readouterr().err.count("were not written: ") == 1
+
+
+def test_a_disk_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
+    hangs = threading.Event()
+    monkeypatch.setattr(metrics._File, "add", lambda *_: hangs.wait(60))
+    monkeypatch.setattr(metrics, "_CLOSE_S", 0.05)
+    made = Metrics(tmp_path, 0)
+    for step in range(1000):
+        made.offer(step, {"a": 1.0})
+    assert made._points.qsize() <= metrics._WAITING
+    made.close()
+    assert made._thread.is_alive()
+    hangs.set()
+    made._thread.join(60)
+
+
+def test_without_the_library_training_goes_on(tmp_path, monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "tensorboardX.proto.event_pb2", None)
+    write(tmp_path, 0, (100, 1.0))
+    assert "training goes on without curves" in capfd.readouterr().err
