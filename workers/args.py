@@ -57,6 +57,7 @@ class Args:
     episodes: int | None
     steps: int | None
     resolution: int
+    network: str
     num_envs: int
     batch_size: int
     threads: int

@@ -44,8 +44,8 @@ class Learner(common.Learner):
         super().__init__(args, spec, precision)
         self.replay = replay
         self.recovered = f"; replay: {replay.recovered}"
-        self.online = networks.build(spec).to(precision.device)
-        self.target = networks.build(spec).to(precision.device).requires_grad_(requires_grad=False)
+        self.online = networks.build(spec, args.network).to(precision.device)
+        self.target = networks.build(spec, args.network).to(precision.device).requires_grad_(requires_grad=False)
         self.target.load_state_dict(self.online.state_dict())
         self.optimizer = torch.optim.Adam(self.online.parameters(), args.lr, eps=0.01 / args.batch_size, fused=True)
         self.owed = 0.0  # updates, see schedules.owed_updates

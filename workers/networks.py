@@ -1,4 +1,4 @@
-"""The networks: Mnih et al.'s body (Nature 2015) for Atari frames, a small one for Catch, and a head for what is wanted.
+"""The networks: Mnih et al.'s body (Nature 2015) for Atari frames, a smaller one, a toy's, and a head for what is wanted.
 
 All take uint8 frames [B, stack, H, W]. A Q network gives values [B, heads], a policy network logits [B, heads] and state
 values [B]; entries that are no actions are masked. The head is as wide as the next multiple of 8: that is the tile of
@@ -24,7 +24,8 @@ _BLOCK: Final = 4  # the first convolution's stride
 _HEAD_MULTIPLE: Final = 8
 _PIXEL: Final = 1.0 / 255.0
 _IMAGE_DIM: Final = 4  # [B, C, H, W]
-_LEAST_SIDE: Final = 36  # what three convolutions need at least
+_LEAST_SIDE: Final = 32  # what three convolutions need at least
+SMALL_BELOW: Final = 60  # pixels: frames so small make Nature's network more than they can fill
 
 
 class _Body(nn.Module):
@@ -41,26 +42,29 @@ class _Body(nn.Module):
         return frames.to(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32)
 
 
-class _NatureBody(_Body):
-    """Convolutions 32 8x8/4, 64 4x4/2, 64 3x3/1, then 512; with `normed` each followed by a LayerNorm over its channels.
+class _ConvBody(_Body):
+    """Three convolutions, 8x8/4, 4x4/2, 3x3/1, and a linear layer; with `normed` each followed by a LayerNorm over channels.
 
     The first convolution is computed as a 2x2/1 one over blocks of 4x4 pixels (space to depth), channels last: the same
     function of the same number of weights (a test holds it against the 8x8/4 one), with 64 channels instead of 4, which
     CPUs and tensor cores do 1.2 times as fast over the whole update. The division by 255 is folded into its weights.
     """
 
-    width = 512
+    channels: tuple[int, int, int]
 
     def __init__(self, stack: int, height: int, width: int, *, normed: bool = False) -> None:
         super().__init__()
+        one, two, three = self.channels
         rows, columns = height // _BLOCK, width // _BLOCK
         self.crop = (rows * _BLOCK, columns * _BLOCK)  # an 8x8/4 convolution ignores the rest as well
-        self.conv1 = nn.Conv2d(stack * _BLOCK * _BLOCK, 32, 2)
-        self.conv2 = nn.Conv2d(32, 64, 4, 2)
-        self.conv3 = nn.Conv2d(64, 64, 3)
-        rows, columns = (((size - 1) - 4) // 2 + 1 - 2 for size in (rows, columns))
-        self.fc = nn.Linear(64 * rows * columns, 512)
-        self.norms = nn.ModuleList([nn.LayerNorm(size) for size in (32, 64, 64, 512)] if normed else [])
+        self.conv1 = nn.Conv2d(stack * _BLOCK * _BLOCK, one, 2)
+        self.conv2 = nn.Conv2d(one, two, 4, 2)
+        left = [((size - 1) - 4) // 2 + 1 for size in (rows, columns)]
+        kernel = (min(3, left[0]), min(3, left[1]))  # frames of 32 to 35 pixels leave 2 by 2
+        self.conv3 = nn.Conv2d(two, three, kernel)
+        rows, columns = (size - side + 1 for size, side in zip(left, kernel, strict=True))
+        self.fc = nn.Linear(three * rows * columns, self.width)
+        self.norms = nn.ModuleList([nn.LayerNorm(size) for size in (*self.channels, self.width)] if normed else [])
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def features(self, frames: torch.Tensor) -> torch.Tensor:
@@ -79,7 +83,21 @@ class _NatureBody(_Body):
         return F.relu(self.norms[layer](x))
 
 
-class _SmallBody(_Body):
+class _NatureBody(_ConvBody):
+    """32, 64 and 64 channels, then 512."""
+
+    channels = (32, 64, 64)
+    width = 512
+
+
+class _SmallBody(_ConvBody):
+    """16, 32 and 32 channels, then 128: a tenth of the arithmetic, and as good on small frames."""
+
+    channels = (16, 32, 32)
+    width = 128
+
+
+class _ToyBody(_Body):
     """Two layers of 128: enough for Catch's 10x5 pixels."""
 
     width = 128
@@ -132,6 +150,14 @@ class SmallNetwork(_SmallBody, _QHead):
         self._add_head(actions)
 
 
+class ToyNetwork(_ToyBody, _QHead):
+    """Catch's network for Q values."""
+
+    def __init__(self, actions: int, stack: int, height: int, width: int, *, normed: bool = False) -> None:
+        super().__init__(stack, height, width, normed=normed)
+        self._add_head(actions)
+
+
 class _PolicyHead(_Body):
     """Logits [B, heads] and state values [B], from one linear layer each; weights as PPO's authors begin."""
 
@@ -172,6 +198,14 @@ class SmallPolicy(_SmallBody, _PolicyHead):
         self._add_heads(actions)
 
 
+class ToyPolicy(_ToyBody, _PolicyHead):
+    """Catch's network for a policy."""
+
+    def __init__(self, actions: int, stack: int, height: int, width: int) -> None:
+        super().__init__(stack, height, width)
+        self._add_heads(actions)
+
+
 def padded(actions: int) -> int:
     """The width of the head: 6 actions take 8."""
     return -(-actions // _HEAD_MULTIPLE) * _HEAD_MULTIPLE
@@ -189,17 +223,28 @@ def blocks(frames: torch.Tensor, crop: tuple[int, int]) -> torch.Tensor:
     return words.view(torch.uint8).view(batch, rows, columns, stack * _BLOCK * _BLOCK).permute(0, 3, 1, 2)
 
 
-def build(spec: Spec, *, normed: bool = False) -> NatureNetwork | SmallNetwork:
-    """The Q network for this game: Nature's for frames that it can take, the small one for toys."""
-    kind = SmallNetwork if _is_toy(spec) else NatureNetwork
+_Q_NETWORKS: Final = {"nature": NatureNetwork, "small": SmallNetwork, "toy": ToyNetwork}
+_POLICIES: Final = {"nature": NaturePolicy, "small": SmallPolicy, "toy": ToyPolicy}
+
+
+def build(spec: Spec, network: str, *, normed: bool = False) -> NatureNetwork | SmallNetwork | ToyNetwork:
+    """The Q network for this game; `network` is the setting."""
+    kind = _Q_NETWORKS[kind_of(spec, network)]
     return kind(spec.actions, spec.stack, *spec.frame_shape, normed=normed)
 
 
-def build_policy(spec: Spec) -> NaturePolicy | SmallPolicy:
+def build_policy(spec: Spec, network: str) -> NaturePolicy | SmallPolicy | ToyPolicy:
     """The policy network for this game."""
-    kind = SmallPolicy if _is_toy(spec) else NaturePolicy
-    return kind(spec.actions, spec.stack, *spec.frame_shape)
+    return _POLICIES[kind_of(spec, network)](spec.actions, spec.stack, *spec.frame_shape)
 
 
-def _is_toy(spec: Spec) -> bool:
-    return min(spec.frame_shape) < _LEAST_SIDE
+def kind_of(spec: Spec, network: str) -> str:
+    """Which network: the toy's for what no convolution can take, else what is set; auto is by the size of the frames.
+
+    Example: auto at 84x84 is "nature", at 42x42 "small"; Catch's 10x5 are always the toy's.
+    """
+    if min(spec.frame_shape) < _LEAST_SIDE:
+        return "toy"
+    if network != "auto":
+        return network
+    return "small" if min(spec.frame_shape) < SMALL_BELOW else "nature"

@@ -35,6 +35,7 @@ EXTRA_GAMES: Final = ("Catch",)  # envpool's Catch-v0: a 10x5 toy that a learner
 ALGORITHMS: Final = ("dqn", "pqn", "ppo")
 ON_POLICY: Final = ("pqn", "ppo")  # learn from rollouts, keep no replay
 SCHEDULERS: Final = ("none", "linear", "cosine", "step")
+NETWORKS: Final = ("auto", "nature", "small")
 DTYPES: Final = ("auto", "fp32", "bf16", "fp16")
 
 Value = int | float | bool | str
@@ -148,7 +149,9 @@ _TABLE: Final = (
            low=0, high=2**31 - 1),
     Option("episodes", int, None, "stop after this many training episodes", low=1),
     Option("steps", int, None, "stop after this many environment steps (1 step = 4 frames)", low=1),
-    Option("resolution", int, 84, "side of the square frames in pixels", low=36, high=128),
+    Option("resolution", int, 84, "side of the square frames in pixels", low=32, high=128),
+    Option("network", str, "auto", "nature (32, 64, 64, 512 wide) or small (16, 32, 32, 128); auto: small below 60 pixels",
+           choices=NETWORKS),
     # load
     Option("num_envs", int, None, "parallel environments; the level's when not given", low=1, high=4096),
     Option("batch_size", int, None, "transitions per update; the level's when not given", low=1, high=65536),

@@ -43,7 +43,7 @@ class Learner(common.Learner):
 
     def __init__(self, args: Args, spec: Spec, precision: Precision) -> None:
         super().__init__(args, spec, precision)
-        self.online = networks.build(spec, normed=True).to(precision.device)
+        self.online = networks.build(spec, args.network, normed=True).to(precision.device)
         self.optimizer = torch.optim.RAdam(self.online.parameters(), args.lr, foreach=True)
         self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device)
         self._best = np.zeros((args.n_steps + 1, args.num_envs), np.float32)  # max_a Q of each observation

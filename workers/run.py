@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from workers import algorithms, envs, memory, precision
+from workers import algorithms, envs, memory, networks, precision
 from workers.checkpoint import AllDamaged, Checkpointer, Fenced, WrongIdentity
 from workers.contract import (
     EXIT_CONFIG,
@@ -171,7 +171,7 @@ def restore(args: Args, chosen: precision.Precision, run_dir: Path, client: Clie
     spec = envs.spec_of(args.game, args.resolution)
     identity = {
         "game": spec.game, "algo": args.algo, "actions": spec.actions, "stack": spec.stack,
-        "frame_shape": list(spec.frame_shape),
+        "frame_shape": list(spec.frame_shape), "network": networks.kind_of(spec, args.network),
     }  # fmt: skip
     try:
         run_dir.mkdir(parents=True, exist_ok=True)

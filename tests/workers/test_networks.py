@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 
 from workers.envs import Spec
-from workers.networks import NatureNetwork, SmallNetwork, build
+from workers.networks import NatureNetwork, NaturePolicy, SmallNetwork, SmallPolicy, ToyNetwork, build, build_policy
 from workers.precision import choose
 
 STACK = 4
@@ -19,17 +19,20 @@ def frames(size, batch=3, seed=0):
 def reference(net, x):
     """As in the paper: 8x8/4, 4x4/2, 3x3/1 on pixels from 0 to 1."""
     # The channel of a block is (frame, row, column), so its 2x2 neighbours give the 8x8 kernel.
-    kernel = net.conv1.weight.view(32, STACK, 4, 4, 2, 2).permute(0, 1, 4, 2, 5, 3).reshape(32, STACK, 8, 8)
+    channels = net.channels[0]
+    kernel = net.conv1.weight.view(channels, STACK, 4, 4, 2, 2).permute(0, 1, 4, 2, 5, 3).reshape(channels, STACK, 8, 8)
     x = F.relu(F.conv2d(x.float() / 255.0, kernel, net.conv1.bias, stride=4))
     x = F.relu(F.conv2d(x, net.conv2.weight, net.conv2.bias, stride=2))
     x = F.relu(F.conv2d(x, net.conv3.weight, net.conv3.bias))
     return net.out(F.relu(net.fc(x.flatten(1))))
 
 
-@pytest.mark.parametrize("size", [36, 64, 84, 90])
-def test_it_is_the_network_of_the_paper(size):
+@pytest.mark.parametrize("kind", [NatureNetwork, SmallNetwork])
+@pytest.mark.parametrize("size", [32, 36, 42, 64, 84, 90, 128])
+def test_it_is_the_network_of_the_paper(size, kind):
+    """The small one is of the same shape; 32 pixels leave the third convolution 2x2."""
     torch.manual_seed(1)
-    net, x = NatureNetwork(6, STACK, size, size), frames(size)
+    net, x = kind(6, STACK, size, size), frames(size)
     wanted = reference(net, x)
     torch.testing.assert_close(net.values(x), wanted, rtol=1e-4, atol=1e-5)
     # Only now a reason to believe in the gradients too.
@@ -51,7 +54,7 @@ def test_it_begins_like_the_network_of_the_paper():
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
 def test_what_is_no_action_is_never_the_best(actions, heads, dtype):
     torch.manual_seed(0)
-    net = SmallNetwork(actions, 1, 10, 5)
+    net = ToyNetwork(actions, 1, 10, 5)
     torch.nn.init.constant_(net.out.bias, 100.0)
     net.out.bias.data[:actions] = -1000.0
     x = torch.randint(0, 256, (16, 1, 10, 5), dtype=torch.uint8)
@@ -79,5 +82,11 @@ def test_half_precision_is_close():
 
 
 def test_each_game_gets_the_network_that_it_can_feed():
-    assert isinstance(build(Spec("Catch", 3, 1, (10, 5), 1)), SmallNetwork)
-    assert isinstance(build(Spec("Pong", 6, 4, (36, 36), 4)), NatureNetwork)
+    small, large = Spec("Pong", 6, 4, (59, 59), 4), Spec("Pong", 6, 4, (60, 60), 4)
+    assert isinstance(build(Spec("Catch", 3, 1, (10, 5), 1), "nature"), ToyNetwork)
+    assert isinstance(build(small, "auto"), SmallNetwork)
+    assert isinstance(build(large, "auto"), NatureNetwork)
+    assert isinstance(build(small, "nature"), NatureNetwork)
+    assert isinstance(build(large, "small"), SmallNetwork)
+    assert isinstance(build_policy(small, "auto"), SmallPolicy)
+    assert isinstance(build_policy(large, "auto"), NaturePolicy)
