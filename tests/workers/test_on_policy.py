@@ -7,7 +7,7 @@ from learners import games, learner, settings
 
 from workers.algorithms import train
 from workers.envs import Spec
-from workers.networks import NatureNetwork, NaturePolicy, SmallPolicy, build, build_policy
+from workers.networks import NatureNetwork, NaturePolicy, ToyPolicy, build, build_policy
 from workers.precision import choose
 
 
@@ -149,8 +149,8 @@ def test_they_learn_in_half_precision(algo, dtype):
 
 def test_the_weights_begin_as_ppo_wants_them():
     torch.manual_seed(0)
-    for net in (build_policy(Spec("Catch", 3, 1, (10, 5), 1)), build_policy(Spec("Pong", 6, 4, (44, 44), 4))):
-        assert isinstance(net, SmallPolicy | NaturePolicy)
+    for net in (build_policy(Spec("Catch", 3, 1, (10, 5), 1), "auto"), build_policy(Spec("Pong", 6, 4, (44, 44), 4), "nature")):
+        assert isinstance(net, ToyPolicy | NaturePolicy)
         for name, gain in (("actor", 0.01), ("critic", 1.0)):
             row = getattr(net, name).weight
             assert (row @ row.T - gain**2 * torch.eye(len(row))).abs().max() < 1e-5
@@ -161,7 +161,7 @@ def test_the_weights_begin_as_ppo_wants_them():
 
 def test_every_layer_of_pqn_is_normalised_over_its_channels():
     torch.manual_seed(0)
-    net = build(Spec("Pong", 6, 4, (44, 44), 4), normed=True)
+    net = build(Spec("Pong", 6, 4, (44, 44), 4), "nature", normed=True)
     assert isinstance(net, NatureNetwork)
     x = torch.randint(0, 256, (2, 4, 44, 44), dtype=torch.uint8)
     seen = []
