@@ -28,7 +28,7 @@ def test_the_command_of_the_readme():
 
 def test_every_option_can_be_set_by_flag_and_by_environment():
     texts = {int: "64", float: "0.25", bool: "false", str: None}
-    special = {"game": "Qbert", "algo": "dqn", "device": "cpu", "dtype": "bf16", "lr_scheduler": "cosine",
+    special = {"game": "Qbert", "algo": "dqn", "network": "small", "device": "cpu", "dtype": "bf16", "lr_scheduler": "cosine",
                "replay_size": "4096", "n_step": "5"}  # fmt: skip
     for option in OPTIONS.values():
         text = special.get(option.name) or texts[option.kind]

@@ -149,7 +149,10 @@ def test_they_learn_in_half_precision(algo, dtype):
 
 def test_the_weights_begin_as_ppo_wants_them():
     torch.manual_seed(0)
-    for net in (build_policy(Spec("Catch", 3, 1, (10, 5), 1), "auto"), build_policy(Spec("Pong", 6, 4, (44, 44), 4), "nature")):
+    for net in (
+        build_policy(Spec("Catch", 3, 1, (10, 5), 1), "auto"),
+        build_policy(Spec("Pong", 6, 4, (44, 44), 4), "nature"),
+    ):
         assert isinstance(net, ToyPolicy | NaturePolicy)
         for name, gain in (("actor", 0.01), ("critic", 1.0)):
             row = getattr(net, name).weight
