@@ -223,8 +223,16 @@ def blocks(frames: torch.Tensor, crop: tuple[int, int]) -> torch.Tensor:
     return words.view(torch.uint8).view(batch, rows, columns, stack * _BLOCK * _BLOCK).permute(0, 3, 1, 2)
 
 
-_Q_NETWORKS: Final = {"nature": NatureNetwork, "small": SmallNetwork, "toy": ToyNetwork}
-_POLICIES: Final = {"nature": NaturePolicy, "small": SmallPolicy, "toy": ToyPolicy}
+_Q_NETWORKS: Final[dict[str, type[NatureNetwork | SmallNetwork | ToyNetwork]]] = {
+    "nature": NatureNetwork,
+    "small": SmallNetwork,
+    "toy": ToyNetwork,
+}
+_POLICIES: Final[dict[str, type[NaturePolicy | SmallPolicy | ToyPolicy]]] = {
+    "nature": NaturePolicy,
+    "small": SmallPolicy,
+    "toy": ToyPolicy,
+}
 
 
 def build(spec: Spec, network: str, *, normed: bool = False) -> NatureNetwork | SmallNetwork | ToyNetwork:
