@@ -224,6 +224,10 @@ class Backend(Protocol):
         """`core.accounts_view.accounts_view` of the window from then to now."""
         ...
 
+    def results(self) -> Json:
+        """`core.results_view.results_view` of the newest test of every run."""
+        ...
+
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:
         """Rows of `api.rows.fact_row`, oldest first (`api.rows.select` does all of it).
 

@@ -98,8 +98,12 @@ class Paths:
     def marker(self) -> str:
         return f"{self.runtime_dir}/boot-marker"
 
+    @property
+    def programs(self) -> str:
+        return f"{self.state_dir}/programs"
+
     def run_dir(self, program: str) -> str:
-        return f"{self.state_dir}/programs/{program}"
+        return f"{self.programs}/{program}"
 
     def log(self, program: str, channel: str) -> str:
         """`channel` is `stdout` or `stderr`."""

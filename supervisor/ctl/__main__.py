@@ -121,6 +121,10 @@ def _action(name: str) -> Callable[[Session, list[str]], int] | None:
         from supervisor.ctl import accounts
 
         return accounts.accounts
+    if name == "results":
+        from supervisor.ctl import results
+
+        return results.results
     if name in {"tail", "maintail"}:
         from supervisor.ctl import tail
 

@@ -35,6 +35,8 @@ ACTIONS = {
     "reload": "reload\n  The daemon replaces itself with its newest code; workers stay as they are.",
     "reread": "reread\n  Read the configuration and say what `update` would change. Changes nothing.",
     "restart": "restart NAME ..|all\n  Each saves, leaves and is started again.",
+    "results": "results [--csv FILE] [--json]\n"
+    "  The newest test of every run, over seeds and games; --csv e1_results.csv writes it as a table.",
     "shutdown": "shutdown\n  Every worker saves and leaves, then the daemon ends.",
     "signal": "signal SIGNAL NAME ..|all\n  Send a signal to the workers: HUP, SIGHUP or 1.",
     "start": "start NAME ..|all\n  Answers `started` once the worker's process lives; whether it trains is in `status`.",

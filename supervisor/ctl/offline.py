@@ -92,6 +92,17 @@ def accounts(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:
     return accounts_view(ledger.closed(now_s, last_s), asked, wall_s=wall_s)
 
 
+def results(options: Options, gone: Unreachable) -> dict[str, Any]:
+    """The shape of /api/v1/results: the files of the runs say it themselves."""
+    from pathlib import Path
+
+    from supervisor.adapters.tested import survey
+    from supervisor.core.results_view import results_view
+    from supervisor.core.settings import Paths
+
+    return results_view(survey(Path(Paths(_state_dir(options, gone), "").programs)))
+
+
 def log_path(options: Options, gone: Unreachable, name: str | None, channel: str) -> str:
     """Where a log lies: the daemon's own when `name` is None. A name that is a path names nobody's log."""
     from supervisor.core.settings import Paths

@@ -107,6 +107,16 @@ class Session:
             return offline.accounts(self.options, self.dead(gone), since)
         return found
 
+    def results(self) -> dict[str, Any]:
+        """What the newest tests of all runs say together."""
+        try:
+            found: dict[str, Any] = self.client.get("/api/v1/results")
+        except Unreachable as gone:
+            from supervisor.ctl import offline
+
+            return offline.results(self.options, self.dead(gone))
+        return found
+
     def warn_if_dead(self, *, aloud: bool) -> None:
         """The first line of a story that the journal has to tell alone; for readers of JSON it goes to stderr."""
         from supervisor.ctl import offline

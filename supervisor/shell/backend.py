@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from supervisor import config
 from supervisor.adapters.journal_sqlite import JournalReader
+from supervisor.adapters.tested import survey
 from supervisor.api import rows
 from supervisor.api.port import FAILED, DaemonView, Json, ProgramView, Result, Snapshot
 from supervisor.core import view
 from supervisor.core.accounts_view import Since, accounts_view
 from supervisor.core.inputs import Asked, ConfigLoaded, Verb
 from supervisor.core.memory import Memory
+from supervisor.core.results_view import results_view
 from supervisor.core.settings import Settings
 from supervisor.core.state import State
 from supervisor.ports import Clock
@@ -162,6 +165,11 @@ class DaemonBackend:
     def accounts(self, since: Since) -> Json:
         closed = self.books.closed(self._clock.now_s())
         return accounts_view(closed, since, wall_s=self._clock.wall_s())
+
+    def results(self) -> Json:
+        published = self._published
+        paths = (self._loaded.settings if published is None else published.settings).paths
+        return results_view(survey(Path(paths.programs)))
 
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:
         published = self._published

@@ -23,6 +23,7 @@ from supervisor.core.accounts_view import accounts_view
 from supervisor.core.facts import Stamped
 from supervisor.core.inputs import Verb
 from supervisor.core.ledger import fold_accounts
+from supervisor.core.results_view import Outcome, results_view
 
 WALL_S = 1_763_700_000.0  # 2025-11-21 04:40 UTC
 
@@ -59,6 +60,7 @@ class FakeBackend:
     file: list[dict[str, Any]] = field(default_factory=list)
     gate: threading.Event | None = None  # an ask waits for it
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    tested: list[Outcome] = field(default_factory=list)
     error: Exception | None = None
     wall_s: float | None = None
 
@@ -120,6 +122,9 @@ class FakeBackend:
 
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Any) -> list[dict[str, Any]]:
         return select((item for item in list(self.journal) if item.seq > after_seq), program, limit, kinds)
+
+    def results(self) -> dict[str, Any]:
+        return results_view(self.tested)
 
     def accounts(self, since: Any) -> dict[str, Any]:
         last = self.journal[-1] if self.journal else None

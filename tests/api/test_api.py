@@ -22,6 +22,7 @@ from supervisor.api.rows import fact_row, select
 from supervisor.core import facts
 from supervisor.core.facts import Stamped
 from supervisor.core.inputs import Verb
+from supervisor.core.results_view import Outcome
 from supervisor.core.settings import Level, Paths, Settings
 from supervisor.core.state import fold_all
 from supervisor.core.view import box_view, program_views
@@ -44,6 +45,13 @@ def test_status_is_the_snapshot(api: Path) -> None:
     assert told["programs"][0]["pid"] is None
     assert told["daemon"]["level"] == {"name": "light", "slots": 2, "num_envs": 32, "batch_size": 512}
     assert told["daemon"]["last_reboot"]["cause"] == "unclean"
+
+
+def test_results_of_all_runs(api: Path, backend: FakeBackend) -> None:
+    assert call(api, "/api/v1/results") == (200, {"rows": [], "overall": [], "runs": []})
+    backend.tested = [Outcome("Pong", "Pong", "ppo", 84, 4, 1000, 30, 12.0, 0.93)]
+    (row,) = call(api, "/api/v1/results")[1]["rows"]
+    assert (row["game"], row["return_mean"], row["return_std"]) == ("Pong", 12.0, None)
 
 
 def test_accounts_of_a_window(api: Path, backend: FakeBackend) -> None:

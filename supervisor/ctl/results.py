@@ -1,0 +1,120 @@
+"""`results`: how good the runs are in their newest tests, over seeds and games; for people, as CSV, as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from supervisor.ctl import text
+from supervisor.ctl.session import GENERIC, OK, Failed, Session, take
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# Of the CSV file. The rows of a game leave the last three empty; those called ALL are over all games.
+COLUMNS = (
+    "game", "algo", "resolution", "seeds", "env_steps_min", "env_steps_max", "hours_trained", "test_games", "return_mean",
+    "return_std", "return_min", "return_max", "hns_mean", "hns_min", "hns_max", "hns_iqm", "hns_iqm_low", "hns_iqm_high",
+)  # fmt: skip
+_TITLES = ("GAME", "ALGO", "PIXELS", "SEEDS", "STEPS", "GAMES", "RETURN", "STD", "MIN", "MAX", "HNS")
+
+
+def results(session: Session, args: list[str]) -> int:
+    """`results [--csv FILE] [--json]`."""
+    names, options = take(args, "--json", valued=("--csv",))
+    if names:
+        raise Failed(f"Error: results takes no names, not {text.harmless(names[0])!r}; it compares all runs")
+    file = options.get("--csv")
+    session.warn_if_dead(aloud="--json" not in options and file != "-")
+    found = session.results()
+    if file is not None:
+        _write(file, as_csv(found))
+        if file != "-":
+            session.say(f"{text.harmless(file)}: {len(found['rows'])} rows of games, {len(found['overall'])} over all games")
+        return OK
+    if "--json" in options:
+        session.say(json.dumps(found, indent=2))
+        return OK
+    for line in page(found):
+        session.say(line)
+    return OK
+
+
+def page(found: dict[str, Any]) -> list[str]:
+    """The table, then the figure over games; one sentence where there is nothing yet."""
+    if not found["rows"]:
+        return ["no run has played test games yet (num_test_episodes says how many; test_period how often while it trains)"]
+    rows = [_TITLES, *(_cells(row) for row in found["rows"])]
+    widths = [max(text.width(row[place]) for row in rows) for place in range(len(_TITLES))]
+    out = [
+        "  ".join(text.pad(cell, wide, right=place > 1) for place, (cell, wide) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    return [line.rstrip() for line in out] + ["", *(_overall(row) for row in found["overall"])]
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    least, most = row["env_steps_min"], row["env_steps_max"]
+    return (
+        text.harmless(row["game"]),
+        text.harmless(row["algo"] or text.UNKNOWN),
+        text.UNKNOWN if row["resolution"] is None else str(row["resolution"]),
+        str(row["seeds"]),
+        f"{least:,}" if least == most else f"{least:,}..{most:,}",
+        f"{row['test_games']:,}",
+        *(_number(row[f"return_{what}"]) for what in ("mean", "std", "min", "max")),
+        _number(row["hns_mean"]),
+    )
+
+
+def _number(value: float | None) -> str:
+    return text.UNKNOWN if value is None else f"{value:,.2f}"
+
+
+def _overall(row: dict[str, Any]) -> str:
+    low, high = row["hns_iqm_low"], row["hns_iqm_high"]
+    between = "one seed a game, so no interval" if low is None else f"95 % interval {low:.3f} to {high:.3f}"
+    pixels = "" if row["resolution"] is None else f" at {row['resolution']} pixels"
+    return (
+        f"{text.harmless(row['algo'] or 'unknown algorithm')}{pixels}: interquartile mean of the human-normalised scores "
+        f"{row['hns_iqm']:.3f} ({between}; {row['runs']} runs of {row['games']} games)"
+    )
+
+
+def as_csv(found: dict[str, Any]) -> str:
+    """A row a game, then one called ALL for each algorithm and resolution; unknown is empty."""
+    import csv
+    import io
+
+    out = io.StringIO(newline="")
+    rows = csv.DictWriter(out, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
+    rows.writeheader()
+    for row in [*found["rows"], *({**row, "game": "ALL", "seeds": row["runs"]} for row in found["overall"])]:
+        rows.writerow({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()})
+    return out.getvalue()
+
+
+def _write(file: str, content: str) -> None:
+    """As a whole or not at all: somebody may be reading the old one."""
+    if file == "-":
+        sys.stdout.write(content)
+        return
+    import os
+    import tempfile
+
+    directory = os.path.dirname(os.path.abspath(file))  # noqa: PTH100, PTH120  pathlib takes 5 ms to import
+    try:
+        fd, aside = tempfile.mkstemp(dir=directory, prefix=".results-")
+        try:
+            with open(fd, "w", encoding="utf-8", newline="") as out:  # noqa: PTH123  a descriptor
+                os.fchmod(fd, 0o644)
+                out.write(content)
+                out.flush()
+                os.fsync(fd)
+            os.replace(aside, file)  # noqa: PTH105
+        except BaseException:
+            os.unlink(aside)  # noqa: PTH108
+            raise
+    except OSError as error:
+        raise Failed(f"Error: {text.harmless(file)} cannot be written: {error.strerror}", GENERIC) from None

@@ -1,0 +1,59 @@
+"""The newest whole test of a run, read from what a worker wrote, or from what somebody put in its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters import tested
+from workers import results
+from workers.results import Row
+
+
+def row(env_steps: int, episode: int, score: float = 1.0, games: int | None = 2) -> Row:
+    return Row("Pong-s4", "Pong", env_steps, episode, score, "ppo", 4, 84, env_steps * 4, 1.5, 900, None, games)
+
+
+def put(programs: Path, name: str, rows: list[Row]) -> Path:
+    (programs / name).mkdir(parents=True)
+    results.write(programs / name / results.RESULTS_FILE, rows)
+    return programs / name / results.RESULTS_FILE
+
+
+def test_the_newest_whole_one_counts(tmp_path: Path) -> None:
+    put(tmp_path, "Pong-s4", [row(100, 1), row(100, 2), row(200, 1, 14.0), row(200, 2, 15.2), row(300, 1)])
+    (tmp_path / "Qbert").mkdir()
+    (found,) = tested.survey(tmp_path)
+    assert (found.program, found.env_steps, found.games, found.mean_return) == ("Pong-s4", 200, 2, 14.6)
+    assert found.hns == pytest.approx(1.0)
+    assert (found.seed, found.resolution, found.hours_trained, found.algo) == (4, 84, 1.5, "ppo")
+
+
+def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
+    put(tmp_path, "a", [row(100, 1)])
+    put(tmp_path, "b", [])
+    assert tested.survey(tmp_path) == []
+    assert tested.survey(tmp_path / "not there") == []
+
+
+def test_of_a_long_file_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tested, "_TAIL_BYTES", 1000)
+    path = put(tmp_path, "a", [row(step, episode, 20.0) for step in range(100, 10_000, 100) for episode in (1, 2)])
+    assert path.stat().st_size > 5000
+    (found,) = tested.survey(tmp_path)
+    assert (found.env_steps, found.games) == (9900, 2)
+
+
+def test_what_is_no_file_of_results_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("fifo", "link", "directory", "rubbish"):
+        (tmp_path / name).mkdir()
+    secret = tmp_path / "secret"
+    secret.write_text(results.text_of([dataclasses.replace(row(1, 1), games=1)]))
+    os.mkfifo(tmp_path / "fifo" / results.RESULTS_FILE)
+    (tmp_path / "link" / results.RESULTS_FILE).symlink_to(secret)
+    (tmp_path / "directory" / results.RESULTS_FILE).mkdir()
+    (tmp_path / "rubbish" / results.RESULTS_FILE).write_bytes(os.urandom(5000))
+    assert tested.survey(tmp_path) == []

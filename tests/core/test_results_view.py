@@ -1,0 +1,76 @@
+"""What tests of many runs say together: over seeds, over games, and what they do not say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.results_view import Outcome, interquartile_mean, interval, results_view
+
+
+def run(program: str, game: str, score: float, hns: float | None, **known: object) -> Outcome:
+    return Outcome(program, game, "ppo", 84, None, 1000, 30, score, hns, **known)  # type: ignore[arg-type]
+
+
+def test_the_worked_examples() -> None:
+    assert interquartile_mean([0, 0.1, 0.2, 0.4, 0.6, 0.9, 1.1, 13.9]) == pytest.approx(0.525)
+    assert interquartile_mean([100, 2, 1, 3, 4]) == 3
+    assert interquartile_mean([7.0]) == 7.0
+
+
+def test_a_row_is_over_seeds() -> None:
+    found = results_view([
+        run("Pong-s4", "Pong", 10.0, 0.9, hours_trained=2.0), run("Pong-s6", "Pong", 14.0, 1.0, hours_trained=4.0),
+        run("Catch", "Catch", 1.0, None),
+    ])  # fmt: skip
+    catch, pong = found["rows"]
+    assert (pong["game"], pong["seeds"], pong["test_games"], pong["hours_trained"]) == ("Pong", 2, 60, 3.0)
+    assert (pong["return_mean"], pong["return_min"], pong["return_max"]) == (12.0, 10.0, 14.0)
+    assert pong["return_std"] == pytest.approx(8**0.5)
+    assert (pong["hns_mean"], pong["hns_min"], pong["hns_max"]) == (pytest.approx(0.95), 0.9, 1.0)
+    assert (catch["return_std"], catch["hns_mean"], catch["hns_min"], catch["hours_trained"]) == (None, None, None, None)
+    assert [item["program"] for item in found["runs"]] == ["Catch", "Pong-s4", "Pong-s6"]
+    (overall,) = found["overall"]
+    assert (overall["games"], overall["runs"], overall["hns_iqm"]) == (1, 2, pytest.approx(0.95))
+
+
+def test_one_seed_a_game_has_no_interval() -> None:
+    (overall,) = results_view([run("a", "Pong", 1, 0.2), run("b", "Qbert", 1, 0.4)])["overall"]
+    assert (overall["hns_iqm"], overall["hns_iqm_low"], overall["hns_iqm_high"]) == (pytest.approx(0.3), None, None)
+
+
+def test_algorithms_and_resolutions_are_not_mixed() -> None:
+    small = Outcome("c", "Pong", "ppo", 32, 1, 1, 1, 1.0, 0.5)
+    other = Outcome("d", "Pong", "dqn", 84, 1, 1, 1, 1.0, 0.7)
+    found = results_view([run("a", "Pong", 1, 0.2), small, other])
+    assert len(found["rows"]) == len(found["overall"]) == 3
+    assert results_view([]) == {"rows": [], "overall": [], "runs": []}
+
+
+def test_the_interval_draws_within_games_and_is_the_same_each_time() -> None:
+    """Two games of two runs each that agree: nothing varies, however different the games are."""
+    assert interval({"Pong": [1.0, 1.0], "Qbert": [5.0, 5.0]}) == (3.0, 3.0)
+    wide = interval({"Pong": [0.0, 1.0, 2.0, 3.0]})
+    assert wide is not None
+    assert wide == interval({"Pong": [0.0, 1.0, 2.0, 3.0]})
+    assert 0.0 <= wide[0] < 1.5 < wide[1] <= 3.0
+
+
+def test_the_interval_is_as_wide_as_theory_says() -> None:
+    """Of 400 even scores between 0 and 1. The variance of a trimmed mean is 1/(1 - 2a)^2 [the middle's variance, plus 2a
+    times the squared distance to the cut] / n (Huber 1981); for a = 1/4 of a uniform that is 4 (1/96 + 1/32) / 400 =
+    0.0204^2, so 95 % lie within 0.04 on either side."""
+    found = interval({"Pong": [number / 400 for number in range(400)]}, 400)
+    assert found is not None
+    assert found[0] == pytest.approx(0.46, abs=0.012)
+    assert found[1] == pytest.approx(0.54, abs=0.012)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.lists(st.floats(-5, 50), min_size=1, max_size=5), min_size=1))
+def test_the_interval_holds_only_what_was_seen(by_game: dict[str, list[float]]) -> None:
+    scores = [score for group in by_game.values() for score in group]
+    found = interval(by_game, 20)
+    assert (found is None) == all(len(group) == 1 for group in by_game.values())
+    if found is not None:
+        assert min(scores) - 1e-9 <= found[0] <= found[1] <= max(scores) + 1e-9
