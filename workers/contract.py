@@ -148,6 +148,9 @@ _READ_TRIES: Final = 64  # a writer holds the record for under 2 us: more torn r
 _BEAT_MAGIC: Final = b"XLBEAT01"
 _WHO: Final = struct.Struct("<HHII16s16sQ")  # version, padding, attempt, pid, boot id, token, start ticks
 _WHAT: Final = struct.Struct("<HHI QQQ QQQQQQ ddd QQIIII Q II QQ")  # everything that moves, in `_MOVING`'s order
+_MORE_HEADER: Final = struct.Struct("<II")  # crc32 of what follows, its length
+_MORE_AT: Final = 256  # beyond the body, where a reader that doesn't know of it does not look
+_MORE: Final = struct.Struct("<dddddddd")  # in `_MEASURED`'s order; grows at its end only
 _CONTROL_MAGIC: Final = b"XLCTRL01"
 _CONTROL: Final = struct.Struct("<HHI16s QQ Q")
 _VERSION: Final = 1
@@ -192,6 +195,14 @@ class Beat:
     num_envs: int = 0
     rss_bytes: int = UNKNOWN
     cuda_bytes: int = UNKNOWN
+    q_mean: float = math.nan
+    q_max_abs: float = math.nan
+    q_bound: float = math.nan
+    entropy: float = math.nan
+    entropy_share: float = math.nan
+    grad_norm: float = math.nan
+    best_return: float = math.nan
+    first_return: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +228,12 @@ _MOVING: Final = (
     "resumed_step", "batch_size", "num_envs", "rss_bytes", "cuda_bytes",
 )  # fmt: skip
 
+# What came later than the body. It lies beyond it, with a length and a sum of its own, so that an older daemon reads a
+# newer worker and the other way round: what one side does not write is not known to the other.
+_MEASURED: Final = (
+    "q_mean", "q_max_abs", "q_bound", "entropy", "entropy_share", "grad_norm", "best_return", "first_return",
+)  # fmt: skip
+
 
 def _places() -> dict[str, tuple[str, int]]:
     """Field name -> (format, index): where it lies in `_WHAT`, seen as an array of items of that format."""
@@ -234,6 +251,22 @@ def _places() -> dict[str, tuple[str, int]]:
 _PLACES: Final = _places()
 
 
+def pack_measured(beat: Beat) -> bytes:
+    """What lies beyond the body of a beat record."""
+    return _MORE.pack(*(getattr(beat, name) for name in _MEASURED))
+
+
+def unpack_measured(data: bytes) -> dict[str, float]:
+    """Of a whole record: what lies beyond its body, as far as its writer and we both know it."""
+    if len(data) < _MORE_AT + _MORE_HEADER.size:
+        return {}
+    crc, length = _MORE_HEADER.unpack_from(data, _MORE_AT)
+    more = data[_MORE_AT + _MORE_HEADER.size :][:length]
+    if len(more) != length or zlib.crc32(more) != crc:
+        return {}
+    return dict(zip(_MEASURED, (value for (value,) in struct.iter_unpack("<d", more[: length // 8 * 8])), strict=False))
+
+
 def pack_beat(beat: Beat) -> bytes:
     """The body of a beat record (little endian; `docs/contract.md` has the offsets)."""
     return _pack_who(beat.attempt, beat.pid, beat.boot_id, beat.token, beat.start_ticks) + _WHAT.pack(
@@ -245,7 +278,7 @@ def _pack_who(attempt: int, pid: int, boot_id: str, token: str, ticks: int) -> b
     return _WHO.pack(_VERSION, 0, attempt, pid, bytes.fromhex(boot_id), bytes.fromhex(token), ticks)
 
 
-def unpack_beat(body: bytes, live_ns: int) -> Beat:
+def unpack_beat(body: bytes, live_ns: int, measured: Mapping[str, float] | None = None) -> Beat:
     """The inverse of `pack_beat`. Raises ValueError for another version, an unknown phase or a wrong length."""
     if len(body) != _WHO.size + _WHAT.size:
         msg = f"beat record has {len(body)} bytes, expected {_WHO.size + _WHAT.size}"
@@ -257,6 +290,7 @@ def unpack_beat(body: bytes, live_ns: int) -> Beat:
     moving = dict(zip(_MOVING, _WHAT.unpack_from(body, _WHO.size), strict=True))
     del moving[""]
     moving["phase"], moving["target_kind"] = Phase(moving["phase"]), TargetKind(moving["target_kind"])
+    moving |= {} if measured is None else measured
     return Beat(
         attempt=attempt, pid=pid, boot_id=boot_id.hex(), token=token.hex(), start_ticks=ticks, live_ns=live_ns, **moving
     )
@@ -288,7 +322,8 @@ class _Record:
         self._words, self._halves = header.cast("Q"), header.cast("I")  # storing an item costs half of a pack_into
         header.release()
 
-    def write(self, rest: bytes | bytearray) -> None:
+    def write(self, rest: bytes | bytearray, more: bytes | bytearray | None = None) -> None:
+        """`more` is what lies beyond the body, when that has changed."""
         # Odd while the body is being written: a reader that sees an odd or a moved number reads again.
         words = self._words
         while True:
@@ -296,6 +331,9 @@ class _Record:
             words[_SEQ_WORD] = odd = before | 1
             self._map[self._rest_at : self._end] = rest
             crc = zlib.crc32(rest, self._head_crc)
+            if more is not None:
+                told = _MORE_HEADER.pack(zlib.crc32(more), len(more)) + more
+                self._map[_MORE_AT : _MORE_AT + len(told)] = told
             if self._seq == before:  # else a signal handler of this thread wrote in between: write again
                 self._halves[_CRC_HALF] = crc
                 self._seq = words[_SEQ_WORD] = odd + 1
@@ -332,7 +370,7 @@ def read_beat(path: str | os.PathLike[str]) -> Beat | None:
         record = read_record(data, _BEAT_MAGIC)
         if record is not None:
             with contextlib.suppress(ValueError):
-                return unpack_beat(record[2], record[1])
+                return unpack_beat(record[2], record[1], unpack_measured(data))
             return None
         if len(data) < _BODY_AT or data[:8] != _BEAT_MAGIC:
             return None
@@ -471,6 +509,9 @@ class Client:
         views = {code: memoryview(self._next).cast(code) for code in "HIQd"}  # type: ignore[call-overload]
         self._fields = {name: (views[code], index) for name, (code, index) in _PLACES.items()}
         self._words, self._doubles = views["Q"], views["d"]
+        self._more = bytearray(pack_measured(blank))
+        doubles = memoryview(self._more).cast("d")
+        self._fields |= {name: (doubles, index) for index, name in enumerate(_MEASURED)}
         # Phases and commits may come from other threads; reentrant, because they may come from a signal handler too.
         self._lock = threading.RLock()
         self._record = _Record(env[ENV_BEAT], _BEAT_MAGIC, who, _WHAT.size) if self.supervised else None
@@ -516,7 +557,7 @@ class Client:
                 self._set(counters)
             words[_PROGRESS_NS] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # now_ns(), without the call
             if self._record is not None:
-                self._record.write(self._next)
+                self._record.write(self._next, self._more if counters else None)
 
     def phase(self, phase: Phase, *, deadline_s: float | None = None, **counters: float | None) -> None:
         """Enter a phase; `deadline_s` from now is how long it may take (the daemon caps it)."""
@@ -604,7 +645,7 @@ class Client:
         with self._lock:
             self._set(counters)
             if self._record is not None:
-                self._record.write(self._next)
+                self._record.write(self._next, self._more)
 
     def _set(self, counters: Mapping[str, float | None]) -> None:
         fields, name = self._fields, ""

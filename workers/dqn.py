@@ -109,6 +109,7 @@ class Learner(common.Learner):
             y = batch.returns + batch.discounts * next_value.float()
         with self.precision.autocast():
             q = self.online(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+        self._estimates = q.detach()
         loss = F.huber_loss(q.float(), y)
         self.descend(loss)
 

@@ -58,6 +58,7 @@ class Learner(ABC):
         self.scaler = precision.scaler()
         self.env_steps = self.updates = self.episodes = 0
         self.recent: deque[float] = deque(maxlen=GAMES_AVERAGED)
+        self.first_mean_return: float | None = None
         self.best_mean_return: float | None = None
         self._running = np.zeros(args.num_envs)  # score of the game that each environment is in
         # On the device, and looked at seldom: reading them each time would make the CPU wait for the GPU.
@@ -65,6 +66,9 @@ class Learner(ABC):
         self._not_finite = torch.zeros((), dtype=torch.int64, device=precision.device)
         self._in_a_row = torch.zeros((), dtype=torch.int64, device=precision.device)
         self._seen_bad = self._fine_step = 0  # at the last look, and at the last one before which nothing was bad
+        # What the newest update saw, by reference: nothing is computed of it before somebody looks.
+        self._grad_norm, self._policy_entropy = (torch.full((), math.nan, device=precision.device) for _ in range(2))
+        self._estimates = torch.full((1,), math.nan, device=precision.device)
         self._aside: dict[str, torch.Tensor] = {}
         self.watch = stopwatch.timed_on(precision.device.type)
 
@@ -89,7 +93,7 @@ class Learner(ABC):
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.updates += 1
-        self._loss = loss.detach()
+        self._loss, self._grad_norm = loss.detach(), norm.detach()
         self._not_finite += bad.long()
         self._in_a_row = (self._in_a_row + 1) * bad.long()
 
@@ -106,6 +110,30 @@ class Learner(ABC):
         if in_a_row and not all(p.isfinite().all() for p in self.networks()[0][1].parameters()):
             raise Diverged(f"{at}: after {self.updates} updates the weights are not finite", self._fine_step)
         return loss, not_finite
+
+    def figures(self) -> dict[str, float]:
+        """The newest update in numbers, NaN where one is not known or not finite. Waits for the device, once.
+
+        `q_mean` and `q_max_abs` are of what the network thought its batch to be worth: Q of the actions taken, or V (ppo).
+        `entropy` is the policy's in nats and `entropy_share` its share of the most it can be, ln(actions): ppo alone has
+        one. `grad_norm` is that before clipping.
+        """
+        values = self._estimates.float()
+        told = torch.stack(
+            [self._loss.float(), values.mean(), values.abs().max(), self._policy_entropy, self._grad_norm.float()]
+        )
+        names = ("loss", "q_mean", "q_max_abs", "entropy", "grad_norm")
+        found = {name: x if math.isfinite(x) else math.nan for name, x in zip(names, told.tolist(), strict=True)}
+        most = math.log(self.spec.actions) if self.spec.actions > 1 else math.nan
+        return {**found, "entropy_share": found["entropy"] / most}
+
+    @property
+    def value_bound(self) -> float:
+        """The most that |Q| or |V| can truly be, with rewards clipped to [-1, 1]: 1 / (1 - gamma); NaN: no bound is known.
+
+        Example: gamma 0.99: 100.
+        """
+        return 1.0 / (1.0 - self.args.gamma) if self.args.gamma < 1.0 else math.nan
 
     def suspect(self) -> bool:
         """Whether the newest update was not finite: no moment for a checkpoint. Waits for the device."""
@@ -163,6 +191,8 @@ class Learner(ABC):
                 mean = sum(self.recent) / GAMES_AVERAGED
                 best = self.best_mean_return
                 self.best_mean_return = mean if best is None else max(mean, best)
+                if best is None:
+                    self.first_mean_return = mean
         return before
 
     def new_games(self) -> None:
@@ -194,7 +224,8 @@ class Learner(ABC):
         state = {
             "env_steps": self.env_steps, "updates": self.updates, "episodes": self.episodes,
             "not_finite": int(self._not_finite.item()), "recent_returns": list(self.recent),
-            "best_mean_return": self.best_mean_return, "batch_size": self.args.batch_size, "seed": self.args.seed,
+            "best_mean_return": self.best_mean_return,
+            "first_mean_return": self.first_mean_return, "batch_size": self.args.batch_size, "seed": self.args.seed,
             "scaler": self.scaler.state_dict(),
             "rng": {"explore": self._explore.bit_generator.state, "draw": self._draw.bit_generator.state},
             **self.extra_state(),
@@ -233,6 +264,7 @@ class Learner(ABC):
         self.scaler.load_state_dict(state["scaler"])
         self.env_steps, self.updates, self.episodes = state["env_steps"], state["updates"], state["episodes"]
         self.best_mean_return = state["best_mean_return"]
+        self.first_mean_return = state.get("first_mean_return")  # a checkpoint from before it was kept has none
         self.recent.extend(state["recent_returns"])
         self._not_finite.fill_(state["not_finite"])
         self._seen_bad, self._fine_step = state["not_finite"], self.env_steps

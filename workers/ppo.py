@@ -125,6 +125,7 @@ class Learner(common.Learner):
         advantages = (advantages - mean) / (spread + 1e-8)
         with self.precision.autocast():
             logits, values = self.policy(self.rollout.observations(batch["stacks"]))
+        self._estimates = values.detach()
         log_all = logits.float().log_softmax(1)
         log_ratio = log_all.gather(1, batch["actions"].unsqueeze(1)).squeeze(1) - batch["log_probs"]
         ratio = log_ratio.exp()
@@ -137,7 +138,9 @@ class Learner(common.Learner):
             # Schulman's k3 estimator (joschu.net/blog/kl-approx.html): never negative, and of low variance.
             kl = ((ratio - 1.0) - log_ratio).detach()
             outside = ((ratio.detach() - 1.0).abs() > args.clip).float()
-            return torch.stack([(weight * part).sum() for part in (entropy.detach(), kl, outside)])
+            told = torch.stack([(weight * part).sum() for part in (entropy.detach(), kl, outside)])
+        self._policy_entropy = told[0]
+        return told
 
     def _value_loss(self, values: torch.Tensor, before: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
         """Half the squared error; where the value moved by more than `clip`, that of the clipped one if it is worse."""

@@ -105,6 +105,7 @@ class Learner(common.Learner):
         with self.precision.autocast():
             q = self.online(self.rollout.observations(batch["stacks"]))
         q = q.float().gather(1, batch["actions"].unsqueeze(1)).squeeze(1)
+        self._estimates = q.detach()
         loss = 0.5 * (real * (q - batch["returns"]).square()).sum() / real.sum().clamp(min=1.0)
         self.descend(loss)
 

@@ -219,6 +219,7 @@ class Session:
         self.learner, self.saver, self.client, self.asked, self.run_dir = learner, saver, client, asked, run_dir
         self._began_at = learner.env_steps
         self._loss = self._rate = math.nan
+        self._figures: dict[str, float] = {}
         self._marks: deque[tuple[float, int]] = deque()
         self._look_at_s = self._print_at_s = self._save_at_s = math.inf
         self._trials = Trials(learner, run_dir)
@@ -266,6 +267,7 @@ class Session:
         """What is too dear for every step: waiting for the device, reading /proc, printing."""
         self._look_at_s = now_s + LOOK_S
         self._loss, not_finite = self.learner.look()
+        self._figures = self.learner.figures()
         self._marks.append((now_s, self.learner.env_steps))
         while len(self._marks) > 2 and now_s - self._marks[0][0] > RATE_WINDOW_S:
             self._marks.popleft()
@@ -292,7 +294,9 @@ class Session:
             "env_steps": learner.env_steps, "frames": learner.frames, "updates": learner.updates,
             "episodes": learner.episodes, "target": target, "target_kind": kind, "loss": self._loss,
             "mean_return": math.nan if mean is None else mean, "steps_per_s": self._rate, "rss_bytes": _rss_bytes(),
-            "batch_size": args.batch_size, "num_envs": args.num_envs,
+            "batch_size": args.batch_size, "num_envs": args.num_envs, "q_bound": learner.value_bound,
+            "best_return": learner.best_mean_return, "first_return": learner.first_mean_return,
+            **{name: value for name, value in self._figures.items() if name != "loss"},
         }  # fmt: skip
         if learner.precision.device.type == "cuda":
             found["cuda_bytes"] = torch.cuda.memory_reserved(learner.precision.device)

@@ -188,6 +188,14 @@ class LocalProbes:
             batch_size=beat.batch_size or None,
             rss_bytes=_whole(beat.rss_bytes),
             cuda_bytes=_whole(beat.cuda_bytes),
+            q_mean=_number(beat.q_mean),
+            q_max_abs=_number(beat.q_max_abs),
+            q_bound=_number(beat.q_bound),
+            entropy=_number(beat.entropy),
+            entropy_share=_number(beat.entropy_share),
+            grad_norm=_number(beat.grad_norm),
+            best_return=_number(beat.best_return),
+            first_return=_number(beat.first_return),
             status=heard.status if heard else "",
         )
 

@@ -51,6 +51,14 @@ class Sample:
     batch_size: int | None = None
     rss_bytes: int | None = None
     cuda_bytes: int | None = None
+    q_mean: float | None = None  # of what the network thought its newest batch to be worth
+    q_max_abs: float | None = None
+    q_bound: float | None = None  # the most that it can truly be
+    entropy: float | None = None  # of the policy, in nats
+    entropy_share: float | None = None  # of the most that it can be
+    grad_norm: float | None = None
+    best_return: float | None = None  # best mean return so far
+    first_return: float | None = None  # the first mean return
     status: str = ""  # the last STATUS= of sd_notify
 
 

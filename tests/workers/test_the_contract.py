@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -33,9 +34,11 @@ from workers.contract import (
     Phase,
     TargetKind,
     pack_beat,
+    pack_measured,
     read_beat,
     read_record,
     unpack_beat,
+    unpack_measured,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +54,7 @@ def kinds():
     """A strategy for each field of a beat, by the format it is stored in."""
     by_format = {"I": U32, "Q": U64, "d": F64, "H": U16}
     made = {name: by_format[code] for name, (code, _) in contract._PLACES.items()}
+    made |= dict.fromkeys(contract._MEASURED, F64)
     made |= {"phase": st.sampled_from(Phase), "target_kind": st.sampled_from(TargetKind)}
     return made | {"attempt": U32, "pid": U32, "boot_id": HEX, "token": HEX, "start_ticks": U64, "live_ns": U64}
 
@@ -90,12 +94,64 @@ def beat_of(tmp_path):
 
 @given(BEATS)
 def test_a_beat_comes_back_as_it_was(beat):
-    assert same(unpack_beat(pack_beat(beat), beat.live_ns), beat)
+    measured = unpack_measured(whole(pack_beat(beat), pack_measured(beat)))
+    assert same(unpack_beat(pack_beat(beat), beat.live_ns, measured), beat)
+
+
+def whole(body, more=b""):
+    """A record's bytes, with something beyond the body."""
+    begins = contract._HEADER.pack(contract._BEAT_MAGIC, 2, 0, zlib.crc32(body), len(body)) + body
+    told = contract._MORE_HEADER.pack(zlib.crc32(more), len(more)) + more if more else b""
+    return (begins.ljust(contract._MORE_AT, b"\0") + told).ljust(contract.RECORD_BYTES, b"\0")
+
+
+MEASURED = {name: float(number) for number, name in enumerate(contract._MEASURED)}
+
+
+@pytest.mark.parametrize(
+    ("more", "known"),
+    [
+        (b"", {}),  # a worker of an older version
+        (struct.pack("<2d", 0.0, 1.0), dict(list(MEASURED.items())[:2])),  # one that knew two of the fields
+        (struct.pack("<10d", *range(10)), MEASURED),  # one that knows of more than we do
+        (struct.pack("<2d", 0.0, 1.0) + b"odd", dict(list(MEASURED.items())[:2])),
+    ],
+)
+def test_a_worker_of_another_version_is_read_as_far_as_it_goes(tmp_path, more, known):
+    body = pack_beat(Beat(Phase.TRAINING, 1, 1, TOKEN, TOKEN, 1, 0, 1, 1, env_steps=7))
+    (tmp_path / "beat").write_bytes(whole(body, more))
+    found = beat_of(tmp_path)
+    assert found.env_steps == 7
+    assert {name: getattr(found, name) for name in MEASURED if not math.isnan(getattr(found, name))} == known
+
+
+def test_an_older_daemon_reads_a_newer_worker(me, tmp_path):
+    me.progress(env_steps=5, q_mean=1.5)
+    body = read_record((tmp_path / "beat").read_bytes(), contract._BEAT_MAGIC)[2]
+    assert len(body) == 220, "to which older daemons insist"
+    assert unpack_beat(body, 0).env_steps == 5
+
+
+@given(st.integers(0, 63), st.integers(1, 255))
+def test_damage_beyond_the_body_costs_what_lies_there_and_no_more(at, by):
+    body = pack_beat(Beat(Phase.TRAINING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1))
+    data = bytearray(whole(body, struct.pack("<8d", *range(8))))
+    data[contract._MORE_AT + 8 + at] ^= by
+    assert unpack_measured(bytes(data)) == {}
+    assert read_record(bytes(data), contract._BEAT_MAGIC) is not None
+
+
+def test_a_measurement_is_written_with_the_beat_and_stays(me, tmp_path):
+    me.progress(env_steps=1, q_max_abs=12.5, entropy=None)
+    me.progress(env_steps=2)
+    seen = beat_of(tmp_path)
+    assert (seen.env_steps, seen.q_max_abs) == (2, 12.5)
+    assert math.isnan(seen.entropy), "not known"
 
 
 def test_every_field_is_in_the_record():
     who = {"attempt", "pid", "boot_id", "token", "start_ticks", "live_ns"}
-    assert {field.name for field in fields(Beat)} == set(contract._PLACES) | who
+    assert {field.name for field in fields(Beat)} == set(contract._PLACES) | set(contract._MEASURED) | who
 
 
 @given(BEATS, st.integers(2, 2**16 - 1))
@@ -683,6 +739,9 @@ def test_the_documents_beat_record_is_the_codes():
     who = (contract._WHO, ("version", "", "attempt", "pid", "boot_id", "token", "start_ticks"))
     told = [row[:3] for row in rows("The beat record")]
     assert told == layout(HEADER, who, (contract._WHAT, contract._MOVING))
+    more = layout((contract._MORE_HEADER, ("crc32", "length")), (contract._MORE, contract._MEASURED))
+    told = [row[:3] for row in rows("Beyond the beat's body")]
+    assert told == [[str(int(at) + contract._MORE_AT), kind, name] for at, kind, name in more]
 
 
 def test_the_documents_control_record_is_the_codes():

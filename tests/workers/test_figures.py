@@ -1,0 +1,68 @@
+"""The numbers by which a training's health is judged: what the newest update saw, and nothing made up."""
+
+import math
+
+import pytest
+import torch
+from learners import games, learner, settings
+
+from workers.algorithms import train
+
+ALGOS = ["dqn", "pqn", "ppo"]
+NAMES = {"loss", "q_mean", "q_max_abs", "entropy", "entropy_share", "grad_norm"}
+
+
+def trained(algo, steps=4_000, **changes):
+    made = learner(settings(algo=algo, **changes))
+    train(made, games(made), lambda: made.env_steps < steps, lambda: None)
+    return made
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_nothing_is_known_before_the_first_update(algo):
+    found = learner(settings(algo=algo)).figures()
+    assert set(found) == NAMES
+    assert all(math.isnan(value) for value in found.values())
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_they_are_those_of_the_newest_update(algo):
+    made = trained(algo)
+    found = made.figures()
+    assert found["loss"] == pytest.approx(made.look()[0])
+    assert 0 < abs(found["q_mean"]) <= found["q_max_abs"] < made.value_bound == pytest.approx(100.0)
+    assert 0 < found["grad_norm"] < 100
+    if algo == "ppo":
+        assert 0 < found["entropy"] < math.log(3)
+        assert found["entropy_share"] == pytest.approx(found["entropy"] / math.log(3))
+    else:
+        assert math.isnan(found["entropy"])
+        assert math.isnan(found["entropy_share"])
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_what_is_not_finite_is_not_known(algo):
+    made = trained(algo)
+    with torch.no_grad():
+        made.networks()[0][1].get_parameter(next(iter(dict(made.networks()[0][1].named_parameters())))).fill_(math.inf)
+    steps = made.env_steps
+    train(made, games(made), lambda: made.env_steps < steps + 2_048, lambda: None)
+    found = made.figures()
+    assert math.isnan(found["loss"])
+    assert math.isnan(found["q_mean"])
+
+
+def test_without_discounting_no_bound_is_known():
+    assert math.isnan(learner(settings(gamma=1.0)).value_bound)
+
+
+def test_the_first_and_the_best_mean_return_come_back_with_a_checkpoint():
+    made = trained("dqn", 30_000)
+    assert -1 <= made.first_mean_return < made.best_mean_return <= 1
+    other = learner(settings())
+    other.restore(*made.snapshot())
+    assert (other.first_mean_return, other.best_mean_return) == (made.first_mean_return, made.best_mean_return)
+    tensors, state = made.snapshot()
+    del state["first_mean_return"]
+    other.restore(tensors, state)
+    assert other.first_mean_return is None, "an older checkpoint does not say"
