@@ -277,7 +277,7 @@ class Session:
         if now_s >= self._print_at_s:
             self._print_at_s = now_s + PRINT_S
             self.say(self._line())
-        told = self._records.look(now_s, {"loss": self._loss})
+        told = self._records.look(now_s, self._figures)
         if told:
             self.say(told)
 
