@@ -109,6 +109,7 @@ class _File:
         self._event: Any = Event
         self._summary: Any = Summary
         self._path = path
+        path.touch(exist_ok=False)  # never over one that is there: RecordWriter would empty it
         self._writer: Any = RecordWriter(str(path))
         now_s = time.time()
         # Of older files everything from this step on is forgotten; the step that was resumed at is true, so one more.

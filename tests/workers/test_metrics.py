@@ -6,11 +6,18 @@ import struct
 import sys
 import threading
 
+import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import masked_crc32c
 
 from workers import metrics
 from workers.metrics import Metrics
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
+    """A busy disk is none of these tests' business."""
+    monkeypatch.setattr(metrics, "_CLOSE_S", 60.0)
 
 
 def records(data):
@@ -108,12 +115,22 @@ def test_a_disk_that_is_full_for_a_while_costs_points_and_one_sentence(tmp_path,
 def test_a_disk_that_is_really_full(tmp_path, monkeypatch, capfd):
     (tmp_path / metrics.METRICS_DIR).mkdir()
     (tmp_path / metrics.METRICS_DIR / "events.out.tfevents.0000000001.extralife").symlink_to("/dev/full")
+    monkeypatch.setattr(metrics.Path, "touch", lambda *_, **__: None)  # it is there, and that is the point
     numbers = [1, 1, 2]
     monkeypatch.setattr(metrics, "_make_room", lambda _: numbers.pop(0))
     write(tmp_path, 0, (100, 1.0), (200, 2.0), (300, 3.0))
     assert capfd.readouterr().err.count("No space left on device; training goes on") == 1
     (tmp_path / metrics.METRICS_DIR / "events.out.tfevents.0000000001.extralife").unlink()
     assert curve(tmp_path, "play/mean_return") == [(300, 3.0)]
+
+
+def test_a_file_that_is_there_is_never_written_over(tmp_path, monkeypatch, capfd):
+    write(tmp_path, 0, (100, 1.0))
+    numbers = [1, 2]
+    monkeypatch.setattr(metrics, "_make_room", lambda _: numbers.pop(0))
+    write(tmp_path, 100, (200, 2.0), (300, 3.0))
+    assert "File exists" in capfd.readouterr().err
+    assert curve(tmp_path, "play/mean_return") == [(100, 1.0), (300, 3.0)]
 
 
 def test_a_directory_that_cannot_be_made(tmp_path, capfd):
