@@ -150,7 +150,7 @@ _WHO: Final = struct.Struct("<HHII16s16sQ")  # version, padding, attempt, pid, b
 _WHAT: Final = struct.Struct("<HHI QQQ QQQQQQ ddd QQIIII Q II QQ")  # everything that moves, in `_MOVING`'s order
 _MORE_HEADER: Final = struct.Struct("<II")  # crc32 of what follows, its length
 _MORE_AT: Final = 256  # beyond the body, where a reader that doesn't know of it does not look
-_MORE: Final = struct.Struct("<dddddddd")  # in `_MEASURED`'s order; grows at its end only
+_MORE: Final = struct.Struct("<ddddddddddddddd")  # in `_MEASURED`'s order; grows at its end only
 _CONTROL_MAGIC: Final = b"XLCTRL01"
 _CONTROL: Final = struct.Struct("<HHI16s QQ Q")
 _VERSION: Final = 1
@@ -203,6 +203,13 @@ class Beat:
     grad_norm: float = math.nan
     best_return: float = math.nan
     first_return: float = math.nan
+    share_act: float = math.nan
+    share_env: float = math.nan
+    share_learn: float = math.nan
+    share_copy: float = math.nan
+    share_save: float = math.nan
+    share_test: float = math.nan
+    test_return: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +239,7 @@ _MOVING: Final = (
 # newer worker and the other way round: what one side does not write is not known to the other.
 _MEASURED: Final = (
     "q_mean", "q_max_abs", "q_bound", "entropy", "entropy_share", "grad_norm", "best_return", "first_return",
+    "share_act", "share_env", "share_learn", "share_copy", "share_save", "share_test", "test_return",
 )  # fmt: skip
 
 

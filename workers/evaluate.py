@@ -93,10 +93,17 @@ class Trials:
             for evaluation in results.evaluations(self.rows)
         )
 
-    def beyond(self, env_steps: int) -> list[Evaluation]:
-        """What was tested at later steps than this, with this seed, before the run was thrown back to it."""
-        found = results.evaluations(self.rows)
-        return [e for e in found if e.whole and e.first.env_steps > env_steps and e.first.seed == self.learner.args.seed]
+    def beyond(self) -> list[Evaluation]:
+        """What was tested at later steps than the present, with this seed, before the run was thrown back."""
+        learner = self.learner
+        return [e for e in self._whole() if e.first.env_steps > learner.env_steps and e.first.seed == learner.args.seed]
+
+    def newest(self) -> Evaluation | None:
+        """The newest whole test of this run, whatever its seed was then."""
+        return next(reversed(self._whole()), None)
+
+    def _whole(self) -> list[Evaluation]:
+        return [found for found in results.evaluations(self.rows) if found.whole]
 
     # how
 

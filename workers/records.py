@@ -27,14 +27,16 @@ class Records:
         self._before: figures.Mark | None = None
         self._points = 0
         self.shares: dict[str, float] = {}  # of the time, by what it was spent on, as of the newest point
+        self.test_return: float | None = None
 
-    def begin(self, now_s: float, beyond: Iterable[Evaluation]) -> None:
+    def begin(self, now_s: float, beyond: Iterable[Evaluation], newest: Evaluation | None) -> None:
         """`beyond`: tests of later steps, from before a crash. They are not played again, so that their points stay."""
+        self.test_return = None if newest is None else newest.mean_return
         self._before = figures.mark(self.learner, now_s)
         self.learner.watch.shares()  # what was before the training is none of it
         self._open()
         for found in beyond:
-            self.tested(found)
+            self._show(found)
 
     def look(self, now_s: float, told: Mapping[str, float | None]) -> str:
         """A line for people when it is time for one; `told` is what the learner says of itself."""
@@ -48,7 +50,16 @@ class Records:
         self._points += 1
         return "" if self._points % POINTS_A_LINE else figures.line(measured, self.shares)
 
+    def for_the_beat(self) -> dict[str, float]:
+        """Fields of the beat, as of the newest point and the newest test; none before there are any."""
+        told = {f"share_{part}": share for part, share in self.shares.items() if part != "rest"}
+        return told if self.test_return is None else {**told, "test_return": self.test_return}
+
     def tested(self, found: Evaluation) -> None:
+        self.test_return = found.mean_return
+        self._show(found)
+
+    def _show(self, found: Evaluation) -> None:
         self._open()
         if self._metrics is not None:
             self._metrics.offer(found.first.env_steps, figures.of_test(found))

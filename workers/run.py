@@ -230,7 +230,7 @@ class Session:
         now_s = time.monotonic()
         self._look_at_s, self._print_at_s, self._save_at_s = now_s + LOOK_S, now_s + PRINT_S, now_s + ALONE_SAVE_S
         self._marks.append((now_s, self.learner.env_steps))
-        self._records.begin(now_s, self._trials.beyond(self.learner.env_steps))
+        self._records.begin(now_s, self._trials.beyond(), self._trials.newest())
         self.say("training")
         self.client.phase(Phase.TRAINING, **self.counters())
 
@@ -297,6 +297,7 @@ class Session:
             "batch_size": args.batch_size, "num_envs": args.num_envs, "q_bound": learner.value_bound,
             "best_return": learner.best_mean_return, "first_return": learner.first_mean_return,
             **{name: value for name, value in self._figures.items() if name != "loss"},
+            **self._records.for_the_beat(),
         }  # fmt: skip
         if learner.precision.device.type == "cuda":
             found["cuda_bytes"] = torch.cuda.memory_reserved(learner.precision.device)

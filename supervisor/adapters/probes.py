@@ -196,6 +196,10 @@ class LocalProbes:
             grad_norm=_number(beat.grad_norm),
             best_return=_number(beat.best_return),
             first_return=_number(beat.first_return),
+            time_shares=tuple(
+                (part, share) for part in _PARTS if (share := _number(getattr(beat, f"share_{part}"))) is not None
+            ),
+            test_return=_number(beat.test_return),
             status=heard.status if heard else "",
         )
 
@@ -299,6 +303,7 @@ class LocalProbes:
         return [report for line in lines if (report := _report(line)) is not None]
 
 
+_PARTS: Final = ("act", "env", "learn", "copy", "save", "test")  # of a training's time, as the beat tells them
 _TARGETS: Final = {
     contract.TargetKind.NONE: None,
     contract.TargetKind.ENV_STEPS: "env_steps",

@@ -155,6 +155,8 @@ class ProgramView:
     exit_code: int | None = None
     started_wall_s: float | None = None
     ended_wall_s: float | None = None
+    time_shares: dict[str, float] | None = None  # of the training, by what it was spent on
+    test_return: float | None = None  # of the newest test
 
     @classmethod
     def of(cls, view: Mapping[str, Any]) -> Self:

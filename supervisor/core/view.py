@@ -65,6 +65,8 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "q_max_abs": sample.q_max_abs if sample else None,
         "entropy": sample.entropy if sample else None,
         "grad_norm": sample.grad_norm if sample else None,
+        "time_shares": dict(sample.time_shares) if sample and sample.time_shares else None,
+        "test_return": sample.test_return if sample else None,
         "steps_per_s": sample.steps_per_s if sample else None,
         "target": sample.target if sample else None,
         "target_kind": sample.target_kind if sample else None,

@@ -160,6 +160,12 @@ def _now(view: dict[str, Any]) -> list[str]:
         out.append(f"  batch       {lowered} at level {text.harmless(view['level'])}, since it ran out of memory")
     if view["rollbacks"]:
         out.append(f"  rolled back {view['rollbacks']} times after a divergence")
+    shares = view.get("time_shares")
+    if shares:
+        parts = sorted(shares.items(), key=lambda item: -item[1])
+        out.append(f"  time        {', '.join(f'{part} {text.percent(share)}' for part, share in parts)}")
+    if view.get("test_return") is not None:
+        out.append(f"  last test   mean return {view['test_return']:.2f}")
     out.append(f"  checkpoint  step {text.number(view['ckpt_step'])}, {cell['CKPT']} old; now at step {cell['STEPS']}")
     return out
 

@@ -102,7 +102,8 @@ def test_a_beat_becomes_a_sample(scene):
     assert building.steps is None, "before training a count of 0 is not known"
     assert building.phase_deadline_s == pytest.approx(scene.clock.at_s + 60, abs=30)
     me.phase(Phase.TRAINING, target=1000, target_kind=contract.TargetKind.EPISODES)
-    me.progress(env_steps=640, frames=2560, updates=10, episodes=3, loss=0.5, mean_return=-20.5, steps_per_s=900.0)
+    me.progress(env_steps=640, frames=2560, updates=10, episodes=3, loss=0.5, mean_return=-20.5, steps_per_s=900.0,
+                share_act=0.25, share_learn=0.5, test_return=-19.0)  # fmt: skip
     me.committed(600, stall_s=0.004, write_s=0.25)
     scene.clock.at_s = contract.now_ns() / 1e9
     seen = scene.look()
@@ -110,6 +111,7 @@ def test_a_beat_becomes_a_sample(scene):
     assert (seen.phase, seen.ready, seen.phase_deadline_s) == ("training", True, None)
     assert (seen.steps, seen.frames, seen.updates, seen.episodes, seen.nan_count) == (640, 2560, 10, 3, 0)
     assert (seen.loss, seen.mean_return, seen.steps_per_s) == (0.5, -20.5, 900.0)
+    assert (seen.time_shares, seen.test_return) == ((("act", 0.25), ("learn", 0.5)), -19.0)
     assert (seen.target, seen.target_kind) == (1000, "episodes")
     assert (seen.ckpt_step, seen.ckpt_count, seen.ckpt_stall_s, seen.ckpt_write_s) == (600, 1, 0.004, 0.25)
     for stamp in (seen.progress_at_s, seen.live_at_s, seen.phase_since_s, seen.ckpt_at_s):
@@ -121,8 +123,9 @@ def test_what_is_not_known_is_none(scene):
     scene.watch()
     scene.client().phase(Phase.TRAINING, loss=math.nan, mean_return=math.inf)
     seen = scene.look()
+    assert seen.time_shares == ()
     for name in ("loss", "mean_return", "steps_per_s", "target", "target_kind", "ckpt_step", "ckpt_at_s", "ckpt_stall_s",
-                 "ckpt_write_s", "num_envs", "batch_size", "rss_bytes", "cuda_bytes"):  # fmt: skip
+                 "ckpt_write_s", "num_envs", "batch_size", "rss_bytes", "cuda_bytes", "test_return"):  # fmt: skip
         assert getattr(seen, name) is None, name
     assert seen.steps == 0, "in training a count of 0 is one"
 

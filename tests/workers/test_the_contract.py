@@ -113,7 +113,7 @@ MEASURED = {name: float(number) for number, name in enumerate(contract._MEASURED
     [
         (b"", {}),  # a worker of an older version
         (struct.pack("<2d", 0.0, 1.0), dict(list(MEASURED.items())[:2])),  # one that knew two of the fields
-        (struct.pack("<10d", *range(10)), MEASURED),  # one that knows of more than we do
+        (struct.pack(f"<{len(MEASURED) + 2}d", *range(len(MEASURED) + 2)), MEASURED),  # one that knows of more than we do
         (struct.pack("<2d", 0.0, 1.0) + b"odd", dict(list(MEASURED.items())[:2])),
     ],
 )

@@ -1,0 +1,113 @@
+"""What is recorded of a training: rates between two marks, shares, a line a minute, and what the beat tells."""
+
+import pytest
+from event_files import curve
+from learners import learner, settings
+
+from workers import figures
+from workers.contract import Client
+from workers.figures import Mark
+from workers.records import Records
+from workers.results import Evaluation, Row
+from workers.stopwatch import LEARN, Stopwatch
+
+
+@pytest.fixture
+def made():
+    found = learner(settings("Catch", algo="ppo", num_envs=8, batch_size=32, n_steps=8))
+    found.clock = 0
+    found.watch = Stopwatch(lambda: found.clock)
+    return found
+
+
+def evaluation(env_steps, *scores, game="Pong"):
+    return Evaluation(tuple(Row(game, game, env_steps, n, s, length=9, games=len(scores)) for n, s in enumerate(scores, 1)))
+
+
+def test_the_worked_example():
+    found = figures.rates(Mark(0.0, 0, 0, 0), Mark(60.0, 120_000, 960, 30), 1_000)
+    assert found == {
+        "speed/steps_per_s": 2_000, "speed/updates_per_s": 16, "speed/episodes_per_hour": 1_800, "learn/replay_ratio": 8,
+    }  # fmt: skip
+    assert figures.rates(Mark(1.0, 0, 0, 0), Mark(1.0, 5, 0, 0), 8) == {}
+    assert "learn/replay_ratio" not in figures.rates(Mark(0.0, 5, 0, 0), Mark(1.0, 5, 0, 0), 8), "nothing made: not known"
+
+
+def test_a_line_for_people():
+    measured = {
+        "speed/steps_per_s": 2_000.4,
+        "speed/updates_per_s": 16.0,
+        "speed/episodes_per_hour": 1_800.0,
+        "learn/replay_ratio": 8.0,
+    }
+    shares = {"act": 0.05, "env": 0.2, "learn": 0.7498, "copy": 0.0, "save": 0.0002, "test": 0.0, "rest": 0.0}
+    assert figures.line(measured, shares) == (
+        "2,000 steps/s  16.0 updates/s  1,800 games/hour  replay ratio 8.00  of the time: learn 75.0 %, env 20.0 %, act 5.0 %"
+    )
+    assert figures.line({}, {}) == ""
+
+
+def test_of_a_test():
+    assert figures.of_test(evaluation(5, 14.6, 14.6)) == {
+        "test/return": 14.6,
+        "test/hns": pytest.approx(1.0),
+        "test/length": 9.0,
+    }
+    assert figures.told_of(evaluation(5, 14.6)) == "mean return of 1 test games: 14.60, human-normalised 1.00"
+    assert figures.told_of(evaluation(5, 1.0, game="Catch")) == "mean return of 1 test games: 1.00"
+
+
+def test_a_point_each_half_minute_and_a_line_each_minute(made, tmp_path):
+    told = Records(made, tmp_path)
+    assert told.look(0.0, {}) == "", "before it begins"
+    made.watch.to(LEARN)
+    made.clock += 5
+    told.begin(100.0, [], None)
+    assert told.for_the_beat() == {}
+    made.clock += 10
+    made.env_steps, made.updates = 6_000, 60
+    assert told.look(129.0, {"loss": 0.5}) == ""
+    assert told.shares == {}, "too early"
+    assert told.look(130.0, {"loss": 0.5}) == ""
+    assert told.for_the_beat()["share_learn"] == 1.0, "what was before the training does not count"
+    made.env_steps += 6_000
+    made.clock += 1
+    assert told.look(160.0, {"loss": 0.25}).startswith("200 steps/s")
+    told.close()
+    assert curve(tmp_path, "learn/loss") == [(6_000, 0.5), (12_000, 0.25)]
+    assert curve(tmp_path, "speed/steps_per_s") == [(6_000, 200.0), (12_000, 200.0)]
+    assert curve(tmp_path, "time/learn") == [(6_000, 1.0), (12_000, 1.0)]
+
+
+def test_the_beat_takes_what_is_told(made, tmp_path):
+    """Every name is a field of it: a real client refuses any other."""
+    told = Records(made, tmp_path)
+    told.begin(0.0, [], evaluation(5, -3.0))
+    made.clock += 1
+    told.look(30.0, {})
+    assert told.for_the_beat()["test_return"] == -3.0
+    assert len(told.for_the_beat()) == 7
+    Client({}).progress(**told.for_the_beat())
+    told.close()
+
+
+def test_tests_of_before_a_crash_keep_their_points(made, tmp_path):
+    first = Records(made, tmp_path)
+    first.begin(0.0, [], None)
+    first.tested(evaluation(500, 2.0))
+    first.tested(evaluation(1_000, 4.0))
+    first.close()
+    made.env_steps = 700
+    again = Records(made, tmp_path)
+    again.begin(0.0, [evaluation(1_000, 4.0)], evaluation(1_000, 4.0))
+    again.close()
+    assert curve(tmp_path, "test/return") == [(500, 2.0), (1_000, 4.0)]
+
+
+def test_none_are_written_when_none_are_wanted(made, tmp_path):
+    made.args = settings("Catch", algo="ppo", tensorboard=False)
+    told = Records(made, tmp_path)
+    told.begin(0.0, [], None)
+    told.tested(evaluation(5, 1.0))
+    told.close()
+    assert list(tmp_path.iterdir()) == []
