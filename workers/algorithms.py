@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
-from workers import dqn, ppo, pqn
+import torch
+
+from workers import auto, dqn, ppo, pqn
+from workers.checkpoint import newest_identity
+from workers.contract import REPLAY_DIR
 from workers.options import ON_POLICY
-from workers.replay import Replay
-from workers.rollout import refuse_too_large
+from workers.replay import STEP, Replay, available_memory_bytes
+from workers.rollout import refuse_too_large, rollout_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +37,21 @@ def make(args: Args, spec: Spec, precision: Precision, directory: Path | None, *
         return made
     size = (spec.stack + args.n_step + 2) * args.num_envs if only_tests else args.replay_size
     return dqn.Learner(args, spec, precision, _replay(args, spec, precision, directory, size))
+
+
+def found(args: Args, spec: Spec, precision: Precision, run_dir: Path) -> auto.Found:
+    """What `auto` chooses by: what each algorithm would take, what there is, and what the newest checkpoint is of."""
+    replay_dir, frame_bytes = run_dir / REPLAY_DIR, spec.frame_shape[0] * spec.frame_shape[1]
+    held = sum(path.stat().st_size for path in replay_dir.iterdir()) if replay_dir.is_dir() else 0
+    place = next(path for path in (run_dir, *run_dir.parents) if path.is_dir())
+    cuda = precision.device.type == "cuda"
+    return auto.Found(
+        checkpoint_algo=newest_identity(run_dir).get("algo"), num_envs=args.num_envs,
+        replay_bytes=args.replay_size * (frame_bytes + STEP.itemsize),
+        rollout_bytes=rollout_bytes(args.n_steps, args.num_envs, spec),
+        disk_bytes=shutil.disk_usage(place).free + held, memory_bytes=available_memory_bytes(),
+        gpu_bytes=torch.cuda.mem_get_info(precision.device)[0] if cuda else None,
+    )  # fmt: skip
 
 
 def train(learner: Learner, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], None]) -> None:

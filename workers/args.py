@@ -12,25 +12,27 @@ import hashlib
 import math
 import os
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
 from workers.contract import ENV_BATCH_SIZE, ENV_PROGRAM, ENV_ROLLBACKS
 from workers.options import (
-    BATCH_MULTIPLE,
+    AUTO,
     EXTRA_GAMES,
     GAMES,
-    ON_POLICY,
     OPTIONS,
     Option,
     Value,
     check_together,
     from_environment,
     nearest,
+    valid_batch,
 )
+from workers.presets import batch_limit, preset_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 DEFAULT_ENVS: Final = 32  # the light level
 DEFAULT_BATCH: Final = 512
@@ -47,19 +49,39 @@ class BadArguments(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """What somebody asked for, before anything was put in the place of what nobody did.
+
+    `most_batch` is the supervisor's limit for this attempt: an earlier one ran out of memory with more.
+    """
+
+    program: str
+    values: Mapping[str, Value]
+    most_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Args:
-    """Every setting of one training, resolved. A field for each option, with what it means in `options.py`."""
+    """Every setting of one training, resolved. A field for each option, with what it means in `options.py`.
+
+    `algo` may still be `auto`: what the box can hold is known only at the start (`auto.py`), and `with_algorithm` makes
+    of `given` what the settings are then.
+    """
 
     program: str
     game: str
     algo: str
+    preset: str | None
     seed: int
     episodes: int | None
     steps: int | None
+    hours: float | None
     resolution: int
     network: str
+    deterministic: bool
     num_envs: int
     batch_size: int
+    fallback_batch: int | None
     threads: int
     device: str
     dtype: str
@@ -67,6 +89,7 @@ class Args:
     replay_size: int
     learning_starts: int
     use_double_dqn: bool
+    dueling: bool
     n_step: int
     gamma: float
     lr: float
@@ -90,6 +113,7 @@ class Args:
     num_test_episodes: int
     test_period: int
     tensorboard: bool
+    given: Given = field(repr=False, compare=False)
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Args:
@@ -103,37 +127,35 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Args:
                 values[name] = OPTIONS[name].parse(text)
             except ValueError as error:
                 errors.append(f"{OPTIONS[name].flag}: {error}")
-    return _resolve(flags.get("program") or environ.get(ENV_PROGRAM, ""), _of_this_attempt(values, environ), errors)
-
-
-def _of_this_attempt(values: dict[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
-    """What the supervisor changes for one attempt: a smaller batch after out of memory, other chance after a roll-back.
-
-    Example: seed 1 is 1 until the first rollback, then 1,366,043,461. The learning rate by the batch follows the batch.
-    """
-    changed = dict(values)
+    program = flags.get("program") or environ.get(ENV_PROGRAM, "")
     most = environ.get(ENV_BATCH_SIZE, "")
-    if most.isdecimal() and int(most) < int(values.get("batch_size") or DEFAULT_BATCH):
-        changed["batch_size"] = _fitting(changed, int(most))
+    given = Given(program, _with_its_chance(values, environ), int(most) if most.isdecimal() else None)
+    return _resolve(given, errors)
+
+
+def _with_its_chance(values: dict[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
+    """Other chance after each roll-back. Example: seed 1 is 1 until the first one, then 1,366,043,461."""
     rollbacks = environ.get(ENV_ROLLBACKS, "0")
-    if rollbacks.isdecimal() and int(rollbacks):
-        drawn = hashlib.blake2b(f"{values.get('seed', OPTIONS['seed'].default)}/{int(rollbacks)}".encode(), digest_size=4)
-        changed["seed"] = int.from_bytes(drawn.digest(), "big") >> 1
-    return changed
-
-
-def _fitting(values: Mapping[str, Value], most: int) -> int:
-    """`most`; where it has to divide a rollout, the largest batch below it that does, or else `most` to be refused."""
-    if values.get("algo") not in ON_POLICY:
-        return most
-    envs, steps = values.get("num_envs") or DEFAULT_ENVS, values.get("n_steps", OPTIONS["n_steps"].default)
-    rows = int(envs) * int(steps or 0)
-    return next((size for size in range(most - most % BATCH_MULTIPLE, 0, -BATCH_MULTIPLE) if rows % size == 0), most)
+    if not rollbacks.isdecimal() or not int(rollbacks):
+        return values
+    drawn = hashlib.blake2b(f"{values.get('seed', OPTIONS['seed'].default)}/{int(rollbacks)}".encode(), digest_size=4)
+    return {**values, "seed": int.from_bytes(drawn.digest(), "big") >> 1}
 
 
 def make(program: str, **values: Value | None) -> Args:
     """Settings without a command line, checked in the same way: `make("Catch", num_envs=8)`."""
-    return _resolve(program, {name: value for name, value in values.items() if value is not None}, [])
+    return _resolve(Given(program, {name: value for name, value in values.items() if value is not None}), [])
+
+
+def with_algorithm(args: Args, algo: str) -> Args:
+    """The same wishes with this algorithm in the place of `auto`; the batch is then the largest valid one up to its own.
+
+    Raises BadArguments with what does not go with it.
+    """
+    given = args.given
+    values = {**given.values, "algo": algo}
+    rows = _loaded(Given(given.program, values))
+    return _resolve(Given(given.program, {**values, "batch_size": valid_batch(rows, args.batch_size)}, given.most_batch), [])
 
 
 def default_lr(algo: str, batch_size: int) -> float:
@@ -141,10 +163,9 @@ def default_lr(algo: str, batch_size: int) -> float:
     return min(3e-4, 6.25e-5 * math.sqrt(batch_size / 32)) if algo == "dqn" else 2.5e-4
 
 
-def _resolve(program: str, given: Mapping[str, Value], errors: list[str]) -> Args:
-    values: dict[str, Value | None] = {name: option.default for name, option in OPTIONS.items()}
-    values |= given
-    game = values["game"] or program
+def _resolve(given: Given, errors: list[str]) -> Args:
+    values = _loaded(given)
+    program, game = given.program, values["game"] or given.program
     if not game:
         errors.append("no game: name it with --program Pong, or --program NAME --game Pong")
     elif game not in (*GAMES, *EXTRA_GAMES):
@@ -155,17 +176,30 @@ def _resolve(program: str, given: Mapping[str, Value], errors: list[str]) -> Arg
         errors.append(f"program {program!r} is no name: letters, digits, '_', '.' and '-', 64 at most, please")
     if not _DEVICE.fullmatch(str(values["device"])):
         errors.append(f"device must be auto, cpu, cuda or cuda:N, not {values['device']!r}")
-    defaults = {"game": game, "num_envs": DEFAULT_ENVS, "batch_size": DEFAULT_BATCH, "threads": _cores()}
-    values |= {name: value for name, value in defaults.items() if values[name] is None}
+    values["game"] = game
     errors += check_together(values)
     if errors:
         raise BadArguments(errors)
-    algo = str(values["algo"])
-    if values["lr"] is None:
-        values["lr"] = default_lr(algo, int(values["batch_size"] or 0))
+    algo, batch = str(values["algo"]), int(values["batch_size"] or 0)
+    if given.most_batch is not None and given.most_batch < batch:
+        batch = values["batch_size"] = valid_batch(values, given.most_batch)
+    if values["lr"] is None:  # by the batch that it is in the end
+        values["lr"] = default_lr(algo, batch)
     if values["max_grad_norm"] is None:
         values["max_grad_norm"] = 0.5 if algo == "ppo" else 10.0
-    return Args(program=program, **{name: values[name] for name in OPTIONS})  # type: ignore[arg-type]
+    return Args(program=program, given=given, **{name: values[name] for name in OPTIONS})  # type: ignore[arg-type]
+
+
+def _loaded(given: Given) -> dict[str, Value | None]:
+    """Every option: default < preset < given, with the load settled; nothing is checked yet."""
+    values: dict[str, Value | None] = {name: option.default for name, option in OPTIONS.items()}
+    values |= given.values
+    values |= preset_values(given.values)
+    defaults = {"num_envs": DEFAULT_ENVS, "batch_size": DEFAULT_BATCH, "threads": _cores()}
+    values |= {name: value for name, value in defaults.items() if values[name] is None}
+    if values["batch_size"] == AUTO:
+        values["batch_size"] = valid_batch(values, batch_limit(given.values, DEFAULT_BATCH))
+    return values
 
 
 def _cores() -> int:
@@ -216,10 +250,11 @@ def _default(option: Option) -> str:
     if option.default is not None:
         return str(option.default).lower() if option.kind is bool else str(option.default)
     return {
-        "game": "the program's name", "episodes": "no limit", "steps": "no limit", "num_envs": str(DEFAULT_ENVS),
-        "batch_size": str(DEFAULT_BATCH), "threads": "every core", "lr": "by the batch",
+        "game": "the program's name", "preset": "none", "episodes": "no limit", "steps": "no limit", "hours": "no limit",
+        "num_envs": str(DEFAULT_ENVS), "batch_size": str(DEFAULT_BATCH), "fallback_batch": "the next that divides",
+        "threads": "every core", "lr": "by the batch",
         "max_grad_norm": "by the algorithm",
     }[option.name]  # fmt: skip
 
 
-assert {field.name for field in fields(Args)} == {"program", *OPTIONS}, "Args and the table of options differ"  # noqa: S101
+assert {field.name for field in fields(Args)} == {"program", "given", *OPTIONS}, "Args and the table of options differ"  # noqa: S101

@@ -407,11 +407,26 @@ class Checkpointer:
         if theirs == ours:
             return
         keys = [key for key in sorted({*theirs, *ours}) if theirs.get(key) != ours.get(key)]
-        was = ", ".join(f"{key} {theirs.get(key)!r}" for key in keys)
-        now = ", ".join(f"{key} {ours.get(key)!r}" for key in keys)
+        was, now = (
+            ", ".join(f"{key} {side[key]!r}" if key in side else f"no {key}" for key in keys) for side in (theirs, ours)
+        )
         raise WrongIdentity(
             f"checkpoint {path} has {was}, this run has {now}: set it back, or give the run another name or directory"
         )
+
+
+def newest_identity(run_dir: Path) -> dict[str, Any]:
+    """What the newest checkpoint with a whole manifest says that it is of; empty without one. Nothing is set aside."""
+    directory = run_dir / CHECKPOINTS_DIR
+    if not directory.is_dir():
+        return {}
+    names = [name for name in _list(directory) if parse_checkpoint_name(name) is not None]
+    manifests = []
+    for name in names:
+        with contextlib.suppress(_Damaged, OSError):
+            manifests.append(_read_manifest(directory / name))
+    newest = max(manifests, key=lambda manifest: (manifest.env_steps, manifest.created_wall_s), default=None)
+    return {} if newest is None else newest.identity
 
 
 # --- files ---------------------------------------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ class TargetKind(enum.IntEnum):
     NONE = 0
     ENV_STEPS = 1
     EPISODES = 2
+    SECONDS_LEFT = 3  # of training: the one that counts down
 
 
 # --- clocks and identity -------------------------------------------------------------------------------------------------

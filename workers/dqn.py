@@ -2,6 +2,7 @@
 
 * Mnih et al. 2015: replay, target network, epsilon-greedy, clipped rewards, Huber loss.
 * van Hasselt et al. 2016 (`use_double_dqn`): the online network chooses the action that the target network values.
+* Wang et al. 2016 (`dueling`): the value of a state and the advantages of its actions, in two streams.
 * n-step returns (Sutton 1988; Hessel et al. 2018).
 * Stooke & Abbeel 2018 (rlpyt) for many environments and large batches: what is fixed is the *replay ratio*, how often
   each transition is learned from; updates follow from it. Adam's epsilon is 0.01 / batch.
@@ -44,8 +45,10 @@ class Learner(common.Learner):
         super().__init__(args, spec, precision)
         self.replay = replay
         self.recovered = f"; replay: {replay.recovered}"
-        self.online = networks.build(spec, args.network).to(precision.device)
-        self.target = networks.build(spec, args.network).to(precision.device).requires_grad_(requires_grad=False)
+        self.online = networks.build(spec, args.network, dueling=args.dueling).to(precision.device)
+        self.target = (
+            networks.build(spec, args.network, dueling=args.dueling).to(precision.device).requires_grad_(requires_grad=False)
+        )
         self.target.load_state_dict(self.online.state_dict())
         self.optimizer = torch.optim.Adam(self.online.parameters(), args.lr, eps=0.01 / args.batch_size, fused=True)
         self.owed = 0.0  # updates, see schedules.owed_updates

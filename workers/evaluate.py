@@ -213,5 +213,6 @@ class Trials:
         return Row(
             program=args.program, game=args.game, algo=args.algo, seed=args.seed, resolution=args.resolution,
             env_steps=learner.env_steps, frames=learner.frames, episode=number, score=score,
-            length=length, hns=scores.human_normalised(args.game, score), games=args.num_test_episodes,
+            hours_trained=learner.trained_s / 3600.0, length=length, hns=scores.human_normalised(args.game, score),
+            games=args.num_test_episodes,
         )  # fmt: skip

@@ -57,6 +57,7 @@ class Learner(ABC):
         self.args, self.spec, self.precision = args, spec, precision
         self.scaler = precision.scaler()
         self.env_steps = self.updates = self.episodes = 0
+        self.trained_s = 0.0  # wall clock in the training loop, over all attempts; whoever runs the loop counts it
         self.recent: deque[float] = deque(maxlen=GAMES_AVERAGED)
         self.first_mean_return: float | None = None
         self.best_mean_return: float | None = None
@@ -224,8 +225,8 @@ class Learner(ABC):
         state = {
             "env_steps": self.env_steps, "updates": self.updates, "episodes": self.episodes,
             "not_finite": int(self._not_finite.item()), "recent_returns": list(self.recent),
-            "best_mean_return": self.best_mean_return,
-            "first_mean_return": self.first_mean_return, "batch_size": self.args.batch_size, "seed": self.args.seed,
+            "best_mean_return": self.best_mean_return, "first_mean_return": self.first_mean_return,
+            "trained_s": self.trained_s, "batch_size": self.args.batch_size, "seed": self.args.seed,
             "scaler": self.scaler.state_dict(),
             "rng": {"explore": self._explore.bit_generator.state, "draw": self._draw.bit_generator.state},
             **self.extra_state(),
@@ -265,6 +266,7 @@ class Learner(ABC):
         self.env_steps, self.updates, self.episodes = state["env_steps"], state["updates"], state["episodes"]
         self.best_mean_return = state["best_mean_return"]
         self.first_mean_return = state.get("first_mean_return")  # a checkpoint from before it was kept has none
+        self.trained_s = state.get("trained_s", 0.0)
         self.recent.extend(state["recent_returns"])
         self._not_finite.fill_(state["not_finite"])
         self._seen_bad, self._fine_step = state["not_finite"], self.env_steps

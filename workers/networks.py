@@ -158,6 +158,42 @@ class ToyNetwork(_ToyBody, _QHead):
         self._add_head(actions)
 
 
+class _DuelingHead(_QHead):
+    """Wang et al. 2016: Q(s, a) = V(s) + A(s, a) - mean_a A(s, a), V and A from a half of the features each.
+
+    The mean is over actions alone: entries that are none would shift it. The halves are the two hidden layers of the paper,
+    computed as one of twice the width. Its rescaling of the gradient by 1/sqrt(2) is left out, as in Rainbow.
+    """
+
+    def _add_head(self, actions: int) -> None:
+        super()._add_head(actions)
+        self.actions = actions
+        self.out = nn.Linear(self.width // 2, self.heads)  # A
+        self.worth = nn.Linear(self.width // 2, 1)  # V
+
+    def values(self, frames: torch.Tensor) -> torch.Tensor:
+        for_worth, for_advantages = self.features(frames).chunk(2, 1)
+        advantages = self.out(for_advantages).float()
+        mean = (advantages * self.valid).sum(1, keepdim=True) / self.actions
+        return self.worth(for_worth).float() + advantages - mean  # type: ignore[no-any-return]
+
+
+class DuelingNature(_DuelingHead, NatureNetwork):
+    """Two streams of 512 on Nature's convolutions: the paper's."""
+
+    width = 1024
+
+
+class DuelingSmall(_DuelingHead, SmallNetwork):
+    """Two streams of 128 on the small convolutions."""
+
+    width = 256
+
+
+class DuelingToy(_DuelingHead, ToyNetwork):
+    """Two streams of 64."""
+
+
 class _PolicyHead(_Body):
     """Logits [B, heads] and state values [B], from one linear layer each; weights as PPO's authors begin."""
 
@@ -228,6 +264,11 @@ _Q_NETWORKS: Final[dict[str, type[NatureNetwork | SmallNetwork | ToyNetwork]]] =
     "small": SmallNetwork,
     "toy": ToyNetwork,
 }
+_DUELING: Final[dict[str, type[NatureNetwork | SmallNetwork | ToyNetwork]]] = {
+    "nature": DuelingNature,
+    "small": DuelingSmall,
+    "toy": DuelingToy,
+}
 _POLICIES: Final[dict[str, type[NaturePolicy | SmallPolicy | ToyPolicy]]] = {
     "nature": NaturePolicy,
     "small": SmallPolicy,
@@ -235,9 +276,11 @@ _POLICIES: Final[dict[str, type[NaturePolicy | SmallPolicy | ToyPolicy]]] = {
 }
 
 
-def build(spec: Spec, network: str, *, normed: bool = False) -> NatureNetwork | SmallNetwork | ToyNetwork:
+def build(
+    spec: Spec, network: str, *, normed: bool = False, dueling: bool = False
+) -> NatureNetwork | SmallNetwork | ToyNetwork:  # fmt: skip
     """The Q network for this game; `network` is the setting."""
-    kind = _Q_NETWORKS[kind_of(spec, network)]
+    kind = (_DUELING if dueling else _Q_NETWORKS)[kind_of(spec, network)]
     return kind(spec.actions, spec.stack, *spec.frame_shape, normed=normed)
 
 

@@ -13,6 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from workers.presets import PRESET_ALGORITHM, PRESETS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -34,6 +36,7 @@ EXTRA_GAMES: Final = ("Catch",)  # envpool's Catch-v0: a 10x5 toy that a learner
 
 ALGORITHMS: Final = ("dqn", "pqn", "ppo")
 ON_POLICY: Final = ("pqn", "ppo")  # learn from rollouts, keep no replay
+AUTO: Final = "auto"
 SCHEDULERS: Final = ("none", "linear", "cosine", "step")
 NETWORKS: Final = ("auto", "nature", "small")
 DTYPES: Final = ("auto", "fp32", "bf16", "fp16")
@@ -53,6 +56,7 @@ class Option:
     high: float | None = None
     choices: tuple[str, ...] = ()
     env: str = ""  # the RL_* name when it is not simply RL_ + NAME
+    words: tuple[str, ...] = ()  # what may stand in place of a number
 
     @property
     def env_name(self) -> str:
@@ -62,16 +66,23 @@ class Option:
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
 
+    @property
+    def kind_name(self) -> str:
+        return " or ".join((_KIND_NAMES[self.kind], *self.words))
+
     def parse(self, text: str) -> Value:
         """A string from the environment or the command line. Raises ValueError with one clear sentence."""
-        return self.check(_FROM_TEXT[self.kind](self, text.strip()))
+        text = text.strip()
+        return text.lower() if text.lower() in self.words else self.check(_FROM_TEXT[self.kind](self, text))
 
     def check(self, value: object) -> Value:
         """A value from TOML, or a parsed one. Raises ValueError with one clear sentence."""
+        if isinstance(value, str) and value in self.words:
+            return value
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if not isinstance(value, self.kind) or (isinstance(value, bool) and self.kind is not bool):
-            msg = f"{self.name} must be {_KIND_NAMES[self.kind]}, not {value!r}"
+            msg = f"{self.name} must be {self.kind_name}, not {value!r}"
             raise ValueError(msg)
         if self.choices and value not in self.choices:
             msg = f"{self.name} must be one of {', '.join(self.choices)}, not {value!r}{nearest(str(value), self.choices)}"
@@ -99,7 +110,7 @@ def _int_from(option: Option, text: str) -> int:
     try:
         return int(text.replace("_", ""))
     except ValueError:
-        msg = f"{option.name} must be a whole number, not {text!r}"
+        msg = f"{option.name} must be {option.kind_name}, not {text!r}"
         raise ValueError(msg) from None
 
 
@@ -144,17 +155,24 @@ _TABLE: Final = (
     # what is trained, and for how long
     Option("game", str, None, "Atari game, by envpool's name without -v5; the program's name when not given",
            choices=GAMES + EXTRA_GAMES),
-    Option("algo", str, "dqn", "learning algorithm: dqn (replay), pqn or ppo (rollouts)", choices=ALGORITHMS),
+    Option("algo", str, "dqn", "learning algorithm: dqn (replay), pqn or ppo (rollouts); auto: by memory and level",
+           choices=(*ALGORITHMS, AUTO)),
+    Option("preset", str, None, "ppo's load and effort in one word; what is given itself wins", choices=tuple(PRESETS)),
     Option("seed", int, 1, "seed of networks, exploration, replay sampling and (with the attempt) environments",
            low=0, high=2**31 - 1),
     Option("episodes", int, None, "stop after this many training episodes", low=1),
     Option("steps", int, None, "stop after this many environment steps (1 step = 4 frames)", low=1),
+    Option("hours", float, None, "stop after so many hours of training, over all attempts", low=0.0001, high=1e6),
     Option("resolution", int, 84, "side of the square frames in pixels", low=32, high=128),
     Option("network", str, "auto", "nature (32, 64, 64, 512 wide) or small (16, 32, 32, 128); auto: small below 60 pixels",
            choices=NETWORKS),
+    Option("deterministic", bool, False, "the same bits from the same seed and threads, whatever it costs"),
     # load
     Option("num_envs", int, None, "parallel environments; the level's when not given", low=1, high=4096),
-    Option("batch_size", int, None, "transitions per update; the level's when not given", low=1, high=65536),
+    Option("batch_size", int, None, "transitions per update; the level's when not given; auto: at most that, and valid",
+           low=1, high=65536, words=(AUTO,)),
+    Option("fallback_batch", int, None, "batch after the first time out of memory; when not given the next that divides",
+           low=1, high=65536),
     Option("threads", int, None, "CPU threads of torch and of envpool; cores / slots if not given", low=1, high=1024),
     Option("device", str, "auto", "auto (CUDA if there is one), cpu, cuda, cuda:N"),
     Option("dtype", str, "auto", "autocast type; auto: bf16 where the device has it, else fp16 on CUDA, fp32 on CPU",
@@ -164,6 +182,7 @@ _TABLE: Final = (
     Option("replay_size", int, 1_000_000, "transitions kept (7.1 kB each at 84x84)", low=1_000),
     Option("learning_starts", int, 20_000, "environment steps before the first update", low=0),
     Option("use_double_dqn", bool, True, "Double DQN targets (van Hasselt et al. 2016)"),
+    Option("dueling", bool, False, "dqn: state value and advantages in two streams (Wang et al. 2016)"),
     Option("n_step", int, 3, "steps of the multi-step return (Sutton 1988)", low=1, high=20),
     Option("gamma", float, 0.99, "discount factor", low=0.0, high=1.0),
     Option("lr", float, None, "learning rate; when not given 2.5e-4, for dqn 6.25e-5 * sqrt(batch / 32), at most 3e-4",
@@ -224,22 +243,54 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Value], list
 BATCH_MULTIPLE: Final = 8  # tensor cores and AMX tiles work on rows of 8; any other batch pays for the next one
 
 
+def largest_valid_divisor(rows: int, at_most: int) -> int | None:
+    """The largest batch up to `at_most` that is a multiple of 8 and makes up `rows` in whole minibatches; None: none does.
+
+    Example: 8 environments x 128 steps are 1,024 rows: at most 500 gives 256. 12 x 20 are 240: at most 56 gives 48.
+    """
+    first = min(at_most, rows) // BATCH_MULTIPLE * BATCH_MULTIPLE
+    return next((size for size in range(first, 0, -BATCH_MULTIPLE) if rows % size == 0), None)
+
+
+def valid_batch(values: Mapping[str, object], at_most: int) -> int:
+    """The largest valid batch up to `at_most` for these settings; `at_most` itself, to be refused, where none is."""
+    envs, steps = values.get("num_envs"), values.get("n_steps")
+    if values.get("algo") in ON_POLICY and isinstance(envs, int) and isinstance(steps, int):
+        return largest_valid_divisor(envs * steps, at_most) or at_most
+    return at_most // BATCH_MULTIPLE * BATCH_MULTIPLE or at_most
+
+
 def check_together(values: Mapping[str, object]) -> list[str]:
     """What is wrong with options that are each right on their own; a sentence each. Missing ones are not checked.
 
+    Of `algo = "auto"` only what holds for every algorithm; the worker checks the rest once it has chosen.
     Example: batch_size 33 -> "batch_size 33 does not divide by 8; the nearest that do are 32 and 40".
     """
+    errors = [
+        f"{key} {batch} does not divide by {BATCH_MULTIPLE}; the nearest that do are {_near_multiples(batch)}"
+        for key in _BATCHES if isinstance(batch := values.get(key), int) and batch % BATCH_MULTIPLE
+    ]  # fmt: skip
+    algo, preset = values.get("algo"), values.get("preset")
+    if preset is not None and algo is not None and algo != PRESET_ALGORITHM:
+        errors.append(f"preset {preset} is for {PRESET_ALGORITHM}, not for {algo}; leave out preset or algo")
+    if algo == AUTO:
+        return errors
+    return errors + (_check_rollout(values) if algo in ON_POLICY else _check_replay(values))
+
+
+_BATCHES: Final = ("batch_size", "fallback_batch")
+
+
+def _near_multiples(batch: int) -> str:
+    below = batch - batch % BATCH_MULTIPLE
+    return f"{below} and {below + BATCH_MULTIPLE}" if below else f"{below + BATCH_MULTIPLE}"
+
+
+def _check_replay(values: Mapping[str, object]) -> list[str]:
     errors = []
-    batch, replay = values.get("batch_size"), values.get("replay_size")
-    if isinstance(batch, int) and batch % BATCH_MULTIPLE:
-        below, above = batch - batch % BATCH_MULTIPLE, batch - batch % BATCH_MULTIPLE + BATCH_MULTIPLE
-        near = f"{below} and {above}" if below else f"{above}"
-        errors.append(f"batch_size {batch} does not divide by {BATCH_MULTIPLE}; the nearest that do are {near}")
-    if isinstance(batch, int) and isinstance(replay, int) and batch > replay and values.get("algo") not in ON_POLICY:
+    batch, replay, envs = values.get("batch_size"), values.get("replay_size"), values.get("num_envs")
+    if isinstance(batch, int) and isinstance(replay, int) and batch > replay:
         errors.append(f"batch_size {batch} is more than replay_size {replay}; learning could never begin")
-    envs = values.get("num_envs")
-    if values.get("algo") in ON_POLICY:
-        return errors + _check_rollout(values)
     if isinstance(envs, int) and isinstance(replay, int) and envs * 16 > replay:
         errors.append(
             f"replay_size {replay} holds less than 16 steps of {envs} environments; at least {envs * 16} is needed"
@@ -253,15 +304,23 @@ def _check_rollout(values: Mapping[str, object]) -> list[str]:
     Example: 8 environments x 128 steps and batch 240 -> "batch_size 240 does not divide the 1024 steps of a rollout (8
     environments x 128); the nearest that do are 128 and 256".
     """
-    envs, steps, batch = values.get("num_envs"), values.get("n_steps"), values.get("batch_size")
-    if not isinstance(envs, int) or not isinstance(steps, int) or not isinstance(batch, int):
+    envs, steps = values.get("num_envs"), values.get("n_steps")
+    if not isinstance(envs, int) or not isinstance(steps, int):
         return []
-    rows = envs * steps
-    if rows % batch == 0:
-        return []
+    rows, errors = envs * steps, []
+    for key in _BATCHES:
+        batch = values.get(key)
+        if isinstance(batch, int) and rows % batch:
+            near = _near_divisors(rows, batch)
+            advice = f"the nearest that do are {near}" if near else f"make n_steps a multiple of {BATCH_MULTIPLE}"
+            errors.append(
+                f"{key} {batch} does not divide the {rows} steps of a rollout ({envs} environments x {steps}); {advice}"
+            )
+    return errors
+
+
+def _near_divisors(rows: int, batch: int) -> str:
     small = [size for size in range(1, math.isqrt(rows) + 1) if rows % size == 0]
     fitting = [size for size in (*small, *(rows // size for size in small)) if size % BATCH_MULTIPLE == 0]
     below, above = max((f for f in fitting if f < batch), default=None), min((f for f in fitting if f > batch), default=None)
-    near = " and ".join(str(size) for size in (below, above) if size is not None)
-    advice = f"the nearest that do are {near}" if near else f"make n_steps a multiple of {BATCH_MULTIPLE}"
-    return [f"batch_size {batch} does not divide the {rows} steps of a rollout ({envs} environments x {steps}); {advice}"]
+    return " and ".join(str(size) for size in (below, above) if size is not None)

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -69,6 +70,21 @@ def use_fast_matmul(device: torch.device) -> None:
     if device.type == "cuda":
         torch.backends.cudnn.allow_tf32 = True
         torch.backends.cudnn.benchmark = True
+
+
+def use_deterministic(device: torch.device) -> None:
+    """The same bits from the same data, each time: algorithms that add up in a fixed order, and none picked by a race.
+
+    cuBLAS reads its workspace setting when it is first used, so this comes before any work on the device. Whatever has no
+    such algorithm raises. Memory that is not written yet is not filled: nothing here reads it.
+    """
+    torch.set_float32_matmul_precision("high")
+    if device.type == "cuda":
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        torch.backends.cudnn.allow_tf32 = True
+        torch.backends.cudnn.benchmark = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(mode=True)
 
 
 def only_if_finite(optimizer: torch.optim.Optimizer, *signs: torch.Tensor) -> torch.Tensor:

@@ -91,9 +91,14 @@ def _is_real(now: Step) -> NDArray[np.bool_]:
     return ~(now.terminated | now.truncated) | now.starts
 
 
+def rollout_bytes(steps: int, num_envs: int, spec: Spec) -> int:
+    """What the frames of a rollout take on the device."""
+    return (steps + spec.stack) * num_envs * spec.frame_shape[0] * spec.frame_shape[1]
+
+
 def refuse_too_large(steps: int, num_envs: int, spec: Spec, device: torch.device) -> None:
     """Raise RolloutTooLarge for what memory can't hold, before minutes are spent on building environments."""
-    needed = (steps + spec.stack) * num_envs * spec.frame_shape[0] * spec.frame_shape[1]
+    needed = rollout_bytes(steps, num_envs, spec)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory_bytes()
     if free is not None and needed > free:
         fits = max(1, int(steps * free / needed) // 2)

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from workers import algorithms, envs, memory, networks, precision
+from workers import algorithms, auto, envs, memory, networks, precision
+from workers.args import BadArguments, with_algorithm
 from workers.checkpoint import AllDamaged, Checkpointer, Fenced, WrongIdentity
 from workers.contract import (
     EXIT_CONFIG,
@@ -40,6 +41,7 @@ from workers.contract import (
 )
 from workers.evaluate import Trials
 from workers.learner import GAMES_AVERAGED, Diverged
+from workers.options import AUTO
 from workers.records import Records
 from workers.replay import ReplayError, ReplayInUse
 from workers.rollout import RolloutTooLarge
@@ -74,6 +76,8 @@ def run(args: Args, client: Client, asked: Asked) -> int:
     """The exit code of this attempt; whatever goes wrong in a known way is one sentence on stderr."""
     try:
         return _run(args, client, asked)
+    except BadArguments as mistakes:  # of the algorithm that `auto` has chosen
+        return max(_told(mistake, EXIT_CONFIG) for mistake in mistakes.errors)
     except (Unusable, precision.NoSuchDevice, WrongIdentity) as error:
         return _told(error, EXIT_CONFIG)
     except Fenced as error:
@@ -99,7 +103,7 @@ def run(args: Args, client: Client, asked: Asked) -> int:
     return EXIT_NO_MEMORY
 
 
-def _told(error: Exception, code: int) -> int:
+def _told(error: Exception | str, code: int) -> int:
     print(f"workers: {error}", file=sys.stderr, flush=True)
     return code
 
@@ -111,12 +115,26 @@ def _run(args: Args, client: Client, asked: Asked) -> int:
     torch.set_num_threads(args.threads)
     with contextlib.suppress(RuntimeError):  # only before the first parallel work; the default does no harm
         torch.set_num_interop_threads(1)
-    precision.use_fast_matmul(chosen.device)
+    if args.deterministic:
+        precision.use_deterministic(chosen.device)
+    else:
+        precision.use_fast_matmul(chosen.device)
     run_dir = (client.run_dir or Path(RUNS_DIR) / args.program).absolute()
+    args = _with_an_algorithm(args, chosen, run_dir, client)
     _banner(args, chosen, run_dir)
     client.phase(Phase.RESTORING)
     with _alone(run_dir, client):
         return _trained(args, chosen, run_dir, client, asked)
+
+
+def _with_an_algorithm(args: Args, chosen: precision.Precision, run_dir: Path, client: Client) -> Args:
+    """`auto` settled, and told why; else nothing is changed."""
+    if args.algo != AUTO:
+        return args
+    algo, why = auto.choose(algorithms.found(args, envs.spec_of(args.game, args.resolution), chosen, run_dir))
+    print(f"{args.program}: auto is {algo}: {why}", flush=True)
+    client.report("algorithm", algo=algo, because=why)
+    return with_algorithm(args, algo)
 
 
 def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Client, asked: Asked) -> int:
@@ -129,7 +147,9 @@ def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Cli
                 return EXIT_LEFT
             client.phase(Phase.BUILDING, num_envs=args.num_envs)
             session.say(f"building {args.num_envs} environments")
-            seeds = envs.env_seeds(args.seed, client.attempt, learner.env_steps, args.num_envs)
+            # Else each attempt plays games of its own: whatever killed the one before need not come again.
+            attempt = 1 if args.deterministic else client.attempt
+            seeds = envs.env_seeds(args.seed, attempt, learner.env_steps, args.num_envs)
             games = envs.make(learner.spec, seeds, args.threads)
             session.begin()
             algorithms.train(learner, games, session.boundary, client.progress)
@@ -169,10 +189,7 @@ def _unwritable(run_dir: Path, error: OSError) -> Unusable:
 def restore(args: Args, chosen: precision.Precision, run_dir: Path, client: Client) -> tuple[Learner, Checkpointer]:
     """A learner as the newest whole checkpoint has it, or a new one; loudly when there were only damaged ones."""
     spec = envs.spec_of(args.game, args.resolution)
-    identity = {
-        "game": spec.game, "algo": args.algo, "actions": spec.actions, "stack": spec.stack,
-        "frame_shape": list(spec.frame_shape), "network": networks.kind_of(spec, args.network),
-    }  # fmt: skip
+    identity = identity_of(args, spec)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
         checkpointer = Checkpointer(run_dir, client, identity)
@@ -206,10 +223,47 @@ def restore(args: Args, chosen: precision.Precision, run_dir: Path, client: Clie
     return learner, checkpointer
 
 
+def identity_of(args: Args, spec: envs.Spec) -> dict[str, Any]:
+    """Of what a checkpoint must be for this run to go on from it.
+
+    What older checkpoints do not tell is told only where it is not what it was then: they stay good.
+    """
+    identity = {
+        "game": spec.game, "algo": args.algo, "actions": spec.actions, "stack": spec.stack,
+        "frame_shape": list(spec.frame_shape),
+    }  # fmt: skip
+    if networks.kind_of(spec, args.network) == "small":
+        identity["network"] = "small"
+    if args.algo == "dqn" and args.dueling:
+        identity["dueling"] = True
+    return identity
+
+
 def is_reached(args: Args, state: Mapping[str, Any]) -> bool:
     """Whether these counters are at the target; with two targets, the first to be reached counts."""
-    limits = ((args.steps, state["env_steps"]), (args.episodes, state["episodes"]))
-    return any(limit is not None and done >= limit for limit, done in limits)
+    return any(done >= limit for _, done, limit in _targets(args, state))
+
+
+def _targets(args: Args, state: Mapping[str, Any]) -> list[tuple[TargetKind, float, float]]:
+    """(kind, done, wanted) of each limit that is set. A checkpoint of before there was a clock has trained no time."""
+    hours_s = None if args.hours is None else args.hours * 3600.0
+    limits = (
+        (TargetKind.EPISODES, state["episodes"], args.episodes), (TargetKind.ENV_STEPS, state["env_steps"], args.steps),
+        (TargetKind.SECONDS_LEFT, state.get("trained_s", 0.0), hours_s),
+    )  # fmt: skip
+    return [(kind, done, limit) for kind, done, limit in limits if limit is not None]
+
+
+def nearest_target(args: Args, state: Mapping[str, Any]) -> tuple[TargetKind, int]:
+    """The limit of which the largest share is done, as a beat tells it: at the present pace that one ends the training.
+
+    Example: 300 of 1,000 episodes and 5 of 10 hours: the hours, and 18,000 s of them are left.
+    """
+    ahead = max(_targets(args, state), key=lambda target: target[1] / target[2], default=None)
+    if ahead is None:
+        return TargetKind.NONE, UNKNOWN
+    kind, done, limit = ahead
+    return kind, math.ceil(max(0.0, limit - done) if kind is TargetKind.SECONDS_LEFT else limit)
 
 
 class Session:
@@ -224,6 +278,7 @@ class Session:
         self._look_at_s = self._print_at_s = self._save_at_s = math.inf
         self._trials = Trials(learner, run_dir)
         self._records = Records(learner, run_dir)
+        self._training_since_s = math.nan
 
     def begin(self) -> None:
         """Training begins now."""
@@ -231,15 +286,22 @@ class Session:
         self._look_at_s, self._print_at_s, self._save_at_s = now_s + LOOK_S, now_s + PRINT_S, now_s + ALONE_SAVE_S
         self._marks.append((now_s, self.learner.env_steps))
         self._records.begin(now_s, self._trials.beyond(), self._trials.newest())
+        self._training_since_s = now_s
         self.say("training")
         self.client.phase(Phase.TRAINING, **self.counters())
 
     # between two steps
 
     def boundary(self) -> bool:
-        """Called by the training loop between two vector steps; False ends it."""
+        """Called by the training loop between two vector steps; False ends it. What happens in here is not training."""
         learner, now_s = self.learner, time.monotonic()
+        learner.trained_s += now_s - self._training_since_s
         learner.watch.to(REST)
+        go_on = self._between(learner, now_s)
+        self._training_since_s = time.monotonic()
+        return go_on
+
+    def _between(self, learner: Learner, now_s: float) -> bool:
         if now_s >= self._look_at_s:
             self._look(now_s)
         self.client.progress(
@@ -258,7 +320,11 @@ class Session:
 
     def target_reached(self) -> bool:
         learner = self.learner
-        return is_reached(learner.args, {"env_steps": learner.env_steps, "episodes": learner.episodes})
+        return is_reached(learner.args, self._done())
+
+    def _done(self) -> dict[str, float]:
+        learner = self.learner
+        return {"env_steps": learner.env_steps, "episodes": learner.episodes, "trained_s": learner.trained_s}
 
     def _leave_wanted(self) -> bool:
         return self.client.leave_wanted or self.client.control().leave_by_ns != UNKNOWN
@@ -284,11 +350,7 @@ class Session:
     def counters(self) -> dict[str, Any]:
         """Fields of the beat that change slowly."""
         args, learner = self.learner.args, self.learner
-        target, kind = UNKNOWN, TargetKind.NONE
-        if args.episodes is not None:
-            target, kind = args.episodes, TargetKind.EPISODES
-        elif args.steps is not None:
-            target, kind = args.steps, TargetKind.ENV_STEPS
+        kind, target = nearest_target(args, self._done())
         mean = learner.mean_return
         found: dict[str, Any] = {
             "env_steps": learner.env_steps, "frames": learner.frames, "updates": learner.updates,
@@ -413,7 +475,7 @@ _ALGORITHM_NAMES: Final = {"dqn": "DQN", "pqn": "PQN", "ppo": "PPO"}
 
 def _settings_that_matter(args: Args) -> str:
     if args.algo == "dqn":
-        double = "double Q, " if args.use_double_dqn else ""
+        double = ("double Q, " if args.use_double_dqn else "") + ("dueling, " if args.dueling else "")
         return f"{double}replay ratio {args.replay_ratio:g}, {args.n_step}-step returns"
     return f"rollouts of {args.n_steps} steps, {args.epochs} epochs"
 

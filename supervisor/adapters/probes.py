@@ -308,6 +308,7 @@ _TARGETS: Final = {
     contract.TargetKind.NONE: None,
     contract.TargetKind.ENV_STEPS: "env_steps",
     contract.TargetKind.EPISODES: "episodes",
+    contract.TargetKind.SECONDS_LEFT: "seconds_left",
 }
 
 

@@ -131,7 +131,7 @@ class ProgramView:
     loss: float | None = None
     steps_per_s: float | None = None
     target: int | None = None
-    target_kind: str | None = None  # env_steps or episodes
+    target_kind: str | None = None  # env_steps, episodes or seconds_left (of training)
     ckpt_step: int | None = None
     ckpt_age_s: float | None = None
     interval_s: float | None = None

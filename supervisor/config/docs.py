@@ -70,6 +70,10 @@ every key of [training] below, which it overrides. {len(GAMES)} Atari games are 
 
 Every `RL_*` variable of the daemon's environment overrides its option in all built-in programs (an unknown one is refused).
 They become flags of the worker's command line, and are taken out of its environment.
+
+`seeds = [4, 6, 8]` makes a program for each seed, such as Pong-s4, Pong-s6 and Pong-s8 of [program.Pong]; those are the
+names that `supervisorctl` knows. A `preset` counts more than [level] and less than whatever is given here, in [training]
+or by `RL_*`. [Trainers](trainers.md) tells the algorithms, presets and options by their use.
 """
 
 _FOREIGN: Final = """\
@@ -130,7 +134,8 @@ def _type(key: Key) -> str:
     kind = _TYPES[option.kind]
     low = "" if option.low is None else f" > {_number(option.low)}" if key.positive else f" >= {_number(option.low)}"
     high = "" if option.high is None or option.name.endswith("_s") else f", <= {_number(option.high)}"
-    return f"{kind}{low}{high if low else high.replace(',', '')}"
+    words = "".join(f", or `{word}`" for word in option.words)
+    return f"{kind}{low}{high if low else high.replace(',', '')}{words}"
 
 
 def _default(key: Key) -> str:

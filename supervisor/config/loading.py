@@ -14,7 +14,7 @@ from supervisor.config.programs import Defaults, Given, option, programs, rl_ove
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, label
 from supervisor.config.tables import DIRECTORIES, ORDERED, SECTIONS, TOP, Key, directory_keys, section_keys
 from supervisor.core.settings import Level, Paths, Settings
-from workers.options import OPTIONS, from_environment, nearest
+from workers.options import AUTO, OPTIONS, from_environment, nearest
 
 _PREFIX: Final = "EXTRALIFE_"
 _LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")
@@ -72,7 +72,7 @@ def load(
 def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, object], rl: Given) -> Overrides:
     """EXTRALIFE_* < flags for [daemon] and slots; `RL_*` of the load for [level], so that `status` tells the truth."""
     names = {key: ("daemon", key) for key in (*section_keys("daemon"), *DIRECTORIES)} | {"slots": ("level", "slots")}
-    found: Overrides = {("level", key): rl[key] for key in _LEVEL_OPTIONS if key in rl}
+    found: Overrides = {("level", key): rl[key] for key in _LEVEL_OPTIONS if key in rl and rl[key][0] != AUTO}
     variables = {_PREFIX + key.upper(): key for key in names}
     for variable in sorted(environ):
         if not variable.startswith(_PREFIX) or not environ[variable]:
@@ -203,17 +203,18 @@ def _directory(
 
 
 def _defaults(sheet: Sheet, level: Level, rl: Given, environ: Mapping[str, str]) -> Defaults:
-    """What every built-in program starts from: the level's load, then [training]."""
+    """What every built-in program starts from: the level's load, and [training]."""
+    load: Given = {}
     given: Given = {}
     for key in ("num_envs", "batch_size"):
         origin = sheet.origins[f"level.{key}"]
-        given[key] = getattr(level, key), Origin(DEFAULT, f"level.{key}") if origin.kind == DEFAULT else origin
+        load[key] = getattr(level, key), Origin(DEFAULT, f"level.{key}") if origin.kind == DEFAULT else origin
     threads = level.threads
     if threads is None:
         threads = max(1, usable_cores() // level.slots)
-        given["threads"] = threads, Origin(DERIVED, "cores / slots")
+        load["threads"] = threads, Origin(DERIVED, "cores / slots")
     else:
-        given["threads"] = threads, sheet.origins["level.threads"]
+        load["threads"] = threads, sheet.origins["level.threads"]
     for key, value in sheet.table("training").items():
         path = ("training", key)
         if key in OPTIONS:
@@ -221,4 +222,4 @@ def _defaults(sheet: Sheet, level: Level, rl: Given, environ: Mapping[str, str])
         else:
             hint = nearest(key, OPTIONS) or "; docs/config.md lists them all"
             sheet.error(sheet.at(*path), f"{label(*path)} is not a setting{hint}")
-    return Defaults(level, threads, given, rl, environ)
+    return Defaults(level, threads, load, given, rl, environ)

@@ -1,7 +1,8 @@
 """[program.NAME] as a spec that is ready to start: a built-in game, or any command of the user's.
 
-A built-in program's settings, the later over the earlier: the table's default < [level] < [training] < [program.NAME]
-< `RL_*` environment. All of them become flags of its command line, so what runs is what `ps` and `config --explain` show.
+A built-in program's settings, the later over the earlier: the table's default < [level] < preset < [training] <
+[program.NAME] < `RL_*` environment. All of them become flags of its command line, so what runs is what `ps` and
+`config --explain` show.
 
 The digest covers what needs a restart to change, and nothing else: not the interpreter's path nor a default that an
 upgrade brings (an upgrade in place leaves workers untouched), nor the number of threads that follows from the number of
@@ -22,11 +23,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor.config.seeds import expanded
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, Origin, Sheet, label, shown
 from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, Key, program_keys
 from supervisor.core.settings import Level, ProgramSpec, Progress
 from workers import contract
-from workers.options import EXTRA_GAMES, GAMES, OPTIONS, Value, check_together, nearest
+from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, check_together, nearest, valid_batch
+from workers.presets import batch_limit, preset_values
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _DEVICE: Final = re.compile(r"auto|cpu|cuda(:[0-9]{1,2})?")
@@ -47,7 +50,8 @@ class Defaults:
 
     level: Level
     threads: int
-    given: Given  # [level] and [training]
+    load: Given  # [level]'s environments, batch and threads
+    given: Given  # [training]
     overrides: Given  # RL_*
     environ: Mapping[str, str]
 
@@ -55,7 +59,7 @@ class Defaults:
 def programs(sheet: Sheet, tables: Mapping[str, Any], defaults: Defaults) -> tuple[ProgramSpec, ...]:
     """Every program that is right; the others are in the sheet's errors."""
     specs = []
-    for name, table in tables.items():
+    for name, table in expanded(sheet, tables, defaults.overrides).items():
         if not _NAME.fullmatch(name):
             sheet.error(
                 sheet.at("program", name),
@@ -162,6 +166,8 @@ def _builtin(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     values |= defaults.overrides
     common, env = _common(sheet, name, table), _env(sheet, name, table, builtin=True)
     game = _game(sheet, name, table, defaults)
+    own = values.keys() - {"game"}
+    values = _loaded(values, defaults)
     _check_together(sheet, name, values)
     if game is None or len(sheet.errors) > before:
         return None
@@ -171,7 +177,24 @@ def _builtin(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
         by_name = key == "game" and "game" not in table and name in _KNOWN_GAMES
         origin = sheet.at("program", name) if by_name else values[key][1] if key in values else Origin(DEFAULT)
         sheet.note(label("program", name, key), value, origin)
-    return _builtin_spec(name, settings, values, env, common, defaults)
+    spec = _builtin_spec(name, settings, values, env, common, defaults)
+    moved = {key: value for key, value in settings.items() if key in own and value != OPTIONS[key].default}
+    return replace(spec, own_digest=_digest(["builtin", settings["game"], moved, env]))
+
+
+def _loaded(values: Given, defaults: Defaults) -> Given:
+    """With the load that nothing of its own says: a preset's before the level's; and `auto` as a number."""
+    given = {key: value for key, (value, _) in values.items()}
+    by_preset = Origin(DERIVED, f"preset {given.get('preset')}")
+    preset = {key: (value, by_preset) for key, value in preset_values(given).items()}
+    values = defaults.load | values | preset
+    if values["batch_size"][0] == AUTO:
+        most = batch_limit(given, defaults.level.batch_size)
+        plain = {"algo": OPTIONS["algo"].default, "n_steps": OPTIONS["n_steps"].default}
+        settled = plain | {key: value for key, (value, _) in values.items()}
+        told = f"auto, at most {most} ({values['batch_size'][1]})"
+        values = values | {"batch_size": (valid_batch(settled, most), Origin(DERIVED, told))}
+    return values
 
 
 def option(sheet: Sheet, path: tuple[str, ...], value: object, values: Given) -> None:
@@ -205,8 +228,12 @@ def _game(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaults)
 
 def _check_together(sheet: Sheet, name: str, values: Given) -> None:
     """Options that are each right on their own. A sentence begins with the option at fault: that one's place is told."""
-    resolved: dict[str, object] = {"replay_size": OPTIONS["replay_size"].default}
+    resolved: dict[str, object] = {key: option.default for key, option in OPTIONS.items() if option.default is not None}
     resolved |= {key: value for key, (value, _) in values.items()}
+    fallback, batch = resolved.get("fallback_batch"), resolved["batch_size"]
+    if isinstance(fallback, int) and isinstance(batch, int) and fallback >= batch:
+        told = f"fallback_batch {fallback} is no smaller than batch_size {batch} and has no effect"
+        sheet.warn(values["fallback_batch"][1], f"{label('program', name)}: {told}")
     for sentence in check_together(resolved):
         key = sentence.partition(" ")[0]
         sheet.error(values[key][1] if key in values else sheet.at("program", name), sentence)
@@ -231,7 +258,7 @@ def _builtin_spec(
     return ProgramSpec(
         name, argv, _digest(["builtin", moved, env]), env=tuple(sorted((surroundings | env).items())), builtin=True,
         game=settings["game"], progress=Progress.BEAT, num_envs=settings["num_envs"], batch_size=settings["batch_size"],
-        **common,
+        fallback_batch=settings["fallback_batch"], **common,
     )  # fmt: skip
 
 

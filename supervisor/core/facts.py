@@ -160,11 +160,14 @@ class OperatorAsked(Fact):
 class ProgramConfigured(ProgramFact):
     """A program appeared in, or changed with, the config. `digest` covers everything that needs a restart to change.
 
-    Changed, it is another program: earlier deaths are forgiven.
+    Changed, it is another program: earlier deaths are forgiven. Where only the level has become another one (`own_digest`
+    is that of the program's own settings) the batches stay that each level has shown it can hold.
     """
 
     digest: str
     autostart: bool = True
+    own_digest: str = ""
+    level_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

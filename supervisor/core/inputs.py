@@ -38,7 +38,7 @@ class Sample:
     episodes: int | None = None
     nan_count: int | None = None
     target: int | None = None
-    target_kind: str | None = None  # "env_steps" or "episodes"
+    target_kind: str | None = None  # "env_steps", "episodes" or "seconds_left"
     mean_return: float | None = None
     loss: float | None = None
     steps_per_s: float | None = None

@@ -13,7 +13,7 @@ from supervisor.core.attempts import fill_slots, stop
 from supervisor.core.inputs import Asked, ConfigLoaded, Terminated, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.memory import Pending
-from supervisor.core.settings import Settings
+from supervisor.core.settings import ProgramSpec, Settings
 from supervisor.core.state import Program
 from supervisor.core.turn import Turn
 
@@ -172,16 +172,17 @@ def merged(old: Settings, new: Settings, only: tuple[str, ...]) -> Settings:
 
 def reconcile(turn: Turn, why: str) -> None:
     """Bring the programs in line with the settings: new ones appear, changed ones restart, vanished ones leave."""
-    level = turn.settings.level
+    level, other_level = turn.settings.level, turn.state.level != turn.settings.level.name
     if (turn.state.level, turn.state.slots) != (level.name, level.slots):
         text = f"level {level.name}: {level.slots} at once, {level.num_envs} environments each (the config's)"
         turn.record(facts.LevelChosen(text, level.name, level.slots))
     for spec in turn.settings.programs:
         program = turn.state.programs.get(spec.name)
         if program is None:
-            turn.record(facts.ProgramConfigured(f"new in the config ({why})", spec.name, spec.digest, spec.autostart))
+            told = f"new in the config ({why})"
+            turn.record(facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest))
         elif program.digest != spec.digest:
-            _change(turn, program, spec.digest, why)
+            _change(turn, program, spec, why, other_level=other_level)
     for name, program in sorted(turn.state.programs.items()):
         if turn.spec(name) is not None:
             continue
@@ -191,8 +192,10 @@ def reconcile(turn: Turn, why: str) -> None:
             turn.record(facts.ProgramRemoved("it is no longer in the config", name))
 
 
-def _change(turn: Turn, program: Program, digest: str, why: str) -> None:
-    turn.record(facts.ProgramConfigured(f"changed in the config ({why})", program.name, digest))
+def _change(turn: Turn, program: Program, spec: ProgramSpec, why: str, *, other_level: bool) -> None:
+    level_only = other_level and spec.own_digest != "" and spec.own_digest == program.own_digest
+    told = f"another level ({why})" if level_only else f"changed in the config ({why})"
+    turn.record(facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only))
     if program.attempt is not None:
         stop(turn, program, program.attempt, reason="config", by="config", why="its configuration changed")
     elif program.phase in {Phase.FATAL, Phase.DONE, Phase.BACKOFF} and program.wanted:

@@ -44,7 +44,8 @@ def _lower_batch(turn: Turn, name: str, ending: Ending) -> None:
     ran_with = ending.batch_size or given or (spec.batch_size if spec is not None else None)
     if ran_with is None or (given is not None and ran_with > given):
         return
-    batch_size = memory.next_batch(ran_with)
+    fallback = spec.fallback_batch if spec is not None else None
+    batch_size = memory.smaller_batch(ran_with, fallback=fallback, lowered=given is not None)
     if batch_size is not None:
         why = f"ran out of memory with batch {ran_with} at level {level}: {batch_size} from now on"
         turn.record(facts.BatchLowered(why, name, level, batch_size, ran_with))

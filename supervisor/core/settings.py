@@ -40,7 +40,8 @@ class ProgramSpec:
     """One supervised training, ready to start.
 
     `digest` covers all that needs a restart to change (argv, env, directory, progress source): two specs of the same
-    digest differ at most in what can change live (priority, limits, autostart).
+    digest differ at most in what can change live (priority, limits, autostart). `own_digest` is the same without what the
+    level gives, so that a change of level can be told from one of the program; empty: the level gives it nothing.
     """
 
     name: str
@@ -60,6 +61,8 @@ class ProgramSpec:
     done_codes: tuple[int, ...] = (0,)  # exit codes that mean: finished, do not start again
     num_envs: int | None = None
     batch_size: int | None = None
+    fallback_batch: int | None = None  # taken at the first out of memory, in place of the next that divides
+    own_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

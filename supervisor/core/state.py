@@ -95,6 +95,7 @@ class Program:
     divergences: int = 0  # without a checkpoint beyond the step of the first
     diverged_step: int | None = None
     batches: tuple[tuple[str, int], ...] = ()  # (level, the batch that it gets there since it ran out of memory)
+    own_digest: str = ""  # of its settings without what the level gives; empty: not told
     slow_restart_at_s: float | None = None
     interval_s: float | None = None
     gaps_s: tuple[tuple[str, float], ...] = ()
@@ -276,7 +277,7 @@ def _with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> St
         phase = Phase.QUEUED if fact.autostart else Phase.STOPPED
         program = Program(
             name, phase, stamped.at_s, stamped.wall_s, fact.digest, wanted=fact.autostart, why=fact.why,
-            attempts=state.former.get(name, 0),
+            attempts=state.former.get(name, 0), own_digest=fact.own_digest,
         )  # fmt: skip
         return replace(state, programs={**state.programs, name: program})
     edge = EDGE_OF.get(type(fact))
@@ -321,8 +322,8 @@ def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.Program
 
 def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Program:
     match fact:
-        case facts.ProgramConfigured(digest=digest):
-            return program if digest == program.digest else replace(_fresh(program), digest=digest)
+        case facts.ProgramConfigured():
+            return _configured(program, fact)
         case facts.Wanted(run=True):
             # The operator's word is a fresh start: what came before is not held against it.
             return replace(_fresh(program), wanted=True)
@@ -362,6 +363,14 @@ def _forgiven(program: Program) -> Program:
 def _fresh(program: Program) -> Program:
     """A word of the operator's, in the config or by a command: what was learned of its failures does not bind any more."""
     return replace(_forgiven(program), divergences=0, diverged_step=None, batches=(), slow_restart_at_s=None)
+
+
+def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
+    program = replace(program, own_digest=fact.own_digest)
+    if fact.digest == program.digest:
+        return program
+    batches = program.batches if fact.level_only else ()
+    return replace(_fresh(program), digest=fact.digest, batches=batches)
 
 
 def _rolled_back(program: Program, fact: facts.RolledBack) -> Program:

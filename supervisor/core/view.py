@@ -122,7 +122,11 @@ def eta_s(sample: Sample | None) -> float | None:
 
     Example: 40,000 of 100,000 steps, 500 steps/s: 120 s. Episodes are counted at the rate shown by steps an episode.
     """
-    if sample is None or sample.target is None or not sample.steps_per_s or not sample.steps:
+    if sample is None or sample.target is None:
+        return None
+    if sample.target_kind == "seconds_left":
+        return float(sample.target)
+    if not sample.steps_per_s or not sample.steps:
         return None
     if sample.target_kind == "env_steps":
         return max(0.0, (sample.target - sample.steps) / sample.steps_per_s)

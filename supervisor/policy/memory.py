@@ -14,11 +14,13 @@ The last error decides, not any: a program that caught a MemoryError and died of
 A counter of the cgroup is shared by its workers, so each kill is held against one attempt only: what earlier deaths have
 accounted for does not count again.
 
-The answer is the same to all three: the next attempt gets the next smaller batch that divides the one that failed, and
-the level remembers it, until the config changes or an operator starts the program. Among divisors a multiple of 8 stays
-one. Worked example: Pong at level heavy with batch 2048 runs out of memory: 1024, the same for every later start at this
-level; at level light its 512 stays. Out of memory again: 512. 24 -> 8, and 8 -> nothing: then it is tried again as it is,
-after a wait that grows.
+The answer is the same to all three: the next attempt gets a smaller batch, and the level remembers it, until the
+program's own settings or those of this level change, or an operator starts the program. The first time that is the
+program's `fallback_batch`, if it has one; else, and ever after, the next smaller batch that divides the one that failed.
+Among divisors a multiple of 8 stays one. Worked example: Pong at level heavy with batch 2048 runs out of memory: 1024, the
+same for every later start at this level, also after a while at level light, whose 512 stays. Out of memory again: 512.
+With fallback_batch = 768: 768, then 384. 24 -> 8, and 8 -> nothing: then it is tried again as it is, after a wait that
+grows. A fallback_batch that is no smaller than what failed helps nothing and is passed over.
 
 Why not the same start again: it needs the same memory. Why not fewer environments: the batch is what the learner's peak
 hangs on, and a divisor keeps every other setting valid. A program without a batch, or one that does not take the smaller
@@ -89,3 +91,10 @@ def next_batch(batch_size: int) -> int | None:
     """The next smaller batch that divides this one; None when there is none. 2048 -> 1024, 96 -> 48, 24 -> 8, 100 -> 50."""
     unit = MULTIPLE if batch_size % MULTIPLE == 0 else 1
     return next((size for size in range(batch_size // 2 // unit * unit, 0, -unit) if batch_size % size == 0), None)
+
+
+def smaller_batch(ran_with: int, *, fallback: int | None, lowered: bool) -> int | None:
+    """What comes after `ran_with`; `lowered`: it is not the first time at this level. None: nothing smaller is left."""
+    if fallback is not None and not lowered and fallback < ran_with:
+        return fallback
+    return next_batch(ran_with)

@@ -138,11 +138,11 @@ MISTAKES = {
     PONG + "num_envs = 512\nreplay_size = 1024\n": (
         "FILE, line 3: replay_size 1024 holds less than 16 steps of 512 environments; at least 8192 is needed"
     ),
-    PONG + "batch_size = 'big'\n": "FILE, line 2: program.Pong.batch_size must be a whole number, not 'big'",
+    PONG + "batch_size = 'big'\n": "FILE, line 2: program.Pong.batch_size must be a whole number or auto, not 'big'",
     PONG + "lr = 2\n": "FILE, line 2: program.Pong.lr must be at most 1, not 2.0",
     PONG + f"lr = 1{'0' * 400}\n": "FILE, line 2: program.Pong.lr does not fit into 64 bits; write a smaller number",
     PONG + "device = 'gpu'\n": "FILE, line 2: program.Pong.device must be auto, cpu, cuda or cuda:N, not 'gpu'",
-    PONG + "algo = 'dqm'\n": "FILE, line 2: program.Pong.algo must be one of dqn, pqn, ppo, not 'dqm'; did you mean dqn?",
+    PONG + "algo = 'dqm'\n": "FILE, line 2: program.Pong.algo must be one of dqn, pqn, ppo, auto, not 'dqm'; did you mean dqn?",
     PONG + "[training]\ngamma = 2\n": "FILE, line 3: training.gamma must be at most 1, not 2.0",
     PONG + "directory = '/tmp'\n": (
         "FILE, line 2: program.Pong.directory is for a program with a command; set command, or remove directory"

@@ -1,9 +1,12 @@
 """What is changed before the next attempt: an older checkpoint and other chance, a smaller batch, a fresh start of a crawl."""
 
+from dataclasses import replace
+
 import pytest
 from core_kit import Core, Phase, commands, facts, of, settings, signals, spec
 
 from supervisor.core.inputs import Report
+from supervisor.core.settings import Level
 
 
 def trained(core, ckpt, steps):
@@ -147,6 +150,49 @@ def test_another_level_has_a_batch_of_its_own():
     core.ended("Pong", code=71)
     assert core.program("Pong").batch_size("light") == 48
     assert core.program("Pong").batch_size("heavy") is None
+
+
+def test_a_fallback_batch_is_taken_at_the_first_time_and_halved_from_there():
+    core = Core(light(fallback_batch=72)).running("Pong")
+    core.ended("Pong", code=71)
+    assert core.told(facts.BatchLowered)[0].why == "ran out of memory with batch 96 at level light: 72 from now on"
+    core.spawned("Pong")
+    core.ended("Pong", code=71, batch_size=72)
+    assert core.program("Pong").batches == (("light", 24),)
+    useless = Core(light(fallback_batch=96)).running("Pong")
+    useless.ended("Pong", code=71)
+    assert useless.program("Pong").batches == (("light", 48),)
+
+
+def at_level(name, batch, **more):
+    """What the config makes of it: the load is in the digest of the whole, not in the program's own."""
+    made = spec("Pong", batch_size=batch, digest=f"{name} {batch}", **{"own_digest": "own", **more})
+    return replace(settings(made), level=Level(name, batch_size=batch))
+
+
+def test_each_level_remembers_its_batch_through_other_levels_and_other_daemons():
+    core = Core(at_level("heavy", 2048)).running("Pong")
+    core.ended("Pong", code=71)
+    core.spawned("Pong")
+    core.load(at_level("light", 512))
+    assert core.told(facts.ProgramConfigured)[-1].why == "another level (the configuration was updated)"
+    assert of(core.ended("Pong", code=75), commands.Spawn)[0].batch_size is None
+    core.later(60).begin()
+    core.load(at_level("heavy", 2048))
+    assert core.program("Pong").batch_size("heavy") == 1024
+    core.reboot("boot-2")
+    assert of(core.last, commands.Spawn)[0].batch_size == 1024
+
+
+@pytest.mark.parametrize(
+    ("level", "own"), [("heavy", "own"), ("heavy", "other"), ("heavy", ""), ("light", "other"), ("light", "")],
+)  # fmt: skip
+def test_another_setting_of_the_program_or_of_its_level_forgets_them(level, own):
+    core = Core(at_level("heavy", 2048)).running("Pong")
+    core.ended("Pong", code=71)
+    core.load(at_level(level, 1536, own_digest=own))
+    assert core.program("Pong").batches == ()
+    assert core.program("Pong").own_digest == own
 
 
 def test_what_has_no_batch_or_takes_no_other_only_waits():

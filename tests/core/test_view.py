@@ -112,6 +112,7 @@ def test_a_worker_that_trains_on_but_ails_says_so(ails, says):
         ({"steps": 1000, "episodes": 10, "steps_per_s": 50.0, "target": 20, "target_kind": "episodes"}, 20.0),
         ({"steps": 1000, "episodes": 0, "steps_per_s": 50.0, "target": 20, "target_kind": "episodes"}, None),
         ({"steps": 1000, "steps_per_s": 50.0, "target": 20, "target_kind": None}, None),
+        ({"target": 7200, "target_kind": "seconds_left"}, 7200.0),
         ({"steps": 1000, "steps_per_s": 0.0, "target": 20, "target_kind": "env_steps"}, None),
         ({"steps": None, "steps_per_s": 5.0, "target": 20, "target_kind": "env_steps"}, None),
         ({"steps": 1000, "steps_per_s": 5.0}, None),

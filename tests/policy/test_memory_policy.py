@@ -77,3 +77,14 @@ def test_it_always_divides_and_is_the_largest_that_does(batch):
     unit = 8 if batch % 8 == 0 else 1
     fits = [size for size in range(unit, batch, unit) if batch % size == 0]
     assert smaller == max(fits, default=None)
+
+
+@pytest.mark.parametrize(
+    ("ran_with", "fallback", "lowered", "next_one"),
+    [
+        (2048, None, False, 1024), (2048, 768, False, 768), (768, 768, True, 384), (512, 768, False, 256),
+        (768, 768, False, 384), (8, None, True, None),
+    ],
+)  # fmt: skip
+def test_a_fallback_batch_comes_first(ran_with, fallback, lowered, next_one):
+    assert memory.smaller_batch(ran_with, fallback=fallback, lowered=lowered) == next_one

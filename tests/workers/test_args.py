@@ -27,11 +27,11 @@ def test_the_command_of_the_readme():
 
 
 def test_every_option_can_be_set_by_flag_and_by_environment():
-    texts = {int: "64", float: "0.25", bool: "false", str: None}
+    texts = {int: "64", float: "0.25", bool: None, str: None}
     special = {"game": "Qbert", "algo": "dqn", "network": "small", "device": "cpu", "dtype": "bf16", "lr_scheduler": "cosine",
-               "replay_size": "4096", "n_step": "5"}  # fmt: skip
+               "replay_size": "4096", "n_step": "5", "preset": "fast"}  # fmt: skip
     for option in OPTIONS.values():
-        text = special.get(option.name) or texts[option.kind]
+        text = special.get(option.name) or texts[option.kind] or str(not option.default)
         by_flag = parse(["--program", "Pong", option.flag, text], {})
         by_environment = parse(["--program", "Pong"], {option.env_name: text})
         assert by_flag == by_environment

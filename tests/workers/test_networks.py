@@ -6,6 +6,7 @@ import torch.nn.functional as F  # noqa: N812  its usual name
 
 from workers.envs import Spec
 from workers.networks import NatureNetwork, NaturePolicy, SmallNetwork, SmallPolicy, ToyNetwork, build, build_policy
+from workers.options import OPTIONS
 from workers.precision import choose
 
 STACK = 4
@@ -90,3 +91,41 @@ def test_each_game_gets_the_network_that_it_can_feed():
     assert isinstance(build(large, "small"), SmallNetwork)
     assert isinstance(build_policy(small, "auto"), SmallPolicy)
     assert isinstance(build_policy(large, "auto"), NaturePolicy)
+
+
+@pytest.mark.parametrize("network", ["auto", "nature", "small"])
+def test_every_resolution_that_may_be_asked_for_builds_and_answers(network):
+    """32 to 128 pixels; 84 has Nature's network unless another one is asked for."""
+    option = OPTIONS["resolution"]
+    for size in range(int(option.low), int(option.high) + 1):
+        spec = Spec("Pong", 6, STACK, (size, size), 4)
+        with torch.device("meta"):  # shapes without the arithmetic
+            net = build(spec, network, dueling=bool(size % 2), normed=size % 3 == 0)
+            policy = build_policy(spec, network)
+            left = net.conv3(net.conv2(net.conv1(torch.empty(1, STACK * 16, size // 4, size // 4))))
+        assert left.numel() == net.fc.in_features == policy.fc.in_features > 0
+    assert type(build(Spec("Pong", 6, STACK, (84, 84), 4), "auto")) is NatureNetwork
+    frame = frames(32)
+    assert build(Spec("Pong", 6, STACK, (32, 32), 4), network)(frame).shape == (3, 8)
+    assert build(Spec("Pong", 6, STACK, (32, 32), 4), network, dueling=True)(frame).shape == (3, 8)
+
+
+@pytest.mark.parametrize("side", [84, 42, 10])
+def test_dueling_streams_say_what_a_state_is_worth_and_what_each_action_adds(side):
+    torch.manual_seed(3)
+    spec = Spec("Pong", 6, STACK, (side, side), 4)
+    net, x = build(spec, "auto", dueling=True), frames(side)
+    with torch.no_grad():
+        q = net(x)
+        assert q.shape == (3, 8)
+        both = net.features(x)
+        worth, advantages = net.worth(both[:, : net.width // 2]), net.out(both[:, net.width // 2 :])[:, :6]
+        torch.testing.assert_close(q[:, :6], worth + advantages - advantages.mean(1, keepdim=True))
+        torch.testing.assert_close(q[:, :6].mean(1, keepdim=True), worth)
+        net.out.bias += 5.0
+        torch.testing.assert_close(net(x)[:, :6], q[:, :6], msg="only differences of advantages count")
+        net.out.bias[6:] += 1000.0
+        torch.testing.assert_close(net(x)[:, :6], q[:, :6], msg="what is no action has no say")
+        net.worth.bias += 1.0
+        torch.testing.assert_close(net(x)[:, :6], q[:, :6] + 1.0)
+    assert net(x).argmax(1).max() < 6

@@ -1,0 +1,87 @@
+"""`seeds = [4, 6, 8]` of a game: a program of its own for each, so that each has its log, checkpoints and restarts.
+
+[program.Pong] with those seeds is read as [program.Pong-s4], [program.Pong-s6] and [program.Pong-s8], each with
+everything else that stands in [program.Pong]; a program Pong there is not. An update that takes 6 away removes Pong-s6 and
+leaves the others alone. `seeds = [4]` is one program, Pong-s4.
+
+Why not one program that trains all seeds in turn: a seed that diverges would hold up the rest, and two could not run at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from supervisor.config.sheet import Origin, Sheet, label, shown
+from workers.options import OPTIONS, Value
+
+_MOST: Final = 1000
+_EXAMPLE: Final = "such as seeds = [4, 6, 8]"
+
+
+def expanded(
+    sheet: Sheet, tables: Mapping[str, Any], overrides: Mapping[str, tuple[Value, Origin]]
+) -> dict[str, Any]:  # fmt: skip
+    """The program tables with every `seeds` spelled out; what is wrong with one is an error, and it is left out."""
+    found: dict[str, Any] = {}
+    for name, table in tables.items():
+        if not isinstance(table, dict) or "seeds" not in table:
+            found[name] = table
+            continue
+        seeds = _seeds(sheet, name, table, overrides)
+        rest = {key: value for key, value in table.items() if key != "seeds"}
+        for seed in seeds:
+            one = f"{name}-s{seed}"
+            if one in tables:
+                _wrong(sheet, name, f"makes a program {one}, and there is a section of that name; rename one of the two")
+                continue
+            found[one] = {"game": name, **rest, "seed": seed} if _is_game(name) else {**rest, "seed": seed}
+            _place(sheet, name, one)
+        if seeds:
+            sheet.note(label("program", name, "seeds"), list(seeds), sheet.at("program", name, "seeds"))
+    return found
+
+
+def _seeds(
+    sheet: Sheet, name: str, table: Mapping[str, Any], overrides: Mapping[str, tuple[Value, Origin]]
+) -> tuple[int, ...]:  # fmt: skip
+    """The seeds, or nothing and a sentence on why not."""
+    value, limit = table["seeds"], OPTIONS["seed"].high or 0
+    if "command" in table:
+        _wrong(sheet, name, "is for built-in games and this program has a command; remove one of the two")
+    elif "seed" in table:
+        _wrong(sheet, name, "and seed cannot both be given; put that seed into the list")
+    elif "seed" in overrides:
+        _wrong(sheet, name, f"would all be overridden by {overrides['seed'][1]}; unset it")
+    elif not isinstance(value, list) or not value:
+        _wrong(sheet, name, f"must be a list of seeds, {_EXAMPLE}, not {shown(value)}")
+    elif bad := [seed for seed in value if type(seed) is not int or not 0 <= seed <= limit]:
+        _wrong(sheet, name, f"must hold whole numbers from 0 to {limit:.0f}, {_EXAMPLE}, not {shown(bad[0])}")
+    elif len(set(value)) < len(value):
+        twice = next(seed for at, seed in enumerate(value) if seed in value[:at])
+        _wrong(sheet, name, f"holds {twice} twice: two equal trainings teach nothing; remove one")
+    elif len(value) > _MOST:
+        _wrong(sheet, name, f"holds {len(value)} seeds, and {_MOST} programs of one game are the most")
+    else:
+        return tuple(value)
+    return ()
+
+
+def _wrong(sheet: Sheet, name: str, what: str) -> None:
+    sheet.error(sheet.at("program", name, "seeds"), f"{label('program', name, 'seeds')} {what}")
+
+
+def _is_game(name: str) -> bool:
+    return name in OPTIONS["game"].choices
+
+
+def _place(sheet: Sheet, name: str, one: str) -> None:
+    """The keys of the program that was made stand where those of the section stand that it was made of."""
+    lines = dict(sheet.source.lines)
+    path = ("program", name)
+    lines |= {("program", one, *key[2:]): line for key, line in sheet.source.lines.items() if key[:2] == path}
+    if (*path, "seeds") in lines:
+        lines["program", one, "seed"] = lines[*path, "seeds"]
+    sheet.source = replace(sheet.source, lines=lines)

@@ -1,0 +1,112 @@
+"""The rule of `algo = "auto"`, and that it stays with what a checkpoint is of."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers import algorithms, auto, contract, envs, precision, run
+from workers.args import make
+from workers.checkpoint import newest_identity
+from workers.contract import Client
+from workers.listen import Asked
+from workers.options import ALGORITHMS
+
+GB = 10**9
+ROOMY = auto.Found(
+    checkpoint_algo=None, num_envs=32, replay_bytes=7 * GB, rollout_bytes=GB, disk_bytes=74 * GB, memory_bytes=20 * GB,
+    gpu_bytes=None,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "why"),
+    [
+        ({}, "dqn", "32 environments bring few steps, and the replay of 7.00 GB fits"),
+        ({"num_envs": 63}, "dqn", "63 environments bring few steps, and the replay of 7.00 GB fits"),
+        ({"num_envs": 64}, "pqn", "64 environments bring steps enough without a replay"),
+        ({"disk_bytes": 5 * GB}, "pqn", "a replay of 7.00 GB does not fit into the 5.00 GB free on disk"),
+        ({"memory_bytes": 7 * GB}, "pqn", "a replay of 7.00 GB does not fit into the 7.00 GB free in memory"),
+        ({"disk_bytes": None, "memory_bytes": None}, "dqn", "32 environments bring few steps, and the replay of 7.00 GB fits"),
+        ({"num_envs": 256, "gpu_bytes": GB // 2}, "dqn",
+         "a rollout of 1.00 GB does not fit into the 0.50 GB free on the GPU"),
+        ({"num_envs": 256, "gpu_bytes": 2 * GB}, "pqn", "256 environments bring steps enough without a replay"),
+        ({"num_envs": 256, "checkpoint_algo": "dqn"}, "dqn", "that is its checkpoint's"),
+        ({"checkpoint_algo": "ppo", "disk_bytes": 0}, "ppo", "that is its checkpoint's"),
+    ],
+)  # fmt: skip
+def test_the_rule(found, wanted, why):
+    assert auto.choose(dataclasses.replace(ROOMY, **found)) == (wanted, why)
+
+
+sizes = st.none() | st.integers(0, 100 * GB)
+
+
+@given(
+    st.sampled_from([None, *ALGORITHMS]), st.integers(1, 4096), st.integers(0, 100 * GB), st.integers(0, 10 * GB), sizes,
+    sizes, sizes,
+)  # fmt: skip
+def test_a_checkpoint_always_wins_and_there_is_always_an_answer(algo, num_envs, replay, rollout, disk, memory, gpu):
+    chosen, why = auto.choose(auto.Found(algo, num_envs, replay, rollout, disk, memory, gpu))
+    assert why
+    assert chosen == algo or (algo is None and chosen in ALGORITHMS)
+
+
+def train(directory, steps, reports=False, **more):
+    """A real run in this process; what it said goes to stdout. Returns its exit code."""
+    directory.mkdir(exist_ok=True)
+    (directory / contract.FENCE_FILE).write_text("1" * 32)
+    client = Client({
+        contract.ENV_RUN_DIR: str(directory), contract.ENV_TOKEN: "1" * 32, contract.ENV_ATTEMPT: "1",
+        contract.ENV_BEAT: str(directory / "beat"), contract.ENV_PROGRAM: "Catch",
+    })  # fmt: skip
+    try:
+        args = make("Catch", threads=1, replay_size=2_000, learning_starts=100, replay_ratio=1.0, steps=steps, batch_size=24, **more)
+        return run.run(args, client, Asked())
+    finally:
+        client.close()
+
+
+def test_it_is_said_and_it_survives_a_change_of_level(tmp_path, capsys):
+    """Few environments: dqn; then the level brings 64, for which a new run would take pqn."""
+    assert train(tmp_path / "run", 400, algo="auto", num_envs=8) == contract.EXIT_DONE
+    assert "Catch: auto is dqn: 8 environments bring few steps, and the replay of 0.00 GB fits" in capsys.readouterr().out
+    assert newest_identity(tmp_path / "run")["algo"] == "dqn"
+    assert train(tmp_path / "run", 1_600, algo="auto", num_envs=64) == contract.EXIT_DONE
+    said = capsys.readouterr().out
+    assert "Catch: auto is dqn: that is its checkpoint's" in said
+    assert "resumed at step 400" in said
+    assert train(tmp_path / "new", 2_048, algo="auto", num_envs=64, n_steps=8) == contract.EXIT_DONE
+    assert "Catch: auto is pqn: 64 environments bring steps enough without a replay" in capsys.readouterr().out
+    reports = (tmp_path / "new" / "attempts" / f"1-{'1' * 32}" / contract.REPORTS_FILE).read_text().splitlines()
+    told = [json.loads(line) for line in reports]
+    assert [(each["algo"], each["because"]) for each in told if each["kind"] == "algorithm"] == [
+        ("pqn", "64 environments bring steps enough without a replay")
+    ]
+
+
+def test_what_the_chosen_one_cannot_do_ends_the_run_with_its_sentence(tmp_path, capsys):
+    assert train(tmp_path / "run", 400, algo="auto", num_envs=64, n_steps=1, fallback_batch=24) == contract.EXIT_CONFIG
+    assert capsys.readouterr().err == (
+        "workers: fallback_batch 24 does not divide the 64 steps of a rollout (64 environments x 1); "
+        "the nearest that do are 16 and 32\n"
+    )
+
+
+def test_what_is_found_are_the_sizes_of_this_box(tmp_path):
+    args = make("Pong", algo="auto", num_envs=8, n_steps=16, replay_size=1_000)
+    spec = envs.spec_of("Pong", 84)
+    found = algorithms.found(args, spec, precision.choose("cpu", "fp32"), tmp_path / "not" / "there")
+    assert found.checkpoint_algo is None
+    assert found.replay_bytes == 1_000 * (84 * 84 + 12)
+    assert found.rollout_bytes == (16 + 4) * 8 * 84 * 84
+    assert found.gpu_bytes is None
+    assert found.disk_bytes > 0
+    assert math.isfinite(found.memory_bytes)
+    (tmp_path / "replay").mkdir()
+    (tmp_path / "replay" / "frames.bin").write_bytes(b"1" * 50_000_000)
+    held = algorithms.found(args, spec, precision.choose("cpu", "fp32"), tmp_path)
+    assert abs(held.disk_bytes - found.disk_bytes) < 45_000_000, "its own replay's room is free for it"

@@ -1,0 +1,98 @@
+"""`deterministic = true`: two real runs of the same seed and threads have the same bits, whatever their attempt's number."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import safetensors.numpy
+import torch
+
+from workers import contract, run
+from workers.args import make
+from workers.contract import Client
+from workers.listen import Asked
+
+REPO = Path(__file__).parents[2]
+SETTINGS = {
+    "dqn": {"batch_size": 32, "learning_starts": 200, "replay_size": 4_000, "replay_ratio": 4.0, "target_period": 400},
+    "pqn": {"batch_size": 64, "n_steps": 16},
+    "ppo": {"batch_size": 64, "n_steps": 16},
+}
+
+
+def digest(run_dir):
+    """Of every tensor in the newest checkpoint: weights, Adam's moments, the state of torch's generator."""
+    newest = max(
+        (run_dir / contract.CHECKPOINTS_DIR).iterdir(), key=lambda path: contract.parse_checkpoint_name(path.name) or (-1,)
+    )
+    tensors = safetensors.numpy.load((newest / "tensors.safetensors").read_bytes())
+    assert len(tensors) > 10
+    parts = [name.encode() + tensor.tobytes() for name, tensor in sorted(tensors.items())]
+    return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
+
+
+def environment(run_dir, attempt, token="1" * 32):
+    run_dir.mkdir(exist_ok=True)
+    (run_dir / contract.FENCE_FILE).write_text(token)
+    return {
+        contract.ENV_RUN_DIR: str(run_dir), contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: str(attempt),
+        contract.ENV_BEAT: str(run_dir / "beat"), contract.ENV_PROGRAM: "Catch",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def train(tmp_path):
+    """A whole run in this process, on two threads; the digest of what it has learned."""
+
+    def one(name, algo, attempt, **more):
+        client = Client(environment(tmp_path / name, attempt))
+        settings = {"num_envs": 16, "steps": 4_000, "threads": 2, "device": "cpu", **SETTINGS[algo], **more}
+        try:
+            assert run.run(make("Catch", algo=algo, **settings), client, Asked()) == contract.EXIT_DONE
+        finally:
+            client.close()
+        return digest(tmp_path / name)
+
+    threads = torch.get_num_threads()
+    yield one
+    torch.use_deterministic_algorithms(mode=False)
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("algo", SETTINGS)
+def test_the_same_seed_gives_the_same_bits(train, algo):
+    first = train("first", algo, 1, deterministic=True)
+    assert torch.are_deterministic_algorithms_enabled()
+    assert train("third", algo, 3, deterministic=True) == first, "another attempt plays the same games"
+    assert train("other", algo, 1, deterministic=True, seed=2) != first
+
+
+def test_otherwise_each_attempt_plays_games_of_its_own(train):
+    first = train("first", "ppo", 1)
+    assert train("again", "ppo", 1) == first, "on a CPU nothing else differs"
+    assert train("third", "ppo", 3) != first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", SETTINGS)
+def test_processes_of_their_own_agree_on_a_real_game(algo, tmp_path):
+    """Frames of a real game, the convolutions, environment threads that race: two processes at once, and the same bits."""
+    flags = {
+        "game": "Breakout", "algo": algo, "num_envs": 8, "steps": 2_000, "threads": 2, "device": "cpu", "resolution": 44,
+        "deterministic": True, "epsilon_steps": 1_000, **SETTINGS[algo],
+    }  # fmt: skip
+    words = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-m", "workers", *words], cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, **environment(tmp_path / name, attempt)},
+        )
+        for attempt, name in enumerate(("one", "two"), start=1)
+    ]  # fmt: skip
+    for each in runs:
+        said, _ = each.communicate(timeout=300)
+        assert each.returncode == contract.EXIT_DONE, said
+    assert digest(tmp_path / "one") == digest(tmp_path / "two")
