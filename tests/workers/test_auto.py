@@ -64,7 +64,9 @@ def train(directory, steps, reports=False, **more):
         contract.ENV_BEAT: str(directory / "beat"), contract.ENV_PROGRAM: "Catch",
     })  # fmt: skip
     try:
-        args = make("Catch", threads=1, replay_size=2_000, learning_starts=100, replay_ratio=1.0, steps=steps, batch_size=24, **more)
+        args = make(
+            "Catch", threads=1, replay_size=2_000, learning_starts=100, replay_ratio=1.0, steps=steps, batch_size=24, **more
+        )
         return run.run(args, client, Asked())
     finally:
         client.close()
