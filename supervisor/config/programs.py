@@ -166,7 +166,7 @@ def _builtin(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     values |= defaults.overrides
     common, env = _common(sheet, name, table), _env(sheet, name, table, builtin=True)
     game = _game(sheet, name, table, defaults)
-    own = values.keys() - {"game"}
+    own = {key: value for key, (value, _) in values.items() if key != "game" and value != OPTIONS[key].default}
     values = _loaded(values, defaults)
     _check_together(sheet, name, values)
     if game is None or len(sheet.errors) > before:
@@ -178,8 +178,7 @@ def _builtin(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
         origin = sheet.at("program", name) if by_name else values[key][1] if key in values else Origin(DEFAULT)
         sheet.note(label("program", name, key), value, origin)
     spec = _builtin_spec(name, settings, values, env, common, defaults)
-    moved = {key: value for key, value in settings.items() if key in own and value != OPTIONS[key].default}
-    return replace(spec, own_digest=_digest(["builtin", settings["game"], moved, env]))
+    return replace(spec, own_digest=_digest(["builtin", settings["game"], own, env]))
 
 
 def _loaded(values: Given, defaults: Defaults) -> Given:

@@ -79,6 +79,7 @@ def _is_game(name: str) -> bool:
 
 def _place(sheet: Sheet, name: str, one: str) -> None:
     """The keys of the program that was made stand where those of the section stand that it was made of."""
+    sheet.made_of[label("program", one)] = label("program", name)
     lines = dict(sheet.source.lines)
     path = ("program", name)
     lines |= {("program", one, *key[2:]): line for key, line in sheet.source.lines.items() if key[:2] == path}

@@ -76,6 +76,7 @@ class Sheet:
     warnings: list[str] = field(default_factory=list)
     origins: dict[str, Origin] = field(default_factory=dict)
     values: dict[str, object] = field(default_factory=dict)
+    made_of: dict[str, str] = field(default_factory=dict)  # a program that is not in the file -> the section that made it
 
     def at(self, *path: str) -> Origin:
         """The place of a key in the file: its own line, or that of the nearest table around it."""
@@ -88,7 +89,9 @@ class Sheet:
         self.add(f"{origin.place}: {what}")
 
     def add(self, sentence: str) -> None:
-        """An error that already says where it is."""
+        """An error that already says where it is. What is wrong with a section is told once, whatever was made of it."""
+        for made in sorted(self.made_of, key=len, reverse=True):
+            sentence = sentence.replace(made, self.made_of[made])
         sentence = _cut(harmless(sentence))
         if sentence not in self.errors:  # ten programs may share one wrong default
             self.errors.append(sentence)
