@@ -1,37 +1,46 @@
 """The replay memory: a ring of single frames, on disk by mapping, that comes back after a kill and after a power cut.
 
-**What a row is.** One vector step is one row, and row t of one environment is
+**What a cell is.** One step of one environment is one cell,
 
-    frame of o_t, the observation that was acted on | action a_t | reward r_t and done_t, which a_t brought | start_t
+    frame of o_t, the observation that was acted on | action a_t | reward r_t and done_t, which a_t brought | start_t | N
 
-so the next observation is the frame of row t + 1, and a frame is stored once (7 kB at 84x84) instead of eight times.
-Observations are rebuilt on sampling: frame t - min(k, age_t) for k = stack - 1 ... 0, `age` being the frames since the
-game began. That is what envpool does: after a reset all frames of its stack are the first one.
+and one vector step of N environments is a *row*: N cells side by side. Cells are numbered in the order in which they
+were appended, for ever; cell c lies at place c modulo the size of the ring. The same environment's next step is cell
+c + N, so the next observation is the frame of cell c + N, and a frame is stored once (7 kB at 84x84) instead of eight
+times. Observations are rebuilt on sampling: frame c - min(k, age_c) N for k = stack - 1 ... 0, `age` being the frames
+since the game began. That is what envpool does: after a reset all frames of its stack are the first one.
+
+**Another number of environments.** N is kept with each cell, so a run that comes back with more or fewer of them goes on
+in the same ring, and what rows of another width hold is sampled like any other. The first row of a process begins a game
+in each environment. If it is narrower than those before it, then the step after one of their last cells would be a cell
+behind that first row: it bears another N, and the transition is cut there.
 
 **envpool resets on the next call.** With done at row t, the next `recv` still shows the last frame of the game that
-ended; the action sent then is ignored and brings reward 0; only the call after that shows the new game. So row t + 1
+ended; the action sent then is ignored and brings reward 0; only the call after that shows the new game. So step t + 1
 is a *fake step*: it is stored (its frame is the final observation, needed after a truncation), but no transition
 starts there and none sums its reward. `append` finds fake steps by itself: the row after a done that is not a start.
 A life lost under `episodic_life` is a done with a fake step but without a start: the stack goes on, as in envpool.
 
-**What a transition is** (from row t, n steps): the sum runs over r_t ... r_{t+n-1} and stops at the first done row j.
+**What a transition is** (from step t, n steps): the sum runs over r_t ... r_{t+n-1} and stops at the first done step j.
 Terminated: no bootstrap (discount 0). Truncated: the game was cut, not lost, so the value of the final observation
-counts: next_obs is the fake row j + 1, discount gamma^(j - t + 1). Otherwise next_obs is row t + n, discount gamma^n.
-A transition is never drawn when it would need a frame or a reward that is not there: past the newest row, older than
-the oldest whole row, or across the seam where one process ended and the next one began with fresh environments.
+counts: next_obs is the fake step j + 1, discount gamma^(j - t + 1). Otherwise next_obs is step t + n, discount gamma^n.
+A transition is never drawn when it would need a frame or a reward that is not there: past the newest cell, older than
+the oldest whole one, or across the seam where one process ended and the next one began with fresh environments.
 
 **What survives.** `append` writes to the page cache, so a killed process loses nothing but the row in hand. A power
-cut loses what was not synced: `commit` (its own thread) computes a CRC for each new row, syncs rows and sums, and only
-then writes one of two alternating header slots. On opening in the same boot everything appended is trusted; after a
-reboot only what the newest whole slot covers, row by row against its CRC, so a row that was overwritten after the
-commit is found out as well. Rows are written by `pwrite`, not by stores into the mapping: a store stalls for 20-40 ms
-while the file system commits (measured on ext4), and a full disk would be a SIGBUS instead of an OSError.
+cut loses what was not synced: `commit` (its own thread) computes a CRC for each new row, kept at the place of its first
+cell, syncs rows and sums, and only then writes one of two alternating header slots. On opening in the same boot
+everything appended is trusted; after a reboot only what the newest whole slot covers, row by row against its CRC, so a
+row that was overwritten after the commit is found out as well. Rows are written by `pwrite`, not by stores into the
+mapping: a store stalls for 20-40 ms while the file system commits (measured on ext4), and a full disk would be a SIGBUS
+instead of an OSError.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import mmap
 import os
@@ -61,10 +70,11 @@ START: Final = 4
 FAKE: Final = 8
 
 STEP: Final = np.dtype({
-    "names": ["action", "reward", "flags", "age"], "formats": ["<i4", "<f4", "u1", "u1"],
-    "offsets": [0, 4, 8, 9], "itemsize": 12,
+    "names": ["action", "reward", "flags", "age", "width"], "formats": ["<i4", "<f4", "u1", "u1", "<u2"],
+    "offsets": [0, 4, 8, 9, 10], "itemsize": 12,
 })  # fmt: skip
-SUM: Final = np.dtype({"names": ["serial", "crc"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
+# At the place of a row's first cell: that cell's number + 1, and the CRC of it and the cells behind it, `cells` in all.
+SUM: Final = np.dtype([("serial", "<u8"), ("crc", "<u4"), ("cells", "<u4")])
 
 HEADER_FILE: Final = "header.bin"
 FRAMES_FILE: Final = "frames.bin"
@@ -76,13 +86,16 @@ _PAGE: Final = 4096  # each header record has a page of its own: a torn page spo
 _SLOTS_AT: Final = (_PAGE, 2 * _PAGE)
 _LIVE_AT: Final = 3 * _PAGE
 _HEADER_BYTES: Final = 4 * _PAGE
-_MAGIC: Final = b"XLREPL01"
+_MAGIC: Final = b"XLREPL02"
+_OLDER: Final = b"XLREPL01"  # a ring of rows, all of one width
 _LENGTH: Final = struct.Struct("<8sII")  # magic, length of the JSON text, its crc32
-_SLOT: Final = struct.Struct("<QQQ")  # epoch (0: never written), rows, low
-_LIVE: Final = struct.Struct("<16sQQ")  # boot id, rows, low
+_SLOT: Final = struct.Struct("<QQQ")  # epoch (0: never written), total, low
+_LIVE: Final = struct.Struct("<16sQQ")  # boot id, total, low
 _CRC: Final = struct.Struct("<I")
 _ROUNDS: Final = 16  # draws of a batch before the valid transitions are listed one by one
 _KEEP_FREE: Final = 0.95  # of the free disk or memory, at most
+_MOST_ENVS: Final = 65535  # what fits into `width`
+_PIECE: Final = 4096  # cells that a commit sums up before it writes the sums
 
 
 class ReplayError(Exception):
@@ -120,8 +133,7 @@ class Batch:
 class Geometry:
     """What the files look like, and of what. Files of another geometry are never read."""
 
-    rows: int
-    num_envs: int
+    cells: int
     frame_shape: tuple[int, int]
     identity: dict[str, Any]
 
@@ -131,11 +143,10 @@ class Geometry:
 
     @property
     def sizes(self) -> dict[str, int]:
-        cells = self.rows * self.num_envs
         return {
-            FRAMES_FILE: cells * self.frame_bytes,
-            STEPS_FILE: cells * STEP.itemsize,
-            SUMS_FILE: self.rows * SUM.itemsize,
+            FRAMES_FILE: self.cells * self.frame_bytes,
+            STEPS_FILE: self.cells * STEP.itemsize,
+            SUMS_FILE: self.cells * SUM.itemsize,
             HEADER_FILE: _HEADER_BYTES,
         }
 
@@ -144,7 +155,7 @@ class Geometry:
         return sum(self.sizes.values())
 
     def to_json(self) -> dict[str, Any]:
-        body = {"rows": self.rows, "num_envs": self.num_envs, "frame_shape": self.frame_shape, "identity": self.identity}
+        body = {"cells": self.cells, "frame_shape": self.frame_shape, "identity": self.identity}
         return dict(json.loads(json.dumps(body)))  # tuples become lists, as they will read back
 
 
@@ -156,7 +167,8 @@ class Replay:
     """The ring. One thread appends and samples; commits run in a thread of their own.
 
     `directory` None keeps it in memory. `identity` says of what the experience is (game ...): files of another one are
-    removed with a loud `report`, as are files of another shape; a replay refills, a misread one poisons the learner.
+    removed with a loud `report`, as are files of another size; a replay refills, a misread one poisons the learner.
+    Another `num_envs` than before is none of that: the ring is of cells, and it goes on.
     `recovered` is one sentence on what came back, for the log.
     """
 
@@ -175,27 +187,27 @@ class Replay:
         report: Callable[[str], None] = _print_note,
         pin_memory: bool = False,
     ) -> None:
-        rows = capacity // num_envs
-        if rows < stack + n_step + 2:
-            least = (stack + n_step + 2) * num_envs
+        least = (stack + n_step + 2) * num_envs
+        if capacity < least:
             raise ReplayError(f"replay_size {capacity} is too small for {num_envs} environments: at least {least}")
+        if num_envs > _MOST_ENVS:
+            raise ReplayError(f"a replay can't keep {num_envs} environments: {_MOST_ENVS} at most")
         self.num_envs, self.stack, self.n_step, self.gamma = num_envs, stack, n_step, gamma
-        self._geometry = Geometry(rows, num_envs, (int(frame_shape[0]), int(frame_shape[1])), dict(identity or {}))
-        self._slots, self._report, self._pin = rows, report, pin_memory
-        self._rows = self._low = self._committed = self._epoch = 0
+        self._geometry = Geometry(capacity, (int(frame_shape[0]), int(frame_shape[1])), dict(identity or {}))
+        self._size, self._report, self._pin = capacity, report, pin_memory
+        self._total = self._low = self._committed = self._epoch = 0
         self._files: _Files | None = None
         _refuse_memory(self._geometry)
         if directory is None:
-            self._frames = np.zeros((rows, num_envs * self._geometry.frame_bytes), np.uint8)
-            self._steps = np.zeros((rows, num_envs), STEP)
+            self._frames = np.zeros((capacity, self._geometry.frame_bytes), np.uint8)
+            self._steps = np.zeros(capacity, STEP)
             self.recovered = "kept in memory only"
         else:
             self._files = _Files(Path(directory), self._geometry, report)
             self._frames, self._steps = self._files.frames, self._files.steps
             self._recover(self._files, boot_id or read_boot_id())
-        self._fresh = True  # environments can't be saved: whatever comes first begins a game
-        self._flat = torch.from_numpy(self._frames.reshape(rows * num_envs, self._geometry.frame_bytes))
-        self._cells = self._steps.reshape(-1)
+        self._newest: NDArray[Any] | None = None  # the row before; None: environments can't be saved, what comes is new
+        self._flat = torch.from_numpy(self._frames)
         self._powers = gamma ** np.arange(n_step + 1, dtype=np.float64)
         self._buffers: dict[int, list[torch.Tensor]] = {}
         self._commit_thread: threading.Thread | None = None
@@ -206,16 +218,16 @@ class Replay:
     @property
     def total(self) -> int:
         """Environment steps ever appended (rewound ones not counted); what a checkpoint notes for `rewind`."""
-        return self._rows * self.num_envs
+        return self._total
 
     def __len__(self) -> int:
         """Environment steps that are stored now, fake ones included."""
-        return (self._rows - self._oldest()) * self.num_envs
+        return self._total - self._oldest()
 
     @property
     def capacity(self) -> int:
         """The most that `len` can be: one row less than the files hold, since the next append overwrites one."""
-        return (self._slots - 1) * self.num_envs
+        return self._size - self.num_envs
 
     def append(
         self,
@@ -237,76 +249,85 @@ class Replay:
         if pixels.dtype != np.uint8 or pixels.shape != (self.num_envs, *self._geometry.frame_shape):
             expected = f"uint8 {[self.num_envs, *self._geometry.frame_shape]}"
             raise ValueError(f"frames must be {expected}, not {pixels.dtype} {list(pixels.shape)}")
-        begins = np.ones(self.num_envs, bool) if self._fresh else np.asarray(starts, bool)
-        before = self._steps[(self._rows - 1) % self._slots]
+        before = self._newest
+        begins = np.ones(self.num_envs, bool) if before is None else np.asarray(starts, bool)
         cells = np.zeros(self.num_envs, STEP)
-        cells["action"], cells["reward"] = actions, rewards
-        # After a done comes a fake step, unless that row begins a game: an environment that resets within the call, or
-        # a game that was over within envpool's reset, whose successor begins one too and so cuts it off by itself.
-        fake = (before["flags"] & (TERMINATED | TRUNCATED) != 0) & ~begins
+        cells["action"], cells["reward"], cells["width"] = actions, rewards, self.num_envs
+        fake = np.zeros(self.num_envs, bool)
+        if before is not None:
+            # After a done comes a fake step, unless that row begins a game: an environment that resets within the call,
+            # or a game that was over within envpool's reset, whose successor begins one too and so cuts it off by itself.
+            fake = (before["flags"] & (TERMINATED | TRUNCATED) != 0) & ~begins
+            cells["age"] = np.where(begins, 0, np.minimum(before["age"].astype(np.int64) + 1, 255))
         bits = ((terminated, TERMINATED), (truncated, TRUNCATED), (begins, START), (fake, FAKE))
         cells["flags"] = sum(np.asarray(mask, bool).astype(np.uint8) * bit for mask, bit in bits)
-        cells["age"] = np.where(begins, 0, np.minimum(before["age"].astype(np.int64) + 1, 255))
-        slot = self._rows % self._slots
-        if self._files is None:
-            self._frames[slot], self._steps[slot] = pixels.reshape(-1), cells
-        else:
-            self._files.put(slot, pixels, cells)
-            self._files.write_live(self._rows + 1, self._low)
-        self._rows += 1
-        self._fresh = False
+        self._put(pixels.reshape(self.num_envs, -1), cells)
+        self._total += self.num_envs
+        self._newest = cells
+
+    def _put(self, pixels: NDArray[np.uint8], cells: NDArray[Any]) -> None:
+        at = self._total % self._size
+        upto_end = min(self.num_envs, self._size - at)  # a row may go on at the beginning of the ring
+        for first, last, place in ((0, upto_end, at), (upto_end, self.num_envs, 0)):
+            if first == last:
+                continue
+            if self._files is None:
+                self._frames[place : place + last - first] = pixels[first:last]
+                self._steps[place : place + last - first] = cells[first:last]
+            else:
+                self._files.put(place, pixels[first:last], cells[first:last])
+        if self._files is not None:
+            # With the oldest that stays whole while the next row is written: a kill in the middle of it costs nothing more.
+            self._files.write_live(self._total + self.num_envs, self._oldest(self._total + self.num_envs))
 
     def rewind(self, total: int) -> int:
-        """Drop what was appended after `total` (see there); returns how many environment steps that were.
+        """Drop what was appended after `total`, a number that `total` has had; returns how many environment steps.
 
         For a resume that shall equal the uninterrupted run: the rows after the checkpoint were never seen by it.
         Rows that the dropped ones had overwritten stay lost. A replay that ends before `total` stays as it is.
         """
-        rows = total // self.num_envs
-        dropped = max(0, self._rows - rows)
+        dropped = max(0, self._total - total)
         if dropped:
             self.wait()
-            self._low = min(self._oldest(), rows)
-            if rows <= self._oldest():
-                self._low = rows
-            self._rows, self._committed = rows, min(self._committed, rows)
+            self._low = min(self._oldest(), total)
+            self._total, self._committed = total, min(self._committed, total)
             if self._files is not None:
                 # On disk before the first new row: else an older header would vouch for rows that are no more.
                 # Both slots: the one to fall back to must not tell of them either.
                 for _ in range(2):
                     self._epoch += 1
                     self._files.write_slot(self._epoch, self._committed, min(self._low, self._committed))
-                self._files.write_live(self._rows, self._low)
-        self._fresh = True
-        return dropped * self.num_envs
+                self._files.write_live(self._total, self._low)
+        self._newest = None
+        return dropped
 
     # sampling
 
     def sample(self, batch_size: int, generator: torch.Generator | np.random.Generator) -> Batch:
         """`batch_size` transitions, uniformly with replacement from all whole ones. Raises NothingToSample."""
-        rows, envs, boots, returns, discounts = self._draw(batch_size, generator)
-        cells = self._cells[self._cell(rows, envs)]
+        cells, boots, returns, discounts = self._draw(batch_size, generator)
+        steps = self._steps[cells % self._size]
         index = np.empty((2, batch_size, self.stack), np.int64)
-        self._stack_cells(index[0], rows, envs, cells["age"])
-        self._stack_cells(index[1], boots, envs, self._cells["age"][self._cell(boots, envs)])
+        self._stack_places(index[0], cells, steps)
+        self._stack_places(index[1], boots, self._steps[boots % self._size])
         frames = self._buffer(batch_size)
         torch.index_select(self._flat, 0, torch.from_numpy(index.reshape(-1)), out=frames)
         both = frames.view(2, batch_size, self.stack, *self._geometry.frame_shape)
         return Batch(
             obs=both[0],
-            actions=torch.from_numpy(cells["action"].astype(np.int64)),
+            actions=torch.from_numpy(steps["action"].astype(np.int64)),
             returns=torch.from_numpy(returns.astype(np.float32)),
             next_obs=both[1],
             discounts=torch.from_numpy(discounts.astype(np.float32)),
         )
 
     def _draw(self, count: int, generator: torch.Generator | np.random.Generator) -> tuple[NDArray[Any], ...]:
-        low, population = self._oldest(), (self._rows - self._oldest()) * self.num_envs
+        low, population = self._oldest(), len(self)
         parts: list[tuple[NDArray[Any], ...]] = []
         missing = count
         for _ in range(_ROUNDS if population else 0):
             picks = _integers(generator, population, missing + missing // 8 + 4)
-            valid, *columns = self._resolve(low + picks // self.num_envs, picks % self.num_envs)
+            valid, *columns = self._resolve(low + picks)
             part = tuple(column[valid][:missing] for column in columns)
             parts.append(part)
             missing -= len(part[0])
@@ -316,50 +337,45 @@ class Replay:
 
     def _draw_from_list(self, count: int, generator: torch.Generator | np.random.Generator) -> tuple[NDArray[Any], ...]:
         """The same when whole transitions are rare: right after the start, or none at all."""
-        every = np.arange(self._oldest() * self.num_envs, self._rows * self.num_envs)
-        valid, *columns = self._resolve(every // self.num_envs, every % self.num_envs)
+        valid, *columns = self._resolve(np.arange(self._oldest(), self._total))
         found = np.flatnonzero(valid)
         if not len(found):
             raise NothingToSample(f"no whole transition of {self.n_step} steps among {len(self)} stored environment steps")
         chosen = found[_integers(generator, len(found), count)]
         return tuple(column[chosen] for column in columns)
 
-    def _resolve(self, rows: NDArray[Any], envs: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-        """(valid, rows, envs, bootstrap rows, returns, discounts) of the transitions that start at these places."""
-        flags_of, rewards_of, newest = self._cells["flags"], self._cells["reward"], self._rows - 1
-        at = self._cell(rows, envs)
-        flags = flags_of[at]
-        reach = np.minimum(self._cells["age"][at].astype(np.int64), self.stack - 1)
-        running = ((flags & FAKE) == 0) & (rows - reach >= self._oldest())
-        valid, boots, returns, discounts = running.copy(), rows.copy(), np.zeros(len(rows)), np.zeros(len(rows))
+    def _resolve(self, cells: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+        """(valid, cells, cells to bootstrap from, returns, discounts) of the transitions that start at these cells."""
+        now = self._steps[cells % self._size]
+        width = now["width"].astype(np.int64)
+        reach = np.minimum(now["age"], self.stack - 1) * width
+        running = ((now["flags"] & FAKE) == 0) & (cells - reach >= self._oldest())
+        valid, boots, returns, discounts = running.copy(), cells.copy(), np.zeros(len(cells)), np.zeros(len(cells))
+        at = cells
         for step in range(self.n_step):
-            returns += np.where(running, self._powers[step] * rewards_of[at].astype(np.float64), 0.0)
+            flags = now["flags"]
+            returns += np.where(running, self._powers[step] * now["reward"], 0.0)
             over = running & ((flags & TERMINATED) != 0)
             running &= ~over
             # Any whole observation will do as the next one of a terminal step: it counts with weight 0.
-            boots[over] = rows[over] + step
+            boots[over] = at[over]
             discounts[over] = 0.0
-            # The row after: the state to go on from, or to bootstrap from.
-            after = np.minimum(rows + step + 1, newest)
-            at = self._cell(after, envs)
-            next_flags = flags_of[at]
-            broken = running & ((rows + step + 1 > newest) | ((next_flags & START) != 0))
+            # The step after: the state to go on from, or to bootstrap from.
+            at = at + width
+            now = self._steps[np.minimum(at, self._total - 1) % self._size]
+            broken = running & ((at >= self._total) | ((now["flags"] & START) != 0) | (now["width"] != width))
             valid &= ~broken
             running &= ~broken
-            boots[running] = after[running]
+            boots[running] = at[running]
             discounts[running] = self._powers[step + 1]
             running &= (flags & TRUNCATED) == 0
-            flags = next_flags
-        return valid, rows, envs, boots, returns, discounts
+        return valid, cells, boots, returns, discounts
 
-    def _cell(self, rows: NDArray[Any], envs: NDArray[Any]) -> NDArray[Any]:
-        cells: NDArray[Any] = rows % self._slots * self.num_envs + envs
-        return cells
-
-    def _stack_cells(self, out: NDArray[Any], rows: NDArray[Any], envs: NDArray[Any], ages: NDArray[Any]) -> None:
+    def _stack_places(self, out: NDArray[Any], cells: NDArray[np.int64], steps: NDArray[Any]) -> None:
+        ages, width = steps["age"], steps["width"].astype(np.int64)
         for place in range(self.stack):
-            back = np.minimum(self.stack - 1 - place, ages.astype(np.int64))
-            out[:, place] = self._cell(rows - back, envs)
+            out[:, place] = cells - np.minimum(self.stack - 1 - place, ages) * width
+        out %= self._size
 
     def _buffer(self, batch_size: int) -> torch.Tensor:
         pair = self._buffers.get(batch_size)
@@ -370,9 +386,9 @@ class Replay:
         pair.reverse()
         return pair[0]
 
-    def _oldest(self) -> int:
-        """The oldest row to trust: the slot that the next append overwrites is never one, it may be torn by a kill."""
-        return max(self._low, self._rows - (self._slots - 1))
+    def _oldest(self, total: int | None = None) -> int:
+        """The oldest cell to trust: those that the next append overwrites never are, they may be torn by a kill."""
+        return max(self._low, (self._total if total is None else total) - (self._size - self.num_envs))
 
     # keeping
 
@@ -382,11 +398,13 @@ class Replay:
         Costs the caller about 0.1 ms; the work is proportional to what is new. A failure (EIO, ENOSPC) is reported
         and the next commit tries again: it never stops the training.
         """
-        if self._files is None or self._rows == self._committed:
+        if self._files is None or self._total == self._committed:
             return True
         if self._commit_thread is not None and self._commit_thread.is_alive():
             return False
-        args = (self._files, self._rows, self._oldest())
+        low = self._oldest()
+        # Which rows there are is read now, while they are: the ring may come round before they are summed up.
+        args = (self._files, _rows(self._steps, max(self._committed, low), self._total), self._total, low)
         self._commit_thread = threading.Thread(target=self._commit, args=args, name="replay-commit", daemon=True)
         self._commit_thread.start()
         return True
@@ -394,7 +412,7 @@ class Replay:
     @property
     def committed(self) -> int:
         """Environment steps, as `total` counts them, that are known to survive a power cut."""
-        return self._committed * self.num_envs
+        return self._committed
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """True once no commit runs any more."""
@@ -411,15 +429,17 @@ class Replay:
             self.wait()
             self._files.close()
 
-    def _commit(self, files: _Files, upto: int, low: int) -> None:
+    def _commit(self, files: _Files, rows: list[tuple[int, int]], upto: int, low: int) -> None:
         try:
-            for start, stop in _runs(max(self._committed, low), upto, self._slots):
-                sums = np.zeros(stop - start, SUM)
-                for place, row in enumerate(range(start, stop)):
-                    sums["crc"][place] = files.crc(row % self._slots)
-                    # The ring may have come round meanwhile: then this slot holds a later row, not yet committed.
-                    sums["serial"][place] = row + 1 if self._rows < row + self._slots else 0
-                files.put_sums(start % self._slots, sums)
+            for piece in _pieces(rows, self._size):
+                begun, ended = piece[0][0], piece[-1][0] + piece[-1][1]
+                sums = np.zeros(ended - begun, SUM)  # zeros within a row, and over whatever was there
+                for cell, count in piece:
+                    crc = files.crc(cell % self._size, count)
+                    # The ring may have come round meanwhile: then a later row lies here, not yet committed.
+                    whole = self._total + self.num_envs <= cell + self._size
+                    sums[cell - begun] = (cell + 1 if whole else 0, crc, count)
+                files.put_sums(begun % self._size, sums)
             files.sync()
             self._epoch += 1
             files.write_slot(self._epoch, upto, low)
@@ -431,20 +451,19 @@ class Replay:
                 self._report(f"could not be committed: {error}; the next commit tries again")
 
     def _recover(self, files: _Files, boot_id: str) -> None:
-        self._epoch, slot_rows, slot_low = files.read_slot()
+        self._epoch, committed, committed_low = files.read_slot()
         live = files.read_live()
-        self._committed = slot_rows
         if live is not None and live[0] == boot_id:
-            self._rows, self._low = live[1:]
-            self._committed = min(slot_rows, self._rows)
+            self._total, self._low = live[1:]
+            self._committed = min(committed, self._total)
             why = "of this boot"
         else:
-            self._rows = slot_rows
-            self._low = files.first_trusted(max(slot_low, slot_rows - (self._slots - 1)), slot_rows)
+            self._total = self._committed = committed
+            self._low = files.first_trusted(max(committed_low, committed - self._size), committed)
             why = "committed before the reboot"
-        self.recovered = f"{len(self)} environment steps {why}" if self._rows else "new"
+        self.recovered = f"{len(self)} environment steps {why}" if self._total else "new"
         files.boot_id = boot_id
-        files.write_live(self._rows, self._low)
+        files.write_live(self._total, self._oldest())
 
 
 class _Files:
@@ -475,40 +494,44 @@ class _Files:
         self._header, self._frames, self._steps, self._sums = (fds[name] for name in _FILES)
         sizes = geometry.sizes
         maps = {name: mmap.mmap(fds[name], sizes[name], prot=mmap.PROT_READ | mmap.PROT_WRITE) for name in _FILES[1:]}
-        self.frames = np.frombuffer(maps[FRAMES_FILE], np.uint8).reshape(geometry.rows, -1)
-        self.steps = np.frombuffer(maps[STEPS_FILE], STEP).reshape(geometry.rows, geometry.num_envs)
+        self.frames = np.frombuffer(maps[FRAMES_FILE], np.uint8).reshape(geometry.cells, -1)
+        self.steps = np.frombuffer(maps[STEPS_FILE], STEP)
         self.sums = np.frombuffer(maps[SUMS_FILE], SUM)
 
-    def put(self, slot: int, frames: NDArray[np.uint8], cells: NDArray[Any]) -> None:
-        _write_at(self._frames, frames.data.cast("B"), slot * frames.nbytes)
-        _write_at(self._steps, cells.tobytes(), slot * cells.nbytes)
+    def put(self, place: int, frames: NDArray[np.uint8], cells: NDArray[Any]) -> None:
+        _write_at(self._frames, frames.data.cast("B"), place * self._geometry.frame_bytes)
+        _write_at(self._steps, cells.tobytes(), place * STEP.itemsize)
 
-    def put_sums(self, slot: int, sums: NDArray[Any]) -> None:
-        _write_at(self._sums, sums.tobytes(), slot * SUM.itemsize)
+    def put_sums(self, place: int, sums: NDArray[Any]) -> None:
+        _write_at(self._sums, sums.tobytes(), place * SUM.itemsize)
 
-    def crc(self, slot: int) -> int:
-        return zlib.crc32(self.steps[slot].tobytes(), zlib.crc32(self.frames[slot].data))
+    def crc(self, place: int, count: int) -> int:
+        upto = place + count
+        return zlib.crc32(self.steps[place:upto].tobytes(), zlib.crc32(self.frames[place:upto].reshape(-1).data))
 
     def sync(self) -> None:
         for fd in (self._frames, self._steps, self._sums):
             os.fdatasync(fd)
 
-    def first_trusted(self, low: int, rows: int) -> int:
-        """The oldest row from which on every row up to `rows` is the one that was committed."""
-        trusted = low
-        for row in range(low, rows):
-            slot = row % self._geometry.rows
-            if self.sums["serial"][slot] != row + 1 or self.sums["crc"][slot] != self.crc(slot):
-                trusted = row + 1
+    def first_trusted(self, low: int, total: int) -> int:
+        """The oldest cell from which on every one up to `total` is the one that was committed."""
+        trusted = cell = low
+        while cell < total:
+            place = cell % self._geometry.cells
+            serial, crc, count = self.sums[place].item()
+            if serial == cell + 1 and 0 < count <= total - cell and self.crc(place, count) == crc:
+                cell += count
+            else:
+                trusted = cell = cell + 1
         return trusted
 
-    def write_slot(self, epoch: int, rows: int, low: int) -> None:
-        body = _SLOT.pack(epoch, rows, low)
+    def write_slot(self, epoch: int, total: int, low: int) -> None:
+        body = _SLOT.pack(epoch, total, low)
         _write_at(self._header, body + _CRC.pack(zlib.crc32(body)), _SLOTS_AT[epoch % 2])
         os.fdatasync(self._header)
 
     def read_slot(self) -> tuple[int, int, int]:
-        """(epoch, rows, low) of the newest whole slot; zeros when there is none."""
+        """(epoch, total, low) of the newest whole slot; zeros when there is none."""
         found = [(0, 0, 0)]
         for at in _SLOTS_AT:
             body = _checked(os.pread(self._header, _SLOT.size + _CRC.size, at), _SLOT.size)
@@ -516,16 +539,16 @@ class _Files:
                 found.append(_SLOT.unpack(body))
         return max(found)
 
-    def write_live(self, rows: int, low: int) -> None:
-        body = _LIVE.pack(bytes.fromhex(self.boot_id), rows, low)
+    def write_live(self, total: int, low: int) -> None:
+        body = _LIVE.pack(bytes.fromhex(self.boot_id), total, low)
         _write_at(self._header, body + _CRC.pack(zlib.crc32(body)), _LIVE_AT)
 
     def read_live(self) -> tuple[str, int, int] | None:
         body = _checked(os.pread(self._header, _LIVE.size + _CRC.size, _LIVE_AT), _LIVE.size)
         if body is None:
             return None
-        boot, rows, low = _LIVE.unpack(body)
-        return boot.hex(), rows, low
+        boot, total, low = _LIVE.unpack(body)
+        return boot.hex(), total, low
 
     def close(self) -> None:
         self._release()
@@ -564,6 +587,8 @@ def _mismatch(directory: Path, geometry: Geometry) -> str | None:
             page = file.read(_PAGE)
         magic, length, crc = _LENGTH.unpack_from(page)
         text = page[_LENGTH.size : _LENGTH.size + length]
+        if magic == _OLDER:
+            return "an earlier version wrote it, which could not keep it when the number of environments changed"
         if magic != _MAGIC or zlib.crc32(text) != crc:
             return "its header is damaged"
         found = json.loads(text)
@@ -619,7 +644,7 @@ def _refuse_memory(geometry: Geometry) -> None:
 def _refuse(geometry: Geometry, free_bytes: int, where: str) -> None:
     if geometry.size_bytes <= free_bytes * _KEEP_FREE:
         return
-    cells = geometry.rows * geometry.num_envs
+    cells = geometry.cells
     fits = int(free_bytes * _KEEP_FREE / geometry.size_bytes * cells)
     raise ReplayTooLarge(
         f"a replay of {cells:,} transitions of {geometry.frame_shape[0]}x{geometry.frame_shape[1]} needs "
@@ -646,12 +671,36 @@ def available_memory_bytes() -> int | None:
     return min(found) if found else None
 
 
-def _runs(start: int, stop: int, slots: int) -> Iterator[tuple[int, int]]:
-    """[start, stop) in pieces that don't wrap and are small enough to give others the interpreter."""
-    while start < stop:
-        end = min(stop, start - start % slots + slots, start + 1024)
-        yield start, end
-        start = end
+def _rows(steps: NDArray[Any], start: int, stop: int) -> list[tuple[int, int]]:
+    """(first cell, cells) of each row in [start, stop), by the widths that the cells bear; one that wraps counts as two.
+
+    `start` may lie within a row whose beginning is gone: then the pieces of that width are no rows, but as good as any
+    others for a sum. From the next width on they are rows again.
+    """
+    size, found = len(steps), []
+    widths = steps["width"][np.arange(start, stop) % size]
+    borders = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist(), stop - start]
+    for begin, end in itertools.pairwise(borders):
+        width = max(1, int(widths[begin]))
+        for cell in range(start + begin, start + end, width):
+            count = min(width, start + end - cell)
+            before_end = min(count, size - cell % size)
+            found.append((cell, before_end))
+            if before_end < count:
+                found.append((cell + before_end, count - before_end))
+    return found
+
+
+def _pieces(rows: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
+    """The same in pieces that don't wrap and are small enough to give others the interpreter."""
+    piece: list[tuple[int, int]] = []
+    for cell, count in rows:
+        if piece and (cell % size == 0 or cell - piece[0][0] >= _PIECE):
+            yield piece
+            piece = []
+        piece.append((cell, count))
+    if piece:
+        yield piece
 
 
 def _integers(generator: torch.Generator | np.random.Generator, high: int, count: int) -> NDArray[np.int64]:

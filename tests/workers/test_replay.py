@@ -5,12 +5,13 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import textwrap
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -18,213 +19,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from replay_reference import BOOT_B, SHAPE, Setup, World, agree, cut_power, frame, numbers, setups, temporary
 
 from workers import replay as replay_module
-from workers.replay import NothingToSample, Replay, ReplayError, ReplayInUse, ReplayTooLarge
+from workers.replay import Replay, ReplayError, ReplayInUse, ReplayTooLarge
 
 REPO = Path(__file__).parents[2]
-SHAPE = (2, 4)  # eight bytes: a frame is its own number
-BOOT_A, BOOT_B = "a" * 32, "b" * 32
 EXAMPLES = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-# --- the reference: plain lists of episodes --------------------------------------------------------------------------
-
-
-@dataclass
-class Episode:
-    """Rows that were acted on, and how it ended: `terminated`, `truncated`, or None (running, or cut by a seam)."""
-
-    rows: list[int] = field(default_factory=list)
-    actions: list[int] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-    end: str | None = None
-    final_row: int | None = None  # where the frame after the last action is stored
-
-
-@dataclass
-class World:
-    """envpool's behaviour by the book, writing into a replay and, independently, into lists of episodes and games."""
-
-    num_envs: int
-    rng: random.Random
-    rows: int = 0
-    games: list[list[list[int]]] = field(default_factory=list)  # [env][game] -> rows
-    episodes: list[list[Episode]] = field(default_factory=list)  # [env]
-    reset_due: list[str | None] = field(default_factory=list)  # None, "life" or "game": the next call is ignored
-    begins: list[bool] = field(default_factory=list)
-    new_process: bool = True
-
-    def __post_init__(self) -> None:
-        self.games = [[] for _ in range(self.num_envs)]
-        self.episodes = [[] for _ in range(self.num_envs)]
-        self.restart()
-
-    def restart(self) -> None:
-        """A new process: all environments are new."""
-        self.reset_due, self.begins, self.new_process = [None] * self.num_envs, [True] * self.num_envs, True
-        for env in range(self.num_envs):
-            self.games[env].append([])
-            self.episodes[env].append(Episode())
-
-    def rewind(self, rows: int) -> None:
-        """Forget what came later, then a new process."""
-        for env in range(self.num_envs):
-            self.games[env] = [[row for row in game if row < rows] for game in self.games[env]]
-            for episode in self.episodes[env]:
-                episode.rows = [row for row in episode.rows if row < rows]
-                if episode.final_row is not None and episode.final_row >= rows:
-                    # A terminal step needs no final frame; a truncated one can't do without.
-                    episode.final_row = None
-                if len(episode.rows) < len(episode.actions):
-                    episode.end = None
-                episode.actions = episode.actions[: len(episode.rows)]
-                episode.rewards = episode.rewards[: len(episode.rows)]
-        self.rows = rows
-        self.restart()
-
-    def step(self, memory: Replay) -> None:
-        frames = np.zeros((self.num_envs, *SHAPE), np.uint8)
-        actions, rewards = np.zeros(self.num_envs, np.int64), np.zeros(self.num_envs)
-        flags = {"terminated": np.zeros(self.num_envs, bool), "truncated": np.zeros(self.num_envs, bool)}
-        # The first row of a process is a start whether or not the caller says so.
-        starts, self.new_process = np.array(self.begins) & (not self.new_process), False
-        for env in range(self.num_envs):
-            frames[env] = frame(self.rows, env, self.num_envs)
-            if self.begins[env] and self.games[env][-1]:
-                self.games[env].append([])
-            self.begins[env] = False
-            self.games[env][-1].append(self.rows)
-            actions[env] = self.rng.randrange(18)
-            if self.reset_due[env] is not None:
-                # The fake step: it shows the last frame, ignores the action and brings nothing.
-                self.episodes[env][-1].final_row = self.rows
-                self.episodes[env].append(Episode())
-                self.begins[env] = self.reset_due[env] == "game"
-                self.reset_due[env] = None
-                continue
-            rewards[env] = self.rng.choice([0.0, 0.0, 1.0, -1.0, 0.5])
-            episode = self.episodes[env][-1]
-            episode.rows.append(self.rows)
-            episode.actions.append(int(actions[env]))
-            episode.rewards.append(rewards[env])
-            end = self.rng.choices([None, "terminated", "truncated", "both", "life"], [6, 1, 1, 0.3, 0.5])[0]
-            if end is not None:
-                episode.end = "truncated" if end == "truncated" else "terminated"
-                flags["terminated"][env] = end != "truncated"
-                flags["truncated"][env] = end in {"truncated", "both"}
-                self.reset_due[env] = "life" if end == "life" else "game"
-        memory.append(frames, actions, rewards, flags["terminated"], flags["truncated"], starts)
-        self.rows += 1
-
-    def stack(self, env: int, row: int, stack: int, oldest: int) -> tuple[int, ...] | None:
-        game = next(game for game in self.games[env] if row in game)
-        place = game.index(row)
-        rows = [game[max(0, place - back)] for back in reversed(range(stack))]
-        return None if min(rows) < oldest else tuple(number(row, env, self.num_envs) for row in rows)
-
-    def transitions(self, stack: int, n_step: int, gamma: float, oldest: int) -> dict[int, tuple]:
-        """Frame number -> (obs, action, return, next obs or None, discount) of each whole transition."""
-        found = {}
-        for env in range(self.num_envs):
-            for episode in self.episodes[env]:
-                for place, row in enumerate(episode.rows):
-                    taken = episode.rewards[place : place + n_step]
-                    last = place + len(taken) - 1
-                    value = sum(gamma**k * reward for k, reward in enumerate(taken))
-                    obs = self.stack(env, row, stack, oldest) if row >= oldest else None
-                    if obs is None:
-                        continue
-                    ended = episode.end is not None and last == len(episode.rows) - 1
-                    if ended and episode.end == "terminated":
-                        after, discount = None, 0.0
-                    else:
-                        if ended:
-                            after_row = episode.final_row
-                        elif last + 1 < len(episode.rows) and len(taken) == n_step:
-                            after_row = episode.rows[last + 1]
-                        else:
-                            after_row = None
-                        if after_row is None:
-                            continue
-                        after, discount = self.stack(env, after_row, stack, oldest), gamma ** len(taken)
-                        assert after is not None
-                    found[number(row, env, self.num_envs)] = (obs, episode.actions[place], value, after, discount)
-        return found
-
-
-def number(row: int, env: int, num_envs: int) -> int:
-    return row * num_envs + env + 1
-
-
-def frame(row: int, env: int, num_envs: int) -> np.ndarray:
-    return np.frombuffer(number(row, env, num_envs).to_bytes(8, "little"), np.uint8).reshape(SHAPE)
-
-
-def numbers(stacks: torch.Tensor) -> list[tuple[int, ...]]:
-    """[B, stack, 2, 4] bytes -> the frames' numbers."""
-    return [tuple(row) for row in stacks.numpy().reshape(*stacks.shape[:2], 8).view("<i8")[..., 0].tolist()]
-
-
-def agree(memory: Replay, world: World, draws: int = 3000) -> int:
-    """Whatever is sampled is in the reference, and all of the reference is sampled. Returns how many there are."""
-    oldest = memory.total // memory.num_envs - len(memory) // memory.num_envs
-    expected = world.transitions(memory.stack, memory.n_step, memory.gamma, oldest)
-    if not expected:
-        with pytest.raises(NothingToSample):
-            memory.sample(1, np.random.default_rng(0))
-        return 0
-    seen = set()
-    batch = memory.sample(draws, np.random.default_rng(1))
-    following = numbers(batch.next_obs)
-    for place, obs in enumerate(numbers(batch.obs)):
-        if obs[-1] in seen:
-            continue
-        seen.add(obs[-1])
-        assert obs[-1] in expected, f"{obs} is no whole transition"
-        wanted_obs, action, value, after, discount = expected[obs[-1]]
-        assert obs == wanted_obs
-        assert batch.actions[place].item() == action
-        assert batch.returns[place].item() == pytest.approx(value, abs=1e-5)
-        assert batch.discounts[place].item() == pytest.approx(discount, abs=1e-6)
-        if after is not None:
-            assert following[place] == after
-    assert seen == set(expected)
-    return len(seen)
-
-
-@dataclass(frozen=True)
-class Setup:
-    num_envs: int
-    stack: int
-    n_step: int
-    gamma: float
-    spare: int
-    steps: int
-    seed: int
-
-    @property
-    def capacity(self) -> int:
-        return (self.stack + self.n_step + 2 + self.spare) * self.num_envs
-
-    def open(self, directory: Path | None, boot_id: str = BOOT_A) -> Replay:
-        return Replay(self.capacity, self.num_envs, SHAPE, stack=self.stack, n_step=self.n_step, gamma=self.gamma,
-                      directory=directory, boot_id=boot_id)  # fmt: skip
-
-    def world(self) -> World:
-        return World(self.num_envs, random.Random(self.seed))
-
-
-setups = st.builds(
-    Setup, num_envs=st.integers(1, 3), stack=st.integers(1, 4), n_step=st.integers(1, 4),
-    gamma=st.sampled_from([0.99, 0.5, 1.0, 0.0]), spare=st.integers(0, 12), steps=st.integers(0, 60),
-    seed=st.integers(0, 2**32),
-)  # fmt: skip
-
-
-def temporary() -> tempfile.TemporaryDirectory:
-    """In memory where there is such a place: a kill and a power cut are played by copying files, not by the disk."""
-    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 
 
 @pytest.fixture
@@ -277,7 +78,7 @@ def test_rewind_forgets_what_came_later(setup: Setup, back: int, more: int) -> N
         # `rewind` waits for the commit where it drops rows, but not where it has nothing to do (back = 0).
         assert memory.wait()
         assert memory.total == target * setup.num_envs
-        world.rewind(target)
+        world.rewind(target * setup.num_envs)
         agree(memory, world)
         for _ in range(more):
             world.step(memory)
@@ -289,20 +90,6 @@ def test_rewind_forgets_what_came_later(setup: Setup, back: int, more: int) -> N
         memory.commit()
         assert memory.wait()
         agree(setup.open(Path(shutil.copytree(home, Path(name) / "committed")), BOOT_B), world)
-
-
-def cut_power(now: Path, synced: Path, out: Path, rng: random.Random, *, newer_header: bool) -> None:
-    """The files after a power cut: each page as it was at the last sync or as it is now; the header likewise."""
-    out.mkdir()
-    for path in now.iterdir():
-        new, old = path.read_bytes(), (synced / path.name).read_bytes()
-        if path.name == replay_module.HEADER_FILE:
-            # The slots are synced; only the live record's page may be newer.
-            pages = [old[:12288], (new if newer_header else old)[12288:]]
-        else:
-            # 64 bytes stand for a page: the files of these tests are small.
-            pages = [(new if rng.random() < 0.5 else old)[at : at + 64] for at in range(0, len(new), 64)]
-        (out / path.name).write_bytes(b"".join(pages))
 
 
 @EXAMPLES
@@ -327,7 +114,7 @@ def test_after_a_power_cut_only_the_committed_is_trusted(setup: Setup, second: i
         after = setup.open(base / "out", BOOT_B)
         assert after.total == committed
         assert after.total - len(after) <= max(untouched, 0) or not len(after)
-        world.rewind(committed // setup.num_envs)
+        world.rewind(committed)
         agree(after, world)
         for _ in range(5):
             world.step(after)
@@ -352,7 +139,7 @@ def test_a_torn_header_falls_back_to_the_commit_before(scratch: Path, damage: st
         file.write({"torn": b"\xff\xff", "zeroed": bytes(4096), "garbage": os.urandom(64)}[damage])
     after = setup.open(scratch / "r", BOOT_B)
     assert after.total == totals[0]
-    world.rewind(totals[0] // 2)
+    world.rewind(totals[0])
     assert agree(after, world)
 
 
@@ -367,7 +154,7 @@ def test_a_flipped_bit_drops_the_older_rows_only(scratch: Path) -> None:
         file.write(b"\xee")
     after = setup.open(scratch, BOOT_B)
     assert (after.total, len(after)) == (60, 2 * 19)
-    world.rewind(30)
+    world.rewind(60)
     assert agree(after, world)
 
 
@@ -419,31 +206,40 @@ def test_sigkill_in_mid_append_leaves_whole_rows(scratch: Path) -> None:
 
 def test_another_shape_is_never_misread(scratch: Path) -> None:
     """Each way in which files may be of something else: they are removed, loudly, and a new replay begins."""
-    base = {"capacity": 4 * 20, "num_envs": 4, "frame_shape": (2, 4), "identity": {"game": "Pong"}}
-    changes = [
-        {"num_envs": 2},
-        {"frame_shape": (4, 2)},
-        {"capacity": 4 * 24},
-        {"identity": {"game": "Breakout"}},
-    ]
-    for change in changes:
-        arguments = {**base, "stack": 4, "n_step": 1, "gamma": 0.9, "directory": scratch / "r"}
+    base = {"capacity": 4 * 20, "frame_shape": (2, 4), "identity": {"game": "Pong"}}
+    changes = {"frame_shape": (4, 2), "capacity": 4 * 24, "identity": {"game": "Breakout"}}
+    for key, value in changes.items():
+        arguments = {**base, "num_envs": 4, "stack": 4, "n_step": 1, "gamma": 0.9, "directory": scratch / "r"}
         memory = Replay(**arguments)
         world = World(4, random.Random(0))
         for _ in range(10):
             world.step(memory)
         memory.close()
         notes: list[str] = []
-        other = Replay(**{**arguments, **change}, report=notes.append)
+        other = Replay(**{**arguments, key: value}, report=notes.append)
         assert other.total == 0
-        (key,) = {"num_envs": "num_envs", "frame_shape": "frame_shape", "capacity": "rows", "identity": "identity"}[
-            next(iter(change))
-        ].split()
         assert len(notes) == 1
-        # Fewer environments also mean more rows: whichever differs first is named.
-        assert key in notes[0] or "rows" in notes[0]
+        assert {"capacity": "cells"}.get(key, key) in notes[0]
         other.close()
         shutil.rmtree(scratch / "r")
+
+
+def test_the_files_of_an_earlier_version_are_filled_anew(scratch: Path) -> None:
+    """As the version before this one wrote them: rows of one width, a sum a row."""
+    (scratch / "frames.bin").write_bytes(bytes(80 * 8))
+    (scratch / "steps.bin").write_bytes(bytes(80 * 12))
+    (scratch / "sums.bin").write_bytes(bytes(20 * 16))
+    text = json.dumps({"rows": 20, "num_envs": 4, "frame_shape": [2, 4], "identity": {}}).encode()
+    page = struct.pack("<8sII", b"XLREPL01", len(text), zlib.crc32(text)) + text
+    (scratch / "header.bin").write_bytes(page.ljust(4 * 4096, b"\0"))
+    notes: list[str] = []
+    memory = Replay(80, 4, SHAPE, stack=2, n_step=1, gamma=0.9, directory=scratch, report=notes.append)
+    assert len(notes) == 1
+    assert notes[0].startswith(f"{scratch} can't be used and is begun anew: an earlier version wrote it, which could not")
+    world = World(4, random.Random(0))
+    for _ in range(10):
+        world.step(memory)
+    assert agree(memory, world)
 
 
 @pytest.mark.parametrize("name", ["header.bin", "frames.bin", "steps.bin", "sums.bin"])
@@ -487,7 +283,7 @@ def test_two_writers_are_refused(scratch: Path) -> None:
 
 def test_too_large_is_refused_with_the_numbers(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        ReplayTooLarge, match=r"70682\.\d\d GB but .* GB are free in memory: set replay_size to [\d,]+ or less"
+        ReplayTooLarge, match=r"70840\.\d\d GB but .* GB are free in memory: set replay_size to [\d,]+ or less"
     ):
         Replay(10**10, 64, directory=scratch / "r", stack=4, n_step=3, gamma=0.99)
     monkeypatch.setattr(replay_module, "available_memory_bytes", lambda: None)  # as where /proc says nothing
@@ -517,9 +313,9 @@ def test_a_commit_costs_what_is_new(scratch: Path, monkeypatch: pytest.MonkeyPat
     summed = []
     original = replay_module._Files.crc
 
-    def crc(self: replay_module._Files, slot: int) -> int:
-        summed.append(slot)
-        return original(self, slot)
+    def crc(self: replay_module._Files, place: int, count: int) -> int:
+        summed.append(place)
+        return original(self, place, count)
 
     monkeypatch.setattr(replay_module._Files, "crc", crc)
     for steps, total in ((300, 300), (5, 305), (0, 305)):
@@ -584,7 +380,7 @@ def test_the_header_is_plain(scratch: Path) -> None:
     Replay(100, 2, SHAPE, stack=2, n_step=1, gamma=0.9, directory=scratch, identity={"game": "Pong"}).close()
     data = (scratch / replay_module.HEADER_FILE).read_bytes()
     text = data[16 : 16 + int.from_bytes(data[8:12], "little")]
-    assert json.loads(text) == {"rows": 50, "num_envs": 2, "frame_shape": [2, 4], "identity": {"game": "Pong"}}
+    assert json.loads(text) == {"cells": 100, "frame_shape": [2, 4], "identity": {"game": "Pong"}}
 
 
 # --- against envpool itself --------------------------------------------------------------------------------------------
@@ -642,7 +438,7 @@ def test_a_game_that_is_over_within_its_own_reset() -> None:
     memory = Replay(40, 1, SHAPE, stack=2, n_step=1, gamma=0.9)
     #        game, done | fake, done again | fake although it begins | a real step of the new game
     for row, (done, start) in enumerate([(True, True), (True, False), (False, True), (False, True), (False, False)]):
-        memory.append(frame(row, 0, 1)[None], [row], [1.0], [done], [False], [start])
+        memory.append(frame(row)[None], [row], [1.0], [done], [False], [start])
     batch = memory.sample(200, np.random.default_rng(0))
     discounts = [round(discount, 4) for discount in batch.discounts.tolist()]
     assert set(zip(batch.actions.tolist(), discounts, strict=True)) == {(0, 0.0), (3, 0.9)}
@@ -653,7 +449,7 @@ def test_an_environment_that_resets_within_the_call() -> None:
     memory = Replay(40, 1, SHAPE, stack=2, n_step=1, gamma=0.9)
     for row, end in enumerate(["", "terminated", "", "truncated", "", ""]):
         starts = [row in {0, 2, 4}]
-        memory.append(frame(row, 0, 1)[None], [row], [1.0], [end == "terminated"], [end == "truncated"], starts)
+        memory.append(frame(row)[None], [row], [1.0], [end == "terminated"], [end == "truncated"], starts)
     batch = memory.sample(200, np.random.default_rng(0))
     assert set(batch.actions.tolist()) == {0, 1, 2, 4}
 
@@ -700,12 +496,12 @@ def test_a_ring_that_comes_round_during_the_commit(scratch: Path, monkeypatch: p
         world.step(memory)
     original, struck = replay_module._Files.crc, []
 
-    def crc(self: replay_module._Files, slot: int) -> int:
+    def crc(self: replay_module._Files, place: int, count: int) -> int:
         if not struck:
-            struck.append(slot)
+            struck.append(place)
             for _ in range(overtaken):
                 world.step(memory)
-        return original(self, slot)
+        return original(self, place, count)
 
     monkeypatch.setattr(replay_module._Files, "crc", crc)
     memory.commit()
@@ -714,5 +510,5 @@ def test_a_ring_that_comes_round_during_the_commit(scratch: Path, monkeypatch: p
     assert memory.committed == 40
     after = setup.open(shutil.copytree(scratch / "now", scratch / "out"), BOOT_B)
     assert after.total == 40
-    world.rewind(20)
+    world.rewind(40)
     agree(after, world)
