@@ -97,6 +97,7 @@ class Learner(common.Learner):
             try:
                 batch = self._sample()
             except NothingToSample:
+                self.owed = min(self.owed, 1.0)  # a replay that was long without a whole transition: no burst after it
                 return
             self.watch.to(LEARN)
             self.update(batch)
@@ -148,8 +149,8 @@ class Learner(common.Learner):
         return {"owed": self.owed, "replay_total": self.replay.total}
 
     def restore_extra(self, state: Mapping[str, Any]) -> None:
-        """Experience newer than the snapshot is dropped."""
-        self.owed = state["owed"]
+        """Experience newer than the snapshot is dropped. What is owed are transitions: more updates of a smaller batch."""
+        self.owed = state["owed"] * state["batch_size"] / self.args.batch_size
         self.replay.rewind(state["replay_total"])
 
     def commit(self) -> None:

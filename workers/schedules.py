@@ -45,8 +45,6 @@ def owed_updates(owed: float, *, replay_ratio: float, num_envs: int, batch_size:
     """What is owed after one more vector step, in updates; whole ones are to be paid now.
 
     Each vector step brings num_envs transitions, each to be learned from replay_ratio times, batch_size at a time.
-    32 environments and a batch of 512 at ratio 8 owe half an update: one every second step. Never more than one
-    step's worth besides the carried fraction: a resume, or a replay that was long empty, must not set off a burst.
+    32 environments and a batch of 512 at ratio 8 owe half an update: one every second step.
     """
-    share = replay_ratio * num_envs / batch_size
-    return min(owed, 1.0) + share
+    return owed + replay_ratio * num_envs / batch_size

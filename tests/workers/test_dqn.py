@@ -11,7 +11,7 @@ from learners import games, learner, settings
 from workers.dqn import train
 from workers.envs import Step
 from workers.learner import LOST_UPDATES, Diverged
-from workers.replay import Batch
+from workers.replay import Batch, NothingToSample
 
 
 def batch_of(made, size=16, seed=0):
@@ -177,6 +177,24 @@ def test_learning_from_the_first_step_waits_for_a_whole_transition():
     made = learner(settings(num_envs=8, batch_size=8, learning_starts=0))
     train(made, games(made), lambda: made.env_steps < 400, lambda: None)
     assert made.updates > 300
+
+
+def test_a_replay_that_was_long_without_a_whole_transition_sets_off_no_burst(monkeypatch):
+    made = learner(settings(num_envs=8, batch_size=32, learning_starts=0, replay_ratio=8.0))
+    sample, gained = made.replay.sample, []
+
+    def at_last(*wanted):
+        if made.env_steps < 800:
+            raise NothingToSample
+        return sample(*wanted)
+
+    def boundary():
+        gained.append(made.updates)
+        return made.env_steps < 880
+
+    monkeypatch.setattr(made.replay, "sample", at_last)
+    train(made, games(made), boundary, lambda: None)
+    assert np.diff(gained).max() == 3, "two for each vector step at 8 * 8 / 32, and the one that was carried"
 
 
 def test_each_update_shows_as_progress():
