@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from workers import prefetch
 from workers.args import BadArguments, parse
 from workers.contract import EXIT_CONFIG, Client, Phase
 from workers.listen import listen
@@ -36,6 +37,7 @@ def main() -> int:
     _set_allocator(args)
     client = Client()
     asked = listen(client)
+    prefetch.begin(client.run_dir)
     client.phase(Phase.IMPORTING, num_envs=args.num_envs, batch_size=args.batch_size)
     os.environ.update(dict.fromkeys(_THREADS, str(args.threads)))  # before torch: each library reads its own once
     from workers.run import run

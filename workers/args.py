@@ -85,6 +85,8 @@ class Args:
     threads: int
     device: str
     dtype: str
+    compile: bool
+    cuda_graphs: bool
     replay_ratio: float
     replay_size: int
     learning_starts: int

@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import nn
 
+from workers import compiling, networks, schedules
 from workers import learner as common
-from workers import networks, schedules
 from workers.replay import NothingToSample
 from workers.stopwatch import ACT, COPY, ENV, LEARN
 
@@ -72,6 +72,7 @@ class Learner(common.Learner):
         return actions if exploring.all() else np.where(exploring, actions, self.greedy(step))
 
     def greedy(self, step: Step) -> NDArray[np.int64]:
+        compiling.begin_step(self.args)
         obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
         with torch.no_grad(), self.precision.autocast():
             best: NDArray[np.int64] = self.online(obs).argmax(1).cpu().numpy()
@@ -106,6 +107,7 @@ class Learner(common.Learner):
 
     def update(self, batch: Batch) -> None:
         """One step of Adam on the Huber loss between Q(s, a) and the n-step Double DQN target y."""
+        compiling.begin_step(self.args)
         with torch.no_grad(), self.precision.autocast():
             next_q = self.target(batch.next_obs)
             chooser = self.online(batch.next_obs) if self.args.use_double_dqn else next_q

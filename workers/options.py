@@ -177,6 +177,8 @@ _TABLE: Final = (
     Option("device", str, "auto", "auto (CUDA if there is one), cpu, cuda, cuda:N"),
     Option("dtype", str, "auto", "autocast type; auto: bf16 where the device has it, else fp16 on CUDA, fp32 on CPU",
            choices=DTYPES),
+    Option("compile", bool, False, "torch.compile the networks; a start takes minutes longer"),
+    Option("cuda_graphs", bool, False, "CUDA: record the networks' launches once and replay them; compiles them too"),
     # learning
     Option("replay_ratio", float, 8.0, "transitions learned per environment step made", low=0.0, high=512.0),
     Option("replay_size", int, 1_000_000, "transitions kept (7.1 kB each at 84x84)", low=1_000),

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from workers import compiling, networks, schedules
 from workers import learner as common
-from workers import networks, schedules
 from workers.rollout import Rollout, minibatches
 from workers.stopwatch import ACT, COPY, ENV, LEARN
 
@@ -81,6 +81,7 @@ class Learner(common.Learner):
 
     def _look_at(self, step: Step) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(log-probabilities [N, heads], values [N])."""
+        compiling.begin_step(self.args)
         obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
         with torch.no_grad(), self.precision.autocast():
             logits, values = self.policy(obs)
@@ -117,6 +118,7 @@ class Learner(common.Learner):
 
     def update(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         """One step of Adam on one minibatch. Returns (entropy, approximate KL, share clipped), on the device."""
+        compiling.begin_step(self.args)
         args = self.args
         real, advantages = batch["real"], batch["advantages"]
         weight = real / real.sum().clamp(min=1.0)

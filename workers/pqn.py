@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from workers import compiling, networks, schedules
 from workers import learner as common
-from workers import networks, schedules
 from workers.ppo import train
 from workers.rollout import Rollout, minibatches
 
@@ -72,6 +72,7 @@ class Learner(common.Learner):
 
     def _look_at(self, step: Step) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """(best actions [N], their values [N])."""
+        compiling.begin_step(self.args)
         obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
         with torch.no_grad(), self.precision.autocast():
             values = self.online(obs).float().cpu().numpy()
@@ -101,6 +102,7 @@ class Learner(common.Learner):
 
     def update(self, batch: dict[str, torch.Tensor]) -> None:
         """One step of RAdam on one minibatch."""
+        compiling.begin_step(self.args)
         real = batch["real"]
         with self.precision.autocast():
             q = self.online(self.rollout.observations(batch["stacks"]))

@@ -1,7 +1,7 @@
 """One attempt from its first import to its exit code: restore, build, train, and what happens between two steps.
 
-    IMPORTING -> RESTORING -> BUILDING -> TRAINING -> SAVING -> EVALUATING -> 0      the target is reached
-                                          TRAINING -> LEAVING -> 75                  asked to leave
+    IMPORTING -> RESTORING (-> COMPILING) -> BUILDING -> TRAINING -> SAVING -> EVALUATING -> 0      the target is reached
+                                                         TRAINING -> LEAVING -> 75                  asked to leave
 
 Restoring comes before building because it is quick to fail: a checkpoint of another game, or a run that is done
 already, should not first cost a minute of building environments. (Both at once gain nothing: envpool holds the
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from workers import algorithms, auto, envs, memory, networks, precision
+from workers import algorithms, auto, compiling, envs, memory, networks, precision
 from workers.args import BadArguments, with_algorithm
 from workers.checkpoint import AllDamaged, Checkpointer, Fenced, WrongIdentity
 from workers.contract import (
@@ -78,7 +78,7 @@ def run(args: Args, client: Client, asked: Asked) -> int:
         return _run(args, client, asked)
     except BadArguments as mistakes:  # of the algorithm that `auto` has chosen
         return max(_told(mistake, EXIT_CONFIG) for mistake in mistakes.errors)
-    except (Unusable, precision.NoSuchDevice, WrongIdentity) as error:
+    except (Unusable, precision.NoSuchDevice, WrongIdentity, compiling.CannotCompile) as error:
         return _told(error, EXIT_CONFIG)
     except Fenced as error:
         return _told(error, EXIT_FENCED)
@@ -145,6 +145,10 @@ def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Cli
         else:
             if client.leave_wanted:
                 return EXIT_LEFT
+            if compiling.wanted(args):
+                client.phase(Phase.COMPILING)
+                session.say("compiling the networks")
+                compiling.warm_up(learner)
             client.phase(Phase.BUILDING, num_envs=args.num_envs)
             session.say(f"building {args.num_envs} environments")
             # Else each attempt plays games of its own: whatever killed the one before need not come again.

@@ -1,0 +1,25 @@
+"""What a start reads from the disk is read ahead; where nothing can be, nothing happens."""
+
+import os
+
+from workers import prefetch
+
+
+def test_the_large_libraries_come_first_then_the_newest_checkpoint(tmp_path):
+    for age, name in enumerate(("ckpt-200.bb", "ckpt-300.cc", "ckpt-100.aa", "ckpt-400.dd.tmp")):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+        (tmp_path / "checkpoints" / name / "tensors").write_bytes(b"x")
+        os.utime(tmp_path / "checkpoints" / name, (1_000 - age, 1_000 - age))
+    os.utime(tmp_path / "checkpoints" / "ckpt-300.cc", (2_000, 2_000))
+    found = list(prefetch.files(tmp_path))
+    libraries, rest = found[:-1], found[-1]
+    assert libraries[0].name == "libtorch_cpu.so"
+    assert any(path.name == "atari_envpool.so" for path in libraries)
+    assert all(path.stat().st_size >= 1 << 20 for path in libraries)
+    assert rest == tmp_path / "checkpoints" / "ckpt-300.cc" / "tensors"
+
+
+def test_a_first_start_has_no_checkpoint_to_read(tmp_path):
+    prefetch.begin(tmp_path / "nothing here").join(30)
+    prefetch.begin(None).join(30)
+    assert list(prefetch.files(None)) == list(prefetch.files(tmp_path / "nothing here"))

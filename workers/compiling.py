@@ -1,0 +1,73 @@
+"""torch.compile and CUDA graphs, both off unless asked for: what they gain, and why the start pays for them.
+
+| setting | what it does | measured |
+|---|---|---|
+| `compile` | each network is compiled for the shapes that training uses | CPU: 0.85-1.0x at 20 s and more a start: off |
+| `cuda_graphs` | compiles too; launches are recorded once and replayed (`reduce-overhead`) | no figure of ours: off |
+
+Compiling happens before training, in a phase of its own, on frames that nobody saw: else the first update would look like
+a stall, and the accounts would book its minutes as training. A network is compiled in place, so that names in checkpoints
+stay what they are, and a run may switch either way between two attempts. It then computes the same function with other
+roundings: bits are comparable only between attempts of one setting.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from workers.args import Args
+    from workers.learner import Learner
+
+
+class CannotCompile(Exception):
+    """This machine cannot compile the networks; the message is one sentence for the user."""
+
+
+def wanted(args: Args) -> bool:
+    """Whether a phase of compiling comes before the training."""
+    return args.compile or args.cuda_graphs
+
+
+def warm_up(learner: Learner) -> None:
+    """Compile every network of this learner for every shape of its training; weights and chance stay as they are.
+
+    Raises CannotCompile, for instance without a C++ compiler on a CPU.
+    """
+    args = learner.args
+    mode = "reduce-overhead" if args.cuda_graphs else None
+    try:
+        for _, net in learner.networks():
+            net.compile(mode=mode, dynamic=False)  # type: ignore[no-untyped-call]
+            _run_once(learner, net)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # each backend has exceptions of its own, and compilers fail in as many ways
+        setting = "cuda_graphs" if args.cuda_graphs else "compile"
+        first = str(error).strip().partition("\n")[0][:200]
+        raise CannotCompile(f"the networks can't be compiled here ({first}): set {setting} to false") from error
+
+
+def begin_step(args: Args) -> None:
+    """Before each act and each update: results that CUDA graphs keep in place may be written over from here on."""
+    if args.cuda_graphs:
+        torch.compiler.cudagraph_mark_step_begin()
+
+
+def _run_once(learner: Learner, net: nn.Module) -> None:
+    """Acting and bootstrapping need no gradients, learning does; PyTorch compiles both, and each batch, for itself."""
+    args, spec, precision = learner.args, learner.spec, learner.precision
+    for rows in sorted({args.num_envs, args.batch_size}):
+        begin_step(args)
+        frames = torch.zeros((rows, spec.stack, *spec.frame_shape), dtype=torch.uint8, device=precision.device)
+        with torch.no_grad(), precision.autocast():
+            net(frames)
+        if rows == args.batch_size and any(parameter.requires_grad for parameter in net.parameters()):
+            with precision.autocast():
+                out = net(frames)
+            parts = out if isinstance(out, tuple) else (out,)
+            torch.stack([part.float().mean() for part in parts]).sum().backward()  # type: ignore[no-untyped-call]
+            net.zero_grad(set_to_none=True)
