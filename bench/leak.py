@@ -1,0 +1,135 @@
+"""Whether training leaks: the slope of its memory over minutes, and over 20 restarts of its environments.
+
+    python bench/leak.py [--minutes 30] [--restarts 20] [--algo dqn] [--game Breakout] [--num-envs 16]
+
+One process trains (42x42, the small network, a replay in memory that is filled before the clock starts), and its resident
+memory is read once a second. Then its environments are closed and built anew, 20 times, a few steps in each. A slope is
+told with its 95 % confidence interval; neighbouring readings depend on each other, so they are averaged in 20 blocks
+first. It passes when the interval contains 0 or what the slope adds up to in a day is less than 1 % of the memory.
+Ends with 1 when one of the two does not pass. Results also in bench/results/leak.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+from workers import algorithms, args, envs, precision
+
+ROOT = Path(__file__).resolve().parents[1]
+
+BLOCKS = 20
+T95 = {18: 2.101}  # Student's t for BLOCKS - 2 degrees of freedom
+STEPS_OF_A_RESTART = 50
+
+
+def rss_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def slope(readings: list[tuple[float, float]]) -> tuple[float, float]:
+    """(slope, half of its 95 % interval) by least squares through the means of 20 blocks.
+
+    Worked example: readings that rise by 1 a second give (1.0, 0.0); readings that are all the same (0.0, 0.0).
+    """
+    size = len(readings) // BLOCKS
+    if size == 0:
+        raise SystemExit(f"{len(readings)} readings are too few: at least {BLOCKS} are needed")
+    blocks = [readings[at * size : (at + 1) * size] for at in range(BLOCKS)]
+    xs, ys = ([sum(row[place] for row in block) / size for block in blocks] for place in (0, 1))
+    middle_x, middle_y = sum(xs) / BLOCKS, sum(ys) / BLOCKS
+    spread = sum((x - middle_x) ** 2 for x in xs)
+    rise = sum((x - middle_x) * (y - middle_y) for x, y in zip(xs, ys, strict=True)) / spread
+    left = sum((y - middle_y - rise * (x - middle_x)) ** 2 for x, y in zip(xs, ys, strict=True))
+    return rise, T95[BLOCKS - 2] * math.sqrt(left / (BLOCKS - 2) / spread)
+
+
+def trained(made: algorithms.Learner, games: envs.Envs, minutes: float) -> list[tuple[float, float]]:
+    readings: list[tuple[float, float]] = []
+    until_s, next_s = [math.inf], [0.0]
+    begun_s = time.monotonic()
+
+    def boundary() -> bool:
+        now_s = time.monotonic()
+        settled = now_s - begun_s >= min(60.0, minutes * 60 / 4) and made.updates >= 50
+        if math.isinf(until_s[0]) and settled and (made.args.algo != "dqn" or len(made.replay) >= made.replay.capacity):
+            until_s[0] = now_s + minutes * 60.0
+            print(f"warm after {now_s - begun_s:.0f} s and {made.env_steps:,} steps", flush=True)
+        if not math.isinf(until_s[0]) and now_s >= next_s[0]:
+            next_s[0] = now_s + 1.0
+            readings.append((now_s, float(rss_bytes())))
+        return now_s < until_s[0]
+
+    algorithms.train(made, games, boundary, lambda: None)
+    return readings
+
+
+def restarted(made: algorithms.Learner, count: int) -> list[tuple[float, float]]:
+    """Readings by number of the restart; the first few are not counted: the allocator's pools still grow."""
+    readings = []
+    for number in range(count + 5):
+        games = envs.make(made.spec, envs.env_seeds(1, number + 2, made.env_steps, made.args.num_envs), made.args.threads)
+        until = made.env_steps + STEPS_OF_A_RESTART * made.args.num_envs
+        algorithms.train(made, games, lambda until=until: made.env_steps < until, lambda: None)
+        games.close()
+        del games
+        gc.collect()
+        if number >= 5:
+            readings.append((float(number), float(rss_bytes())))
+    return readings
+
+
+def told(name: str, readings: list[tuple[float, float]], a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
+    rise, half = slope(readings)
+    memory = readings[-1][1]
+    daily = rise * a_day
+    fine = abs(rise) <= half or abs(daily) < 0.01 * memory
+    print(
+        f"{name:36s} {rise / 1024:+10.3f} +- {half / 1024:.3f} KiB a {unit}, {daily / 2**20:+.1f} MiB a day, "
+        f"of {memory / 2**20:.0f} MiB: {'passes' if fine else 'LEAKS'}",
+        flush=True,
+    )
+    return fine, {"bytes_per_" + unit: rise, "half_interval": half, "memory_bytes": memory, "readings": len(readings)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--restarts", type=int, default=20)
+    parser.add_argument("--algo", default="dqn", choices=["dqn", "ppo", "pqn"])
+    parser.add_argument("--game", default="Breakout")
+    parser.add_argument("--num-envs", type=int, default=16)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    settings = args.make(
+        options.game, algo=options.algo, num_envs=options.num_envs, threads=1, resolution=42, batch_size=64, n_steps=32,
+        replay_size=5_000, learning_starts=1_000, replay_ratio=1.0,
+    )  # fmt: skip
+    spec = envs.spec_of(settings.game, settings.resolution)
+    made = algorithms.make(settings, spec, precision.choose("cpu", "auto"), None)
+    games = envs.make(spec, envs.env_seeds(1, 1, 0, settings.num_envs), settings.threads)
+    minutes = trained(made, games, options.minutes)
+    games.close()
+    fine, body = told(f"{options.minutes:g} minutes of {options.algo}", minutes, 86_400.0, "second")
+    # A worker that is started again every quarter of an hour: 96 times a day.
+    name = f"{options.restarts} restarts of {options.num_envs} games"
+    also, restarts = told(name, restarted(made, options.restarts), 96.0, "restart")
+    out = ROOT / "bench" / "results" / "leak.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps({"training": body, "restarts": restarts}, indent=1) + "\n")
+    return 0 if fine and also else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
