@@ -35,6 +35,7 @@ SAVES = 25
 ENVS = 64
 FRAMES = 10_000
 BATCH = 512
+INTERVALS_S = (10, 60)
 
 
 def nature_state() -> dict[str, torch.Tensor]:
@@ -199,6 +200,10 @@ def main() -> None:
     print(f"{'ms':52s} {'median':>8s} {'p95':>8s} {'max':>8s}")
     for name, values, note in rows:
         print(f"{name:52s} {values['median_ms']:8.2f} {values['p95_ms']:8.2f} {values['max_ms']:8.2f}  {note}")
+    for interval_s in INTERVALS_S:
+        blocked_ms = 3600 / interval_s * (saved["blocked"]["median_ms"] + stored["commit_blocked"]["median_ms"])
+        print(f"an hour with a save every {interval_s} s: training blocked for {blocked_ms / 1e3:.2f} s, "
+              f"{blocked_ms / 3.6e6:.3%} (target < 0.5 %)")  # fmt: skip
     for batch, rate in stored["samples_per_s"].items():
         target = "(target >= 300,000)" if batch == str(BATCH) else ""
         print(f"sampling at batch {batch:>4s}: {rate['median']:>8,.0f} transitions/s, best {rate['best']:>8,.0f} {target}")

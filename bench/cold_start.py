@@ -131,7 +131,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--cold", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="cold-start-", dir=ROOT / "bench") as scratch:
+    (ROOT / "bench" / "results").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="cold-start-", dir=ROOT / "bench" / "results") as scratch:  # on a real disk
         run_dir = Path(scratch)
         first = worker(run_dir, options, 1)
         until(first, run_dir, 200)
