@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 TARGET = 1.2
 TOKEN = "1" * 32
-_IMPORTS = "import numpy, torch, envpool, safetensors"
+_IMPORTS = "import numpy, torch, torch._dynamo, envpool"  # PyTorch's optimizers import torch._dynamo at their first use
 _BUILD = """
 import sys, time, resource
 from workers import envs

@@ -41,7 +41,7 @@ def warm_up(learner: Learner) -> None:
     mode = "reduce-overhead" if args.cuda_graphs else None
     try:
         for _, net in learner.networks():
-            net.compile(mode=mode, dynamic=False)  # type: ignore[no-untyped-call]
+            net.compile(mode=mode, dynamic=False)
             _run_once(learner, net)
     except torch.OutOfMemoryError:
         raise
@@ -54,7 +54,7 @@ def warm_up(learner: Learner) -> None:
 def begin_step(args: Args) -> None:
     """Before each act and each update: results that CUDA graphs keep in place may be written over from here on."""
     if args.cuda_graphs:
-        torch.compiler.cudagraph_mark_step_begin()
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
 
 def _run_once(learner: Learner, net: nn.Module) -> None:
