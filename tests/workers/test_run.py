@@ -178,7 +178,7 @@ def test_a_checkpoint_of_another_game_is_refused_and_kept(monkeypatch, tmp_path,
     assert alone(monkeypatch, tmp_path, steps=200) == contract.EXIT_DONE
     assert alone(monkeypatch, tmp_path, steps=200, game="Pong") == contract.EXIT_CONFIG
     err = capfd.readouterr().err
-    assert "has actions 3, frame_shape [10, 5], game 'Catch', network 'toy', stack 1, this run has" in err
+    assert "has actions 3, frame_shape [10, 5], game 'Catch', stack 1, this run has" in err
     assert alone(monkeypatch, tmp_path, steps=400) == contract.EXIT_DONE
 
 
