@@ -17,7 +17,7 @@ from workers.listen import Asked
 
 REPO = Path(__file__).parents[2]
 SETTINGS = {
-    "dqn": {"batch_size": 32, "learning_starts": 200, "replay_size": 4_000, "replay_ratio": 4.0, "target_period": 400},
+    "dqn": {"batch_size": 32, "learning_starts": 200, "replay_size": 4_000, "replay_ratio": 2.0, "target_period": 400},
     "pqn": {"batch_size": 64, "n_steps": 16},
     "ppo": {"batch_size": 64, "n_steps": 16},
 }
@@ -45,11 +45,11 @@ def environment(run_dir, attempt, token="1" * 32):
 
 @pytest.fixture
 def train(tmp_path):
-    """A whole run in this process, on two threads; the digest of what it has learned."""
+    """A whole run in this process; the digest of what it has learned."""
 
     def one(name, algo, attempt, **more):
         client = Client(environment(tmp_path / name, attempt))
-        settings = {"num_envs": 16, "steps": 4_000, "threads": 2, "device": "cpu", **SETTINGS[algo], **more}
+        settings = {"num_envs": 16, "steps": 1_600, "threads": 1, "device": "cpu", **SETTINGS[algo], **more}
         try:
             assert run.run(make("Catch", algo=algo, **settings), client, Asked()) == contract.EXIT_DONE
         finally:
