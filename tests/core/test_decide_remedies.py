@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, Phase, commands, facts, of, settings, signals, spec
 
+from supervisor.core.facts import Stamped
 from supervisor.core.inputs import Report
 from supervisor.core.settings import Level
+from supervisor.core.state import fold
 
 
 def trained(core, ckpt, steps):
@@ -193,6 +195,15 @@ def test_another_setting_of_the_program_or_of_its_level_forgets_them(level, own)
     core.load(at_level(level, 1536, own_digest=own))
     assert core.program("Pong").batches == ()
     assert core.program("Pong").own_digest == own
+
+
+def test_a_program_that_is_told_again_is_the_same_program():
+    core = Core(at_level("heavy", 2048)).running("Pong")
+    core.ended("Pong", code=71)
+    digest = core.program("Pong").digest
+    again = Stamped(len(core.journal) + 1, core.now_s, 0.0, core.boot_id, facts.ProgramConfigured("again", "Pong", digest))
+    told = fold(core.state, again).programs["Pong"]
+    assert (told.batches, told.digest, told.own_digest) == ((("heavy", 1024),), digest, "")
 
 
 def test_what_has_no_batch_or_takes_no_other_only_waits():
