@@ -130,6 +130,12 @@ def test_explain_as_json_has_everything(api: Path, night: FakeBackend) -> None:
     assert [row["kind"] for row in told["incidents"][0]] == ["Stalled", "Examined", "Exited", "BackedOff", "Resumed"]
 
 
+def test_explain_tells_where_a_trainings_time_goes(api: Path, night: FakeBackend) -> None:
+    night.change("Breakout", time_shares={"act": 0.05, "learn": 0.75}, test_return=31.25)
+    told = ctl("explain", "Breakout", socket=api).stdout
+    assert "  time        learn 75.0%, act 5.0%\n  last test   mean return 31.25\n" in told
+
+
 def test_explain_when_all_is_well(api: Path, night: FakeBackend) -> None:
     assert "Nothing has gone wrong with Breakout" in ctl("explain", "Breakout", socket=api).stdout
     told = ctl("explain", "nobody", socket=api)
