@@ -170,8 +170,12 @@ def test_another_owner_ends_a_test_and_nothing_is_written(tmp_path, monkeypatch)
     monkeypatch.setattr(evaluate, "FENCE_S", 0.0)
 
     class Overtaken(Leaving):
+        def progress(self, **counters):
+            super().progress(**counters)
+            self.leave_wanted = False
+
         def fence_holds(self):
-            return not self.leave_wanted
+            return self.after >= 0
 
     client = Overtaken(5)
     assert train(tmp_path, client, steps=1000, test_period=500) == contract.EXIT_FENCED
