@@ -644,7 +644,7 @@ def test_another_identity_is_refused_and_left_alone(run_dir: Path) -> None:
     for change, pattern in [
         ({"game": "Breakout"}, "has game 'Pong', this run has game 'Breakout'"),
         ({"frame_shape": (42, 42)}, r"has frame_shape \[84, 84\], this run has frame_shape \[42, 42\]"),
-        ({"actions": 6}, "has actions None, this run has actions 6"),
+        ({"actions": 6}, "has no actions, this run has actions 6"),
     ]:
         with pytest.raises(WrongIdentity, match=pattern):
             Checkpointer(run_dir, Client({}), {**IDENTITY, **change}).load_newest()
