@@ -7,7 +7,7 @@
 and rewards, clipped to their sign, a thousand steps. A threshold for a test has to lie above all that the broken ones
 reach, on every seed: `lr` takes no step, `shuffled` deals each step's rewards out to other environments, `sign` punishes
 what it should praise. Rewards a thousand steps alone are no proof: in Up'n Down any habit scores above random play (30,000
-to 30,000 steps of PQN with shuffled rewards: 49, random play 21 to 25). Results also in bench/results/learning.json.
+steps of PQN with shuffled rewards: 49, random play 21 to 25). Results also in bench/results/learning.json.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ their own (bench/.envs/peers, made at first use, with the same torch). CleanRL's
 
 | algorithm | ours | SB3, as it stands | SB3, with the allocator settings that our worker gives itself | CleanRL |
 |---|---|---|---|---|
-| dqn, 8 samples a step | Double, n = 3, 256 x 2048; plain too | 8 x 32 | 8 x 32, and 256 x 2048 as ours | dqn_atari |
+| dqn, 8 samples a step | Double, n = 3, 256 x 2048; plain, and 64 x 256 too | 8 x 32, 64 x 256, 256 x 2048 | 8 x 32, 256 x 2048 | dqn_atari |
 | ppo, 4 epochs | 8 x 128, batch 256 | the same | the same | ppo_atari_envpool |
 | pqn, 4 epochs | 8 x 128, batch 256 | has none | | pqn_atari_envpool |
 
@@ -53,6 +53,8 @@ TARGETS = {
     ("dqn", "SB3"): (7.0, 2.8), ("dqn", "SB3, tuned"): (6.0, None), ("dqn", "CleanRL"): (7.0, None),
     ("ppo", "SB3"): (3.5, 3.5), ("ppo", "CleanRL"): (3.0, None), ("pqn", "CleanRL"): (2.5, None),
 }  # fmt: skip  # (bf16, fp32 only)
+
+_DOUBLE = ("extralife", "extralife, 64 x 256")
 
 Measured = dict[str, float]
 
@@ -203,6 +205,9 @@ def rows(algorithms: list[str], cleanrl: Path | None) -> dict[tuple[str, str], C
             found[algo, "SB3"] = functools.partial(theirs, "peer_sb3.py", sb3[algo])
             found[algo, "SB3, tuned"] = functools.partial(theirs, "peer_sb3.py", sb3[algo], tuned=True)
         if algo == "dqn":
+            middle = ["dqn", 64, 256, RATIO, "TIMES"]
+            found[algo, "extralife, 64 x 256"] = functools.partial(ours, algo, ["--num-envs=64", "--batch-size=256"])
+            found[algo, "SB3, 64 x 256"] = functools.partial(theirs, "peer_sb3.py", middle)
             large = ["dqn", 256, 2048, RATIO, "TIMES"]
             found[algo, "SB3, 256 x 2048"] = functools.partial(theirs, "peer_sb3.py", large)
             found[algo, "SB3, 256 x 2048, tuned"] = functools.partial(theirs, "peer_sb3.py", large, tuned=True)
@@ -249,7 +254,7 @@ def report(found: dict[tuple[str, str], list[Measured]], dtype: str, gflops: flo
     print(f"{'':32s} {heads[0]:>8s} {heads[1]:>8s} {heads[2]:>13s} {heads[3]:>8s} {heads[4]:>9s} {heads[5]:>9s}")
     for (algo, name), row in middle.items():
         mine = middle[algo, "extralife"]
-        kind = "plain" if algo == "dqn" and name != "extralife" else algo
+        kind = "plain" if algo == "dqn" and name not in _DOUBLE else algo
         bound = 1.0 / (GFLOP_PER_STEP[kind] / gflops + 1.0 / alone)
         most = 1.0 / (GFLOP_PER_STEP[algo] / gflops + 1.0 / alone)
         wall, cpu = row["steps_per_s"], row["steps_per_cpu_s"]
