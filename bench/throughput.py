@@ -8,7 +8,7 @@ their own (bench/.envs/peers, made at first use, with the same torch). CleanRL's
 
 | algorithm | ours | SB3, as it stands | SB3, with the allocator settings that our worker gives itself | CleanRL |
 |---|---|---|---|---|
-| dqn, 8 samples a step | 256 x 2048 Double, plain; 64 x 256 | 8 x 32; 64 x 256; 256 x 2048 | 8 x 32; 256 x 2048 | dqn_atari |
+| dqn, 8 a step | 256 x 2048 Double, plain; 64 x 256 | 8 x 32; 64 x 256; 256 x 2048 | 8 x 32; 256 x 2048 | dqn_atari |
 | ppo, 4 epochs | 8 x 128, batch 256 | the same | the same | ppo_atari_envpool |
 | pqn, 4 epochs | 8 x 128, batch 256 | has none | | pqn_atari_envpool |
 
