@@ -145,7 +145,7 @@ ops = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(ops, max_size=14), st.integers(0, 2**32), st.integers(0, 40), st.integers(1, 4), st.integers(1, 4))
 @example([("append", 9), ("close", 2), ("append", 5), ("kill", 7), ("append", 3)], 0, 21, 4, 3)
 @example(
@@ -161,17 +161,17 @@ def test_a_life_with_any_number_of_environments(life, seed, spare, stack, n_step
             agree(played.memory, played.world, draws=2000)
 
 
-@pytest.mark.parametrize("after", [1, 2, 3, 5, 8, 24])
-@pytest.mark.parametrize("before", [1, 2, 3, 5, 8, 24])
+@pytest.mark.parametrize("after", [1, 3, 8, 24])
+@pytest.mark.parametrize("before", [1, 3, 8, 24])
 def test_every_transition_is_kept_over_a_change(before, after, tmp_path):
-    """As many can be sampled as before, and none is made up of both; twenty changes later as well."""
+    """As many can be sampled as before, and none is made up of both; ten changes later as well."""
     world, expected = World(before, random.Random(before)), 0
-    for change in range(20):
+    for change in range(10):
         width = (before, after)[change % 2]
         if change:
             world.restart(width)
         memory = Replay(5_000, width, SHAPE, stack=4, n_step=3, gamma=0.9, directory=tmp_path, boot_id=BOOT_A)
-        if change in {0, 1, 2, 19}:
+        if change in {0, 1, 2, 9}:
             assert agree(memory, world, draws=40_000) == expected
         for _ in range(6):
             world.step(memory)
