@@ -129,6 +129,11 @@ class ProgramView:
     episodes: int | None = None
     mean_return: float | None = None
     loss: float | None = None
+    best_return: float | None = None
+    q_mean: float | None = None
+    q_max_abs: float | None = None
+    entropy: float | None = None
+    grad_norm: float | None = None
     steps_per_s: float | None = None
     target: int | None = None
     target_kind: str | None = None  # env_steps, episodes or seconds_left (of training)
