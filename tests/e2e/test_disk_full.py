@@ -97,12 +97,12 @@ def test_a_full_disk_holds_up_what_is_new_and_nothing_else(
         box.wait_phase(name, "RUNNING")
     pids = {name: box.program(name)["pid"] for name in "ab"}
     monkeypatch.setattr(box, "facts", disk.facts)
-    before = box.facts()
 
     disk.fill()
     os.kill(pids["a"], signal.SIGKILL)
     error = until(lambda: box.status()["daemon"]["journal"]["error"], 20, "the status to say that the journal is stuck")
     assert "full" in error
+    before = box.facts()
     assert "the journal cannot be written since" in box.ctl("status").stdout
 
     steps = box.program("b")["steps"]

@@ -41,13 +41,16 @@ def envpool_that_never_returns() -> Callable[[], object]:
 
 
 def envpool_that_segfaults() -> Callable[[], object]:
-    """envpool does not check the range of actions."""
+    """envpool does not check the range of actions.
+
+    Of one environment only: when two threads crash at once, the second ends the process before the first has told where.
+    """
     import envpool
     import numpy as np
 
     env = envpool.make_gymnasium("Pong-v5", num_envs=2)
     env.reset()
-    return lambda: env.step(np.full(2, 10**6, dtype=np.int32))
+    return lambda: env.step(np.array([10**6, 0], dtype=np.int32))
 
 
 PREPARED = {"envpool-hang": envpool_that_never_returns, "segfault": envpool_that_segfaults}
