@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def end(mark: str) -> None:
         time.sleep(0.05)
 
 
-class Box:
+class Box(ABC):
     """One daemon with its programs. Subclasses write the configuration and know the commands."""
 
     name = ""
@@ -88,14 +89,14 @@ class Box:
         self.bin = self.prepare()
         self.start()
 
-    def prepare(self) -> Path:
-        raise NotImplementedError(self.name)
+    @abstractmethod
+    def prepare(self) -> Path: ...
 
-    def command(self) -> list[str]:
-        raise NotImplementedError(self.name)
+    @abstractmethod
+    def command(self) -> list[str]: ...
 
-    def client(self, *args: str) -> list[str]:
-        raise NotImplementedError(self.name)
+    @abstractmethod
+    def client(self, *args: str) -> list[str]: ...
 
     def start(self) -> None:
         self.daemon = subprocess.Popen(
