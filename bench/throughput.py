@@ -222,7 +222,8 @@ def rows(algorithms: list[str], cleanrl: Path | None) -> dict[tuple[str, str], C
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("algorithms", nargs="*", choices=["dqn", "ppo", "pqn"], default=[])
+    # No `choices`: argparse would hold the empty list, which stands for all, against them.
+    parser.add_argument("algorithms", nargs="*", metavar="{dqn,ppo,pqn}")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument(
@@ -230,6 +231,8 @@ def main() -> None:
     )
     parser.add_argument("--cleanrl", type=Path, metavar="DIR", help="a checkout of CleanRL")
     options = parser.parse_args()
+    if unknown := set(options.algorithms) - OURS.keys():
+        parser.error(f"no such algorithm: {', '.join(sorted(unknown))}; there are {', '.join(OURS)}")
     sys.path.insert(0, str(ROOT))
     os.environ["PYTHONPATH"] = str(ROOT)
     from workers.precision import choose
@@ -241,7 +244,7 @@ def main() -> None:
     for number in range(options.rounds):
         products.append(_alone(_PRODUCT, options.threads, dtype))
         alone.append(_alone(_ALONE, 64, options.threads))
-        for name, measure in rows(options.algorithms or ["dqn", "ppo", "pqn"], options.cleanrl).items():
+        for name, measure in rows(options.algorithms or list(OURS), options.cleanrl).items():
             found.setdefault(name, []).append(measure(options.seconds, options.threads))
             print(f"round {number + 1}: {', '.join(name)}: {found[name][-1]['steps_per_s']:.0f} steps/s", flush=True)
     report(found, dtype, max(products), max(alone))

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import threading
 
 import pytest
 from learners import learner, settings
@@ -69,6 +70,17 @@ class Dying(Leaving):
         super().progress(**counters)
         if self.leave_wanted:
             raise KeyboardInterrupt
+
+
+class DyingWithFastDisk(Dying):
+    """Killed there, and what was being saved is on disk before each further step of the test games."""
+
+    def progress(self, **counters):
+        if self.now is self.wanted:
+            for thread in threading.enumerate():
+                if thread.name == "checkpoint":
+                    thread.join()
+        super().progress(**counters)
 
 
 @pytest.mark.parametrize("algo", ["dqn", "pqn", "ppo"])
@@ -185,9 +197,8 @@ def test_another_owner_ends_a_test_and_nothing_is_written(tmp_path, monkeypatch)
 
 def test_a_save_that_is_due_is_made_while_games_are_played(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "ALONE_SAVE_S", 0.0)
-    client = Dying(40)
     with pytest.raises(KeyboardInterrupt):
-        train(tmp_path, client, steps=2000, test_period=500, num_test_episodes=200)
+        train(tmp_path, DyingWithFastDisk(40), steps=2000, test_period=500, num_test_episodes=200)
     assert learned(tmp_path)[0] == "ckpt-504"
 
 
