@@ -54,8 +54,11 @@ def found(args: Args, spec: Spec, precision: Precision, run_dir: Path) -> auto.F
     )  # fmt: skip
 
 
-def train(learner: Learner, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], None]) -> None:
-    """Until `boundary`, asked between any two vector steps, says stop; `after_update` is called after each update."""
+def train(learner: Learner, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], object]) -> None:
+    """Until `boundary`, asked between any two vector steps, says stop; `after_update` is called after each update.
+
+    What it answers, if anything true, tells an algorithm that learns from rollouts to learn no more from this one.
+    """
     {"dqn": dqn, "ppo": ppo, "pqn": pqn}[learner.args.algo].train(learner, envs, boundary, after_update)
 
 

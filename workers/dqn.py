@@ -80,7 +80,7 @@ class Learner(common.Learner):
 
     # learning
 
-    def improve(self, after_update: Callable[[], None]) -> None:
+    def improve(self, after_update: Callable[[], object]) -> None:
         """The updates that one more vector step has made due; none before `learning_starts` steps are stored.
 
         By what is *stored*, not by the step counter: a run that comes back with an empty replay fills it first again.
@@ -162,7 +162,7 @@ class Learner(common.Learner):
         self.replay.close()
 
 
-def train(learner: Learner, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], None]) -> None:
+def train(learner: Learner, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], object]) -> None:
     """Act, and learn while the environments step, until `boundary`, asked between any two vector steps, says stop.
 
     `after_update` is called after each update, so that a slow one on a large batch still shows as progress.

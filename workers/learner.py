@@ -170,6 +170,10 @@ class Learner(ABC):
         """Whether a checkpoint now would lose nothing that was computed and not yet learned from."""
         return True
 
+    def unlearned(self) -> str:
+        """What a checkpoint now would forget, for the log; empty: nothing."""
+        return ""
+
     def commit(self) -> None:  # noqa: B027  most keep nothing beside it
         """A checkpoint is being written: whatever is kept beside it may follow."""
 

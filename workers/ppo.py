@@ -13,7 +13,8 @@ A truncated game is cut, not lost: its last step is valued by the final observat
 it. That row is a fake step (`rollout.py`) and takes no part in the loss or in the normalisation.
 
 Conventions: a *rollout* is `n_steps` vector steps of all N environments; an *update* is one minibatch. A checkpoint in
-the middle of a rollout forgets what is in it, so that a save waits for the end of the rollout unless it is the last.
+the middle of a rollout forgets what is in it: a save waits for its end, and so does leaving, if that takes no longer than
+there is time for; its steps stay counted.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ class Learner(common.Learner):
     def at_rest(self) -> bool:
         return self.rollout.filled == 0
 
+    def unlearned(self) -> str:
+        return self.rollout.forgotten()
+
     def describe(self) -> str:
         return f"entropy {self._entropy:.3f}  kl {self._kl:.4f}  clipped {self._clipped:.2f}"
 
@@ -90,8 +94,11 @@ class Learner(common.Learner):
 
     # learning
 
-    def improve(self, last: Step, after_update: Callable[[], None]) -> None:
-        """`epochs` passes over the rollout that has just become full; `last` is the observation after it."""
+    def improve(self, last: Step, after_update: Callable[[], object]) -> None:
+        """`epochs` passes over the rollout that has just become full; `last` is the observation after it.
+
+        What `after_update` answers, if anything true, ends it: it is asked to leave, and a rollout can take minutes.
+        """
         args, rollout = self.args, self.rollout
         self._values[-1] = self._look_at(last)[1]
         advantages = gae(
@@ -106,14 +113,15 @@ class Learner(common.Learner):
         for group in self.optimizer.param_groups:
             group["lr"] = schedules.learning_rate(args, self.env_steps)
         for _ in range(args.epochs):
-            told = []
+            told, late = [], False
             for rows_of_batch in minibatches(self._draw, rows, args.batch_size):
                 picked = torch.from_numpy(rows_of_batch).to(self.precision.device)
                 told.append(self.update({name: column.index_select(0, picked) for name, column in data.items()}))
-                after_update()
+                if late := bool(after_update()):
+                    break
             # One look at the device an epoch.
             self._entropy, self._kl, self._clipped = torch.stack(told).mean(0).tolist()
-            if args.target_kl and self._kl > args.target_kl:
+            if late or (args.target_kl and self._kl > args.target_kl):
                 break
 
     def update(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -178,11 +186,11 @@ def gae(
     return advantages
 
 
-def train(learner: Any, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], None]) -> None:
+def train(learner: Any, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], object]) -> None:
     """Act until the rollout is full, learn from it, begin the next, until `boundary` says stop.
 
-    `boundary` is asked between any two vector steps, `after_update` called after each update. The same loop serves every
-    algorithm that learns from rollouts.
+    `boundary` is asked between any two vector steps, `after_update` called after each update: what it answers, if anything
+    true, ends the learning from this rollout. The same loop serves every algorithm that learns from rollouts.
     """
     now = envs.reset()
     learner.new_games()

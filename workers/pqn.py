@@ -55,6 +55,9 @@ class Learner(common.Learner):
     def at_rest(self) -> bool:
         return self.rollout.filled == 0
 
+    def unlearned(self) -> str:
+        return self.rollout.forgotten()
+
     def describe(self) -> str:
         return f"epsilon {schedules.epsilon(self.args, self.env_steps):.3f}  Q {self._best.mean():.3f}"
 
@@ -80,7 +83,7 @@ class Learner(common.Learner):
 
     # learning
 
-    def improve(self, last: Step, after_update: Callable[[], None]) -> None:
+    def improve(self, last: Step, after_update: Callable[[], object]) -> None:
         """`epochs` passes over the rollout that has just become full; `last` is the observation after it."""
         args, rollout = self.args, self.rollout
         self._best[-1] = self._look_at(last)[1]
@@ -98,7 +101,8 @@ class Learner(common.Learner):
             for rows_of_batch in minibatches(self._draw, rows, args.batch_size):
                 picked = torch.from_numpy(rows_of_batch).to(self.precision.device)
                 self.update({name: column.index_select(0, picked) for name, column in data.items()})
-                after_update()
+                if after_update():
+                    return
 
     def update(self, batch: dict[str, torch.Tensor]) -> None:
         """One step of RAdam on one minibatch."""

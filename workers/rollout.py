@@ -50,6 +50,10 @@ class Rollout:
     def full(self) -> bool:
         return self.filled == self.steps
 
+    def forgotten(self) -> str:
+        """What is lost of it when it ends here, in words; empty: nothing."""
+        return f", but the {self.filled * self.num_envs:,} steps of a rollout that was not full" if self.filled else ""
+
     def begin(self, now: Step) -> None:
         """Forget what was; `now` is the observation that is acted on first."""
         self.filled = 0

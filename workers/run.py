@@ -60,6 +60,7 @@ ALONE_SAVE_S: Final = 60.0  # without a supervisor nobody chooses a better inter
 PRINT_S: Final = 5.0
 LOOK_S: Final = 1.0
 RATE_WINDOW_S: Final = 10.0
+HALF_DONE_S: Final = 5.0  # asked to leave, a rollout is finished if that takes no longer: else it is forgotten
 LAST_SAVE_S: Final = 100.0  # a disk may be slow, but the supervisor's patience ends at two minutes
 _NEVER: Final = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
@@ -156,10 +157,10 @@ def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Cli
             seeds = envs.env_seeds(args.seed, attempt, learner.env_steps, args.num_envs)
             games = envs.make(learner.spec, seeds, args.threads)
             session.begin()
-            algorithms.train(learner, games, session.boundary, client.progress)
+            algorithms.train(learner, games, session.boundary, session.updated)
             session.save_last()
             if not session.target_reached():
-                session.say("left as asked, everything is saved")
+                session.say(f"left as asked, everything is saved{learner.unlearned()}")
                 return EXIT_LEFT
             session.say("the target is reached")
         return session.test()
@@ -280,6 +281,7 @@ class Session:
         self._figures: dict[str, float] = {}
         self._marks: deque[tuple[float, int]] = deque()
         self._look_at_s = self._print_at_s = self._save_at_s = math.inf
+        self._finish_by_s: float | None = None
         self._trials = Trials(learner, run_dir)
         self._records = Records(learner, run_dir)
         self._training_since_s = math.nan
@@ -311,11 +313,16 @@ class Session:
         self.client.progress(
             env_steps=learner.env_steps, frames=learner.frames, updates=learner.updates, episodes=learner.episodes
         )
-        if self._leave_wanted() or self.target_reached():
+        if self.target_reached() or self._must_leave(now_s):
             return False
         if self._save_due(now_s):
             self._save()
         return not self._trials.is_due() or self._test_between()
+
+    def updated(self) -> bool:
+        """Called after each update. True: it is time to leave, whatever more could be learned from this rollout."""
+        self.client.progress()
+        return self._leave_wanted() and self._late(time.monotonic())
 
     def close(self) -> None:
         """The last lines are written, as far as a slow disk allows it in a moment."""
@@ -332,6 +339,18 @@ class Session:
 
     def _leave_wanted(self) -> bool:
         return self.client.leave_wanted or self.client.control().leave_by_ns != UNKNOWN
+
+    def _must_leave(self, now_s: float) -> bool:
+        """Asked to, and nothing is half done, or what is would take too long."""
+        return self._leave_wanted() and (self.learner.at_rest() or self._late(now_s))
+
+    def _late(self, now_s: float) -> bool:
+        """Whether the time is over in which something half done may be finished: a third of what is left, at most."""
+        if self._finish_by_s is None:
+            by_ns = self.client.control().leave_by_ns
+            left_s = math.inf if by_ns == UNKNOWN else (by_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+            self._finish_by_s = now_s + min(HALF_DONE_S, left_s / 3.0)
+        return now_s >= self._finish_by_s
 
     def _look(self, now_s: float) -> None:
         """What is too dear for every step: waiting for the device, reading /proc, printing."""

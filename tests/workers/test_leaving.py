@@ -1,0 +1,82 @@
+"""Asked to leave in the middle of a rollout: it is finished and learned from, if that takes no longer than there is time."""
+
+import json
+import time
+
+import pytest
+from learners import settings
+
+from workers import contract, run
+from workers.contract import Client, Control, ControlWriter
+from workers.listen import Asked
+
+ROLLOUT, EPOCHS, BATCHES = 128, 2, 4
+ON_POLICY = {"num_envs": 8, "n_steps": 16, "batch_size": 32, "epochs": EPOCHS, "threads": 1, "num_test_episodes": 0}
+
+
+class Leaving(Client):
+    """Asked to leave at the first step, or the first update, beyond a number of them."""
+
+    def __init__(self, environ=None, *, steps=None, updates=None):
+        super().__init__(environ or {})
+        self._steps, self._updates, self._made = steps, updates, 0
+
+    def progress(self, **counters):
+        if not counters:  # that of an update
+            self._made += 1
+            self.leave_wanted |= self._updates is not None and self._made >= self._updates
+        elif self._steps is not None and counters.get("env_steps", 0) > self._steps:
+            self.leave_wanted = True
+        super().progress(**counters)
+
+
+def left(algo, client, monkeypatch, tmp_path):
+    """(environment steps, updates) of the checkpoint with which it left."""
+    monkeypatch.chdir(tmp_path)
+    assert run.run(settings("Catch", algo=algo, steps=100_000, **ON_POLICY), client, Asked()) == contract.EXIT_LEFT
+    (saved,) = (client.run_dir or tmp_path / "runs" / "Catch").glob("checkpoints/ckpt-*/state.json")
+    state = json.loads(saved.read_text())
+    return state["env_steps"], state["updates"]
+
+
+@pytest.mark.parametrize("algo", ["ppo", "pqn"])
+def test_a_rollout_that_is_half_full_is_finished_first(algo, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(run, "HALF_DONE_S", 600.0)
+    assert left(algo, Leaving(steps=ROLLOUT + 50), monkeypatch, tmp_path) == (2 * ROLLOUT, 2 * EPOCHS * BATCHES)
+    assert "left as asked, everything is saved\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("algo", ["ppo", "pqn"])
+def test_a_rollout_that_takes_too_long_is_forgotten_and_that_is_told(algo, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(run, "HALF_DONE_S", 0.0)
+    assert left(algo, Leaving(steps=ROLLOUT + 50), monkeypatch, tmp_path) == (ROLLOUT + 56, EPOCHS * BATCHES)
+    assert "everything is saved, but the 56 steps of a rollout that was not full\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("algo", ["ppo", "pqn"])
+def test_learning_that_takes_too_long_ends_early(algo, monkeypatch, tmp_path):
+    monkeypatch.setattr(run, "HALF_DONE_S", 0.0)
+    assert left(algo, Leaving(updates=3), monkeypatch, tmp_path) == (ROLLOUT, 3)
+
+
+def test_no_more_than_a_third_of_the_time_left_is_taken(monkeypatch, tmp_path):
+    """The supervisor's word: to be gone by a moment that has passed."""
+    monkeypatch.setattr(run, "HALF_DONE_S", 600.0)
+    token, run_dir = "1" * 32, tmp_path / "Catch"
+    run_dir.mkdir()
+    (run_dir / contract.FENCE_FILE).write_text(token)
+    control = ControlWriter(tmp_path / "control")
+    environ = {
+        contract.ENV_RUN_DIR: str(run_dir), contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: "1",
+        contract.ENV_PROGRAM: "Catch", contract.ENV_CONTROL: str(tmp_path / "control"),
+        contract.ENV_BEAT: str(tmp_path / "beat"),
+    }  # fmt: skip
+
+    class Told(Leaving):
+        def progress(self, **counters):
+            if counters.get("env_steps") == ROLLOUT + 48:
+                now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+                control.write(Control(token, leave_by_ns=now_ns - 1))
+            super().progress(**counters)
+
+    assert left("ppo", Told(environ), monkeypatch, tmp_path) == (ROLLOUT + 48, EPOCHS * BATCHES)
