@@ -150,7 +150,7 @@ class ProgramView:
     num_envs: int | None = None
     batch_size: int | None = None
     lowered_batch: int | None = None  # what it gets at this level since it ran out of memory
-    rollbacks: int = 0  # after a divergence
+    rollbacks: int = 0  # after a divergence or an illness
     rss_bytes: int | None = None
     stdout_log: str | None = None
     stderr_log: str | None = None

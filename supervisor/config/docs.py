@@ -31,6 +31,7 @@ _SECTION_INTRO: Final = {
     "stall": "When a worker counts as stalled: [the rule](../supervisor/policy/stall.py).",
     "checkpoint": "How often a program saves: [the rule](../supervisor/policy/checkpointing.py).",
     "divergence": "When losses are not finite any more: [the rule](../supervisor/policy/divergence.py).",
+    "health": "When a training gets on and yet goes wrong: [the rule](../supervisor/policy/health.py).",
     "journal": "How much of the past stays at hand: [the rule](../supervisor/adapters/journal_archive.py).",
 }
 

@@ -17,13 +17,15 @@ from supervisor.config.sheet import shown
 from supervisor.core.settings import DaemonSettings, JournalSettings, Level, ProgramSpec, Progress
 from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.divergence import DivergenceSettings
+from supervisor.policy.health import ACTIONS, HealthSettings
 from supervisor.policy.restart import MOST_DEATHS, RestartSettings
 from supervisor.policy.stall import StallSettings
 from workers.options import OPTIONS, Option, Value
 
 SECTIONS: Final[dict[str, type]] = {
     "daemon": DaemonSettings, "level": Level, "restart": RestartSettings, "stall": StallSettings,
-    "checkpoint": CheckpointSettings, "divergence": DivergenceSettings, "journal": JournalSettings,
+    "checkpoint": CheckpointSettings, "divergence": DivergenceSettings, "health": HealthSettings,
+    "journal": JournalSettings,
 }  # fmt: skip
 TOP: Final = (*SECTIONS, "training", "program")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -74,10 +76,15 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
     "stall.factor": (1.0, 1000.0),
     "stall.slow_ratio": (0.0, 1.0),
     "checkpoint.move": (0.0, 1.0),
+    "health.q_factor": (1.0, 1e9),
+    "health.entropy_share": (0.0, 0.5),
+    "health.fall_share": (0.01, 100.0),
     "program.priority": (0, 1_000_000),
     "program.stop_grace_s": (0.0, YEAR_S),
 }
-_CHOICES: Final = {"daemon.log_level": LOG_LEVELS, "program.progress": tuple(Progress)}
+_CHOICES: Final = {"daemon.log_level": LOG_LEVELS, "program.progress": tuple(Progress)} | dict.fromkeys(
+    ("health.on_exploding", "health.on_collapsed", "health.on_falling", "program.on_sick"), ACTIONS
+)
 
 # At or above another key of the same section; the sentence names both.
 ORDERED: Final = (
@@ -137,6 +144,15 @@ MEANINGS: Final[dict[str, str]] = {
     "checkpoint.prior_mtbf_s": "assumed time between failures while nothing is known",
     "divergence.rollbacks": "so many times a diverged program goes back to an older checkpoint; then it is given up",
     "divergence.nan_for_s": "a worker whose losses are not finite for this long, look after look, has diverged",
+    "health.on_exploding": "what follows when a network promises far more than the game can pay",
+    "health.on_collapsed": "what follows when a policy has stopped trying without being good",
+    "health.on_falling": "what follows when the return is far below its own best",
+    "health.q_factor": "Q explodes beyond this times the most that it can truly be, 1 / (1 - gamma)",
+    "health.exploding_for_s": "for this long, look after look",
+    "health.entropy_share": "a policy has collapsed below this share of the entropy that it could have",
+    "health.collapsed_for_s": "for this long, look after look, with a return that is not near its best",
+    "health.fall_share": "the return has fallen when more than this share of what was gained is lost again",
+    "health.fall_games": "for so many games",
     "journal.keep_days": "facts stay in the journal for so many days; older ones move to `journal-archive/` beside it",
     "journal.max_mb": "a journal that is larger moves more, down to half of this",
     "program.priority": "lower starts first",
@@ -144,6 +160,7 @@ MEANINGS: Final[dict[str, str]] = {
     "program.stall_timeout_s": "limit without progress while training, in place of the learned one",
     "program.start_timeout_s": "limit from its start to its first sign of progress",
     "program.stop_grace_s": "time to save and leave between SIGTERM and SIGKILL",
+    "program.on_sick": "what follows from any illness of [health], in place of its three settings",
     "program.env": 'environment variables of its own, `{ NAME = "value" }`',
     "program.command": 'the program and its arguments: `["python", "train.py"]` or `"python train.py"`; no shell reads it',
     "program.directory": "working directory; a relative one is relative to this file",
@@ -160,6 +177,7 @@ _UNSET: Final = {
     "level.threads": "cores / slots, at least 1",
     "program.stall_timeout_s": "learned, see [stall]",
     "program.start_timeout_s": "see [stall]",
+    "program.on_sick": "see [health]",
     "program.env": "none",
     "program.command": "none: a built-in game",
     "program.directory": "its run directory",
@@ -168,7 +186,7 @@ _UNSET: Final = {
     "program.done_codes": "[0]",
 }
 
-COMMON_KEYS: Final = ("priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "env")
+COMMON_KEYS: Final = ("priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "on_sick", "env")
 FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")
 

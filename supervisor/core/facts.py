@@ -236,6 +236,7 @@ class Checkpointed(AttemptFact):
     step: int
     stall_s: float | None
     write_s: float | None
+    well: bool = True  # it showed no illness then: a step beyond one counts as recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +276,7 @@ class CheckpointQuarantined(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class RolledBack(ProgramFact):
-    """After a divergence at `step`: checkpoints from `from_step` on (None: there is none) are set aside by us.
+    """After a divergence or an illness at `step`: checkpoints from `from_step` on (None: there is none) are set aside by us.
 
     `number` counts roll-backs without a checkpoint beyond that step, `total` all of them: the chance that is drawn.
     """
@@ -377,6 +378,23 @@ class Diverged(AttemptFact):
 
 
 @dataclass(frozen=True, slots=True)
+class Sickened(AttemptFact):
+    """A verdict of `policy/health.py`, once a spell. `action` follows; up to `fine_step` all was well (None: not known)."""
+
+    illness: str
+    action: str
+    fine_step: int | None
+    evidence: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Healed(AttemptFact):
+    """An illness that was told of is over, without anything having been done."""
+
+    illness: str
+
+
+@dataclass(frozen=True, slots=True)
 class PaceRegained(AttemptFact):
     """It is as fast as usual again, `after_s` after it was called slow."""
 
@@ -387,7 +405,12 @@ class PaceRegained(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class StopIntended(AttemptFact):
-    """The worker is asked to checkpoint and leave. `reason`: operator, stall, diverged, slow, config, shutdown, slot."""
+    """The worker is asked to checkpoint and leave.
+
+    `reason` is operator, stall, diverged, sick, slow, config, shutdown or slot.
+
+    With no grace it is killed at once, because what it would save is not wanted.
+    """
 
     reason: str
     by: str

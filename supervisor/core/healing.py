@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.core import commands, facts, tally
+from supervisor.core import checkups, commands, facts, tally
 from supervisor.core.attempts import on_report, set_control, stop
 from supervisor.core.inputs import EvidenceTaken, Sample, Sampled
 from supervisor.core.lifecycle import Phase
@@ -116,6 +116,8 @@ def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look
     if before is not None and last_look_s is not None and turn.memory.watches[name].moves > before.moves:
         _learn_gap(turn, name, before, sample, last_look_s)
     _become_ready(turn, name, sample)
+    if before is not None:
+        checkups.note(turn, name, before)
     _note_checkpoint(turn, name, sample)
     _judge(turn, name, sample)
     _forgive(turn, name)
@@ -181,7 +183,10 @@ def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:
     told_at_s = None if again else program.ckpt_at_s
     if told_at_s is None or turn.now_s - told_at_s >= _CKPT_FACT_S:
         why = f"checkpoint at step {sample.ckpt_step:,} is durable"
-        turn.record(facts.Checkpointed(why, name, sample.token, sample.ckpt_step, sample.ckpt_stall_s, sample.ckpt_write_s))
+        well = checkups.is_well(turn.memory.watches[name], turn.present(name)[1])
+        turn.record(
+            facts.Checkpointed(why, name, sample.token, sample.ckpt_step, sample.ckpt_stall_s, sample.ckpt_write_s, well)
+        )
 
 
 # --- stalls ----------------------------------------------------------------------------------------------------------------

@@ -55,6 +55,14 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
+class Spell:
+    """An illness that shows since then, told or not; `episodes` were finished before it (None: not known)."""
+
+    since_s: float
+    episodes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """What was lately seen of one attempt."""
 
@@ -69,6 +77,8 @@ class Watch:
     slow_told: bool = False
     fine_step: int | None = None  # at the last look before those
     nan_since_s: float | None = None  # every look at which it moved since then told of more bad updates
+    spells: dict[str, Spell] = field(default_factory=dict)  # by illness
+    well_at: dict[str, int] = field(default_factory=dict)  # the newest step at which it did not have it
     tally: Tally | None = None
 
 

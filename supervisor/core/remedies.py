@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from supervisor.core import commands, facts
 from supervisor.core.inputs import Ending
-from supervisor.core.state import Attempt
+from supervisor.core.state import Attempt, Program
 from supervisor.core.turn import Turn
-from supervisor.policy import divergence, memory, restart
+from supervisor.policy import divergence, health, memory, restart
 from supervisor.policy.diagnosis import Diagnosis
 
 
@@ -14,6 +14,8 @@ def remedy(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Dia
     """Facts and commands by the cause of a death that counts; returns why nothing more is to be tried, or nothing."""
     if verdict.cause == "diverged":
         return _roll_back(turn, name, attempt)
+    if verdict.cause == "sick":
+        return _cure(turn, name, attempt)
     if verdict.cause in memory.CAUSES:
         _lower_batch(turn, name, ending)
     else:
@@ -21,16 +23,40 @@ def remedy(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Dia
     return ""
 
 
-def _roll_back(turn: Turn, name: str, attempt: Attempt) -> str:
+def _cure(turn: Turn, name: str, attempt: Attempt) -> str:
+    what = health.WORDS.get(attempt.ill, "its training went wrong")
+    if attempt.cure == health.GIVE_UP:
+        return f"{what}, and is not to be tried again"
+    if attempt.cure == health.NEW_SEED:
+        return _draw_anew(turn, name, what)
+    return _roll_back(turn, name, attempt, what)
+
+
+def _draw_anew(turn: Turn, name: str, what: str) -> str:
+    """A roll-back that sets nothing aside."""
+    program, most = turn.state.programs[name], turn.settings.divergence.rollbacks
+    number = program.divergences + 1
+    if number > most:
+        return f"{what} again after {most} roll-backs"
+    why = f"{what} at step {_step(program)}: other chance is drawn ({number} of {most}), no checkpoint is set aside"
+    turn.record(facts.RolledBack(why, name, program.steps, None, number, program.rollbacks + 1))
+    return ""
+
+
+def _step(program: Program) -> str:
+    return "?" if program.steps is None else f"{program.steps:,}"
+
+
+def _roll_back(turn: Turn, name: str, attempt: Attempt, what: str = "diverged") -> str:
     program = turn.state.programs[name]
     number = program.divergences + 1
     verdict = divergence.after(
         turn.settings.divergence, number=number, newest_step=program.ckpt_step, fine_step=attempt.fine_step,
-        resumed_step=attempt.resumed_step,
+        resumed_step=attempt.resumed_step, what=what,
     )  # fmt: skip
     if verdict.give_up:
         return verdict.why
-    why = f"diverged at step {'?' if program.steps is None else f'{program.steps:,}'}: {verdict.why}"
+    why = f"{what} at step {_step(program)}: {verdict.why}"
     turn.record(facts.RolledBack(why, name, program.steps, verdict.from_step, number, program.rollbacks + 1))
     if verdict.from_step is not None:
         turn.command(commands.RollBack(name, verdict.from_step))

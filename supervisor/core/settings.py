@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.divergence import DivergenceSettings
+from supervisor.policy.health import HealthSettings
 from supervisor.policy.restart import RestartSettings
 from supervisor.policy.stall import StallSettings
 
@@ -58,6 +59,7 @@ class ProgramSpec:
     stall_timeout_s: float | None = None  # overrides every learned limit while training
     start_timeout_s: float | None = None  # spawn to the first sign of progress
     stop_grace_s: float = 20.0  # SIGTERM to SIGKILL
+    on_sick: str | None = None  # what follows from any illness (`policy/health.py`)
     done_codes: tuple[int, ...] = (0,)  # exit codes that mean: finished, do not start again
     num_envs: int | None = None
     batch_size: int | None = None
@@ -160,6 +162,7 @@ class Settings:
     stall: StallSettings = field(default_factory=StallSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
+    health: HealthSettings = field(default_factory=HealthSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
 

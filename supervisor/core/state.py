@@ -49,7 +49,10 @@ class Attempt:
     stalled_at_s: float | None = None
     examined: bool = False
     reports: tuple[str, ...] = ()  # the keys of those that are facts already
-    fine_step: int | None = None  # it has diverged since
+    fine_step: int | None = None  # it has diverged, or sickened, since
+    ills: tuple[str, ...] = ()  # what it was found to have, and still has
+    ill: str = ""  # for which of them it is ended ...
+    cure: str = ""  # ... and what follows then
     slow_at_s: float | None = None  # it was called slow then, and still is
     save_error: str = ""  # why its last checkpoint could not be written ...
     save_failed_step: int | None = None  # ... and at which step
@@ -394,8 +397,8 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
             program = _forgiven(program)
         case facts.StopIntended(reason="slow"):
             program = replace(program, slow_restart_at_s=stamped.at_s)
-        case facts.Checkpointed(step=step_, stall_s=stall_s):
-            beyond = program.diverged_step is not None and step_ > program.diverged_step
+        case facts.Checkpointed(step=step_, stall_s=stall_s, well=well):
+            beyond = well and program.diverged_step is not None and step_ > program.diverged_step
             program = replace(program, divergences=0, diverged_step=None) if beyond else program
             return replace(
                 program, attempt=_saved(attempt, step_), ckpt_step=step_, ckpt_at_s=stamped.at_s,
@@ -466,6 +469,12 @@ def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, slow_at_s=at_s, examined=False)
         case facts.Diverged(fine_step=fine_step, key=key):
             return replace(attempt, fine_step=fine_step, reports=(*attempt.reports, key))
+        case facts.Sickened(illness=illness, action="tell"):
+            return replace(attempt, ills=(*attempt.ills, illness))
+        case facts.Sickened(illness=illness, action=action, fine_step=fine_step):
+            return replace(attempt, ills=(*attempt.ills, illness), ill=illness, cure=action, fine_step=fine_step)
+        case facts.Healed(illness=illness):
+            return replace(attempt, ills=tuple(ill for ill in attempt.ills if ill != illness))
         case facts.PaceRegained():
             return replace(attempt, slow_at_s=None)
         case facts.CheckpointFailed(error=error, step=step, key=key):

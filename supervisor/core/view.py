@@ -14,6 +14,7 @@ from supervisor.core.inputs import Sample
 from supervisor.core.memory import Trouble
 from supervisor.core.settings import Level, ProgramSpec, Settings
 from supervisor.core.state import Program, State
+from supervisor.policy.health import WORDS
 from supervisor.policy.restart import recent_deaths
 
 Json = dict[str, Any]
@@ -147,6 +148,8 @@ def _why(program: Program, sample: Sample | None) -> str:
         return f"stalled ({attempt.stall}), {doing}"
     if attempt is not None and attempt.save_error:
         return f"trains, but cannot save: {attempt.save_error}"
+    if attempt is not None and attempt.ills:
+        return f"trains, but {' and '.join(WORDS.get(ill, ill) for ill in attempt.ills)}: see explain"
     if attempt is not None and attempt.slow_at_s is not None:
         return "trains, but at less than half of its usual rate"
     if sample is not None and sample.status and sample.status != sample.phase:

@@ -25,13 +25,14 @@ _WORDS = {
     "StopIntended": "stopping", "KillIntended": "killing", "BackedOff": "waiting", "Reported": "said",
 }  # fmt: skip
 _TROUBLE = (
-    "SpawnFailed", "Stalled", "Slowed", "Diverged", "KillIntended", "Exited", "CheckpointBad", "CheckpointFailed", "GaveUp",
+    "SpawnFailed", "Stalled", "Slowed", "Diverged", "Sickened", "KillIntended", "Exited", "CheckpointBad",
+    "CheckpointFailed", "GaveUp",
 )  # fmt: skip
 _AROUND = (
-    "Examined", "Revived", "PaceRegained", "RolledBack", "BatchLowered", "StopIntended", "BackedOff",
+    "Examined", "Revived", "PaceRegained", "Healed", "RolledBack", "BatchLowered", "StopIntended", "BackedOff",
     "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "HostRebooted",
 )  # fmt: skip
-_OUR_REASONS = {"diverged", "slow"}  # of a stop that nobody asked for, and that no other fact tells of
+_OUR_REASONS = {"diverged", "sick", "slow"}  # of a stop that nobody asked for, and that no other fact tells of
 _LAST_WORDS = {"out_of_memory"}  # of a worker, before it leaves
 _IN_ORDER = {"stopped", "done", "left"}  # an attempt that ended so is no incident
 
@@ -159,11 +160,14 @@ def _now(view: dict[str, Any]) -> list[str]:
     if lowered is not None:
         out.append(f"  batch       {lowered} at level {text.harmless(view['level'])}, since it ran out of memory")
     if view["rollbacks"]:
-        out.append(f"  rolled back {view['rollbacks']} times after a divergence")
+        out.append(f"  rolled back {view['rollbacks']} times after a divergence or an illness")
     shares = view.get("time_shares")
     if shares:
         parts = sorted(shares.items(), key=lambda item: -item[1])
         out.append(f"  time        {', '.join(f'{part} {text.percent(share)}' for part, share in parts)}")
+    found = [f"{word} {view[key]:.4g}" for key, word in _FIGURES if view.get(key) is not None]
+    if found:
+        out.append(f"  learner     {', '.join(found)}")
     if view.get("test_return") is not None:
         out.append(f"  last test   mean return {view['test_return']:.2f}")
     out.append(f"  checkpoint  step {text.number(view['ckpt_step'])}, {cell['CKPT']} old; now at step {cell['STEPS']}")
@@ -187,6 +191,10 @@ def _told(row: dict[str, Any]) -> list[str]:
     return out
 
 
+_FIGURES = (
+    ("loss", "loss"), ("q_mean", "mean Q"), ("q_max_abs", "largest |Q|"), ("entropy", "entropy"),
+    ("grad_norm", "gradient norm"), ("best_return", "best mean return"),
+)  # fmt: skip
 _SHOWN = (
     "stall", "age_s", "limit_s", "cause", "code", "signal", "steps", "checkpoint_step", "error", "path", "step",
     "lost_steps", "lost_s", "delay_s", "slow", "rate", "usual", "text", "free_bytes", "from_step", "number", "batch_size",

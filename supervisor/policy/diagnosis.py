@@ -7,6 +7,7 @@ The rule, first match wins:
 | we had asked it to leave (operator, shutdown, config, slot) | `stopped` | no |
 | we healed a stall | `stalled` | yes |
 | we ended it because it had diverged | `diverged` | yes |
+| we ended it because it was [sick](health.py) | `sick` | yes |
 | exit code in the program's `done_codes` | `done` | no |
 | code 78 (EX_CONFIG) from a program of the contract | `config` | no: it can never work, give up |
 | code 77 from a program of the contract | `fenced` | yes: another attempt owned the directory |
@@ -68,6 +69,8 @@ def diagnose(
     how = _how(code, signal, fate)
     if stop_reason == "diverged":
         return Diagnosis("diverged", counted=True, why=f"ended because its losses were not finite any more, {how}")
+    if stop_reason == "sick":
+        return Diagnosis("sick", counted=True, why=f"ended because its training went wrong, {how}")
     if stop_reason is not None and stop_reason != "stall":
         return Diagnosis("stopped", counted=False, why=f"left as asked ({stop_reason}), {how}")
     if stop_reason == "stall":

@@ -49,15 +49,21 @@ class RollBack:
 
 
 def after(
-    settings: DivergenceSettings, *, number: int, newest_step: int | None, fine_step: int | None, resumed_step: int | None
+    settings: DivergenceSettings,
+    *,
+    number: int,
+    newest_step: int | None,
+    fine_step: int | None,
+    resumed_step: int | None,
+    what: str = "diverged",
 ) -> RollBack:
     """The verdict after divergence `number` (>= 1) without a checkpoint beyond the first one's step.
 
     `newest_step` is the newest checkpoint; up to `fine_step` no update was bad; `resumed_step` is where the diverged
-    attempt had begun.
+    attempt had begun; `what` happened.
     """
     if number > settings.rollbacks:
-        return RollBack(None, give_up=True, why=f"diverged again after {settings.rollbacks} roll-backs")
+        return RollBack(None, give_up=True, why=f"{what} again after {settings.rollbacks} roll-backs")
     from_step = newest_step
     if newest_step is not None:
         bounds = (newest_step, fine_step, resumed_step if number > 1 else None)

@@ -143,6 +143,33 @@ def test_a_worker_beats_on_with_nan():
     ]
 
 
+@pytest.mark.fault("exploding-q")
+def test_q_explodes():
+    world = quiet_world()
+    found = worker(world)
+    found.figures = {"q_max_abs": 20.0, "q_bound": 100.0}
+    world.run(10.0)
+    found.figures = {"q_max_abs": 5e4, "q_bound": 100.0}
+    world.run(90.0)
+    assert told(world) == []
+
+
+@pytest.mark.fault("collapsed-entropy")
+def test_a_policy_collapses():
+    world = quiet_world()
+    worker(world).figures = {"entropy_share": 0.001, "mean_return": 2.0, "best_return": 20.0, "first_return": 1.0}
+    world.run(1900.0)
+    assert told(world) == []
+
+
+@pytest.mark.fault("falling-return")
+def test_the_return_falls():
+    world = quiet_world()
+    worker(world).figures = {"mean_return": 2.0, "best_return": 20.0, "first_return": 1.0}
+    world.run(150.0)
+    assert told(world) == []
+
+
 @pytest.mark.fault("memory-error")
 def test_a_worker_runs_out_of_memory_until_its_batch_fits():
     world = quiet_world()

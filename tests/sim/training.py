@@ -54,6 +54,7 @@ class Worker:
     saving_s: float = 0.0  # blocked by checkpoints so far
     pace: float = 1.0
     bad_since_s: float | None = None  # its losses are not finite since then
+    figures: dict = field(default_factory=dict)  # what else its beats tell
     said: list = field(default_factory=list)  # reports beside that it resumed
 
     def advance(self, now_s):
@@ -142,6 +143,7 @@ class Worker:
             nan_count=0 if self.bad_since_s is None else int(10 * (now_s - self.bad_since_s)), ckpt_step=self.disk.newest() if self.saves else None,
             ckpt_at_s=self.saved_at_s + offset_s if self.saves else None, ckpt_count=self.saves,
             ckpt_stall_s=self.save_cost_s if self.saves else None, target=10**9, target_kind="env_steps",
+            episodes=int(self.steps) // 10 if trains and self.figures else None, **(self.figures if trains else {}),
         )  # fmt: skip
 
     def reports(self):

@@ -1,0 +1,75 @@
+"""Health: a training that gets on and yet goes wrong. What is judged, for how long, and what follows.
+
+Three illnesses, each a rule of its own that says sick, well, or neither (in between, or not known: nothing changes, which
+is the hysteresis): [exploding Q](exploding.py), [collapsed entropy](collapse.py), [falling return](falling.py). Losses
+that are not finite are [divergence](divergence.py), which needs no such patience.
+
+A spell begins at the first sick look. It is told when it has lasted, by the clock of the looks at which the worker moved
+(exploding, collapsed) or by games played (falling), and it ends at the first look that says well.
+
+What follows is `on_exploding`, `on_collapsed` and `on_falling`, or the program's own `on_sick` for all three:
+
+| action | does | by default for |
+|---|---|---|
+| `tell` | an incident with its numbers; it trains on | collapsed, falling |
+| `rollback` | ended without another save; what it saved since it was last well is set aside; other chance | exploding |
+| `new_seed` | saves, leaves, and goes on from its newest checkpoint with other chance | |
+| `give_up` | saves, leaves, FATAL: nothing is started again before the config changes or an operator says so | |
+
+Roll-backs and new seeds have one budget with those of divergences: `divergence.rollbacks` of them without a checkpoint
+beyond the step at which it was found sick, saved while well; then the program is given up. Nothing is deleted.
+
+Worked example, gamma 0.99 (|Q| is 100 at most), `rollbacks` 3: well up to step 80,000, |Q| is 1,200 at 95,000 and has
+been beyond 1,000 for a minute: ended, checkpoints from 80,000 on are set aside, resumed at 70,000 with other chance.
+
+Why only tell of entropy and return: both are seen in trainings that recover, and a policy may be sure because it is
+right; weights that promise ten times what the game can pay are wrong by arithmetic. Why no save before a roll-back: it
+would be the newest, and push out an older one that is still good. Why not by the loss: its size says nothing by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+EXPLODING: Final = "exploding"
+COLLAPSED: Final = "collapsed"
+FALLING: Final = "falling"
+ILLNESSES: Final = (EXPLODING, COLLAPSED, FALLING)
+
+TELL: Final = "tell"
+ROLLBACK: Final = "rollback"
+NEW_SEED: Final = "new_seed"
+GIVE_UP: Final = "give_up"
+ACTIONS: Final = (TELL, ROLLBACK, NEW_SEED, GIVE_UP)
+
+WORDS: Final = {EXPLODING: "its Q exploded", COLLAPSED: "its policy collapsed", FALLING: "its return fell"}
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSettings:
+    """`[health]` in the config."""
+
+    on_exploding: str = ROLLBACK
+    on_collapsed: str = TELL
+    on_falling: str = TELL
+    q_factor: float = 10.0
+    exploding_for_s: float = 60.0
+    entropy_share: float = 0.01
+    collapsed_for_s: float = 1800.0
+    fall_share: float = 0.5
+    fall_games: int = 1000
+
+
+def action(settings: HealthSettings, illness: str, own: str | None) -> str:
+    """What follows from an illness. `own` is the program's word, which goes before that of `[health]`."""
+    if own is not None:
+        return own
+    return {EXPLODING: settings.on_exploding, COLLAPSED: settings.on_collapsed, FALLING: settings.on_falling}[illness]
+
+
+def lasted(settings: HealthSettings, illness: str, *, for_s: float, games: int | None) -> bool:
+    """Whether a spell has lasted so long that it is told. `games` were played in it; None: not known."""
+    if illness == FALLING:
+        return games is not None and games >= settings.fall_games
+    return for_s >= (settings.exploding_for_s if illness == EXPLODING else settings.collapsed_for_s)
