@@ -24,7 +24,7 @@ def note(turn: Turn, name: str, before: Watch) -> None:
         if sick is False:
             _well(turn, name, illness)
         else:
-            _goes_on(turn, name, illness, before, began=sick is True)
+            _goes_on(turn, name, illness, began=sick is True)
 
 
 def judge(settings: HealthSettings, illness: str, sample: Sample) -> bool | None:
@@ -46,12 +46,12 @@ def _well(turn: Turn, name: str, illness: str) -> None:
         turn.record(facts.Healed(f"well again ({illness}): {figures(watch.sample)}", name, attempt.token, illness))
 
 
-def _goes_on(turn: Turn, name: str, illness: str, before: Watch, *, began: bool) -> None:
+def _goes_on(turn: Turn, name: str, illness: str, *, began: bool) -> None:
     watch, (_, attempt) = turn.memory.watches[name], turn.present(name)
     spell = watch.spells.get(illness)
     if spell is None:
         if began:
-            spell = Spell(turn.now_s, before.sample.episodes)
+            spell = Spell(turn.now_s, watch.sample.episodes)
             turn.keep_watch(name, replace(watch, spells={**watch.spells, illness: spell}))
         return
     if illness in attempt.ills or attempt.stop is not None:

@@ -301,6 +301,8 @@ def on_deadlines(turn: Turn) -> None:
             continue
         waited_s = turn.now_s - attempt.stop.asked_at_s
         why = f"did not leave within {waited_s:.1f} s: SIGKILL for its whole tree"
+        if attempt.stop.grace_s == 0:
+            why = "SIGKILL for its whole tree at once: it was given no time to leave"
         if _is_held(turn, name, attempt, attempt.stop):
             why += f"; {ending.HELD}"
             turn.settle(name, _FAILED, why)

@@ -151,23 +151,35 @@ def test_q_explodes():
     world.run(10.0)
     found.figures = {"q_max_abs": 5e4, "q_bound": 100.0}
     world.run(90.0)
-    assert told(world) == []
+    assert told(world) == [
+        "0:11:11  P0   its Q exploded for 60 s and 600 games: largest |Q| 5e+04, possible |Q| 100; it is ended and rolled back",
+        "0:11:11  P0   SIGKILL for its whole tree at once: it was given no time to leave",
+        "0:11:11  P0   ended because its training went wrong, killed by SIGKILL",
+        "0:11:11  P0   its Q exploded at step 66,565: roll-back 1 of 3: checkpoints from step 60,468 on are set aside, other chance is drawn",
+        "0:11:11  P0   ended because its training went wrong, killed by SIGKILL; first death since it was healthy: start at once",
+        "0:11:17  P0   resumed at step 59,934 after sick, 6,631 steps lost (66 s, 10.0 % of its attempt)",
+        "0:11:17  P0   trains, 5.9 s after its start",
+    ]
 
 
 @pytest.mark.fault("collapsed-entropy")
 def test_a_policy_collapses():
     world = quiet_world()
-    worker(world).figures = {"entropy_share": 0.001, "mean_return": 2.0, "best_return": 20.0, "first_return": 1.0}
+    worker(world).figures = {"entropy_share": 0.001, "mean_return": 15.0, "best_return": 20.0, "first_return": 1.0}
     world.run(1900.0)
-    assert told(world) == []
+    assert told(world) == [
+        "0:40:01  P0   its policy collapsed for 1800 s and 17,991 games: entropy share 0.001, mean return 15, best return 20; it trains on",
+    ]
 
 
 @pytest.mark.fault("falling-return")
 def test_the_return_falls():
     world = quiet_world()
     worker(world).figures = {"mean_return": 2.0, "best_return": 20.0, "first_return": 1.0}
-    world.run(150.0)
-    assert told(world) == []
+    world.run(120.0)
+    assert told(world) == [
+        "0:11:41  P0   its return fell for 100 s and 1,000 games: mean return 2, best return 20; it trains on",
+    ]
 
 
 @pytest.mark.fault("memory-error")
