@@ -151,7 +151,7 @@ _WHO: Final = struct.Struct("<HHII16s16sQ")  # version, padding, attempt, pid, b
 _WHAT: Final = struct.Struct("<HHI QQQ QQQQQQ ddd QQIIII Q II QQ")  # everything that moves, in `_MOVING`'s order
 _MORE_HEADER: Final = struct.Struct("<II")  # crc32 of what follows, its length
 _MORE_AT: Final = 256  # beyond the body, where a reader that doesn't know of it does not look
-_MORE: Final = struct.Struct("<ddddddddddddddd")  # in `_MEASURED`'s order; grows at its end only
+_MORE: Final = struct.Struct("<dddddddddddddddd")  # in `_MEASURED`'s order; grows at its end only
 _CONTROL_MAGIC: Final = b"XLCTRL01"
 _CONTROL: Final = struct.Struct("<HHI16s QQ Q")
 _VERSION: Final = 1
@@ -211,6 +211,7 @@ class Beat:
     share_save: float = math.nan
     share_test: float = math.nan
     test_return: float = math.nan
+    best_spread: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +241,7 @@ _MOVING: Final = (
 # newer worker and the other way round: what one side does not write is not known to the other.
 _MEASURED: Final = (
     "q_mean", "q_max_abs", "q_bound", "entropy", "entropy_share", "grad_norm", "best_return", "first_return",
-    "share_act", "share_env", "share_learn", "share_copy", "share_save", "share_test", "test_return",
+    "share_act", "share_env", "share_learn", "share_copy", "share_save", "share_test", "test_return", "best_spread",
 )  # fmt: skip
 
 

@@ -60,6 +60,7 @@ class Learner(ABC):
         self.trained_s = 0.0  # wall clock in the training loop, over all attempts; whoever runs the loop counts it
         self.recent: deque[float] = deque(maxlen=GAMES_AVERAGED)
         self.first_mean_return: float | None = None
+        self.best_spread: float | None = None  # standard deviation of the games of the best mean return
         self.best_mean_return: float | None = None
         self._running = np.zeros(args.num_envs)  # score of the game that each environment is in
         # On the device, and looked at seldom: reading them each time would make the CPU wait for the GPU.
@@ -195,9 +196,10 @@ class Learner(ABC):
             if len(self.recent) == GAMES_AVERAGED:
                 mean = sum(self.recent) / GAMES_AVERAGED
                 best = self.best_mean_return
-                self.best_mean_return = mean if best is None else max(mean, best)
                 if best is None:
                     self.first_mean_return = mean
+                if best is None or mean > best:
+                    self.best_mean_return, self.best_spread = mean, float(np.std(self.recent))
         return before
 
     def new_games(self) -> None:
@@ -230,6 +232,7 @@ class Learner(ABC):
             "env_steps": self.env_steps, "updates": self.updates, "episodes": self.episodes,
             "not_finite": int(self._not_finite.item()), "recent_returns": list(self.recent),
             "best_mean_return": self.best_mean_return, "first_mean_return": self.first_mean_return,
+            "best_spread": self.best_spread,
             "trained_s": self.trained_s, "batch_size": self.args.batch_size, "seed": self.args.seed,
             "scaler": self.scaler.state_dict(),
             "rng": {"explore": self._explore.bit_generator.state, "draw": self._draw.bit_generator.state},
@@ -269,7 +272,8 @@ class Learner(ABC):
         self.scaler.load_state_dict(state["scaler"])
         self.env_steps, self.updates, self.episodes = state["env_steps"], state["updates"], state["episodes"]
         self.best_mean_return = state["best_mean_return"]
-        self.first_mean_return = state.get("first_mean_return")  # a checkpoint from before it was kept has none
+        # A checkpoint from before they were kept has none.
+        self.first_mean_return, self.best_spread = state.get("first_mean_return"), state.get("best_spread")
         self.trained_s = state.get("trained_s", 0.0)
         self.recent.extend(state["recent_returns"])
         self._not_finite.fill_(state["not_finite"])

@@ -381,6 +381,7 @@ class Session:
             "mean_return": math.nan if mean is None else mean, "steps_per_s": self._rate, "rss_bytes": _rss_bytes(),
             "batch_size": args.batch_size, "num_envs": args.num_envs, "q_bound": learner.value_bound,
             "best_return": learner.best_mean_return, "first_return": learner.first_mean_return,
+            "best_spread": learner.best_spread,
             **{name: value for name, value in self._figures.items() if name != "loss"},
             **self._records.for_the_beat(),
         }  # fmt: skip

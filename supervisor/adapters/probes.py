@@ -196,6 +196,7 @@ class LocalProbes:
             grad_norm=_number(beat.grad_norm),
             best_return=_number(beat.best_return),
             first_return=_number(beat.first_return),
+            best_spread=_number(beat.best_spread),
             time_shares=tuple(
                 (part, share) for part in _PARTS if (share := _number(getattr(beat, f"share_{part}"))) is not None
             ),

@@ -11,7 +11,7 @@ from supervisor.core.memory import Spell, Watch
 from supervisor.core.state import Attempt
 from supervisor.core.turn import Turn
 from supervisor.policy import collapse, exploding, falling, health
-from supervisor.policy.health import HealthSettings
+from supervisor.policy.health import HealthSettings, Returns
 
 
 def note(turn: Turn, name: str, before: Watch) -> None:
@@ -29,12 +29,12 @@ def note(turn: Turn, name: str, before: Watch) -> None:
 
 def judge(settings: HealthSettings, illness: str, sample: Sample) -> bool | None:
     """One rule on one reading: True: sick, False: well, None: neither, or not known."""
-    returns = {"mean": sample.mean_return, "best": sample.best_return, "first": sample.first_return}
+    returns = Returns(sample.mean_return, sample.best_return, sample.first_return, sample.best_spread)
     if illness == health.EXPLODING:
         return exploding.is_sick(settings, q_max_abs=sample.q_max_abs, bound=sample.q_bound)
     if illness == health.COLLAPSED:
-        return collapse.is_sick(settings, share=sample.entropy_share, **returns)
-    return falling.is_sick(settings, **returns)
+        return collapse.is_sick(settings, returns, share=sample.entropy_share)
+    return falling.is_sick(settings, returns)
 
 
 def _well(turn: Turn, name: str, illness: str) -> None:

@@ -59,6 +59,7 @@ class Sample:
     grad_norm: float | None = None
     best_return: float | None = None  # best mean return so far
     first_return: float | None = None  # the first mean return
+    best_spread: float | None = None  # standard deviation of the games of the best
     time_shares: tuple[tuple[str, float], ...] = ()  # of its newest half minute, by what it was spent on
     test_return: float | None = None  # of the newest test
     status: str = ""  # the last STATUS= of sd_notify

@@ -47,6 +47,32 @@ WORDS: Final = {EXPLODING: "its Q exploded", COLLAPSED: "its policy collapsed", 
 
 
 @dataclass(frozen=True, slots=True)
+class Returns:
+    """Mean returns of 100 games: the present, the best, the first; `spread` is that of the best's single games."""
+
+    mean: float | None = None
+    best: float | None = None
+    first: float | None = None
+    spread: float | None = None
+
+    def lost(self) -> float | None:
+        """The share of what was gained that is lost again; None: not known, or there was no gain to speak of.
+
+        A gain counts from one standard deviation of single games on: that is ten of the mean of 100 games, which the best
+        of many means of mere chance does not reach. Example: first 1, best 21, spread 5: 0.45 at a mean of 12.
+        """
+        if self.mean is None or self.best is None or self.first is None or self.spread is None:
+            return None
+        gained = self.best - self.first
+        return (self.best - self.mean) / gained if gained > max(0.0, self.spread) else None
+
+    @property
+    def known(self) -> bool:
+        """Whether all of them are known."""
+        return None not in (self.mean, self.best, self.first, self.spread)
+
+
+@dataclass(frozen=True, slots=True)
 class HealthSettings:
     """`[health]` in the config."""
 

@@ -8,7 +8,7 @@ from supervisor.core.lifecycle import Phase
 from supervisor.core.view import program_view
 
 Q = {"q_bound": 100.0}
-RETURNS = {"best_return": 21.0, "first_return": 1.0}
+RETURNS = {"best_return": 21.0, "first_return": 1.0, "best_spread": 4.0}
 
 
 def running(**more):

@@ -165,7 +165,13 @@ def test_q_explodes():
 @pytest.mark.fault("collapsed-entropy")
 def test_a_policy_collapses():
     world = quiet_world()
-    worker(world).figures = {"entropy_share": 0.001, "mean_return": 15.0, "best_return": 20.0, "first_return": 1.0}
+    worker(world).figures = {
+        "entropy_share": 0.001,
+        "mean_return": 15.0,
+        "best_return": 20.0,
+        "first_return": 1.0,
+        "best_spread": 4.0,
+    }
     world.run(1900.0)
     assert told(world) == [
         "0:40:01  P0   its policy collapsed for 1800 s and 17,991 games: entropy share 0.001, mean return 15, best return 20; it trains on",
@@ -175,7 +181,7 @@ def test_a_policy_collapses():
 @pytest.mark.fault("falling-return")
 def test_the_return_falls():
     world = quiet_world()
-    worker(world).figures = {"mean_return": 2.0, "best_return": 20.0, "first_return": 1.0}
+    worker(world).figures = {"mean_return": 2.0, "best_return": 20.0, "first_return": 1.0, "best_spread": 4.0}
     world.run(120.0)
     assert told(world) == [
         "0:11:41  P0   its return fell for 100 s and 1,000 games: mean return 2, best return 20; it trains on",
