@@ -107,6 +107,8 @@ def main() -> None:
         time.sleep(took_s)
         bad += args.fault == "nan" and step >= 150 and not rollbacks
         me.progress(env_steps=step, updates=step, nan_count=bad, steps_per_s=1 / took_s)
+        if args.fault == "explode":
+            me.progress(q_max_abs=5.0 if step < 150 or rollbacks else 5e4, q_bound=100.0)
         if step % 50 == 0 and not bad:
             save(me, step)
         if me.leave_wanted:
