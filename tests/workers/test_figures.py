@@ -65,5 +65,5 @@ def test_the_first_and_the_best_mean_return_come_back_with_a_checkpoint():
     tensors, state = made.snapshot()
     del state["first_mean_return"]
     other.restore(tensors, state)
-    assert 0 < made.best_spread < 1
+    assert 0 <= made.best_spread <= 1
     assert other.first_mean_return is None, "an older checkpoint does not say"
