@@ -52,14 +52,26 @@ def test_what_is_not_finite_is_not_known(algo):
     assert math.isnan(found["q_mean"])
 
 
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_weights_far_too_large_show_as_a_q_that_can_not_be(algo):
+    """What `[health]` calls exploding: the last layer promises ten thousand times what it did."""
+    made = trained(algo)
+    with torch.no_grad():
+        list(made.networks()[0][1].parameters())[-1].add_(1e4)
+    steps = made.env_steps
+    train(made, games(made), lambda: made.env_steps < steps + 2_048, lambda: None)
+    found = made.figures()
+    assert found["q_max_abs"] > 10 * made.value_bound
+
+
 def test_without_discounting_no_bound_is_known():
     assert math.isnan(learner(settings(gamma=1.0)).value_bound)
 
 
 def test_the_first_and_the_best_mean_return_come_back_with_a_checkpoint():
-    made = trained("dqn", 30_000)
+    made = trained("ppo", 12_000)
     assert -1 <= made.first_mean_return < made.best_mean_return <= 1
-    other = learner(settings())
+    other = learner(settings(algo="ppo"))
     other.restore(*made.snapshot())
     assert (other.first_mean_return, other.best_mean_return) == (made.first_mean_return, made.best_mean_return)
     tensors, state = made.snapshot()
