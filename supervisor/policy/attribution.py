@@ -1,0 +1,61 @@
+"""How much of a reboot is held against the load, from 0 (not at all) to 1, and against which level.
+
+First match wins:
+
+1. **0** when someone meant it: the operator, an orderly shutdown, the provider's maintenance (`cause` is not `unclean`).
+2. **0** when nothing ran, or all workers were paused: what idles is not too heavy.
+3. By the age of the last sign of life when the box went down: **1** up to two minutes, **0.5** up to ten, **0** beyond, for
+   the daemon itself may have been dead and nobody knows what ran. Unknown age: **0.5**.
+4. The level charged is the one in force, except within a minute of a step down: heat and memory lag behind, so it is the
+   level that was left.
+
+Worked example: unclean, sign of life 4 s old, eight workers, at heavy since 17 minutes: 1, against heavy. The same 20 s
+after heavy was left for the level below: 1, against heavy.
+
+A worker's crash, or its running out of memory, is no reboot and never comes here. Why not ask for proof before anything
+is charged: a box that loses power leaves none, and that is just the reboot that matters. A reboot charged wrongly costs
+little: it hits all levels alike and cancels where they are compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+FRESH_S: Final = 120.0
+OLD_S: Final = 600.0
+LAG_S: Final = 60.0
+_HALF: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """`left`: it is charged to the level that was left a moment before, not to the one in force."""
+
+    weight: float
+    left: bool
+    why: str
+
+
+def attribute(
+    cause: str, *, workers: int, sign_age_s: float | None, since_change_s: float | None = None, stepped_down: bool = False
+) -> Attribution:
+    """What a reboot says about the load.
+
+    `cause` as in the fact `HostRebooted`; `workers` that trained when it happened; `sign_age_s` from the last sign of
+    life to the end of that boot (None: unknown); `since_change_s` since the level was changed in that boot (None: it was
+    not), `stepped_down` whether to a lower one.
+    """
+    if cause != "unclean":
+        return Attribution(0.0, left=False, why=f"it was meant ({cause}): not held against the load")
+    if workers == 0:
+        return Attribution(0.0, left=False, why="nothing was training: not held against the load")
+    if sign_age_s is not None and sign_age_s > OLD_S:
+        why = f"the last sign of life was {sign_age_s / 60:.0f} min old: nobody knows what ran, not held against the load"
+        return Attribution(0.0, left=False, why=why)
+    left = stepped_down and since_change_s is not None and since_change_s < LAG_S
+    whom = "held against the level just left" if left else "held against the level"
+    if sign_age_s is None or sign_age_s > FRESH_S:
+        return Attribution(_HALF, left, why=f"unclean, and what ran then is not certain: half of it {whom}")
+    count = f"{workers} worker" if workers == 1 else f"{workers} workers"
+    return Attribution(1.0, left, why=f"unclean, with {count} training: {whom}")
