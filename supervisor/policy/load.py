@@ -189,7 +189,8 @@ def rebooted(
     ran_s = state.stretch_s + up_s
     state = replace(learned(state, at_s=at_s, up_s=up_s, reading=None), stretch_s=0.0)
     if weight <= 0.0:
-        return _capped(settings, cap, *_say(state, f"on at {settings.names[state.level]}: the reboot is not held against the load"))
+        told = f"on at {settings.names[state.level]}: the reboot is not held against the load"
+        return _capped(settings, cap, *_say(state, told))
     state = _charged(settings, state, level, weight, ran_s)
     if len(state.recent_s) >= settings.burst:
         return _burst(settings, state, at_s)
@@ -350,8 +351,9 @@ def _step_back(settings: LoadSettings, costs: Costs, state: LoadState, at_s: flo
         cool_s = min(settings.cool_max_s, settings.cool_s * 2.0 ** min(known.failures, _MOST_DOUBLINGS))
         state = _with(state, level, replace(known, next_trial_s=max(known.next_trial_s, at_s + cool_s)))
     state = replace(state, home=best)
-    lasts = f"one reboot in {1.0 / rate(state, home) / 3600:.3g} h"
-    return _say(state, f"back to {settings.names[best]}: with {lasts} {name} is worth {100 * math.expm1(worths[best]):.0f} % less")
+    lasts = f"one reboot in {1.0 / rate(state, home) / 3600:.3g} h at {name}"
+    more = f"{100 * math.expm1(min(worths[best], 5.0)):.0f} %"
+    return _say(state, f"back to {settings.names[best]}: with {lasts} it is worth {more} more")
 
 
 def _burst(settings: LoadSettings, state: LoadState, at_s: float) -> Step:

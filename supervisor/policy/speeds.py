@@ -58,7 +58,7 @@ def unread(levels: int) -> Speeds:
         for b in range(levels):
             cov[a * size + b] = _UNIT_SD**2 + _STEP_SD**2 * min(a, b)
     cov[-1] = _DRIFT_SD**2
-    return Speeds(tuple(_STEP * level for level in range(levels)) + (0.0,), tuple(cov), (0,) * levels)
+    return Speeds((*(_STEP * level for level in range(levels)), 0.0), tuple(cov), (0,) * levels)
 
 
 def aged(speeds: Speeds, for_s: float) -> Speeds:

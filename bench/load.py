@@ -1,0 +1,178 @@
+"""The load policy against an oracle: `python bench/load.py [--seeds 200] [--fresh 100] [--days 30] [--jobs 2]`.
+
+Plays `policy/load.py` and its rivals on the ten archetypes of `supervisor/whatif/hosts.py` (and, with --fresh N, on N boxes
+drawn at random, one seed each, on which nothing was tuned). Prints kept work, less five minutes of training a reboot, as a
+share of an oracle that knows every speed and rate and changes level at once; then the sensitivities and the time that a
+decision takes. Everything is seeded. Writes bench/results/load.json.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from load_rivals import Bandit, ManualLadder, ProbeCycle, RetryLadder
+
+from supervisor.policy.load import LoadSettings
+from supervisor.whatif.held import Held
+from supervisor.whatif.hosts import ARCHETYPES, Host, drawn
+from supervisor.whatif.play import DAY_S, Fixed, Play, World, oracle
+
+DAYS = (1, 7, 30)
+POLICIES = {
+    "hold and probe": lambda _: Held(),
+    "same, start at medium": lambda _: Held(start=2),
+    "same, penalty 0": lambda _: Held(settings=LoadSettings(reboot_penalty_min=0.0)),
+    "always light": lambda _: Fixed(0),
+    "always medium": lambda _: Fixed(2),
+    "always heavy": lambda _: Fixed(5),
+    "manual ladder": lambda _: ManualLadder(),
+    "ladder + retry 1..8 h": lambda _: RetryLadder(),
+    "probe cycle 4 h": lambda _: ProbeCycle(),
+    "Thompson 24 h": lambda seed: Bandit(seed),
+    "UCB + CUSUM 72 h": lambda seed: Bandit(seed, by_lot=False, half_life_s=72 * 3600.0, cusum=True),
+}
+Job = tuple[str, str, str, Sequence[int], int]  # policy, world, host, seeds, days
+Cell = tuple[list[float], float]  # shares of the oracle at each mark, reboots a week
+Row = dict[str, Cell]
+OURS = "hold and probe"
+WORLDS = {
+    "as it is": World(),
+    "10 % of reboots mislabelled": World(mislabelled=0.1, unrelated_h=24.0),
+    "throughput read +-25 %": World(noise=0.25),
+    "a third of the readings missing": World(missing=1 / 3),
+    "no readings at all": World(missing=1.0),
+}
+
+
+def host_of(name: str) -> Host:
+    return ARCHETYPES[name] if name in ARCHETYPES else drawn(int(name.removeprefix("fresh")))
+
+
+def one(job: Job) -> Cell:
+    """Means over the seeds: share of the oracle at each mark, and reboots a week."""
+    policy, world_name, name, seeds, days = job
+    world, host = WORLDS[world_name], host_of(name)
+    marks_s = tuple(day * DAY_S for day in DAYS if day <= days)
+    ours, best, weekly = [0.0] * len(marks_s), [0.0] * len(marks_s), 0.0
+    for seed in seeds:
+        played = Play(host, POLICIES[policy](seed), seed, world).run(marks_s)
+        known = oracle(host, seed, world, marks_s)
+        ours = [a + b for a, b in zip(ours, played.work, strict=True)]
+        best = [a + b for a, b in zip(best, known.work, strict=True)]
+        weekly += played.reboots[-1] * 7 * DAY_S / marks_s[-1] / len(seeds)
+    return [100 * a / b for a, b in zip(ours, best, strict=True)], weekly
+
+
+def table(
+    pool: ProcessPoolExecutor,
+    policies: list[str],
+    world_name: str,
+    hosts: list[str],
+    seeds: Callable[[str], Sequence[int]],
+    days: int,
+) -> dict[str, Row]:
+    """{policy: {host: ([%, %, %], reboots a week)}}"""
+    jobs = [(policy, world_name, host, seeds(host), days) for policy in policies for host in hosts]
+    found = dict(zip(jobs_keys(jobs), pool.map(one, jobs), strict=True))
+    return {policy: {host: found[policy, host] for host in hosts} for policy in policies}
+
+
+def jobs_keys(jobs: list[Job]) -> list[tuple[str, str]]:
+    return [(policy, host) for policy, _, host, _, _ in jobs]
+
+
+def summary(row: Row) -> dict[str, Any]:
+    """Mean over hosts at each mark, the worst host (at 7 d), hosts under 90 %, reboots a week."""
+    marks = list(zip(*(shares for shares, _ in row.values()), strict=True))
+    week = marks[min(1, len(marks) - 1)]
+    return {
+        "mean": [statistics.mean(mark) for mark in marks],
+        "worst": min(week),
+        "worst_host": min(row, key=lambda host: row[host][0][min(1, len(marks) - 1)]),
+        "under_90": sum(each < 90 for each in week) / len(week),
+        "reboots": statistics.mean(weekly for _, weekly in row.values()),
+    }
+
+
+def show(title: str, rows: dict[str, Row], *, hosts: bool = True) -> None:
+    print(f"\n{title}")
+    names = list(next(iter(rows.values()))) if hosts else []
+    marks = len(next(iter(next(iter(rows.values())).values()))[0])
+    heads = [f"{day} d" for day in DAYS[:marks]]
+    print("| policy | " + " | ".join([*names, *heads, "worst", "hosts < 90 %", "reboots a week"]) + " |")
+    print("|---" * (len(names) + len(heads) + 4) + "|")
+    for policy, row in rows.items():
+        told = summary(row)
+        week = min(1, marks - 1)
+        cells = [f"{row[name][0][week]:.1f}" for name in names] + [f"{each:.1f}" for each in told["mean"]]
+        cells += [f"{told['worst']:.1f}", f"{100 * told['under_90']:.0f} %", f"{told['reboots']:.0f}"]
+        print(f"| {policy} | " + " | ".join(cells) + " |", flush=True)
+
+
+def speed() -> dict[str, float]:
+    """Seconds of the slowest decision in a hundred, of a mean one, and of a year of one box."""
+    took = []
+
+    class Timed(Held):
+        def review(self, at_s: float, up_s: float, reading: float | None) -> int:
+            began = time.perf_counter()
+            level = super().review(at_s, up_s, reading)
+            took.append(time.perf_counter() - began)
+            return level
+
+    Play(ARCHETYPES["seed"], Timed(), 0, World()).run((30 * DAY_S,))
+    began = time.perf_counter()
+    Play(ARCHETYPES["seed"], Held(), 0, World()).run((365 * DAY_S,))
+    year_s = time.perf_counter() - began
+    took.sort()
+    return {"mean_s": statistics.mean(took), "p99_s": took[int(0.99 * len(took))], "year_s": year_s}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--fresh", type=int, default=100, help="boxes drawn at random, one seed each")
+    parser.add_argument("--first-fresh", type=int, default=10_000)
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--ours", action="store_true", help="only the load policy, none of its rivals")
+    parser.add_argument("--no-sensitivity", action="store_true")
+    parser.add_argument("--hosts", nargs="*", default=list(ARCHETYPES))
+    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "load.json")
+    args = parser.parse_args()
+    policies = [name for name in POLICIES if not args.ours or name == OURS or name.startswith("same, start")]
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    fresh = [f"fresh{args.first_fresh + number}" for number in range(args.fresh)]
+    result = {"seeds": args.seeds, "days": args.days}
+    with ProcessPoolExecutor(args.jobs) as pool:
+        rows = table(pool, policies, "as it is", args.hosts, lambda _: seeds, args.days)
+        result["archetypes"] = {policy: summary(row) | {"hosts": row} for policy, row in rows.items()}
+        show(f"Ten archetypes, {args.seeds} seeds, % of the oracle (hosts: at 7 d)", rows)
+        if fresh:
+            rows = table(pool, policies, "as it is", fresh, lambda name: [int(name.removeprefix("fresh"))], args.days)
+            result["fresh"] = {policy: summary(row) for policy, row in rows.items()}
+            show(f"{args.fresh} boxes drawn at random, nothing was tuned on them", rows, hosts=False)
+        if not args.no_sensitivity:
+            few, told = seeds[: max(1, args.seeds // 5)], {}
+            for world_name in WORLDS:
+                told[world_name] = table(pool, [OURS], world_name, args.hosts, lambda _: few, 7)[OURS]
+            result["sensitivity"] = {name: summary(row) for name, row in told.items()}
+            show(f"Sensitivity, {len(few)} seeds", told)
+    result["speed"] = speed()
+    print(f"\na decision {1e6 * result['speed']['mean_s']:.0f} us (p99 {1e6 * result['speed']['p99_s']:.0f} us), "
+          f"a year of one box {result['speed']['year_s']:.2f} s")  # fmt: skip
+    args.json.parent.mkdir(exist_ok=True)
+    args.json.write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Simulated boxes: how fast each level is, and how its reboots come.
+
+Ten archetypes, and fresh ones drawn at random. A box has one or more *regimes*, each with a mean time between reboots
+for every level (a Poisson process) and a wear limit for some (minutes at that level until it dies, give or take 14 %; it
+cools with ten minutes' memory at levels that have none). Regimes change once, at a given hour, or every day.
+
+Levels are light 2x32, 3x48, medium 4x64, 5x96, 6x128, heavy 8x256; speeds are relative to light.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+LEVELS: Final = 6
+NEVER: Final = math.inf
+_DAYS_TABLE: Final = (1.0, 1.35, 1.67, 1.9, 2.1, 2.5)  # the days that a set of games took: 10, 6 at medium, 4 at heavy
+_EPISODES_TABLE: Final = (1.0, 1.15, 1.25, 1.15, 1.05, 0.9)  # and its episodes an hour, which fall past medium
+_FLAT_TABLE: Final = (1.0, 1.4, 1.7, 1.85, 1.95, 2.02)
+_NONE: Final = (NEVER,) * LEVELS
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """One way for a box to be: hours between reboots at each level, and the minutes after which a level kills it."""
+
+    mtbf_h: tuple[float, ...] = _NONE
+    wear_min: tuple[float, ...] = _NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A box. `changes` are (hour, regime) in order, the first at hour 0; with `daily` they repeat every 24 h."""
+
+    name: str
+    speeds: tuple[float, ...]
+    regimes: tuple[Regime, ...]
+    changes: tuple[tuple[float, int], ...] = ((0.0, 0),)
+    daily: bool = False
+
+    def regime(self, at_s: float) -> tuple[int, float]:
+        """The regime at a time, and when the next change is due."""
+        hours = at_s / 3600.0
+        base = 24.0 * math.floor(hours / 24.0) if self.daily else 0.0
+        index, until = self.changes[0][1], base + 24.0 if self.daily else NEVER
+        for hour, number in self.changes:
+            if base + hour <= hours + 1e-9:
+                index = number
+            else:
+                until = base + hour
+                break
+        return index, until * 3600.0
+
+
+_USERS = Regime((NEVER, NEVER, NEVER, 24.0, 3.0, NEVER), (*_NONE[:5], 17.5))
+_ROBUST = Regime()
+_BAD_HOURS = Regime((NEVER, 40.0, 4.0, 2.0, 1.0, 0.45))
+
+ARCHETYPES: Final = {
+    host.name: host
+    for host in (
+        Host("seed", _DAYS_TABLE, (_USERS,)),
+        Host("seedeps", _EPISODES_TABLE, (_USERS,)),
+        Host("robust", _DAYS_TABLE, (_ROBUST,)),
+        Host("fragile", _DAYS_TABLE, (Regime((NEVER, 4.0, 0.7, 0.5, 0.35, 0.25)),)),
+        Host("basehaz", _FLAT_TABLE, (Regime((6.0,) * LEVELS),)),
+        Host("smooth", _DAYS_TABLE, (Regime((100.0, 40.0, 16.0, 6.0, 2.0, 0.6)),)),
+        Host("overheat", _DAYS_TABLE, (Regime(_NONE, (*_NONE[:4], 75.0, 17.5)),)),
+        Host("degrade", _DAYS_TABLE, (_ROBUST, _USERS), ((0.0, 0), (4.3 * 24.0, 1))),
+        Host("fixed", _DAYS_TABLE, (_USERS, _ROBUST), ((0.0, 0), (2.3 * 24.0, 1))),
+        Host("diurnal", _DAYS_TABLE, (_ROBUST, _BAD_HOURS), ((0.0, 0), (10.0, 1), (20.0, 0)), daily=True),
+    )
+}
+
+
+def drawn(seed: int) -> Host:
+    """A box drawn at random: a speed curve that may dip, a breaking level, half of them changing in time."""
+    chance = Random(f"host {seed}")  # noqa: S311  a simulation
+    speeds = _curve(chance)
+    first = _regime(chance)
+    kind = chance.random()
+    name = f"fresh{seed}"
+    if kind < 0.5:
+        return Host(name, speeds, (first,))
+    second = _regime(chance)
+    if kind < 0.85:
+        return Host(name, speeds, (first, second), ((0.0, 0), (24.0 * chance.uniform(0.5, 6.0), 1)))
+    start = chance.uniform(1.0, 14.0)
+    return Host(name, speeds, (first, second), ((0.0, 0), (start, 1), (start + chance.uniform(4.0, 9.0), 0)), daily=True)
+
+
+def _curve(chance: Random) -> tuple[float, ...]:
+    step = chance.uniform(0.05, 0.35)
+    speeds, speed = [1.0], 1.0
+    dip = chance.randrange(2, LEVELS) if chance.random() < 0.25 else LEVELS
+    for level in range(1, LEVELS):
+        speed *= math.exp(-chance.uniform(0.02, 0.15) if level >= dip else step * chance.uniform(0.5, 1.3))
+        step *= chance.uniform(0.7, 1.05)
+        speeds.append(speed)
+    return tuple(speeds)
+
+
+def _regime(chance: Random) -> Regime:
+    breaks = chance.randrange(1, LEVELS + 2)  # the first level that is bad; LEVELS and beyond: none
+    base_h = chance.choice((NEVER, NEVER, 200.0, 50.0, 12.0))
+    mtbf_h, wear_min = [], []
+    bad_h = math.exp(chance.uniform(math.log(0.3), math.log(6.0)))
+    worn = chance.random() < 0.4
+    for level in range(LEVELS):
+        over = level - breaks
+        own_h = bad_h / 2.0**over if over >= 0 else bad_h * 8.0 ** (-over)
+        hurt = over >= 0 or (over == -1 and not worn)
+        rate = 1.0 / base_h + (1.0 / own_h if hurt and not (worn and over >= 0) else 0.0)
+        mtbf_h.append(1.0 / rate if rate else NEVER)
+        wear_min.append(max(8.0, 60.0 * bad_h / 2.0**over) if worn and over >= 0 else NEVER)
+    return Regime(tuple(mtbf_h), tuple(wear_min))

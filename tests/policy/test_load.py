@@ -1,0 +1,252 @@
+"""Which level to run at: the rules one by one, on the default ladder of six, with reviews every ten minutes."""
+
+from dataclasses import replace
+
+import pytest
+
+from supervisor.core.snapshot import decoded, encoded
+from supervisor.policy import load
+from supervisor.policy.load import Cap, LoadSettings, LoadState
+from supervisor.policy.worth import Costs
+
+S, COSTS, FREE = LoadSettings(), Costs(), Cap(5)
+SPEEDS = (1.0, 1.35, 1.67, 1.9, 2.1, 2.5)
+LIGHT, THREE, MEDIUM, FIVE, SIX, HEAVY = range(6)
+
+
+class Box:
+    """Feeds the policy, and keeps what it has said."""
+
+    def __init__(self, start=LIGHT, speeds=SPEEDS, settings=S):
+        self.state, self.at_s, self.speeds, self.settings = load.begin(6, start), 0.0, speeds, settings
+        self.levels, self.says = [start], []
+
+    def quiet(self, minutes, *, cap=FREE, reading=True):
+        for _ in range(int(minutes / 10)):
+            self.at_s += 600.0
+            seen = self.speeds[self.state.level] if reading else None
+            self._take(load.reviewed(self.settings, COSTS, self.state, at_s=self.at_s, up_s=600.0, reading=seen, cap=cap))
+        return self
+
+    def reboot(self, after_min=5.0, *, weight=1.0, charged=None, cap=None):
+        self.at_s += 60.0 * after_min + 210.0
+        self._take(
+            load.rebooted(
+                self.settings, COSTS, self.state, at_s=self.at_s, up_s=60.0 * after_min, weight=weight, charged=charged, cap=cap
+            )
+        )  # fmt: skip
+        return self
+
+    def _take(self, step):
+        self.state, verdict = step
+        assert (verdict.level, verdict.trial) == (self.state.level, self.state.trial is not None)
+        assert decoded(LoadState, encoded(self.state)) == self.state
+        self.levels.append(verdict.level)
+        self.says.append(verdict.why)
+
+    @property
+    def level(self):
+        return self.state.level
+
+    def holds(self, level, *, up_h=48.0):
+        """Home at a level that has run well, as have all below it."""
+        for each in range(level + 1):
+            self.state = load.placed(self.state, each)
+            self.quiet(10)
+            known = replace(self.state.known[each], up_s=up_h * 3600.0)
+            self.state = load._with(self.state, each, known)
+            for _ in range(6):
+                self.at_s += 600.0
+                self.state = load.learned(self.state, at_s=self.at_s, up_s=0.0, reading=self.speeds[each])
+        self.state = replace(load.placed(self.state, level), trial=None, home=level, stretch_s=0.0)
+        return self
+
+
+def test_a_box_that_bears_everything_is_climbed_in_two_hours_one_level_at_a_time():
+    box = Box().quiet(240)
+    assert box.level == HEAVY
+    assert box.state.trial is None
+    assert all(after - before in {0, 1} for before, after in zip(box.levels, box.levels[1:], strict=False))
+    assert box.says[-1] == "heavy is the top of the ladder, and holds"
+
+
+def test_the_first_trial_comes_after_the_dwell_and_says_what_it_hopes_for():
+    box = Box().quiet(10)
+    assert (box.level, box.says[-1]) == (LIGHT, "light: settling")
+    box.quiet(10)
+    assert (box.level, box.state.trial) == (THREE, THREE)
+    assert box.says[-1].startswith("trying 3, which promises +1")
+
+
+def test_a_reboot_in_a_trial_ends_it_and_the_level_rests_longer_each_time():
+    box = Box().holds(SIX)
+    rests_h = []
+    for _ in range(6):
+        while box.state.trial is None:
+            box.quiet(10)
+        assert box.level == HEAVY
+        box.reboot(7.0)
+        assert (box.level, box.state.trial) == (SIX, None)
+        rests_h.append((box.state.known[HEAVY].next_trial_s - box.at_s) / 3600.0)
+    assert rests_h[:4] == [1.0, 2.0, 4.0, 8.0]
+    assert rests_h[5] == S.cool_max_s / 3600.0
+    assert "heavy failed its trial after 7 min (6x in a row)" in box.says[-1]
+    box.quiet(20)
+    assert "heavy is tried again in" in box.says[-1]
+
+
+def test_a_reboot_at_home_does_not_cost_the_level_when_no_lower_one_is_worth_more():
+    box = Box().holds(HEAVY, up_h=100.0).quiet(30).reboot()
+    assert box.level == HEAVY
+    assert "no lower level is worth more" in box.says[-1]
+
+
+def test_reboots_at_home_step_back_once_a_lower_level_is_worth_more():
+    box = Box().holds(HEAVY, up_h=3.0)
+    for _ in range(4):
+        box.quiet(20).reboot()
+    assert box.level < HEAVY
+    assert any("at heavy it is worth" in said for said in box.says)
+
+
+def test_two_quick_reboots_count_against_a_clean_record():
+    box = Box().holds(HEAVY, up_h=500.0).quiet(30).reboot(7.0).quiet(10).reboot(7.0)
+    assert box.state.known[HEAVY].up_s < 3600.0
+    assert box.level < HEAVY
+
+
+def test_an_alarm_dies_down_in_quiet_time():
+    box = Box().holds(HEAVY, up_h=20.0).quiet(30).reboot(7.0)
+    assert box.state.cluster.alarm > 0
+    box.quiet(24 * 60)
+    assert box.state.cluster.alarm == 0.0
+
+
+def test_a_cluster_never_makes_a_record_better():
+    box = Box().holds(HEAVY, up_h=0.5)
+    state = replace(box.state, cluster=load.Cluster(HEAVY, 3.0, 0.5, 90 * 3600.0))
+    worse = load._charged(S, state, HEAVY, 1.0, 60.0)
+    assert load.rate(worse, HEAVY) > load.rate(state, HEAVY)
+
+
+def test_a_reboot_that_was_meant_changes_nothing_but_the_time():
+    box = Box().holds(MEDIUM).quiet(10)
+    before = box.state
+    box.reboot(weight=0.0)
+    assert box.level == before.level
+    assert [known.next_trial_s for known in box.state.known] == [known.next_trial_s for known in before.known]
+    assert [known.reboots for known in box.state.known] == [known.reboots for known in before.known]
+    assert box.says[-1] == "on at medium: the reboot is not held against the load"
+
+
+def test_a_reboot_just_after_a_step_down_is_held_against_the_level_that_was_left():
+    box = Box().holds(SIX).quiet(10).reboot(0.5, charged=HEAVY)
+    assert box.level == SIX
+    assert box.state.known[HEAVY].failures == 1
+    assert box.state.known[SIX].reboots == 0
+
+
+def test_five_reboots_in_45_minutes_lead_to_light():
+    box = Box().holds(FIVE, up_h=500.0)
+    for _ in range(5):
+        box.reboot(2.0)
+    assert box.level == LIGHT
+    assert box.says[-1] == "down to light: 5 reboots within 45 min"
+
+
+def test_a_level_that_is_no_faster_is_left_again_and_rests():
+    box = Box(speeds=(1.0, 1.3, 1.6, 1.0, 1.0, 1.0)).quiet(600)
+    assert box.state.home == MEDIUM
+    assert any("is no faster" in said or "is worth more than 5" in said for said in box.says)
+
+
+def test_a_level_that_is_known_to_be_slower_promises_no_more():
+    box = Box(speeds=(1.0, 1.3, 1.6, 1.2, 1.0, 1.0)).quiet(1800)
+    assert box.says[-1].startswith(("medium: 5 promises no more (-", "medium: 5 is tried again"))
+
+
+def test_a_level_accepted_on_lucky_readings_is_left_when_a_lower_one_is_worth_more():
+    box = Box().holds(MEDIUM)
+    for _ in range(60):
+        box.at_s += 600.0
+        box.state = load.learned(load.placed(box.state, FIVE), at_s=box.at_s, up_s=600.0, reading=1.2)
+        box.at_s += 600.0
+        box.state = load.learned(load.placed(box.state, MEDIUM), at_s=box.at_s, up_s=600.0, reading=1.67)
+    box.state = load.placed(box.state, FIVE)
+    box.quiet(20)
+    assert box.level == MEDIUM
+    assert "worth more than 5 by all that was measured" in box.says[-1]
+
+
+def test_a_veto_lowers_at_once_and_counts_no_failure():
+    box = Box().holds(SIX).quiet(10, cap=Cap(MEDIUM, "GPU 0 throttles for heat"))
+    assert (box.level, box.says[-1]) == (MEDIUM, "down to medium: GPU 0 throttles for heat")
+    assert not any(known.failures for known in box.state.known)
+    box.quiet(60, cap=Cap(MEDIUM, "GPU 0 throttles for heat"))
+    assert box.says[-1] == "medium: no trial of 5 while GPU 0 throttles for heat"
+
+
+def test_a_veto_ends_a_trial_above_it():
+    box = Box().quiet(20)
+    assert box.state.trial == THREE
+    box.quiet(10, cap=Cap(LIGHT, "too little memory"))
+    assert (box.level, box.state.trial) == (LIGHT, None)
+
+
+def test_after_a_reboot_the_cap_lowers_too():
+    box = Box().holds(HEAVY).reboot(cap=Cap(THREE, "too little memory"))
+    assert (box.level, box.says[-1]) == (THREE, "down to 3: too little memory")
+    box.reboot(weight=0.0, cap=Cap(THREE, "too little memory"))
+    assert box.level == THREE
+
+
+def test_a_bad_record_is_refuted_by_a_quiet_time_in_which_three_reboots_were_due():
+    box = Box().holds(SIX)
+    bad = replace(box.state.known[HEAVY], up_s=3600.0, reboots=4.0, reboots_ever=4.0, failures=4)
+    box.state = replace(load._with(box.state, HEAVY, bad), trial=HEAVY)
+    box.quiet(60)
+    assert box.state.trial == HEAVY
+    assert "its record still speaks against it" in box.says[-1]
+    box.quiet(360)
+    assert box.state.home == HEAVY
+    assert box.state.known[HEAVY].reboots == 0.0
+    assert box.state.known[HEAVY].failures == 0
+
+
+def test_without_readings_it_climbs_all_the_same():
+    box = Box().quiet(300, reading=False)
+    assert box.level == HEAVY
+
+
+def test_placed_where_it_is_changes_nothing():
+    state = load.begin(6, 2)
+    assert load.placed(state, 2) is state
+    assert load.placed(state, 4).home == 4
+
+
+def test_the_ladder_as_it_is_shown():
+    box = Box().holds(SIX).quiet(20).reboot(7.0)
+    lines = load.shown(S, COSTS, box.state)
+    assert [line.name for line in lines] == list(S.names)
+    light, six, heavy = lines[LIGHT], lines[SIX], lines[HEAVY]
+    assert six.worth == six.speed == 1.0
+    assert light.speed == pytest.approx(1 / 2.1, rel=0.1)
+    assert light.mtbf_s is None
+    assert light.mtbf_bound_s == pytest.approx(light.up_s / 2.3026, rel=0.01)
+    assert heavy.reboots == heavy.failures == 1
+    assert heavy.mtbf_s == heavy.shortest_s == 420.0
+    assert heavy.next_trial_s == box.at_s + 3600.0
+    assert heavy.speed is None
+    assert heavy.readings == 0
+    untouched = load.shown(S, COSTS, load.begin(6))[HEAVY]
+    assert (untouched.speed, untouched.mtbf_bound_s, untouched.next_trial_s) == (None, None, None)
+
+
+def test_one_level_has_nowhere_to_go():
+    settings = LoadSettings(names=("only",))
+    state = load.begin(1)
+    for at_s in range(600, 6000, 600):
+        state, verdict = load.reviewed(settings, COSTS, state, at_s=at_s, up_s=600.0, reading=1.0, cap=Cap(0))
+    assert verdict == load.LoadVerdict(0, trial=False, why="only is the top of the ladder, and holds")
+    state, verdict = load.rebooted(settings, COSTS, state, at_s=6300.0, up_s=60.0, weight=1.0)
+    assert verdict.level == 0

@@ -1,0 +1,73 @@
+"""How fast the levels are: readings, their common drift, and doubt that is honest."""
+
+import math
+from random import Random
+
+import pytest
+
+from supervisor.policy import speeds as pace
+
+
+def fed(readings, *, every_s=600.0, levels=3):
+    speeds = pace.unread(levels)
+    for level, reading in readings:
+        speeds = pace.read(pace.aged(speeds, every_s), level, reading)
+    return speeds
+
+
+def test_before_any_reading_a_step_up_is_believed_to_gain_an_eighth():
+    mean, error = pace.gain(pace.unread(6), 3, 2)
+    assert (mean, error) == (pytest.approx(0.12), pytest.approx(0.12))
+    assert pace.gain(pace.unread(6), 4, 2)[1] > error
+
+
+def test_the_worked_example():
+    speeds = fed([(0, 100.0)] * 3 + [(1, 130.0)] * 3)
+    mean, error = pace.gain(speeds, 1, 0)
+    assert 0.18 < mean < 0.28
+    assert 0.04 < error < 0.10
+    beyond, more = pace.gain(speeds, 2, 0)
+    assert beyond == pytest.approx(mean + 0.12, abs=0.02)
+    assert more > error
+
+
+def test_the_unit_of_a_reading_does_not_matter():
+    small, large = (fed([(0, unit), (1, 1.3 * unit)] * 5) for unit in (1e-3, 1e6))
+    assert pace.gain(small, 1, 0)[0] == pytest.approx(pace.gain(large, 1, 0)[0], abs=1e-3)
+
+
+def test_a_box_that_gets_slower_altogether_is_drift_and_changes_no_comparison():
+    before = fed([(0, 100.0), (1, 130.0)] * 20)
+    after = before
+    for _ in range(6):
+        after = pace.read(pace.aged(after, 600.0), 1, 110.0)
+    assert pace.gain(after, 1, 0)[0] > 0.7 * pace.gain(before, 1, 0)[0]
+
+
+def test_knowledge_fades():
+    speeds = fed([(0, 100.0), (1, 130.0)] * 10)
+    assert pace.gain(pace.aged(speeds, 10 * 86400.0), 1, 0)[1] > pace.gain(speeds, 1, 0)[1]
+    assert pace.gain(pace.aged(speeds, 10 * 86400.0), 1, 0)[0] == pytest.approx(pace.gain(speeds, 1, 0)[0])
+
+
+@pytest.mark.parametrize("noise", [0.03, 0.10, 0.25])
+def test_the_scatter_of_readings_is_learned(noise):
+    chance = Random(7)
+    speeds = fed([(k // 5 % 2, math.exp(chance.gauss(0.0, noise))) for k in range(200)])
+    assert 0.5 * noise < speeds.noise < 1.8 * noise
+
+
+def test_the_error_is_honest():
+    """Over many boxes, the truth lies within one and two standard errors about as often as it should."""
+    within = [0, 0]
+    for seed in range(150):
+        chance = Random(seed)
+        truth = chance.gauss(0.12, 0.12)
+        drift, readings = 0.0, []
+        for k in range(12):
+            drift = drift * math.exp(-600 / 21600) + 0.08 * math.sqrt(1 - math.exp(-1200 / 21600)) * chance.gauss(0, 1)
+            readings.append((k // 3 % 2, math.exp(k // 3 % 2 * truth + drift + 0.1 * chance.gauss(0, 1))))
+        mean, error = pace.gain(fed(readings), 1, 0)
+        within = [count + (abs(mean - truth) < times * error) for times, count in enumerate(within, 1)]
+    assert within[0] > 0.58 * 150
+    assert within[1] > 0.88 * 150

@@ -1,0 +1,63 @@
+"""What a level is worth: the docstring's figures, limits, and the bound on the time between reboots."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.policy.worth import Costs, kept, mtbf_bound_s, reboot_rate
+
+HOUR_S = 3600.0
+SEED = Costs(downtime_s=210.0, interval_s=300.0)
+
+
+@pytest.mark.parametrize(
+    ("mtbf_h", "penalty_min", "share"),
+    [
+        (0.3, 0, 0.726),
+        (1, 0, 0.906),
+        (3, 0, 0.967),
+        (0.3, 5, 0.494),
+        (3, 5, 0.940),
+        (0.3, 10, 0.261),
+        (3, 10, 0.913),
+        (24, 10, 0.989),
+    ],
+)
+def test_the_kept_share_of_the_worked_table(mtbf_h, penalty_min, share):
+    assert kept(1 / (mtbf_h * HOUR_S), SEED, penalty_min * 60) == pytest.approx(share, abs=0.001)
+
+
+def test_a_fifth_more_speed_pays_from_an_hour_and_a_half_between_reboots():
+    assert 1.2 * kept(1 / (95 * 60), SEED, 600.0) > 1.0 > 1.2 * kept(1 / (89 * 60), SEED, 600.0)
+
+
+def test_without_reboots_everything_is_kept():
+    assert kept(0.0, SEED, 600.0) == 1.0
+
+
+def test_a_level_that_loses_more_than_it_makes_is_worth_next_to_nothing():
+    assert kept(1.0, SEED, 600.0) == 0.001
+
+
+@given(st.floats(0, 1e-2), st.floats(0, 1e-2), st.floats(0, 3600))
+def test_more_reboots_never_keep_more(one, other, penalty_s):
+    low, high = sorted((one, other))
+    assert kept(high, SEED, penalty_s) <= kept(low, SEED, penalty_s) + 1e-12
+
+
+def test_a_level_that_never_ran_is_taken_for_one_reboot_in_two_days():
+    assert 1 / reboot_rate(0.0, 0.0) == pytest.approx(48 * HOUR_S)
+    assert reboot_rate(1.0, 0.5 * HOUR_S) == pytest.approx((1 / 24 + 1) / (2.5 * HOUR_S))
+
+
+@pytest.mark.parametrize(("reboots", "up_h", "least_h"), [(0, 27.3, 11.86), (1, 24, 6.17), (0.5, 24, 6.17), (5, 100, 10.78)])
+def test_the_bound_on_the_time_between_reboots(reboots, up_h, least_h):
+    assert mtbf_bound_s(reboots, up_h * HOUR_S) / HOUR_S == pytest.approx(least_h, abs=0.01)
+
+
+def test_the_bound_is_the_quantile_that_it_claims():
+    bound_s = mtbf_bound_s(2, 1000.0)
+    mean = 1000.0 / bound_s
+    assert math.exp(-mean) * (1 + mean + mean**2 / 2) == pytest.approx(0.1)
