@@ -36,7 +36,7 @@ POLICIES = {
     "manual ladder": lambda _: ManualLadder(),
     "ladder + retry 1..8 h": lambda _: RetryLadder(),
     "probe cycle 4 h": lambda _: ProbeCycle(),
-    "Thompson 24 h": lambda seed: Bandit(seed),
+    "Thompson 24 h": Bandit,
     "UCB + CUSUM 72 h": lambda seed: Bandit(seed, by_lot=False, half_life_s=72 * 3600.0, cusum=True),
 }
 Job = tuple[str, str, str, Sequence[int], int]  # policy, world, host, seeds, days

@@ -137,8 +137,24 @@ def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None
     if cluster.alarm > 0.0 and cluster.level == level:
         alarm = max(0.0, cluster.alarm - 7.0 * up_s * reboot_rate(known.reboots, known.up_s))
         cluster = replace(cluster, alarm=alarm, up_s=cluster.up_s + up_s) if alarm > 0.0 else Cluster()
-    state = replace(state, speeds=speeds, at_s=max(at_s, state.at_s), stretch_s=state.stretch_s + up_s, cluster=cluster)
-    return _with(state, level, replace(known, up_s=known.up_s + up_s))
+    ran = LevelKnown(  # by name: this is called fifty thousand times in a simulated year, and `replace` is slow
+        up_s=known.up_s + up_s,
+        reboots=known.reboots,
+        reboots_ever=known.reboots_ever,
+        failures=known.failures,
+        next_trial_s=known.next_trial_s,
+        shortest_s=known.shortest_s,
+    )
+    return LoadState(
+        known=(*state.known[:level], ran, *state.known[level + 1 :]),
+        speeds=speeds,
+        home=state.home,
+        trial=state.trial,
+        stretch_s=state.stretch_s + up_s,
+        at_s=max(at_s, state.at_s),
+        cluster=cluster,
+        recent_s=state.recent_s,
+    )
 
 
 def placed(state: LoadState, level: int) -> LoadState:
@@ -162,8 +178,9 @@ def reviewed(
         return _say(state, f"down to {settings.names[cap.level]}: {cap.why}")
     if state.trial is None:
         return _at_home(settings, costs, state, cap)
+    home = state.home
     state, verdict = _in_trial(settings, costs, state, state.trial)
-    if state.home != verdict.level or state.trial is not None:
+    if state.home == home:
         return state, verdict
     state, onward = _at_home(settings, costs, state, cap)
     return state, onward if not onward.trial else replace(onward, why=f"{verdict.why}; {onward.why}")
@@ -289,8 +306,11 @@ def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -
     home, name = state.home, settings.names[state.home]
     if state.stretch_s < settings.dwell_s:
         return _say(state, f"{name}: settling")
+    most = settings.margin + math.log(kept(rate(state, home), costs, settings.penalty_s))
     for lower in range(home - 1, -1, -1):
-        if state.speeds.readings[lower] and advantage(settings, costs, state, lower, home, -1.0) > settings.margin:
+        if state.speeds.mean[lower] - state.speeds.mean[home] <= most or not state.speeds.readings[lower]:
+            continue  # slower by more than the reboots at home cost: the usual case, found out cheaply
+        if advantage(settings, costs, state, lower, home, -1.0) > settings.margin:
             rested = max(state.known[lower + 1].next_trial_s, state.at_s + settings.rest_s)
             state = _with(state, lower + 1, replace(state.known[lower + 1], next_trial_s=rested))
             state = replace(state, home=lower, stretch_s=0.0)

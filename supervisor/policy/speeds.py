@@ -22,7 +22,7 @@ three readings on a slow afternoon would be held slow for ever.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 _STEP: Final = 0.12  # a step up gains this, in logarithms, while nobody has looked ...
@@ -64,32 +64,35 @@ def unread(levels: int) -> Speeds:
 def aged(speeds: Speeds, for_s: float) -> Speeds:
     """After `for_s` in which nobody looked: the drift forgets itself, speeds are doubted more."""
     n, size = speeds.levels, speeds.levels + 1
-    keep = math.exp(-for_s / _DRIFT_S)
+    keep, fades = math.exp(-for_s / _DRIFT_S), _FADES * for_s
     cov = list(speeds.cov)
     for level in range(n):
         cov[level * size + n] *= keep
         cov[n * size + level] *= keep
-        cov[level * size + level] += _FADES * for_s
+        cov[level * size + level] += fades
     cov[-1] = cov[-1] * keep * keep + _DRIFT_SD**2 * (1.0 - keep * keep)
-    return replace(speeds, mean=(*speeds.mean[:n], speeds.mean[n] * keep), cov=tuple(cov))
+    return Speeds((*speeds.mean[:n], speeds.mean[n] * keep), tuple(cov), speeds.readings, speeds.noise)
 
 
 def read(speeds: Speeds, level: int, reading: float) -> Speeds:
     """After one more reading (> 0) at a level."""
-    n, size = speeds.levels, speeds.levels + 1
-    row = [speeds.cov[k * size + level] + speeds.cov[k * size + n] for k in range(size)]
+    n, size, old = speeds.levels, speeds.levels + 1, speeds.cov
+    row = [a + b for a, b in zip(old[level * size : (level + 1) * size], old[n * size :], strict=True)]
     doubt = row[level] + row[n]
     miss = math.log(reading) - speeds.mean[level] - speeds.mean[n]
     noise = speeds.noise
-    if sum(speeds.readings) and speeds.readings[level]:
+    if speeds.readings[level]:
         told = max(_LEAST_NOISE**2, miss * miss - doubt)
         told = min(told, 9.0 * noise * noise)  # one reading that is far off is not yet a noisier box
         noise = math.sqrt((1.0 - _NOISE_GAIN) * noise * noise + _NOISE_GAIN * told)
     total = doubt + noise * noise
-    mean = tuple(m + r * miss / total for m, r in zip(speeds.mean, row, strict=True))
-    cov = tuple(speeds.cov[a * size + b] - row[a] * row[b] / total for a in range(size) for b in range(size))
-    readings = tuple(count + (k == level) for k, count in enumerate(speeds.readings))
-    return Speeds(mean, cov, readings, noise)
+    cov: list[float] = []
+    for k, mine in enumerate(row):
+        share = mine / total
+        cov += [c - share * r for c, r in zip(old[k * size : (k + 1) * size], row, strict=True)]
+    mean = tuple([m + r * miss / total for m, r in zip(speeds.mean, row, strict=True)])
+    readings = (*speeds.readings[:level], speeds.readings[level] + 1, *speeds.readings[level + 1 :])
+    return Speeds(mean, tuple(cov), readings, noise)
 
 
 def gain(speeds: Speeds, level: int, than: int) -> tuple[float, float]:
