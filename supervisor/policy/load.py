@@ -47,10 +47,11 @@ class LoadSettings:
     reboot_penalty_min: float = 10.0  # of training: what a reboot costs beyond downtime and lost work
     dwell_s: float = 1200.0  # undisturbed at home before a trial
     trial_s: float = 1800.0
-    climb_s: float = 1200.0  # a trial while no reboot was ever held against the box
+    climb_s: float = 600.0  # a trial while no reboot was ever held against the box
     cool_s: float = 3600.0
     cool_max_s: float = 12 * 3600.0
     rest_s: float = 2 * 3600.0  # of a level that was no faster
+    look_s: float = 4 * 3600.0  # between two looks at the level below
     margin: float = 0.02
     burst: int = 5
     burst_s: float = 2700.0
@@ -77,6 +78,7 @@ class LevelKnown:
     reboots_ever: float = 0.0
     failures: int = 0  # trials that ended in a reboot since it last passed one
     next_trial_s: float = 0.0
+    next_look_s: float = 0.0  # from above
     shortest_s: float | None = None  # the shortest run at this level that a reboot has ended
 
 
@@ -143,6 +145,7 @@ def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None
         reboots_ever=known.reboots_ever,
         failures=known.failures,
         next_trial_s=known.next_trial_s,
+        next_look_s=known.next_look_s,
         shortest_s=known.shortest_s,
     )
     return LoadState(
@@ -211,6 +214,8 @@ def rebooted(
     state = _charged(settings, state, level, weight, ran_s)
     if len(state.recent_s) >= settings.burst:
         return _burst(settings, state, at_s)
+    if state.trial is None and level == state.home and _unproven(settings, state, ran_s):
+        state = replace(state, home=level - 1)
     if state.trial is not None or level > state.home:
         return _capped(settings, cap, *_failed(settings, state, level, at_s, ran_s))
     return _capped(settings, cap, *_step_back(settings, costs, state, at_s))
@@ -304,30 +309,60 @@ def _in_trial(settings: LoadSettings, costs: Costs, state: LoadState, level: int
 
 def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -> Step:
     home, name = state.home, settings.names[state.home]
-    if state.stretch_s < settings.dwell_s:
+    climbs = not any(each.reboots_ever for each in state.known)
+    if state.stretch_s < (settings.climb_s if climbs else settings.dwell_s):
         return _say(state, f"{name}: settling")
-    most = settings.margin + math.log(kept(rate(state, home), costs, settings.penalty_s))
-    for lower in range(home - 1, -1, -1):
-        if state.speeds.mean[lower] - state.speeds.mean[home] <= most or not state.speeds.readings[lower]:
-            continue  # slower by more than the reboots at home cost: the usual case, found out cheaply
-        if advantage(settings, costs, state, lower, home, -1.0) > settings.margin:
-            rested = max(state.known[lower + 1].next_trial_s, state.at_s + settings.rest_s)
-            state = _with(state, lower + 1, replace(state.known[lower + 1], next_trial_s=rested))
-            state = replace(state, home=lower, stretch_s=0.0)
-            return _say(state, f"back to {settings.names[lower]}: it is worth more than {name} by all that was measured")
+    lower, worth = _best_lower(settings, costs, state)
+    if worth > settings.margin:
+        return _step_down(settings, state, lower, f"it is worth more than {name} by all that was measured")
     higher = home + 1
     if higher >= len(state.known):
-        return _say(state, f"{name} is the top of the ladder, and holds")
+        return _look_down(settings, costs, state, f"{name} is the top of the ladder, and holds")
     if higher > cap.level:
-        return _say(state, f"{name}: no trial of {settings.names[higher]} while {cap.why}")
+        return _look_down(settings, costs, state, f"{name}: no trial of {settings.names[higher]} while {cap.why}")
     wait_s = state.known[higher].next_trial_s - state.at_s
     if wait_s > 0.0:
-        return _say(state, f"{name}: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min")
+        return _look_down(settings, costs, state, f"{name}: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min")
     mean, error = pace.gain(state.speeds, higher, home)
     if mean + error < settings.margin:
-        return _say(state, f"{name}: {settings.names[higher]} promises no more ({100 * math.expm1(mean):+.0f} %)")
+        told = f"{name}: {settings.names[higher]} promises no more ({100 * math.expm1(mean):+.0f} %)"
+        return _look_down(settings, costs, state, told)
     state = replace(state, trial=higher, stretch_s=0.0)
     return _say(state, f"trying {settings.names[higher]}, which promises {100 * math.expm1(mean):+.0f} %")
+
+
+def _best_lower(settings: LoadSettings, costs: Costs, state: LoadState) -> tuple[int, float]:
+    """The measured lower level that is worth most compared with home, its speed taken a standard error worse."""
+    home, best, most = state.home, state.home, -math.inf
+    least = settings.margin + math.log(kept(rate(state, home), costs, settings.penalty_s))
+    for lower in range(home):
+        if state.speeds.mean[lower] - state.speeds.mean[home] <= least or not state.speeds.readings[lower]:
+            continue  # slower by more than the reboots at home cost: the usual case, found out cheaply
+        worth = advantage(settings, costs, state, lower, home, -1.0)
+        if worth > most:
+            best, most = lower, worth
+    return best, most
+
+
+def _step_down(settings: LoadSettings, state: LoadState, lower: int, why: str) -> Step:
+    known = state.known[lower + 1]
+    state = _with(state, lower + 1, replace(known, next_trial_s=max(known.next_trial_s, state.at_s + settings.rest_s)))
+    state = replace(state, home=lower, stretch_s=0.0)
+    return _say(state, f"back to {settings.names[lower]}: {why}")
+
+
+def _look_down(settings: LoadSettings, costs: Costs, state: LoadState, why: str) -> Step:
+    """Stay, unless the level below may well be worth more: then it is looked at, as a higher one is by a trial."""
+    home, lower = state.home, state.home - 1
+    if lower < 0 or state.known[lower].next_look_s > state.at_s:
+        return _say(state, why)
+    if advantage(settings, costs, state, lower, home, 1.0) <= settings.margin:
+        return _say(state, why)
+    state = _with(state, lower, replace(state.known[lower], next_look_s=state.at_s + settings.look_s))
+    known = state.known[home]
+    state = _with(state, home, replace(known, next_trial_s=max(known.next_trial_s, state.at_s + settings.trial_s)))
+    state = replace(state, home=lower, stretch_s=0.0)
+    return _say(state, f"down to {settings.names[lower]} for a look: it may be worth more than {settings.names[home]}")
 
 
 # --- after a reboot ------------------------------------------------------------------------------------------------------
@@ -348,6 +383,11 @@ def _charged(settings: LoadSettings, state: LoadState, level: int, weight: float
         cluster = Cluster()
     recent_s = tuple(at_s for at_s in state.recent_s if state.at_s - at_s <= settings.burst_s)
     return replace(_with(state, level, known), cluster=cluster, recent_s=(*recent_s, state.at_s))
+
+
+def _unproven(settings: LoadSettings, state: LoadState, ran_s: float) -> bool:
+    """Whether home was reached in a climb a moment ago, and dies at the first chance: the trial was too short to tell."""
+    return state.home > 0 and ran_s < settings.trial_s and state.known[state.home].up_s <= ran_s
 
 
 def _failed(settings: LoadSettings, state: LoadState, level: int, at_s: float, ran_s: float) -> Step:
