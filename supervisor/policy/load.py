@@ -49,7 +49,7 @@ class LoadSettings:
     trial_s: float = 1800.0
     climb_s: float = 600.0  # a trial while no reboot was ever held against the box
     cool_s: float = 3600.0
-    cool_max_s: float = 12 * 3600.0
+    cool_max_s: float = 24 * 3600.0
     rest_s: float = 2 * 3600.0  # of a level that was no faster
     look_s: float = 4 * 3600.0  # between two looks at the level below
     margin: float = 0.02
@@ -322,7 +322,9 @@ def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -
         return _look_down(settings, costs, state, f"{name}: no trial of {settings.names[higher]} while {cap.why}")
     wait_s = state.known[higher].next_trial_s - state.at_s
     if wait_s > 0.0:
-        return _look_down(settings, costs, state, f"{name}: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min")
+        return _look_down(
+            settings, costs, state, f"{name}: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
+        )
     mean, error = pace.gain(state.speeds, higher, home)
     if mean + error < settings.margin:
         told = f"{name}: {settings.names[higher]} promises no more ({100 * math.expm1(mean):+.0f} %)"
@@ -333,15 +335,13 @@ def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -
 
 def _best_lower(settings: LoadSettings, costs: Costs, state: LoadState) -> tuple[int, float]:
     """The measured lower level that is worth most compared with home, its speed taken a standard error worse."""
-    home, best, most = state.home, state.home, -math.inf
-    least = settings.margin + math.log(kept(rate(state, home), costs, settings.penalty_s))
-    for lower in range(home):
-        if state.speeds.mean[lower] - state.speeds.mean[home] <= least or not state.speeds.readings[lower]:
-            continue  # slower by more than the reboots at home cost: the usual case, found out cheaply
-        worth = advantage(settings, costs, state, lower, home, -1.0)
-        if worth > most:
-            best, most = lower, worth
-    return best, most
+    home, mean = state.home, state.speeds.mean
+    # A level that is slower by more than the reboots at home cost is passed over cheaply: that is the usual case.
+    least = mean[home] + settings.margin + math.log(kept(rate(state, home), costs, settings.penalty_s))
+    able = [lower for lower in range(home) if mean[lower] > least and state.speeds.readings[lower]]
+    worths = [(advantage(settings, costs, state, lower, home, -1.0), lower) for lower in able]
+    worth, lower = max(worths, default=(-math.inf, home))
+    return lower, worth
 
 
 def _step_down(settings: LoadSettings, state: LoadState, lower: int, why: str) -> Step:

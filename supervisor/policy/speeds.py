@@ -7,7 +7,7 @@ A reading is the kept throughput of a review, in any unit. Its logarithm is take
 where the drift (games get longer, other tenants come and go) is common to all levels, has a standard deviation of 8 %
 and forgets itself in six hours. The levels' speeds and the drift are estimated together by a Kalman filter; before any
 reading a step up the ladder is believed to gain 12 +- 12 %, so a level that never ran inherits what its neighbours have
-shown, with honest doubt. Knowledge fades: a speed not looked at for two days is doubted by 5 % more.
+shown, with honest doubt. Knowledge fades: a speed not looked at for two days is doubted by 2 % more.
 
 The noise is not believed either: it is the running mean of what readings miss their forecast by, so a box whose readings
 scatter by a quarter is given more of them before anything is concluded.
@@ -30,7 +30,7 @@ _STEP_SD: Final = 0.12  # ... give or take
 _UNIT_SD: Final = 30.0  # the unit of a reading is not known
 _DRIFT_SD: Final = 0.08
 _DRIFT_S: Final = 6 * 3600.0
-_FADES: Final = 0.05**2 / (48 * 3600.0)  # variance per second
+_FADES: Final = 0.02**2 / (48 * 3600.0)  # variance per second
 _NOISE: Final = 0.10
 _NOISE_GAIN: Final = 0.05
 _LEAST_NOISE: Final = 0.03
