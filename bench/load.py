@@ -162,7 +162,7 @@ def main() -> None:
             result["fresh"] = {policy: summary(row) for policy, row in rows.items()}
             show(f"{args.fresh} boxes drawn at random, nothing was tuned on them", rows, hosts=False)
         if not args.no_sensitivity:
-            few, told = seeds[: max(1, args.seeds // 5)], {}
+            few, told = seeds[: max(1, args.seeds // 2)], {}
             for world_name in WORLDS:
                 told[world_name] = table(pool, [OURS], world_name, args.hosts, lambda _: few, 7)[OURS]
             result["sensitivity"] = {name: summary(row) for name, row in told.items()}

@@ -125,6 +125,10 @@ def _action(name: str) -> Callable[[Session, list[str]], int] | None:
         from supervisor.ctl import results
 
         return results.results
+    if name == "simulate":
+        from supervisor.ctl import simulate
+
+        return simulate.simulate
     if name in {"tail", "maintail"}:
         from supervisor.ctl import tail
 

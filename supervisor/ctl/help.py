@@ -39,6 +39,8 @@ ACTIONS = {
     "  The newest test of every run, over seeds and games; --csv e1_results.csv writes it as a table.",
     "shutdown": "shutdown\n  Every worker saves and leaves, then the daemon ends.",
     "signal": "signal SIGNAL NAME ..|all\n  Send a signal to the workers: HUP, SIGHUP or 1.",
+    "simulate": "simulate [--host ARCHETYPE] [--days N] [--seed N] [--start LEVEL] [--out FILE.svg|png] [--why] [--json]\n"
+    "  What the load policy makes of a simulated box, beside every fixed level and an oracle; needs no daemon.",
     "start": "start NAME ..|all\n  Answers `started` once the worker's process lives; whether it trains is in `status`.",
     "status": "status [NAME ..] [--json] [--wide] [--watch [SECONDS]]\n"
     "  How everything is. Exit code 0, 3 when a program is STOPPED, DONE or FATAL, 4 when the daemon is dead.",
