@@ -8,7 +8,7 @@ one seed differ by what the choosers do, and in nothing else.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
 from typing import Final, Protocol
@@ -166,7 +166,7 @@ class Fixed:
 @cache
 def rates(host: Host, world: World) -> tuple[tuple[float, ...], ...]:
     """Kept work a second of every level in every regime, by playing each alone for 200 days."""
-    for_s = 200.0 * DAY_S
+    for_s, world = 200.0 * DAY_S, replace(world, review_s=DAY_S)  # a fixed level has nothing to review
     return tuple(
         tuple(
             Play(Host(host.name, host.speeds, (regime,)), Fixed(level), 0, world).run((for_s,)).work[0] / for_s
