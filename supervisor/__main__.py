@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     flags = {key: getattr(options, key) for key in ("state_dir", "runtime_dir", "log_level", "slots")}
     environ = dict(os.environ)
+    if not (options.check or options.detach) and not _our_turn(environ):
+        return 0
 
     def load() -> config.Loaded:
         return config.load(options.config, environ, flags)
@@ -72,6 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.detach:
         return detach([arg for arg in args if arg != "--detach"], loaded)
     return serve(loaded, load, args)
+
+
+def _our_turn(environ: dict[str, str]) -> bool:
+    """Under a service manager a start that comes too soon after others waits; not that of a new image of this process."""
+    from supervisor.adapters import starts
+    from supervisor.shell.daemon import ENV_LISTEN_FD
+
+    return ENV_LISTEN_FD in environ or starts.wait_for_turn(environ)
 
 
 def serve(loaded: config.Loaded, load: Callable[[], config.Loaded], args: Sequence[str]) -> int:

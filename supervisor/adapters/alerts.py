@@ -46,6 +46,12 @@ def journal_line(fact: JournalSalvaged, wall_s: float) -> str:
     return harmless(f'{when} JOURNAL damaged kept={fact.kept} lost={lost} file={fact.kept_as} error="{quoted}"')
 
 
+def service_line(starts: int, within_s: float, wall_s: float) -> str:
+    """The line for a daemon that ends again and again, without its newline."""
+    when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
+    return f'{when} DAEMON ends again and again starts={starts} within={span(within_s)} why="journalctl -u extralife"'
+
+
 def _cost(alert: AlertReboot, name: str) -> str:
     """`1200/14s/3.1%`: steps, what it took to compute them, and how much of its attempt that was; where they are known."""
     steps = alert.lost[name]

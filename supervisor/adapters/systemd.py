@@ -11,9 +11,10 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Final
 
+_FIRST_FD: Final = 3  # SD_LISTEN_FDS_START
 _PATIENCE_S: Final = 2.0  # a service manager that does not read must not take the deciding thread with it
 
 
@@ -59,11 +60,36 @@ def _path(address: str) -> str:
 
 
 class Notifier:
-    """READY, STATUS, WATCHDOG, RELOADING, STOPPING."""
+    """READY, STATUS, WATCHDOG, RELOADING, STOPPING, and descriptors that outlive us."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._send, self._address = sender(environ), environ.get("NOTIFY_SOCKET", "")
         self.watchdog_period_s = watchdog_period_s(environ, os.getpid())
+
+    @property
+    def heard(self) -> bool:
+        """There is a service manager."""
+        return bool(self._address)
+
+    def busy(self, status: str, extend_s: float) -> None:
+        """A start that takes its time: at most so much more."""
+        self._send(f"STATUS={_line(status)}\nEXTEND_TIMEOUT_USEC={int(extend_s * 1e6)}")
+
+    def keep(self, fd: int, name: str) -> None:
+        """Have the service manager hold a descriptor: the next daemon gets it back, however this one ends."""
+        self._with_descriptor(f"FDSTORE=1\nFDNAME={name}", fd)
+
+    def forget(self, name: str) -> None:
+        """The next daemon is not to get it."""
+        self._send(f"FDSTOREREMOVE=1\nFDNAME={name}")
+
+    def _with_descriptor(self, text: str, fd: int) -> None:
+        if not self._address:
+            return
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(_PATIENCE_S)
+            sock.connect(_path(self._address))
+            socket.send_fds(sock, [text.encode()], [fd])
 
     def ready(self, status: str) -> None:
         self._send(f"READY=1\nSTATUS={_line(status)}")
@@ -88,6 +114,18 @@ class Notifier:
     def stopping(self, extend_s: float) -> None:
         """An orderly end that may take `extend_s`: checkpoints are being written."""
         self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int(extend_s * 1e6)}")
+
+
+def handed_over(environ: MutableMapping[str, str], pid: int) -> dict[str, int]:
+    """The descriptors that the service manager has for us, by name (sd_listen_fds(3)): from its store or a socket unit.
+
+    Their variables are taken away: a later image of this process, with the same pid, must not take them once more.
+    """
+    said = [environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES")]
+    if said[0] != str(pid) or not said[1].isdigit():
+        return {}
+    names = said[2].split(":")
+    return {name: _FIRST_FD + number for number, name in zip(range(int(said[1])), names, strict=False)}
 
 
 def _line(text: str) -> str:

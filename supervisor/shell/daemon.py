@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from supervisor import config
-from supervisor.adapters import alerts, boot, checkpoints, clock, limits, singleton
+from supervisor.adapters import alerts, boot, checkpoints, clock, limits, singleton, starts
 from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
 from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
@@ -31,7 +31,7 @@ from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
 from supervisor.adapters.probes import LocalProbes
 from supervisor.adapters.processes import LocalLauncher, make_dir
-from supervisor.adapters.systemd import Notifier
+from supervisor.adapters.systemd import Notifier, handed_over
 from supervisor.api.server import Listener, Server, listen, take_over
 from supervisor.core.commands import AlertReboot
 from supervisor.core.inputs import Asked, Began, Terminated, Verb
@@ -44,10 +44,14 @@ from supervisor.shell.loop import Loop
 from supervisor.shell.perform import Performer
 from supervisor.shell.replies import Replies
 from supervisor.shell.sampler import Sampler
+from supervisor.shell.service import Service, status_line
 
 log = structlog.get_logger()
 
 ENV_LISTEN_FD: Final = "EXTRALIFE_LISTEN_FD"  # the control socket that the program image before this one hands on
+EXIT_SHUT_DOWN: Final = 100  # the operator's `shutdown`, told to a service manager that would start us again
+_CONTROL: Final = "control"  # the control socket's name in the service manager's store
+_OPEN_S: Final = 120.0  # what one step of a start may take: a journal of years, digests of big checkpoints
 _NOBODY_WAITS: Final = 0  # request number of what nobody waits for
 
 
@@ -88,6 +92,8 @@ class Daemon:
         self._settings: Settings = loaded.settings
         self._paths = loaded.settings.paths
         self._notifier = Notifier(os.environ)
+        self._service = Service(self._notifier)
+        self._signalled = False  # told to end by a signal, not by `supervisorctl shutdown`
 
     def run(self) -> int:
         """Serve until the end; the exit status. Raises singleton.Taken, SocketTaken or OSError before anything began."""
@@ -97,6 +103,7 @@ class Daemon:
         limits.raise_files()
         logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
         listener = self._listener()
+        self._notifier.busy("reads the journal", _OPEN_S)
         mark = boot.read_mark(Path(self._paths.alive))
         seen_seq = 0 if mark is None else mark.seq
         journal, facts, salvage = open_or_salvage(self._paths.journal, wall_s=clock.wall_s(), seen_seq=seen_seq)
@@ -117,9 +124,13 @@ class Daemon:
             self._close(parts, journal)
         if parts.performer.reexec:
             self._become_next_image(listener)
+        self._notifier.forget(_CONTROL)
         listener.close()
+        starts.forget(os.environ)
         lock.release()
-        return 0 if parts.loop.memory.trouble is None else 1
+        if parts.loop.memory.trouble is not None:
+            return 1
+        return EXIT_SHUT_DOWN if self._notifier.heard and not self._signalled else 0
 
     # --- building ------------------------------------------------------------------------------------------------------
 
@@ -127,6 +138,9 @@ class Daemon:
         handed_on = os.environ.pop(ENV_LISTEN_FD, "")
         if handed_on.isdigit():
             return take_over(int(handed_on), self._paths.socket)
+        kept = handed_over(os.environ, os.getpid()).get(_CONTROL)
+        if kept is not None and Path(self._paths.socket).is_socket():
+            return take_over(kept, self._paths.socket)
         return listen(self._paths.socket, self._settings.daemon.socket_group)
 
     def _build(self, journal: Journal, state: State) -> _Parts:
@@ -159,7 +173,7 @@ class Daemon:
         )  # fmt: skip
         loop = Loop(
             settings=settings, state=state, clock=system_clock, boot_id=this_boot.boot_id, journal=journal, inbox=inbox,
-            performer=performer, publish=backend.publish, watchdog=self._notifier.watchdog, pause=_pause,
+            performer=performer, publish=lambda loop: self._publish(backend, loop), watchdog=self._notifier.watchdog, pause=_pause,
             longest_wait_s=_longest_wait_s(self._notifier),
         )  # fmt: skip
         told = _told_before(mark, state) if mark is not None and mark.boot_id == this_boot.boot_id else {}
@@ -174,6 +188,10 @@ class Daemon:
             this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, alive, housekeeping, backend,
             performer, loop, pool,
         )  # fmt: skip
+
+    def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
+        backend.publish(loop)
+        self._service.after_turn(loop.state, loop.clock.now_s())
 
     @staticmethod
     def _mark(
@@ -206,7 +224,8 @@ class Daemon:
 
     def _serve(self, parts: _Parts, listener: Listener) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda n, _frame: _on_signal(parts, n, _frame))
+            signal.signal(number, lambda n, _frame: self._on_signal(parts, n, _frame))
+        self._notifier.busy("looks for workers that still run", _OPEN_S)
         parts.loop.turn(self._began(parts))
         if not parts.loop.memory.ended and parts.loop.state.daemon_pid != os.getpid():
             raise OSError("the journal cannot be written: extralife does not start without its record; see the main log")
@@ -218,7 +237,8 @@ class Daemon:
         parts.housekeeping.start()
         server = Server(parts.backend, listener, clock.wall_s)
         server.start()
-        self._notifier.ready(_status_line(parts.loop.state))
+        self._notifier.ready(status_line(parts.loop.state))
+        self._notifier.keep(listener.sock.fileno(), _CONTROL)
         log.info("serving", socket=listener.path, pid=os.getpid(), version=self._start.version)
         try:
             parts.loop.run()
@@ -227,6 +247,16 @@ class Daemon:
                 self._notifier.stopping(extend_s=30.0)
             parts.replies.abandon()
             server.stop()
+
+    def _on_signal(self, parts: _Parts, number: int, _frame: FrameType | None) -> None:
+        """Runs in the main thread, which is the deciding one; the inbox's lock is reentrant for it."""
+        now_s = parts.clock.now_s()
+        name = signal.Signals(number).name
+        if number == signal.SIGHUP:
+            parts.inbox.post(Asked(now_s, Verb.RELOAD, _NOBODY_WAITS, by=name, uid=None))
+        else:
+            self._signalled = True
+            parts.inbox.post(Terminated(now_s, by=name))
 
     def _began(self, parts: _Parts) -> Began:
         """What the deciding thread is told first. May take a while: left-overs are ended, digests are read."""
@@ -289,16 +319,6 @@ def _foreign_checkpoints(loop: Loop) -> dict[str, int]:
     return found
 
 
-def _on_signal(parts: _Parts, number: int, _frame: FrameType | None) -> None:
-    """Runs in the main thread, which is the deciding one; the inbox's lock is reentrant for it."""
-    now_s = parts.clock.now_s()
-    name = signal.Signals(number).name
-    if number == signal.SIGHUP:
-        parts.inbox.post(Asked(now_s, Verb.RELOAD, _NOBODY_WAITS, by=name, uid=None))
-    else:
-        parts.inbox.post(Terminated(now_s, by=name))
-
-
 def _pause(seconds: float) -> None:
     signal.sigtimedwait([], seconds)
 
@@ -317,6 +337,3 @@ def _longest_wait_s(notifier: Notifier) -> float:
     """An idle loop still proves that it lives three times in systemd's period, and knows after 2 s that it was away."""
     return 2.0 if notifier.watchdog_period_s is None else min(2.0, notifier.watchdog_period_s / 3)
 
-
-def _status_line(state: State) -> str:
-    return f"{len(state.live)} of {len(state.programs)} programs run at level {state.level}"

@@ -1,0 +1,54 @@
+"""What the service manager hears while the daemon runs: a summary when it changes, and how long the end may take.
+
+An orderly end waits for checkpoints, and how long that may be is known only here: as long as the slowest of those who
+were asked to leave is allowed to. That much is asked for, once for each new answer, and no more: a worker that even
+SIGKILL does not end (state D) must not hold up the shutdown of the box for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from supervisor.adapters.systemd import Notifier
+from supervisor.core.state import State
+
+_KILLED_AND_CLOSED_S: Final = 15.0  # from the last SIGKILL to the end of this process
+
+
+@dataclass(slots=True)
+class Service:
+    """Remembers what was said last."""
+
+    notifier: Notifier
+    said: str = ""
+    leave_by_s: float | None = None
+
+    def after_turn(self, state: State, now_s: float) -> None:
+        """Called by the deciding thread; it costs nothing while nothing changes."""
+        status = status_line(state)
+        if state.stopping:
+            leave_by_s = max((_leave_by_s(state)), default=now_s)
+            if self.leave_by_s is None or leave_by_s > self.leave_by_s:
+                self.leave_by_s = leave_by_s
+                self.notifier.stopping(max(0.0, leave_by_s - now_s) + _KILLED_AND_CLOSED_S)
+        if status != self.said:
+            self.said = status
+            self.notifier.status(status)
+
+
+def _leave_by_s(state: State) -> list[float]:
+    stops = [program.attempt.stop for program in state.live.values() if program.attempt is not None]
+    return [stop.asked_at_s + stop.grace_s for stop in stops if stop is not None]
+
+
+def status_line(state: State) -> str:
+    """One line for `systemctl status`.
+
+    Example: `2 of 3 programs run at level light, 1 waits to be started again`.
+    """
+    if state.stopping:
+        return f"{len(state.live)} of {len(state.programs)} programs are saving and leaving"
+    line = f"{len(state.live)} of {len(state.programs)} programs run at level {state.level}"
+    waiting = sum(1 for program in state.programs.values() if program.retry_at_s is not None)
+    return f"{line}, {waiting} wait{'s' if waiting == 1 else ''} to be started again" if waiting else line
