@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 umask 022
 
 readonly UNITS=(extralife.service extralife-gpu.service extralife.slice extralife-alert@.service)
-readonly CONFIG=/etc/extralife/extralife.toml ACCOUNT=extralife
+readonly CONFIG=/etc/extralife/extralife.toml STATE=/var/lib/extralife RUNTIME=/run/extralife ACCOUNT=extralife
 dry_run=false start=true prefix=/opt/extralife first_config='' packages=() changed=false
 
 die() {
@@ -177,19 +177,25 @@ write_config() {
 }
 
 write_default() {
-    write_file "$CONFIG" "$("$prefix/current/.venv/bin/python" -P -m supervisor --print-default)"
+    local where
+    where=$(printf '[daemon]\nstate_dir = "%s"\nruntime_dir = "%s"\n\n' "$STATE" "$RUNTIME")
+    write_file "$CONFIG" "$where"$'\n\n'"$("$prefix/current/.venv/bin/python" -P -m supervisor --print-default)"
 }
 
 check_config() {
     local said
-    # As the service does; where its directories are is systemd's business, so they are not looked at here.
+    # The directories themselves are made by systemd at the first start. Whoever asks the daemon finds them only here.
     said=$("$prefix/current/.venv/bin/python" -P -c '
 import sys
 from supervisor import config
 try:
-    config.load(sys.argv[1], {}, look=False)
+    paths = config.load(sys.argv[1], {}, look=False).settings.paths
 except config.ConfigError as error:
-    sys.exit("\n".join(error.errors))' "$CONFIG" 2>&1) || die "$CONFIG has mistakes, and nothing was started:"$'\n'"$said"
+    sys.exit("\n".join(error.errors))
+for key, wanted in (("state_dir", sys.argv[2]), ("runtime_dir", sys.argv[3])):
+    if getattr(paths, key) != wanted:
+        sys.exit(f"[daemon] needs {key} = \"{wanted}\", where the service has it, not {getattr(paths, key)}")
+' "$CONFIG" "$STATE" "$RUNTIME" 2>&1) || die "$CONFIG cannot be used, and nothing was started:"$'\n'"$said"
 }
 
 run_service() {

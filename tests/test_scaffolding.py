@@ -85,4 +85,4 @@ def test_a_python_without_venv_is_refused_with_what_to_install(clone):
 def test_tests_run_refuses_what_it_does_not_know():
     done = subprocess.run([ROOT / "tests" / "run", "fast"], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
-    assert done.stderr == "tests/run: fast is not one of lint, unit, e2e, all, slow, faults\n"
+    assert done.stderr == "tests/run: fast is not one of lint, unit, e2e, all, slow, faults, lab\n"

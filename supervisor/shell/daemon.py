@@ -139,8 +139,10 @@ class Daemon:
         if handed_on.isdigit():
             return take_over(int(handed_on), self._paths.socket)
         kept = handed_over(os.environ, os.getpid()).get(_CONTROL)
-        if kept is not None and Path(self._paths.socket).is_socket():
-            return take_over(kept, self._paths.socket)
+        if kept is not None:
+            if Path(self._paths.socket).is_socket():
+                return take_over(kept, self._paths.socket)
+            os.close(kept)  # nobody could find it any more
         return listen(self._paths.socket, self._settings.daemon.socket_group)
 
     def _build(self, journal: Journal, state: State) -> _Parts:

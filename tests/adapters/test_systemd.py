@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters.systemd import Notifier, watchdog_period_s
+from supervisor.adapters.systemd import Notifier, handed_over, watchdog_period_s
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -157,3 +157,45 @@ def test_a_service_manager_that_does_not_read_stops_nobody(manager):
     notifier.stopping(1.0)  # waited for, but not for ever
     assert time.monotonic() - began < 20.0
     assert manager.told() == ["WATCHDOG=1"]
+
+
+def test_a_descriptor_is_handed_to_the_manager_and_taken_back(manager, tmp_path):
+    notifier = Notifier(manager.environ)
+    with (tmp_path / "kept").open("w+") as file:
+        file.write("kept")
+        file.flush()
+        notifier.keep(file.fileno(), "control")
+    text, fds, _, _ = socket.recv_fds(manager.sock, 4096, 4)
+    assert text == b"FDSTORE=1\nFDNAME=control"
+    (fd,) = fds
+    assert os.pread(fd, 4, 0) == b"kept"
+    os.close(fd)
+    notifier.forget("control")
+    assert manager.told() == ["FDSTOREREMOVE=1", "FDNAME=control"]
+
+
+def test_without_a_manager_nothing_is_handed_over():
+    notifier = Notifier({})
+    assert not notifier.heard
+    notifier.keep(0, "control")
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "control:other"}, {"control": 3, "other": 4}),
+        ({"LISTEN_PID": "8", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "control"}, {}),  # meant for another process
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "many", "LISTEN_FDNAMES": "control"}, {}),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "1"}, {"": 3}),
+        ({}, {}),
+    ],
+)
+def test_descriptors_that_the_manager_has_for_us_are_taken_once(environ, found):
+    environ["KEPT"] = "1"
+    assert handed_over(environ, 7) == found
+    assert environ == {"KEPT": "1"}, "a later image with the same pid does not take them again"
+
+
+def test_a_long_start_asks_for_time(manager):
+    Notifier(manager.environ).busy("reads the\njournal", 120.0)
+    assert manager.told() == ["STATUS=reads the journal", "EXTEND_TIMEOUT_USEC=120000000"]

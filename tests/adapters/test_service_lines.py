@@ -1,0 +1,55 @@
+"""What the service manager hears of a running daemon: each summary once, and for how long the end is to be waited for."""
+
+from dataclasses import replace
+
+from supervisor.core.lifecycle import Phase
+from supervisor.core.state import Attempt, Program, State, Stop
+from supervisor.shell.service import Service
+
+
+class Told:
+    def __init__(self):
+        self.lines = []
+
+    def status(self, text):
+        self.lines.append(text)
+
+    def stopping(self, extend_s):
+        self.lines.append(extend_s)
+
+
+def running(name, stop=None):
+    attempt = Attempt(1, name, intended_at_s=0.0, intended_wall_s=0.0, digest="", stop=stop)
+    return Program(name, Phase.RUNNING, 0.0, 0.0, "", attempt=attempt)
+
+
+def waiting(name, retry_at_s=None):
+    return Program(name, Phase.BACKOFF, 0.0, 0.0, "", retry_at_s=retry_at_s)
+
+
+def test_a_summary_is_told_when_it_changes():
+    told = Told()
+    service = Service(told)
+    state = State(programs={"a": running("a"), "b": waiting("b")}, level="light")
+    for at_s in range(5):
+        service.after_turn(state, float(at_s))
+    service.after_turn(replace(state, programs={"a": running("a"), "b": waiting("b", 9.0)}), 6.0)
+    assert told.lines == [
+        "1 of 2 programs run at level light",
+        "1 of 2 programs run at level light, 1 waits to be started again",
+    ]
+
+
+def test_an_end_takes_as_long_as_the_slowest_may_and_no_longer():
+    told = Told()
+    service = Service(told)
+    programs = {"a": running("a", Stop("shutdown", 10.0, 20.0)), "b": running("b", Stop("shutdown", 10.0, 60.0))}
+    state = State(programs=programs, level="light", stopping=True)
+    service.after_turn(state, 10.0)
+    service.after_turn(state, 40.0)
+    service.after_turn(replace(state, programs={"a": programs["a"]}), 71.0)
+    service.after_turn(replace(state, programs={}), 71.5)
+    assert told.lines == [
+        75.0, "2 of 2 programs are saving and leaving", "1 of 1 programs are saving and leaving",
+        "0 of 0 programs are saving and leaving",
+    ]  # fmt: skip

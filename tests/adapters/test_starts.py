@@ -1,0 +1,109 @@
+"""A daemon that keeps ending begins again after longer and longer waits, and whoever stops it ends the wait."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters import starts
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_first_two_wait_for_nothing_then_twice_as_long_each_up_to_a_minute():
+    assert [starts.delay_s(n) for n in range(10)] == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
+
+
+@pytest.fixture
+def service(tmp_path):
+    """What a service manager gives its service, and its end of the notify socket."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    sock.bind(str(tmp_path / "notify"))
+    sock.settimeout(30)
+    (tmp_path / "state").mkdir()
+    yield {
+        "NOTIFY_SOCKET": str(tmp_path / "notify"),
+        "RUNTIME_DIRECTORY": str(tmp_path),
+        "STATE_DIRECTORY": str(tmp_path / "state"),
+    }, sock
+    sock.close()
+
+
+def began(environ, *ages_s):
+    now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    Path(environ["RUNTIME_DIRECTORY"], "starts").write_text(json.dumps([now_s - age_s for age_s in ages_s]))
+
+
+def waiting(environ):
+    code = "import os; from supervisor.adapters import starts; raise SystemExit(10 + starts.wait_for_turn(dict(os.environ)))"
+    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env={**environ, "PATH": "/usr/bin:/bin"})
+
+
+def test_without_a_service_manager_nothing_waits_and_nothing_is_written(tmp_path):
+    assert starts.wait_for_turn({"RUNTIME_DIRECTORY": str(tmp_path)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_after_few_or_old_ones_is_at_once(service):
+    environ, _ = service
+    began(environ, 700.0, 650.0, 601.0, 10.0)
+    assert starts.wait_for_turn(environ)
+    assert len(json.loads(Path(environ["RUNTIME_DIRECTORY"], "starts").read_text())) == 2
+
+
+def test_a_record_that_is_none_counts_for_nothing(service):
+    environ, _ = service
+    for garbage in ("", "{}", "[1, null, true]", "\0"):
+        Path(environ["RUNTIME_DIRECTORY"], "starts").write_text(garbage)
+        assert starts.wait_for_turn(environ)
+
+
+def test_the_wait_is_told_and_over_by_itself(service):
+    environ, sock = service
+    began(environ, 30.0, 20.0)
+    assert starts.wait_for_turn(environ)
+    status, extend = sock.recv(4096).decode().split("\n")
+    assert status.startswith("STATUS=start 3 within 10 min: waits 1 s")
+    assert extend == "EXTEND_TIMEOUT_USEC=61000000"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 10), (signal.SIGHUP, 11)])
+def test_a_stop_ends_the_wait_and_the_next_start_is_at_once(service, number, code):
+    environ, sock = service
+    began(environ, *range(1, 10))
+    process = waiting(environ)
+    assert "waits 60 s" in sock.recv(4096).decode()
+    until_blocked(process.pid)
+    process.send_signal(number)
+    assert process.wait(30) == code
+    assert not Path(environ["RUNTIME_DIRECTORY"], "starts").exists()
+
+
+def until_blocked(pid):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        if int(status["SigBlk"], 16) & 1 << (signal.SIGTERM - 1):
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never blocked SIGTERM")
+
+
+def test_the_fourth_start_is_an_alert_once(service):
+    environ, _ = service
+    for _ in range(2):
+        began(environ, 90.0, 60.0, 30.0)
+        process = waiting(environ)
+        until_blocked(process.pid)
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+    began(environ, 90.0, 60.0)
+    assert starts.wait_for_turn(environ)
+    lines = Path(environ["STATE_DIRECTORY"], "reboot_alerts.log").read_text().splitlines()
+    assert len(lines) == 2
+    assert " DAEMON ends again and again starts=4 within=0:01:30 " in lines[0]

@@ -1,0 +1,140 @@
+"""extralife on a box: installed, asked, and looked at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from labbox import CHECKOUT, PACKAGES, Box, box_python, packages, until
+
+GAMES = ("Breakout", "Pong")
+CTL = ("/opt/extralife/current/.venv/bin/supervisorctl", "-c", "/etc/extralife/extralife.toml")
+STATE = "/var/lib/extralife"
+UNIT = "extralife.service"
+CONFIG = """
+[daemon]
+state_dir = "/var/lib/extralife"
+runtime_dir = "/run/extralife"
+sample_period_s = 0.5
+alive_period_s = 1.0
+[level]
+slots = 2
+num_envs = 4
+batch_size = 32
+threads = 1
+[training]
+learning_starts = 500
+replay_size = 20_000
+replay_ratio = 0.5
+[checkpoint]
+min_s = 2.0
+first_s = 2.0
+max_s = 4.0
+[program.Pong]
+[program.Breakout]
+"""
+INTERVAL_S = 4.0
+_FACTS = """
+import json, sqlite3, sys
+db = sqlite3.connect("file:/var/lib/extralife/journal.sqlite?mode=ro", uri=True)
+rows = db.execute("SELECT seq, kind, body FROM fact WHERE kind = ? ORDER BY seq", (sys.argv[1],)).fetchall()
+print(json.dumps([{"seq": seq, "kind": kind, **json.loads(body)} for seq, kind, body in rows]))
+"""
+_INTEGRITY = """
+import sqlite3
+db = sqlite3.connect("file:/var/lib/extralife/journal.sqlite?mode=ro", uri=True)
+print(db.execute("PRAGMA integrity_check").fetchone()[0])
+"""
+_WHOLE = """
+import json, sys
+from pathlib import Path
+from supervisor.adapters.checkpoints import survey, verify
+found = {name: [(c.env_steps, verify(c).verified) for c in survey(Path("/var/lib/extralife/programs") / name)]
+         for name in sys.argv[1:]}
+print(json.dumps(found))
+"""
+
+
+class Installed(Box):
+    """A booted box; `install` puts extralife on it."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.booted_in_s = self.boot()
+
+    def install(self, *options: str) -> str:
+        """What deploy/install.sh says."""
+        found = [option for n in range(len(packages())) for option in ("--packages", f"{PACKAGES}{n}")]
+        python = f"PYTHON={box_python()}"
+        done = self.run("env", python, f"{CHECKOUT}/deploy/install.sh", *found, *options, timeout_s=300)
+        return done.stdout + done.stderr
+
+    def configure(self, text: str) -> None:
+        """The configuration that the service reads, durably."""
+        self.write("/etc/extralife/extralife.toml", text)
+
+    def write(self, path: str, text: str) -> None:
+        self.run("sh", "-c", 'mkdir -p "$(dirname "$0")" && printf %s "$1" >"$0" && sync "$0" "$(dirname "$0")"', path, text)
+
+    def ctl(self, *args: str, check: bool = False, timeout_s: float = 60) -> str:
+        return self.run(*CTL, *args, check=check, timeout_s=timeout_s).stdout
+
+    def status(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self.ctl("status", "--json"))
+        except json.JSONDecodeError:
+            return {"daemon": {"state": "dead", "pid": None}, "programs": []}
+        return found
+
+    def programs(self) -> dict[str, dict[str, Any]]:
+        return {program["name"]: program for program in self.status()["programs"]}
+
+    def wait_until_trains(self, timeout_s: float = 120, least_steps: dict[str, int] | None = None) -> dict[str, dict[str, Any]]:
+        """Every game is RUNNING and has got beyond `least_steps`, with a checkpoint of this life."""
+
+        def look() -> dict[str, dict[str, Any]] | None:
+            programs = self.programs()
+            good = [
+                name
+                for name in GAMES
+                if (program := programs.get(name))
+                and program["phase"] == "RUNNING"
+                and (program["steps"] or 0) > (least_steps or {}).get(name, 0)
+            ]
+            return programs if len(good) == len(GAMES) else None
+
+        found: dict[str, dict[str, Any]] = until(look, timeout_s, f"both games to train: {self.tail()}")
+        return found
+
+    def facts(self, kind: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.python(_FACTS, kind))
+        return found
+
+    def checkpoints(self) -> dict[str, list[tuple[int, bool]]]:
+        """(steps, whole to the last bit) of every committed checkpoint, newest first."""
+        python = "/opt/extralife/current/.venv/bin/python"
+        found: dict[str, list[tuple[int, bool]]] = json.loads(self.run(python, "-P", "-c", _WHOLE, *GAMES).stdout)
+        return found
+
+    def workers(self) -> dict[str, list[int]]:
+        """The processes that train, by program."""
+        found: dict[str, list[int]] = {name: [] for name in GAMES}
+        for line in self.run("ps", "-eo", "pid=,stat=,args=").stdout.splitlines():
+            pid, state, args = line.split(None, 2)
+            for name in GAMES:
+                if "-m workers" in args and name in args.split() and not state.startswith("Z"):
+                    found[name].append(int(pid))
+        return found
+
+    def daemon(self) -> int:
+        return int(self.show(UNIT, "MainPID"))
+
+    def alerts(self) -> list[str]:
+        return self.run("cat", f"{STATE}/reboot_alerts.log", check=False).stdout.splitlines()
+
+    def integrity(self) -> str:
+        return self.python(_INTEGRITY).strip()
+
+    def tail(self) -> str:
+        return self.run("journalctl", "-u", UNIT, "-n", "30", "--no-pager", "-o", "cat", check=False).stdout[-3000:]

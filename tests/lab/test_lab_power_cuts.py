@@ -1,0 +1,74 @@
+"""Power cuts at random times under two real games, and orderly reboots: what is committed stays, and all goes on by itself.
+
+3 cuts in the ordinary run, `EXTRALIFE_LAB_CUTS=20 tests/run lab` for more; EXTRALIFE_LAB_SEED repeats a run's times.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import pytest
+from installed import CONFIG, GAMES, INTERVAL_S, Installed
+from labbox import until
+
+CUTS = int(os.environ.get("EXTRALIFE_LAB_CUTS", "3"))
+SEED = int(os.environ.get("EXTRALIFE_LAB_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+_SLACK_S = 10.0  # a checkpoint that was due is written within this much, on a box whose two cores are not ours alone
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _training(box: Installed) -> None:
+    box.write("/etc/extralife/extralife.toml", CONFIG)
+    box.install()
+    box.wait_until_trains()
+    until(lambda: all(p["ckpt_step"] for p in box.programs().values()), 60, "a checkpoint of each")
+
+
+def check(box: Installed, before: dict, boots: int, cause: str) -> dict:
+    """What has to hold after every boot; returns what resumed from where."""
+    reboots = box.facts("HostRebooted")
+    assert len(reboots) == boots
+    assert reboots[-1]["cause"] == cause
+    lines = [line for line in box.alerts() if " REBOOT " in line]
+    assert len(lines) == boots
+    assert f"cause={cause}" in lines[-1]
+    assert box.integrity() == "ok"
+    saved = box.checkpoints()
+    assert all(whole for found in saved.values() for _, whole in found), saved
+    assert {name: len(pids) for name, pids in box.workers().items()} == dict.fromkeys(GAMES, 1), "nobody twice"
+    steps = {}
+    for name in GAMES:
+        resumed = [fact for fact in box.facts("Resumed") if fact["program"] == name][-1]
+        committed, rate = before[name]["ckpt_step"], before[name]["steps_per_s"] or 0.0
+        assert resumed["step"] >= committed, f"{name}: a committed checkpoint is lost"
+        assert before[name]["steps"] - resumed["step"] <= 2 * rate * (INTERVAL_S + _SLACK_S) + 100, name
+        assert box.programs()[name]["restarts"] == 0, "a reboot is held against nobody"
+        steps[name] = resumed["step"]
+    return steps
+
+
+def test_power_cuts_at_random_times_lose_no_committed_checkpoint_and_need_nobody(box: Installed) -> None:
+    chance = random.Random(SEED)
+    print(f"EXTRALIFE_LAB_CUTS={CUTS} EXTRALIFE_LAB_SEED={SEED}")
+    boots = len(box.facts("HostRebooted"))
+    for cut in range(1, CUTS + 1):
+        time.sleep(chance.uniform(0.0, 2 * INTERVAL_S))  # the time of the cut is what is tried here, not a wait for something
+        before = box.programs()
+        box.cut_power()
+        began_s = time.monotonic()
+        up_s = box.boot()
+        box.wait_until_trains()
+        trains_s = time.monotonic() - began_s
+        steps = check(box, before, boots + cut, "unclean")
+        print(f"cut {cut}: up {up_s:.1f} s, training again {trains_s:.1f} s after it; resumed {steps}")
+
+
+def test_orderly_reboots_are_told_apart_and_lose_nothing(box: Installed) -> None:
+    boots = len(box.facts("HostRebooted"))
+    for reboot in range(1, 4 if CUTS >= 20 else 2):
+        before = box.wait_until_trains()
+        box.reboot()
+        box.wait_until_trains(least_steps={name: before[name]["ckpt_step"] for name in GAMES})
+        check(box, before, boots + reboot, "orderly")

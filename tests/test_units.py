@@ -1,0 +1,51 @@
+"""The systemd units hold what they promise: systemd itself finds nothing wrong, and little is open to the daemon."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+UNITS = sorted(path for path in (ROOT / "units").iterdir() if path.suffix in {".service", ".slice", ".socket"})
+MOST_EXPOSED = 2.5
+
+pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+
+
+@pytest.fixture
+def units(tmp_path):
+    """The units as installed, with a prefix where every program that they name exists."""
+    for unit in UNITS:
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/extralife/current", str(ROOT)))
+    return tmp_path
+
+
+def analyze(*args):
+    return subprocess.run(["systemd-analyze", *args], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_systemd_finds_nothing_wrong(units):
+    named = [str(units / unit.name.replace("@.", "@some.service.")) for unit in UNITS]
+    done = analyze("verify", "--man=no", *named)
+    ours = [line for line in done.stderr.splitlines() if "extralife" in line and not line.endswith("Operation not permitted")]
+    assert ours == []
+
+
+def test_it_finds_a_mistake(units):
+    unit = units / "extralife.service"
+    unit.write_text(unit.read_text().replace("WatchdogSec=30", "WatchdogSeconds=30"))
+    assert "WatchdogSeconds" in analyze("verify", "--man=no", str(unit)).stderr
+
+
+def test_little_is_open_to_the_daemon():
+    done = analyze("security", "--offline=yes", "--no-pager", str(ROOT / "units" / "extralife.service"))
+    assert done.returncode == 0, done.stderr
+    assert float(re.search(r"exposure level for extralife.service: ([0-9.]+)", done.stdout)[1]) <= MOST_EXPOSED, done.stdout
+
+
+def test_what_the_units_run_is_there():
+    for unit in UNITS:
+        for path in re.findall(r"/opt/extralife/current/(\S+)", unit.read_text()):
+            assert path.startswith(".venv/") or (ROOT / path).exists(), f"{unit.name}: {path}"
