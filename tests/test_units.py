@@ -29,7 +29,9 @@ def analyze(*args):
 def test_systemd_finds_nothing_wrong(units):
     named = [str(units / unit.name.replace("@.", "@some.service.")) for unit in UNITS]
     done = analyze("verify", "--man=no", *named)
-    ours = [line for line in done.stderr.splitlines() if "extralife" in line and not line.endswith("Operation not permitted")]
+    ours = [
+        line for line in done.stderr.splitlines() if "extralife" in line and not line.endswith("Operation not permitted")
+    ]
     assert ours == []
 
 

@@ -50,10 +50,12 @@ def wait_for_turn(environ: Mapping[str, str]) -> bool:
     if not wait_s:
         return True
     notifier = Notifier(environ)
-    status = f"start {len(starts) + 1} within {WINDOW_S / 60:.0f} min: waits {wait_s:.0f} s; journalctl says why the others ended"
-    notifier.busy(status, wait_s + _BEGIN_S)
+    status = (
+        f"start {len(starts) + 1} within {WINDOW_S / 60:.0f} min: waits {wait_s:.0f} s; journalctl says why the others ended"
+    )
     ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    notifier.busy(status, wait_s + _BEGIN_S)
     told = signal.sigtimedwait(ends, wait_s)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if told is None:

@@ -175,8 +175,8 @@ class Daemon:
         )  # fmt: skip
         loop = Loop(
             settings=settings, state=state, clock=system_clock, boot_id=this_boot.boot_id, journal=journal, inbox=inbox,
-            performer=performer, publish=lambda loop: self._publish(backend, loop), watchdog=self._notifier.watchdog, pause=_pause,
-            longest_wait_s=_longest_wait_s(self._notifier),
+            performer=performer, publish=lambda loop: self._publish(backend, loop), watchdog=self._notifier.watchdog,
+            pause=_pause, longest_wait_s=_longest_wait_s(self._notifier),
         )  # fmt: skip
         told = _told_before(mark, state) if mark is not None and mark.boot_id == this_boot.boot_id else {}
         alive = AliveWriter(
@@ -338,4 +338,3 @@ def _alive_failed(error: str) -> None:
 def _longest_wait_s(notifier: Notifier) -> float:
     """An idle loop still proves that it lives three times in systemd's period, and knows after 2 s that it was away."""
     return 2.0 if notifier.watchdog_period_s is None else min(2.0, notifier.watchdog_period_s / 3)
-

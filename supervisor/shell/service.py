@@ -28,8 +28,8 @@ class Service:
         """Called by the deciding thread; it costs nothing while nothing changes."""
         status = status_line(state)
         if state.stopping:
-            leave_by_s = max((_leave_by_s(state)), default=now_s)
-            if self.leave_by_s is None or leave_by_s > self.leave_by_s:
+            leave_by_s = max(_leave_by_s(state), default=None)
+            if leave_by_s is not None and (self.leave_by_s is None or leave_by_s > self.leave_by_s):
                 self.leave_by_s = leave_by_s
                 self.notifier.stopping(max(0.0, leave_by_s - now_s) + _KILLED_AND_CLOSED_S)
         if status != self.said:

@@ -90,7 +90,9 @@ class Installed(Box):
     def programs(self) -> dict[str, dict[str, Any]]:
         return {program["name"]: program for program in self.status()["programs"]}
 
-    def wait_until_trains(self, timeout_s: float = 120, least_steps: dict[str, int] | None = None) -> dict[str, dict[str, Any]]:
+    def wait_until_trains(
+        self, timeout_s: float = 120, least_steps: dict[str, int] | None = None
+    ) -> dict[str, dict[str, Any]]:
         """Every game is RUNNING and has got beyond `least_steps`, with a checkpoint of this life."""
 
         def look() -> dict[str, dict[str, Any]] | None:
