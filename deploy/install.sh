@@ -232,6 +232,8 @@ main() {
         exit 0
     fi
     "$changed" || echo "install: everything was in place"
+    echo
+    "$prefix/current/.venv/bin/supervisorctl" -c "$CONFIG" doctor || echo "install: see to what is bad above"
     cat <<END
 
   how it is     $prefix/current/.venv/bin/supervisorctl -c $CONFIG status

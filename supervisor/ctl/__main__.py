@@ -121,6 +121,10 @@ def _action(name: str) -> Callable[[Session, list[str]], int] | None:
         from supervisor.ctl import accounts
 
         return accounts.accounts
+    if name == "doctor":
+        from supervisor.ctl import doctor
+
+        return doctor.doctor
     if name == "results":
         from supervisor.ctl import results
 

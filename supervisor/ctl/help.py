@@ -22,6 +22,8 @@ ACTIONS = {
     "avail": "avail\n  Every configured program: in use or not, auto or manual start, priority.",
     "clear": "clear NAME ..|all\n  Empty the logs of programs; rotated copies stay.",
     "config": "config --explain [--json]\n  Every setting with its value and where it comes from.",
+    "doctor": "doctor [--json]\n"
+    "  What of host, installation and settings stands in the way, and what to do. Exit code 1 when something is bad.",
     "exit": "exit, quit, Ctrl-D\n  Leave the shell.",
     "explain": "explain NAME [-n N] [--json]\n"
     "  What is wrong with a program, or was: its last N incidents (3) with their evidence.",

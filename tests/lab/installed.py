@@ -81,11 +81,12 @@ class Installed(Box):
         return self.run(*CTL, *args, check=check, timeout_s=timeout_s).stdout
 
     def status(self) -> dict[str, Any]:
+        """As the daemon itself says it; without one nothing, not what its journal remembers."""
         try:
             found: dict[str, Any] = json.loads(self.ctl("status", "--json"))
         except json.JSONDecodeError:
-            return {"daemon": {"state": "dead", "pid": None}, "programs": []}
-        return found
+            found = {}
+        return found if found.get("daemon", {}).get("pid") else {"programs": []}
 
     def programs(self) -> dict[str, dict[str, Any]]:
         return {program["name"]: program for program in self.status()["programs"]}
@@ -102,6 +103,7 @@ class Installed(Box):
                 for name in GAMES
                 if (program := programs.get(name))
                 and program["phase"] == "RUNNING"
+                and program["worker_phase"] == "training"
                 and (program["steps"] or 0) > (least_steps or {}).get(name, 0)
             ]
             return programs if len(good) == len(GAMES) else None

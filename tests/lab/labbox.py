@@ -218,6 +218,10 @@ class Box:
         for directory in (self.root, self.disk):
             if directory.is_mount():
                 until(lambda at=directory: _host("umount", str(at), check=False).returncode == 0, 20, f"umount {directory}")
+        # The namespaces of the dead let go of it a little later. Until then a new mount would be of the file system that
+        # has been shut down, in the same state.
+        held = ("losetup", "--associated", str(self.image))
+        until(lambda: not _host(*held, check=False).stdout, 30, "the disk to be let go")
 
     # --- inside --------------------------------------------------------------------------------------------------------
 

@@ -54,9 +54,7 @@ def test_power_cuts_at_random_times_lose_no_committed_checkpoint_and_need_nobody
     print(f"EXTRALIFE_LAB_CUTS={CUTS} EXTRALIFE_LAB_SEED={SEED}")
     boots = len(box.facts("HostRebooted"))
     for cut in range(1, CUTS + 1):
-        time.sleep(
-            chance.uniform(0.0, 2 * INTERVAL_S)
-        )  # the time of the cut is what is tried here, not a wait for something
+        time.sleep(chance.uniform(0.0, 2 * INTERVAL_S))  # not a wait for anything: the time of the cut is what is tried
         before = box.programs()
         box.cut_power()
         began_s = time.monotonic()

@@ -1,0 +1,67 @@
+"""`doctor`: what of host, installation and settings stands in the way of weeks of training, and what to do about it.
+
+It changes nothing, needs no daemon and no root; with fewer rights it finds out less and says so: what could not be looked
+at is `unknown`, never `ok`. One check that fails, or hangs on a driver, does not keep the others from being told.
+"""
+
+from __future__ import annotations
+
+import json
+
+from supervisor.ctl import text
+from supervisor.ctl.session import GENERIC, OK, Failed, Session, take
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from supervisor.ctl.checks import Finding, Patient
+
+LEVELS = ("bad", "warn", "unknown", "ok")
+
+
+def doctor(session: Session, args: list[str]) -> int:
+    """`doctor [--json]`; the exit code is 1 when something is bad."""
+    names, options = take(args, "--json")
+    if names:
+        raise Failed(f"Error: doctor takes no names, not {text.harmless(names[0])!r}")
+    found = examine(session)
+    if "--json" in options:
+        session.say(json.dumps([each.as_json() for each in found], indent=2))
+    else:
+        for line in page(found):
+            session.say(line)
+    return GENERIC if any(each.level == "bad" for each in found) else OK
+
+
+def examine(session: Session) -> list[Finding]:
+    """Every finding, the worst first."""
+    from supervisor.ctl import checks, checks_training
+
+    patient = checks.patient(session.options)
+    found: list[Finding] = []
+    for check in (*checks.ALL, *checks_training.ALL):
+        found += _try(check, patient)
+    return sorted(found, key=lambda each: LEVELS.index(each.level))
+
+
+def _try(check: Callable[[Patient], Iterable[Finding]], patient: Patient) -> list[Finding]:
+    from supervisor.ctl.checks import Finding
+
+    name = check.__name__.replace("_", " ")
+    try:
+        return list(check(patient))
+    except Exception as error:  # noqa: BLE001  a host that is odd in a way that nobody thought of
+        return [Finding(name, "unknown", f"could not be looked at: {type(error).__name__}: {error}", "tell its developers")]
+
+
+def page(found: list[Finding]) -> list[str]:
+    """One line a finding, and below those that are not fine what to do; at the end how many of each."""
+    wide = max((len(each.name) for each in found), default=0)
+    out = []
+    for each in found:
+        out.append(f"{each.level:<7}  {each.name:<{wide}}  {text.harmless(each.what)}")
+        if each.do:
+            out.append(f"{'':<7}  {'':<{wide}}  -> {text.harmless(each.do)}")
+    counts = [f"{sum(each.level == level for each in found)} {level}" for level in LEVELS]
+    return [*out, "", ", ".join(counts)]
