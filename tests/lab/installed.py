@@ -64,11 +64,11 @@ class Installed(Box):
         super().__init__(directory)
         self.booted_in_s = self.boot()
 
-    def install(self, *options: str) -> str:
+    def install(self, *options: str, checkout: str = CHECKOUT) -> str:
         """What deploy/install.sh says."""
         found = [option for n in range(len(packages())) for option in ("--packages", f"{PACKAGES}{n}")]
         python = f"PYTHON={box_python()}"
-        done = self.run("env", python, f"{CHECKOUT}/deploy/install.sh", *found, *options, timeout_s=300)
+        done = self.run("env", python, f"{checkout}/deploy/install.sh", *found, *options, timeout_s=300)
         return done.stdout + done.stderr
 
     def configure(self, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import threading
@@ -10,6 +11,10 @@ import pytest
 from installed import CHECKOUT, CONFIG, CTL, GAMES, STATE, UNIT, Installed
 from labbox import until
 
+SHIPPED = (
+    "supervisor", "workers", "deploy", "units", "docs", "tests/requirements.lock", "tests/requirements-systemd.lock",
+    "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE",
+)  # fmt: skip
 UNITS = ("extralife.service", "extralife-gpu.service", "extralife.slice", "extralife-alert@.service")
 
 
@@ -40,6 +45,34 @@ def test_both_games_train_and_say_so(box: Installed) -> None:
     assert {name: len(pids) for name, pids in box.workers().items()} == dict.fromkeys(GAMES, 1)
     assert "2 of 2 programs run" in box.show(UNIT, "StatusText")
     until(lambda: all(box.checkpoints()[name] for name in programs), 60, "a checkpoint of each")
+
+
+def test_doctor_finds_it_as_it_was_installed_and_sees_what_was_edited_by_hand(box: Installed) -> None:
+    def service() -> tuple[str, str]:
+        found = {each["name"]: each for each in json.loads(box.ctl("doctor", "--json"))}
+        assert found["games"]["level"] == found["state"]["level"] == found["runtime"]["level"] == "ok", found
+        return found["service"]["level"], found["service"]["what"]
+
+    assert service() == ("ok", f"{UNIT} is active, enabled, as installed")
+    box.run("sed", "-i", "s/^WatchdogSec=30/WatchdogSec=3000/", f"/etc/systemd/system/{UNIT}")
+    level, what = service()
+    assert level == "warn"
+    assert "differs from the one that came with this version" in what or "has changed since systemd read it" in what
+    assert f"write /etc/systemd/system/{UNIT}" in box.install(), "an installation puts it right"
+    assert service()[0] == "ok"
+
+
+def test_a_newer_version_takes_over_in_place(box: Installed) -> None:
+    box.wait_until_trains()
+    workers, before = box.workers(), box.daemon()
+    box.run("mkdir", "/srv/newer")
+    box.run("cp", "-r", *(f"{CHECKOUT}/{each}" for each in SHIPPED), "-t", "/srv/newer", "--parents")
+    newer = f"/srv/newer{CHECKOUT}"
+    box.run("sed", "-i", "s/programs run at level/programs are trained at level/", f"{newer}/supervisor/shell/service.py")
+    said = box.install(checkout=newer)
+    assert "have the running daemon replace itself" in said
+    until(lambda: "are trained at level" in box.show(UNIT, "StatusText"), 90, "the newer version to say so")
+    assert (box.daemon(), box.workers()) == (before, workers)
 
 
 def test_a_killed_daemon_is_replaced_and_its_workers_train_on(box: Installed) -> None:
