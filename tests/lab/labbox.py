@@ -39,7 +39,8 @@ _MASKED = (  # what a machine of its own would have, and a guest has no use for
     "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer",
 )  # fmt: skip
 
-# In namespaces of its own: a tmpfs over /run (nspawn takes its directories below /run for the machine's otherwise), the
+# In namespaces of its own: its disk (mounted nowhere else: a namespace that somebody else makes meanwhile would copy that
+# mount and hold the file system beyond its end), a tmpfs over /run (nspawn takes its directories below /run for the machine's otherwise), the
 # second version's cgroups alone, and then, with clocks that begin now, the box itself.
 _OUTER = """
 set -e
@@ -48,10 +49,12 @@ mount -t tmpfs tmpfs /run
 umount -R /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1
-since_mono=$1 since_boot=$2
-shift 2
-exec unshare -T --monotonic "-$since_mono" --boottime "-$since_boot" -f -- systemd-nspawn --quiet --boot --register=no \
-    --keep-unit --private-network --hostname=box --resolv-conf=off --timezone=off --console=read-only "$@"
+since_mono=$1 since_boot=$2 image=$3 disk=$4 root=$5
+shift 5
+mount -o loop "$image" "$disk"
+mount -t overlay box -o "lowerdir=/,upperdir=$disk/upper,workdir=$disk/work" "$root"
+exec unshare -T --monotonic "-$since_mono" --boottime "-$since_boot" -f -- systemd-nspawn --quiet --boot \
+    --directory="$root" --register=no --keep-unit --private-network --hostname=box --resolv-conf=off --timezone=off --console=read-only "$@"
 """
 
 
@@ -117,13 +120,14 @@ class Box:
     def boot(self) -> float:
         """Start it; returns the seconds until systemd has started everything."""
         began_s = time.monotonic()
-        self._mount()
+        if not self.image.exists():
+            self._make_disk()
         self.cgroup.mkdir(exist_ok=True)
-        clocks = [str(int(time.clock_gettime(clock))) for clock in (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)]
+        before = [str(int(time.clock_gettime(clock))) for clock in (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)]
         enter = 'echo $$ >"$0/cgroup.procs"; exec unshare -m -C -p -f --kill-child=KILL --mount-proc sh -c "$@"'
         with self.console.open("ab") as console:
             self._outer = subprocess.Popen(
-                ["sh", "-c", enter, str(self.cgroup), _OUTER, "box", *clocks, f"--directory={self.root}", *_binds()],
+                ["sh", "-c", enter, str(self.cgroup), _OUTER, "box", *before, self.image, self.disk, self.root, *_binds()],
                 stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True, cwd="/",
             )  # fmt: skip
         until(self._is_up, 90, f"the box to boot; {self.console} has what it said")
@@ -137,13 +141,13 @@ class Box:
 
     def cut_power(self) -> None:
         """Nothing more reaches the disk, then everything is dead. `boot` is what comes next."""
-        fd = os.open(self.disk, os.O_RDONLY)
+        assert self._outer is not None
+        fd = os.open(f"/proc/{self._outer.pid}/root{self.disk}", os.O_RDONLY)
         try:
             fcntl.ioctl(fd, _EXT4_IOC_SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
         finally:
             os.close(fd)
         self._kill()
-        self._unmount()
 
     def reboot(self) -> float:
         """`systemctl reboot`; returns the seconds until everything is started again."""
@@ -151,14 +155,13 @@ class Box:
         self.run("systemctl", "reboot", check=False)
         assert self._outer is not None
         assert self._outer.wait(180 * PATIENCE) == _REBOOT, self.console.read_text(errors="replace")[-2000:]
-        until(lambda: not self._processes(), 20, "every process of the box to be gone")
+        self._kill()
         self.boot()
         return time.monotonic() - began_s
 
     def close(self) -> None:
         """Off, and nothing of it left but its directory."""
         self._kill()
-        self._unmount()
         for directory, _, _ in os.walk(self.cgroup, topdown=False):
             with contextlib.suppress(OSError):
                 Path(directory).rmdir()
@@ -170,6 +173,13 @@ class Box:
             outer.kill()  # its child is process 1 of a namespace, and the kernel ends all of that with it
             outer.wait()
         until(lambda: not self._processes(), 20, "every process of the box to be gone")
+        # The namespaces of the dead let go of the disk a little later. Until then a new mount would be of the same file
+        # system, shut down as it is.
+        until(lambda: not self.disk_is_held(), 60, "the disk to be let go")
+
+    def disk_is_held(self) -> bool:
+        """Somebody still has its file system mounted."""
+        return _host("losetup", "--associated", str(self.image), check=False).stdout != ""
 
     def _processes(self) -> list[int]:
         found: list[int] = []
@@ -180,23 +190,23 @@ class Box:
 
     # --- the disk ------------------------------------------------------------------------------------------------------
 
-    def _mount(self) -> None:
-        if self.root.is_mount():
-            return
-        new = not self.image.exists()
-        if new:
-            with self.image.open("wb") as image:
-                image.truncate(_DISK_BYTES)
-            _host("mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=1,lazy_journal_init=1", str(self.image))
+    def _make_disk(self) -> None:
+        with self.image.open("wb") as image:
+            image.truncate(_DISK_BYTES)
+        _host("mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=1,lazy_journal_init=1", str(self.image))
         for directory in (self.disk, self.root):
             directory.mkdir(exist_ok=True)
         _host("mount", "-o", "loop", str(self.image), str(self.disk))
         upper, work = self.disk / "upper", self.disk / "work"
-        for directory in (upper, work):
-            directory.mkdir(exist_ok=True)
-        _host("mount", "-t", "overlay", "box", "-o", f"lowerdir=/,upperdir={upper},workdir={work}", str(self.root))
-        if new:
+        try:
+            for directory in (upper, work):
+                directory.mkdir()
+            _host("mount", "-t", "overlay", "box", "-o", f"lowerdir=/,upperdir={upper},workdir={work}", str(self.root))
             self._furnish()
+        finally:
+            for directory in (self.root, self.disk):
+                if directory.is_mount():
+                    _host("umount", str(directory))
 
     def _furnish(self) -> None:
         """What makes it another machine than this one, and a quiet one."""
@@ -212,16 +222,6 @@ class Box:
         (etc / "machine-id").write_text(f"{os.urandom(16).hex()}\n")
         (etc / "fstab").write_text("")
         (self.root / "var/log/journal").mkdir(parents=True, exist_ok=True)
-        os.sync()
-
-    def _unmount(self) -> None:
-        for directory in (self.root, self.disk):
-            if directory.is_mount():
-                until(lambda at=directory: _host("umount", str(at), check=False).returncode == 0, 20, f"umount {directory}")
-        # The namespaces of the dead let go of it a little later. Until then a new mount would be of the file system that
-        # has been shut down, in the same state.
-        held = ("losetup", "--associated", str(self.image))
-        until(lambda: not _host(*held, check=False).stdout, 30, "the disk to be let go")
 
     # --- inside --------------------------------------------------------------------------------------------------------
 

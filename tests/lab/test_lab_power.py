@@ -26,4 +26,4 @@ def test_what_was_not_synced_is_lost_and_what_was_is_there(tmp_path):
         assert float(box.run("cat", "/proc/uptime").stdout.split()[0]) < time.monotonic() - began + 5
     finally:
         box.close()
-    assert not box.root.is_mount()
+    assert not box.disk_is_held()
