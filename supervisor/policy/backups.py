@@ -1,0 +1,107 @@
+"""When a backup is due by the calendar, and which ones go when there are too many.
+
+The rule of the calendar. `[backup] calendar` is `off`, `hourly`, `daily HH:MM` or `weekly DAY HH:MM` (`weekly sun 03:30`), in
+the box's own time. A backup is due when a time of the calendar has passed since the newest one that it asked for; before
+the first, since the daemon began. So a box that was off at half past three makes its backup when it comes up, a fresh
+installation makes none of an empty directory, and ten missed nights are one backup. Example, `daily 03:30`: the newest was
+for Monday 03:30, the box comes up on Wednesday at 09:00: one is due, for Wednesday 03:30.
+
+The rule of keeping. Backups that nobody asked for by name (calendar, before a level, before a rollback) are kept as many
+as `[backup] keep` says, each kind for itself: a night in which the level changed twenty times must not push the nightly
+ones out. What the operator has made is theirs to remove; so is anything whose kind is not known. Example, keep = 2: of
+nightly backups of Mon, Tue and Wed and one before `heavy`, Mon goes.
+
+Why not by age: a box that was off for a month would come up and throw all of its backups away. Why not a cron line: five
+fields are more than a nightly backup needs, and `30 3 * * *` is misread by those who write one a year.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+OPERATOR, CALENDAR, LEVEL, ROLLBACK = "operator", "calendar", "level", "rollback"
+OFF: Final = "off"
+DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_AUTOMATIC: Final = frozenset({CALENDAR, LEVEL, ROLLBACK})
+_DAILY: Final = re.compile(r"(?:daily|weekly (mon|tue|wed|thu|fri|sat|sun)) ([01]\d|2[0-3]):([0-5]\d)")
+_SLUG: Final = re.compile(r"[^a-z0-9]+")
+_MOST_LABEL: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSettings:
+    """When backups are made by themselves, and how many of those are kept."""
+
+    calendar: str = "daily 03:30"
+    keep: int = 7
+    before_level: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the rule of keeping needs to know of a backup."""
+
+    name: str
+    cause: str
+    created_wall_s: float
+
+
+def calendar_error(text: str) -> str | None:
+    """What is wrong with a calendar, in one clause; None when nothing is."""
+    if text in {OFF, "hourly"} or _DAILY.fullmatch(text):
+        return None
+    return 'must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30"'
+
+
+def last_due(calendar: str, now: dt.datetime) -> dt.datetime | None:
+    """The newest time of the calendar up to `now`, in the time zone of `now`; None for `off`.
+
+    Example, Wednesday 09:00: `hourly` is 09:00, `daily 03:30` today 03:30, `weekly wed 12:00` Wednesday a week ago.
+    """
+    if calendar == "hourly":
+        return now.replace(minute=0, second=0, microsecond=0)
+    found = _DAILY.fullmatch(calendar)
+    if found is None:
+        return None
+    day, hour, minute = found.groups()
+    due = now.replace(hour=int(hour), minute=int(minute), second=0, microsecond=0)
+    back = 0 if day is None else (now.weekday() - DAYS.index(day)) % 7
+    due -= dt.timedelta(days=back)
+    return due if due <= now else due - dt.timedelta(days=1 if day is None else 7)
+
+
+def is_due(due_wall_s: float, *, newest_due_wall_s: float | None, began_wall_s: float | None) -> bool:
+    """Whether a time of the calendar asks for a backup: after the newest that it asked for, else after the daemon began."""
+    since_s = began_wall_s if newest_due_wall_s is None else newest_due_wall_s
+    return since_s is not None and due_wall_s > since_s
+
+
+def superfluous(backups: Iterable[Kept], keep: int, spare: Iterable[str] = ()) -> list[str]:
+    """Names of the backups to remove, oldest first. `spare`: those that are needed just now."""
+    spared = set(spare)
+    order = sorted(backups, key=lambda each: (each.created_wall_s, each.name))
+    out = []
+    for cause in _AUTOMATIC:
+        of_cause = [each for each in order if each.cause == cause]
+        out += [each for each in of_cause[: max(0, len(of_cause) - keep)] if each.name not in spared]
+    return [each.name for each in sorted(out, key=lambda each: (each.created_wall_s, each.name))]
+
+
+def name_of(wall_s: float, label: str, taken: Iterable[str]) -> str:
+    """What a backup is called: the time in UTC and the label, as the name of a directory; never one of `taken`.
+
+    Example: 1,800,000,000 s and `before heavy` are `20270115-080000-before-heavy`.
+    """
+    when = dt.datetime.fromtimestamp(wall_s, dt.UTC).strftime("%Y%m%d-%H%M%S")
+    slug = _SLUG.sub("-", label.lower())[:_MOST_LABEL].strip("-")
+    base = f"{when}-{slug}" if slug else when
+    name, number = base, 1
+    known = set(taken)
+    while name in known:
+        number += 1
+        name = f"{base}.{number}"
+    return name
