@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 import envpool
 import numpy as np
 
+from workers.options import FRAMES_PER_STEP
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TOYS: Final = {"Catch": "Catch-v0"}
 _ATARI_STACK: Final = 4
-_ATARI_FRAMES: Final = 4  # game frames in one step
+_ATARI_FRAMES: Final = FRAMES_PER_STEP  # game frames in one step
 MOST_GAME_FRAMES: Final = 108_000  # 30 minutes of play, as in the literature; envpool's own bound is the same today
 
 

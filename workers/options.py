@@ -33,6 +33,7 @@ GAMES: Final = tuple(
     """.split()
 )
 EXTRA_GAMES: Final = ("Catch",)  # envpool's Catch-v0: a 10x5 toy that a learner solves in seconds; for checks
+FRAMES_PER_STEP: Final = 4  # of an Atari game; the toys show each of theirs
 
 ALGORITHMS: Final = ("dqn", "pqn", "ppo")
 ON_POLICY: Final = ("pqn", "ppo")  # learn from rollouts, keep no replay

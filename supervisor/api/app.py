@@ -93,6 +93,7 @@ class Api:
             ("/api/v1/logs/{name}/{channel}", self.program_log),
             ("/api/v1/mainlog", self.main_log),
             ("/api/v1/accounts", self.accounts),
+            ("/api/v1/cost", self.cost),
             ("/api/v1/results", self.results),
             ("/api/v1/config", self.config),
             ("/logtail/{spec:path}", self._rpc.log_tail),
@@ -139,6 +140,9 @@ class Api:
 
     async def accounts(self, request: Request) -> Response:
         return answer(await self._read(self._backend.accounts, _since(request)))
+
+    async def cost(self, request: Request) -> Response:
+        return answer(await self._read(self._backend.cost, _since(request)))
 
     async def results(self, _: Request) -> Response:
         return answer(await self._read(self._backend.results))

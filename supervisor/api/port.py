@@ -98,6 +98,7 @@ class DaemonView:
     last_reboot: RebootView | None = None
     mtbf_s: float | None = None
     journal: JournalView = JournalView()
+    usd_per_hour: float | None = None
 
     @classmethod
     def of(cls, box: Mapping[str, Any], **rest: Any) -> Self:
@@ -229,6 +230,10 @@ class Backend(Protocol):
 
     def accounts(self, since: Since) -> Json:
         """`core.accounts_view.accounts_view` of the window from then to now."""
+        ...
+
+    def cost(self, since: Since) -> Json:
+        """`core.cost_view.cost_view` of the window from then to now."""
         ...
 
     def results(self) -> Json:

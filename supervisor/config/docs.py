@@ -32,6 +32,8 @@ _SECTION_INTRO: Final = {
     "checkpoint": "How often a program saves: [the rule](../supervisor/policy/checkpointing.py).",
     "divergence": "When losses are not finite any more: [the rule](../supervisor/policy/divergence.py).",
     "health": "When a training gets on and yet goes wrong: [the rule](../supervisor/policy/health.py).",
+    "backup": "Copies of all games: [the rule](../supervisor/policy/backups.py), [what is in them](backups.md).",
+    "cost": "What the box costs: [the rule](../supervisor/policy/cost.py). `EXTRALIFE_USD_PER_HOUR` overrides it.",
     "journal": "How much of the past stays at hand: [the rule](../supervisor/adapters/journal_archive.py).",
 }
 

@@ -14,6 +14,7 @@ from supervisor.config.programs import Defaults, Given, option, programs, rl_ove
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, label
 from supervisor.config.tables import DIRECTORIES, ORDERED, SECTIONS, TOP, Key, directory_keys, section_keys
 from supervisor.core.settings import Level, Paths, Settings
+from supervisor.policy.backups import calendar_error
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
 _PREFIX: Final = "EXTRALIFE_"
@@ -71,7 +72,9 @@ def load(
 
 def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, object], rl: Given) -> Overrides:
     """EXTRALIFE_* < flags for [daemon] and slots; `RL_*` of the load for [level], so that `status` tells the truth."""
-    names = {key: ("daemon", key) for key in (*section_keys("daemon"), *DIRECTORIES)} | {"slots": ("level", "slots")}
+    names = {key: ("daemon", key) for key in (*section_keys("daemon"), *DIRECTORIES)} | {
+        "slots": ("level", "slots"), "usd_per_hour": ("cost", "usd_per_hour"),
+    }  # fmt: skip
     found: Overrides = {("level", key): rl[key] for key in _LEVEL_OPTIONS if key in rl and rl[key][0] != AUTO}
     variables = {_PREFIX + key.upper(): key for key in names}
     for variable in sorted(environ):
@@ -120,6 +123,8 @@ def _section(sheet: Sheet, section: str, overrides: Overrides) -> Any:
             values[key] = value
     if section == "level" and not _is_word(str(values.get("name", "light"))):
         sheet.error(sheet.at(section, "name"), "level.name must be one word of up to 32 letters, digits, _ . -")
+    if section == "backup" and (wrong := calendar_error(str(values["calendar"]))) is not None:
+        sheet.error(sheet.origins["backup.calendar"], f"backup.calendar {wrong}, not {values['calendar']!r:.60}")
     if section == "daemon":
         _check_group(sheet, str(values.get("socket_group", "")))
     return SECTIONS[section](**values)

@@ -15,7 +15,9 @@ from typing import Any, Final
 
 from supervisor.config.sheet import shown
 from supervisor.core.settings import DaemonSettings, JournalSettings, Level, ProgramSpec, Progress
+from supervisor.policy.backups import BackupSettings
 from supervisor.policy.checkpointing import CheckpointSettings
+from supervisor.policy.cost import CostSettings
 from supervisor.policy.divergence import DivergenceSettings
 from supervisor.policy.health import ACTIONS, HealthSettings
 from supervisor.policy.restart import MOST_DEATHS, RestartSettings
@@ -25,7 +27,7 @@ from workers.options import OPTIONS, Option, Value
 SECTIONS: Final[dict[str, type]] = {
     "daemon": DaemonSettings, "level": Level, "restart": RestartSettings, "stall": StallSettings,
     "checkpoint": CheckpointSettings, "divergence": DivergenceSettings, "health": HealthSettings,
-    "journal": JournalSettings,
+    "journal": JournalSettings, "backup": BackupSettings, "cost": CostSettings,
 }  # fmt: skip
 TOP: Final = (*SECTIONS, "training", "program")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -63,6 +65,7 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
     "daemon.sample_period_s": (0.01, 60.0),
     "journal.keep_days": (1, 36_500),
     "journal.max_mb": (1, 1_000_000),
+    "backup.keep": (1, 10_000),
     "daemon.alive_period_s": (0.1, 3600.0),
     "daemon.log_max_bytes": (4096, None),
     "daemon.log_backups": (0, 1000),
@@ -155,6 +158,10 @@ MEANINGS: Final[dict[str, str]] = {
     "health.fall_games": "for so many games",
     "journal.keep_days": "facts stay in the journal for so many days; older ones move to `journal-archive/` beside it",
     "journal.max_mb": "a journal that is larger moves more, down to half of this",
+    "backup.calendar": "when a backup is made by itself, in the box's own time: `off`, `hourly`, `daily HH:MM`, `weekly DAY HH:MM`",
+    "backup.keep": "so many backups of each kind that nobody asked for are kept; those of `supervisorctl backup` stay",
+    "backup.before_level": "whether one is made before the level changes to another one",
+    "cost.usd_per_hour": "price of an hour of this box, on or off; without it `cost` tells hours and shares",
     "program.priority": "lower starts first",
     "program.autostart": "whether it runs without being asked for, the first time it is seen",
     "program.stall_timeout_s": "limit without progress while training, in place of the learned one",
@@ -175,6 +182,7 @@ _UNSET: Final = {
         "`$RUNTIME_DIRECTORY`, else `/run`, `$XDG_RUNTIME_DIR` or `/dev/shm` + `/extralife` + a mark of state_dir"
     ),
     "level.threads": "cores / slots, at least 1",
+    "cost.usd_per_hour": "not known",
     "program.stall_timeout_s": "learned, see [stall]",
     "program.start_timeout_s": "see [stall]",
     "program.on_sick": "see [health]",

@@ -8,7 +8,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from supervisor.policy.backups import BackupSettings
 from supervisor.policy.checkpointing import CheckpointSettings
+from supervisor.policy.cost import CostSettings
 from supervisor.policy.divergence import DivergenceSettings
 from supervisor.policy.health import HealthSettings
 from supervisor.policy.restart import RestartSettings
@@ -88,6 +90,10 @@ class Paths:
         return f"{self.state_dir}/reboot_alerts.log"
 
     @property
+    def backups(self) -> str:
+        return f"{self.state_dir}/backups"
+
+    @property
     def main_log(self) -> str:
         return f"{self.state_dir}/extralife.log"
 
@@ -164,6 +170,8 @@ class Settings:
     divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
+    backup: BackupSettings = field(default_factory=BackupSettings)
+    cost: CostSettings = field(default_factory=CostSettings)
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -125,6 +125,10 @@ def _action(name: str) -> Callable[[Session, list[str]], int] | None:
         from supervisor.ctl import doctor
 
         return doctor.doctor
+    if name == "cost":
+        from supervisor.ctl import cost
+
+        return cost.cost
     if name == "results":
         from supervisor.ctl import results
 

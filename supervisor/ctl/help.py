@@ -24,6 +24,8 @@ ACTIONS = {
     "config": "config --explain [--json]\n  Every setting with its value and where it comes from.",
     "doctor": "doctor [--json]\n"
     "  What of host, installation and settings stands in the way, and what to do. Exit code 1 when something is bad.",
+    "cost": "cost [--since 1h|2d|TIME|boot] [--json]\n"
+    "  What the box has cost and what for, and days and dollars to finish at each level, by measured rates.",
     "exit": "exit, quit, Ctrl-D\n  Leave the shell.",
     "explain": "explain NAME [-n N] [--json]\n"
     "  What is wrong with a program, or was: its last N incidents (3) with their evidence.",

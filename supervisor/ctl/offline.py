@@ -14,6 +14,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from supervisor.core.accounts_view import Since
+    from supervisor.core.facts import Stamped
+    from supervisor.core.ledger import Ledger
+
 
 def sentence(options: Options, gone: Unreachable) -> str:
     """That the daemon is dead, and since when."""
@@ -67,17 +71,38 @@ def facts(
 
 def accounts(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:
     """The shape of /api/v1/accounts. Since the last sign of life nobody has looked: that time is the daemon's."""
+    from supervisor.core.accounts_view import accounts_view
+
+    closed, asked, wall_s, _ = _books(options, gone, since)
+    return accounts_view(closed, asked, wall_s=wall_s)
+
+
+def cost(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:
+    """The shape of /api/v1/cost."""
+    from supervisor.core.cost_view import Games, cost_view
+    from supervisor.core.state import replay
+
+    closed, asked, wall_s, known = _books(options, gone, since)
+    settings = find_settings(options)
+    games = Games(settings, replay(known)[0])
+    price = None if settings is None else settings.cost.usd_per_hour
+    return cost_view(closed, games, asked, wall_s=wall_s, usd_per_hour=price)
+
+
+def _books(options: Options, gone: Unreachable, since: str) -> tuple[Ledger, Since, float, list[Stamped]]:
+    """(the ledger up to now, from when on, the time of day, the facts that it was made of)."""
     from pathlib import Path
 
     from supervisor.adapters.boot import read_mark
     from supervisor.adapters.journal_sqlite import JournalReader
-    from supervisor.core.accounts_view import Since, accounts_view
+    from supervisor.core.accounts_view import Since
     from supervisor.core.ledger import fold_accounts
     from supervisor.core.settings import Paths
 
     state_dir = _state_dir(options, gone)
     with _readable(gone), JournalReader(f"{state_dir}/journal.sqlite") as journal:
-        ledger = fold_accounts(journal.read())
+        known = list(journal.read())
+    ledger = fold_accounts(known)
     mark = read_mark(Path(Paths(state_dir, "").alive))
     wall_s = text.wall_s()
     last_s, last_wall_s = (ledger.at_s, ledger.wall_s) if mark is None else (mark.at_s, mark.wall_s)
@@ -89,7 +114,7 @@ def accounts(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:
         wall_s=float(since[1:]) if since.startswith("@") else None,
         boot=since == "boot",
     )
-    return accounts_view(ledger.closed(now_s, last_s), asked, wall_s=wall_s)
+    return ledger.closed(now_s, last_s), asked, wall_s, known
 
 
 def results(options: Options, gone: Unreachable) -> dict[str, Any]:

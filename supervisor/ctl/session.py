@@ -107,6 +107,16 @@ class Session:
             return offline.accounts(self.options, self.dead(gone), since)
         return found
 
+    def cost(self, since: str) -> dict[str, Any]:
+        """The bill of a window (`ctl.accounts.since_query`) up to now."""
+        try:
+            found: dict[str, Any] = self.client.get(f"/api/v1/cost?since={since}")
+        except Unreachable as gone:
+            from supervisor.ctl import offline
+
+            return offline.cost(self.options, self.dead(gone), since)
+        return found
+
     def results(self) -> dict[str, Any]:
         """What the newest tests of all runs say together."""
         try:

@@ -6,6 +6,7 @@ made to fit: WHY is shortened first, then columns go, the least needed one first
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -60,9 +61,19 @@ def run(session: Session, args: list[str]) -> int:
         chosen, _ = choose(status["programs"], names)
         session.say(json.dumps({**status, "programs": chosen}, indent=2))
     else:
+        _with_cost(session, status)
         for line in page(status, names, _columns("--wide" in options), paint=text.Paint(on=sys.stdout.isatty())):
             session.say(line)
     return code(status, names)
+
+
+def _with_cost(session: Session, status: dict[str, Any]) -> None:
+    """The bill in short, where a price is set: a request of its own, and none without."""
+    if status["daemon"].get("usd_per_hour") is not None:
+        from supervisor.ctl.cost import short
+
+        with contextlib.suppress(Failed, Refused, Unreachable):  # the rest of the page is worth more than this line
+            status["daemon"]["cost"] = short(session.cost("all"))
 
 
 def _look(session: Session) -> tuple[dict[str, Any] | None, str]:
@@ -146,6 +157,8 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     if told and daemon["mtbf_s"] is not None:
         told += f", MTBF {daemon['mtbf_s'] / 3600:.1f} h"
     parts += [part for part in (boot, told) if part]
+    if daemon.get("cost"):
+        parts.append(daemon["cost"])
     joined = parts[0]
     for part in parts[1:]:
         longer = f"{joined} · {part}"

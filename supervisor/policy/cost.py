@@ -99,19 +99,19 @@ def usd_per_million(usd: float | None, frames: float | None) -> float | None:
     return None if usd is None or not frames else usd / (frames / 1e6)
 
 
-def slot_rate(kept_steps: float | None, slots: int, paid_s: float) -> float | None:
-    """Kept steps a slot and second at a level; None where too little was seen of it."""
-    if kept_steps is None or kept_steps <= 0 or slots < 1 or paid_s < LEAST_S:
+def slot_rate(kept_steps: float, slot_s: float, paid_s: float) -> float | None:
+    """Kept steps a slot and second at a level that was in force for `paid_s`; None where too little was seen of it."""
+    if kept_steps <= 0 or slot_s <= 0 or paid_s < LEAST_S:
         return None
-    return kept_steps / (slots * paid_s)
+    return kept_steps / slot_s
 
 
-def hours_to_finish(left_steps: Sequence[float | None], slots: int, rate: float | None) -> float | None:
+def hours_to_finish(lengths_s: Sequence[float | None], slots: int) -> float | None:
     """Hours until the last of these games is done, in order of importance; None when any of it is not known."""
-    known = [left for left in left_steps if left is not None]
-    if rate is None or slots < 1 or len(known) < len(left_steps):
+    known = [length for length in lengths_s if length is not None]
+    if slots < 1 or len(known) < len(lengths_s):
         return None
-    return makespan((left / rate for left in known), slots) / _HOUR_S
+    return makespan(known, slots) / _HOUR_S
 
 
 def makespan(lengths: Iterable[float], slots: int) -> float:

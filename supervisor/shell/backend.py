@@ -19,6 +19,7 @@ from supervisor.api import rows
 from supervisor.api.port import FAILED, DaemonView, Json, ProgramView, Result, Snapshot
 from supervisor.core import view
 from supervisor.core.accounts_view import Since, accounts_view
+from supervisor.core.cost_view import Games, cost_view
 from supervisor.core.inputs import Asked, ConfigLoaded, Verb
 from supervisor.core.memory import Memory
 from supervisor.core.results_view import results_view
@@ -166,6 +167,15 @@ class DaemonBackend:
         closed = self.books.closed(self._clock.now_s())
         return accounts_view(closed, since, wall_s=self._clock.wall_s())
 
+    def cost(self, since: Since) -> Json:
+        published = self._published
+        settings = self._loaded.settings if published is None else published.settings
+        state = State() if published is None else published.state
+        watches = {} if published is None else published.memory.watches
+        games = Games(settings, state, {name: watch.sample for name, watch in watches.items()})
+        now_s, price = self._clock.now_s(), settings.cost.usd_per_hour
+        return cost_view(self.books.closed(now_s), games, since, wall_s=self._clock.wall_s(), usd_per_hour=price)
+
     def results(self) -> Json:
         published = self._published
         paths = (self._loaded.settings if published is None else published.settings).paths
@@ -196,6 +206,7 @@ def snapshot_of(published: Published, version: str) -> Snapshot:
         main_log=settings.paths.main_log,
         started_wall_s=state.daemon_since_wall_s,
         uptime_s=_age(published.now_s, state.daemon_since_s),
+        usd_per_hour=settings.cost.usd_per_hour,
     )
     views = tuple(ProgramView.of(program) for program in programs)
     return Snapshot(daemon, views, published.now_s, published.wall_s, published.worst_gap_s)

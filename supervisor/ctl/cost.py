@@ -1,0 +1,99 @@
+"""`cost`: what the box has cost and what for, and what it takes to finish at each level, by measured rates."""
+
+from __future__ import annotations
+
+import json
+
+from supervisor.ctl import text
+from supervisor.ctl.accounts import since_query
+from supervisor.ctl.session import OK, USAGE, Failed, Session, take
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def cost(session: Session, args: list[str]) -> int:
+    """`cost [--since 1h|2d|TIME|boot] [--json]`."""
+    names, options = take(args, "--json", valued=("--since",))
+    if names:
+        raise Failed("Error: cost takes no names; what each program was busy with is in accounts", USAGE)
+    since = since_query(options.get("--since", "all"))
+    session.warn_if_dead(aloud="--json" not in options)
+    found = session.cost(since)
+    if "--json" in options:
+        session.say(json.dumps(found, indent=2))
+        return OK
+    for line in page(found):
+        session.say(line)
+    return OK
+
+
+def short(found: dict[str, Any]) -> str:
+    """For the header of `status`: `cost $41.20, 91.3% useful`."""
+    useful = "" if found["useful_share"] is None else f", {text.percent(found['useful_share'])} useful"
+    return f"cost {usd(found['usd'])}{useful}"
+
+
+def page(found: dict[str, Any]) -> list[str]:
+    """The window, the bill by cause, the price of a million useful frames, the levels."""
+    length = text.duration(found["until_s"] - found["since_s"])
+    price = "" if found["usd_per_hour"] is None else f" at {usd(found['usd_per_hour'])} an hour: {usd(found['usd'])}"
+    out = [f"from {text.when(found['since_wall_s'])} to {text.when(found['until_wall_s'])}, {length}{price}"]
+    if found["says"]:
+        out.append(found["says"])
+    return [*out, "", *_causes(found), "", *_frames(found), "", *_levels(found)]
+
+
+def _causes(found: dict[str, Any]) -> list[str]:
+    rows = [("SPENT ON", "SLOT HOURS", "SHARE", "COST")]
+    for each in found["causes"]:
+        rows.append((each["name"], f"{each['hours']:.2f}", text.percent(each["share"]), usd(each["usd"])))
+    share = text.percent(None if not found["slot_hours"] else 1.0)
+    rows.append(("all of it", f"{found['slot_hours']:.2f}", share, usd(found["usd"])))
+    return _table(rows, right={1, 2, 3})
+
+
+def _frames(found: dict[str, Any]) -> list[str]:
+    out = []
+    if found["useful_frames"] is not None:
+        price = found["usd_per_million_frames"]
+        each = "" if price is None else f", {usd(price)} per million"
+        out.append(f"useful frames {text.number(found['useful_frames'])}{each}")
+    else:
+        out.append("useful frames: not known")
+    if found["frames_unknown"]:
+        names = ", ".join(text.harmless(name) for name in found["frames_unknown"])
+        out.append(f"without those of {names}: nobody knows how many frames a step of theirs is")
+    return out
+
+
+def _levels(found: dict[str, Any]) -> list[str]:
+    rows = [("LEVEL", "SLOTS", "MEASURED", "KEPT STEPS/S", "TO FINISH", "COST", "")]
+    for level in found["levels"]:
+        rate = text.UNKNOWN if level["steps_per_s"] is None else text.number(level["steps_per_s"])
+        days = text.UNKNOWN if level["days"] is None else f"{level['days']:.1f} days"
+        name = text.harmless(level["name"] or text.UNKNOWN) + (" (now)" if level["in_force"] else "")
+        measured = text.duration(3600.0 * level["paid_hours"]) if level["paid_hours"] else text.UNKNOWN
+        why = f"not known: {text.harmless(level['why'])}" if level["why"] else ""
+        rows.append((name, str(level["slots"]), measured, rate, days, usd(level["usd"]), why))
+    out = _table(rows, right={1, 2, 3, 4, 5})
+    for name, why in sorted(found["left_out"].items()):
+        out.append(f"not counted: {text.harmless(name)}, {text.harmless(why)}")
+    return out
+
+
+def usd(value: float | None) -> str:
+    """Dollars as one reads them: `$41.20`, `$0.139`, `-`."""
+    if value is None:
+        return text.UNKNOWN
+    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.3g}"
+
+
+def _table(rows: list[tuple[str, ...]], right: set[int]) -> list[str]:
+    widths = [max(text.width(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(text.pad(cell, width, right=place in right) for place, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        .rstrip()
+        for row in rows
+    ]
