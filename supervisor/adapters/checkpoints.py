@@ -41,7 +41,7 @@ class CheckpointInfo:
     error: str | None = None
 
 
-class _Damaged(Exception):
+class Damaged(Exception):
     """What is wrong with it, in a few words."""
 
 
@@ -52,16 +52,16 @@ def survey(run_dir: Path) -> list[CheckpointInfo]:
         names = [item.name for item in directory.iterdir()]
     except OSError:
         return []
-    found = [_look(directory / name) for name in names if parse_checkpoint_name(name)]
+    found = [look(directory / name) for name in names if parse_checkpoint_name(name)]
     return sorted(found, key=lambda info: (info.env_steps, info.created_wall_s or 0.0, info.path.name), reverse=True)
 
 
 def verify(info: CheckpointInfo) -> CheckpointInfo:
     """The same with its digests checked: reads every byte, about 1 GB/s, so not in the deciding thread."""
     try:
-        for name, (size, digest) in _manifest(info.path).files.items():
+        for name, (size, digest) in manifest_of(info.path).files.items():
             _check(info.path, name, size, digest)
-    except _Damaged as error:
+    except Damaged as error:
         return replace(info, verified=False, error=str(error))
     except OSError as error:
         return replace(info, verified=None, error=f"can't be read: {error}")
@@ -89,7 +89,7 @@ def quarantine_newest(run_dir: Path, step: int | None) -> Path | None:
     info = newest_good(run_dir) if step is None else next(of_step, None)
     if info is None:
         return None
-    return _set_aside(info.path)
+    return set_aside(info.path)
 
 
 def roll_back(run_dir: Path, from_step: int) -> list[Path]:
@@ -103,10 +103,11 @@ def roll_back(run_dir: Path, from_step: int) -> list[Path]:
     if not any(info.env_steps < from_step and info.verified is not False for info in found):
         whole = [info for info in newer if info.verified is not False]
         newer = [info for info in newer if info not in whole[-1:]]
-    return [_set_aside(info.path) for info in newer]
+    return [set_aside(info.path) for info in newer]
 
 
-def _set_aside(path: Path) -> Path:
+def set_aside(path: Path) -> Path:
+    """Rename it to `.bad`, durably; the new path."""
     target, number = path.with_name(path.name + BAD_SUFFIX), 1
     while os.path.lexists(target):
         number += 1
@@ -121,20 +122,22 @@ def _set_aside(path: Path) -> Path:
     return target
 
 
-def _look(path: Path) -> CheckpointInfo:
+def look(path: Path) -> CheckpointInfo:
+    """One of them by its path; its digests are not checked. Never raises."""
     env_steps, token = parse_checkpoint_name(path.name) or (0, "")
     try:
-        manifest = _manifest(path)
-    except _Damaged as error:
+        found = manifest_of(path)
+    except Damaged as error:
         return CheckpointInfo(path, env_steps, token, None, None, verified=False, error=str(error))
     except OSError as error:
         return CheckpointInfo(path, env_steps, token, None, None, verified=None, error=f"can't be read: {error}")
-    size_bytes = sum(size for size, _ in manifest.files.values())
-    return CheckpointInfo(path, env_steps, token, manifest.created_wall_s, size_bytes, verified=None)
+    size_bytes = sum(size for size, _ in found.files.values())
+    return CheckpointInfo(path, env_steps, token, found.created_wall_s, size_bytes, verified=None)
 
 
-def _manifest(path: Path) -> Manifest:
-    fd = _open(path, MANIFEST_FILE)
+def manifest_of(path: Path) -> Manifest:
+    """Its manifest, and that it is of this very checkpoint. Raises Damaged, or OSError when the disk refuses."""
+    fd = opened(path, MANIFEST_FILE)
     try:
         text = os.read(fd, _MANIFEST_MAX_BYTES)
     finally:
@@ -142,19 +145,19 @@ def _manifest(path: Path) -> Manifest:
     try:
         manifest = Manifest.from_json(text)
     except ValueError as error:
-        raise _Damaged(str(error)) from error
+        raise Damaged(str(error)) from error
     if (manifest.env_steps, manifest.token) != parse_checkpoint_name(path.name):
-        raise _Damaged(f"its manifest is that of step {manifest.env_steps} and token {manifest.token}")
+        raise Damaged(f"its manifest is that of step {manifest.env_steps} and token {manifest.token}")
     if not manifest.files:
-        raise _Damaged("its manifest lists no files")
+        raise Damaged("its manifest lists no files")
     return manifest
 
 
 def _check(path: Path, name: str, size: int, digest: str) -> None:
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
-        raise _Damaged(f"its manifest lists {name!r}, which is no file of its own")
+        raise Damaged(f"its manifest lists {name!r}, which is no file of its own")
     found, running = 0, hashlib.blake2b(digest_size=32)
-    fd = _open(path, name)
+    fd = opened(path, name)
     try:
         while found <= size and (piece := os.read(fd, _CHUNK_BYTES)):
             running.update(piece)
@@ -162,29 +165,29 @@ def _check(path: Path, name: str, size: int, digest: str) -> None:
     finally:
         os.close(fd)
     if found != size:
-        raise _Damaged(f"{name} has {'more' if found > size else 'only'} {found} bytes, expected {size}")
+        raise Damaged(f"{name} has {'more' if found > size else 'only'} {found} bytes, expected {size}")
     if running.hexdigest() != digest:
-        raise _Damaged(f"{name} does not match its digest")
+        raise Damaged(f"{name} does not match its digest")
 
 
-def _open(path: Path, name: str) -> int:
+def opened(path: Path, name: str) -> int:
     """For reading, of regular files only; what is no file of ours is damage, what the disk refuses is OSError."""
     try:
         # O_NONBLOCK: a FIFO must not hold the daemon.
         fd = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:
         if path.is_dir():
-            raise _Damaged(f"{name} is missing") from None
+            raise Damaged(f"{name} is missing") from None
         raise
     except NotADirectoryError:
-        raise _Damaged("it is not a directory") from None
+        raise Damaged("it is not a directory") from None
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _Damaged(f"{name} is a link") from None
+            raise Damaged(f"{name} is a link") from None
         raise
     except UnicodeEncodeError:
-        raise _Damaged(f"its manifest lists {name!r}, which is no file of its own") from None
+        raise Damaged(f"its manifest lists {name!r}, which is no file of its own") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise _Damaged(f"{name} is not a file")
+        raise Damaged(f"{name} is not a file")
     return fd

@@ -1,4 +1,4 @@
-"""Calendar work through APScheduler: log rotation, the journal's growth. Never on the path of healing.
+"""Calendar work through APScheduler: log rotation, the journal's growth, backups. Never on the path of healing.
 
 APScheduler compares wall clocks: after a step of -1 h it stays silent for that hour (measured), so nothing that a
 training's life depends on may run here. Deadlines of healing are `wake_at` of the deciding loop.
@@ -18,8 +18,9 @@ from apscheduler.triggers.base import BaseTrigger
 
 from supervisor.adapters import journal_archive
 from supervisor.adapters.logs import LogGuard
-from supervisor.core.inputs import SnapshotDue
+from supervisor.core.inputs import BackupDue, SnapshotDue
 from supervisor.core.settings import Settings
+from supervisor.policy.backups import last_due
 from supervisor.ports import Clock, Inbox
 
 log = structlog.get_logger()
@@ -27,6 +28,7 @@ log = structlog.get_logger()
 _LOGS: Final = dt.timedelta(seconds=60)
 _JOURNAL: Final = dt.timedelta(hours=1)
 _FIRST_LOOK: Final = dt.timedelta(seconds=60)  # at the journal: a daemon's first minute has better things to do
+_CALENDAR: Final = dt.timedelta(seconds=20)
 _DAY_S: Final = 86_400.0
 
 
@@ -51,6 +53,7 @@ class Housekeeping:
         """`settings` gives those in force: a reread is followed without a restart."""
         self._settings, self._inbox, self._clock = settings, inbox, clock
         self._over = threading.Event()
+        self._due_told_s: float | None = None
         self._logs = LogGuard(settings)
         self._scheduler = BackgroundScheduler(timezone="UTC")
 
@@ -59,6 +62,7 @@ class Housekeeping:
         always: dict[str, Any] = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
         self._scheduler.add_job(self.rotate_logs, _Every(_LOGS), id="rotate-logs", **always)
         self._scheduler.add_job(self.care_for_journal, _Every(_JOURNAL, _FIRST_LOOK), id="journal", **always)
+        self._scheduler.add_job(self.look_at_calendar, _Every(_CALENDAR), id="calendar", **always)
         self._scheduler.start()
         self._logs.start()
 
@@ -78,6 +82,14 @@ class Housekeeping:
     def rotate_logs(self) -> None:
         """Keep every worker's logs within their bound."""
         self._logs.look()
+
+    def look_at_calendar(self) -> None:
+        """Tell of a time of the backups' calendar once it has passed; whether it was answered, the core knows."""
+        now = dt.datetime.fromtimestamp(self._clock.wall_s(), dt.UTC).astimezone()
+        due = last_due(self._settings().backup.calendar, now)
+        if due is not None and due.timestamp() != self._due_told_s:
+            self._due_told_s = due.timestamp()
+            self._inbox.post(BackupDue(self._clock.now_s(), self._due_told_s))
 
     def care_for_journal(self) -> None:
         """Ask for a snapshot when the next start would have much to fold; move what is old to the archive."""

@@ -41,6 +41,7 @@ MOST_WAIT_S: Final = 3600.0
 ASK_WAIT_S: Final = 600.0
 MOST_ASKS: Final = 64  # at once, waiting ones included; each is a person or a script
 STALE_S: Final = 30.0  # the loop turns every 5 s at the least
+MOST_TEXT: Final = 100  # of a label
 _READERS: Final = 4
 _ASKERS: Final = 16
 
@@ -93,6 +94,7 @@ class Api:
             ("/api/v1/logs/{name}/{channel}", self.program_log),
             ("/api/v1/mainlog", self.main_log),
             ("/api/v1/accounts", self.accounts),
+            ("/api/v1/backups", self.backups),
             ("/api/v1/cost", self.cost),
             ("/api/v1/results", self.results),
             ("/api/v1/config", self.config),
@@ -101,6 +103,8 @@ class Api:
         ]
         post: list[tuple[str, Handler]] = [
             ("/api/v1/ask", self.ask),
+            ("/api/v1/backup", self.backup),
+            ("/api/v1/rollback", self.rollback),
             ("/api/v1/reread", self.reread),
             ("/api/v1/update", self.update),
             ("/RPC2", self._rpc.post),
@@ -140,6 +144,13 @@ class Api:
 
     async def accounts(self, request: Request) -> Response:
         return answer(await self._read(self._backend.accounts, _since(request)))
+
+    async def backups(self, request: Request) -> Response:
+        """All of them; with `check=NAME`, whether that one is whole."""
+        name = request.query_params.get("check")
+        if name is not None:
+            return answer(await self._wait(self._backend.check_backup, name))
+        return answer(await self._read(self._backend.backups))
 
     async def cost(self, request: Request) -> Response:
         return answer(await self._read(self._backend.cost, _since(request)))
@@ -209,6 +220,29 @@ class Api:
                 done = await starting.settled(self._backend.snapshot, starting.attempts(snapshot), done)
         told = {result[0]: result for result in done}
         return _results([bad.get(name) or told[name] for name in wanted if name in bad or name in told])
+
+    async def backup(self, request: Request) -> Response:
+        """{"names", "label"}; no names: every program. Answered once it is begun: {"name", "code", "text"}."""
+        body = await _body(request, {"names", "label"})
+        return await self._backups(request, Verb.BACKUP, _words(body, "label"), body)
+
+    async def rollback(self, request: Request) -> Response:
+        """{"backup", "names"}; no names: all that is in it. The text is the name under which what is there is kept."""
+        body = await _body(request, {"names", "backup"})
+        name = _words(body, "backup")
+        if not name:
+            raise Refused(400, "backup must be the name of a backup")
+        return await self._backups(request, Verb.ROLLBACK, name, body)
+
+    async def _backups(self, request: Request, verb: Verb, text: str, body: dict[str, Any]) -> Response:
+        names, known = _names(body), [view.name for view in self._backend.snapshot().programs]
+        wanted = [] if "all" in names else list(dict.fromkeys(plain(name) for name in names))
+        for name in wanted:
+            if name not in known:
+                raise Refused(404, f"no such program: {name!r}")
+        by, uid = who(request.scope)
+        name, code, said = await self._wait(self._backend.ask_backups, verb, text, wanted, by, uid, ASK_WAIT_S)
+        return answer({"name": name, "code": code, "text": said})
 
     async def reread(self, request: Request) -> Response:
         await _body(request, set())
@@ -318,11 +352,23 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
+_ASKED_APART: Final = (Verb.BACKUP, Verb.ROLLBACK)  # they have pages of their own
+
+
 def _verb(body: dict[str, Any]) -> Verb:
-    try:
-        return Verb(str(body.get("verb")))
-    except ValueError:
-        raise Refused(400, f"verb must be one of {', '.join(Verb)}") from None
+    known = {verb.value: verb for verb in Verb if verb not in _ASKED_APART}
+    verb = known.get(str(body.get("verb")))
+    if verb is None:
+        raise Refused(400, f"verb must be one of {', '.join(known)}")
+    return verb
+
+
+def _words(body: dict[str, Any], key: str) -> str:
+    """A short text; none is empty."""
+    text = body.get(key, "")
+    if not isinstance(text, str) or len(text) > MOST_TEXT or not text.isprintable():
+        raise Refused(400, f"{key} must be a text of up to {MOST_TEXT} printable characters")
+    return text
 
 
 def _names(body: dict[str, Any]) -> list[str]:

@@ -232,6 +232,21 @@ class Backend(Protocol):
         """`core.accounts_view.accounts_view` of the window from then to now."""
         ...
 
+    def ask_backups(self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float) -> Result:
+        """BACKUP with a label, ROLLBACK with a backup's name; no names: all. Answered once it is begun, or refused.
+
+        The result's name, and of a rollback its text, is that by which `backups` tells how it ended.
+        """
+        ...
+
+    def backups(self) -> Json:
+        """`adapters.backups_shown.backups_view`: what there is, what is being made, how the newest ended."""
+        ...
+
+    def check_backup(self, name: str) -> Json:
+        """{"name", "error"}: every byte of it read now."""
+        ...
+
     def cost(self, since: Since) -> Json:
         """`core.cost_view.cost_view` of the window from then to now."""
         ...

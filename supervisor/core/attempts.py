@@ -34,7 +34,7 @@ def fill_slots(turn: Turn) -> None:
     _shed(turn)
     programs = turn.state.programs.values()
     processes = sum(1 for program in programs if program.phase in HAS_PROCESS)
-    kept = sum(1 for program in programs if _keeps_slot(program))
+    kept = sum(1 for program in programs if _keeps_slot(program) or _held(turn, program))
     ready = [(program, spec) for program in programs if (spec := _to_start(turn, program)) is not None]
     for program, spec in sorted(ready, key=_by_claim):
         kept -= _keeps_slot(program)
@@ -66,9 +66,15 @@ def _keeps_slot(program: Program) -> bool:
     return program.retry_at_s - program.since_s <= _HOLDS_SLOT_S
 
 
+def _held(turn: Turn, program: Program) -> bool:
+    """Whether a slot waits for a program that had one: its checkpoints are being exchanged (`backups.py`)."""
+    return program.phase is Phase.QUEUED and program.interrupted and turn.state.backups.holds(program.name)
+
+
 def _to_start(turn: Turn, program: Program) -> ProgramSpec | None:
     """What to start if a slot is free: queued, or due."""
     due = program.phase is Phase.QUEUED or (program.retry_at_s is not None and program.retry_at_s <= turn.now_s)
+    due = due and not turn.state.backups.holds(program.name)
     return turn.spec(program.name) if due and program.wanted else None
 
 
@@ -230,6 +236,7 @@ _AFTER_STOP = {
     "shutdown": "goes on when extralife does",
     "slot": "handed its slot on",
     "slow": "restarted because it was slow",
+    "rollback": "left to go back to a backup",
 }
 
 

@@ -110,6 +110,38 @@ class RollBack(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Backup(Command):
+    """Copy the newest whole checkpoint of each of these programs. Outcome: BackupMade. `spare`: backups not to remove."""
+
+    name: str
+    label: str
+    cause: str
+    programs: tuple[str, ...]
+    spare: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckBackup(Command):
+    """Verify what a backup has of these programs (none named: of all). Outcome: BackupChecked."""
+
+    backup: str
+    programs: tuple[str, ...]
+    kept_as: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreBackup(Command):
+    """Keep what these programs have, as a backup; then give them that of `backup`. Outcome: BackupRestored.
+
+    None of them runs. Asked again after a crash it finishes what it had begun.
+    """
+
+    backup: str
+    programs: tuple[str, ...]
+    kept_as: str
+
+
+@dataclass(frozen=True, slots=True)
 class AlertReboot(Command):
     """Append one line to reboot_alerts.log."""
 

@@ -73,9 +73,7 @@ def cost_view(closed: Ledger, games: Games, since: Since, *, wall_s: float, usd_
         "usd": bill.usd,
         "useful_share": found.slots.ettr,
         "goodput": found.slots.goodput,
-        "causes": [
-            {"name": each.name, "hours": each.hours, "share": each.share, "usd": each.usd} for each in bill.causes
-        ],
+        "causes": [{"name": each.name, "hours": each.hours, "share": each.share, "usd": each.usd} for each in bill.causes],
         "useful_frames": frames,
         "frames_unknown": blind,
         "usd_per_million_frames": cost.usd_per_million(bill.usd, frames),

@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.core import facts
+from supervisor.core import backups, facts
 from supervisor.core.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.core.beginning import on_began
 from supervisor.core.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
 from supervisor.core.inputs import (
     Asked,
+    BackupChecked,
+    BackupDue,
+    BackupMade,
+    BackupRestored,
     Began,
     ClockMoved,
     ConfigLoaded,
@@ -35,8 +39,8 @@ from supervisor.core.state import State
 from supervisor.core.turn import Decision, Turn
 
 AnyInput = (
-    Asked | Began | ClockMoved | ConfigLoaded | Ended | EvidenceTaken | Sampled | SpawnBroke | SpawnSucceeded
-    | SnapshotDue | Terminated | Woke
+    Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigLoaded | Ended
+    | EvidenceTaken | Sampled | SpawnBroke | SpawnSucceeded | SnapshotDue | Terminated | Woke
 )  # fmt: skip
 
 
@@ -66,11 +70,14 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             on_terminated(turn, item)
         case ClockMoved() | SnapshotDue():
             _note(turn, item)
+        case BackupChecked() | BackupDue() | BackupMade() | BackupRestored():
+            _of_backups(turn, item)
         case Began():
             on_began(turn, item)
         case _:
             assert_never(item)
     on_deadlines(turn)
+    backups.pursue(turn)
     fill_slots(turn)
     end_if_empty(turn)
     return turn.decision()
@@ -84,6 +91,18 @@ def _note(turn: Turn, item: ClockMoved | SnapshotDue) -> None:
     else:
         why = f"what the facts so far have come to, {item.facts:,} of them since the last time"
         turn.record(facts.Snapshot(why, encoded(turn.state)))
+
+
+def _of_backups(turn: Turn, item: BackupChecked | BackupDue | BackupMade | BackupRestored) -> None:
+    match item:
+        case BackupChecked():
+            backups.on_checked(turn, item)
+        case BackupDue():
+            backups.on_due(turn, item)
+        case BackupMade():
+            backups.on_made(turn, item)
+        case BackupRestored():
+            backups.on_restored(turn, item)
 
 
 def _tell_trouble(turn: Turn) -> None:

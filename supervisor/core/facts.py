@@ -153,6 +153,83 @@ class OperatorAsked(Fact):
     uid: int | None
 
 
+# --- backups ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BackupFact(Fact):
+    """A fact about a backup, or about going back to one (`core/backups.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupIntended(BackupFact):
+    """Committed before anything is copied. `cause`: operator, calendar or level; `due_wall_s` is the calendar's time."""
+
+    name: str
+    label: str
+    cause: str
+    programs: tuple[str, ...]
+    due_wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackedUp(BackupFact):
+    """A verified copy of each program's newest whole checkpoint is durable. `method`: reflink, link or copy.
+
+    `removed` are the older backups that had to go for it.
+    """
+
+    name: str
+    steps: dict[str, int]
+    size_bytes: int
+    method: str
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackupFailed(BackupFact):
+    """Nothing came of it, and nothing is left of it."""
+
+    name: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackIntended(BackupFact):
+    """Programs (none named: all that are in it) are to go back to a backup. First it is verified; nothing else is done."""
+
+    backup: str
+    programs: tuple[str, ...]
+    kept_as: str  # the backup that what is there now will become
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackBegun(BackupFact):
+    """The backup is whole: from here on these programs stop, and none of them starts before `RolledBackTo` or a failure."""
+
+    backup: str
+    programs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBackTo(BackupFact):
+    """These programs go on from these steps; what was there is the backup `kept_as` (empty: there was nothing)."""
+
+    backup: str
+    steps: dict[str, int]
+    kept_as: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackFailed(BackupFact):
+    """Everything is as it was, but for the programs in `steps`, which had got there before it failed."""
+
+    backup: str
+    error: str
+    steps: dict[str, int]
+
+
 # --- programs ----------------------------------------------------------------------------------------------------------
 
 

@@ -216,6 +216,44 @@ class SnapshotDue(Input):
     facts: int
 
 
+@dataclass(frozen=True, slots=True)
+class BackupDue(Input):
+    """The newest time of the calendar that has passed (`policy/backups.py`)."""
+
+    due_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BackupMade(Input):
+    """What came of `commands.Backup`; with an `error`, nothing."""
+
+    name: str
+    error: str = ""
+    steps: dict[str, int] = field(default_factory=dict)
+    size_bytes: int = 0
+    method: str = ""
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackupChecked(Input):
+    """What came of `commands.CheckBackup`: which programs can go back to it, or why none."""
+
+    kept_as: str
+    error: str = ""
+    programs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRestored(Input):
+    """What came of `commands.RestoreBackup`. With an `error`, `steps` are those of the programs that had got there."""
+
+    kept_as: str
+    error: str = ""
+    steps: dict[str, int] = field(default_factory=dict)
+    kept: bool = False  # there was something to keep
+
+
 class Verb(enum.StrEnum):
     """What an operator may ask for that changes the world."""
 
@@ -226,11 +264,16 @@ class Verb(enum.StrEnum):
     CLEAR = "clear"
     SHUTDOWN = "shutdown"
     RELOAD = "reload"
+    BACKUP = "backup"
+    ROLLBACK = "rollback"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked(Input):
-    """A request of an operator. `names` are program names, already expanded from `all`. `by` names who asked."""
+    """A request of an operator. `names` are program names, already expanded from `all`. `by` names who asked.
+
+    `text` is a backup's label, or the name of the one to go back to; no names then means all.
+    """
 
     verb: Verb
     request_id: int
@@ -238,6 +281,7 @@ class Asked(Input):
     signal: str = ""
     by: str = "operator"
     uid: int | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

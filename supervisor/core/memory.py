@@ -119,6 +119,7 @@ class Memory:
     pending: tuple[Pending, ...] = ()
     settled: dict[str, Settled] = field(default_factory=dict)  # by program
     trouble: Trouble | None = None  # set by the loop when a commit failed
+    backups_begun: frozenset[str] = frozenset()  # what this daemon has asked its thread of backups to do
     ended: bool = False  # EndDaemon was given
 
     def watch(self, name: str, token: str) -> Watch | None:

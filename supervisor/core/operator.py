@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.core import commands, facts
+from supervisor.core import backups, commands, facts
 from supervisor.core.attempts import fill_slots, stop
 from supervisor.core.inputs import Asked, ConfigLoaded, Terminated, Verb
 from supervisor.core.lifecycle import Phase
@@ -28,10 +28,13 @@ def on_asked(turn: Turn, item: Asked) -> None:
         facts.OperatorAsked(
             f"{item.by} asked to {item.verb.value}",
             item.verb.value,
-            (*item.names, *((item.signal,) if item.signal else ())),
+            (*item.names, *(word for word in (item.signal, item.text) if word)),
             item.uid,
         )
     )
+    if item.verb in {Verb.BACKUP, Verb.ROLLBACK}:
+        backups.on_asked(turn, item)
+        return
     if item.verb in {Verb.SHUTDOWN, Verb.RELOAD}:
         turn.command(commands.Reply(item.request_id, ()))
         _end(turn, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} asked to {item.verb.value}")
@@ -174,6 +177,8 @@ def reconcile(turn: Turn, why: str) -> None:
     """Bring the programs in line with the settings: new ones appear, changed ones restart, vanished ones leave."""
     level, other_level = turn.settings.level, turn.state.level != turn.settings.level.name
     if (turn.state.level, turn.state.slots) != (level.name, level.slots):
+        if other_level and turn.state.level:
+            backups.before_level(turn, level.name)
         text = f"level {level.name}: {level.slots} at once, {level.num_envs} environments each (the config's)"
         turn.record(facts.LevelChosen(text, level.name, level.slots))
     for spec in turn.settings.programs:

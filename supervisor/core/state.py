@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from supervisor.core import facts, snapshot
+from supervisor.core.backup_record import BackupRecord, recorded
 from supervisor.core.facts import Stamped
 from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, IllegalTransition, Phase, step
 from supervisor.policy.restart import MOST_DEATHS
@@ -176,6 +177,7 @@ class State:
     reboots_total: int = 0
     oom_kills: int | None = None  # the count of our cgroup up to which OOM kills are accounted for
     damage: Damage | None = None
+    backups: BackupRecord = field(default_factory=BackupRecord)
     gaps: int = 0  # how often facts were lost to a damaged journal: from then on, counts are "at least"
 
     @property
@@ -238,11 +240,27 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return _rebooted(state, stamped, fact)
         case facts.LevelChosen(level=level, slots=slots):
             return replace(state, level=level, slots=slots)
+        case facts.BackupFact():
+            return _backups(state, fact)
         case facts.JournalSalvaged(error=error, kept_as=kept_as, kept=kept, lost=lost):
             damage = Damage(stamped.wall_s, error, kept_as, kept, lost)
             return replace(state, damage=damage, gaps=state.gaps + (lost != 0))
         case _:
             return state
+
+
+def _backups(state: State, fact: facts.BackupFact) -> State:
+    """What is known of backups; and of the programs that went back to one, that they begin anew from its step."""
+    state = replace(state, backups=recorded(state.backups, fact))
+    steps = fact.steps if isinstance(fact, facts.RolledBackTo | facts.RollbackFailed) else {}
+    programs = {
+        name: replace(
+            _fresh(state.programs[name]), ckpt_step=step_, ckpt_at_s=None, ckpt_wall_s=None, quarantined_step=None,
+            quarantined_since_ckpt=False,
+        )
+        for name, step_ in steps.items() if name in state.programs
+    }  # fmt: skip
+    return replace(state, programs={**state.programs, **programs})
 
 
 def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State:

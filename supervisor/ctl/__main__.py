@@ -125,6 +125,10 @@ def _action(name: str) -> Callable[[Session, list[str]], int] | None:
         from supervisor.ctl import doctor
 
         return doctor.doctor
+    if name in {"backup", "backups", "rollback"}:
+        from supervisor.ctl import backup
+
+        return getattr(backup, name)  # type: ignore[no-any-return]
     if name == "cost":
         from supervisor.ctl import cost
 

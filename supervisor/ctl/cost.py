@@ -93,7 +93,8 @@ def usd(value: float | None) -> str:
 def _table(rows: list[tuple[str, ...]], right: set[int]) -> list[str]:
     widths = [max(text.width(cell) for cell in column) for column in zip(*rows, strict=True)]
     return [
-        "  ".join(text.pad(cell, width, right=place in right) for place, (cell, width) in enumerate(zip(row, widths, strict=True)))
-        .rstrip()
+        "  ".join(
+            text.pad(cell, width, right=place in right) for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in rows
     ]

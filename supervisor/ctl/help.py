@@ -20,6 +20,10 @@ ACTIONS = {
     "accounts": "accounts [NAME ..] [--since 1h|2d|TIME|boot] [--json]\n"
     "  What every second was spent on, by program and for all slots; it adds up to what was paid.",
     "avail": "avail\n  Every configured program: in use or not, auto or manual start, priority.",
+    "backup": "backup [NAME ..|all] [--label TEXT] [--no-wait]\n"
+    "  A verified copy of the newest whole checkpoint of programs. Ctrl-C ends the watching, not the backup.",
+    "backups": "backups [BACKUP ..] [--check] [--json]\n"
+    "  Every backup: when, why, of what; --check reads every byte of them now.",
     "clear": "clear NAME ..|all\n  Empty the logs of programs; rotated copies stay.",
     "config": "config --explain [--json]\n  Every setting with its value and where it comes from.",
     "doctor": "doctor [--json]\n"
@@ -41,6 +45,8 @@ ACTIONS = {
     "restart": "restart NAME ..|all\n  Each saves, leaves and is started again.",
     "results": "results [--csv FILE] [--json]\n"
     "  The newest test of every run, over seeds and games; --csv e1_results.csv writes it as a table.",
+    "rollback": "rollback BACKUP [NAME ..|all] [--no-wait]\n"
+    "  Programs save, leave and go on from a backup, once that is verified; what was there is kept as a backup.",
     "shutdown": "shutdown\n  Every worker saves and leaves, then the daemon ends.",
     "signal": "signal SIGNAL NAME ..|all\n  Send a signal to the workers: HUP, SIGHUP or 1.",
     "simulate": "simulate [--host ARCHETYPE] [--days N] [--seed N] [--start LEVEL] [--out FILE.svg|png] [--why] [--json]\n"

@@ -12,6 +12,7 @@ from supervisor.ctl.session import NOT_RUNNING, Failed, Options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
     from supervisor.core.accounts_view import Since
@@ -87,6 +88,29 @@ def cost(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:
     games = Games(settings, replay(known)[0])
     price = None if settings is None else settings.cost.usd_per_hour
     return cost_view(closed, games, asked, wall_s=wall_s, usd_per_hour=price)
+
+
+def backups(options: Options, gone: Unreachable) -> dict[str, Any]:
+    """The shape of /api/v1/backups: what lies on disk; a dead daemon makes none."""
+    from supervisor.adapters.backups_shown import backups_view
+    from supervisor.core.backup_record import BackupRecord
+
+    return backups_view(_backups(options, gone), BackupRecord(), None)
+
+
+def check_backup(options: Options, gone: Unreachable, name: str) -> dict[str, Any]:
+    """The shape of /api/v1/backups?check=NAME."""
+    from supervisor.adapters.backups_shown import check_view
+
+    return check_view(_backups(options, gone), name)
+
+
+def _backups(options: Options, gone: Unreachable) -> Path:
+    from pathlib import Path
+
+    from supervisor.core.settings import Paths
+
+    return Path(Paths(_state_dir(options, gone), "").backups)
 
 
 def _books(options: Options, gone: Unreachable, since: str) -> tuple[Ledger, Since, float, list[Stamped]]:

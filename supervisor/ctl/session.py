@@ -107,6 +107,28 @@ class Session:
             return offline.accounts(self.options, self.dead(gone), since)
         return found
 
+    def backups(self) -> dict[str, Any]:
+        """All backups; what is under way."""
+        try:
+            found: dict[str, Any] = self.client.get("/api/v1/backups")
+        except Unreachable as gone:
+            from supervisor.ctl import offline
+
+            return offline.backups(self.options, self.dead(gone))
+        return found
+
+    def check_backup(self, name: str) -> dict[str, Any]:
+        """Whether one of them is whole, read now."""
+        from supervisor.ctl.client import quote
+
+        try:
+            found: dict[str, Any] = self.client.get(f"/api/v1/backups?check={quote(name)}")
+        except Unreachable as gone:
+            from supervisor.ctl import offline
+
+            return offline.check_backup(self.options, self.dead(gone), name)
+        return found
+
     def cost(self, since: str) -> dict[str, Any]:
         """The bill of a window (`ctl.accounts.since_query`) up to now."""
         try:

@@ -307,6 +307,8 @@ def _watch(session: Session, names: list[str], options: dict[str, str], period_s
         while True:
             columns = _columns("--wide" in options)
             status, failed = _look(session)
+            if status is not None:
+                _with_cost(session, status)
             lines = failed.splitlines() if status is None else page(status, names, columns, paint)
             if tty:
                 _write(_frame(lines, period_s))

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import config
+from supervisor.adapters.backups_shown import backups_view, check_view
 from supervisor.adapters.journal_sqlite import JournalReader
 from supervisor.adapters.tested import survey
 from supervisor.api import rows
 from supervisor.api.port import FAILED, DaemonView, Json, ProgramView, Result, Snapshot
 from supervisor.core import view
 from supervisor.core.accounts_view import Since, accounts_view
+from supervisor.core.backup_record import BackupRecord
 from supervisor.core.cost_view import Games, cost_view
 from supervisor.core.inputs import Asked, ConfigLoaded, Verb
 from supervisor.core.memory import Memory
@@ -80,12 +82,14 @@ class DaemonBackend:
         loaded: config.Loaded,
         reload: Callable[[], config.Loaded],
         version: str,
+        backup_progress: Callable[[], Json | None] = lambda: None,
     ) -> None:
         """`reload` reads the configuration again, as at the start; it raises config.ConfigError."""
         self._inbox, self._replies, self._clock = inbox, replies, clock
         self._loaded, self._reload, self._version = loaded, reload, version
         self._published: Published | None = None
         self._gaps = Gaps()
+        self._paths, self._backup_progress = loaded.settings.paths, backup_progress
         self.books = Books(loaded.settings.paths.journal)
 
     def publish(self, loop: Loop) -> None:
@@ -166,6 +170,24 @@ class DaemonBackend:
     def accounts(self, since: Since) -> Json:
         closed = self.books.closed(self._clock.now_s())
         return accounts_view(closed, since, wall_s=self._clock.wall_s())
+
+    def ask_backups(self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float) -> Result:
+        number, waiting = self._replies.open()
+        self._inbox.post(Asked(self._clock.now_s(), verb, number, tuple(names), "", by, uid, text))
+        try:
+            results = waiting.result(timeout_s)
+        except FutureTimeout:
+            self._replies.forget(number)
+            return (text, FAILED, f"no answer within {timeout_s:g} s; it may still happen")
+        return results[0] if results else (text, FAILED, "the daemon ends")
+
+    def backups(self) -> Json:
+        published = self._published
+        record = BackupRecord() if published is None else published.state.backups
+        return backups_view(Path(self._paths.backups), record, self._backup_progress())
+
+    def check_backup(self, name: str) -> Json:
+        return check_view(Path(self._paths.backups), name)
 
     def cost(self, since: Since) -> Json:
         published = self._published

@@ -23,6 +23,7 @@ import structlog
 
 from supervisor import config
 from supervisor.adapters import alerts, boot, checkpoints, clock, limits, singleton, starts
+from supervisor.adapters.backup_thread import Backups
 from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
 from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
@@ -82,6 +83,7 @@ class _Parts:
     performer: Performer
     loop: Loop
     pool: ThreadPoolExecutor
+    backups: Backups
 
 
 class Daemon:
@@ -167,11 +169,14 @@ class Daemon:
             probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
             clock_moved=lambda: housekeeping.clock_moved(),  # noqa: PLW0108  made below
         )  # fmt: skip
-        backend = DaemonBackend(inbox, replies, system_clock, self._loaded, self._reload, self._start.version)
+        backups = Backups(paths, lambda: loop.settings, inbox, system_clock)
+        backend = DaemonBackend(
+            inbox, replies, system_clock, self._loaded, self._reload, self._start.version, backups.progress
+        )
         performer = Performer(
             paths=paths, launcher=launcher, probes=probes, edges=edges, controls=Controls(paths, system_clock),
             replies=replies, pool=pool, take_evidence=LocalEvidence(paths, launcher.attempt, inbox, system_clock).take,
-            alert=self._alert,
+            alert=self._alert, backups=backups,
         )  # fmt: skip
         loop = Loop(
             settings=settings, state=state, clock=system_clock, boot_id=this_boot.boot_id, journal=journal, inbox=inbox,
@@ -188,7 +193,7 @@ class Daemon:
         housekeeping = Housekeeping(lambda: loop.settings, inbox, system_clock)
         return _Parts(
             this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, alive, housekeeping, backend,
-            performer, loop, pool,
+            performer, loop, pool, backups,
         )  # fmt: skip
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
@@ -298,6 +303,7 @@ class Daemon:
         parts.alive.stop()
         parts.edges.close()
         parts.launcher.close()
+        parts.backups.stop()
         parts.pool.shutdown(wait=True)
         journal.close()
 

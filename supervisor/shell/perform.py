@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from supervisor.adapters import checkpoints, logs
+from supervisor.adapters.backup_thread import Backups
 from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
 from supervisor.core import commands
@@ -44,6 +45,7 @@ class Performer:
     pool: Executor
     take_evidence: Callable[[str, str], None]  # (program, token); posts EvidenceTaken
     alert: Callable[[commands.AlertReboot], None]
+    backups: Backups
     reexec: bool = field(default=False)
 
     def perform(self, decision: Decision) -> None:
@@ -83,6 +85,8 @@ class Performer:
                 checkpoints.quarantine_newest(Path(self.paths.run_dir(program)), step)
             case commands.RollBack(program=program, from_step=from_step):
                 checkpoints.roll_back(Path(self.paths.run_dir(program)), from_step)
+            case commands.Backup() | commands.CheckBackup() | commands.RestoreBackup():
+                self.backups.perform(command)
             case commands.AlertReboot():
                 self.pool.submit(self.alert, command)
             case commands.Reply(request_id=request_id, results=results):

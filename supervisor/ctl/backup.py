@@ -1,0 +1,125 @@
+"""`backup`, `backups` and `rollback`: copies of all games, what there are, and the way back to one."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from supervisor.api.names import plain
+from supervisor.ctl import text
+from supervisor.ctl.session import GENERIC, OK, USAGE, Failed, Session, take
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_SUCCESS = 80
+_LOOK_S = 0.2
+
+
+def backup(session: Session, args: list[str]) -> int:
+    """`backup [NAME ..|all] [--label TEXT] [--no-wait]`."""
+    names, options = take(args, "--no-wait", valued=("--label",))
+    asked = {"names": [] if "all" in names else [plain(name) for name in names], "label": options.get("--label", "")}
+    result = session.client.post("/api/v1/backup", asked)
+    if result["code"] != _SUCCESS:
+        raise Failed(f"backup: ERROR ({text.harmless(result['text'])})")
+    if "--no-wait" in options:
+        session.say(f"{text.harmless(result['name'])}: begun")
+        return OK
+    return _follow(session, result["name"])
+
+
+def rollback(session: Session, args: list[str]) -> int:
+    """`rollback BACKUP [NAME ..|all] [--no-wait]`."""
+    words, options = take(args, "--no-wait")
+    if not words:
+        raise Failed("Error: rollback requires the name of a backup; `backups` lists them", USAGE)
+    name, *names = words
+    asked: dict[str, object] = {"backup": name, "names": [] if "all" in names else [plain(each) for each in names]}
+    result = session.client.post("/api/v1/rollback", asked)
+    if result["code"] != _SUCCESS:
+        raise Failed(f"{text.harmless(name)}: ERROR ({text.harmless(result['text'])})")
+    if "--no-wait" in options:
+        session.say(f"{text.harmless(name)}: being verified; what is there will be {text.harmless(result['text'])}")
+        return OK
+    return _follow(session, result["text"])
+
+
+def _follow(session: Session, name: str) -> int:
+    """Until it has ended; on a terminal with how far it is. Ctrl-C ends the looking, nothing else."""
+    tty, shown = sys.stdout.isatty(), ""
+    try:
+        while True:
+            found = session.client.get("/api/v1/backups")
+            end = next((end for end in reversed(found["ends"]) if end["name"] == name), None)
+            if end is not None:
+                _line(" " * text.width(shown), tty=tty)
+                _line("", tty=tty)
+                session.say(text.harmless(end["text"]))
+                return OK if end["ok"] else GENERIC
+            if not _under_way(found, name):
+                raise Failed(f"{text.harmless(name)}: nobody knows how it ended; see history and backups")
+            shown = _progress(found["progress"])
+            _line(shown, tty=tty)
+            text.pause(_LOOK_S)
+    except KeyboardInterrupt:
+        session.say(f"\n{text.harmless(name)} goes on without being watched")
+        return OK
+
+
+def _under_way(found: dict[str, Any], name: str) -> bool:
+    rollback = found["rollback"]
+    return name in found["making"] or (rollback is not None and rollback["kept_as"] == name)
+
+
+def _progress(progress: dict[str, Any] | None) -> str:
+    """`20261121-0330: Pong, 120MB of 540MB`, in a field that a shorter one covers."""
+    if progress is None:
+        return f"{'waits':<60}"
+    program = f"{text.harmless(progress['program'])}, " if progress["program"] else ""
+    size = f"{text.size(progress['done_bytes'])} of {text.size(progress['total_bytes'])}"
+    return f"{text.harmless(progress['name'])}: {program}{size}".ljust(60)
+
+
+def _line(line: str, *, tty: bool) -> None:
+    if tty:
+        sys.stdout.write(f"\r{line}")
+        sys.stdout.flush()
+
+
+def backups(session: Session, args: list[str]) -> int:
+    """`backups [--check] [--json]`."""
+    names, options = take(args, "--check", "--json")
+    found = session.backups()
+    if names:
+        found["backups"] = [each for each in found["backups"] if each["name"] in names]
+    if "--check" in options:
+        for each in found["backups"]:
+            each["error"] = session.check_backup(each["name"])["error"]
+            each["checked"] = True
+    if "--json" in options:
+        session.say(json.dumps(found, indent=2))
+    else:
+        for line in page(found):
+            session.say(line)
+    return GENERIC if any(each["error"] for each in found["backups"]) else OK
+
+
+def page(found: dict[str, Any]) -> list[str]:
+    """One line a backup, the newest first."""
+    if not found["backups"]:
+        return ["no backups yet: `supervisorctl backup` makes one"]
+    now_s = text.wall_s()
+    rows = [("BACKUP", "WHEN", "WHY", "SIZE", "WHOLE", "LABEL", "PROGRAMS")]
+    for each in found["backups"]:
+        programs = ", ".join(f"{text.harmless(game['name'])} {text.number(game['steps'])}" for game in each["programs"])
+        whole = "DAMAGED" if each["error"] else "yes, now" if each.get("checked") else "when made"
+        when = text.when(each["created_wall_s"], now_s)
+        size = f"{text.size(each['size_bytes'])} {each['method']}".strip()
+        label = text.harmless(each["label"]) or text.UNKNOWN
+        rows.append((text.harmless(each["name"]), when, each["cause"] or text.UNKNOWN, size, whole, label, programs))
+        if each["error"]:
+            rows[-1] = (*rows[-1][:-1], text.harmless(each["error"]))
+    widths = [max(text.width(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return ["  ".join(text.pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
