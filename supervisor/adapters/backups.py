@@ -125,7 +125,7 @@ class Task:
             raise Interrupted
 
 
-# --- making one ------------------------------------------------------------------------------------------------------------
+# --- making one -------------------------------------------------------------------------------------------------------
 
 
 def make(
@@ -294,7 +294,7 @@ def _copy_results(source: Path, target: Path) -> tuple[int, str] | None:
     return len(data), hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
-# --- looking ---------------------------------------------------------------------------------------------------------------
+# --- looking ----------------------------------------------------------------------------------------------------------
 
 
 def survey(root: Path) -> list[BackupInfo]:
@@ -376,7 +376,7 @@ def _wrong_results(path: Path, expected: tuple[int, str] | None) -> str:
     )
 
 
-# --- going back --------------------------------------------------------------------------------------------------------------
+# --- going back -------------------------------------------------------------------------------------------------------
 
 
 def restore(info: BackupInfo, run_dirs: dict[str, Path], keep: Callable[[], object], task: Task) -> dict[str, int]:
@@ -476,7 +476,7 @@ def _exchange_results(source: Path, target: Path, *, given: bool) -> None:
     _sync(target.parent)
 
 
-# --- removing ----------------------------------------------------------------------------------------------------------------
+# --- removing ---------------------------------------------------------------------------------------------------------
 
 
 def remove(root: Path, name: str) -> None:
@@ -494,7 +494,7 @@ def sweep(root: Path) -> None:
             shutil.rmtree(item, ignore_errors=True)
 
 
-# --- files -------------------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def _to_json(info: BackupInfo) -> bytes:
@@ -543,7 +543,7 @@ def _write(path: Path, data: bytes) -> None:
 
 def _write_all(fd: int, data: bytes) -> None:
     rest = memoryview(data)
-    while len(rest):
+    while rest:
         rest = rest[os.write(fd, rest) :]
 
 

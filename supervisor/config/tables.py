@@ -158,7 +158,7 @@ MEANINGS: Final[dict[str, str]] = {
     "health.fall_games": "for so many games",
     "journal.keep_days": "facts stay in the journal for so many days; older ones move to `journal-archive/` beside it",
     "journal.max_mb": "a journal that is larger moves more, down to half of this",
-    "backup.calendar": "when a backup is made by itself, in the box's own time: `off`, `hourly`, `daily HH:MM`, `weekly DAY HH:MM`",
+    "backup.calendar": "when one is made by itself, in local time: `off`, `hourly`, `daily HH:MM`, `weekly DAY HH:MM`",
     "backup.keep": "so many backups of each kind that nobody asked for are kept; those of `supervisorctl backup` stay",
     "backup.before_level": "whether one is made before the level changes to another one",
     "cost.usd_per_hour": "price of an hour of this box, on or off; without it `cost` tells hours and shares",

@@ -68,10 +68,8 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             on_config(turn, item)
         case Terminated():
             on_terminated(turn, item)
-        case ClockMoved() | SnapshotDue():
-            _note(turn, item)
-        case BackupChecked() | BackupDue() | BackupMade() | BackupRestored():
-            _of_backups(turn, item)
+        case ClockMoved() | SnapshotDue() | BackupChecked() | BackupDue() | BackupMade() | BackupRestored():
+            _keep_house(turn, item)
         case Began():
             on_began(turn, item)
         case _:
@@ -83,18 +81,18 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     return turn.decision()
 
 
-def _note(turn: Turn, item: ClockMoved | SnapshotDue) -> None:
-    """What follows from nothing and leads to nothing: it is put on record."""
-    if isinstance(item, ClockMoved):
-        why = f"the wall clock moved by {item.step_s:+.1f} s; nothing but displayed times depends on it"
-        turn.record(facts.ClockStepped(why, item.step_s))
-    else:
-        why = f"what the facts so far have come to, {item.facts:,} of them since the last time"
-        turn.record(facts.Snapshot(why, encoded(turn.state)))
+House = ClockMoved | SnapshotDue | BackupChecked | BackupDue | BackupMade | BackupRestored
 
 
-def _of_backups(turn: Turn, item: BackupChecked | BackupDue | BackupMade | BackupRestored) -> None:
+def _keep_house(turn: Turn, item: House) -> None:
+    """What concerns no attempt: notes for the record, and backups."""
     match item:
+        case ClockMoved(step_s=step_s):
+            why = f"the wall clock moved by {step_s:+.1f} s; nothing but displayed times depends on it"
+            turn.record(facts.ClockStepped(why, step_s))
+        case SnapshotDue():
+            why = f"what the facts so far have come to, {item.facts:,} of them since the last time"
+            turn.record(facts.Snapshot(why, encoded(turn.state)))
         case BackupChecked():
             backups.on_checked(turn, item)
         case BackupDue():

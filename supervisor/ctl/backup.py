@@ -20,7 +20,10 @@ _LOOK_S = 0.2
 def backup(session: Session, args: list[str]) -> int:
     """`backup [NAME ..|all] [--label TEXT] [--no-wait]`."""
     names, options = take(args, "--no-wait", valued=("--label",))
-    asked = {"names": [] if "all" in names else [plain(name) for name in names], "label": options.get("--label", "")}
+    asked: dict[str, object] = {
+        "names": [] if "all" in names else [plain(name) for name in names],
+        "label": options.get("--label", ""),
+    }
     result = session.client.post("/api/v1/backup", asked)
     if result["code"] != _SUCCESS:
         raise Failed(f"backup: ERROR ({text.harmless(result['text'])})")

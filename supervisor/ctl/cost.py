@@ -10,6 +10,7 @@ from supervisor.ctl.session import OK, USAGE, Failed, Session, take
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 
@@ -47,8 +48,9 @@ def page(found: dict[str, Any]) -> list[str]:
 
 def _causes(found: dict[str, Any]) -> list[str]:
     rows = [("SPENT ON", "SLOT HOURS", "SHARE", "COST")]
-    for each in found["causes"]:
-        rows.append((each["name"], f"{each['hours']:.2f}", text.percent(each["share"]), usd(each["usd"])))
+    rows += [
+        (each["name"], f"{each['hours']:.2f}", text.percent(each["share"]), usd(each["usd"])) for each in found["causes"]
+    ]
     share = text.percent(None if not found["slot_hours"] else 1.0)
     rows.append(("all of it", f"{found['slot_hours']:.2f}", share, usd(found["usd"])))
     return _table(rows, right={1, 2, 3})
@@ -90,7 +92,7 @@ def usd(value: float | None) -> str:
     return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.3g}"
 
 
-def _table(rows: list[tuple[str, ...]], right: set[int]) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]], right: set[int]) -> list[str]:
     widths = [max(text.width(cell) for cell in column) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -1,10 +1,10 @@
 """When a backup is due by the calendar, and which ones go when there are too many.
 
-The rule of the calendar. `[backup] calendar` is `off`, `hourly`, `daily HH:MM` or `weekly DAY HH:MM` (`weekly sun 03:30`), in
-the box's own time. A backup is due when a time of the calendar has passed since the newest one that it asked for; before
-the first, since the daemon began. So a box that was off at half past three makes its backup when it comes up, a fresh
-installation makes none of an empty directory, and ten missed nights are one backup. Example, `daily 03:30`: the newest was
-for Monday 03:30, the box comes up on Wednesday at 09:00: one is due, for Wednesday 03:30.
+The rule of the calendar. `[backup] calendar` is `off`, `hourly`, `daily HH:MM` or `weekly DAY HH:MM` (such as
+`weekly sun 03:30`), in the box's own time. A backup is due when a time of the calendar has passed since the newest one
+that it asked for; before the first, since the daemon began. So a box that was off at half past three makes its backup
+when it comes up, a fresh installation makes none of an empty directory, and ten missed nights are one backup. Example,
+`daily 03:30`: the newest was for Monday 03:30, the box comes up on Wednesday at 09:00: one is due, for Wednesday 03:30.
 
 The rule of keeping. Backups that nobody asked for by name (calendar, before a level, before a rollback) are kept as many
 as `[backup] keep` says, each kind for itself: a night in which the level changed twenty times must not push the nightly

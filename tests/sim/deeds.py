@@ -6,7 +6,7 @@ from core_kit import commands
 from invariants import hold
 from training import Worker
 
-from supervisor.core.inputs import Ended, Ending, EvidenceTaken, SpawnSucceeded
+from supervisor.core.inputs import BackupChecked, BackupMade, BackupRestored, Ended, Ending, EvidenceTaken, SpawnSucceeded
 
 DOWN_S = 300.0  # until somebody starts a daemon again that was told to end
 
@@ -42,12 +42,34 @@ class Deeds:
                 disk.poison.discard(step)
             case commands.RollBack(program=name, from_step=step):
                 self.disks[name].roll_back(step)
+            case commands.Backup(name=name, programs=names):
+                steps = {each: self.disks[each].newest() for each in names if self.disks[each].checkpoints}
+                self.backups[name] = steps
+                self.post_later(BackupMade(0.0, name, "" if steps else "nothing there", steps))
+            case commands.CheckBackup(backup=name, programs=names, kept_as=kept_as):
+                steps = self.backups.get(name, {})
+                self.post_later(BackupChecked(0.0, kept_as, "" if steps else "no such backup", names or tuple(steps)))
+            case commands.RestoreBackup():
+                self.post_later(self.restore(command))
             case commands.Reply(request_id=request) | commands.ClearLogs(request_id=request):
                 self.answer(request)
             case commands.EndDaemon(reexec=reexec):
                 self.pid -= reexec  # the same process
                 self.leave_mark()
                 self.leave(0.5 if reexec else DOWN_S)
+
+    def post_later(self, item):
+        """News of backups to the daemon of now."""
+        self.after(self.chance.between(0.1, 20.0, "backup", type(item).__name__), self.arrive, self.daemon, item)
+
+    def restore(self, command):
+        alive = [worker.name for worker in self.alive() if worker.name in command.programs]
+        hold("nobody runs while checkpoints are exchanged", not alive, f"{alive} run while {command.backup} is put in place")
+        source = {name: self.backups[command.backup][name] for name in command.programs}
+        self.backups.setdefault(command.kept_as, {name: self.disks[name].newest() for name in source})
+        for name, step in source.items():
+            self.disks[name].checkpoints = [step]
+        return BackupRestored(0.0, command.kept_as, "", source, kept=True)
 
     def answer(self, request):
         hold("a request is answered once", request in self.waiting, f"request {request}, again or unasked")
@@ -59,6 +81,8 @@ class Deeds:
         slots = self.core.settings.level.slots
         hold("no more processes than slots", len(live) < slots, f"{name} is started beside {', '.join(live)}: {slots} slots")
         hold("what is unwanted stays down", self.core.state.programs[name].wanted, f"{name} is started")
+        held = self.core.state.backups.holds(name)
+        hold("what goes back to a backup does not start", not held, f"{name} is started during its rollback")
         if self.start_goes_wrong(name, number, token):
             return
         worker = Worker(name, token, number, self.now_s, self.disks[name], at_s=self.now_s)

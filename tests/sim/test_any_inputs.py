@@ -24,6 +24,10 @@ from supervisor.core.decide import AnyInput
 from supervisor.core.facts import JournalStalled
 from supervisor.core.inputs import (
     Asked,
+    BackupChecked,
+    BackupDue,
+    BackupMade,
+    BackupRestored,
     Began,
     BootEvidence,
     ClockMoved,
@@ -137,6 +141,27 @@ class AnyInputs(RuleBasedStateMachine):
         self.core.request += 1
         self.give(Asked(self.now_s, verb, self.core.request, tuple(asked), "SIGUSR1"))
 
+    @rule(verb=st.sampled_from([Verb.BACKUP, Verb.ROLLBACK]), asked=st.lists(names, max_size=2))
+    def asks_for_backups(self, verb, asked):
+        self.core.request += 1
+        self.give(Asked(self.now_s, verb, self.core.request, tuple(asked), text="b"))
+
+    @rule(due_s=st.floats(-100.0, 100.0))
+    def the_calendar_says_so(self, due_s):
+        self.give(BackupDue(self.now_s, self.core.wall_offset_s + self.now_s + due_s))
+
+    @rule(data=st.data(), real=st.booleans(), error=st.sampled_from(["", "disk full"]))
+    def news_of_backups(self, data, real, error):
+        record = self.core.state.backups
+        making = [each.name for each in record.making] if real else []
+        self.give(BackupMade(self.now_s, making[0] if making else "odd", error))
+        kept_as = record.rollback.kept_as if real and record.rollback is not None else "odd"
+        found = data.draw(st.lists(names, max_size=3, unique=True))
+        if data.draw(st.booleans()):
+            self.give(BackupChecked(self.now_s, kept_as, error, tuple(found)))
+        else:
+            self.give(BackupRestored(self.now_s, kept_as, error, dict.fromkeys(found, 5)))
+
     @rule(seconds=st.sampled_from([0.0, 30.0, 10_000.0]))
     def the_journal_fails(self, seconds):
         """As `shell/loop.py` says it: what is decided is not committed, and the next turn that is, tells of it first."""
@@ -203,10 +228,12 @@ class AnyInputs(RuleBasedStateMachine):
         state = self.core.state
         if state.stopping or self.core.memory.ended:
             return
-        busy = [program for program in state.programs.values() if program.phase in HAS_PROCESS or program.retry_at_s]
+        busy = [program for program in state.programs.values() if program.phase in HAS_PROCESS or program.retry_at_s
+                or state.backups.holds(program.name)]  # fmt: skip
         waiting = [
             program.name for program in state.programs.values()
             if program.phase == "QUEUED" and self.core.settings.program(program.name) is not None
+            and not state.backups.holds(program.name)
         ]  # fmt: skip
         assert not waiting or len(busy) >= self.core.settings.level.slots, f"{waiting} wait beside a free slot"
 

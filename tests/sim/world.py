@@ -70,6 +70,7 @@ class World(Misfortunes, Looks, Deeds):
         self.boot, self.boot_began_s, self.mark = 1, 0.0, None
         self.daemon, self.daemons, self.pid, self.running = 0, 0, 100, False  # `daemon`: the number of the present one
         self.disks = {name: Disk() for name in self.names}
+        self.backups = {}  # name -> {program: step}
         self.workers, self.living = {}, {}  # token -> Worker: all of this boot, those alive
         self.watched = {}  # program -> token: what the probes of the present daemon read
         self.waiting = {}  # request -> the daemon that was asked
@@ -331,11 +332,11 @@ class World(Misfortunes, Looks, Deeds):
         self.now_s += seconds
         self.undisturbed_since_s = max(self.undisturbed_since_s, self.now_s)
 
-    def ask(self, verb, *names):
+    def ask(self, verb, *names, text=""):
         if self.daemon:
             self.requests += 1
             self.waiting[self.requests] = self.daemon
-            self.post(Asked(0.0, verb, self.requests, names, "SIGUSR2" if verb is Verb.SIGNAL else ""))
+            self.post(Asked(0.0, verb, self.requests, names, "SIGUSR2" if verb is Verb.SIGNAL else "", text=text))
 
     # --- whole stories ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,171 @@
+"""The bill of a journal written by hand: what was kept, at which level, and what is left to do."""
+
+import pytest
+from test_accounts import WALL_S, Story
+
+from supervisor.core import facts
+from supervisor.core.accounts_view import Since
+from supervisor.core.cost_view import Games, cost_view, frames_per_step, games_left, kept_steps
+from supervisor.core.inputs import Sample
+from supervisor.core.ledger import Book, fold_accounts
+from supervisor.core.lifecycle import Phase
+from supervisor.core.settings import Level, Paths, ProgramSpec, Settings
+from supervisor.core.state import State, fold_all
+from supervisor.policy.accounting import Account
+
+GAME = ("--steps", "2000000")
+
+
+def pong(name="P", game="Pong", argv=GAME, **more):
+    return ProgramSpec(name, ("python", "-m", "workers", *argv), "d", builtin=True, game=game, **more)
+
+
+def told(*specs, level=None):
+    return Settings(Paths("/s", "/r"), level or Level("light", 1), specs)
+
+
+def view(story, now_s, *specs, samples=None, price=2.0, since=None, settings=None):
+    games = Games(settings or told(*specs), fold_all(story.rows), samples or {})
+    closed = fold_accounts(story.rows).closed(now_s)
+    return cost_view(closed, games, since or Since(), wall_s=WALL_S + now_s, usd_per_hour=price)
+
+
+def an_hour():
+    """Trains from 0 to an hour later, without a pause: 3,600,000 steps, of which the last 600,000 are lost."""
+    story = Story("P").start(0, trains=0).resumed(0, 0).tallied(1800, 0, steps=1_800_000)
+    story.tallied(3600, 1800, steps=3_600_000).dies(3600, steps=3_600_000)
+    return story.start(3600, trains=3600).resumed(3600, 3_000_000, lost=600_000)
+
+
+def test_dollars_follow_the_accounts_and_frames_are_those_that_were_kept():
+    found = view(an_hour(), 3600, pong())
+    assert found["usd"] == pytest.approx(2.0)
+    usd = {each["name"]: each["usd"] for each in found["causes"]}
+    assert usd == pytest.approx({"useful": 2.0 * 5 / 6, "lost work": 2.0 / 6})
+    assert found["useful_frames"] == pytest.approx(4 * 3_000_000)
+    assert found["usd_per_million_frames"] == pytest.approx(2.0 / 12)
+    assert (found["frames_unknown"], found["says"], found["useful_share"]) == ([], "", pytest.approx(5 / 6))
+
+
+def test_without_a_price_it_says_how_to_set_one():
+    found = view(an_hour(), 3600, pong(), price=None)
+    assert found["usd"] is None
+    assert "usd_per_hour in [cost]" in found["says"]
+    assert found["usd_per_million_frames"] is None
+    assert [each["usd"] for each in found["levels"]] == [None]
+    assert found["levels"][0]["steps_per_s"] == pytest.approx(3_000_000 / 3600)
+
+
+def test_a_level_is_told_by_its_kept_steps_and_one_that_was_never_seen_is_not_guessed():
+    story = an_hour().at(3600, facts.LevelChosen("now", "heavy", 2))
+    found = view(story, 3600, pong("P", argv=("--steps", "6000000")), settings=None)
+    levels = {level["name"]: level for level in found["levels"]}
+    light, heavy = levels["light"], levels["heavy"]
+    assert light["steps_per_s"] == pytest.approx(3_000_000 / 3600)
+    assert light["days"] == pytest.approx(3_000_000 / (3_000_000 / 3600) / 86_400)
+    assert light["usd"] == pytest.approx(2.0)
+    assert (heavy["steps_per_s"], heavy["days"], heavy["usd"], heavy["why"]) == (None, None, None, "never measured")
+    assert (heavy["in_force"], light["in_force"]) == (True, False)
+
+
+def test_a_level_of_a_few_minutes_or_without_a_step_is_not_known():
+    story = Story("P").start(0, trains=0).resumed(0, 0).tallied(300, 0, steps=300_000)
+    assert view(story, 300, pong())["levels"][0]["why"] == "only 5 min measured"
+    assert view(Story("P"), 3600, pong())["levels"][0]["why"] == "no step was kept there"
+
+
+def test_a_window_counts_its_own_steps():
+    found = view(an_hour(), 3600, pong(), since=Since(ago_s=1800))
+    assert found["useful_frames"] == pytest.approx(4 * 1_200_000)
+    assert found["usd"] == pytest.approx(1.0)
+
+
+def test_the_newest_reading_counts_on_from_the_newest_mark():
+    story = Story("P").start(0, trains=0).resumed(0, 0).tallied(600, 0, steps=600_000)
+    live = {"P": Sample("P1", steps=1_000_000, frames=4_000_000)}
+    assert view(story, 1000, pong(), samples=live)["useful_frames"] == pytest.approx(4_000_000)
+    stale = {"P": Sample("another", steps=9_000_000, frames=36_000_000)}
+    assert view(story, 1000, pong(), samples=stale)["useful_frames"] == pytest.approx(2_400_000)
+
+
+def test_frames_are_known_of_games_and_of_what_tells_them():
+    games = Games(told(pong(), pong("C", game="Catch"), ProgramSpec("F", ("x",), "d")), State())
+    assert [frames_per_step(name, games) for name in ("P", "C", "F", "gone")] == [4, None, None, None]
+    assert frames_per_step("C", Games(None, State(), {"C": Sample("t", steps=10, frames=10)})) == 1
+    story = Story("F").start(0, "F", trains=0).resumed(0, 0, name="F").tallied(600, 0, steps=9, name="F")
+    found = view(story, 600, ProgramSpec("F", ("x",), "d"))
+    assert (found["useful_frames"], found["frames_unknown"]) == (None, ["F"])
+
+
+def test_steps_of_a_book_without_marks_and_between_them():
+    book = Book("P", 0.0, 0.0, Account.PRODUCTIVE)
+    assert kept_steps(book, 0, 10) == 0.0
+    book.marks = [(10.0, 100), (20.0, 300)]
+    assert [kept_steps(book, 0, at_s) for at_s in (5, 10, 15, 20, 99)] == [0, 0, 100, 200, 200]
+    assert kept_steps(book, 15, 30, now=(30.0, 400)) == 200
+    assert kept_steps(book, 15, 30, now=(30.0, 250)) == 100, "a reading from before the newest mark"
+
+
+# --- what is left ----------------------------------------------------------------------------------------------------------
+
+
+def left(*specs, samples=None, phases=()):
+    story = Story(*(spec.name for spec in specs if spec.name != "new"))
+    state = fold_all(story.rows)
+    for name, phase, attempts in phases:
+        from dataclasses import replace
+
+        state = replace(state, programs={**state.programs, name: replace(state.programs[name], phase=phase, attempts=attempts)})
+    return games_left(Games(told(*specs), state, samples or {}))
+
+
+def one(spec, sample=None, attempts=0):
+    (found,), _ = left(spec, samples={} if sample is None else {spec.name: sample}, phases=[(spec.name, Phase.QUEUED, attempts)])
+    return found
+
+
+def test_a_live_worker_says_its_own_target():
+    assert one(pong(), Sample("t", target=100, target_kind="env_steps", steps=40)).steps == 60
+    assert one(pong(), Sample("t", target=100, target_kind="seconds_left")).seconds == 100
+    assert one(pong(), Sample("t", target=100, target_kind="episodes", episodes=20, steps=1000)).steps == 4000
+    assert "not played long enough" in one(pong(), Sample("t", target=100, target_kind="episodes", episodes=0, steps=5)).why
+
+
+def test_else_its_command_line_does_as_far_as_it_can():
+    assert one(pong()).steps == 2_000_000
+    assert one(pong(argv=("--hours", "2.0"))).seconds == 7200
+    assert one(pong(argv=("--hours", "2.0")), attempts=1).why == "its target, hours, is known once it runs"
+    assert one(pong(argv=("--steps", "5", "--episodes", "3"))).why == "its target, episodes or steps, is known once it runs"
+    assert one(pong(argv=())).why == "it has no target"
+    assert one(ProgramSpec("F", ("--steps", "5"), "d")).why == "nobody knows its target"
+
+
+def test_hours_take_as_long_at_every_level_and_the_rest_goes_by_its_rate():
+    assert one(pong(argv=("--hours", "2.0"))).length_s(None) == 7200
+    assert one(pong()).length_s(1000.0) == 2000
+    assert one(pong()).length_s(None) is None
+    assert one(pong(argv=())).length_s(1000.0) is None
+
+
+def test_what_is_not_going_to_run_is_left_out_aloud():
+    specs = [pong(name) for name in ("a", "b", "c", "new")]
+    found, apart = left(*specs, phases=[("a", Phase.DONE, 1), ("b", Phase.STOPPED, 1), ("c", Phase.FATAL, 1)])
+    assert found == []
+    assert apart == {"a": "done", "b": "STOPPED: new", "c": "FATAL: new", "new": "not in use yet"}
+
+
+def test_who_is_not_known_is_named():
+    found = view(an_hour(), 3600, pong(argv=()), pong("Q", argv=()))
+    assert found["levels"][0]["why"] == "P: it has no target"
+    two = an_hour().at(3600, facts.ProgramConfigured("new", "Q", "d"))
+    assert view(two, 3600, pong(argv=()), pong("Q", argv=()))["levels"][0]["why"] == "P and 1 more: it has no target"
+
+
+def test_without_a_configuration_or_a_journal_nothing_is_guessed():
+    story = an_hour()
+    games = Games(None, fold_all(story.rows))
+    found = cost_view(fold_accounts(story.rows).closed(3600.0), games, Since(), wall_s=WALL_S, usd_per_hour=None)
+    assert found["levels"][0]["why"] == "all programs: the configuration cannot be read"
+    empty = cost_view(fold_accounts([]).closed(0.0), Games(told(pong()), State()), Since(), wall_s=WALL_S, usd_per_hour=2.0)
+    assert (empty["usd"], empty["useful_frames"], empty["useful_share"]) == (0.0, None, None)
+    assert [(level["days"], level["steps_per_s"]) for level in empty["levels"]] == [(0.0, None)], "nothing is left"

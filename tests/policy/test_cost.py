@@ -1,0 +1,58 @@
+"""The bill and what is left to pay: the worked example, and what is not known."""
+
+import pytest
+
+from supervisor.policy.accounting import Account
+from supervisor.policy.cost import CAUSES, bill, hours_to_finish, makespan, slot_rate, usd_of, usd_per_million
+
+H = 3600.0
+
+
+def test_the_worked_example():
+    seconds = {Account.PRODUCTIVE: 17 * H, Account.LOST: 2 * H, Account.HOST_DOWN: 1 * H}
+    found = bill(10 * H, seconds, 2.0)
+    assert (found.wall_hours, found.slot_hours, found.usd) == (10.0, 20.0, 20.0)
+    assert {each.name: each.usd for each in found.causes} == pytest.approx({"useful": 17.0, "downtime": 1.0, "lost work": 2.0})
+    assert sum(each.usd for each in found.causes) == pytest.approx(found.usd)
+    assert usd_per_million(20.0, 144e6) == pytest.approx(0.1389, abs=1e-4)
+    rate = slot_rate(36e6, 2 * 10 * H, 10 * H)
+    assert rate == 500.0
+    hours = hours_to_finish([left / rate for left in (9e6, 9e6, 18e6)], 2)
+    assert (hours, usd_of(hours, 2.0)) == (15.0, 30.0)
+
+
+def test_every_account_is_in_exactly_one_cause():
+    booked = [account for accounts in CAUSES.values() for account in accounts]
+    assert sorted(booked) == sorted(Account)
+
+
+def test_without_a_price_hours_and_shares_are_told():
+    found = bill(2 * H, {Account.PRODUCTIVE: H, Account.IDLE: H}, None)
+    assert found.usd is None
+    assert [(each.name, each.hours, each.share, each.usd) for each in found.causes] == [
+        ("useful", 1.0, 0.5, None), ("idle slots", 1.0, 0.5, None),
+    ]  # fmt: skip
+
+
+def test_nothing_paid_yet_is_no_share():
+    (useful,) = bill(0.0, {}, 2.0).causes
+    assert (useful.hours, useful.share, useful.usd) == (0.0, None, None)
+
+
+@pytest.mark.parametrize(("kept", "slot_s", "paid_s"), [(0, 1200, 600), (100, 0, 600), (100, 1198, 599)])
+def test_too_little_was_seen_for_a_rate(kept, slot_s, paid_s):
+    assert slot_rate(kept, slot_s, paid_s) is None
+
+
+def test_what_is_not_known_makes_the_sum_unknown():
+    assert hours_to_finish([3600.0, None], 2) is None
+    assert hours_to_finish([3600.0], 0) is None
+    assert hours_to_finish([], 2) == 0.0
+    assert (usd_of(None, 2.0), usd_of(1.0, None)) == (None, None)
+    assert (usd_per_million(None, 5.0), usd_per_million(5.0, 0.0), usd_per_million(5.0, None)) == (None, None, None)
+
+
+def test_the_last_game_takes_as_long_as_it_takes():
+    assert makespan([5, 5, 10], 2) == 15
+    assert makespan([10, 5, 5], 2) == 10
+    assert makespan([7], 3) == 7
