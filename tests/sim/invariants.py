@@ -148,9 +148,11 @@ def a_free_slot_is_used(_, step):
     if not step.decision.facts or step.state.stopping or step.decision.memory.ended:
         return None
     programs, slots = step.state.programs.values(), step.decision.settings.level.slots
-    taken = sum(1 for program in programs if program.phase in HAS_PROCESS or _holds_slot(program))
+    held = {program.name for program in programs if step.state.backups.holds(program.name)}
+    keeps = {name for name in held if step.state.programs[name].phase is Phase.QUEUED and step.state.programs[name].interrupted}
+    taken = sum(1 for p in programs if p.phase in HAS_PROCESS or p.name in keeps or _holds_slot(p))
     known = {spec.name for spec in step.decision.settings.programs}
-    waiting = [program.name for program in programs if program.phase is Phase.QUEUED and program.name in known]
+    waiting = [program.name for program in programs if program.phase is Phase.QUEUED and program.name in known - held]
     return f"{', '.join(waiting)} wait, {taken} of {slots} slots are taken" if waiting and taken < slots else None
 
 
