@@ -346,7 +346,9 @@ def test_killed_at_any_moment_it_is_the_old_or_the_new_and_asked_again_the_new(i
         assert checkpoints.newest_good(pong).env_steps == new
         assert backups.find(here / "backups", "kept").steps == {"Pong": old}, "what was there is kept, whenever it died"
         assert not [path for path in here.rglob("*.tmp")]
-    assert ends == {(-9, old), (-9, new), (0, new)}, "the calls at which it was killed lie on both sides of the one that counts"
+    assert ends == {(-9, old), (-9, new), (0, new)}, (
+        "the calls at which it was killed lie on both sides of the one that counts"
+    )
 
 
 # --- removing ------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from structlog.testing import capture_logs
 
 from supervisor.adapters.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
+from supervisor.core.inputs import BackupDue
 from supervisor.core.settings import DaemonSettings, Paths, ProgramSpec, Settings
+from supervisor.policy.backups import BackupSettings
 from supervisor.shell.inbox import Inbox
 
 
@@ -131,3 +133,27 @@ def test_jobs_go_on_when_the_wall_clock_was_set(tmp_path, told, step_s, goes_on)
         env=env, capture_output=True, text=True, check=True, timeout=60, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.stdout.split() == ["True", str(goes_on)]
+
+
+def test_a_time_of_the_backups_calendar_is_told_once(settings):
+    inbox, now = Inbox(), [1_800_000_000.0]
+    settings = replace(settings, backup=BackupSettings(calendar="hourly"))
+
+    class At(SystemClock):
+        def wall_s(self):
+            return now[0]
+
+    keeper = Housekeeping(lambda: settings, inbox, At(0.0))
+    for _ in range(2):
+        keeper.look_at_calendar()
+    told = inbox.take(0)
+    assert isinstance(told, BackupDue)
+    assert told.due_wall_s % 3600 == 0
+    assert 0 <= now[0] - told.due_wall_s < 3600
+    assert inbox.take(0) is None
+    now[0] += 3600
+    keeper.look_at_calendar()
+    assert inbox.take(0).due_wall_s == told.due_wall_s + 3600
+    settings = replace(settings, backup=BackupSettings(calendar="off"))
+    keeper.look_at_calendar()
+    assert inbox.take(0) is None

@@ -9,6 +9,7 @@ from typing import Any
 
 from supervisor.api.port import (
     ALREADY_STARTED,
+    FAILED,
     NOT_RUNNING,
     SUCCESS,
     DaemonView,
@@ -19,10 +20,12 @@ from supervisor.api.port import (
     Snapshot,
 )
 from supervisor.api.rows import select
-from supervisor.core.accounts_view import accounts_view
+from supervisor.core.accounts_view import Since, accounts_view
+from supervisor.core.cost_view import Games, cost_view
 from supervisor.core.facts import Stamped
 from supervisor.core.inputs import Verb
 from supervisor.core.ledger import fold_accounts
+from supervisor.core.state import fold_all
 from supervisor.core.results_view import Outcome, results_view
 
 WALL_S = 1_763_700_000.0  # 2025-11-21 04:40 UTC
@@ -61,6 +64,8 @@ class FakeBackend:
     gate: threading.Event | None = None  # an ask waits for it
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     tested: list[Outcome] = field(default_factory=list)
+    backed_up: list[dict[str, Any]] = field(default_factory=list)
+    ends: list[dict[str, Any]] = field(default_factory=list)
     error: Exception | None = None
     wall_s: float | None = None
 
@@ -101,6 +106,29 @@ class FakeBackend:
                 return (name, SUCCESS, "cleared")
             case _:
                 return (name, SUCCESS, "signalled")
+
+    def ask_backups(self, verb: Verb, text: str, names: Any, by: str, uid: int | None, timeout_s: float) -> Result:
+        self.asked.append((verb, tuple(names), text, by, uid))
+        if verb is Verb.ROLLBACK and text == "busy":
+            return (text, FAILED, "a rollback to b is under way; wait for its end")
+        name = "20261121-033000"
+        self.ends.append(
+            {"name": name, "ok": text != "bad", "text": f"backup {name} {'failed' if text == 'bad' else 'is whole'}"}
+        )
+        return (name, SUCCESS, "begun") if verb is Verb.BACKUP else (text, SUCCESS, name)
+
+    def backups(self) -> dict[str, Any]:
+        return {
+            "backups": self.backed_up, "making": [], "rollback": None, "progress": None, "ends": self.ends,
+        }  # fmt: skip
+
+    def check_backup(self, name: str) -> dict[str, Any]:
+        return {"name": name, "error": "Pong: state.json does not match its digest" if name == "bad" else ""}
+
+    def cost(self, since: Since) -> dict[str, Any]:
+        closed = fold_accounts(self.journal).closed(1000.0)
+        games = Games(None, fold_all(self.journal))
+        return cost_view(closed, games, since, wall_s=WALL_S, usd_per_hour=self.header.usd_per_hour)
 
     def reread(self) -> dict[str, Any]:
         return self.changes

@@ -422,3 +422,42 @@ def test_it_stops_with_open_connections_and_waiting_requests(backend: FakeBacken
         idle.close()
     assert not socket_path.exists()
     assert sum(thread.name == "api" for thread in threading.enumerate()) == threads
+
+
+# --- backups and money -----------------------------------------------------------------------------------------------------
+
+
+def test_backups_are_asked_for_by_name_and_label(api: Path, backend: FakeBackend) -> None:
+    status, told = call(api, "/api/v1/backup", {"names": ["Pong"], "label": "x"})
+    assert (status, told) == (200, {"name": "20261121-033000", "code": 80, "text": "begun"})
+    assert call(api, "/api/v1/rollback", {"backup": "b", "names": ["all"]})[1]["name"] == "b"
+    assert [(verb, names, text) for verb, names, text, _, _ in backend.asked] == [
+        (Verb.BACKUP, ("Pong",), "x"), (Verb.ROLLBACK, (), "b"),
+    ]  # fmt: skip
+    assert len(call(api, "/api/v1/backups")[1]["ends"]) == 2
+    assert call(api, "/api/v1/backups?check=bad")[1]["error"]
+
+
+@pytest.mark.parametrize(
+    ("page", "body", "status", "told"),
+    [
+        ("/api/v1/backup", {"names": ["Nobody"]}, 404, "no such program: 'Nobody'"),
+        ("/api/v1/backup", {"label": 5}, 400, "label must be a text"),
+        ("/api/v1/backup", {"label": "x" * 101}, 400, "up to 100"),
+        ("/api/v1/backup", {"label": "a\nb"}, 400, "printable"),
+        ("/api/v1/rollback", {}, 400, "must be the name of a backup"),
+        ("/api/v1/rollback", {"backup": "b", "label": "x"}, 400, "unknown key 'label'"),
+        ("/api/v1/ask", {"verb": "rollback", "names": ["Pong"]}, 400, "verb must be one of start, stop"),
+    ],
+)
+def test_a_backup_that_makes_no_sense_is_refused(api: Path, page: str, body: dict, status: int, told: str) -> None:
+    answered, found = call(api, page, body)
+    assert answered == status
+    assert told in found["error"]
+
+
+def test_the_bill_of_a_window(api: Path, backend: FakeBackend) -> None:
+    told = call(api, "/api/v1/cost?since=all")[1]
+    assert (told["usd"], told["usd_per_hour"]) == (None, None)
+    assert "usd_per_hour" in told["says"]
+    assert call(api, "/api/v1/cost?since=never")[0] == 400

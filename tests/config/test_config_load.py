@@ -261,6 +261,20 @@ def test_every_setting_is_explained_once_and_secrets_are_not_told(place: Place) 
             assert f"{section}.{field.name}" in rows
 
 
+def test_money_and_backups(place: Place) -> None:
+    body = '[cost]\nusd_per_hour = 1.5\n[backup]\ncalendar = "weekly sun 03:30"\nkeep = 3\n[program.Pong]\n'
+    loaded = place.load(body)
+    assert loaded.settings.cost.usd_per_hour == 1.5
+    assert (loaded.settings.backup.calendar, loaded.settings.backup.keep) == ("weekly sun 03:30", 3)
+    place.environ["EXTRALIFE_USD_PER_HOUR"] = "2.25"
+    assert place.load(body).settings.cost.usd_per_hour == 2.25
+    wrong = body.replace("weekly sun 03:30", "every sunday").replace("1.5", "-1")
+    with pytest.raises(config.ConfigError) as told:
+        place.load(wrong)
+    assert 'backup.calendar must be "off", "hourly", "daily HH:MM"' in str(told.value)
+    assert "cost.usd_per_hour" in str(told.value)
+
+
 def test_every_part_of_the_settings_has_a_section() -> None:
     """A field that is added to `Settings` must be filled by the configuration."""
     from supervisor.config.tables import SECTIONS

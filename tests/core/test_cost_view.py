@@ -115,12 +115,16 @@ def left(*specs, samples=None, phases=()):
     for name, phase, attempts in phases:
         from dataclasses import replace
 
-        state = replace(state, programs={**state.programs, name: replace(state.programs[name], phase=phase, attempts=attempts)})
+        state = replace(
+            state, programs={**state.programs, name: replace(state.programs[name], phase=phase, attempts=attempts)}
+        )
     return games_left(Games(told(*specs), state, samples or {}))
 
 
 def one(spec, sample=None, attempts=0):
-    (found,), _ = left(spec, samples={} if sample is None else {spec.name: sample}, phases=[(spec.name, Phase.QUEUED, attempts)])
+    (found,), _ = left(
+        spec, samples={} if sample is None else {spec.name: sample}, phases=[(spec.name, Phase.QUEUED, attempts)]
+    )
     return found
 
 

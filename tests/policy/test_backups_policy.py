@@ -37,7 +37,9 @@ def test_the_newest_time_of_the_calendar(calendar, due):
     assert (found and found.isoformat()) == due
 
 
-@pytest.mark.parametrize("calendar", ["", "daily", "daily 24:00", "daily 3:30", "weekly 03:30", "30 3 * * *", "daily 03:30 "])
+@pytest.mark.parametrize(
+    "calendar", ["", "daily", "daily 24:00", "daily 3:30", "weekly 03:30", "30 3 * * *", "daily 03:30 "]
+)
 def test_what_is_no_calendar_is_told(calendar):
     assert "weekly DAY HH:MM" in calendar_error(calendar)
 

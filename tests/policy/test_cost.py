@@ -12,7 +12,9 @@ def test_the_worked_example():
     seconds = {Account.PRODUCTIVE: 17 * H, Account.LOST: 2 * H, Account.HOST_DOWN: 1 * H}
     found = bill(10 * H, seconds, 2.0)
     assert (found.wall_hours, found.slot_hours, found.usd) == (10.0, 20.0, 20.0)
-    assert {each.name: each.usd for each in found.causes} == pytest.approx({"useful": 17.0, "downtime": 1.0, "lost work": 2.0})
+    assert {each.name: each.usd for each in found.causes} == pytest.approx(
+        {"useful": 17.0, "downtime": 1.0, "lost work": 2.0}
+    )
     assert sum(each.usd for each in found.causes) == pytest.approx(found.usd)
     assert usd_per_million(20.0, 144e6) == pytest.approx(0.1389, abs=1e-4)
     rate = slot_rate(36e6, 2 * 10 * H, 10 * H)

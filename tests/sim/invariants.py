@@ -149,7 +149,9 @@ def a_free_slot_is_used(_, step):
         return None
     programs, slots = step.state.programs.values(), step.decision.settings.level.slots
     held = {program.name for program in programs if step.state.backups.holds(program.name)}
-    keeps = {name for name in held if step.state.programs[name].phase is Phase.QUEUED and step.state.programs[name].interrupted}
+    keeps = {
+        name for name in held if step.state.programs[name].phase is Phase.QUEUED and step.state.programs[name].interrupted
+    }
     taken = sum(1 for p in programs if p.phase in HAS_PROCESS or p.name in keeps or _holds_slot(p))
     known = {spec.name for spec in step.decision.settings.programs}
     waiting = [program.name for program in programs if program.phase is Phase.QUEUED and program.name in known - held]
@@ -209,6 +211,8 @@ def no_lower_checkpoint_over_a_higher(world, step):
     for fact in step.decision.facts:
         if type(fact).__name__ in LOWERS:
             world.lowered.add(fact.program)
+        if isinstance(fact, facts.RolledBackTo):
+            world.lowered |= set(fact.steps)
     for program in step.changed():
         old = step.before.programs.get(program.name)
         if old is None or old.ckpt_step is None or program.ckpt_step == old.ckpt_step:

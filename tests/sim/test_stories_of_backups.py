@@ -8,11 +8,11 @@ from supervisor.core import facts
 
 
 def backed_up(world):
-    """A backup of all; then an hour of training beyond it."""
+    """A backup of all; then ten minutes of training beyond it."""
     world.ask(Verb.BACKUP)
     world.run(60.0)
     (name,) = world.backups
-    world.run(3600.0)
+    world.run(600.0)
     return name
 
 
@@ -22,7 +22,7 @@ def test_a_night_is_taken_back():
     step, was_at = world.backups[name]["P0"], int(worker(world, "P0").steps)
     world.ask(Verb.ROLLBACK, "P0", text=name)
     world.run(120.0)
-    assert worker(world, "P0").resumed == step < was_at - 300_000
+    assert worker(world, "P0").resumed == step < was_at - 30_000
     kept = next(found for found in world.backups if found != name)
     assert world.backups[kept]["P0"] >= was_at, "what was there is kept"
     assert "P1" not in world.backups[kept]
@@ -32,7 +32,7 @@ def test_a_night_is_taken_back():
     assert any(f"back to {name}: P0 at step {step:,}; what was there is {kept}" in line for line in lines)
 
 
-@pytest.mark.parametrize("after_s", [0.0, 2.0, 6.0, 12.0, 20.0, 30.0])
+@pytest.mark.parametrize("after_s", [0.0, 6.0, 20.0])
 @pytest.mark.parametrize("end", ["kill_daemon", "reboot"])
 def test_what_is_interrupted_at_any_moment_is_finished_by_the_next_daemon(end, after_s):
     world = quiet_world(programs=2)
@@ -40,16 +40,20 @@ def test_what_is_interrupted_at_any_moment_is_finished_by_the_next_daemon(end, a
     world.ask(Verb.ROLLBACK, text=name)
     world.run(after_s)
     getattr(world, end)()
-    world.run(1200.0)
+    world.run(400.0)
     ends = [row.fact for row in world.core.journal if isinstance(row.fact, facts.RolledBackTo | facts.RollbackFailed)]
     assert [type(fact) for fact in ends] == [facts.RolledBackTo]
     for program in ("P0", "P1"):
-        resumes = [row.fact.step for row in world.core.journal if isinstance(row.fact, facts.Resumed) and row.fact.program == program]
+        resumes = [
+            row.fact.step
+            for row in world.core.journal
+            if isinstance(row.fact, facts.Resumed) and row.fact.program == program
+        ]
         assert world.backups[name][program] in resumes
         assert worker(world, program).steps > world.backups[name][program]
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3])
 def test_in_a_rough_night_backups_and_rollbacks_end(seed):
     world = World(seed, odds=Odds(crash_s=900.0, daemon_kill_s=1200.0, operator_s=900.0), look_s=20.0).begin()
     for number in range(8):

@@ -1,0 +1,87 @@
+"""`backup`, `backups` and `rollback` as people run them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_backend import WALL_S, FakeBackend, program
+from running import Terminal, ctl
+
+from supervisor.core.inputs import Verb
+
+
+@pytest.fixture
+def kept(backend: FakeBackend) -> FakeBackend:
+    backend.add(program("Pong"), program("Qbert"))
+    games = [{"name": "Pong", "steps": 12_300_000, "checkpoints": 1, "size_bytes": 27e6, "results": True}]
+    good = {
+        "name": "good", "label": "before heavy", "cause": "level", "method": "link", "error": "", "created_wall_s": WALL_S,
+        "size_bytes": 27e6, "programs": games,
+    }  # fmt: skip
+    backend.backed_up = [good, {**good, "name": "bad", "label": "", "cause": "operator"}]
+    return backend
+
+
+def test_a_backup_is_followed_to_its_end(api: Path, kept: FakeBackend) -> None:
+    done = ctl("backup", "Pong", "--label", "good so far", socket=api)
+    assert (done.returncode, done.stdout) == (0, "backup 20261121-033000 is whole\n")
+    assert kept.asked[0][:3] == (Verb.BACKUP, ("Pong",), "good so far")
+    failed = ctl("backup", "all", "--label", "bad", socket=api)
+    assert (failed.returncode, failed.stdout) == (1, "backup 20261121-033000 failed\n")
+    assert kept.asked[1][1] == (), "no names: every program"
+    assert ctl("backup", "--no-wait", socket=api).stdout == "20261121-033000: begun\n"
+    assert "no such program: 'Nobody'" in ctl("backup", "Nobody", socket=api).stdout
+
+
+def test_a_terminal_is_shown_the_same(api: Path, kept: FakeBackend) -> None:
+    with Terminal("backup", socket=api) as terminal:
+        terminal.until("is whole")
+
+
+def test_a_rollback_is_followed_by_what_it_keeps(api: Path, kept: FakeBackend) -> None:
+    done = ctl("rollback", "good", "Pong", socket=api)
+    assert (done.returncode, done.stdout) == (0, "backup 20261121-033000 is whole\n")
+    assert kept.asked[0][:3] == (Verb.ROLLBACK, ("Pong",), "good")
+    assert (
+        ctl("rollback", "good", "--no-wait", socket=api).stdout
+        == "good: being verified; what is there will be 20261121-033000\n"
+    )
+    busy = ctl("rollback", "busy", socket=api)
+    assert (busy.returncode, busy.stdout) == (1, "busy: ERROR (a rollback to b is under way; wait for its end)\n")
+    assert ctl("rollback", socket=api).returncode == 2
+
+
+def test_the_list(api: Path, kept: FakeBackend) -> None:
+    done = ctl("backups", socket=api)
+    assert done.returncode == 0
+    titles, good, bad = done.stdout.splitlines()
+    assert titles.split() == ["BACKUP", "WHEN", "WHY", "SIZE", "WHOLE", "LABEL", "PROGRAMS"]
+    assert good.split()[0] == "good"
+    assert good.endswith("before heavy  Pong 12.3M")
+    assert "level  27MB link  when made" in good
+    assert "operator" in bad
+    checked = ctl("backups", "--check", socket=api)
+    assert checked.returncode == 1
+    assert "yes, now" in checked.stdout
+    assert "DAMAGED" in checked.stdout
+    assert "state.json does not match its digest" in checked.stdout
+    (only,) = json.loads(ctl("backups", "good", "--json", socket=api).stdout)["backups"]
+    assert only["name"] == "good"
+    kept.backed_up = []
+    assert ctl("backups", socket=api).stdout == "no backups yet: `supervisorctl backup` makes one\n"
+
+
+def test_without_a_daemon_the_disk_tells(tmp_path: Path) -> None:
+    from supervisor.adapters.journal_sqlite import Journal
+
+    Journal(str(tmp_path / "journal.sqlite")).close()
+    (tmp_path / "backups" / "odd").mkdir(parents=True)
+    done = ctl("--state-dir", str(tmp_path), "backups", EXTRALIFE_RUNTIME_DIR=str(tmp_path / "nowhere"))
+    assert done.returncode == 1
+    assert "it has no list of what is in it" in done.stdout
+    assert (
+        "it has no list"
+        in ctl("--state-dir", str(tmp_path), "backups", "--check", EXTRALIFE_RUNTIME_DIR=str(tmp_path / "n")).stdout
+    )
