@@ -419,6 +419,8 @@ class Halfway(Exception):
 
 def _put_aside(info: BackupInfo, saved: Saved, directory: Path, task: Task) -> list[Path]:
     """Beside where they will be, all that are not there already; a damaged one of that name makes room."""
+    if directory.is_symlink():
+        raise OSError(errno.ELOOP, "not a directory of the program's own", str(directory))
     directory.mkdir(parents=True, exist_ok=True)
     out = []
     for name, _, _ in saved.checkpoints:

@@ -82,7 +82,8 @@ def _roll_back(turn: Turn, item: Asked) -> tuple[str, int, str]:
 
 
 def on_made(turn: Turn, item: BackupMade) -> None:
-    if all(each.name != item.name for each in turn.state.backups.making):
+    making = next((each for each in turn.state.backups.making if each.name == item.name), None)
+    if making is None:
         return
     _forget(turn, item.name)
     if item.error:
@@ -91,7 +92,9 @@ def on_made(turn: Turn, item: BackupMade) -> None:
     size = f"{item.size_bytes / 1e6:,.1f} MB"
     gone = f"; {', '.join(item.removed)} had to go" if item.removed else ""
     count = f"{len(item.steps)} program{'' if len(item.steps) == 1 else 's'}"
-    why = f"backup {item.name} is whole: {count}, {size} ({item.method}){gone}"
+    without = [name for name in making.programs if name not in item.steps]
+    none_yet = f"; nothing yet of {', '.join(without)}" if without else ""
+    why = f"backup {item.name} is whole: {count}, {size} ({item.method}){none_yet}{gone}"
     turn.record(facts.BackedUp(why, item.name, item.steps, item.size_bytes, item.method, item.removed))
 
 

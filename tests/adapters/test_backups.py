@@ -254,6 +254,15 @@ def test_damage_in_what_is_there_stays_as_bad_and_makes_room(tmp_path, pong):
     assert bad == {f"ckpt-400.{TOKEN}.bad", f"ckpt-200.{TOKEN}.bad"}
 
 
+def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path, pong):
+    make(tmp_path, "Pong")
+    (pong / "checkpoints").rename(tmp_path / "elsewhere")
+    (pong / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BackupError, match="not a directory of the program's own"):
+        restore(tmp_path)
+    assert steps(tmp_path) == [200, 100]
+
+
 def test_a_full_disk_before_the_renames_changes_nothing(tmp_path, pong, monkeypatch):
     make(tmp_path, "Pong")
     later(pong)
@@ -345,7 +354,7 @@ def test_killed_at_any_moment_it_is_the_old_or_the_new_and_asked_again_the_new(i
         assert backups.restore(info, run_dirs(here, "Pong"), keep, Task()) == {"Pong": new}
         assert checkpoints.newest_good(pong).env_steps == new
         assert backups.find(here / "backups", "kept").steps == {"Pong": old}, "what was there is kept, whenever it died"
-        assert not [path for path in here.rglob("*.tmp")]
+        assert not list(here.rglob("*.tmp"))
     assert ends == {(-9, old), (-9, new), (0, new)}, (
         "the calls at which it was killed lie on both sides of the one that counts"
     )

@@ -25,8 +25,8 @@ from supervisor.core.cost_view import Games, cost_view
 from supervisor.core.facts import Stamped
 from supervisor.core.inputs import Verb
 from supervisor.core.ledger import fold_accounts
-from supervisor.core.state import fold_all
 from supervisor.core.results_view import Outcome, results_view
+from supervisor.core.state import fold_all
 
 WALL_S = 1_763_700_000.0  # 2025-11-21 04:40 UTC
 

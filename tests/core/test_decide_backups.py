@@ -48,10 +48,13 @@ def test_a_backup_is_on_record_before_it_is_begun_and_ends_once():
     assert of(core.later(1).woke(), commands.Backup) == []
     made = core.give(BackupMade(core.now_s, name, "", {"Pong": 5}, 2_000_000, "link", ("old",)))
     (fact,) = of(made, facts.BackedUp)
-    assert fact.why == f"backup {name} is whole: 1 program, 2.0 MB (link); old had to go"
+    assert fact.why == f"backup {name} is whole: 1 program, 2.0 MB (link); nothing yet of Qbert; old had to go"
     assert core.state.backups.making == ()
     assert [(end.name, end.ok) for end in core.state.backups.ends] == [(name, True)]
     assert kinds(core.give(BackupMade(core.now_s, name))) == []
+    both, _, _ = reply(ask(core, Verb.BACKUP))
+    whole = core.give(BackupMade(core.now_s, both, "", {"Pong": 5, "Qbert": 6}, 1_000_000, "copy"))
+    assert of(whole, facts.BackedUp)[0].why == f"backup {both} is whole: 2 programs, 1.0 MB (copy)"
 
 
 def test_a_backup_that_fails_says_why():

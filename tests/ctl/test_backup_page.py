@@ -60,7 +60,7 @@ def test_the_list(api: Path, kept: FakeBackend) -> None:
     assert titles.split() == ["BACKUP", "WHEN", "WHY", "SIZE", "WHOLE", "LABEL", "PROGRAMS"]
     assert good.split()[0] == "good"
     assert good.endswith("before heavy  Pong 12.3M")
-    assert "level  27MB link  when made" in good
+    assert "level     27MB link  when made" in good
     assert "operator" in bad
     checked = ctl("backups", "--check", socket=api)
     assert checked.returncode == 1
