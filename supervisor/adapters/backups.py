@@ -446,7 +446,7 @@ def _exchange(info: BackupInfo, saved: Saved, run_dir: Path) -> None:
     for found in reversed(checkpoints.survey(run_dir)):
         if found.path.name not in names:
             _away(found)
-    _sync(directory)
+            _sync(directory)  # each by itself: not every file system keeps the order of renames over a power cut
     _exchange_results(_inside(info, saved.program) / RESULTS_FILE, run_dir / RESULTS_FILE, given=saved.results is not None)
     for item in list(directory.iterdir()):
         if item.name.endswith(TMP_SUFFIX) and parse_checkpoint_name(item.name.removesuffix(TMP_SUFFIX)):

@@ -54,6 +54,7 @@ def status(options: Options, gone: Unreachable) -> dict[str, Any]:
     last_sign_wall_s = _last_sign(state_dir, state.wall_s)
     daemon = {**box, "state": "dead", "pid": None, "version": None, "state_dir": state_dir, "uptime_s": None}
     daemon |= {"last_sign_wall_s": last_sign_wall_s, "says": _sentence(last_sign_wall_s)}
+    daemon["usd_per_hour"] = settings.cost.usd_per_hour if settings is not None else None
     views = [{**view, "uptime_s": None} for view in program_views(state, {}, settings, now_s=now_s)]
     return {"daemon": daemon, "programs": views, "now_s": now_s, "wall_s": wall_s, "worst_gap_s": None}
 
