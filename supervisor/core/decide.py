@@ -99,7 +99,7 @@ def _keep_house(turn: Turn, item: House) -> None:
             backups.on_due(turn, item)
         case BackupMade():
             backups.on_made(turn, item)
-        case BackupRestored():
+        case _:
             backups.on_restored(turn, item)
 
 
