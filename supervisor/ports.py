@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from supervisor.core.facts import Fact, Stamped
     from supervisor.core.inputs import Input, Sample, Survivor
     from supervisor.core.settings import ProgramSpec
+    from supervisor.policy.readings import Gpus
+    from supervisor.policy.readings import Host as HostReading
 
 
 class Clock(Protocol):
@@ -84,3 +86,19 @@ class Probes(Protocol):
     def forget(self, program: str, token: str) -> None: ...
 
     def sample(self) -> dict[str, Sample]: ...
+
+
+class Gpu(Protocol):
+    """Readings of the GPUs, taken by a thread of the adapter's own."""
+
+    def newest(self) -> Gpus | None:
+        """The newest ones; None before there are any. Never blocks, whatever the driver does."""
+        ...
+
+
+class Host(Protocol):
+    """Readings of the host, taken by a thread of the adapter's own."""
+
+    def newest(self) -> HostReading | None:
+        """The newest ones; None when there are none, or only old ones. Never blocks."""
+        ...

@@ -42,7 +42,9 @@ def diff(old: Settings, new: Settings) -> Changes:
     same = [name for name in both if before[name].digest == after[name].digest]
     keys = [
         f"{section}.{field.name}"
-        for section in ("level", "restart", "stall", "checkpoint", "daemon", "journal", "backup", "cost")
+        for section in (
+            "level", "restart", "stall", "checkpoint", "gate", "prechecks", "daemon", "journal", "backup", "cost",
+        )  # fmt: skip
         for field in fields(getattr(new, section))
         if getattr(getattr(old, section), field.name) != getattr(getattr(new, section), field.name)
     ]

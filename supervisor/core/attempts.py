@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from supervisor.core import commands, facts, tally
+from supervisor.core.gating import admit
+from supervisor.core.hardware import gpu_of
 from supervisor.core.inputs import Ended, Ending, Report, SpawnBroke, SpawnSucceeded
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
 from supervisor.core.remedies import remedy
@@ -12,6 +14,7 @@ from supervisor.core.turn import Turn
 from supervisor.policy import memory, restart
 from supervisor.policy.accounting import lost_share
 from supervisor.policy.diagnosis import Diagnosis, diagnose
+from supervisor.policy.gate import Answer, Verdict
 
 _HOLDS_SLOT_S = 30.0  # a restart due within this keeps its slot; a longer wait hands it on
 _GRACE_S = 20.0  # for a program that has left the config, and its own setting with it
@@ -36,13 +39,24 @@ def fill_slots(turn: Turn) -> None:
     processes = sum(1 for program in programs if program.phase in HAS_PROCESS)
     kept = sum(1 for program in programs if _keeps_slot(program) or _held(turn, program))
     ready = [(program, spec) for program in programs if (spec := _to_start(turn, program)) is not None]
+    waiting: dict[int, str] = {}  # for memory, by GPU: who comes next waits behind it
     for program, spec in sorted(ready, key=_by_claim):
         kept -= _keeps_slot(program)
         if processes + kept < turn.settings.level.slots:
-            processes += 1
-            _spawn(turn, program, spec)
-        elif program.phase is Phase.BACKOFF:
-            turn.record(facts.Requeued("its restart is due, but no slot is free", program.name))
+            processes += _admit(turn, program, spec, waiting)
+        elif program.phase is not Phase.QUEUED:
+            due = "its restart is due" if program.phase is Phase.BACKOFF else "it waited for memory"
+            turn.record(facts.Requeued(f"{due}, but no slot is free", program.name))
+
+
+def _admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: dict[int, str]) -> bool:
+    """Start it, or have it wait for memory. Returns whether it takes a slot; only what is given up takes none."""
+    verdict = admit(turn, program, spec, waiting)
+    if verdict.answer is Answer.START:
+        _spawn(turn, program, spec, verdict)
+    elif verdict.answer is Answer.WAIT:
+        waiting.setdefault(gpu_of(spec), program.name)
+    return verdict.answer is not Answer.GIVE_UP
 
 
 def _by_claim(item: tuple[Program, ProgramSpec]) -> tuple[int, bool, float, str]:
@@ -72,9 +86,9 @@ def _held(turn: Turn, program: Program) -> bool:
 
 
 def _to_start(turn: Turn, program: Program) -> ProgramSpec | None:
-    """What to start if a slot is free: queued, or due."""
-    due = program.phase is Phase.QUEUED or (program.retry_at_s is not None and program.retry_at_s <= turn.now_s)
-    due = due and not turn.state.backups.holds(program.name)
+    """What to start if a slot is free: queued, waiting for memory, or due."""
+    due = program.retry_at_s is not None and program.retry_at_s <= turn.now_s
+    due = (due or program.phase in {Phase.QUEUED, Phase.GATED}) and not turn.state.backups.holds(program.name)
     return turn.spec(program.name) if due and program.wanted else None
 
 
@@ -84,12 +98,15 @@ def _priority(turn: Turn, program: Program) -> int:
     return _LEAST_IMPORTANT if spec is None else spec.priority
 
 
-def _spawn(turn: Turn, program: Program, spec: ProgramSpec) -> None:
+def _spawn(turn: Turn, program: Program, spec: ProgramSpec, verdict: Verdict) -> None:
     number = program.attempts + 1
     token = turn.token(program.name, number)
     why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {turn.settings.level.name} is free"
+    if program.phase is Phase.GATED:
+        why = verdict.why or f"its memory is free, after {turn.now_s - program.since_s:.0f} s"
     turn.record(facts.SpawnIntended(why, program.name, token, number, spec.digest, turn.settings.level.name))
     lowered = program.batch_size(turn.settings.level.name)
+    lowered = lowered if verdict.batch_size is None else verdict.batch_size
     turn.command(commands.Spawn(spec, number, token, lowered, program.rollbacks))
     set_control(turn, program.name, token)
 

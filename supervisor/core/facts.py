@@ -145,6 +145,74 @@ class LevelChosen(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class GpusFound(Fact):
+    """How many GPUs this box has, whenever that is another number than before; `names` are theirs, by index."""
+
+    count: int
+    names: tuple[str, ...]
+    uuids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpusUnknown(Fact):
+    """The GPUs cannot be read: NVML does not answer (`hung_s`), or says why not. Training goes on; nobody acts on it."""
+
+    error: str
+    hung_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpusKnown(Fact):
+    """They can be read again."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLost(Fact):
+    """One GPU does not answer any more, while the others do."""
+
+    gpu: int
+    uuid: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBack(Fact):
+    """It answers again."""
+
+    gpu: int
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class XidReported(Fact):
+    """The driver reported an error of a GPU: NVIDIA's number for it."""
+
+    gpu: int
+    uuid: str
+    xid: int
+    grave: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Vetoed(Fact):
+    """A pre-check forbids every level above `cap` (the name of a level), until it is lifted (`policy/prechecks.py`)."""
+
+    rule: str
+    cap: str
+    level: str  # the one in force when it was seen
+
+
+@dataclass(frozen=True, slots=True)
+class VetoLifted(Fact):
+    """The reason of a veto has been gone for long enough."""
+
+    rule: str
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorAsked(Fact):
     """Someone used the control socket for something that changes the world; `uid` is the peer's."""
 
@@ -389,6 +457,15 @@ class GapLearned(ProgramFact):
 
 
 @dataclass(frozen=True, slots=True)
+class NeedLearned(ProgramFact):
+    """It was seen to hold more at this level than ever before, by a tenth or more: of GPU memory, and of the host's."""
+
+    level: str
+    gpu_bytes: int | None
+    host_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Tallied(AttemptFact):
     """How an attempt spent its time from `from_s` to `until_s`, as far as the default would be wrong (`core/tally.py`).
 
@@ -543,6 +620,15 @@ class GaveUp(ProgramFact):
 @dataclass(frozen=True, slots=True)
 class Requeued(ProgramFact):
     """Back to QUEUED: after a reboot, a config change, an operator's start, or because no slot is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gated(ProgramFact):
+    """It has a slot, and waits for memory of its GPU (`policy/gate.py`). `free_bytes` was there for it (None: unknown)."""
+
+    gpu: int
+    need_bytes: int
+    free_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from supervisor.core import checkups, commands, facts, tally
 from supervisor.core.attempts import on_report, set_control, stop
+from supervisor.core.hardware import on_hardware
 from supervisor.core.inputs import EvidenceTaken, Sample, Sampled
 from supervisor.core.lifecycle import Phase
 from supervisor.core.memory import Away, Settled, Watch
@@ -39,6 +40,7 @@ def on_sampled(turn: Turn, item: Sampled) -> None:
     looks = _keep_watch(turn, item.samples)
     for name, sample, before in looks:
         _look(turn, name, sample, before, last_look_s)
+    on_hardware(turn, item)
     _settle(turn, [name for name, _, _ in looks])
 
 

@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass, field
 
 from supervisor.core.settings import Settings
+from supervisor.policy.readings import Gpus, Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class Sampled(Input):
     samples: dict[str, Sample] = field(default_factory=dict)
     reports: tuple[tuple[str, str, Report], ...] = ()  # (program, token, report)
     began_s: float | None = None  # no reading is older; None: now
+    gpus: Gpus | None = None  # None: not looked at yet, or by nobody
+    host: Host | None = None
 
 
 @dataclass(frozen=True, slots=True)

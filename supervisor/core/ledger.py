@@ -264,6 +264,7 @@ def _off(piece: Slice) -> Slice:
 
 _BEGINS: Final = {
     Phase.QUEUED: Account.ADMISSION,
+    Phase.GATED: Account.ADMISSION,
     Phase.STARTING: Account.STARTUP,
     Phase.RUNNING: Account.PRODUCTIVE,
     Phase.STOPPING: Account.TERMINATE,

@@ -5,7 +5,8 @@ Theory of operation. A program is always in exactly one phase. Facts move it alo
 in a phase is an error before it is ever committed, not a strange state afterwards.
 
 A phase either has a process (STARTING, RUNNING, STOPPING), or a deadline (BACKOFF), or waits for something that must
-come from outside: a slot (QUEUED), the operator (STOPPED), the operator or the config (FATAL), nothing (DONE).
+come from outside: a slot (QUEUED), memory (GATED), the operator (STOPPED), the operator or the config (FATAL), nothing
+(DONE).
 
 The end of an attempt is not an edge of its own: the same transaction that holds `Exited` says what follows from it
 (BACKED_OFF, REQUEUED, FINISHED, GAVE_UP, STAYED_DOWN), and that is the edge.
@@ -24,6 +25,7 @@ from supervisor.core import facts
 
 class Phase(enum.StrEnum):
     QUEUED = "QUEUED"  # wants to run, has no slot
+    GATED = "GATED"  # has a slot, waits for memory of its GPU
     STARTING = "STARTING"  # spawned, no sign of training yet
     RUNNING = "RUNNING"  # training
     STOPPING = "STOPPING"  # asked to checkpoint and leave
@@ -35,6 +37,7 @@ class Phase(enum.StrEnum):
 
 class Edge(enum.StrEnum):
     CONFIGURED = "configured"  # new, or changed, in the config
+    GATED = "gated"
     SPAWN_INTENDED = "spawn intended"
     BECAME_READY = "became ready"
     STOP_INTENDED = "stop intended"
@@ -53,31 +56,35 @@ HAS_PROCESS: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
 
 _Q, _S, _R, _X = Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.STOPPING
 _B, _D, _O, _F = Phase.BACKOFF, Phase.DONE, Phase.STOPPED, Phase.FATAL
+_G = Phase.GATED
 
 # fmt: off
 TABLE: Final[dict[Phase, dict[Edge, Phase | None]]] = {
     #              from:             edge -> to (None: cannot happen)
-    _Q: {Edge.CONFIGURED: _Q, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+    _Q: {Edge.CONFIGURED: _Q, Edge.GATED: _G, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
          Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
-    _S: {Edge.CONFIGURED: _S, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: _R, Edge.STOP_INTENDED: _X,
+    _G: {Edge.CONFIGURED: _G, Edge.GATED: None, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+    _S: {Edge.CONFIGURED: _S, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: _R, Edge.STOP_INTENDED: _X,
          Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
-    _R: {Edge.CONFIGURED: _R, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
+    _R: {Edge.CONFIGURED: _R, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
          Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
-    _X: {Edge.CONFIGURED: _X, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
+    _X: {Edge.CONFIGURED: _X, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
          Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
-    _B: {Edge.CONFIGURED: _B, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+    _B: {Edge.CONFIGURED: _B, Edge.GATED: _G, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
          Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
-    _D: {Edge.CONFIGURED: _D, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+    _D: {Edge.CONFIGURED: _D, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
          Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: None, Edge.STAYED_DOWN: _O},
-    _O: {Edge.CONFIGURED: _O, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+    _O: {Edge.CONFIGURED: _O, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
          Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: None, Edge.STAYED_DOWN: _O},
-    _F: {Edge.CONFIGURED: _F, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+    _F: {Edge.CONFIGURED: _F, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
          Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
 }
 # fmt: on
 
 EDGE_OF: Final[dict[type[facts.Fact], Edge]] = {
     facts.ProgramConfigured: Edge.CONFIGURED,
+    facts.Gated: Edge.GATED,
     facts.SpawnIntended: Edge.SPAWN_INTENDED,
     facts.BecameReady: Edge.BECAME_READY,
     facts.StopIntended: Edge.STOP_INTENDED,

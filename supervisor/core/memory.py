@@ -13,6 +13,8 @@ from supervisor.core.inputs import Sample
 from supervisor.core.settings import Settings
 from supervisor.core.state import Program
 from supervisor.policy.absence import Absence
+from supervisor.policy.prechecks import Held
+from supervisor.policy.readings import Gpus, Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,12 @@ class Memory:
     intervals_at_s: dict[str, float] = field(default_factory=dict)  # when each checkpoint interval was last chosen
     pending: tuple[Pending, ...] = ()
     settled: dict[str, Settled] = field(default_factory=dict)  # by program
+    gpus: Gpus | None = None  # at the newest look
+    host: Host | None = None
+    xids_told: int = 0  # up to which number
+    xids_at_s: dict[tuple[int, int], float] = field(default_factory=dict)  # when each (GPU, code) was last put on record
+    needs_at_s: dict[str, float] = field(default_factory=dict)  # when a program's need was last put on record
+    objections: dict[str, Held] = field(default_factory=dict)  # by rule of `policy/prechecks.py`
     trouble: Trouble | None = None  # set by the loop when a commit failed
     backups_begun: frozenset[str] = frozenset()  # what this daemon has asked its thread of backups to do
     ended: bool = False  # EndDaemon was given

@@ -19,7 +19,8 @@ from supervisor.core.turn import Turn
 
 SUCCESS, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
 Result = tuple[str, int, str]
-SECTIONS = ("level", "restart", "stall", "checkpoint", "daemon", "backup", "cost")  # of the settings, besides the programs
+# Of the settings, besides the programs.
+SECTIONS = ("level", "restart", "stall", "checkpoint", "gate", "prechecks", "daemon", "backup", "cost")
 
 
 def on_asked(turn: Turn, item: Asked) -> None:

@@ -13,6 +13,8 @@ from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.cost import CostSettings
 from supervisor.policy.divergence import DivergenceSettings
 from supervisor.policy.health import HealthSettings
+from supervisor.policy.gate import GateSettings
+from supervisor.policy.prechecks import PrecheckSettings
 from supervisor.policy.restart import RestartSettings
 from supervisor.policy.stall import StallSettings
 
@@ -67,6 +69,10 @@ class ProgramSpec:
     batch_size: int | None = None
     fallback_batch: int | None = None  # taken at the first out of memory, in place of the next that divides
     own_digest: str = ""
+    gpu: int | None = None  # the index of its GPU, in the order of the bus; None: CUDA's first
+    min_free_mb: int | None = None  # in place of [gate]'s
+    gate_poll_s: float | None = None
+    gate_timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +175,8 @@ class Settings:
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+    prechecks: PrecheckSettings = field(default_factory=PrecheckSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
     backup: BackupSettings = field(default_factory=BackupSettings)
     cost: CostSettings = field(default_factory=CostSettings)

@@ -6,7 +6,7 @@ reboot and a replay in a test. What is *not* here (newest beats, pending request
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -65,6 +65,15 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """The most that a program was seen to hold at a level, of its GPU's memory and of the host's; None: not seen."""
+
+    level: str
+    gpu_bytes: int | None = None
+    host_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """All that is durably known of one program."""
 
@@ -98,6 +107,7 @@ class Program:
     rollbacks: int = 0
     divergences: int = 0  # without a checkpoint beyond the step of the first
     diverged_step: int | None = None
+    needs: tuple[Held, ...] = ()  # what it was seen to hold, by level
     batches: tuple[tuple[str, int], ...] = ()  # (level, the batch that it gets there since it ran out of memory)
     own_digest: str = ""  # of its settings without what the level gives; empty: not told
     slow_restart_at_s: float | None = None
@@ -117,6 +127,10 @@ class Program:
         """The largest healthy gap seen in a phase."""
         return dict(self.gaps_s).get(phase)
 
+    def held(self, level: str) -> Held:
+        """The most that it was seen to hold at this level."""
+        return next((held for held in self.needs if held.level == level), Held(level))
+
     def batch_size(self, level: str) -> int | None:
         """The batch that it was lowered to at this level; None: the configured one."""
         return dict(self.batches).get(level)
@@ -129,6 +143,27 @@ class LevelRecord:
     up_s: float = 0.0
     reboots: int = 0
     uptimes_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Veto:
+    """A pre-check that forbids every level above `cap`, a level's name."""
+
+    rule: str
+    cap: str
+    why: str
+    since_s: float
+    since_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """What the record says of the GPUs. `most` is the most that this box ever had; `unknown_since_s`: they can't be read."""
+
+    count: int | None = None
+    most: int = 0
+    lost: tuple[int, ...] = ()
+    unknown_since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +211,19 @@ class State:
     reboots: tuple[Reboot, ...] = ()  # the last ones
     reboots_total: int = 0
     oom_kills: int | None = None  # the count of our cgroup up to which OOM kills are accounted for
+    gpus: Gpus = Gpus()
+    vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
     damage: Damage | None = None
     backups: BackupRecord = field(default_factory=BackupRecord)
     gaps: int = 0  # how often facts were lost to a damaged journal: from then on, counts are "at least"
+
+    def cap(self, levels: Sequence[str]) -> tuple[int, str] | None:
+        """The highest of these levels (by index, the lightest is 0) that no veto forbids, and why; None: all may be.
+
+        A veto that names a level which is not on the ladder any more binds nobody.
+        """
+        caps = [(levels.index(veto.cap), f"{veto.rule}: {veto.why}") for veto in self.vetoes.values() if veto.cap in levels]
+        return min(caps, default=None)
 
     @property
     def live(self) -> dict[str, Program]:
@@ -242,11 +287,36 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return replace(state, level=level, slots=slots)
         case facts.BackupFact():
             return _backups(state, fact)
+        case facts.Vetoed() | facts.VetoLifted():
+            return _vetoed(state, stamped, fact)
         case facts.JournalSalvaged(error=error, kept_as=kept_as, kept=kept, lost=lost):
             damage = Damage(stamped.wall_s, error, kept_as, kept, lost)
             return replace(state, damage=damage, gaps=state.gaps + (lost != 0))
         case _:
-            return state
+            return replace(state, gpus=_gpus(state.gpus, stamped.at_s, fact))
+
+
+def _gpus(gpus: Gpus, at_s: float, fact: facts.Fact) -> Gpus:
+    match fact:
+        case facts.GpusFound(count=count):
+            return replace(gpus, count=count, most=max(gpus.most, count), lost=())
+        case facts.GpusUnknown():
+            return replace(gpus, unknown_since_s=at_s)
+        case facts.GpusKnown():
+            return replace(gpus, unknown_since_s=None)
+        case facts.GpuLost(gpu=gpu):
+            return replace(gpus, lost=tuple(sorted({*gpus.lost, gpu})))
+        case facts.GpuBack(gpu=gpu):
+            return replace(gpus, lost=tuple(each for each in gpus.lost if each != gpu))
+        case _:
+            return gpus
+
+
+def _vetoed(state: State, stamped: Stamped, fact: facts.Vetoed | facts.VetoLifted) -> State:
+    vetoes = {rule: veto for rule, veto in state.vetoes.items() if rule != fact.rule}
+    if isinstance(fact, facts.Vetoed):
+        vetoes[fact.rule] = Veto(fact.rule, fact.cap, fact.why, stamped.at_s, stamped.wall_s)
+    return replace(state, vetoes=vetoes)
 
 
 def _backups(state: State, fact: facts.BackupFact) -> State:
@@ -371,6 +441,17 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             )  # fmt: skip
         case facts.RolledBack():
             return _rolled_back(program, fact)
+        case _:
+            return _learned(program, fact)
+
+
+def _learned(program: Program, fact: facts.ProgramFact) -> Program:
+    """What its memory has taught."""
+    match fact:
+        case facts.NeedLearned(level=level, gpu_bytes=gpu_bytes, host_bytes=host_bytes):
+            others = (held for held in program.needs if held.level != level)
+            needs = (*others, Held(level, gpu_bytes, host_bytes))
+            return replace(program, needs=tuple(sorted(needs, key=lambda held: held.level)))
         case facts.BatchLowered(level=level, batch_size=batch_size):
             return replace(program, batches=tuple(sorted({**dict(program.batches), level: batch_size}.items())))
         case _:
@@ -390,8 +471,8 @@ def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
     program = replace(program, own_digest=fact.own_digest)
     if fact.digest == program.digest:
         return program
-    batches = program.batches if fact.level_only else ()
-    return replace(_fresh(program), digest=fact.digest, batches=batches)
+    batches, needs = (program.batches, program.needs) if fact.level_only else ((), ())
+    return replace(_fresh(program), digest=fact.digest, batches=batches, needs=needs)
 
 
 def _rolled_back(program: Program, fact: facts.RolledBack) -> Program:

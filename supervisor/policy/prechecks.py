@@ -8,7 +8,7 @@ its reason has been gone for `clear_s` (30 min). A reading that is missing objec
 | `gpu_memory` | a level's programs hold more than the GPU has for us, by what each was seen to hold | 0 s | that level |
 | `host_memory` | the same for the host's memory, and its cgroup's limit | 0 s | that level |
 | `cores` | a level has more than twice as many programs as there are cores | 0 s | that level |
-| `gpu_temperature` | a GPU is within `margin_c` (3) of its slowdown, or software slows it for its heat | 30 s | any higher one |
+| `gpu_temperature` | a GPU is within `margin_c` (3) of its slowdown, or slowed for its heat | 30 s | any higher one |
 | `gpu_slowdown` | the hardware holds a GPU's clocks back: heat or power brake | 60 s | the present one too |
 | `gpu_lost` | a GPU has fallen off the bus, or asks for a reset | 0 s | any higher one |
 | `gpu_errors` | uncorrected memory errors since the driver was loaded | 0 s | any higher one |
@@ -70,11 +70,11 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one program was seen to hold at the present level or below it; None: not seen."""
+    """What one program was seen to hold, by level of the ladder: there or below it; None: not seen."""
 
     gpu: int
-    gpu_bytes: int | None = None
-    host_bytes: int | None = None
+    gpu_bytes: tuple[int | None, ...]
+    host_bytes: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Box:
     gpus: Gpus | None = None
     host: Host | None = None
     needs: tuple[Need, ...] = ()
-    ours_gpu_bytes: Mapping[int, int] = field(default_factory=dict)  # by GPU
+    ours_gpu_bytes: Mapping[int, int | None] = field(default_factory=dict)  # by GPU; None: not known
     ours_host_bytes: int = 0
     xids: tuple[int, ...] = ()  # codes told since the last look
 
@@ -141,34 +141,37 @@ def _of_needs(box: Box) -> Iterator[Objection]:
     """The lowest level above the present one that does not fit, by each of the three."""
     rungs = [(index, rung) for index, rung in enumerate(box.ladder) if index > box.present]
     cores = box.host.cores if box.host is not None else None
-    for rule, misfit in (
-        ("gpu_memory", _gpu_misfit), ("host_memory", _host_misfit), ("cores", lambda _, rung: _too_few(cores, rung)),
-    ):  # fmt: skip
+    for rule in ("gpu_memory", "host_memory", "cores"):
         for index, rung in rungs:
-            told = misfit(box, rung)
+            if rule == "cores":
+                told = _too_few(cores, rung)
+            else:
+                told = (_gpu_misfit if rule == "gpu_memory" else _host_misfit)(box, index, rung)
             if told:
                 yield Objection(rule, max(0, index - 1), told)
                 break
 
 
-def _gpu_misfit(box: Box, rung: Rung) -> str:
+def _gpu_misfit(box: Box, index: int, rung: Rung) -> str:
     """Its programs at their known least against what is free and what we hold, GPU by GPU."""
     for gpu in _known(box.gpus):
-        if gpu.free_bytes is None:
+        ours_bytes = box.ours_gpu_bytes.get(gpu.index, 0)
+        if gpu.free_bytes is None or ours_bytes is None:
             continue
-        needs = [rung.memory_bytes or need.gpu_bytes for need in box.needs if need.gpu == gpu.index]
-        room_bytes = gpu.free_bytes + box.ours_gpu_bytes.get(gpu.index, 0)
+        needs = [rung.memory_bytes or need.gpu_bytes[index] for need in box.needs if need.gpu == gpu.index]
+        room_bytes = gpu.free_bytes + ours_bytes
         need_bytes = _least(needs, rung.slots)
         if need_bytes > room_bytes:
-            return f"{rung.name} needs {need_bytes / _MB:,.0f} MB of GPU {gpu.index}, and {room_bytes / _MB:,.0f} MB are for us"
+            needs_it = f"{rung.name} needs {need_bytes / _MB:,.0f} MB of GPU {gpu.index}"
+            return f"{needs_it}, and {room_bytes / _MB:,.0f} MB are for us"
     return ""
 
 
-def _host_misfit(box: Box, rung: Rung) -> str:
+def _host_misfit(box: Box, index: int, rung: Rung) -> str:
     if box.host is None or box.host.available_bytes is None:
         return ""
     room_bytes = box.host.available_bytes + box.ours_host_bytes
-    need_bytes = _least([need.host_bytes for need in box.needs], rung.slots)
+    need_bytes = _least([need.host_bytes[index] for need in box.needs], rung.slots)
     if need_bytes <= room_bytes:
         return ""
     return f"{rung.name} needs {need_bytes / _MB:,.0f} MB of memory, and {room_bytes / _MB:,.0f} MB are for us"
