@@ -194,9 +194,12 @@ class NvmlGpu:
             device.lost = ""
 
     def _look(self, device: _Device, now_s: float, *, whole: bool) -> None:
+        if device.lost and not whole:
+            return
         with self._may_be_lost(device):
-            if device.handle is None:
+            if device.lost:
                 device.handle = self._ask("nvmlDeviceGetHandleByIndex", device.index)
+                self._describe(device)
             free = used = None
             memory = self._memory(device.handle)
             if memory is not None:

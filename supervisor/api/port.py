@@ -9,7 +9,7 @@ None is "not known" everywhere here; it is shown as `-`, never as 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Protocol, Self
 
 from supervisor.core.accounts_view import Since
@@ -99,15 +99,17 @@ class DaemonView:
     mtbf_s: float | None = None
     journal: JournalView = JournalView()
     usd_per_hour: float | None = None
+    gpu: Json = field(default_factory=dict)  # `core.hardware_view.gpu_view`
+    vetoes: tuple[Json, ...] = ()  # `core.hardware_view.vetoes_view`
 
     @classmethod
     def of(cls, box: Mapping[str, Any], **rest: Any) -> Self:
         """From `core.view.box_view`'s dict and whatever else is known of the daemon itself."""
         last = box["last_reboot"]
-        known = {key: value for key, value in box.items() if key not in {"level", "last_reboot", "journal"}}
+        known = {key: value for key, value in box.items() if key not in {"level", "last_reboot", "journal", "vetoes"}}
         return cls(
             level=LevelView(**box["level"]), last_reboot=None if last is None else RebootView(**last),
-            journal=JournalView.of(box["journal"]), **{**known, **rest},
+            journal=JournalView.of(box["journal"]), vetoes=tuple(box["vetoes"]), **{**known, **rest},
         )  # fmt: skip
 
 
@@ -116,7 +118,7 @@ class ProgramView:
     """One program as people see it; the fields of `core.view.program_view`."""
 
     name: str
-    phase: str  # QUEUED STARTING RUNNING BACKOFF STOPPING DONE STOPPED FATAL
+    phase: str  # QUEUED GATED STARTING RUNNING BACKOFF STOPPING DONE STOPPED FATAL
     wanted: str = "run"  # run or stop
     pid: int | None = None
     attempt: int | None = None

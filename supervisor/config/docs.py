@@ -34,6 +34,8 @@ _SECTION_INTRO: Final = {
     "health": "When a training gets on and yet goes wrong: [the rule](../supervisor/policy/health.py).",
     "backup": "Copies of all games: [the rule](../supervisor/policy/backups.py), [what is in them](backups.md).",
     "cost": "What the box costs: [the rule](../supervisor/policy/cost.py). `EXTRALIFE_USD_PER_HOUR` overrides it.",
+    "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/gate.py).",
+    "prechecks": "What forbids higher levels without a reboot to prove it: [the rule](../supervisor/policy/prechecks.py).",
     "journal": "How much of the past stays at hand: [the rule](../supervisor/adapters/journal_archive.py).",
 }
 

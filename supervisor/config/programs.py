@@ -131,6 +131,28 @@ def _env(sheet: Sheet, name: str, table: Mapping[str, Any], *, builtin: bool) ->
     return env
 
 
+def _pinned(sheet: Sheet, name: str, common: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
+    """What makes CUDA see one GPU only. By the order of the bus, as NVML and nvidia-smi count; CUDA's own is by speed."""
+    if common["gpu"] is None:
+        return {}
+    if "CUDA_VISIBLE_DEVICES" in env:
+        said = "says the same as env.CUDA_VISIBLE_DEVICES; remove one of the two"
+        sheet.error(sheet.at("program", name, "gpu"), f"{label('program', name, 'gpu')} {said}")
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(common["gpu"])}
+
+
+def _on_device(sheet: Sheet, name: str, device: str, common: dict[str, Any]) -> None:
+    """A program without CUDA waits for no memory of a GPU; one on `cuda:1` waits for that one's."""
+    number = device.partition(":")[2]
+    if device == "cpu":
+        common["min_free_mb"] = 0
+    elif number and common["gpu"] is not None:
+        said = f'says the same as device = "{device}"; remove one of the two'
+        sheet.error(sheet.at("program", name, "gpu"), f"{label('program', name, 'gpu')} {said}")
+    elif number:
+        common["gpu"] = int(number)
+
+
 def _setting(variable: str) -> str:
     known = {option.env_name: option.name for option in OPTIONS.values()}
     return f"{known[variable]} = ..." if variable in known else "the key of that name"
@@ -177,6 +199,10 @@ def _builtin(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
         by_name = key == "game" and "game" not in table and name in _KNOWN_GAMES
         origin = sheet.at("program", name) if by_name else values[key][1] if key in values else Origin(DEFAULT)
         sheet.note(label("program", name, key), value, origin)
+    env |= _pinned(sheet, name, common, env)
+    _on_device(sheet, name, str(settings["device"]), common)
+    if len(sheet.errors) > before:
+        return None
     spec = _builtin_spec(name, settings, values, env, common, defaults)
     return replace(spec, own_digest=_digest(["builtin", settings["game"], own, env]))
 
@@ -301,6 +327,7 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
                 sheet.at(*path), f"{label(*path)} is not a setting{nearest(key, known) or '; docs/config.md lists them all'}"
             )
     common, env = _common(sheet, name, table), _env(sheet, name, table, builtin=False)
+    env |= _pinned(sheet, name, common, env)
     argv = _command(sheet, name, table["command"])
     directory = _directory(sheet, name, table.get("directory", ""))
     progress, glob = _progress(sheet, name, table)

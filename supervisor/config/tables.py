@@ -20,6 +20,8 @@ from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.cost import CostSettings
 from supervisor.policy.divergence import DivergenceSettings
 from supervisor.policy.health import ACTIONS, HealthSettings
+from supervisor.policy.gate import ON_TIMEOUT, GateSettings
+from supervisor.policy.prechecks import PrecheckSettings
 from supervisor.policy.restart import MOST_DEATHS, RestartSettings
 from supervisor.policy.stall import StallSettings
 from workers.options import OPTIONS, Option, Value
@@ -27,7 +29,8 @@ from workers.options import OPTIONS, Option, Value
 SECTIONS: Final[dict[str, type]] = {
     "daemon": DaemonSettings, "level": Level, "restart": RestartSettings, "stall": StallSettings,
     "checkpoint": CheckpointSettings, "divergence": DivergenceSettings, "health": HealthSettings,
-    "journal": JournalSettings, "backup": BackupSettings, "cost": CostSettings,
+    "gate": GateSettings, "prechecks": PrecheckSettings, "journal": JournalSettings, "backup": BackupSettings,
+    "cost": CostSettings,
 }  # fmt: skip
 TOP: Final = (*SECTIONS, "training", "program")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -79,13 +82,25 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
     "stall.factor": (1.0, 1000.0),
     "stall.slow_ratio": (0.0, 1.0),
     "checkpoint.move": (0.0, 1.0),
+    "gate.min_free_mb": (0, 10_000_000),
+    "gate.poll_s": (0.0, 60.0),
+    "gate.timeout_s": (0.0, YEAR_S),
+    "prechecks.margin_c": (0.0, 50.0),
+    "prechecks.clear_s": (0.0, YEAR_S),
+    "prechecks.disk_free_mb": (0, 1_000_000_000),
+    "program.gpu": (0, 63),
+    "program.min_free_mb": (0, 10_000_000),
+    "program.gate_poll_s": (0.0, 60.0),
+    "program.gate_timeout_s": (0.0, YEAR_S),
     "health.q_factor": (1.0, 1e9),
     "health.entropy_share": (0.0, 0.5),
     "health.fall_share": (0.01, 100.0),
     "program.priority": (0, 1_000_000),
     "program.stop_grace_s": (0.0, YEAR_S),
 }
-_CHOICES: Final = {"daemon.log_level": LOG_LEVELS, "program.progress": tuple(Progress)} | dict.fromkeys(
+_CHOICES: Final = {
+    "daemon.log_level": LOG_LEVELS, "program.progress": tuple(Progress), "gate.on_timeout": ON_TIMEOUT,
+} | dict.fromkeys(  # fmt: skip
     ("health.on_exploding", "health.on_collapsed", "health.on_falling", "program.on_sick"), ACTIONS
 )
 
@@ -156,6 +171,14 @@ MEANINGS: Final[dict[str, str]] = {
     "health.collapsed_for_s": "for this long, look after look, with a return that is not near its best",
     "health.fall_share": "the return has fallen when more than this share of what was gained is lost again",
     "health.fall_games": "for so many games",
+    "gate.min_free_mb": "a program starts once so much of its GPU is free (MiB); 0: by what it held before",
+    "gate.poll_s": "for so long it must have been free: bursts of another training must not look like room",
+    "gate.timeout_s": "so long a program waits for it, at the most",
+    "gate.on_timeout": "what then, where there is no fallback batch",
+    "gate.fallback_batch": "the batch that it starts with then, where it has none of its own and this is smaller",
+    "prechecks.margin_c": "a GPU so near to its slowdown, in degrees C, forbids higher levels",
+    "prechecks.clear_s": "so long the reason of a veto must be gone before it is lifted",
+    "prechecks.disk_free_mb": "less on the disk of the state directory forbids higher levels (MiB)",
     "journal.keep_days": "facts stay in the journal for so many days; older ones move to `journal-archive/` beside it",
     "journal.max_mb": "a journal that is larger moves more, down to half of this",
     "backup.calendar": "when one is made by itself, in local time: `off`, `hourly`, `daily HH:MM`, `weekly DAY HH:MM`",
@@ -168,6 +191,10 @@ MEANINGS: Final[dict[str, str]] = {
     "program.start_timeout_s": "limit from its start to its first sign of progress",
     "program.stop_grace_s": "time to save and leave between SIGTERM and SIGKILL",
     "program.on_sick": "what follows from any illness of [health], in place of its three settings",
+    "program.gpu": "index of its GPU as `nvidia-smi` lists them: it sees no other (CUDA_VISIBLE_DEVICES)",
+    "program.min_free_mb": "in place of [gate]'s min_free_mb; 0: what it held before decides",
+    "program.gate_poll_s": "in place of [gate]'s poll_s",
+    "program.gate_timeout_s": "in place of [gate]'s timeout_s",
     "program.env": 'environment variables of its own, `{ NAME = "value" }`',
     "program.command": 'the program and its arguments: `["python", "train.py"]` or `"python train.py"`; no shell reads it',
     "program.directory": "working directory; a relative one is relative to this file",
@@ -181,11 +208,16 @@ _UNSET: Final = {
     "daemon.runtime_dir": (
         "`$RUNTIME_DIRECTORY`, else `/run`, `$XDG_RUNTIME_DIR` or `/dev/shm` + `/extralife` + a mark of state_dir"
     ),
+    "gate.fallback_batch": "none",
     "level.threads": "cores / slots, at least 1",
     "cost.usd_per_hour": "not known",
     "program.stall_timeout_s": "learned, see [stall]",
     "program.start_timeout_s": "see [stall]",
     "program.on_sick": "see [health]",
+    "program.gpu": "all that are there; CUDA takes the first",
+    "program.min_free_mb": "[gate]'s",
+    "program.gate_poll_s": "[gate]'s",
+    "program.gate_timeout_s": "[gate]'s",
     "program.env": "none",
     "program.command": "none: a built-in game",
     "program.directory": "its run directory",
@@ -195,6 +227,10 @@ _UNSET: Final = {
 }
 
 COMMON_KEYS: Final = ("priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "on_sick", "env")
+COMMON_KEYS: Final = (
+    "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "gpu", "min_free_mb", "gate_poll_s",
+    "gate_timeout_s", "env",
+)  # fmt: skip
 FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")
 

@@ -23,7 +23,7 @@ _LEARN_AFTER_S: Final = 60.0  # what a worker holds while it starts is not what 
 _LEARN_EVERY_S: Final = 600.0
 _GROWTH: Final = 1.1
 _XID_AGAIN_S: Final = 600.0  # a GPU that reports the same error a hundred times a second must not fill the journal
-_MB: Final = 10**6
+_MB: Final = 2**20
 
 
 def on_hardware(turn: Turn, item: Sampled) -> None:
@@ -124,7 +124,7 @@ def _learn_needs(turn: Turn) -> None:
         host_bytes, more_host = _grown(known.host_bytes, watch.sample.rss_bytes)
         if more_gpu or more_host:
             both = ((gpu_bytes, "the GPU"), (host_bytes, "memory"))
-            shown = [f"{size / _MB:,.0f} MB of {what}" for size, what in both if size]
+            shown = [f"{size / _MB:,.0f} MiB of {what}" for size, what in both if size]
             why = f"holds {' and '.join(shown)} at level {turn.state.level}"
             turn.memory = replace(turn.memory, needs_at_s={**turn.memory.needs_at_s, name: turn.now_s})
             turn.record(facts.NeedLearned(why, name, turn.state.level, gpu_bytes, host_bytes))

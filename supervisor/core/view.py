@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from supervisor.core.hardware_view import gpu_view, vetoes_view
 from supervisor.core.inputs import Sample
 from supervisor.core.memory import Trouble
 from supervisor.core.settings import Level, ProgramSpec, Settings
@@ -175,6 +176,8 @@ def box_view(state: State, level: Level | None, *, now_s: float, wall_s: float, 
         else {"wall_s": last.wall_s, "cause": last.cause, "down_s": last.down_s, "level": last.level},
         "mtbf_s": up_s / unclean if unclean else None,
         "journal": journal_view(state, None),
+        "gpu": gpu_view(None, state),
+        "vetoes": vetoes_view(state),
         "level": {
             "name": state.level,
             "slots": state.slots,

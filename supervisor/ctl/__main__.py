@@ -145,6 +145,10 @@ def _action(name: str) -> Callable[[Session, list[str]], int] | None:
         from supervisor.ctl import tail
 
         return getattr(tail, name)  # type: ignore[no-any-return]
+    if name == "wait-gpu":
+        from supervisor.ctl import wait_gpu
+
+        return wait_gpu.wait_gpu
     if name == "status":
         from supervisor.ctl import status
 

@@ -58,6 +58,8 @@ ACTIONS = {
     "  Each saves and leaves, and stays down over restarts of daemon and host until it is started.",
     "tail": "tail [-f] [-N] NAME [stdout|stderr]\n  The last N bytes (1600) of a program's log, and with -f what follows.",
     "update": "update [--dry-run] [NAME ..]\n  Read the configuration and apply what changed; nothing else is touched.",
+    "wait-gpu": "wait-gpu --min-free-mb N [--gpu I] [--timeout S] [--poll S] [--fallback-batch B] [--if-no-gpu run] -- CMD\n"
+    "  Start a command once a GPU has the memory for it; needs no daemon. Exit code 75: it never had, 69: no GPU is known.",
     "version": "version\n  The daemon's version.",
 }
 

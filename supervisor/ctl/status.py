@@ -12,7 +12,7 @@ import os
 import sys
 
 from supervisor.api.names import plain
-from supervisor.ctl import text
+from supervisor.ctl import hardware, text
 from supervisor.ctl.client import Refused, Unreachable
 from supervisor.ctl.session import (
     GENERIC,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _DOWN = {"STOPPED", "DONE", "FATAL"}  # nothing brings these up by itself; Supervisor: STOPPED, EXITED, FATAL
 _COLOURS = {
     "RUNNING": "green", "STARTING": "yellow", "STOPPING": "yellow", "BACKOFF": "yellow", "QUEUED": "blue",
+    "GATED": "blue",
     "DONE": "cyan", "STOPPED": "dim", "FATAL": "red",
 }  # fmt: skip
 _STALE_S = 20.0  # the deciding loop turns every 5 s at the least
@@ -140,6 +141,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
             f"the daemon answers, but has decided nothing for {text.duration(now_s - status['wall_s'])}: see maintail"
         )
     lines += _journal(daemon.get("journal"), now_s)
+    lines += hardware.lines(daemon, now_s)
     level = daemon["level"]
     parts = [f"level {text.harmless(level['name'] or text.UNKNOWN)}: {_level(level)}"]
     if daemon["state"] != "dead":

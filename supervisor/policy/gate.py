@@ -16,7 +16,7 @@ First match wins:
 | it has waited for `timeout_s` | with a `fallback_batch`: start with that; else by `on_timeout`: start, wait, give up |
 | otherwise | wait |
 
-Worked example, min_free_mb = 12000, poll_s = 5: another training holds all but 3,000 MB, so Pong is GATED. That one ends:
+Worked example, min_free_mb = 12000, poll_s = 5: another training holds all but 3,000 MiB, so Pong is GATED. That one ends:
 five seconds later Pong starts. Had it not ended: after timeout_s, 600 s, Pong starts with its fallback_batch 256, or as it
 is. Breakout, with the same need, comes next: Pong is STARTING and has taken 4,000 of its 12,000 MB so far, so 8,000 MB of
 what is free are Pong's.
@@ -36,7 +36,7 @@ from typing import Final
 
 from supervisor.policy.readings import Gpu, Gpus
 
-MB: Final = 10**6
+MB: Final = 2**20
 ON_TIMEOUT: Final = ("start", "wait", "give_up")
 
 
@@ -148,4 +148,4 @@ def _after_timeout(wish: Wish, needs: str, free_bytes: int) -> Verdict | None:
 
 
 def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / MB:,.0f} MB"
+    return f"{size_bytes / MB:,.0f} MiB"

@@ -36,7 +36,7 @@ from typing import Final
 
 from supervisor.policy.readings import Gpu, Gpus, Host
 
-_MB: Final = 10**6
+_MB: Final = 2**20
 _PROGRAMS_PER_CORE: Final = 2
 _MEMORY_FULL: Final = 5.0
 _IO_FULL: Final = 50.0
@@ -162,8 +162,8 @@ def _gpu_misfit(box: Box, index: int, rung: Rung) -> str:
         room_bytes = gpu.free_bytes + ours_bytes
         need_bytes = _least(needs, rung.slots)
         if need_bytes > room_bytes:
-            needs_it = f"{rung.name} needs {need_bytes / _MB:,.0f} MB of GPU {gpu.index}"
-            return f"{needs_it}, and {room_bytes / _MB:,.0f} MB are for us"
+            needs_it = f"{rung.name} needs {need_bytes / _MB:,.0f} MiB of GPU {gpu.index}"
+            return f"{needs_it}, and {room_bytes / _MB:,.0f} MiB are for us"
     return ""
 
 
@@ -174,7 +174,7 @@ def _host_misfit(box: Box, index: int, rung: Rung) -> str:
     need_bytes = _least([need.host_bytes[index] for need in box.needs], rung.slots)
     if need_bytes <= room_bytes:
         return ""
-    return f"{rung.name} needs {need_bytes / _MB:,.0f} MB of memory, and {room_bytes / _MB:,.0f} MB are for us"
+    return f"{rung.name} needs {need_bytes / _MB:,.0f} MiB of memory, and {room_bytes / _MB:,.0f} MiB are for us"
 
 
 def _least(needs: Sequence[int | None], slots: int) -> int:
@@ -199,7 +199,7 @@ def _of_host(settings: PrecheckSettings, box: Box) -> Iterator[Objection]:
     ):
         yield Objection("swap", box.present, "swap is used up, and less than a tenth of the memory is left")
     if host.disk_free_bytes is not None and host.disk_free_bytes < settings.disk_free_mb * _MB:
-        why = f"{host.disk_free_bytes / _MB:,.0f} MB are left on the disk of the state directory"
+        why = f"{host.disk_free_bytes / _MB:,.0f} MiB are left on the disk of the state directory"
         yield Objection("disk", box.present, why)
 
 

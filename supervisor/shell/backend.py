@@ -22,6 +22,7 @@ from supervisor.core import view
 from supervisor.core.accounts_view import Since, accounts_view
 from supervisor.core.backup_record import BackupRecord
 from supervisor.core.cost_view import Games, cost_view
+from supervisor.core.hardware_view import gpu_view
 from supervisor.core.inputs import Asked, ConfigLoaded, Verb
 from supervisor.core.memory import Memory
 from supervisor.core.results_view import results_view
@@ -216,6 +217,7 @@ def snapshot_of(published: Published, version: str) -> Snapshot:
     settings, state, memory = published.settings, published.state, published.memory
     box = view.box_view(state, settings.level, now_s=published.now_s, wall_s=published.wall_s, boot_at_s=memory.boot_at_s)
     box["journal"] = view.journal_view(state, memory.trouble)
+    box["gpu"] = gpu_view(memory.gpus, state)
     samples = {name: watch.sample for name, watch in memory.watches.items()}
     programs = view.program_views(state, samples, settings, now_s=published.now_s)
     daemon = DaemonView.of(

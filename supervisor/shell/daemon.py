@@ -28,6 +28,8 @@ from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
 from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
 from supervisor.adapters.evidence import LocalEvidence
+from supervisor.adapters.gpu_nvml import NvmlGpu
+from supervisor.adapters.host import LocalHost
 from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
 from supervisor.adapters.probes import LocalProbes
@@ -77,6 +79,8 @@ class _Parts:
     launcher: LocalLauncher
     probes: LocalProbes
     sampler: Sampler
+    gpu: NvmlGpu
+    host: LocalHost
     alive: AliveWriter
     housekeeping: Housekeeping
     backend: DaemonBackend
@@ -165,9 +169,11 @@ class Daemon:
         wake = threading.Event()  # set by edges, awaited by the sampler
         edges = Edges(paths.notify_socket, wake.set)
         probes = LocalProbes(paths, system_clock, edges)
+        gpu, host = NvmlGpu(), LocalHost(paths.state_dir)
         sampler = Sampler(
             probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
             clock_moved=lambda: housekeeping.clock_moved(),  # noqa: PLW0108  made below
+            gpu=gpu, host=host,
         )  # fmt: skip
         backups = Backups(paths, lambda: loop.settings, inbox, system_clock)
         backend = DaemonBackend(
@@ -192,8 +198,8 @@ class Daemon:
         )
         housekeeping = Housekeeping(lambda: loop.settings, inbox, system_clock)
         return _Parts(
-            this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, alive, housekeeping, backend,
-            performer, loop, pool, backups,
+            this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, gpu, host, alive, housekeeping,
+            backend, performer, loop, pool, backups,
         )  # fmt: skip
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
@@ -240,6 +246,8 @@ class Daemon:
         boot.leave_marker(marker, parts.boot)
         parts.alive.write()
         parts.alive.start()
+        parts.gpu.start()
+        parts.host.start()
         parts.sampler.start()
         parts.housekeeping.start()
         server = Server(parts.backend, listener, clock.wall_s)
@@ -300,6 +308,8 @@ class Daemon:
     def _close(parts: _Parts, journal: Journal) -> None:
         parts.housekeeping.stop()
         parts.sampler.stop()
+        parts.gpu.stop()
+        parts.host.stop()
         parts.alive.stop()
         parts.edges.close()
         parts.launcher.close()

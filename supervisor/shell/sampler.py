@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from supervisor.core.inputs import ClockMoved, Report, Sampled
-from supervisor.ports import Clock, Inbox, Probes
+from supervisor.ports import Clock, Gpu, Host, Inbox, Probes
 
 log = structlog.get_logger()
 
@@ -35,6 +35,8 @@ class Sampler:
         period_s: float,
         wake: threading.Event,
         clock_moved: Callable[[], None],
+        gpu: Gpu,
+        host: Host,
     ) -> None:
         """`wake` is set from any thread by whoever knows that a look is worth it before the period is over.
 
@@ -43,6 +45,7 @@ class Sampler:
         self._probes, self._reports, self._clock, self._inbox = probes, reports, clock, inbox
         self._period_s = period_s
         self._wake, self._clock_moved = wake, clock_moved
+        self._gpu, self._host = gpu, host
         self._over = threading.Event()
         self._offset_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -60,7 +63,8 @@ class Sampler:
         """One look at everything."""
         self._look_at_clock()
         began_s = self._clock.now_s()
-        self._inbox.post(Sampled(began_s, self._probes.sample(), self._reports(), began_s))
+        samples, reports = self._probes.sample(), self._reports()
+        self._inbox.post(Sampled(began_s, samples, reports, began_s, self._gpu.newest(), self._host.newest()))
 
     def _look_at_clock(self) -> None:
         offset_s = self._clock.wall_s() - self._clock.now_s()

@@ -132,7 +132,7 @@ int nvmlInitWithFlags(unsigned flags) {
     return code;
 }
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-int nvmlShutdown(void) { initialised = 0; return OK; }
+int nvmlShutdown(void) { initialised = xids_told = 0; began = 0; return OK; }
 
 const char *nvmlErrorString(int code) {
     static char text[40];

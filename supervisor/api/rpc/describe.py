@@ -2,7 +2,7 @@
 
 | ours | theirs | why |
 |---|---|---|
-| QUEUED, STOPPED | STOPPED | no process; whether it waits for a slot or for the operator is in the description |
+| QUEUED, GATED, STOPPED | STOPPED | no process; whether it waits for a slot or for the operator is in the description |
 | DONE | EXITED | it ended by itself, as it should |
 | STARTING, RUNNING, BACKOFF, STOPPING, FATAL | the same | |
 
@@ -25,7 +25,7 @@ STATES: Final = {
     "UNKNOWN": 1000,
 }  # fmt: skip
 _STATE_OF: Final = {
-    "QUEUED": "STOPPED", "STOPPED": "STOPPED", "DONE": "EXITED",
+    "QUEUED": "STOPPED", "GATED": "STOPPED", "STOPPED": "STOPPED", "DONE": "EXITED",
     "STARTING": "STARTING", "RUNNING": "RUNNING", "BACKOFF": "BACKOFF", "STOPPING": "STOPPING", "FATAL": "FATAL",
 }  # fmt: skip
 

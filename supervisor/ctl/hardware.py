@@ -1,0 +1,42 @@
+"""GPUs and vetoes in the header of `status`: one line a GPU, one a veto, and nothing where there is no GPU."""
+
+from __future__ import annotations
+
+from supervisor.ctl import text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_MB = 2**20
+
+
+def lines(daemon: dict[str, Any], now_s: float) -> list[str]:
+    """What `status` says of them."""
+    gpu = daemon.get("gpu") or {}
+    told = []
+    if gpu.get("error"):
+        told.append(f"GPUs unknown: {text.harmless(gpu['error'])}; nothing is decided by them")
+    told += [_gpu(each) for each in gpu.get("gpus") or []]
+    for veto in daemon.get("vetoes") or []:
+        since = text.duration(now_s - veto["since_wall_s"])
+        why = text.harmless(veto["why"])
+        told.append(f"no level above {text.harmless(veto['cap'])} since {since} ({text.harmless(veto['rule'])}): {why}")
+    return told
+
+
+def _gpu(gpu: dict[str, Any]) -> str:
+    name = f"GPU {gpu['index']}" + (f" {text.harmless(gpu['name'])}" if gpu["name"] else "")
+    if gpu["lost"]:
+        return f"{name}: lost: {text.harmless(gpu['lost'])}"
+    busy, heat, limit = gpu["utilisation"], gpu["temperature_c"], gpu["slowdown_c"]
+    parts = [f"{_mb(gpu['free_bytes'])} of {_mb(gpu['total_bytes'])} MiB free"]
+    parts += [f"{busy:.0f} % busy"] if busy is not None else []
+    if heat is not None:
+        parts.append(f"{heat:.0f} C" + (f" (slows down at {limit:.0f})" if limit is not None else ""))
+    parts += [f"held back: {', '.join(gpu['reasons'])}"] if set(gpu["reasons"] or ()) - {"idle", "clocks_setting"} else []
+    return f"{name}: {', '.join(parts)}"
+
+
+def _mb(size_bytes: int | None) -> str:
+    return text.UNKNOWN if size_bytes is None else f"{size_bytes / _MB:,.0f}"

@@ -1,0 +1,122 @@
+"""`wait-gpu`: any command of the shell starts once a GPU has the memory for it. Needs no daemon.
+
+The rule is the daemon's own (`policy/gate.py`), with the same readings: five looks a second, the least of the last seconds
+counts. At the end the command takes this process's place, so its exit code, signals and output are its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+
+from supervisor.ctl.session import USAGE, Failed, Session, take, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from supervisor.core.settings import Settings
+    from supervisor.policy.gate import Wish
+    from supervisor.policy.readings import Gpus
+
+# As sysexits.h has them: 69 a service is unavailable, 75 try again later. 126 and 127 are the shell's own.
+UNKNOWN_GPU, TIMED_OUT, NOT_EXECUTABLE, NOT_FOUND = 69, 75, 126, 127
+_LOOK_S = 0.5
+_TELL_S = 30.0
+_VALUED = ("--min-free-mb", "--gpu", "--timeout", "--poll", "--fallback-batch", "--if-no-gpu")
+_MB = 2**20
+
+
+def wait_gpu(session: Session, args: list[str]) -> int:
+    """Waits, then becomes the command; returns only when that cannot be."""
+    given, command = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
+    plain, options = take(given, valued=_VALUED)
+    if plain or not command:
+        raise Failed("Error: wait-gpu needs a command after --: wait-gpu --min-free-mb 12000 -- python train.py", USAGE)
+    if shutil.which(command[0]) is None:  # after an hour of waiting is a bad time to be told
+        raise Failed(f"wait-gpu: {command[0]} is not found, or not executable", NOT_FOUND)
+    wish, run_without = _asked(options, session)
+    env = _environment(wish)
+    batch_size = _wait(session, wish, run_without=run_without)
+    if batch_size is not None:
+        env["EXTRALIFE_BATCH_SIZE"] = str(batch_size)
+    try:
+        os.execvpe(command[0], command, env)  # noqa: S606  no shell, on purpose
+    except OSError as error:
+        raise Failed(f"wait-gpu: {command[0]} cannot be run: {error.strerror}", NOT_EXECUTABLE) from error
+
+
+def _asked(options: dict[str, str], session: Session) -> tuple[Wish, bool]:
+    """What was asked for; what was not is taken from the configuration's [gate], if there is one."""
+    from supervisor.ctl.locate import settings
+    from supervisor.policy.gate import GateSettings, Wish
+
+    found: Settings | None = settings(session.options)
+    gate = GateSettings() if found is None else found.gate
+    least_mb = whole(options.get("--min-free-mb", str(gate.min_free_mb)), "--min-free-mb")
+    if not least_mb:
+        raise Failed("Error: say how much: --min-free-mb N, or set min_free_mb in [gate] of the configuration", USAGE)
+    without = options.get("--if-no-gpu", "fail")
+    if without not in {"fail", "run"}:
+        raise Failed(f"Error: --if-no-gpu is fail or run, not {without!r}", USAGE)
+    fallback = whole(options["--fallback-batch"], "--fallback-batch", least=1) if "--fallback-batch" in options else None
+    wish = Wish(
+        gpu=whole(options.get("--gpu", "0"), "--gpu"), pinned="--gpu" in options, configured_bytes=least_mb * _MB,
+        learned_bytes=None, poll_s=_seconds(options, "--poll", gate.poll_s),
+        timeout_s=_seconds(options, "--timeout", gate.timeout_s), on_timeout="give_up", fallback_batch=fallback,
+        waited_s=0.0,
+    )  # fmt: skip
+    return wish, without == "run"
+
+
+def _seconds(options: dict[str, str], name: str, otherwise: float) -> float:
+    try:
+        value = float(options.get(name, otherwise))
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < float("inf"):
+        raise Failed(f"Error: {name} must be a number of seconds, not {options[name]!r}", USAGE)
+    return value
+
+
+def _environment(wish: Wish) -> dict[str, str]:
+    """By the order of the bus, as NVML and nvidia-smi count; CUDA's own order is by speed."""
+    pinned = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(wish.gpu)} if wish.pinned else {}
+    return {**os.environ, **pinned}
+
+
+def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
+    """Until it may start; the batch that it is to start with, if not its own. Raises Failed."""
+    from dataclasses import replace
+
+    from supervisor.adapters.clock import boot_s
+    from supervisor.adapters.gpu_nvml import NvmlGpu
+    from supervisor.policy.gate import Answer, check
+
+    readings = NvmlGpu()
+    readings.start()
+    began_s, told_s, nobody = boot_s(), float("-inf"), threading.Event()
+    try:
+        while True:
+            waited_s = boot_s() - began_s
+            gpus = readings.newest()
+            if gpus is not None and not gpus.gpus:
+                _without(session, gpus, run_without=run_without)
+                return None
+            verdict = check(replace(wish, waited_s=waited_s), gpus, reserved_bytes=0, most_gpus=0)
+            if verdict.answer is Answer.START:
+                return verdict.batch_size
+            if verdict.answer is Answer.GIVE_UP:
+                raise Failed(f"wait-gpu: {verdict.why}", TIMED_OUT if waited_s >= wish.timeout_s else USAGE)
+            if verdict.answer is Answer.WAIT and waited_s - told_s >= _TELL_S:
+                session.warn(f"wait-gpu: {verdict.why} ({waited_s:.0f} of {wish.timeout_s:g} s)")
+                told_s = waited_s
+            nobody.wait(_LOOK_S)
+    finally:
+        readings.stop()
+
+
+def _without(session: Session, gpus: Gpus, *, run_without: bool) -> None:
+    why = f"wait-gpu: the GPUs cannot be read: {gpus.error or 'this box has none'}"
+    if not run_without:
+        raise Failed(f"{why}; --if-no-gpu run starts the command all the same", UNKNOWN_GPU)
+    session.warn(f"{why}; the command starts all the same")
