@@ -29,6 +29,8 @@ from supervisor.core.lifecycle import HAS_PROCESS, Phase
 from supervisor.core.memory import Memory
 from supervisor.core.settings import Level, Paths, ProgramSpec, Settings
 from supervisor.core.state import State, fold
+from supervisor.policy.gate import MB, GateSettings
+from supervisor.policy.readings import Gpu, Gpus
 
 WALL_S = 1_800_000_000.0
 
@@ -40,6 +42,17 @@ def spec(name, **more):
 def settings(*programs, slots=2, **more):
     specs = tuple(item if isinstance(item, ProgramSpec) else spec(item) for item in programs)
     return Settings(Paths("/state", "/run"), Level(slots=slots), specs, **more)
+
+
+def gpu(index=0, *, free_mb=None, total_mb=80_000, **more):
+    """A GPU that had so much memory free for as long as anybody has looked."""
+    if free_mb is not None:
+        more = {"free_bytes": free_mb * MB, "free_by_second": (free_mb * MB,)} | more
+    return Gpu(index, f"GPU-{index}", "A100", **{"total_bytes": total_mb * MB} | more)
+
+
+def gpus(*found, **more):
+    return Gpus(found, **more)
 
 
 def check_program(program):
@@ -155,6 +168,10 @@ class Core:
         seen = {name: self.sample(name, **(more or {})) for name, more in samples.items()}
         return self.give(Sampled(self.now_s, seen, tuple(reports)))
 
+    def see(self, found=None, host=None):
+        """One look at the hardware, and at no worker."""
+        return self.give(Sampled(self.now_s, {}, (), None, found, host))
+
     def watch(self, seconds, period_s=1.0, **samples):
         """Look again and again; returns the facts of all those looks. A value may be a function of the time."""
         told = []
@@ -236,7 +253,11 @@ class Core:
 
     def into(self, phase, name="Pong"):
         """The first program in a phase, by the way that it would come there."""
+        if phase is Phase.GATED:
+            self.settings = replace(self.settings, gate=GateSettings(min_free_mb=1_000))
         self.begin()
+        if phase is Phase.GATED:
+            self.see(gpus(gpu(free_mb=10)))
         if phase in {Phase.RUNNING, Phase.STOPPING, Phase.BACKOFF, Phase.DONE, Phase.STOPPED, Phase.FATAL}:
             self.running(name)
         if phase is Phase.QUEUED:
@@ -272,4 +293,4 @@ def signals(decision):
     return [command.signal for command in of(decision, commands.SendSignal)]
 
 
-__all__ = ["Core", "check_program", "commands", "facts", "kinds", "of", "settings", "signals", "spec"]
+__all__ = ["Core", "check_program", "commands", "facts", "gpu", "gpus", "kinds", "of", "settings", "signals", "spec"]

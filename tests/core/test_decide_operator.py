@@ -23,19 +23,20 @@ def answer(decision, request=None):
 
 AFTER = {  # verb -> phase -> (code or None: answered later, phase at once)
     "start": {
-        Phase.QUEUED: (OK, Phase.QUEUED), Phase.STARTING: (ALREADY_STARTED, Phase.STARTING),
+        Phase.QUEUED: (OK, Phase.QUEUED), Phase.GATED: (OK, Phase.GATED),
+        Phase.STARTING: (ALREADY_STARTED, Phase.STARTING),
         Phase.RUNNING: (ALREADY_STARTED, Phase.RUNNING), Phase.STOPPING: (OK, Phase.STOPPING),
         Phase.BACKOFF: (OK, Phase.STARTING), Phase.DONE: (OK, Phase.STARTING), Phase.STOPPED: (OK, Phase.STARTING),
         Phase.FATAL: (OK, Phase.STARTING),
     },
     "stop": {
-        Phase.QUEUED: (OK, Phase.STOPPED), Phase.STARTING: (None, Phase.STOPPING),
+        Phase.QUEUED: (OK, Phase.STOPPED), Phase.GATED: (OK, Phase.STOPPED), Phase.STARTING: (None, Phase.STOPPING),
         Phase.RUNNING: (None, Phase.STOPPING), Phase.STOPPING: (None, Phase.STOPPING),
         Phase.BACKOFF: (OK, Phase.STOPPED), Phase.DONE: (OK, Phase.STOPPED), Phase.STOPPED: (NOT_RUNNING, Phase.STOPPED),
         Phase.FATAL: (OK, Phase.STOPPED),
     },
     "restart": {
-        Phase.QUEUED: (OK, Phase.QUEUED), Phase.STARTING: (None, Phase.STOPPING),
+        Phase.QUEUED: (OK, Phase.QUEUED), Phase.GATED: (OK, Phase.GATED), Phase.STARTING: (None, Phase.STOPPING),
         Phase.RUNNING: (None, Phase.STOPPING), Phase.STOPPING: (None, Phase.STOPPING),
         Phase.BACKOFF: (OK, Phase.STARTING), Phase.DONE: (OK, Phase.STARTING), Phase.STOPPED: (OK, Phase.STARTING),
         Phase.FATAL: (OK, Phase.STARTING),
@@ -64,7 +65,7 @@ def test_every_verb_in_every_phase_is_answered(verb, phase):
         assert core.phase("Pong") is Phase.STOPPED
         assert not core.program("Pong").wanted
     if verb == "restart":
-        assert core.phase("Pong") in {Phase.STARTING, Phase.QUEUED}
+        assert core.phase("Pong") in {Phase.STARTING, Phase.QUEUED, Phase.GATED}
     if verb == "signal" and code == OK:
         assert signals(decision) == ["SIGUSR2"]
     assert core.told(facts.OperatorAsked)[-1].args == (("Pong", "SIGUSR2") if verb == "signal" else ("Pong",))
@@ -369,7 +370,7 @@ def test_a_changed_program_in_every_phase(phase):
     assert (program.streak, program.openings) == (0, 0), "changed, it is another program"
     if phase in HAS_PROCESS:
         assert program.phase is Phase.STOPPING
-    elif phase in {Phase.STOPPED, Phase.QUEUED}:
+    elif phase in {Phase.STOPPED, Phase.QUEUED, Phase.GATED}:
         assert program.phase is phase
     else:
         assert program.phase is Phase.STARTING

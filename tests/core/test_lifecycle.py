@@ -40,6 +40,7 @@ def fact_of(edge, name="Pong", token="?"):
     kind = next(kind for kind, found in EDGE_OF.items() if found is edge)
     more = {
         facts.ProgramConfigured: ("Pong-1",),
+        facts.Gated: (0, 10, 5),
         facts.SpawnIntended: (token, 9, "Pong-1", "light"),
         facts.BecameReady: (token, 1.0),
         facts.StopIntended: (token, "operator", "alice", 20.0),

@@ -1,0 +1,76 @@
+"""The gate, row by row of its rule."""
+
+from dataclasses import replace
+
+import pytest
+
+from supervisor.policy.gate import MB, Answer, Wish, check
+from supervisor.policy.readings import Gpu, Gpus
+
+WISH = Wish(
+    gpu=0, pinned=False, configured_bytes=12_000 * MB, learned_bytes=None, poll_s=5.0, timeout_s=600.0, on_timeout="start",
+    fallback_batch=None, waited_s=None,
+)  # fmt: skip
+
+
+def box(*free_mb, total_mb=80_000, lost=""):
+    seconds = tuple(each * MB for each in free_mb)
+    return Gpus((Gpu(0, lost=lost, total_bytes=total_mb * MB, free_bytes=seconds[-1] if seconds else None, free_by_second=seconds),))
+
+
+def ask(gpus, reserved_mb=0, most=1, **more):
+    return check(replace(WISH, **more), gpus, reserved_bytes=reserved_mb * MB, most_gpus=most)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wish", "answer", "said"),
+    [
+        (None, {"configured_bytes": 0}, Answer.START, ""),
+        (None, {}, Answer.SOON, ""),
+        (Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 9 s", 9.0), {}, Answer.START, ""),
+        (Gpus((), absent=True), {"pinned": True}, Answer.START, ""),
+        (Gpus(()), {}, Answer.START, ""),
+        (Gpus(()), {"pinned": True, "gpu": 3}, Answer.GIVE_UP, "gpu = 3, but this box has no GPU: correct `gpu`"),
+        (box(70_000), {"pinned": True, "gpu": 3}, Answer.GIVE_UP, "gpu = 3, but this box has 1 GPU, 0 to 0: correct"),
+        (box(lost="it needs a reset"), {}, Answer.WAIT, "GPU 0 does not answer (it needs a reset)"),
+        (box(70_000, total_mb=10_000), {}, Answer.GIVE_UP, "GPU 0 has 10,000 MiB in all, and min_free_mb asks for 12,000"),
+        (box(), {}, Answer.START, ""),
+        (box(), {"pinned": True, "configured_bytes": 0}, Answer.START, ""),
+        (box(12_000), {}, Answer.START, ""),
+        (box(11_999), {}, Answer.WAIT, "waits: it needs 12,000 MiB free on GPU 0, as configured; 11,999 MiB are"),
+        (box(70_000), {"learned_bytes": 71_000 * MB}, Answer.WAIT, "71,000 MiB free on GPU 0, as it took before"),
+        (box(3_000, 70_000, 70_000, 70_000, 70_000, 70_000), {}, Answer.START, ""),
+        (box(70_000, 3_000, 70_000, 70_000, 70_000, 70_000), {}, Answer.WAIT, "3,000 MiB are"),
+        (box(70_000), {"behind": "Qbert"}, Answer.WAIT, "waits behind Qbert, which needs"),
+        (box(3_000), {"behind": "Qbert"}, Answer.WAIT, "waits: it needs"),
+        (box(3_000), {"waited_s": 599.0}, Answer.WAIT, ""),
+        (box(3_000), {"waited_s": 600.0}, Answer.START, "starts all the same"),
+        (box(3_000), {"waited_s": 600.0, "on_timeout": "wait"}, Answer.WAIT, ""),
+        (box(3_000), {"waited_s": 600.0, "on_timeout": "give_up"}, Answer.GIVE_UP, "600 s without the memory"),
+    ],
+)  # fmt: skip
+def test_each_row(gpus, wish, answer, said):
+    verdict = ask(gpus, **wish)
+    assert verdict.answer is answer
+    assert said in verdict.why
+    assert (answer in {Answer.START, Answer.SOON}) or verdict.why
+    assert verdict.batch_size is None
+
+
+def test_the_fallback_batch_comes_before_what_else_is_to_be_done_then():
+    for on_timeout in ("start", "wait", "give_up"):
+        verdict = ask(box(3_000), waited_s=600.0, fallback_batch=256, on_timeout=on_timeout)
+        assert (verdict.answer, verdict.batch_size) == (Answer.START, 256)
+        assert "starts with batch 256" in verdict.why
+
+
+def test_a_gpu_that_was_there_before_is_waited_for():
+    verdict = ask(box(70_000), most=8, pinned=True, gpu=7)
+    assert verdict.answer is Answer.WAIT
+    assert "not there any more" in verdict.why
+
+
+def test_what_others_that_are_starting_will_take_is_not_free():
+    assert ask(box(20_000), reserved_mb=8_000).answer is Answer.START
+    assert ask(box(20_000), reserved_mb=8_001).answer is Answer.WAIT
+    assert ask(box(20_000), reserved_mb=90_000).free_bytes == 0

@@ -1,0 +1,155 @@
+"""Pre-checks: each rule with a reading that objects, one that does not, and none; and how vetoes come and go."""
+
+import pytest
+
+from supervisor.policy.prechecks import (
+    Box,
+    Change,
+    Held,
+    Need,
+    Objection,
+    PrecheckSettings,
+    Rung,
+    objections,
+    weigh,
+)  # fmt: skip
+from supervisor.policy.readings import Gpu, Gpus, Host
+
+MB = 2**20
+LADDER = (Rung("light", 2), Rung("medium", 4), Rung("heavy", 8))
+SETTINGS = PrecheckSettings()
+
+
+def of(**gpu):
+    return Box(LADDER, 1, Gpus((Gpu(0, **gpu),)))
+
+
+def on(**host):
+    return Box(LADDER, 1, host=Host(**host))
+
+
+def needing(count, gpu_mb=None, host_mb=None, *, index=0):
+    per = [None if mb is None else mb * MB for mb in (gpu_mb, host_mb)]
+    return tuple(Need(index, (per[0],) * 3, (per[1],) * 3) for _ in range(count))
+
+
+def found(box):
+    return {each.rule: each.cap for each in objections(SETTINGS, box)}
+
+
+def test_nothing_is_known_and_nothing_objects():
+    for box in (Box(LADDER, 1), Box(LADDER, 1, Gpus(None, "hung", 9.0), Host()), of(), Box(LADDER, 1, Gpus(()))):
+        assert objections(SETTINGS, box) == ()
+
+
+@pytest.mark.parametrize(
+    ("box", "rule", "cap"),
+    [
+        (of(temperature_c=87.0, slowdown_c=90.0), "gpu_temperature", 1),
+        (of(reasons=("sw_thermal_slowdown",)), "gpu_temperature", 1),
+        (of(reasons=("sw_power_cap", "hw_power_brake")), "gpu_slowdown", 0),
+        (of(lost="it needs a reset"), "gpu_lost", 1),
+        (of(ecc_errors=1), "gpu_errors", 1),
+        (Box(LADDER, 1, xids=(31, 79)), "gpu_xid", 1),
+        (on(memory_full=5.0), "pressure", 1),
+        (on(memory_full=1.0, io_full=50.0), "pressure", 1),
+        (on(swap_bytes=1000, swap_free_bytes=49, memory_bytes=1000, available_bytes=99), "swap", 1),
+        (on(disk_free_bytes=500 * MB - 1), "disk", 1),
+        (on(cores=3), "cores", 1),
+        (on(cores=1), "cores", 1),
+    ],
+)  # fmt: skip
+def test_what_objects(box, rule, cap):
+    assert found(box) == {rule: cap}
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        of(temperature_c=86.9, slowdown_c=90.0), of(temperature_c=95.0), of(slowdown_c=90.0), of(ecc_errors=0),
+        of(reasons=("sw_power_cap", "idle")), Box(LADDER, 1, xids=(13, 31, 43, 45)),
+        on(memory_full=4.9, io_full=49.9), on(swap_bytes=1000, swap_free_bytes=49, memory_bytes=1000, available_bytes=100),
+        on(swap_bytes=0, swap_free_bytes=0, memory_bytes=1000, available_bytes=9), on(disk_free_bytes=500 * MB), on(cores=4),
+    ],
+)  # fmt: skip
+def test_what_does_not(box):
+    assert objections(SETTINGS, box) == ()
+
+
+def test_the_lowest_level_stays():
+    box = Box(LADDER, 0, Gpus((Gpu(0, reasons=("hw_slowdown",)),)), Host(cores=0))
+    assert found(box) == {"gpu_slowdown": 0, "cores": 0}
+
+
+def test_a_level_whose_programs_hold_more_than_the_gpu_has_for_us():
+    """Four at medium hold 5,000 MiB each; eight at heavy need 40,000 at least, and 20,000 + 15,000 are for us."""
+    gpus = Gpus((Gpu(0, free_bytes=15_000 * MB), Gpu(1, free_bytes=0), Gpu(2)))
+    box = Box(LADDER, 1, gpus, needs=(*needing(8, 5_000), *needing(1, 9, index=2)), ours_gpu_bytes={0: 20_000 * MB})
+    (only,) = objections(SETTINGS, box)
+    assert (only.rule, only.cap) == ("gpu_memory", 1)
+    assert only.why == "heavy needs 40,000 MiB of GPU 0, and 35,000 MiB are for us"
+    assert found(Box(LADDER, 0, gpus, needs=needing(8, 20_000))) == {"gpu_memory": 0}
+    enough = Box(LADDER, 1, gpus, needs=needing(8, 5_000), ours_gpu_bytes={0: 25_000 * MB})
+    assert objections(SETTINGS, enough) == ()
+    unknown = Box(LADDER, 1, gpus, needs=needing(8, 5_000), ours_gpu_bytes={0: None})
+    assert objections(SETTINGS, unknown) == (), "what our own workers hold is not known"
+    unseen = Box(LADDER, 1, gpus, needs=needing(8))
+    assert objections(SETTINGS, unseen) == (), "what nobody has seen is not guessed"
+
+
+def test_a_budget_that_no_gpu_here_can_hold():
+    ladder = (*LADDER, Rung("beast", 8, memory_bytes=90_000 * MB))
+    needs = tuple(Need(0, (None,) * 4, (None,) * 4) for _ in range(8))
+    (only,) = objections(SETTINGS, Box(ladder, 0, Gpus((Gpu(0, free_bytes=80_000 * MB),)), needs=needs))
+    assert (only.rule, only.cap) == ("gpu_memory", 2)
+
+
+def test_a_level_whose_programs_hold_more_than_the_host_has_for_us():
+    box = Box(LADDER, 0, host=Host(available_bytes=1_000 * MB), needs=needing(8, None, 500), ours_host_bytes=900 * MB)
+    (only,) = objections(SETTINGS, box)
+    assert (only.rule, only.cap, only.why) == (
+        "host_memory", 0, "medium needs 2,000 MiB of memory, and 1,900 MiB are for us",
+    )  # fmt: skip
+    assert found(Box(LADDER, 1, host=box.host, needs=box.needs, ours_host_bytes=2_000 * MB)) == {"host_memory": 1}
+    assert objections(SETTINGS, Box(LADDER, 1, host=box.host, needs=box.needs, ours_host_bytes=4_000 * MB)) == ()
+
+
+HOT = Objection("gpu_temperature", 1, "GPU 0 is at 88 C")
+DISK = Objection("disk", 1, "9 MiB are left")
+
+
+def test_heat_counts_once_it_lasts_and_is_lifted_half_an_hour_after_its_last_sign():
+    vetoes, held, told = {}, {}, []
+    for second in range(4000):
+        changes, held = weigh(
+            SETTINGS, [HOT] if second < 100 or second == 500 else [], present=1, now_s=second, vetoes=vetoes, held=held
+        )
+        for change in changes:
+            told.append((second, change.cap))
+            vetoes = {} if change.cap is None else {change.rule: change.cap}
+    assert told == [(30, 1), (501 + 1800, None)]
+    assert held == {}
+
+
+def test_a_short_wave_of_heat_is_no_veto():
+    _, held = weigh(SETTINGS, [HOT], present=1, now_s=0.0, vetoes={}, held={})
+    changes, held = weigh(SETTINGS, [], present=1, now_s=29.0, vetoes={}, held=held)
+    assert (changes, held) == ((), {})
+    changes, held = weigh(SETTINGS, [HOT], present=1, now_s=31.0, vetoes={}, held=held)
+    assert changes == ()
+
+
+def test_what_is_sure_counts_at_once_and_once():
+    changes, held = weigh(SETTINGS, [DISK], present=1, now_s=5.0, vetoes={}, held={})
+    assert changes == (Change("disk", 1, "9 MiB are left"),)
+    assert held == {"disk": Held(5.0, 1)}
+    assert weigh(SETTINGS, [DISK], present=1, now_s=6.0, vetoes={"disk": 1}, held=held)[0] == ()
+
+
+def test_heat_that_is_left_after_a_step_down_does_not_push_again_at_once():
+    slow = Objection("gpu_slowdown", 0, "the hardware slows GPU 0 down")
+    held = {"gpu_slowdown": Held(0.0, 2)}
+    changes, held = weigh(SETTINGS, [slow], present=1, now_s=100.0, vetoes={"gpu_slowdown": 1}, held=held)
+    assert changes == ()
+    changes, held = weigh(SETTINGS, [slow], present=1, now_s=160.0, vetoes={"gpu_slowdown": 1}, held=held)
+    assert changes == (Change("gpu_slowdown", 0, slow.why),), "it is too hot there too"
