@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from supervisor.policy.readings import Gpu, Gpus, Spread, Xid
 
 
 @dataclass
@@ -32,3 +34,52 @@ class FakeClock:
     def step_wall(self, seconds: float) -> None:
         """Somebody sets the wall clock."""
         self.at_wall_s += seconds
+
+
+_TOTAL_BYTES = 81_559 * 2**20
+_REASONS = {4: "sw_power_cap", 8: "hw_slowdown", 32: "sw_thermal_slowdown", 64: "hw_thermal_slowdown"}
+
+
+class FakeGpu:
+    """`ports.Gpu` without a driver: it plays the scenarios of tests/nvml/nvml.c, and every line is true at once."""
+
+    def __init__(self) -> None:
+        self.gpu = self
+        self._lines: list[list[str]] = []
+
+    def plays(self, *lines: str) -> None:
+        self._lines = [line.split() for line in lines]
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def newest(self) -> Gpus | None:
+        count, gpus, xids = 0, {}, []
+        for key, *words in self._lines:
+            if key == "hang":
+                return Gpus(None, f"{words[0]} has not answered for 9 s", 9.0)
+            if key == "gpus":
+                count = int(words[0])
+                gpus = {index: _gpu(index, _TOTAL_BYTES) for index in range(count)}
+            elif key == "lost":
+                gpus[int(words[0])] = Gpu(int(words[0]), lost="it has fallen off the bus")
+            elif key == "xid":
+                xids.append(Xid(len(xids) + 1, int(words[0]), int(words[1])))
+            elif key == "set":
+                index, name, value = int(words[0]), words[1], int(words[2])
+                if name == "free":
+                    gpus[index] = _gpu(index, value)
+                elif name == "reasons":
+                    gpus[index] = replace(gpus[index], reasons=tuple(word for bit, word in _REASONS.items() if value & bit))
+                else:
+                    gpus[index] = replace(gpus[index], **{f"{name}_c": float(value)})
+        return Gpus(tuple(gpus[index] for index in range(count)), xids=tuple(xids))
+
+
+def _gpu(index: int, free_bytes: int) -> Gpu:
+    used = float(_TOTAL_BYTES - free_bytes)
+    return Gpu(
+        index, f"GPU-{index}", "Fake GPU", "", _TOTAL_BYTES, free_bytes, (free_bytes,), Spread(used, used, used),
+        slowdown_c=90.0, temperature_c=50.0, reasons=(),
+    )  # fmt: skip

@@ -167,14 +167,14 @@ def _box(turn: Turn, ladder: tuple[Rung, ...], present: int, xids: tuple[int, ..
     needs: list[Need] = []
     ours_gpu: dict[int, int | None] = {}
     ours_host = 0
-    for spec in turn.settings.programs:
-        program = turn.state.programs.get(spec.name)
-        if program is None:
+    for name, program in turn.state.programs.items():
+        spec = turn.spec(name)
+        if spec is None:
             continue
         needs.append(_need(program, spec, ladder))
         if program.attempt is None:
             continue
-        watch = turn.memory.watch(spec.name, program.attempt.token)
+        watch = turn.memory.watch(name, program.attempt.token)
         ours_host += (watch.sample.rss_bytes or 0) if watch is not None else 0
         held, known = held_gpu_bytes(turn, program, spec), ours_gpu.get(gpu_of(spec), 0)
         uses_it = any(needs[-1].gpu_bytes)

@@ -15,7 +15,9 @@ WISH = Wish(
 
 def box(*free_mb, total_mb=80_000, lost=""):
     seconds = tuple(each * MB for each in free_mb)
-    return Gpus((Gpu(0, lost=lost, total_bytes=total_mb * MB, free_bytes=seconds[-1] if seconds else None, free_by_second=seconds),))
+    return Gpus(
+        (Gpu(0, lost=lost, total_bytes=total_mb * MB, free_bytes=seconds[-1] if seconds else None, free_by_second=seconds),)
+    )
 
 
 def ask(gpus, reserved_mb=0, most=1, **more):

@@ -1,0 +1,222 @@
+"""GATED: a program that has a slot waits for the memory of its GPU, and what ends the wait."""
+
+from dataclasses import replace
+
+import pytest
+from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
+
+from supervisor.core.lifecycle import Phase
+from supervisor.policy.gate import MB, GateSettings
+from supervisor.policy.readings import Gpus
+
+
+def core_of(*programs, slots=2, **gate):
+    return Core(settings(*programs, slots=slots, gate=GateSettings(**{"min_free_mb": 12_000} | gate)))
+
+
+def learned(core, name, gpu_mb):
+    """As the record has it after an earlier life."""
+    core.watch(61, **{name: {"cuda_bytes": gpu_mb * MB}})
+    core.see(gpus(gpu(free_mb=70_000)))
+    assert core.program(name).held("light").gpu_bytes == gpu_mb * MB
+
+
+def test_it_waits_for_the_first_look_and_starts_where_there_is_room():
+    core = core_of("Pong")
+    core.begin()
+    assert core.phase("Pong") is Phase.QUEUED, "nobody has looked at the GPU yet"
+    core.see(gpus(gpu(free_mb=12_000)))
+    assert core.phase("Pong") is Phase.STARTING
+    assert not core.told(facts.Gated)
+
+
+def test_a_driver_that_shows_no_gpu_in_five_seconds_is_not_waited_for():
+    core = core_of("Pong")
+    core.begin()
+    core.later(4.9).see()
+    assert core.phase("Pong") is Phase.QUEUED
+    core.later(0.2).see()
+    assert core.phase("Pong") is Phase.STARTING
+
+
+@pytest.mark.parametrize("found", [Gpus(None, "no answer", 9.0), Gpus((), "no driver", absent=True)])
+def test_what_nobody_knows_keeps_nobody_waiting(found):
+    core = core_of("Pong")
+    core.begin()
+    core.see(found)
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_it_is_gated_once_and_starts_when_the_memory_is_free():
+    core = core_of("Pong", "Qbert", slots=1)
+    core.begin()
+    (gated,) = of(core.see(gpus(gpu(free_mb=3_000))), facts.Gated)
+    assert (gated.gpu, gated.need_bytes, gated.free_bytes) == (0, 12_000 * MB, 3_000 * MB)
+    assert "3,000 MiB are" in core.program("Pong").why
+    assert core.phase("Qbert") is Phase.QUEUED, "a gated program keeps its slot"
+    for _ in range(5):
+        assert kinds(core.later(1.0).see(gpus(gpu(free_mb=3_000)))) == []
+    decision = core.later(1.0).see(gpus(gpu(free_mb=13_000)))
+    assert kinds(decision) == ["SpawnIntended"]
+    assert decision.facts[0].why == "its memory is free, after 6 s"
+
+
+def test_bursts_of_another_training_do_not_look_like_room():
+    core = core_of("Pong", poll_s=3.0)
+    core.begin()
+    low, high = 3_000 * MB, 20_000 * MB
+    core.see(gpus(gpu(free_mb=20_000, free_by_second=(high, high, low, high))))
+    assert core.phase("Pong") is Phase.GATED
+    core.later(1.0).see(gpus(gpu(free_mb=20_000, free_by_second=(low, high, high, high))))
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_of_two_that_start_at_once_the_second_counts_what_the_first_will_take():
+    core = core_of("Pong", "Qbert")
+    core.begin()
+    core.see(gpus(gpu(free_mb=20_000)))
+    assert (core.phase("Pong"), core.phase("Qbert")) == (Phase.STARTING, Phase.GATED)
+    core.spawned("Pong", pid=77)
+    core.later(1.0).see(gpus(gpu(free_mb=16_000, processes=((77, 4_000 * MB),))))
+    assert core.phase("Qbert") is Phase.GATED, "8,000 of those 16,000 are Pong's"
+    core.later(1.0).look(Pong={})
+    core.later(1.0).see(gpus(gpu(free_mb=12_000)))
+    assert core.phase("Qbert") is Phase.STARTING
+
+
+def test_what_starts_elsewhere_takes_nothing_here():
+    core = core_of(spec("Pong", gpu=1), "Qbert")
+    core.begin()
+    core.see(gpus(gpu(free_mb=20_000), gpu(1, free_mb=20_000)))
+    assert (core.phase("Pong"), core.phase("Qbert")) == (Phase.STARTING, Phase.STARTING)
+
+
+def test_a_small_one_does_not_slip_past_the_one_that_waits():
+    core = core_of(spec("Pong", priority=1), spec("Qbert", min_free_mb=1_000))
+    core.begin()
+    core.see(gpus(gpu(free_mb=3_000)))
+    assert core.phase("Qbert") is Phase.GATED
+    assert core.program("Qbert").why.startswith("waits behind Pong")
+
+
+def test_a_program_of_another_gpu_and_one_without_a_need_start():
+    core = core_of(spec("Pong", priority=1), spec("Qbert", gpu=1), spec("Script", min_free_mb=0), slots=3)
+    core.begin()
+    core.see(gpus(gpu(free_mb=3_000), gpu(1, free_mb=70_000)))
+    assert core.phase("Pong") is Phase.GATED
+    assert (core.phase("Qbert"), core.phase("Script")) == (Phase.STARTING, Phase.STARTING)
+
+
+@pytest.mark.parametrize(
+    ("program", "gate", "batch"),
+    [
+        (spec("Pong", batch_size=512, fallback_batch=256), {}, 256),
+        (spec("Pong", batch_size=512, fallback_batch=256), {"fallback_batch": 64}, 256),
+        (spec("Pong", batch_size=512), {"fallback_batch": 64}, 64),
+        (spec("Pong", batch_size=32), {"fallback_batch": 64}, None),
+        (spec("Pong"), {"fallback_batch": 64}, 64),
+        (spec("Pong"), {}, None),
+    ],
+)
+def test_after_the_timeout_it_starts_with_its_fallback_batch_or_as_it_is(program, gate, batch):
+    core = core_of(program, timeout_s=60.0, **gate)
+    core.begin()
+    core.see(gpus(gpu(free_mb=3_000)))
+    core.later(59.0).see(gpus(gpu(free_mb=3_000)))
+    assert core.phase("Pong") is Phase.GATED
+    decision = core.later(1.0).see(gpus(gpu(free_mb=3_000)))
+    (spawn,) = of(decision, commands.Spawn)
+    assert spawn.batch_size == batch
+    assert "60 s without the memory" in decision.facts[0].why
+
+
+def test_its_own_times_count_before_the_gates():
+    core = core_of(spec("Pong", gate_timeout_s=10.0, gate_poll_s=1.0))
+    core.begin()
+    core.see(gpus(gpu(free_mb=3_000)))
+    core.later(10.0).see(gpus(gpu(free_mb=3_000)))
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_it_may_wait_for_ever_or_be_given_up():
+    core = core_of("Pong", timeout_s=60.0, on_timeout="wait")
+    core.begin()
+    core.see(gpus(gpu(free_mb=3_000)))
+    core.later(6000.0).see(gpus(gpu(free_mb=3_000)))
+    assert core.phase("Pong") is Phase.GATED
+    core.settings = replace(core.settings, gate=replace(core.settings.gate, on_timeout="give_up"))
+    assert kinds(core.later(1.0).see(gpus(gpu(free_mb=3_000)))) == ["GaveUp"]
+    assert core.phase("Pong") is Phase.FATAL
+    core.ask("start", "Pong")
+    assert core.phase("Pong") is Phase.GATED, "an operator's start begins anew"
+
+
+def test_a_gpu_that_this_box_never_had_is_refused_and_gives_its_slot_to_the_next():
+    core = core_of(spec("Pong", gpu=5, priority=1), "Qbert", slots=1, min_free_mb=0)
+    core.begin()
+    core.see(gpus(gpu(free_mb=70_000)))
+    assert (core.phase("Pong"), core.phase("Qbert")) == (Phase.FATAL, Phase.STARTING)
+    assert "gpu = 5, but this box has 1 GPU" in core.program("Pong").why
+
+
+def test_a_gpu_that_does_not_come_back_after_a_reboot_is_waited_for():
+    core = core_of(spec("Pong", gpu=1), min_free_mb=0)
+    core.begin()
+    core.see(gpus(gpu(), gpu(1)))
+    assert core.phase("Pong") is Phase.STARTING
+    core.reboot("boot-2")
+    core.see(gpus(gpu()))
+    assert core.phase("Pong") is Phase.GATED
+    core.later(99_999.0).see(gpus(gpu(), gpu(1)))
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_what_it_held_before_is_what_its_next_start_waits_for():
+    core = core_of("Pong", min_free_mb=0).running("Pong")
+    learned(core, "Pong", 30_000)
+    core.ended("Pong", signal=9)
+    core.to_wake() if core.wake_at_s else None
+    core.spawned("Pong")
+    core.ended("Pong", signal=9)
+    core.see(gpus(gpu(free_mb=20_000)))
+    core.to_wake()
+    assert core.phase("Pong") is Phase.GATED
+    assert "as it took before" in core.program("Pong").why
+    assert core.program("Pong").retry_at_s is None
+
+
+def test_a_restart_that_is_due_before_the_first_look_waits_in_the_queue():
+    core = core_of("Pong", min_free_mb=0).running("Pong")
+    learned(core, "Pong", 30_000)
+    core.ended("Pong", signal=9)
+    core.spawned("Pong")
+    core.ended("Pong", signal=9)
+    assert core.phase("Pong") is Phase.BACKOFF
+    due_s = core.program("Pong").retry_at_s
+    core.now_s = due_s - 1.0
+    core.begin()
+    core.now_s = due_s
+    core.woke()
+    assert core.phase("Pong") is Phase.QUEUED
+    core.see(gpus(gpu(free_mb=70_000)))
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_a_slot_that_is_taken_away_ends_the_wait():
+    core = core_of("Pong", spec("Qbert", min_free_mb=0), slots=2)
+    core.begin()
+    core.see(gpus(gpu(free_mb=3_000)))
+    assert (core.phase("Pong"), core.phase("Qbert")) == (Phase.GATED, Phase.STARTING)
+    core.load(replace(core.settings, level=replace(core.settings.level, slots=1)))
+    assert core.phase("Pong") is Phase.QUEUED
+    assert "no slot is free" in core.program("Pong").why
+
+
+def test_it_waits_on_over_a_restart_of_the_daemon():
+    core = core_of("Pong", timeout_s=100.0)
+    core.begin()
+    core.see(gpus(gpu(free_mb=3_000)))
+    core.later(50.0).begin()
+    assert core.phase("Pong") is Phase.GATED
+    core.later(50.0).see(gpus(gpu(free_mb=3_000)))
+    assert core.phase("Pong") is Phase.STARTING, "its time went on"
