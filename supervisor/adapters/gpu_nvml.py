@@ -19,11 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import structlog
-
 from supervisor.policy.readings import Gpu, Gpus, Spread, Xid
-
-log = structlog.get_logger()
 
 _PERIOD_S: Final = 0.2
 _TELL_S: Final = 1.0
@@ -115,8 +111,6 @@ class NvmlGpu:
                 self._serve()
             except Exception as error:  # noqa: BLE001  NVML as a whole, or a bug here: unknown, until the next try
                 self._told = self._trouble(error)
-                if not self._told.absent:
-                    log.warning("gpu_readings_failed", error=self._told.error)
             self._over.wait(self._retry_s)
 
     def _serve(self) -> None:

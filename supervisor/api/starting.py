@@ -81,7 +81,7 @@ def outcome(name: str, view: ProgramView | None, attempts_before: int, same_for_
         case "QUEUED" if same_for_s >= SETTLE_S:
             return (name, SUCCESS, "queued: no free slot, it starts by itself")
         case "GATED" if same_for_s >= SETTLE_S:
-            return (name, SUCCESS, f"waits for memory, it starts by itself: {view.why}")
+            return (name, SUCCESS, f"gated, it starts by itself: {view.why}")
         case "STOPPED" if fresh or same_for_s >= SETTLE_S:
             return (name, NOT_RUNNING, "not running: it was stopped meanwhile")
         case _:

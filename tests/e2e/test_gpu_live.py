@@ -1,0 +1,95 @@
+"""A real daemon, the real pynvml, and an NVML that plays scenarios: the gate, a driver that hangs, a GPU that is not there."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from box import Box
+from simulated_nvml import MB, SimulatedNvml
+
+GATE = "[gate]\nmin_free_mb = 12000\npoll_s = 1.0\n"
+
+
+@pytest.fixture
+def nvml(box: Box, tmp_path: Path) -> SimulatedNvml:
+    made = SimulatedNvml(tmp_path)
+    box.env |= made.environment()
+    return made
+
+
+def gpu(box: Box) -> dict[str, Any]:
+    return box.status()["daemon"]["gpu"]
+
+
+def test_a_program_waits_for_memory_and_starts_when_it_is_free(box: Box, nvml: SimulatedNvml) -> None:
+    nvml.plays("gpus 1", f"set 0 free {3_000 * MB}", "set 0 gpu 97")
+    box.config(box.trainer("a") + box.trainer("b", keys="min_free_mb = 0"), extra=GATE)
+    box.start()
+    box.wait_phase("a", "GATED")
+    box.wait_phase("b", "RUNNING")
+    (gated,) = box.facts("Gated", "a")
+    assert (gated["need_bytes"], gated["free_bytes"]) == (12_000 * MB, 3_000 * MB)
+    page = box.ctl("status").stdout
+    assert "GPU 0 Simulated GPU: 3,000 of 81,559 MiB free, 97 % busy, 50 C (slows down at 90)" in page
+    assert "waits: it needs 12,000 MiB free on GPU 0, as configured; 3,000 MiB are" in page
+    assert box.ctl("start", "a").stdout.startswith("a: gated, it starts by itself: waits: it needs 12,000 MiB")
+    assert box.program("a")["phase"] == "GATED"
+    nvml.plays("gpus 1", f"set 0 free {70_000 * MB}")
+    box.wait_phase("a", "RUNNING")
+    assert box.facts("SpawnIntended", "a")[0]["why"].startswith("its memory is free, after")
+    assert box.program("b")["attempt"] == 1
+
+
+def test_a_driver_that_hangs_is_unknown_and_neither_workers_nor_daemon_care(box: Box, nvml: SimulatedNvml) -> None:
+    nvml.plays("gpus 1")
+    box.config(box.trainer("a") + box.trainer("b", keys="autostart = false"), extra=GATE)
+    daemon = box.start()
+    box.wait_phase("a", "RUNNING")
+    nvml.plays("gpus 1", "hang nvmlDeviceGetMemoryInfo_v2")
+    box.wait_fact("GpusUnknown")
+    assert gpu(box)["known"] is False
+    assert "GPUs unknown: nvmlDeviceGetMemoryInfo has not answered for" in box.ctl("status").stdout
+    assert box.ctl("start", "b").stdout == "b: started\n", "what nobody knows keeps nobody waiting"
+    box.wait_phase("b", "RUNNING")
+    assert box.program("a")["attempt"] == 1
+    began_s = time.monotonic()
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(60) == 0
+    assert time.monotonic() - began_s < 30
+    assert box.facts("DaemonStopped")
+
+
+def test_a_gpu_that_falls_off_the_bus_and_an_xid_are_told(box: Box, nvml: SimulatedNvml) -> None:
+    nvml.plays("gpus 2")
+    box.config(box.trainer("a"))
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    box.wait_fact("GpusFound")
+    nvml.plays("gpus 2", "lost 1", "xid 1 79")
+    assert (box.wait_fact("GpuLost")["gpu"], box.wait_fact("XidReported")["xid"]) == (1, 79)
+    box.wait_fact("Vetoed", count=2)
+    page = box.ctl("status").stdout
+    assert "GPU 1 Simulated GPU: lost: it has fallen off the bus" in page
+    assert "no level above light since" in page
+    assert "(gpu_xid): the driver reported Xid 79" in page
+    assert "Xid 79 of GPU 1" in box.ctl("history").stdout
+    assert box.program("a")["phase"] == "RUNNING"
+
+
+def test_what_no_gpu_here_can_hold_and_a_gpu_that_is_not_there_are_refused(box: Box, nvml: SimulatedNvml) -> None:
+    nvml.plays("gpus 1")
+    box.config(
+        box.trainer("big", keys="min_free_mb = 90000")
+        + box.trainer("away", keys="gpu = 5")
+        + box.trainer("pinned", keys="gpu = 0")
+    )
+    box.start()
+    assert "GPU 0 has 81,559 MiB in all, and min_free_mb asks for 90,000" in box.wait_phase("big", "FATAL")["why"]
+    assert "gpu = 5, but this box has 1 GPU, 0 to 0: correct `gpu`" in box.wait_phase("away", "FATAL")["why"]
+    pid = box.wait_phase("pinned", "RUNNING")["pid"]
+    environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    assert {b"CUDA_VISIBLE_DEVICES=0", b"CUDA_DEVICE_ORDER=PCI_BUS_ID"} <= set(environment)
