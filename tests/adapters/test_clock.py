@@ -95,7 +95,10 @@ def test_a_wall_clock_that_is_set_is_told_once_and_moves_no_deadline(step_s):
     clock, posted = FakeClock(), []
     moved = threading.Event()
     probes = SimpleNamespace(sample=dict)
-    sampler = Sampler(probes, tuple, clock, SimpleNamespace(post=posted.append), 1.0, threading.Event(), moved.set)
+    dark = SimpleNamespace(newest=lambda: None)
+    sampler = Sampler(
+        probes, tuple, clock, SimpleNamespace(post=posted.append), 1.0, threading.Event(), moved.set, dark, dark
+    )  # fmt: skip
     sampler.look()
     clock.advance(1)
     clock.step_wall(step_s)
