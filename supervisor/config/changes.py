@@ -35,7 +35,11 @@ class Changes:
 
 
 def diff(old: Settings, new: Settings) -> Changes:
-    """What an update from `old` to `new` touches. Example: one more program and a longer stall limit: added, settings."""
+    """What an update from `old` to `new` touches. Example: one more program and a longer stall limit: added, settings.
+
+    Programs are compared at the level in force: what they are elsewhere changes nothing that runs.
+    """
+    new = new.at(old.level.name)
     before = {spec.name: spec for spec in old.programs}
     after = {spec.name: spec for spec in new.programs}
     both = sorted(before.keys() & after.keys())
@@ -43,11 +47,13 @@ def diff(old: Settings, new: Settings) -> Changes:
     keys = [
         f"{section}.{field.name}"
         for section in (
-            "level", "restart", "stall", "checkpoint", "gate", "prechecks", "daemon", "journal", "backup", "cost",
+            "level", "load", "restart", "stall", "checkpoint", "gate", "prechecks", "daemon", "journal", "backup", "cost",
         )  # fmt: skip
         for field in fields(getattr(new, section))
         if getattr(getattr(old, section), field.name) != getattr(getattr(new, section), field.name)
     ]
+    if old.ladder or new.ladder:
+        keys = [*_levels(old, new), *(key for key in keys if not key.startswith("level."))]
     waiting = {f"daemon.{field.name}" for field in fields(DaemonSettings) if field.name not in _LIVE_DAEMON}
     moved = [f"daemon.{key}" for key in ("state_dir", "runtime_dir") if getattr(old.paths, key) != getattr(new.paths, key)]
     return Changes(
@@ -58,6 +64,14 @@ def diff(old: Settings, new: Settings) -> Changes:
         settings=tuple(key for key in keys if key not in waiting),
         restart=tuple(moved + [key for key in keys if key in waiting]),
     )
+
+
+def _levels(old: Settings, new: Settings) -> list[str]:
+    """The levels that appeared, vanished or changed, or all of them when their order did."""
+    before, after = ({rung.level.name: rung.level for rung in each.ladder} for each in (old, new))
+    names = list(dict.fromkeys((*after, *before)))
+    moved = [name for name in before if name in after] != [name for name in after if name in before]
+    return [f"levels.{name}" for name in names if moved or before.get(name) != after.get(name)]
 
 
 def applicable(running: Settings, new: Settings) -> Settings:
@@ -75,11 +89,13 @@ def explain(loaded: Loaded) -> list[tuple[str, object, Origin]]:
 
 
 def summary(settings: Settings) -> str:
-    """One line: `config OK: 10 programs, level light: 3 slots x 32 environments, batch 512`."""
+    """One line: `config OK: 10 programs, level light: 3 slots x 32 environments, batch 512`, and what lies above it."""
     level, count = settings.level, len(settings.programs)
+    top = settings.rungs[-1].level.name
+    climbs = f"; climbs {_count(len(settings.rungs), 'level')} up to {top}" if settings.climbs else ""
     return (
         f"config OK: {_count(count, 'program')}, level {level.name}: {_count(level.slots, 'slot')} x "
-        f"{_count(level.num_envs, 'environment')}, batch {level.batch_size}"
+        f"{_count(level.num_envs, 'environment')}, batch {level.batch_size}{climbs}"
     )
 
 

@@ -1,4 +1,4 @@
-"""How many CPU cores this process may use.
+"""How many CPU cores this process may use, and how much memory.
 
 os.cpu_count() counts the host's: a rented container with a quota of four cores on a host of 128 would be given 128
 threads. So the smaller of the affinity mask (sched_setaffinity(2)) and the quota of our cgroup (cpu.max, cgroup v2).
@@ -19,3 +19,14 @@ def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         return min(allowed, math.ceil(int(quota) / int(period)))
     except (OSError, ValueError, ZeroDivisionError):  # no cgroup v2, or "max": no quota
         return allowed
+
+
+def usable_memory_mb(memory_max: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
+    """The smaller of the host's memory and our cgroup's limit (memory.max), in MB; None: it cannot be told."""
+    host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if host_bytes <= 0:
+        return None
+    try:
+        return min(host_bytes, int(memory_max.read_text())) // 10**6
+    except (OSError, ValueError):  # no cgroup v2, or "max": no limit
+        return host_bytes // 10**6

@@ -6,6 +6,7 @@ import sys
 from typing import Final
 
 from supervisor.config.default import DEFAULT_TOML
+from supervisor.config.ladder import DEFAULT_LADDER
 from supervisor.config.tables import (
     COMMON_KEYS,
     FOREIGN_KEYS,
@@ -13,6 +14,7 @@ from supervisor.config.tables import (
     SECTIONS,
     Key,
     directory_keys,
+    ladder_keys,
     program_keys,
     section_keys,
     unset,
@@ -26,6 +28,7 @@ _FOREIGN_TYPES: Final = {
 }  # fmt: skip
 _SECTION_INTRO: Final = {
     "daemon": "The daemon's own habits. Each key is also an environment variable, `EXTRALIFE_` and its name in capitals.",
+    "load": "Who chooses the level: you, or the rule that climbs the ladder. [Levels](levels.md) tells all of it.",
     "level": "The load: one fixed level. `num_envs`, `batch_size` and `threads` may be overridden for one program.",
     "restart": "When a program that died is started again: [the rule](../supervisor/policy/restart.py).",
     "stall": "When a worker counts as stalled: [the rule](../supervisor/policy/stall.py).",
@@ -59,6 +62,20 @@ the daemon's next start.
 Times are in seconds. This page is made from the tables that the checks read
 (`python -m supervisor.config.docs > docs/config.md`).
 """
+
+_LEVELS: Final = """\
+## [levels.NAME]
+
+The ladder, lowest first, in place of [level]; [the rule](../supervisor/config/ladder.py). A name is one word of up to 32
+letters, digits, `_`, `.` or `-`. A key that a level leaves out is as in the level before it; the defaults are those of the
+lowest. Each level is at least as heavy as the one before it in slots, environments and batch, and heavier in one of them.
+Without any, `mode = "climb"` takes:
+
+| level | slots | environments | batch |
+|---|---|---|---|
+""" + "".join(
+    f"| {level.name} | {level.slots} | {level.num_envs} | {level.batch_size} |\n" for level in DEFAULT_LADDER
+)  # fmt: skip
 
 _PROGRAM: Final = """\
 ## [program.NAME]
@@ -102,6 +119,8 @@ def page() -> str:
         keys = (directory_keys() if section == "daemon" else {}) | section_keys(section)
         rows = [_row(name, _type(key), _default(key), key.option.help) for name, key in keys.items()]
         parts.append(f"## [{section}]\n\n{_SECTION_INTRO[section]}\n\n{_table(rows)}")
+    rows = [_row(name, _type(key), _default(key), key.option.help) for name, key in ladder_keys().items()]
+    parts.append(f"{_LEVELS}\n{_table(rows)}")
     common = program_keys()
     rows = [
         _row(name, _type(common[name]), _default(common[name]), common[name].option.help)

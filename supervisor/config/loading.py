@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from supervisor import places
-from supervisor.config import directories, source
+from supervisor.config import directories, ladder, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.programs import Defaults, Given, option, programs, rl_overrides
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, label
 from supervisor.config.tables import DIRECTORIES, ORDERED, SECTIONS, TOP, Key, directory_keys, section_keys
-from supervisor.core.settings import Level, Paths, Settings
+from supervisor.core.settings import Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.backups import calendar_error
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
@@ -55,8 +55,15 @@ def load(
     for section, low, high in ORDERED:
         _ordered(sheet, made[section], section, low, high)
     paths = _paths(sheet, environ, overrides)
-    defaults = _defaults(sheet, made["level"], rl, environ)
-    specs = programs(sheet, tables, defaults)
+    levels, made["load"] = ladder.levels(sheet, made["load"], overrides)
+    if levels:
+        made["level"] = ladder.start_of(levels, made["load"])
+        made["ladder"] = _rungs(sheet, tables, levels, made["level"], rl, environ)
+        specs = next(rung.programs for rung in made["ladder"] if rung.level is made["level"])
+        sheet.forget("level.")
+    else:
+        specs = programs(sheet, tables, _defaults(sheet, made["level"], "level", rl, environ))
+        _warn_memory(sheet, made["level"])
     if not tables and sheet.source.body.get("program", {}) == {}:
         sheet.error(sheet.at("program"), "there is no program; add a section such as [program.Pong]")
     if look and paths is not None:
@@ -207,19 +214,38 @@ def _directory(
     return absolute
 
 
-def _defaults(sheet: Sheet, level: Level, rl: Given, environ: Mapping[str, str]) -> Defaults:
+def _rungs(
+    sheet: Sheet, tables: Mapping[str, Any], levels: tuple[Level, ...], start: Level, rl: Given, environ: Mapping[str, str]
+) -> tuple[Rung, ...]:
+    """Every program at every level. That of the start is made last: `config --explain` shows the values of there."""
+    made: dict[str, tuple[ProgramSpec, ...]] = {}
+    for level in sorted(levels, key=lambda level: level is start):
+        defaults = _defaults(sheet, level, label("levels", level.name), rl, environ)
+        made[level.name] = programs(sheet, tables, defaults)
+    built_in = "levels" not in sheet.source.body
+    return tuple(Rung(level, made[level.name], ladder.veto(level, built_in=built_in)) for level in levels)
+
+
+def _warn_memory(sheet: Sheet, level: Level) -> None:
+    """A fixed level is the operator's word: it is only said that the box has less."""
+    told = ladder.memory_short(level)
+    if told:
+        sheet.warn(sheet.at("level", "memory_mb"), f"level.memory_mb: {told}")
+
+
+def _defaults(sheet: Sheet, level: Level, section: str, rl: Given, environ: Mapping[str, str]) -> Defaults:
     """What every built-in program starts from: the level's load, and [training]."""
     load: Given = {}
     given: Given = {}
     for key in ("num_envs", "batch_size"):
-        origin = sheet.origins[f"level.{key}"]
-        load[key] = getattr(level, key), Origin(DEFAULT, f"level.{key}") if origin.kind == DEFAULT else origin
+        origin = sheet.origins[f"{section}.{key}"]
+        load[key] = getattr(level, key), Origin(DEFAULT, f"{section}.{key}") if origin.kind == DEFAULT else origin
     threads = level.threads
     if threads is None:
         threads = max(1, usable_cores() // level.slots)
         load["threads"] = threads, Origin(DERIVED, "cores / slots")
     else:
-        load["threads"] = threads, sheet.origins["level.threads"]
+        load["threads"] = threads, sheet.origins[f"{section}.threads"]
     for key, value in sheet.table("training").items():
         path = ("training", key)
         if key in OPTIONS:

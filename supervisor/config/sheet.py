@@ -97,10 +97,17 @@ class Sheet:
             self.errors.append(sentence)
 
     def warn(self, origin: Origin, what: str) -> None:
-        self.warnings.append(_cut(harmless(f"{origin.place}: {what}")))
+        sentence = _cut(harmless(f"{origin.place}: {what}"))
+        if sentence not in self.warnings:  # the same of a program at every level
+            self.warnings.append(sentence)
 
     def note(self, key: str, value: object, origin: Origin) -> None:
         self.origins[key], self.values[key] = origin, value
+
+    def forget(self, prefix: str) -> None:
+        """Notes on keys that turned out to count for nothing."""
+        for key in [key for key in self.origins if key.startswith(prefix)]:
+            del self.origins[key], self.values[key]
 
     def table(self, *path: str) -> dict[str, Any]:
         """A table of the file; empty when it is absent, or when it is something else, which is an error."""

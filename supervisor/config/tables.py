@@ -14,7 +14,16 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Final
 
 from supervisor.config.sheet import shown
-from supervisor.core.settings import DaemonSettings, JournalSettings, Level, ProgramSpec, Progress
+from supervisor.core.settings import (
+    CLIMB,
+    FIXED,
+    DaemonSettings,
+    JournalSettings,
+    Level,
+    LoadSettings,
+    ProgramSpec,
+    Progress,
+)
 from supervisor.policy.backups import BackupSettings
 from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.cost import CostSettings
@@ -29,10 +38,10 @@ from workers.options import OPTIONS, Option, Value
 SECTIONS: Final[dict[str, type]] = {
     "daemon": DaemonSettings, "level": Level, "restart": RestartSettings, "stall": StallSettings,
     "checkpoint": CheckpointSettings, "divergence": DivergenceSettings, "health": HealthSettings,
-    "gate": GateSettings, "prechecks": PrecheckSettings, "journal": JournalSettings, "backup": BackupSettings,
-    "cost": CostSettings,
+    "gate": GateSettings, "prechecks": PrecheckSettings, "journal": JournalSettings, "load": LoadSettings,
+    "backup": BackupSettings, "cost": CostSettings,
 }  # fmt: skip
-TOP: Final = (*SECTIONS, "training", "program")
+TOP: Final = (*SECTIONS, "levels", "training", "program")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 YEAR_S: Final = 366 * 86_400.0
@@ -77,6 +86,10 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
     "level.num_envs": (OPTIONS["num_envs"].low, OPTIONS["num_envs"].high),
     "level.batch_size": (OPTIONS["batch_size"].low, OPTIONS["batch_size"].high),
     "level.threads": (OPTIONS["threads"].low, OPTIONS["threads"].high),
+    "level.memory_mb": (1, 100_000_000),
+    "load.rotation_h": (0.0, 8784.0),
+    "load.stagger_s": (0.0, 600.0),
+    "load.reboot_penalty_min": (0.0, 1440.0),
     "restart.first_delay_s": (0.0, YEAR_S),
     "restart.factor": (1.0, 100.0),
     "stall.factor": (1.0, 1000.0),
@@ -100,6 +113,7 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
 }
 _CHOICES: Final = {
     "daemon.log_level": LOG_LEVELS, "program.progress": tuple(Progress), "gate.on_timeout": ON_TIMEOUT,
+    "load.mode": (FIXED, CLIMB),
 } | dict.fromkeys(  # fmt: skip
     ("health.on_exploding", "health.on_collapsed", "health.on_falling", "program.on_sick"), ACTIONS
 )
@@ -107,7 +121,7 @@ _CHOICES: Final = {
 # At or above another key of the same section; the sentence names both.
 ORDERED: Final = (
     ("checkpoint", "min_s", "max_s"), ("restart", "base_delay_s", "max_delay_s"),
-    ("restart", "slow_retry_s", "slow_retry_max_s"),
+    ("restart", "slow_retry_s", "slow_retry_max_s"), ("load", "cool_s", "cool_max_s"),
 )  # fmt: skip
 
 MEANINGS: Final[dict[str, str]] = {
@@ -124,6 +138,19 @@ MEANINGS: Final[dict[str, str]] = {
     "level.num_envs": "parallel environments of each built-in program",
     "level.batch_size": "transitions per update of each built-in program; a multiple of 8",
     "level.threads": "CPU threads of each program (torch, envpool, OMP_NUM_THREADS)",
+    "level.memory_mb": "host memory of one program; a level whose programs need more than the box has is out of reach",
+    "load.mode": "`fixed`: the level that is given; `climb`: the heaviest level that this box is shown to bear",
+    "load.start": "level of a box that has no record yet (with `fixed`: the level)",
+    "load.rotation_h": "a program hands its slot on after so many hours, where others of its priority wait; 0: never",
+    "load.stagger_s": "time between two starts after a change of level, so that eight games are not built at once",
+    "load.review_s": "time of training between two looks at what the level has shown",
+    "load.reboot_penalty_min": "minutes of training that a reboot costs beyond downtime and lost work: your preference",
+    "load.dwell_s": "undisturbed time at a level before the next one up is tried",
+    "load.trial_s": "least time of a trial",
+    "load.climb_s": "the same on a box that has never rebooted under load",
+    "load.cool_s": "a level whose trial ended in a reboot rests so long; twice as long after each further one",
+    "load.cool_max_s": "longest rest",
+    "load.rest_s": "rest of a level that turned out no faster",
     "restart.first_delay_s": "wait after the first death since the program was healthy",
     "restart.base_delay_s": "wait after the second death; it grows from there",
     "restart.factor": "growth of the wait from one death to the next",
@@ -211,6 +238,9 @@ _UNSET: Final = {
     "gate.fallback_batch": "none",
     "level.threads": "cores / slots, at least 1",
     "cost.usd_per_hour": "not known",
+    "level.memory_mb": "not checked",
+    "load.mode": "`climb` where the file has [levels], else `fixed`",
+    "load.start": "the lowest",
     "program.stall_timeout_s": "learned, see [stall]",
     "program.start_timeout_s": "see [stall]",
     "program.on_sick": "see [health]",
@@ -245,6 +275,11 @@ def section_keys(section: str) -> dict[str, Key]:
 def program_keys() -> dict[str, Key]:
     """The plain keys of any program (`env` is a table and is checked on its own)."""
     return _keys_of(ProgramSpec, "program", [key for key in COMMON_KEYS if key != "env"])
+
+
+def ladder_keys() -> dict[str, Key]:
+    """The keys of one level of [levels]: those of [level] but its name, which is that of its section."""
+    return {key: rule for key, rule in section_keys("level").items() if key != "name"}
 
 
 def directory_keys() -> dict[str, Key]:

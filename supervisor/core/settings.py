@@ -6,9 +6,11 @@ Pure data with defaults; every knob of a policy lives beside its rule in `superv
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from supervisor.policy.backups import BackupSettings
+from supervisor.policy import load
 from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.cost import CostSettings
 from supervisor.policy.divergence import DivergenceSettings
@@ -38,6 +40,42 @@ class Level:
     num_envs: int = 32
     batch_size: int = 512
     threads: int | None = None  # CPU threads of each worker (torch and envpool); None: cores / slots
+    memory_mb: int | None = None  # host memory that one program is given to need here; None: not told
+
+    @property
+    def shape(self) -> str:
+        """What makes it the same level again: a record under another shape is another level's."""
+        return f"{self.slots} x {self.num_envs}, batch {self.batch_size}"
+
+
+_RULE: Final = load.LoadSettings()
+FIXED: Final = "fixed"
+CLIMB: Final = "climb"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """Who chooses the level, and by what: the rule itself is `policy/load.py`."""
+
+    mode: str | None = None  # FIXED or CLIMB; the config resolves None
+    start: str | None = None  # the level of a box that has no record; None: the lowest
+    rotation_h: float = 0.0  # a slot is handed on after so long where others of the same priority wait; 0: never
+    stagger_s: float = 2.0  # between two starts after a change of level
+    review_s: float = 600.0  # of training, between two looks at the record
+    reboot_penalty_min: float = _RULE.reboot_penalty_min
+    dwell_s: float = _RULE.dwell_s
+    trial_s: float = _RULE.trial_s
+    climb_s: float = _RULE.climb_s
+    cool_s: float = _RULE.cool_s
+    cool_max_s: float = _RULE.cool_max_s
+    rest_s: float = _RULE.rest_s
+
+    def rule(self, names: tuple[str, ...]) -> load.LoadSettings:
+        """As the rule takes them, for a ladder of these levels."""
+        return load.LoadSettings(
+            names=names, reboot_penalty_min=self.reboot_penalty_min, dwell_s=self.dwell_s, trial_s=self.trial_s,
+            climb_s=self.climb_s, cool_s=self.cool_s, cool_max_s=self.cool_max_s, rest_s=self.rest_s,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +111,19 @@ class ProgramSpec:
     min_free_mb: int | None = None  # in place of [gate]'s
     gate_poll_s: float | None = None
     gate_timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One level of the ladder with every program as it is started there; made by the config for all levels at once.
+
+    So the core takes what a level gives (environments, batch, threads) by taking another tuple of specs, and a mistake
+    at the highest level is found when the file is read, not in the night that climbs to it.
+    """
+
+    level: Level
+    programs: tuple[ProgramSpec, ...]
+    veto: str = ""  # why this box can not hold it, by the budget that it declares; empty: nothing speaks against it
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +231,8 @@ class Settings:
     journal: JournalSettings = field(default_factory=JournalSettings)
     backup: BackupSettings = field(default_factory=BackupSettings)
     cost: CostSettings = field(default_factory=CostSettings)
+    load: LoadSettings = field(default_factory=LoadSettings)
+    ladder: tuple[Rung, ...] = ()  # lowest first; empty: `level` is all there is
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -188,3 +241,25 @@ class Settings:
 
     def program(self, name: str) -> ProgramSpec | None:
         return self._by_name.get(name)
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The ladder; a fixed level is a ladder of one."""
+        return self.ladder or (Rung(self.level, self.programs),)
+
+    @property
+    def climbs(self) -> bool:
+        return self.load.mode == CLIMB
+
+    def place(self, level: str) -> int | None:
+        """Where a level stands, the lowest at 0; None: it is not on the ladder."""
+        return next((place for place, rung in enumerate(self.rungs) if rung.level.name == level), None)
+
+    def at(self, level: str) -> Settings:
+        """These settings with another level of the ladder in force; a name that is not on it changes nothing."""
+        if level == self.level.name:
+            return self
+        for rung in self.ladder:
+            if rung.level.name == level:
+                return replace(self, level=rung.level, programs=rung.programs)
+        return self

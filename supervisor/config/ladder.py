@@ -1,0 +1,173 @@
+"""The ladder of levels, lowest first: [levels.NAME] of the file in the order in which they stand, or the built-in one.
+
+A file has a ladder when it has [levels], or says `mode = "climb"` in [load]; else [level] is all there is, as ever. What a
+level leaves out is as in the level before it. Every level is at least as heavy as the one before in every respect, and
+heavier in one: the rule that climbs knows no other order, and a reboot must have a "below" to go back to.
+
+Example: [levels.light] slots = 2, then [levels.wide] num_envs = 16 is refused: light has 32, so wide is not above it.
+
+Why a ladder and not a grid of slots by environments: one more box to explore for each pair, at a reboot a look.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from supervisor.config.cores import usable_cores, usable_memory_mb
+from supervisor.config.sheet import DEFAULT, DERIVED, FILE, Origin, Sheet, label, shown
+from supervisor.config.tables import Key, ladder_keys
+from supervisor.core.settings import CLIMB, FIXED, Level, LoadSettings
+from workers.options import nearest
+
+DEFAULT_LADDER: Final = (
+    Level("light", 2, 32, 512), Level("3x32", 3, 32, 512), Level("medium", 4, 64, 1024), Level("5x64", 5, 64, 1024),
+    Level("6x128", 6, 128, 1024), Level("heavy", 8, 256, 2048),
+)  # fmt: skip
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,32}")
+_MOST: Final = 64
+_GROWS: Final = ("slots", "num_envs", "batch_size")
+
+Overrides = Mapping[tuple[str, str], tuple[object, Origin]]
+
+
+def levels(sheet: Sheet, load: LoadSettings, overrides: Overrides) -> tuple[tuple[Level, ...], LoadSettings]:
+    """The ladder (empty: a fixed [level]) and [load] with its mode resolved. What is wrong is in the sheet's errors."""
+    body, mode = sheet.source.body, load.mode
+    mode = mode or (CLIMB if "levels" in body else FIXED)
+    load = replace(load, mode=mode)
+    if "load.mode" in sheet.origins and sheet.values["load.mode"] is None:
+        sheet.note("load.mode", mode, Origin(DERIVED, "with [levels]" if mode == CLIMB else "without [levels]"))
+    if "levels" not in body and mode == FIXED:
+        if load.start is not None:
+            sheet.error(sheet.at("load", "start"), "load.start names a level of [levels], and there is none; remove it")
+        return (), load
+    if "level" in body:
+        told = "with [levels]" if "levels" in body else 'with mode = "climb" in [load]'
+        sheet.error(sheet.at("level"), f"level: one fixed level makes no sense {told}; remove one of the two")
+    made = _given(sheet, overrides) if "levels" in body else _built_in(sheet, overrides)
+    _told_slots(sheet, overrides)
+    _check_start(sheet, load, made)
+    return made, load
+
+
+def veto(level: Level, *, built_in: bool) -> str:
+    """Why this box cannot hold a level, by what is known before it was ever tried; empty: nothing speaks against it.
+
+    Of the built-in ladder no level is tried that has more programs than the box has cores; who writes a ladder knows why.
+    """
+    cores = usable_cores()
+    if built_in and level.slots > max(cores, DEFAULT_LADDER[0].slots):
+        return f"{level.slots} programs at once on {cores} core{'' if cores == 1 else 's'}"
+    return memory_short(level)
+
+
+def memory_short(level: Level) -> str:
+    """That the box has less memory than the level says it needs; empty: it has as much, or nothing is said."""
+    has_mb = usable_memory_mb()
+    if level.memory_mb is None or has_mb is None or level.slots * level.memory_mb <= has_mb:
+        return ""
+    return f"{level.slots} x {level.memory_mb:,} MB of memory are more than the {has_mb:,} MB of this box"
+
+
+def start_of(made: tuple[Level, ...], load: LoadSettings) -> Level:
+    """Where a box without a record begins."""
+    return next((level for level in made if level.name == load.start), made[0])
+
+
+def _built_in(sheet: Sheet, overrides: Overrides) -> tuple[Level, ...]:
+    return tuple(_noted(sheet, level, {}, overrides) for level in DEFAULT_LADDER)
+
+
+def _given(sheet: Sheet, overrides: Overrides) -> tuple[Level, ...]:
+    tables = sheet.table("levels")
+    found: list[Level] = []
+    if not tables and sheet.source.body["levels"] == {}:
+        sheet.error(sheet.at("levels"), "levels holds no level; add sections such as [levels.light], or remove it")
+    if len(tables) > _MOST:
+        sheet.error(sheet.at("levels"), f"levels holds {len(tables)} levels, and {_MOST} are the most; remove some")
+        return DEFAULT_LADDER
+    for name, table in tables.items():
+        place = sheet.at("levels", name)
+        if not _NAME.fullmatch(name):
+            sheet.error(place, f"{label('levels', name)}: a level's name is one word of up to 32 letters, digits, _ . -")
+        elif not isinstance(table, dict):
+            sheet.error(place, f"{label('levels', name)} must be a section, [levels.{name}], not {shown(table)}")
+        else:
+            found.append(_level(sheet, name, table, found[-1] if found else None, overrides))
+    for below, above in itertools.pairwise(found):
+        _check_order(sheet, below, above)
+    return tuple(found) or DEFAULT_LADDER
+
+
+def _level(sheet: Sheet, name: str, table: Mapping[str, Any], below: Level | None, overrides: Overrides) -> Level:
+    """One section; a key that it leaves out is as in the level before, one that is wrong too, besides being an error."""
+    rules = ladder_keys()
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        path = ("levels", name, key)
+        if key not in rules:
+            hint = nearest(key, rules) or f"; a level has {', '.join(rules)}"
+            sheet.error(sheet.at(*path), f"{label(*path)} is not a setting{hint}")
+            continue
+        try:
+            values[key] = rules[key].check(value, label(*path))
+        except ValueError as error:
+            sheet.error(sheet.at(*path), str(error))
+    base = Level(name) if below is None else replace(below, name=name)
+    return _noted(sheet, replace(base, **values), {key: below for key in rules if key not in values}, overrides)
+
+
+def _noted(sheet: Sheet, level: Level, left_out: Mapping[str, Level | None], overrides: Overrides) -> Level:
+    """Note each value with its origin. What `RL_*` says of the load holds at every level: `status` tells the truth."""
+    for key in ladder_keys():
+        origin = sheet.at("levels", level.name, key) if "levels" in sheet.source.body else Origin(DEFAULT)
+        if key in left_out:
+            below = left_out[key]
+            origin = Origin(DEFAULT) if below is None else Origin(DERIVED, f"as in {below.name}")
+        if ("level", key) in overrides and key != "slots":
+            value, origin = _overridden(sheet, ladder_keys()[key], overrides["level", key])
+            level = replace(level, **{key: value}) if value is not None else level
+        sheet.note(label("levels", level.name, key), getattr(level, key), origin)
+    return level
+
+
+def _overridden(sheet: Sheet, rule: Key, given: tuple[object, Origin]) -> tuple[Any, Origin]:
+    value, origin = given
+    name = rule.option.name
+    sheet.warn(origin, f"overrides {name} of every level: what a level gives of it counts for nothing")
+    try:
+        return rule.check(value, name, text=True), origin
+    except ValueError as error:
+        sheet.error(origin, str(error))
+        return None, origin
+
+
+def _told_slots(sheet: Sheet, overrides: Overrides) -> None:
+    if ("level", "slots") in overrides:
+        sheet.error(overrides["level", "slots"][1], "is for a fixed [level], and there is a ladder: its levels say it")
+
+
+def _check_order(sheet: Sheet, below: Level, above: Level) -> None:
+    for key in _GROWS:
+        less, more = getattr(above, key), getattr(below, key)
+        if less < more:
+            told = f"{key} {less} is less than the {more} of {below.name} before it, and a level is at least as heavy as the"
+            sheet.error(
+                sheet.at("levels", above.name, key),
+                f"{label('levels', above.name)}: {told} one before in every respect; raise it, or move the section",
+            )
+    if below.shape == above.shape:
+        told = f"is the same load as {below.name} before it ({below.shape}); remove one of the two"
+        sheet.error(sheet.at("levels", above.name), f"{label('levels', above.name)} {told}")
+
+
+def _check_start(sheet: Sheet, load: LoadSettings, made: tuple[Level, ...]) -> None:
+    names = [level.name for level in made]
+    if load.start is not None and load.start not in names:
+        hint = nearest(load.start, names) or f"; there are {', '.join(names)}"
+        origin = sheet.origins.get("load.start", Origin(FILE, sheet.source.where))
+        sheet.error(origin, f"load.start {shown(load.start)} is not a level{hint}")
