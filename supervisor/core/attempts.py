@@ -17,6 +17,7 @@ from supervisor.policy.diagnosis import Diagnosis, diagnose
 from supervisor.policy.gate import Answer, Verdict
 
 _HOLDS_SLOT_S = 30.0  # a restart due within this keeps its slot; a longer wait hands it on
+_CHANGE_S = 120.0  # so long after a change of level starts are staggered
 _GRACE_S = 20.0  # for a program that has left the config, and its own setting with it
 _TERM = "SIGTERM"
 _LEAST_IMPORTANT = 10**9
@@ -25,16 +26,20 @@ _LEAST_IMPORTANT = 10**9
 # --- slots -------------------------------------------------------------------------------------------------------------
 
 
-def fill_slots(turn: Turn) -> None:
+def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
     """Give free slots away. Those running stay; then what is due or queued, by priority, then by how long it waited.
 
     Of equal priority, those that were interrupted come first: a reboot must not hand their slots to what had waited.
     Example, two slots: Pong runs, Breakout died and is due in 4 s (it keeps its slot), Qbert is queued: nothing starts.
     Had Breakout's breaker opened (next trial in 30 min), Qbert would start now.
+
+    After a change of level, starts from the queue are `staggered`: building 256 environments eight times at once would
+    take every core for a minute.
     """
     if turn.state.stopping or turn.memory.ended:
         return
     _shed(turn)
+    _rotate(turn)
     programs = turn.state.programs.values()
     processes = sum(1 for program in programs if program.phase in HAS_PROCESS)
     kept = sum(1 for program in programs if _keeps_slot(program) or _held(turn, program))
@@ -42,7 +47,9 @@ def fill_slots(turn: Turn) -> None:
     waiting: dict[int, str] = {}  # for memory, by GPU: who comes next waits behind it
     for program, spec in sorted(ready, key=_by_claim):
         kept -= _keeps_slot(program)
-        if processes + kept < turn.settings.level.slots:
+        if processes + kept < _slots(turn):
+            if staggered and program.phase is Phase.QUEUED and _waits_for_another(turn):
+                continue
             processes += _admit(turn, program, spec, waiting)
         elif program.phase is not Phase.QUEUED:
             due = "its restart is due" if program.phase is Phase.BACKOFF else "it waited for memory"
@@ -71,6 +78,46 @@ def _shed(turn: Turn) -> None:
     for program in sorted(holders, key=lambda p: (-_priority(turn, p), -p.since_s, p.name))[: max(0, over)]:
         why = f"level {turn.settings.level.name} has fewer slots"
         stop(turn, *turn.present(program.name), reason="slot", by="extralife", why=why)
+
+
+def _rotate(turn: Turn) -> None:
+    """With `rotation_h`, one that has had its slot for so long hands it on to one that waits and is no less important.
+
+    One at a time, the longest holder first. It goes to the end of the queue of its priority: what was interrupted comes
+    first there, and this was not.
+    """
+    rotation_s = turn.settings.load.rotation_h * 3600.0
+    programs = turn.state.programs.values()
+    if not rotation_s or any(p.attempt is not None and p.attempt.stop is not None for p in programs):
+        return
+    waiting = min((_priority(turn, p) for p in programs if p.phase is Phase.QUEUED and p.wanted), default=None)
+    held = [
+        (program.slot_since_s, program.name)
+        for program in programs
+        if program.phase is Phase.RUNNING and program.slot_since_s is not None
+        and waiting is not None and waiting <= _priority(turn, program)
+    ]  # fmt: skip
+    if not held or turn.now_s - min(held)[0] < rotation_s or sum(p.phase in HAS_PROCESS for p in programs) < _slots(turn):
+        return
+    why = f"had its slot for {rotation_s / 3600:g} h, and others wait"
+    stop(turn, *turn.present(min(held)[1]), reason="rotation", by="extralife", why=why)
+
+
+def _slots(turn: Turn) -> int:
+    return turn.settings.level.slots
+
+
+def _waits_for_another(turn: Turn) -> bool:
+    """Whether a start from the queue comes too soon after the one before; the loop is woken when it does not."""
+    since_s, gap_s = turn.state.climb.level_since_s, turn.settings.load.stagger_s
+    if not turn.settings.ladder or since_s is None or turn.now_s - since_s > _CHANGE_S:
+        return False
+    begun = [program.attempt.intended_at_s for program in turn.state.live.values() if program.attempt is not None]
+    newest_s = max((at_s for at_s in begun if at_s >= since_s), default=None)
+    if newest_s is None or newest_s + gap_s <= turn.now_s:
+        return False
+    turn.staggered_until_s = newest_s + gap_s
+    return True
 
 
 def _keeps_slot(program: Program) -> bool:
@@ -252,6 +299,8 @@ _AFTER_STOP = {
     "config": "restarted with its changed configuration",
     "shutdown": "goes on when extralife does",
     "slot": "handed its slot on",
+    "rotation": "handed its slot on",
+    "level": "goes on at another level",
     "slow": "restarted because it was slow",
     "rollback": "left to go back to a backup",
 }

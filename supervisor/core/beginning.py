@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.core import commands, facts
+from supervisor.core import climbing, commands, facts
 from supervisor.core.attempts import fill_slots, finish, set_control, stop
 from supervisor.core.inputs import Began, BootEvidence, Ending, Survival, Survivor
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
 from supervisor.core.memory import Away
-from supervisor.core.operator import reconcile
+from supervisor.core.reconcile import reconcile
 from supervisor.core.state import Attempt, Program
 from supervisor.core.turn import Turn
 from supervisor.policy.accounting import lost_share
@@ -25,6 +25,7 @@ def on_began(turn: Turn, item: Began) -> None:
     clean, before_s = turn.state.clean, turn.state.at_s
     boot_at_s = None if item.boot.boot_wall_s is None else turn.now_s - (turn.wall_s - item.boot.boot_wall_s)
     turn.memory = replace(turn.memory, boot_at_s=boot_at_s)
+    ran = climbing.ran(turn)
     rebooted = _rebooted(turn, item.boot) if item.boot.rebooted else None
     sign_wall_s = item.boot.last_sign_wall_s
     last_sign_s = None if sign_wall_s is None else min(turn.now_s, turn.now_s - (turn.wall_s - sign_wall_s))
@@ -45,10 +46,13 @@ def on_began(turn: Turn, item: Began) -> None:
     for name, program in sorted(turn.state.programs.items()):
         if program.phase in HAS_PROCESS and program.attempt is None:
             _requeue(turn, name, "its end is on record, what followed was lost with a damaged journal")
+    climbing.settle_in(turn)
+    if rebooted is not None:
+        climbing.on_reboot(turn, rebooted, ran)
     reconcile(turn, why="extralife started")
     for name, (number, stranger) in sorted(item.strangers.items()):
         _take_in(turn, name, number, stranger)
-    fill_slots(turn)
+    fill_slots(turn, staggered=False)
     if rebooted is not None:
         _alert(turn, rebooted, item.boot.ckpt_steps)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.core import backups, facts
+from supervisor.core import backups, climbing, facts
 from supervisor.core.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.core.beginning import on_began
 from supervisor.core.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
@@ -52,6 +52,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     match item:
         case Sampled():
             on_sampled(turn, item)
+            climbing.on_look(turn)
         case Woke():
             pass  # deadlines are looked at after every input, below
         case Ended():
@@ -76,6 +77,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             assert_never(item)
     on_deadlines(turn)
     backups.pursue(turn)
+    climbing.on_deadlines(turn)
     fill_slots(turn)
     end_if_empty(turn)
     return turn.decision()

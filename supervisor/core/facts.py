@@ -138,10 +138,73 @@ class Snapshot(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LevelChosen(Fact):
-    """The level in force: `slots` programs at once."""
+    """The level in force: `slots` programs at once. `by`: the config, the rule, a pin or a veto."""
 
     level: str
     slots: int
+    trial: bool = False
+    before: str = ""
+    by: str = "config"
+
+
+@dataclass(frozen=True, slots=True)
+class LadderLaid(Fact):
+    """The ladder that the box climbs, lowest first, and the record that it begins with (`load`, as in `Reviewed`)."""
+
+    levels: tuple[str, ...]
+    shapes: tuple[str, ...]  # a level of another shape is another level, whatever its name
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed(Fact):
+    """What `up_s` of training at a level have shown. `reading` is the kept steps a minute (None: not known).
+
+    `load` is what the rule (`policy/load.py`) remembers from here on: told, and not to be worked out again by a later
+    rule from the same evidence, or an upgrade would move boxes to another level without a fact that says why.
+    """
+
+    level: str
+    up_s: float
+    reading: float | None
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
+class RebootJudged(Fact):
+    """How much of a reboot is held against which level (`policy/attribution.py`), and what the rule makes of it."""
+
+    level: str
+    weight: float
+    up_s: float
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSettled(Fact):
+    """Every slot trains again, `after_s` after a change of level that has cost `cost_s` of all slots' training."""
+
+    level: str
+    after_s: float
+    cost_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LevelPinned(Fact):
+    """The operator wants this level, until `until_s` (journal time; None: until further notice)."""
+
+    level: str
+    by: str
+    until_s: float | None = None
+    load: str = ""  # as in `Reviewed`; empty: there is no ladder to climb
+
+
+@dataclass(frozen=True, slots=True)
+class LevelUnpinned(Fact):
+    """The operator, the clock or the config has ended the pin."""
+
+    level: str
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,13 +369,15 @@ class ProgramConfigured(ProgramFact):
     """A program appeared in, or changed with, the config. `digest` covers everything that needs a restart to change.
 
     Changed, it is another program: earlier deaths are forgiven. Where only the level has become another one (`own_digest`
-    is that of the program's own settings) the batches stay that each level has shown it can hold.
+    is that of the program's own settings) the batches stay that each level has shown it can hold; `moved` there by the
+    rule that climbs, nothing is forgiven.
     """
 
     digest: str
     autostart: bool = True
     own_digest: str = ""
     level_only: bool = False
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -561,7 +626,7 @@ class PaceRegained(AttemptFact):
 class StopIntended(AttemptFact):
     """The worker is asked to checkpoint and leave.
 
-    `reason` is operator, stall, diverged, sick, slow, config, shutdown or slot.
+    `reason` is operator, stall, diverged, sick, slow, config, level, rotation, shutdown, slot or rollback.
 
     With no grace it is killed at once, because what it would save is not wanted.
     """

@@ -269,6 +269,8 @@ class Verb(enum.StrEnum):
     RELOAD = "reload"
     BACKUP = "backup"
     ROLLBACK = "rollback"
+    PIN = "pin"
+    UNPIN = "unpin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,7 @@ class Asked(Input):
     by: str = "operator"
     uid: int | None = None
     text: str = ""
+    for_s: float | None = None  # of a pin, whose level is the only name; None: until further notice
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,22 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
+class Tenure:
+    """What was lately seen of the level in force and is no fact yet (`climbing.py`)."""
+
+    level: str
+    from_s: float
+    seen_s: float
+    ran_before: int = 0  # how many trained when the level was changed; 0: it was not, or nobody knows
+    up_s: float = 0.0  # with workers training, since the last review
+    lost_s: float = 0.0  # of the training that went on before the change, as a share of all that trained
+    settled: bool = False
+    window_s: float = 0.0  # in which `gained` steps were made and kept
+    gained: int = 0
+    marks: dict[str, int] = field(default_factory=dict)  # where each program was at the newest look
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """A request that is answered once its programs are down (or up again)."""
 
@@ -126,6 +142,7 @@ class Memory:
     xids_at_s: dict[tuple[int, int], float] = field(default_factory=dict)  # when each (GPU, code) was last put on record
     needs_at_s: dict[str, float] = field(default_factory=dict)  # when a program's need was last put on record
     objections: dict[str, Held] = field(default_factory=dict)  # by rule of `policy/prechecks.py`
+    tenure: Tenure | None = None
     trouble: Trouble | None = None  # set by the loop when a commit failed
     backups_begun: frozenset[str] = frozenset()  # what this daemon has asked its thread of backups to do
     ended: bool = False  # EndDaemon was given

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.core import backups, commands, facts
+from supervisor.core import backups, climbing, commands, facts
 from supervisor.core.attempts import fill_slots, stop
 from supervisor.core.inputs import Asked, ConfigLoaded, Terminated, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.memory import Pending
+from supervisor.core.reconcile import reconcile
 from supervisor.core.settings import ProgramSpec, Settings
 from supervisor.core.state import Program
 from supervisor.core.turn import Turn
@@ -20,11 +21,14 @@ from supervisor.core.turn import Turn
 SUCCESS, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
 Result = tuple[str, int, str]
 # Of the settings, besides the programs.
-SECTIONS = ("level", "restart", "stall", "checkpoint", "gate", "prechecks", "daemon", "backup", "cost")
+SECTIONS = ("level", "load", "restart", "stall", "checkpoint", "gate", "prechecks", "daemon", "backup", "cost")
 
 
 def on_asked(turn: Turn, item: Asked) -> None:
     """One request; it is answered now, or by `Turn.settle` once its programs are where they should be."""
+    if item.verb in {Verb.PIN, Verb.UNPIN}:
+        climbing.on_asked(turn, item)
+        return
     turn.record(
         facts.OperatorAsked(
             f"{item.by} asked to {item.verb.value}",
@@ -159,6 +163,7 @@ def on_config(turn: Turn, item: ConfigLoaded) -> None:
     """Apply a checked configuration. Only what it changes is touched."""
     turn.record(facts.OperatorAsked(f"{item.by} asked to update", "update", item.only, item.uid))
     turn.settings = merged(turn.settings, item.settings, item.only)
+    climbing.settle_in(turn)
     reconcile(turn, why="the configuration was updated")
     fill_slots(turn)
 
@@ -168,41 +173,22 @@ def merged(old: Settings, new: Settings, only: tuple[str, ...]) -> Settings:
     if not only:
         return new
     sections = {section: getattr(new, section) for section in SECTIONS if f"[{section}]" in only}
-    kept = tuple(spec for spec in old.programs if spec.name not in only)
-    taken = tuple(spec for spec in new.programs if spec.name in only)
-    programs = tuple(sorted((*kept, *taken), key=lambda spec: (spec.priority, spec.name)))
-    return replace(old, programs=programs, **sections)
+    base = new if only_load(only) else old
+    ladder = tuple(replace(rung, programs=_mixed(old, new, rung.level.name, only)) for rung in base.ladder)
+    if only_load(only):  # the three say one thing together
+        sections |= {"level": new.level, "load": new.load}
+    programs = _mixed(old, new, base.level.name, only)
+    return replace(old, programs=programs, ladder=ladder, **sections)
 
 
-def reconcile(turn: Turn, why: str) -> None:
-    """Bring the programs in line with the settings: new ones appear, changed ones restart, vanished ones leave."""
-    level, other_level = turn.settings.level, turn.state.level != turn.settings.level.name
-    if (turn.state.level, turn.state.slots) != (level.name, level.slots):
-        if other_level and turn.state.level:
-            backups.before_level(turn, level.name)
-        text = f"level {level.name}: {level.slots} at once, {level.num_envs} environments each (the config's)"
-        turn.record(facts.LevelChosen(text, level.name, level.slots))
-    for spec in turn.settings.programs:
-        program = turn.state.programs.get(spec.name)
-        if program is None:
-            told = f"new in the config ({why})"
-            turn.record(facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest))
-        elif program.digest != spec.digest:
-            _change(turn, program, spec, why, other_level=other_level)
-    for name, program in sorted(turn.state.programs.items()):
-        if turn.spec(name) is not None:
-            continue
-        if program.attempt is not None:
-            stop(turn, program, program.attempt, reason="config", by="config", why="it is no longer in the config")
-        else:
-            turn.record(facts.ProgramRemoved("it is no longer in the config", name))
+def only_load(only: tuple[str, ...]) -> bool:
+    return not {"[level]", "[levels]", "[load]"}.isdisjoint(only)
 
 
-def _change(turn: Turn, program: Program, spec: ProgramSpec, why: str, *, other_level: bool) -> None:
-    level_only = other_level and spec.own_digest != "" and spec.own_digest == program.own_digest
-    told = f"another level ({why})" if level_only else f"changed in the config ({why})"
-    turn.record(facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only))
-    if program.attempt is not None:
-        stop(turn, program, program.attempt, reason="config", by="config", why="its configuration changed")
-    elif program.phase in {Phase.FATAL, Phase.DONE, Phase.BACKOFF} and program.wanted:
-        turn.record(facts.Requeued("its configuration changed", program.name))
+def _mixed(old: Settings, new: Settings, level: str, only: tuple[str, ...]) -> tuple[ProgramSpec, ...]:
+    """The programs at one level: those in `only` as the new settings have them, as far as these know the level."""
+    before = old if old.place(level) is not None else new
+    after = new if new.place(level) is not None else old
+    kept = tuple(spec for spec in before.at(level).programs if spec.name not in only)
+    taken = tuple(spec for spec in after.at(level).programs if spec.name in only)
+    return tuple(sorted((*kept, *taken), key=lambda spec: (spec.priority, spec.name)))

@@ -251,6 +251,11 @@ class Settings:
     def climbs(self) -> bool:
         return self.load.mode == CLIMB
 
+    @property
+    def start(self) -> str:
+        """The level of a box without a record, and the level there is where none is chosen by a rule."""
+        return self.load.start or self.rungs[0].level.name
+
     def place(self, level: str) -> int | None:
         """Where a level stands, the lowest at 0; None: it is not on the ladder."""
         return next((place for place, rung in enumerate(self.rungs) if rung.level.name == level), None)

@@ -19,6 +19,7 @@ from supervisor.policy.restart import MOST_DEATHS
 _UPTIMES_KEPT: Final = 50
 _REBOOTS_KEPT: Final = 200
 _BAD_KEPT: Final = 20
+_COSTS_KEPT: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Program:
     started_wall_s: float | None = None  # of the newest attempt
     retry_at_s: float | None = None
     slow: bool = False
+    slot_since_s: float | None = None  # since then it has had its slot, restarts and reboots included
     interrupted: bool = False  # in the queue because its process ended for another's sake: a reboot, an update, a restart
     deaths_s: tuple[float, ...] = ()
     death_resumes: tuple[int | None, ...] = ()  # which step each of those attempts had resumed from
@@ -167,6 +169,34 @@ class Gpus:
 
 
 @dataclass(frozen=True, slots=True)
+class Pin:
+    """The level that the operator wants, whatever the rule says."""
+
+    level: str
+    by: str
+    wall_s: float
+    until_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """Where the box stands on its ladder, and why: `core/climbing.py`."""
+
+    load: str = ""  # what the rule remembers, as JSON
+    ladder: tuple[tuple[str, str], ...] = ()  # (name, shape) of each level that `load` is a record of
+    reviewed_at_s: float | None = None  # what was trained until then is in `load`
+    level_since_s: float | None = None  # of this boot
+    changed_at_s: float | None = None
+    changed_wall_s: float | None = None
+    before: str = ""  # the level before this one
+    trial: bool = False
+    why: str = ""  # of the level in force
+    said: str = ""  # the newest verdict, which may have changed nothing
+    pin: Pin | None = None
+    costs_s: tuple[float, ...] = ()  # of the last changes of level
+
+
+@dataclass(frozen=True, slots=True)
 class Reboot:
     """One host reboot, for `status` and `reboots`."""
 
@@ -205,6 +235,7 @@ class State:
     clean: bool | None = None  # did the last daemon end in order? None: there was none yet
     level: str = ""
     slots: int = 0
+    climb: Climb = field(default_factory=Climb)
     programs: dict[str, Program] = field(default_factory=dict)
     former: dict[str, int] = field(default_factory=dict)  # attempts of programs that have left the config
     levels: dict[str, LevelRecord] = field(default_factory=dict)
@@ -283,8 +314,12 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return replace(state, clean=True, daemon_pid=None, stopping=False)
         case facts.HostRebooted():
             return _rebooted(state, stamped, fact)
-        case facts.LevelChosen(level=level, slots=slots):
-            return replace(state, level=level, slots=slots)
+        case facts.LevelChosen():
+            return _level_chosen(state, stamped, fact)
+        case facts.LadderLaid() | facts.Reviewed() | facts.RebootJudged() | facts.LevelSettled():
+            return replace(state, climb=_climbed(state.climb, stamped, fact))
+        case facts.LevelPinned() | facts.LevelUnpinned():
+            return replace(state, climb=_pinned(state.climb, stamped, fact))
         case facts.BackupFact():
             return _backups(state, fact)
         case facts.Vetoed() | facts.VetoLifted():
@@ -333,8 +368,47 @@ def _backups(state: State, fact: facts.BackupFact) -> State:
     return replace(state, programs={**state.programs, **programs})
 
 
+def _level_chosen(state: State, stamped: Stamped, fact: facts.LevelChosen) -> State:
+    """Another level: the one before is given its time of this boot, and this one's begins."""
+    climb = replace(state.climb, trial=fact.trial, why=fact.why)
+    if fact.level == state.level:
+        return replace(state, slots=fact.slots, climb=climb)
+    levels = state.levels
+    if climb.level_since_s is not None:
+        record = levels.get(state.level, LevelRecord())
+        levels = {**levels, state.level: replace(record, up_s=record.up_s + stamped.at_s - climb.level_since_s)}
+    climb = replace(
+        climb, before=state.level, level_since_s=stamped.at_s, changed_at_s=stamped.at_s,
+        changed_wall_s=stamped.wall_s,
+    )  # fmt: skip
+    return replace(state, level=fact.level, slots=fact.slots, levels=levels, climb=climb)
+
+
+def _climbed(
+    climb: Climb, stamped: Stamped, fact: facts.LadderLaid | facts.Reviewed | facts.RebootJudged | facts.LevelSettled
+) -> Climb:
+    match fact:
+        case facts.LadderLaid():
+            return replace(climb, load=fact.load, ladder=tuple(zip(fact.levels, fact.shapes, strict=False)))
+        case facts.LevelSettled(cost_s=cost_s):
+            return replace(climb, costs_s=(*climb.costs_s, cost_s)[-_COSTS_KEPT:])
+        case _:
+            return replace(climb, load=fact.load, said=fact.why, reviewed_at_s=stamped.at_s)
+
+
+def _pinned(climb: Climb, stamped: Stamped, fact: facts.LevelPinned | facts.LevelUnpinned) -> Climb:
+    if isinstance(fact, facts.LevelUnpinned):
+        return replace(climb, pin=None)
+    climb = replace(climb, pin=Pin(fact.level, fact.by, stamped.wall_s, fact.until_s))
+    return replace(climb, load=fact.load, reviewed_at_s=stamped.at_s) if fact.load else climb
+
+
 def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State:
     """Count the reboot against the level that it happened at, unless it was an orderly one."""
+    since_s, last_s = state.climb.level_since_s, fact.last_sign_s
+    if fact.up_s is not None and since_s is not None and last_s is not None:  # it may have begun within that boot
+        fact = replace(fact, up_s=min(fact.up_s, max(0.0, last_s - since_s)))
+    climb = replace(state.climb, level_since_s=stamped.at_s)
     reboot = Reboot(stamped.at_s, stamped.wall_s, fact.cause, fact.down_s, fact.up_s, fact.level)
     record = state.levels.get(fact.level, LevelRecord())
     unclean = fact.cause == "unclean"
@@ -351,6 +425,7 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
     return replace(
         state,
         levels={**state.levels, fact.level: record},
+        climb=climb,
         reboots=(*state.reboots, reboot)[-_REBOOTS_KEPT:],
         reboots_total=state.reboots_total + 1,
         programs=programs,
@@ -399,11 +474,14 @@ def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.Program
     if phase is program.phase:
         return program
     attempt = program.attempt if phase in HAS_PROCESS else None
+    rotated = program.attempt is not None and program.attempt.stop is not None and program.attempt.stop.reason == "rotation"
+    interrupted = phase is Phase.QUEUED and program.phase in HAS_PROCESS and not rotated
+    keeps_slot = interrupted or phase is Phase.BACKOFF or phase in HAS_PROCESS
     return replace(
         program, phase=phase, since_s=stamped.at_s, since_wall_s=stamped.wall_s, why=fact.why, attempt=attempt,
         retry_at_s=program.retry_at_s if phase is Phase.BACKOFF else None,
         slow=program.slow if phase is Phase.BACKOFF else False,
-        interrupted=phase is Phase.QUEUED and program.phase in HAS_PROCESS,
+        interrupted=interrupted, slot_since_s=program.slot_since_s if keeps_slot else None,
     )  # fmt: skip
 
 
@@ -424,8 +502,10 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             return replace(program, wanted=True)
         case facts.SpawnIntended(attempt=number, token=token, digest=digest):
             attempt = Attempt(number, token, stamped.at_s, stamped.wall_s, digest)
+            since_s = stamped.at_s if program.slot_since_s is None else program.slot_since_s
             return replace(
                 program, attempt=attempt, attempts=number, started_wall_s=stamped.wall_s, spawn_error="", wanted=True,
+                slot_since_s=since_s,
             )  # fmt: skip
         case facts.BackedOff(until_s=until_s, slow=slow):
             openings = program.openings + (1 if slow else 0)
@@ -471,6 +551,8 @@ def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
     program = replace(program, own_digest=fact.own_digest)
     if fact.digest == program.digest:
         return program
+    if fact.moved:
+        return replace(program, digest=fact.digest)
     batches, needs = (program.batches, program.needs) if fact.level_only else ((), ())
     return replace(_fresh(program), digest=fact.digest, batches=batches, needs=needs)
 

@@ -38,6 +38,7 @@ class Turn:
         self.looked_s = now_s  # the readings of this turn are of that moment, or later
         self.facts: list[Fact] = []
         self.commands: list[Command] = []
+        self.staggered_until_s: float | None = None  # a start waits for the one before it
         self._watches: dict[str, Watch] | None = None  # this turn's own copy of the memory's
 
     def record(self, fact: Fact) -> None:
@@ -117,4 +118,9 @@ def next_wake_s(turn: Turn) -> float | None:
             due.append(program.retry_at_s)
         if program.attempt is not None and program.attempt.stop is not None:
             due.append(max(kill_due_s(program.attempt.stop), turn.memory.blind_until_s or 0.0))
+    pin = turn.state.climb.pin
+    if pin is not None and pin.until_s is not None and not turn.state.stopping:
+        due.append(pin.until_s)
+    if turn.staggered_until_s is not None:
+        due.append(turn.staggered_until_s)
     return min(due, default=None)
