@@ -26,7 +26,8 @@ from starlette.routing import Route
 from supervisor.api import logfiles, starting
 from supervisor.api.names import expand, plain
 from supervisor.api.peer import who
-from supervisor.api.port import BAD_NAME, BAD_SIGNAL, Backend, Result
+from supervisor.api.pins import MOST_PIN_S, is_span
+from supervisor.api.port import BAD_NAME, BAD_SIGNAL, SUCCESS, Backend, Result
 from supervisor.api.refused import Refused
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.signals import signal_name
@@ -44,6 +45,9 @@ STALE_S: Final = 30.0  # the loop turns every 5 s at the least
 MOST_TEXT: Final = 100  # of a label
 _READERS: Final = 4
 _ASKERS: Final = 16
+
+_ASKED_APART: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.PIN, Verb.UNPIN)  # they have pages of their own
+_VERBS: Final = {verb.value: verb for verb in Verb if verb not in _ASKED_APART}
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -97,6 +101,7 @@ class Api:
             ("/api/v1/backups", self.backups),
             ("/api/v1/cost", self.cost),
             ("/api/v1/results", self.results),
+            ("/api/v1/level", self.level),
             ("/api/v1/config", self.config),
             ("/logtail/{spec:path}", self._rpc.log_tail),
             ("/mainlogtail", self._rpc.main_log_tail),
@@ -107,6 +112,7 @@ class Api:
             ("/api/v1/rollback", self.rollback),
             ("/api/v1/reread", self.reread),
             ("/api/v1/update", self.update),
+            ("/api/v1/level", self.pin),
             ("/RPC2", self._rpc.post),
             ("/RPC2/", self._rpc.post),
         ]
@@ -157,6 +163,9 @@ class Api:
 
     async def results(self, _: Request) -> Response:
         return answer(await self._read(self._backend.results))
+
+    async def level(self, _: Request) -> Response:
+        return answer(await self._read(self._backend.level))
 
     async def config(self, _: Request) -> Response:
         return answer({"settings": await self._read(self._backend.config_explain)})
@@ -257,6 +266,16 @@ class Api:
         by, uid = who(request.scope)
         return _changes(await self._wait(_update, self._backend, chosen, dry_run, by, uid))
 
+    async def pin(self, request: Request) -> Response:
+        """{"pin": level, "for_s"} or {"unpin": true} -> {"name", "code", "text"}; 409 when it is refused."""
+        body = await _body(request, {"pin", "for_s", "unpin"})
+        level, for_s = _pin(body)
+        by, uid = who(request.scope)
+        name, code, text = await self._wait(self._backend.pin, level, for_s, by, uid, ASK_WAIT_S)
+        if code != SUCCESS:
+            raise Refused(404 if code == BAD_NAME else 409, text)
+        return answer({"name": name, "code": code, "text": text})
+
     # --- threads -----------------------------------------------------------------------------------------------------
 
     async def _read(self, call: Callable[..., Any], *args: object) -> Any:
@@ -352,15 +371,11 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-_ASKED_APART: Final = (Verb.BACKUP, Verb.ROLLBACK)  # they have pages of their own
-
-
 def _verb(body: dict[str, Any]) -> Verb:
-    known = {verb.value: verb for verb in Verb if verb not in _ASKED_APART}
-    verb = known.get(str(body.get("verb")))
-    if verb is None:
-        raise Refused(400, f"verb must be one of {', '.join(known)}")
-    return verb
+    try:
+        return _VERBS[str(body.get("verb"))]
+    except KeyError:
+        raise Refused(400, f"verb must be one of {', '.join(_VERBS)}") from None
 
 
 def _words(body: dict[str, Any], key: str) -> str:
@@ -369,6 +384,17 @@ def _words(body: dict[str, Any], key: str) -> str:
     if not isinstance(text, str) or len(text) > MOST_TEXT or not text.isprintable():
         raise Refused(400, f"{key} must be a text of up to {MOST_TEXT} printable characters")
     return text
+
+
+def _pin(body: dict[str, Any]) -> tuple[str | None, float | None]:
+    level, for_s = body.get("pin"), body.get("for_s")
+    if _flag(body, "unpin", default=False) != (level is None):
+        raise Refused(400, "give pin, a level's name, or unpin, true")
+    if level is not None and not isinstance(level, str):
+        raise Refused(400, "pin must be the name of a level")
+    if for_s is not None and not is_span(for_s):
+        raise Refused(400, f"for_s must be a number of seconds, more than 0 and at most {MOST_PIN_S:.0f}")
+    return level, None if for_s is None else float(for_s)
 
 
 def _names(body: dict[str, Any]) -> list[str]:

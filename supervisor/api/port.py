@@ -38,6 +38,10 @@ class LevelView:
     slots: int | None = None
     num_envs: int | None = None
     batch_size: int | None = None
+    mode: str | None = None  # fixed or climb
+    trial: bool = False
+    pinned: bool = False
+    line: str = ""  # how it stands, in one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +259,14 @@ class Backend(Protocol):
 
     def results(self) -> Json:
         """`core.results_view.results_view` of the newest test of every run."""
+        ...
+
+    def level(self) -> Json:
+        """`core.climb_view.climb_view`: the ladder and where the box stands on it."""
+        ...
+
+    def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
+        """Pin a level for so long (None: until further notice), or, with None, end the pin: (level, code, text)."""
         ...
 
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:

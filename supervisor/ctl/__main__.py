@@ -141,6 +141,10 @@ def _action(name: str) -> Callable[[Session, list[str]], int] | None:
         from supervisor.ctl import simulate
 
         return simulate.simulate
+    if name == "level":
+        from supervisor.ctl import level
+
+        return level.level
     if name in {"tail", "maintail"}:
         from supervisor.ctl import tail
 

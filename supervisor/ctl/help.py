@@ -37,6 +37,8 @@ ACTIONS = {
     "history": "history [NAME] [-n N] [--all] [--json]\n"
     "  What happened and why: the newest N facts (50); --all has the routine ones too.",
     "journal": "journal --jsonl [--after N]\n  Every fact, one JSON object a line, oldest first.",
+    "level": "level [show|why [-n N]|pin LEVEL [--for 6h]|unpin] [--json]\n"
+    "  The ladder and what the box has shown on it; why it is where it is; your word against the rule's.",
     "maintail": "maintail [-f] [-N]\n  The daemon's own log: its last N bytes (1600), and with -f what follows.",
     "pid": "pid [NAME ..|all]\n  The daemon's process id, or programs'; 0 for one that is down.",
     "reboots": "reboots [-f] [--json]\n  Every restart of the host: when, why, how long it was down, what ran.",

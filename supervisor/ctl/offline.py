@@ -40,6 +40,7 @@ def _sentence(last_sign_wall_s: float | None) -> str:
 def status(options: Options, gone: Unreachable) -> dict[str, Any]:
     """The shape of /api/v1/status. What only a live daemon knows is unknown; ages go on from the last fact."""
     from supervisor.adapters.journal_sqlite import JournalReader
+    from supervisor.core.climb_view import climb_view, in_force
     from supervisor.core.state import replay
     from supervisor.core.view import box_view, program_views
 
@@ -47,16 +48,31 @@ def status(options: Options, gone: Unreachable) -> dict[str, Any]:
     with _readable(gone), JournalReader(f"{state_dir}/journal.sqlite") as journal:
         state, _ = replay(journal.read())
     settings = find_settings(options)
+    if settings is not None:
+        settings = settings.at(state.level)
     wall_s = text.wall_s()
     now_s = state.at_s + max(0.0, wall_s - state.wall_s)
     level = settings.level if settings is not None else None
     box = box_view(state, level, now_s=now_s, wall_s=wall_s, boot_at_s=None)
+    box["level"] |= in_force(climb_view(state, settings, now_s=now_s))
     last_sign_wall_s = _last_sign(state_dir, state.wall_s)
     daemon = {**box, "state": "dead", "pid": None, "version": None, "state_dir": state_dir, "uptime_s": None}
     daemon |= {"last_sign_wall_s": last_sign_wall_s, "says": _sentence(last_sign_wall_s)}
     daemon["usd_per_hour"] = settings.cost.usd_per_hour if settings is not None else None
     views = [{**view, "uptime_s": None} for view in program_views(state, {}, settings, now_s=now_s)]
     return {"daemon": daemon, "programs": views, "now_s": now_s, "wall_s": wall_s, "worst_gap_s": None}
+
+
+def level(options: Options, gone: Unreachable) -> dict[str, Any]:
+    """The shape of /api/v1/level."""
+    from supervisor.adapters.journal_sqlite import JournalReader
+    from supervisor.core.climb_view import climb_view
+    from supervisor.core.state import replay
+
+    with _readable(gone), JournalReader(f"{_state_dir(options, gone)}/journal.sqlite") as journal:
+        state, _ = replay(journal.read())
+    now_s = state.at_s + max(0.0, text.wall_s() - state.wall_s)
+    return climb_view(state, find_settings(options), now_s=now_s)
 
 
 def facts(

@@ -139,6 +139,16 @@ class Session:
             return offline.cost(self.options, self.dead(gone), since)
         return found
 
+    def level(self) -> dict[str, Any]:
+        """The ladder, and where the box stands on it."""
+        try:
+            found: dict[str, Any] = self.client.get("/api/v1/level")
+        except Unreachable as gone:
+            from supervisor.ctl import offline
+
+            return offline.level(self.options, self.dead(gone))
+        return found
+
     def results(self) -> dict[str, Any]:
         """What the newest tests of all runs say together."""
         try:

@@ -143,7 +143,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     lines += _journal(daemon.get("journal"), now_s)
     lines += hardware.lines(daemon, now_s)
     level = daemon["level"]
-    parts = [f"level {text.harmless(level['name'] or text.UNKNOWN)}: {_level(level)}"]
+    parts = [f"level {text.harmless(level['name'] or text.UNKNOWN)}{_how(level)}: {_level(level)}"]
     if daemon["state"] != "dead":
         state = "" if daemon["state"] == "running" else f" ({daemon['state']})"
         parts.append(f"daemon pid {daemon['pid']} up {text.clock(daemon['uptime_s'])}{state}")
@@ -168,7 +168,13 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
             lines.append(joined)
             longer = part
         joined = longer
-    return [*lines, joined]
+    line = text.harmless(level.get("line") or "") if level.get("mode") == "climb" else ""
+    return [*lines, joined, *([line] if line else [])]
+
+
+def _how(level: dict[str, Any]) -> str:
+    told = [word for word, key in (("on trial", "trial"), ("pinned", "pinned")) if level.get(key)]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:

@@ -21,6 +21,7 @@ from supervisor.api.port import FAILED, DaemonView, Json, ProgramView, Result, S
 from supervisor.core import view
 from supervisor.core.accounts_view import Since, accounts_view
 from supervisor.core.backup_record import BackupRecord
+from supervisor.core.climb_view import climb_view, in_force
 from supervisor.core.cost_view import Games, cost_view
 from supervisor.core.hardware_view import gpu_view
 from supervisor.core.inputs import Asked, ConfigLoaded, Verb
@@ -204,6 +205,23 @@ class DaemonBackend:
         paths = (self._loaded.settings if published is None else published.settings).paths
         return results_view(survey(Path(paths.programs)))
 
+    def level(self) -> Json:
+        published = self._published
+        if published is None:
+            raise RuntimeError("nothing is published yet: the API is started after the first turn")
+        return climb_view(published.state, published.settings, now_s=published.now_s)
+
+    def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
+        number, waiting = self._replies.open()
+        verb, names = (Verb.UNPIN, ()) if level is None else (Verb.PIN, (level,))
+        self._inbox.post(Asked(self._clock.now_s(), verb, number, names, "", by, uid, for_s))
+        try:
+            results = waiting.result(timeout_s)
+        except FutureTimeout:
+            self._replies.forget(number)
+            return level or "", FAILED, f"no answer within {timeout_s:g} s; it may still happen"
+        return results[0] if results else (level or "", FAILED, "extralife has ended")
+
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:
         published = self._published
         if published is None:
@@ -216,6 +234,7 @@ def snapshot_of(published: Published, version: str) -> Snapshot:
     """The snapshot that people see."""
     settings, state, memory = published.settings, published.state, published.memory
     box = view.box_view(state, settings.level, now_s=published.now_s, wall_s=published.wall_s, boot_at_s=memory.boot_at_s)
+    box["level"] |= in_force(climb_view(state, settings, now_s=published.now_s))
     box["journal"] = view.journal_view(state, memory.trouble)
     box["gpu"] = gpu_view(memory.gpus, state)
     samples = {name: watch.sample for name, watch in memory.watches.items()}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supervisor.api.port import (
+    BAD_NAME,
     ALREADY_STARTED,
     FAILED,
     NOT_RUNNING,
@@ -68,6 +69,8 @@ class FakeBackend:
     ends: list[dict[str, Any]] = field(default_factory=list)
     error: Exception | None = None
     wall_s: float | None = None
+    ladder: dict[str, Any] = field(default_factory=lambda: {"level": "light", "pin": None, "levels": [{"name": "light"}]})
+    pins: list[tuple[Any, ...]] = field(default_factory=list)
 
     def add(self, *views: ProgramView) -> None:
         self.programs |= {view.name: view for view in views}
@@ -147,6 +150,17 @@ class FakeBackend:
 
     def config_explain(self) -> list[dict[str, Any]]:
         return self.settings
+
+    def level(self) -> dict[str, Any]:
+        return self.ladder
+
+    def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
+        if self.error is not None:
+            raise self.error
+        if level not in {None, "light", "heavy"}:
+            return (str(level), BAD_NAME, f"no such level: {level}; there are light, heavy")
+        self.pins.append((level, for_s, by, uid))
+        return (level or "light", SUCCESS, "done")
 
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Any) -> list[dict[str, Any]]:
         return select((item for item in list(self.journal) if item.seq > after_seq), program, limit, kinds)

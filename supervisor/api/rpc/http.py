@@ -19,13 +19,13 @@ from supervisor.api import logfiles
 from supervisor.api.peer import hung_up, who
 from supervisor.api.port import Backend
 from supervisor.api.refused import Refused
-from supervisor.api.rpc import daemon, logs, programs, system, wire
+from supervisor.api.rpc import daemon, levels, logs, programs, system, wire
 from supervisor.api.rpc.calls import Call, Table, dispatch, named
 from supervisor.api.rpc.faults import Code, Fault
 
 log = structlog.get_logger()
 
-TABLE: Final[Table] = {**daemon.TABLE, **programs.TABLE, **logs.TABLE, **system.TABLE}
+TABLE: Final[Table] = {**daemon.TABLE, **programs.TABLE, **logs.TABLE, **levels.TABLE, **system.TABLE}
 
 MOST_BODY_BYTES: Final = 64 * 1024
 MOST_FOLLOWERS: Final = 64

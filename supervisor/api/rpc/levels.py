@@ -1,0 +1,59 @@
+"""extralife.* methods: the ladder of levels, which Supervisor does not know."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from supervisor.api.pins import is_span
+from supervisor.api.rpc.calls import ASK_WAIT_S, Call, Table, method
+from supervisor.api.rpc.faults import Code, Fault
+
+TABLE: Final[Table] = {}
+
+
+@method(TABLE, "extralife.getLevel", returns="struct")
+async def get_level(call: Call) -> dict[str, Any]:
+    """Return the ladder, what each level has shown, and where the box stands. What is not known is left out.
+
+    @return struct result    mode, level, trial, why, line, levels (structs by level), and pin where there is one
+    """
+    told: dict[str, Any] = _known(await call.read(call.backend.level))
+    return told
+
+
+@method(TABLE, "extralife.pinLevel", returns="string", takes=("string", "int"))
+async def pin_level(call: Call, level: str, seconds: int = 0) -> str:
+    """Keep the box at a level, whatever the rule that climbs says.
+
+    @param string level      its name
+    @param int seconds       for so long; 0 (or left out): until further notice
+    @return string result    what was done
+    """
+    call.changing()
+    if seconds != 0 and not is_span(seconds):
+        raise Fault(Code.INCORRECT_PARAMETERS, "seconds must not be negative")
+    return await _pin(call, level, float(seconds) or None)
+
+
+@method(TABLE, "extralife.unpinLevel", returns="string")
+async def unpin_level(call: Call) -> str:
+    """End the pin; the rule goes on from the level that was pinned.
+
+    @return string result    what was done
+    """
+    call.changing()
+    return await _pin(call, None, None)
+
+
+async def _pin(call: Call, level: str | None, for_s: float | None) -> str:
+    _, code, text = await call.wait(call.backend.pin, level, for_s, call.by, call.uid, ASK_WAIT_S)
+    if code != Code.SUCCESS:
+        raise Fault(Code(code), text)
+    return str(text)
+
+
+def _known(value: Any) -> Any:
+    """Without what is None: XML-RPC has no word for it."""
+    if isinstance(value, dict):
+        return {key: _known(item) for key, item in value.items() if item is not None}
+    return [_known(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,181 @@
+"""`level`: the ladder and what the box has shown on it, why it is where it is, your word against the rule's."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from supervisor.ctl import text
+from supervisor.ctl.session import GENERIC, OK, USAGE, Failed, Session, take, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_WHY = ("LadderLaid", "LevelChosen", "RebootJudged", "LevelPinned", "LevelUnpinned", "LevelSettled")
+_LAST = 20
+
+
+def level(session: Session, args: list[str]) -> int:
+    """`level [show|why|pin LEVEL|unpin]`."""
+    word, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else ("show", args)
+    perform = {"show": _show, "why": _why, "pin": _pin, "unpin": _unpin}.get(word)
+    if perform is None:
+        raise Failed(f"Error: level has show, why, pin and unpin, not {text.harmless(word)}", USAGE)
+    return perform(session, rest)
+
+
+def _show(session: Session, args: list[str]) -> int:
+    names, options = take(args, "--json")
+    if names:
+        raise Failed("Error: level show accepts no names", USAGE)
+    session.warn_if_dead(aloud="--json" not in options)
+    view = session.level()
+    if "--json" in options:
+        session.say(json.dumps(view, indent=2))
+        return OK
+    for line in page(view, text.Paint(on=sys.stdout.isatty())):
+        session.say(line)
+    return OK
+
+
+def _why(session: Session, args: list[str]) -> int:
+    """Where the box stands, and the newest changes, reboots and words of the operator that led there."""
+    names, options = take(args, "--json", valued=("-n",))
+    if names:
+        raise Failed("Error: level why accepts no names", USAGE)
+    last = whole(options.get("-n", str(_LAST)), "-n", least=1)
+    session.warn_if_dead(aloud="--json" not in options)
+    view = session.level()
+    rows = session.facts(last=last, kinds=",".join(_WHY))
+    if "--json" in options:
+        session.say(json.dumps({"level": view, "facts": rows}, indent=2))
+        return OK
+    for line in head(view):
+        session.say(line)
+    session.say()
+    for row in rows:
+        session.say(f"{text.when(row['wall_s'])}  {text.pad(_about(row), 12)}  {text.harmless(row['why'])}")
+    if not rows:
+        session.say("nothing has changed so far")
+    return OK
+
+
+def _about(row: dict[str, Any]) -> str:
+    return "ladder" if row["kind"] == "LadderLaid" else text.harmless(row["fields"]["level"])
+
+
+def _pin(session: Session, args: list[str]) -> int:
+    names, options = take(args, "--json", valued=("--for",))
+    if len(names) != 1:
+        raise Failed("Error: level pin requires a level's name", USAGE)
+    body: dict[str, object] = {"pin": names[0]}
+    if "--for" in options:
+        body["for_s"] = span_s(options["--for"])
+    return _asked(session, body, options)
+
+
+def _unpin(session: Session, args: list[str]) -> int:
+    names, options = take(args, "--json")
+    if names:
+        raise Failed("Error: level unpin accepts no names", USAGE)
+    return _asked(session, {"unpin": True}, options)
+
+
+def _asked(session: Session, body: dict[str, object], options: dict[str, str]) -> int:
+    from supervisor.ctl.client import Refused
+
+    try:
+        told = session.client.post("/api/v1/level", body)
+    except Refused as refused:
+        session.say(f"ERROR: {text.harmless(refused)}")
+        return GENERIC
+    if "--json" in options:
+        session.say(json.dumps(told, indent=2))
+    else:
+        session.say(f"{text.harmless(told['name'])}: {text.harmless(told['text'])}")
+    return OK
+
+
+def span_s(said: str) -> float:
+    """`90s`, `45m`, `6h`, `2d`, `1w`, or some of them together, in seconds."""
+    from supervisor.ctl.accounts import since_query
+
+    try:
+        found = since_query(said)
+        seconds = float(found[:-1]) if found.endswith("s") else 0.0
+    except Failed:
+        seconds = 0.0
+    if not seconds:
+        raise Failed(f"Error: --for takes a span such as 90s, 45m, 6h or 1h30m, not {said!r}", USAGE)
+    return seconds
+
+
+# --- the page ----------------------------------------------------------------------------------------------------------
+
+
+def head(view: dict[str, Any]) -> list[str]:
+    """Where the box stands, since when and why."""
+    since = "" if view["since_wall_s"] is None else f" since {text.when(view['since_wall_s'])}"
+    how = " (on trial)" if view["trial"] else ""
+    out = [f"level {text.harmless(view['level'] or text.UNKNOWN)}{how}{since}: {text.harmless(view['why'] or text.UNKNOWN)}"]
+    if view["said"]:
+        out.append(f"now: {text.harmless(view['said'])}")
+    pin = view["pin"]
+    if pin is not None:
+        left = "until further notice" if pin["left_s"] is None else f"for another {text.duration(pin['left_s'])}"
+        out.append(f"pinned by {text.harmless(pin['by'])} at {text.when(pin['wall_s'])}, {left}")
+    return out
+
+
+def page(view: dict[str, Any], paint: text.Paint) -> list[str]:
+    """The head, and a row for each level, the highest first."""
+    rows = [_cells(level) for level in reversed(view["levels"])]
+    titles = list(rows[0]) if rows else []
+    widths = {title: max(text.width(title), *(text.width(row[title]) for row in rows)) for title in titles}
+    out = [*head(view), ""]
+    out.append(paint("  ".join(text.pad(title, widths[title], right=title in _RIGHT) for title in titles).rstrip(), "dim"))
+    for level, row in zip(reversed(view["levels"]), rows, strict=True):
+        line = "  ".join(text.pad(row[title], widths[title], right=title in _RIGHT) for title in titles).rstrip()
+        out.append(paint(line, "green") if level["in_force"] else line)
+    return [*out, "", *_foot(view)]
+
+
+_RIGHT = {"STEPS/MIN", "SPEED", "ON RECORD", "REBOOTS", "MTBF", "90 % >="}
+
+
+def _cells(level: dict[str, Any]) -> dict[str, str]:
+    load = text.UNKNOWN
+    if level["slots"] is not None:
+        load = f"{level['slots']} x {level['num_envs']}, batch {level['batch_size']}"
+    speed = "" if level["speed_error"] is None else f" +-{100 * level['speed_error']:.0f}"
+    return {
+        "": "*" if level["in_force"] else "",
+        "LEVEL": text.harmless(level["name"]),
+        "LOAD": load,
+        "STEPS/MIN": text.number(level["steps_per_min"]),
+        "SPEED": text.UNKNOWN if level["speed"] is None else f"{100 * level['speed']:.0f}{speed} %",
+        "ON RECORD": text.duration(level["up_s"]) if level["up_s"] else text.UNKNOWN,
+        "REBOOTS": f"{level['reboots']:g}",
+        "MTBF": text.duration(level["mtbf_s"]),
+        "90 % >=": text.duration(level["mtbf_bound_s"]),
+        "NEXT": _next(level),
+    }
+
+
+def _next(level: dict[str, Any]) -> str:
+    """What stands between the box and this level."""
+    failed = f"failed {level['failed_trials']}x" if level["failed_trials"] else ""
+    if level["shortest_s"] is not None and failed:
+        failed += f", once after {text.duration(level['shortest_s'])}"
+    trial = "" if level["next_trial_s"] is None else f"trial in {text.duration(level['next_trial_s'])} at the earliest"
+    veto = f"vetoed: {text.harmless(level['veto'])}" if level["veto"] else ""
+    return "; ".join(part for part in (veto, failed, trial) if part)
+
+
+def _foot(view: dict[str, Any]) -> list[str]:
+    if view["mode"] != "climb":
+        return ['one level is in force (mode = "fixed"); with [levels] the box climbs']
+    cost = view["change_cost_s"]
+    told = "" if cost is None else f"; a change of level has cost {text.duration(cost)} of training"
+    return [f"a reboot counts as {view['reboot_penalty_min']:g} min of training beside what it loses{told}"]
