@@ -81,26 +81,27 @@ def _shed(turn: Turn) -> None:
 
 
 def _rotate(turn: Turn) -> None:
-    """With `rotation_h`, one that has had its slot for so long hands it on to one that waits and is no less important.
+    """With `rotation_h`, who has had a slot for so long hands it on to one that has waited for so long.
 
-    One at a time, the longest holder first. It goes to the end of the queue of its priority: what was interrupted comes
-    first there, and this was not.
+    One at a time, the longest holder first, and to nobody less important. It goes to the end of the queue of its priority:
+    what was interrupted comes first there, and this was not. Example, two slots and 6 h: A and B run, C waits; after 6 h A
+    leaves for C, after 12 h B for A: each trains for two thirds of the time, and one restarts in 6 h.
     """
     rotation_s = turn.settings.load.rotation_h * 3600.0
     programs = turn.state.programs.values()
     if not rotation_s or any(p.attempt is not None and p.attempt.stop is not None for p in programs):
         return
-    waiting = min((_priority(turn, p) for p in programs if p.phase is Phase.QUEUED and p.wanted), default=None)
+    long_ago_s = turn.now_s - rotation_s
+    waiting = [_priority(turn, p) for p in programs if p.phase is Phase.QUEUED and p.wanted and p.since_s <= long_ago_s]
     held = [
         (program.slot_since_s, program.name)
         for program in programs
-        if program.phase is Phase.RUNNING and program.slot_since_s is not None
-        and waiting is not None and waiting <= _priority(turn, program)
+        if program.phase is Phase.RUNNING and program.slot_since_s is not None and program.slot_since_s <= long_ago_s
+        and waiting and min(waiting) <= _priority(turn, program)
     ]  # fmt: skip
-    if not held or turn.now_s - min(held)[0] < rotation_s or sum(p.phase in HAS_PROCESS for p in programs) < _slots(turn):
-        return
-    why = f"had its slot for {rotation_s / 3600:g} h, and others wait"
-    stop(turn, *turn.present(min(held)[1]), reason="rotation", by="extralife", why=why)
+    if held:
+        why = f"had its slot for {rotation_s / 3600:g} h, and others wait"
+        stop(turn, *turn.present(min(held)[1]), reason="rotation", by="extralife", why=why)
 
 
 def _slots(turn: Turn) -> int:
@@ -289,7 +290,8 @@ def _after_stop(turn: Turn, name: str, asked: Stop) -> None:
     elif not turn.state.programs[name].wanted:
         turn.record(facts.StayedDown("stopped by the operator", name))
     else:
-        turn.record(facts.Requeued(_AFTER_STOP.get(asked.reason, f"left as asked ({asked.reason})"), name))
+        why = _AFTER_STOP.get(asked.reason, f"left as asked ({asked.reason})")
+        turn.record(facts.Requeued(why, name, handed_on=asked.reason == "rotation"))
     turn.settle(name)
 
 

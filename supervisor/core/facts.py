@@ -684,7 +684,12 @@ class GaveUp(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class Requeued(ProgramFact):
-    """Back to QUEUED: after a reboot, a config change, an operator's start, or because no slot is free."""
+    """Back to QUEUED: after a reboot, a config change, an operator's start, or because no slot is free.
+
+    `handed_on`: its time in the slot is over, so it has no claim to come first again.
+    """
+
+    handed_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)

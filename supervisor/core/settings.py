@@ -59,7 +59,7 @@ class LoadSettings:
 
     mode: str | None = None  # FIXED or CLIMB; the config resolves None
     start: str | None = None  # the level of a box that has no record; None: the lowest
-    rotation_h: float = 0.0  # a slot is handed on after so long where others of the same priority wait; 0: never
+    rotation_h: float = 0.0  # `_rotate` in core/attempts.py; 0: never
     stagger_s: float = 2.0  # between two starts after a change of level
     review_s: float = 600.0  # of training, between two looks at the record
     reboot_penalty_min: float = _RULE.reboot_penalty_min

@@ -474,7 +474,7 @@ def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.Program
     if phase is program.phase:
         return program
     attempt = program.attempt if phase in HAS_PROCESS else None
-    rotated = program.attempt is not None and program.attempt.stop is not None and program.attempt.stop.reason == "rotation"
+    rotated = isinstance(fact, facts.Requeued) and fact.handed_on
     interrupted = phase is Phase.QUEUED and program.phase in HAS_PROCESS and not rotated
     keeps_slot = interrupted or phase is Phase.BACKOFF or phase in HAS_PROCESS
     return replace(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supervisor.api.port import (
-    BAD_NAME,
     ALREADY_STARTED,
+    BAD_NAME,
     FAILED,
     NOT_RUNNING,
     SUCCESS,
