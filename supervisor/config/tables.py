@@ -141,7 +141,7 @@ MEANINGS: Final[dict[str, str]] = {
     "level.memory_mb": "host memory of one program; a level whose programs need more than the box has is out of reach",
     "load.mode": "`fixed`: the level that is given; `climb`: the heaviest level that this box is shown to bear",
     "load.start": "level of a box that has no record yet (with `fixed`: the level)",
-    "load.rotation_h": "who has had a slot for so many hours hands it on to one of its priority that waits as long; 0: never",
+    "load.rotation_h": "hours after which a slot goes to one that has waited as long and is as important; 0: never",
     "load.stagger_s": "time between two starts after a change of level, so that eight games are not built at once",
     "load.review_s": "time of training between two looks at what the level has shown",
     "load.reboot_penalty_min": "minutes of training that a reboot costs beyond downtime and lost work: your preference",

@@ -359,7 +359,7 @@ def _choose_interval(turn: Turn, name: str, sample: Sample) -> None:
 def history(turn: Turn, program: Program, attempt: Attempt) -> checkpointing.History:
     """What the box has shown of this program and of the present level, the running uptime included."""
     running_s = 0.0 if attempt.ready_at_s is None else turn.now_s - attempt.ready_at_s
-    level, since_s = turn.state.levels.get(turn.state.level, LevelRecord()), turn.state.climb.level_since_s
+    level, since_s = turn.state.levels.get(turn.state.level, LevelRecord()), turn.state.climb.changed_at_s
     uptime_s = None if turn.memory.boot_at_s is None else turn.now_s - max(turn.memory.boot_at_s, since_s or 0.0)
     return checkpointing.History(
         program_failures=program.failures,

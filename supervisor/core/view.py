@@ -164,7 +164,7 @@ def box_view(state: State, level: Level | None, *, now_s: float, wall_s: float, 
     last = state.reboots[-1] if state.reboots else None
     unclean = sum(record.reboots for record in state.levels.values())
     boot_up_s = None if boot_at_s is None else now_s - boot_at_s
-    here_s = 0.0 if boot_at_s is None else now_s - max(boot_at_s, state.climb.level_since_s or 0.0)
+    here_s = 0.0 if boot_at_s is None else now_s - max(boot_at_s, state.climb.changed_at_s or 0.0)
     up_s = sum(record.up_s for record in state.levels.values()) + here_s
     return {
         "boot_id": state.boot_id,
