@@ -89,7 +89,7 @@ def _given(sheet: Sheet, overrides: Overrides) -> tuple[Level, ...]:
         sheet.error(sheet.at("levels"), "levels holds no level; add sections such as [levels.light], or remove it")
     if len(tables) > _MOST:
         sheet.error(sheet.at("levels"), f"levels holds {len(tables)} levels, and {_MOST} are the most; remove some")
-        return DEFAULT_LADDER
+        return _built_in(sheet, overrides)
     for name, table in tables.items():
         place = sheet.at("levels", name)
         if not _NAME.fullmatch(name):
@@ -100,7 +100,7 @@ def _given(sheet: Sheet, overrides: Overrides) -> tuple[Level, ...]:
             found.append(_level(sheet, name, table, found[-1] if found else None, overrides))
     for below, above in itertools.pairwise(found):
         _check_order(sheet, below, above)
-    return tuple(found) or DEFAULT_LADDER
+    return tuple(found) or _built_in(sheet, overrides)
 
 
 def _level(sheet: Sheet, name: str, table: Mapping[str, Any], below: Level | None, overrides: Overrides) -> Level:

@@ -1,0 +1,194 @@
+"""The ladder: [levels.NAME] and [load], checked whole, and every program as it is started at every level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from config_kit import Place, flags_of
+
+from supervisor import config
+from supervisor.config import cores, ladder
+from supervisor.config.cores import usable_memory_mb
+from supervisor.core.settings import Settings
+
+LADDER = """
+[levels.light]
+slots = 1
+num_envs = 8
+batch_size = 64
+[levels.wide]
+slots = 2
+[levels.heavy]
+slots = 2
+num_envs = 16
+batch_size = 128
+threads = 3
+[program.Pong]
+[program.Breakout]
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def shapes(settings: Settings) -> list[tuple[str, str]]:
+    return [(rung.level.name, rung.level.shape) for rung in settings.ladder]
+
+
+def test_a_level_takes_over_what_the_one_before_says(place: Place) -> None:
+    settings = place.settings(LADDER)
+    assert shapes(settings) == [
+        ("light", "1 x 8, batch 64"), ("wide", "2 x 8, batch 64"), ("heavy", "2 x 16, batch 128"),
+    ]  # fmt: skip
+    assert settings.climbs
+    assert settings.level.name == settings.start == "light"
+    assert "climbs 3 levels up to heavy" in config.summary(settings)
+
+
+def test_every_program_is_made_for_every_level(place: Place) -> None:
+    settings = place.settings(LADDER)
+    by_level = {rung.level.name: {spec.name: flags_of(spec) for spec in rung.programs} for rung in settings.ladder}
+    assert by_level["light"]["Pong"]["--num-envs"] == "8"
+    assert by_level["heavy"]["Pong"]["--num-envs"] == "16"
+    assert by_level["heavy"]["Pong"]["--threads"] == "3"
+    digests = [settings.at(name).program("Pong") for name in ("light", "wide", "heavy")]
+    assert digests[0] is not None
+    assert digests[1] is not None
+    assert digests[2] is not None
+    assert digests[0].digest == digests[1].digest, "a level with more slots touches nothing that runs"
+    assert digests[0].digest != digests[2].digest
+    assert digests[0].own_digest == digests[2].own_digest
+    assert settings.at("nowhere") is settings
+    assert settings.at("light") is settings
+
+
+def test_without_levels_climbing_takes_the_built_in_ladder(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "usable_cores", lambda: 4)
+    settings = place.settings('[load]\nmode = "climb"\n[program.Pong]\n')
+    assert [rung.level.name for rung in settings.ladder] == ["light", "3x32", "medium", "5x64", "6x128", "heavy"]
+    assert [bool(rung.veto) for rung in settings.ladder] == [False] * 3 + [True] * 3
+    assert settings.ladder[-1].veto == "8 programs at once on 4 cores"
+    monkeypatch.setattr(ladder, "usable_cores", lambda: 1)
+    assert place.settings('[load]\nmode = "climb"\n[program.Pong]\n').ladder[1].veto == "3 programs at once on 1 core"
+
+
+def test_one_fixed_level_is_as_it_was(place: Place) -> None:
+    loaded = place.load("[level]\nslots = 3\n[program.Pong]\n")
+    assert loaded.settings.ladder == ()
+    assert not loaded.settings.climbs
+    assert loaded.settings.start == "light"
+    assert loaded.values["load.mode"] == "fixed"
+    assert str(loaded.origins["load.mode"]) == "without [levels]"
+
+
+def test_a_fixed_ladder_begins_where_it_is_told_to(place: Place) -> None:
+    loaded = place.load('[load]\nmode = "fixed"\nstart = "heavy"\n' + LADDER)
+    assert loaded.settings.level.name == "heavy"
+    assert loaded.values["program.Pong.num_envs"] == 16
+    assert loaded.values["levels.wide.num_envs"] == 8
+    assert str(loaded.origins["levels.wide.num_envs"]) == "as in light"
+    assert not any(key.startswith("level.") for key in loaded.values)
+
+
+def test_a_level_that_needs_more_memory_than_there_is_is_out_of_reach(place: Place) -> None:
+    settings = place.settings(LADDER.replace("threads = 3", "memory_mb = 90_000_000"))
+    assert settings.ladder[-1].veto.startswith("2 x 90,000,000 MB of memory are more than the ")
+    loaded = place.load("[level]\nslots = 2\nmemory_mb = 90_000_000\n[program.Pong]\n")
+    assert "level.memory_mb: 2 x 90,000,000 MB" in loaded.warnings[0]
+
+
+def test_how_much_memory_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = usable_memory_mb(tmp_path / "none")
+    assert whole is not None
+    limit = tmp_path / "memory.max"
+    limit.write_text("max\n")
+    assert usable_memory_mb(limit) == whole
+    limit.write_text("5000000\n")
+    assert usable_memory_mb(limit) == 5
+    monkeypatch.setattr(cores.os, "sysconf", lambda name: -1 if "PHYS" in name else 4096)
+    assert usable_memory_mb(limit) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "[levels.a]\nslots = 3\n[levels.b]\nslots = 2\nnum_envs = 64\n",
+            "FILE, line 4: levels.b: slots 2 is less than the 3 of a before it, and a level is at least as heavy as the one "
+            "before in every respect; raise it, or move the section",
+        ),
+        (
+            "[levels.a]\nslots = 3\n[levels.b]\n",
+            "FILE, line 3: levels.b is the same load as a before it (3 x 32, batch 512); remove one of the two",
+        ),
+        ("[levels.a]\nnum_env = 3\n", "FILE, line 2: levels.a.num_env is not a setting; did you mean num_envs?"),
+        (
+            "[levels.a]\nx = 3\n",
+            "FILE, line 2: levels.a.x is not a setting; a level has slots, num_envs, batch_size, threads, memory_mb",
+        ),
+        ("[levels.a]\nslots = 0\n", "FILE, line 2: levels.a.slots must be at least 1, not 0"),
+        ("[levels]\na = 3\n", "FILE, line 2: levels.a must be a section, [levels.a], not 3"),
+        ("[levels]\n", "FILE, line 1: levels holds no level; add sections such as [levels.light], or remove it"),
+        (
+            '[levels."a b"]\n',
+            'FILE, line 1: levels."a b": a level\'s name is one word of up to 32 letters, digits, _ . -',
+        ),
+        ("[level]\n[levels.a]\n", "FILE, line 1: level: one fixed level makes no sense with [levels]; remove one of the two"),
+        (
+            '[load]\nmode = "climb"\n[level]\n',
+            'FILE, line 3: level: one fixed level makes no sense with mode = "climb" in [load]; remove one of the two',
+        ),
+        (
+            '[load]\nstart = "lite"\n[levels.light]\n',
+            "FILE, line 2: load.start 'lite' is not a level; did you mean light?",
+        ),
+        ('[load]\nstart = "zzz"\n[levels.light]\n', "FILE, line 2: load.start 'zzz' is not a level; there are light"),
+        (
+            '[load]\nstart = "light"\n',
+            "FILE, line 2: load.start names a level of [levels], and there is none; remove it",
+        ),
+        (
+            "[levels.a]\nnum_envs = 32\nbatch_size = 9\n",
+            "FILE, line 3: batch_size 9 does not divide by 8; the nearest that do are 8 and 16",
+        ),
+        (
+            "[load]\ncool_s = 100\ncool_max_s = 10\n",
+            "FILE, line 2: load.cool_s, 100, is more than load.cool_max_s, 10; lower the first or raise the second",
+        ),
+    ],
+)
+def test_a_ladder_that_is_none_is_refused(place: Place, text: str, told: str) -> None:
+    assert told in place.errors(text + "[program.Pong]\n")
+
+
+def test_all_that_is_wrong_is_told_at_once(place: Place) -> None:
+    told = place.errors("[levels.a]\nslots = 3\n[levels.b]\nslots = 1\nnum_envs = 8\nbatch = 3\n[program.Pong]\n")
+    assert len(told) == 3
+
+
+def test_too_many_levels(place: Place) -> None:
+    many = "".join(f"[levels.l{number}]\nslots = {number}\n" for number in range(1, 66))
+    assert "levels holds 65 levels, and 64 are the most; remove some" in place.errors(many + "[program.Pong]\n")[0]
+
+
+def test_the_environment_overrides_every_level(place: Place) -> None:
+    loaded = place.load(LADDER, {"RL_NUM_ENVS": "24"})
+    assert {rung.level.num_envs for rung in loaded.settings.ladder} == {24}
+    assert "overrides num_envs of every level" in loaded.warnings[0]
+    told = place.errors(LADDER, slots=3)
+    assert told == ["flag --slots: is for a fixed [level], and there is a ladder: its levels say it"]
+    assert place.errors(LADDER, {"RL_NUM_ENVS": "x"})
+
+
+def test_an_update_is_told_by_the_levels_that_it_changes(place: Place) -> None:
+    old = place.settings(LADDER)
+    new = place.settings(LADDER.replace("threads = 3", "threads = 2").replace("[levels.wide]\nslots = 2", ""))
+    assert config.diff(old, new).settings == ("levels.heavy", "levels.wide")
+    assert config.diff(old, new).sections == ("[levels]",)
+    assert config.diff(old, old).settings == ()
+    swapped = LADDER.replace("levels.wide", "levels.x").replace("levels.light", "levels.wide").replace("levels.x", "levels.light")
+    assert set(config.diff(old, place.settings(swapped)).settings) == {"levels.light", "levels.wide", "levels.heavy"}
+    assert config.diff(old.at("heavy"), old).changed == (), "what runs at heavy is compared with what would run there"
