@@ -136,7 +136,10 @@ def test_how_much_memory_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             '[levels."a b"]\n',
             'FILE, line 1: levels."a b": a level\'s name is one word of up to 32 letters, digits, _ . -',
         ),
-        ("[level]\n[levels.a]\n", "FILE, line 1: level: one fixed level makes no sense with [levels]; remove one of the two"),
+        (
+            "[level]\n[levels.a]\n",
+            "FILE, line 1: level: one fixed level makes no sense with [levels]; remove one of the two",
+        ),
         (
             '[load]\nmode = "climb"\n[level]\n',
             'FILE, line 3: level: one fixed level makes no sense with mode = "climb" in [load]; remove one of the two',
@@ -189,6 +192,8 @@ def test_an_update_is_told_by_the_levels_that_it_changes(place: Place) -> None:
     assert config.diff(old, new).settings == ("levels.heavy", "levels.wide")
     assert config.diff(old, new).sections == ("[levels]",)
     assert config.diff(old, old).settings == ()
-    swapped = LADDER.replace("levels.wide", "levels.x").replace("levels.light", "levels.wide").replace("levels.x", "levels.light")
+    swapped = (
+        LADDER.replace("levels.wide", "levels.x").replace("levels.light", "levels.wide").replace("levels.x", "levels.light")
+    )
     assert set(config.diff(old, place.settings(swapped)).settings) == {"levels.light", "levels.wide", "levels.heavy"}
     assert config.diff(old.at("heavy"), old).changed == (), "what runs at heavy is compared with what would run there"

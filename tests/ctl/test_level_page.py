@@ -1,0 +1,125 @@
+"""`level` as people run it: the page, why, a pin and its end, over a fake daemon."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_backend import FakeBackend
+from running import Terminal, ctl
+
+from supervisor.core import facts
+from supervisor.core.facts import Stamped
+from supervisor.ctl.level import span_s
+from supervisor.ctl.session import Failed
+
+
+def rung(name: str, **more: Any) -> dict[str, Any]:
+    known = {
+        "name": name, "in_force": False, "slots": 2, "num_envs": 32, "batch_size": 512, "up_s": 0.0, "reboots": 0.0,
+        "failed_trials": 0, "mtbf_s": None, "mtbf_bound_s": None, "steps_per_min": None, "speed": None, "speed_error": None,
+        "readings": 0, "worth": None, "next_trial_s": None, "shortest_s": None, "veto": "",
+    }  # fmt: skip
+    return {**known, **more}
+
+
+LEVELS = [
+    rung("light", up_s=7200.0, mtbf_bound_s=3127.0, steps_per_min=60_000.0, speed=0.5, speed_error=0.03, readings=9),
+    rung("medium", in_force=True, up_s=98_280.0, mtbf_bound_s=42_680.0, steps_per_min=120_000.0, speed=1.0, speed_error=0.0),
+    rung("hea\x1b[2Jvy", up_s=1020.0, reboots=1.0, mtbf_s=1020.0, failed_trials=2, shortest_s=1020.0, next_trial_s=1200.0),
+    rung("top", slots=None, veto="8 programs at once on 4 cores"),
+]
+VIEW = {
+    "mode": "climb", "level": "medium", "trial": True, "since_wall_s": 1_763_700_000.0, "why": "trying medium",
+    "said": "medium on trial for 20 min, 30 min are needed", "pin": None, "reboot_penalty_min": 10.0,
+    "change_cost_s": 41.0, "levels": LEVELS, "line": "medium: fine",
+}  # fmt: skip
+
+
+@pytest.fixture
+def shown(backend: FakeBackend) -> FakeBackend:
+    backend.ladder = VIEW
+    return backend
+
+
+def test_the_page_has_a_row_for_each_level_the_highest_first(api: Path, shown: FakeBackend) -> None:
+    done = ctl("level", socket=api)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("level medium (on trial) since 2025-11-21")
+    assert lines[1] == "now: medium on trial for 20 min, 30 min are needed"
+    top, heavy, medium, light = lines[4:8]
+    assert "vetoed: 8 programs at once on 4 cores" in top
+    assert "hea\\x1b[2Jvy" in heavy
+    assert "failed 2x, once after 17m; trial in 20m at the earliest" in heavy
+    assert medium.startswith("*")
+    assert "2 x 32, batch 512" in light
+    assert "50+-3 %" in light
+    assert "10 min of training" in lines[-1]
+    assert "41s of training" in lines[-1]
+    assert json.loads(ctl("level", "show", "--json", socket=api).stdout)["levels"][3]["veto"]
+
+
+def test_a_fixed_level_and_a_pin_on_a_terminal(api: Path, shown: FakeBackend) -> None:
+    pin = {"level": "medium", "by": "alice", "wall_s": 1_763_700_000.0, "left_s": None}
+    shown.ladder = {**VIEW, "mode": "fixed", "trial": False, "said": "", "pin": pin, "since_wall_s": None}
+    with Terminal("level", socket=api) as terminal:
+        told, code = terminal.end()
+    assert code == 0
+    assert "pinned by alice" in told
+    assert "until further notice" in told
+    assert "one level is in force" in told
+    shown.ladder = {**VIEW, "pin": {**pin, "left_s": 7200.0}}
+    assert "for another 2h" in ctl("level", socket=api).stdout
+
+
+def test_why_tells_the_changes_and_what_led_to_them(api: Path, shown: FakeBackend) -> None:
+    assert "nothing has changed so far" in ctl("level", "why", socket=api).stdout
+    told = (
+        facts.LadderLaid("a ladder of 2 levels, from light", ("light", "medium"), ("a", "b"), ""),
+        facts.LevelChosen("trying medium, which promises +12 %", "medium", 3, trial=True, before="light", by="the rule"),
+        facts.Reviewed("settling", "medium", 600.0, None, ""),
+    )
+    shown.journal = [Stamped(n, float(n), time.time(), "b" * 32, fact) for n, fact in enumerate(told, 1)]
+    said = ctl("level", "why", socket=api).stdout
+    assert "trying medium, which promises +12 %" in said
+    assert "settling" not in said, "every ten minutes is no story"
+    rows = json.loads(ctl("level", "why", "-n", "1", "--json", socket=api).stdout)["facts"]
+    assert [row["kind"] for row in rows] == ["LevelChosen"]
+
+
+def test_a_pin_and_its_end(api: Path, shown: FakeBackend) -> None:
+    assert ctl("level", "pin", "heavy", "--for", "1h30m", socket=api).stdout == "heavy: done\n"
+    assert ctl("level", "pin", "heavy", socket=api).returncode == 0
+    assert json.loads(ctl("level", "unpin", "--json", socket=api).stdout)["text"] == "done"
+    assert [(level, for_s) for level, for_s, _, _ in shown.pins] == [("heavy", 5400.0), ("heavy", None), (None, None)]
+    refused = ctl("level", "pin", "hevy", socket=api)
+    assert refused.returncode == 1
+    assert refused.stdout == "ERROR: no such level: hevy; there are light, heavy\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("up",), "level has show, why, pin and unpin, not up"),
+        (("show", "x"), "level show accepts no names"),
+        (("why", "x"), "level why accepts no names"),
+        (("pin",), "level pin requires a level's name"),
+        (("unpin", "x"), "level unpin accepts no names"),
+        (("pin", "heavy", "--for", "soon"), "--for takes a span such as"),
+    ],
+)
+def test_what_is_no_request(api: Path, args: tuple[str, ...], told: str) -> None:
+    done = ctl("level", *args, socket=api)
+    assert told in done.stdout
+    assert done.returncode == 2
+
+
+def test_spans_of_a_pin() -> None:
+    assert span_s("6h") == 21_600.0
+    for said in ("all", "boot", "0s", "2026-11-21", "x"):
+        with pytest.raises(Failed, match="--for takes a span"):
+            span_s(said)
