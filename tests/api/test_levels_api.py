@@ -62,4 +62,4 @@ def test_over_xml_rpc(rpc: Any, backend: FakeBackend) -> None:
     assert rpc.extralife.unpinLevel() == "done"
     assert [(level, for_s) for level, for_s, _, _ in backend.pins] == [("heavy", 60.0), ("light", None), (None, None)]
     assert fault_of(rpc.extralife.pinLevel, "hevy")[0] == 10
-    assert fault_of(rpc.extralife.pinLevel, "heavy", -1)[0] == 3
+    assert fault_of(rpc.extralife.pinLevel, "heavy", -1)[0] == 2

@@ -43,6 +43,7 @@ body = st.fixed_dictionaries(
     {},
     optional={
         **{name: section(name) | value for name in SECTIONS},
+        "levels": st.dictionaries(names, section("level") | value, max_size=3) | value,
         "training": st.dictionaries(program_keys, value, max_size=4) | value,
         "program": st.dictionaries(names, program | value, max_size=3) | value,
         "other": value,
@@ -158,4 +159,4 @@ def test_a_random_byte_is_flipped(tmp_path: Path) -> None:
 
 
 def test_top_names_are_what_the_fuzz_knows() -> None:
-    assert set(TOP) == {*SECTIONS, "training", "program"}
+    assert set(TOP) == {*SECTIONS, "levels", "training", "program"}

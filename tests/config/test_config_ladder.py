@@ -117,8 +117,8 @@ def test_how_much_memory_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         (
             "[levels.a]\nslots = 3\n[levels.b]\nslots = 2\nnum_envs = 64\n",
-            "FILE, line 4: levels.b: slots 2 is less than the 3 of a before it, and a level is at least as heavy as the one "
-            "before in every respect; raise it, or move the section",
+            "FILE, line 4: levels.b: slots 2 is less than the 3 of a before it, and a level is at least as heavy as the one \
+before in every respect; raise it, or move the section",
         ),
         (
             "[levels.a]\nslots = 3\n[levels.b]\n",

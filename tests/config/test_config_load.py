@@ -279,7 +279,7 @@ def test_every_part_of_the_settings_has_a_section() -> None:
     """A field that is added to `Settings` must be filled by the configuration."""
     from supervisor.config.tables import SECTIONS
 
-    assert {field.name for field in dataclasses.fields(Settings) if field.init} == {"paths", "programs", *SECTIONS}
+    assert {field.name for field in dataclasses.fields(Settings) if field.init} == {"paths", "programs", "ladder", *SECTIONS}
 
 
 LINES = '''

@@ -57,7 +57,7 @@ def test_the_page_has_a_row_for_each_level_the_highest_first(api: Path, shown: F
     assert "failed 2x, once after 17m; trial in 20m at the earliest" in heavy
     assert medium.startswith("*")
     assert "2 x 32, batch 512" in light
-    assert "50+-3 %" in light
+    assert "50 +-3 %" in light
     assert "10 min of training" in lines[-1]
     assert "41s of training" in lines[-1]
     assert json.loads(ctl("level", "show", "--json", socket=api).stdout)["levels"][3]["veto"]
