@@ -155,7 +155,19 @@ def a_free_slot_is_used(_, step):
     taken = sum(1 for p in programs if p.phase in HAS_PROCESS or p.name in keeps or _holds_slot(p))
     known = {spec.name for spec in step.decision.settings.programs}
     waiting = [program.name for program in programs if program.phase is Phase.QUEUED and program.name in known - held]
-    return f"{', '.join(waiting)} wait, {taken} of {slots} slots are taken" if waiting and taken < slots else None
+    if not waiting or taken >= slots or _staggered(step):
+        return None
+    return f"{', '.join(waiting)} wait, {taken} of {slots} slots are taken"
+
+
+def _staggered(step):
+    """Whether a start waits for the one before it, as after a change of level, and the loop is woken for it."""
+    due_s, gap_s = step.decision.wake_at_s, step.decision.settings.load.stagger_s
+    begun = [program.attempt.intended_at_s for program in step.state.live.values()]
+    return bool(
+        step.decision.settings.ladder and due_s is not None and due_s - step.now_s <= gap_s
+        and begun and step.now_s - max(begun) < gap_s
+    )  # fmt: skip
 
 
 def _holds_slot(program):
