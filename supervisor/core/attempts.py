@@ -89,7 +89,7 @@ def _rotate(turn: Turn) -> None:
     """
     rotation_s = turn.settings.load.rotation_h * 3600.0
     programs = turn.state.programs.values()
-    if not rotation_s or any(p.attempt is not None and p.attempt.stop is not None for p in programs):
+    if not rotation_s or sum(p.phase in {Phase.STARTING, Phase.RUNNING} for p in programs) < _slots(turn):
         return
     long_ago_s = turn.now_s - rotation_s
     waiting = [_priority(turn, p) for p in programs if p.phase is Phase.QUEUED and p.wanted and p.since_s <= long_ago_s]
