@@ -7,7 +7,7 @@ import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.core import climbing
-from supervisor.core.climb_view import climb_view
+from supervisor.core.climb_view import climb_view, in_force
 from supervisor.core.inputs import Asked, Sampled, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Rung
@@ -15,6 +15,7 @@ from supervisor.core.snapshot import encoded
 from supervisor.core.state import fold_all
 
 LEVELS = (Level("light", 2, 8, 64), Level("wide", 3, 8, 64), Level("heavy", 4, 16, 128))
+RULE = {"dwell_s": 1200.0, "climb_s": 1200.0, "trial_s": 1800.0, "cool_s": 3600.0}  # whatever its defaults become
 PACE = {"light": 100.0, "wide": 110.0, "heavy": 130.0}  # steps a second of each program
 
 
@@ -30,7 +31,7 @@ def ladder(*names, levels=LEVELS, mode=CLIMB, vetoes=(), load=None, **more):
     names = names or ("Pong", "Breakout", "Qbert", "Seaquest")
     rungs = tuple(rung(level, *names, veto=dict(vetoes).get(level.name, "")) for level in levels)
     made = settings(*rungs[0].programs, daemon=DaemonSettings(sample_period_s=3.0), **more)
-    load = load or LoadSettings(mode=mode)
+    load = load or LoadSettings(mode=mode, **RULE)
     return replace(made, level=rungs[0].level, ladder=rungs, load=load)
 
 
@@ -141,7 +142,7 @@ def test_a_level_that_changes_the_load_restarts_each_with_a_checkpoint_and_stagg
 
 
 def test_a_staggered_start_wakes_the_loop():
-    core = climbed("heavy", load=LoadSettings(mode=CLIMB, stagger_s=20.0))
+    core = climbed("heavy", load=LoadSettings(mode=CLIMB, stagger_s=20.0, **RULE))
     core.train(180.0)
     core.pin("light")
     stopping = [name for name in core.state.live if core.phase(name) is Phase.STOPPING]
@@ -313,6 +314,7 @@ def test_a_reboot_while_pinned_moves_nothing():
     assert core.state.level == "heavy"
     assert climbing.known(core.state).known[2].reboots == 1.0
     assert "pinned" in core.told(facts.RebootJudged)[-1].why
+    assert in_force(core.view())["pinned"]
 
 
 def test_a_reboot_at_a_level_that_is_gone_is_not_judged():
@@ -469,6 +471,10 @@ def test_a_record_that_nobody_can_read_is_begun_anew():
     assert climbing.known(core.state) is None
     view = core.view()
     assert view["levels"][0]["readings"] == 0
+    core.train(700.0)
+    assert not core.told(facts.Reviewed), "until a start or an update lays the ladder anew"
+    core.begin()
+    assert climbing.known(core.state) is not None
 
 
 # --- rotation --------------------------------------------------------------------------------------------------------------
