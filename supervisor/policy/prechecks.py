@@ -7,7 +7,7 @@ its reason has been gone for `clear_s` (30 min). A reading that is missing objec
 |---|---|---|---|
 | `gpu_memory` | a level's programs hold more than the GPU has for us, by what each was seen to hold | 0 s | that level |
 | `host_memory` | the same for the host's memory, and its cgroup's limit | 0 s | that level |
-| `cores` | a level has more than twice as many programs as there are cores | 0 s | that level |
+| `cores` | a level has more than four programs a core | 0 s | that level |
 | `gpu_temperature` | a GPU is within `margin_c` (3) of its slowdown, or slowed for its heat | 30 s | any higher one |
 | `gpu_slowdown` | the hardware holds a GPU's clocks back: heat or power brake | 60 s | the present one too |
 | `gpu_lost` | a GPU has fallen off the bus, or asks for a reset | 0 s | any higher one |
@@ -37,7 +37,7 @@ from typing import Final
 from supervisor.policy.readings import Gpu, Gpus, Host
 
 _MB: Final = 2**20
-_PROGRAMS_PER_CORE: Final = 2
+_PROGRAMS_PER_CORE: Final = 4
 _MEMORY_FULL: Final = 5.0
 _IO_FULL: Final = 50.0
 _SWAP_LEFT: Final = 0.05
