@@ -10,6 +10,10 @@ from supervisor.config.sheet import Origin
 from supervisor.core.settings import DaemonSettings, Settings
 
 # Of [daemon], what is read anew at each use; the rest is wired at the daemon's start.
+_TOLD: Final = (
+    "level", "load", "restart", "stall", "checkpoint", "divergence", "health", "gate", "prechecks", "daemon", "journal",
+    "backup", "cost",
+)  # fmt: skip
 _LIVE_DAEMON: Final = frozenset({"log_max_bytes", "log_backups"})
 
 
@@ -46,9 +50,7 @@ def diff(old: Settings, new: Settings) -> Changes:
     same = [name for name in both if before[name].digest == after[name].digest]
     keys = [
         f"{section}.{field.name}"
-        for section in (
-            "level", "load", "restart", "stall", "checkpoint", "gate", "prechecks", "daemon", "journal", "backup", "cost",
-        )  # fmt: skip
+        for section in _TOLD
         for field in fields(getattr(new, section))
         if getattr(getattr(old, section), field.name) != getattr(getattr(new, section), field.name)
     ]

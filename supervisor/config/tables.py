@@ -28,8 +28,8 @@ from supervisor.policy.backups import BackupSettings
 from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.cost import CostSettings
 from supervisor.policy.divergence import DivergenceSettings
-from supervisor.policy.health import ACTIONS, HealthSettings
 from supervisor.policy.gate import ON_TIMEOUT, GateSettings
+from supervisor.policy.health import ACTIONS, HealthSettings
 from supervisor.policy.prechecks import PrecheckSettings
 from supervisor.policy.restart import MOST_DEATHS, RestartSettings
 from supervisor.policy.stall import StallSettings
@@ -112,11 +112,11 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
     "program.stop_grace_s": (0.0, YEAR_S),
 }
 _CHOICES: Final = {
-    "daemon.log_level": LOG_LEVELS, "program.progress": tuple(Progress), "gate.on_timeout": ON_TIMEOUT,
+    "daemon.log_level": LOG_LEVELS,
+    "program.progress": tuple(Progress),
+    "gate.on_timeout": ON_TIMEOUT,
     "load.mode": (FIXED, CLIMB),
-} | dict.fromkeys(  # fmt: skip
-    ("health.on_exploding", "health.on_collapsed", "health.on_falling", "program.on_sick"), ACTIONS
-)
+} | dict.fromkeys(("health.on_exploding", "health.on_collapsed", "health.on_falling", "program.on_sick"), ACTIONS)
 
 # At or above another key of the same section; the sentence names both.
 ORDERED: Final = (
@@ -256,9 +256,8 @@ _UNSET: Final = {
     "program.done_codes": "[0]",
 }
 
-COMMON_KEYS: Final = ("priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "on_sick", "env")
 COMMON_KEYS: Final = (
-    "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "gpu", "min_free_mb", "gate_poll_s",
+    "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "on_sick", "gpu", "min_free_mb", "gate_poll_s",
     "gate_timeout_s", "env",
 )  # fmt: skip
 FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes")

@@ -24,6 +24,7 @@ def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json
     remembered = known(state) if settings is None or settings.climbs else None
     rungs = _rungs(state, settings)
     shown = _shown(state, settings, rungs, remembered)
+    seen = state.cap(tuple(rung.level.name for _, rung in rungs))
     view: Json = {
         "mode": (settings.load.mode or FIXED) if settings is not None else None,
         "level": state.level,
@@ -39,7 +40,11 @@ def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json
         },
         "reboot_penalty_min": settings.load.reboot_penalty_min if settings is not None else None,
         "change_cost_s": costs(state).change_s if climb.costs_s else None,
-        "levels": [_level(state, rung, shown.get(rung.level.name), remembered, place, now_s) for place, rung in rungs],
+        "levels": [
+            _level(state, rung, shown.get(rung.level.name), remembered, place, now_s)
+            | {"veto": rung.veto or (seen[1] if seen is not None and place > seen[0] else "")}
+            for place, rung in rungs
+        ],
     }  # fmt: skip
     return view | {"line": _line(view)}
 
@@ -94,7 +99,6 @@ def _level(
         "worth": None if shown is None else shown.worth,
         "next_trial_s": next_s,
         "shortest_s": None if shown is None else shown.shortest_s,
-        "veto": rung.veto,
     }
 
 

@@ -78,11 +78,13 @@ def names(turn: Turn) -> tuple[str, ...]:
 
 
 def cap(turn: Turn) -> Cap:
-    """The highest level that nothing speaks against. A level above one that is vetoed is vetoed too."""
-    for place, rung in enumerate(turn.settings.rungs):
-        if rung.veto and place:
-            return Cap(place - 1, rung.veto)
-    return Cap(len(turn.settings.rungs) - 1)
+    """The highest level that nothing speaks against: what it declares to need, and the pre-checks.
+
+    A level above one that is vetoed is vetoed too.
+    """
+    caps = [(place - 1, rung.veto) for place, rung in enumerate(turn.settings.rungs) if rung.veto and place]
+    seen = turn.state.cap(names(turn))
+    return Cap(*min((*caps, (len(turn.settings.rungs) - 1, ""), *([seen] if seen else []))))
 
 
 # --- a start, an update ---------------------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def _grown(known: int | None, seen: int | None) -> tuple[int | None, bool]:
 
 def rungs(settings: Settings) -> tuple[Rung, ...]:
     """The ladder as the pre-checks see it, the lightest level first."""
-    return (Rung(settings.level.name, settings.level.slots),)
+    return tuple(Rung(each.level.name, each.level.slots) for each in settings.rungs)
 
 
 def _precheck(turn: Turn, xids: tuple[int, ...]) -> None:

@@ -21,7 +21,10 @@ from supervisor.core.turn import Turn
 SUCCESS, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
 Result = tuple[str, int, str]
 # Of the settings, besides the programs.
-SECTIONS = ("level", "load", "restart", "stall", "checkpoint", "gate", "prechecks", "daemon", "backup", "cost")
+SECTIONS = (
+    "level", "load", "restart", "stall", "checkpoint", "divergence", "health", "gate", "prechecks", "daemon", "backup",
+    "cost",
+)  # fmt: skip
 
 
 def on_asked(turn: Turn, item: Asked) -> None:

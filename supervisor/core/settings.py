@@ -9,13 +9,13 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from supervisor.policy.backups import BackupSettings
 from supervisor.policy import load
+from supervisor.policy.backups import BackupSettings
 from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.cost import CostSettings
 from supervisor.policy.divergence import DivergenceSettings
-from supervisor.policy.health import HealthSettings
 from supervisor.policy.gate import GateSettings
+from supervisor.policy.health import HealthSettings
 from supervisor.policy.prechecks import PrecheckSettings
 from supervisor.policy.restart import RestartSettings
 from supervisor.policy.stall import StallSettings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 TYPE_CHECKING = False
@@ -93,70 +94,25 @@ def run(session: Session, words: list[str]) -> int:
         return GENERIC
 
 
+_VERBS = (
+    "start", "stop", "restart", "signal", "clear", "pid", "avail", "reread", "update", "shutdown", "reload", "version",
+    "config",
+)  # fmt: skip
+_MODULES = {  # of each action: where a function of its name is
+    **dict.fromkeys(_VERBS, "verbs"),
+    **dict.fromkeys(("history", "explain", "reboots", "journal"), "story"),
+    **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
+    **dict.fromkeys(("tail", "maintail"), "tail"),
+    **{name: name for name in ("accounts", "cost", "doctor", "level", "results", "simulate", "status")},
+    "wait-gpu": "wait_gpu",
+}
+
+
 def _action(name: str) -> Callable[[Session, list[str]], int] | None:
     """What an action does. Only its own module is imported: a `pid` in a script's loop must not pay for the shell."""
-    if name in {
-        "start",
-        "stop",
-        "restart",
-        "signal",
-        "clear",
-        "pid",
-        "avail",
-        "reread",
-        "update",
-        "shutdown",
-        "reload",
-        "version",
-        "config",
-    }:
-        from supervisor.ctl import verbs
-
-        return getattr(verbs, name)  # type: ignore[no-any-return]
-    if name in {"history", "explain", "reboots", "journal"}:
-        from supervisor.ctl import story
-
-        return getattr(story, name)  # type: ignore[no-any-return]
-    if name == "accounts":
-        from supervisor.ctl import accounts
-
-        return accounts.accounts
-    if name == "doctor":
-        from supervisor.ctl import doctor
-
-        return doctor.doctor
-    if name in {"backup", "backups", "rollback"}:
-        from supervisor.ctl import backup
-
-        return getattr(backup, name)  # type: ignore[no-any-return]
-    if name == "cost":
-        from supervisor.ctl import cost
-
-        return cost.cost
-    if name == "results":
-        from supervisor.ctl import results
-
-        return results.results
-    if name == "simulate":
-        from supervisor.ctl import simulate
-
-        return simulate.simulate
-    if name == "level":
-        from supervisor.ctl import level
-
-        return level.level
-    if name in {"tail", "maintail"}:
-        from supervisor.ctl import tail
-
-        return getattr(tail, name)  # type: ignore[no-any-return]
-    if name == "wait-gpu":
-        from supervisor.ctl import wait_gpu
-
-        return wait_gpu.wait_gpu
-    if name == "status":
-        from supervisor.ctl import status
-
-        return status.run
+    if name in _MODULES:
+        module = importlib.import_module(f"supervisor.ctl.{_MODULES[name]}")
+        return getattr(module, name.replace("-", "_"))  # type: ignore[no-any-return]
     return {"help": _help, "--version": _own_version}.get(name)
 
 

@@ -44,7 +44,7 @@ _WATCH_S = 2
 _EXPENDABLE = ("EPISODES", "RESTARTS", "RETURN", "STEPS", "STEPS/S", "CKPT", "NEXT")
 
 
-def run(session: Session, args: list[str]) -> int:
+def status(session: Session, args: list[str]) -> int:
     """`status [NAME..] [--json] [--wide] [--watch [SECONDS]]`."""
     period_s = _WATCH_S
     if "--watch" in args:

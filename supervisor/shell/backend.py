@@ -214,7 +214,7 @@ class DaemonBackend:
     def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
         number, waiting = self._replies.open()
         verb, names = (Verb.UNPIN, ()) if level is None else (Verb.PIN, (level,))
-        self._inbox.post(Asked(self._clock.now_s(), verb, number, names, "", by, uid, for_s))
+        self._inbox.post(Asked(self._clock.now_s(), verb, number, names, by=by, uid=uid, for_s=for_s))
         try:
             results = waiting.result(timeout_s)
         except FutureTimeout:
