@@ -123,15 +123,15 @@ def speed() -> dict[str, float]:
 
     class Timed(Held):
         def review(self, at_s: float, up_s: float, reading: float | None) -> int:
-            began = time.perf_counter()
+            began = time.process_time()
             level = super().review(at_s, up_s, reading)
-            took.append(time.perf_counter() - began)
+            took.append(time.process_time() - began)
             return level
 
     Play(ARCHETYPES["seed"], Timed(), 0, World()).run((30 * DAY_S,))
-    began = time.perf_counter()
+    began = time.process_time()
     Play(ARCHETYPES["seed"], Held(), 0, World()).run((365 * DAY_S,))
-    year_s = time.perf_counter() - began
+    year_s = time.process_time() - began
     took.sort()
     return {"mean_s": statistics.mean(took), "p99_s": took[int(0.99 * len(took))], "year_s": year_s}
 
