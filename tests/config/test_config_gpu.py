@@ -1,0 +1,66 @@
+"""[gate], and what a program says of its GPU: pinning, the memory that it waits for, and what contradicts itself."""
+
+from pathlib import Path
+
+import pytest
+from config_kit import Place
+
+PONG = "[program.Pong]\n"
+SCRIPT = '[program.s]\ncommand = "true"\n'
+PINNED = {("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), ("CUDA_VISIBLE_DEVICES", "1")}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def only(place: Place, text: str):
+    (spec,) = place.load(text).settings.programs
+    return spec
+
+
+@pytest.mark.parametrize("program", [PONG, SCRIPT])
+def test_a_pinned_program_sees_its_gpu_alone_and_restarts_when_that_changes(place: Place, program: str) -> None:
+    free, pinned = only(place, program), only(place, program + "gpu = 1\n")
+    assert (free.gpu, pinned.gpu) == (None, 1)
+    assert set(pinned.env) >= PINNED
+    assert not {name for name, _ in free.env} & {name for name, _ in PINNED}
+    assert free.digest != pinned.digest
+    assert pinned.digest != only(place, program + "gpu = 0\n").digest
+
+
+def test_what_it_waits_for_changes_live(place: Place) -> None:
+    keys = "min_free_mb = 9\ngate_poll_s = 1\ngate_timeout_s = 2\n"
+    before, after = only(place, SCRIPT), only(place, SCRIPT + keys)
+    assert (after.min_free_mb, after.gate_poll_s, after.gate_timeout_s) == (9, 1.0, 2.0)
+    assert before.digest == after.digest
+
+
+def test_a_device_says_which_memory_it_waits_for(place: Place) -> None:
+    assert only(place, PONG + 'device = "cuda:3"\n').gpu == 3
+    assert only(place, PONG + 'device = "cuda"\n').gpu is None
+    assert only(place, PONG + 'device = "cpu"\nmin_free_mb = 9\n').min_free_mb == 0, "it takes none"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            PONG + 'device = "cuda:1"\ngpu = 1\n',
+            'FILE, line 3: program.Pong.gpu says the same as device = "cuda:1"; remove one of the two',
+        ),
+        (
+            SCRIPT + 'gpu = 1\nenv = { CUDA_VISIBLE_DEVICES = "0" }\n',
+            "FILE, line 3: program.s.gpu says the same as env.CUDA_VISIBLE_DEVICES; remove one of the two",
+        ),
+        (PONG + "gpu = -1\n", "FILE, line 2: program.Pong.gpu must be at least 0, not -1"),
+        (
+            PONG + '[gate]\non_timeout = "strat"\n',
+            "FILE, line 3: gate.on_timeout must be one of start, wait, give_up, not 'strat'; did you mean start?",
+        ),
+        (PONG + "[gate]\nmin_fre_mb = 3\n", "FILE, line 3: gate.min_fre_mb is not a setting; did you mean min_free_mb?"),
+    ],
+)
+def test_what_contradicts_itself_or_is_not_there_is_refused(place: Place, text: str, said: str) -> None:
+    assert place.errors(text) == [said]
