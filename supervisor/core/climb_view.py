@@ -24,7 +24,6 @@ def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json
     remembered = known(state) if settings is None or settings.climbs else None
     rungs = _rungs(state, settings)
     shown = _shown(state, settings, rungs, remembered)
-    seen = state.cap(tuple(rung.level.name for _, rung in rungs))
     view: Json = {
         "mode": (settings.load.mode or FIXED) if settings is not None else None,
         "level": state.level,
@@ -40,11 +39,7 @@ def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json
         },
         "reboot_penalty_min": settings.load.reboot_penalty_min if settings is not None else None,
         "change_cost_s": costs(state).change_s if climb.costs_s else None,
-        "levels": [
-            _level(state, rung, shown.get(rung.level.name), remembered, place, now_s)
-            | {"veto": rung.veto or (seen[1] if seen is not None and place > seen[0] else "")}
-            for place, rung in rungs
-        ],
+        "levels": [_level(state, rung, shown.get(rung.level.name), remembered, place, now_s) for place, rung in rungs],
     }  # fmt: skip
     return view | {"line": _line(view)}
 
@@ -99,7 +94,14 @@ def _level(
         "worth": None if shown is None else shown.worth,
         "next_trial_s": next_s,
         "shortest_s": None if shown is None else shown.shortest_s,
+        "veto": rung.veto or _checked(state, remembered, place),
     }
+
+
+def _checked(state: State, remembered: LoadState | None, place: int) -> str:
+    """What the pre-checks have against a level; a fixed one is the operator's word."""
+    found = state.cap([name for name, _ in state.climb.ladder]) if remembered is not None else None
+    return found[1] if found is not None and place > found[0] else ""
 
 
 # --- one line ------------------------------------------------------------------------------------------------------------

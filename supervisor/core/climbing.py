@@ -78,13 +78,15 @@ def names(turn: Turn) -> tuple[str, ...]:
 
 
 def cap(turn: Turn) -> Cap:
-    """The highest level that nothing speaks against: what it declares to need, and the pre-checks.
+    """The highest level that nothing speaks against: no budget that the box has not, no pre-check. The lowest always may.
 
     A level above one that is vetoed is vetoed too.
     """
-    caps = [(place - 1, rung.veto) for place, rung in enumerate(turn.settings.rungs) if rung.veto and place]
-    seen = turn.state.cap(names(turn))
-    return Cap(*min((*caps, (len(turn.settings.rungs) - 1, ""), *([seen] if seen else []))))
+    rungs = turn.settings.rungs
+    caps = [(len(rungs) - 1, "")]
+    caps += [(place - 1, rung.veto) for place, rung in enumerate(rungs) if rung.veto and place]
+    checked = turn.state.cap(names(turn))
+    return Cap(*min([*caps, *([checked] if checked is not None else [])]))
 
 
 # --- a start, an update ---------------------------------------------------------------------------------------------------

@@ -142,7 +142,8 @@ def _grown(known: int | None, seen: int | None) -> tuple[int | None, bool]:
 
 def rungs(settings: Settings) -> tuple[Rung, ...]:
     """The ladder as the pre-checks see it, the lightest level first."""
-    return tuple(Rung(each.level.name, each.level.slots) for each in settings.rungs)
+    budgets = [(rung.level, rung.level.memory_mb) for rung in settings.rungs]
+    return tuple(Rung(level.name, level.slots, None if mb is None else mb * 10**6) for level, mb in budgets)
 
 
 def _precheck(turn: Turn, xids: tuple[int, ...]) -> None:

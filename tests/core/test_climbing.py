@@ -8,11 +8,12 @@ from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.core import climbing
 from supervisor.core.climb_view import climb_view, in_force
+from supervisor.core.facts import Stamped
 from supervisor.core.inputs import Asked, Sampled, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Rung
 from supervisor.core.snapshot import encoded
-from supervisor.core.state import fold_all
+from supervisor.core.state import fold, fold_all
 
 LEVELS = (Level("light", 2, 8, 64), Level("wide", 3, 8, 64), Level("heavy", 4, 16, 128))
 RULE = {"dwell_s": 1200.0, "climb_s": 1200.0, "trial_s": 1800.0, "cool_s": 3600.0}  # whatever its defaults become
@@ -404,6 +405,21 @@ def test_a_fixed_ladder_is_where_its_start_says_and_can_be_pinned():
     assert core.state.level == "heavy"
     core.unpin()
     assert core.state.level == "wide"
+
+
+def test_a_pre_check_is_a_veto_until_it_is_lifted():
+    core = climbed("wide")
+    veto = facts.Vetoed("GPU 0 is within 3 C of its slowdown", "gpu_temperature", "light", "wide")
+    core.state = fold(core.state, Stamped(0, core.now_s, 0.0, core.boot_id, veto))
+    core.later(1.0).woke()
+    assert core.state.level == "light"
+    assert "within 3 C" in core.state.climb.why
+    assert ["within 3 C" in level["veto"] for level in core.view()["levels"]] == [False, True, True]
+    core.train(1800.0)
+    assert core.state.level == "light"
+    lifted = facts.VetoLifted("it has been cool for 30 min", "gpu_temperature", 1800.0)
+    core.state = fold(core.state, Stamped(0, core.now_s, 0.0, core.boot_id, lifted))
+    core.until_level("wide", 3600.0)
 
 
 def test_no_trial_of_what_is_vetoed():
