@@ -35,7 +35,9 @@ def level(world):
 
 
 def changes(world):
-    return [(item.at_s, item.fact.level) for item in world.core.journal if isinstance(item.fact, facts.LevelChosen)]
+    """When which level was put in force; the end of a trial is no change."""
+    chosen = [(item.at_s, item.fact) for item in world.core.journal if isinstance(item.fact, facts.LevelChosen)]
+    return [(at_s, fact.level) for at_s, fact in chosen if fact.level != fact.before]
 
 
 def told(world, kind):
