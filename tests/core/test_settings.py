@@ -29,3 +29,7 @@ def test_programs_by_name():
     assert known.program("Qbert") is known.programs[1]
     assert known.program("Pung") is None
     assert orphan_spec("Pung").name == "Pung"
+
+
+def test_backups_lie_beside_the_programs():
+    assert Paths("/state", "/run").backups == "/state/backups"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from box import Box, until
 
 CATCH = """
@@ -42,6 +43,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.timeout(400)  # six starts of a real worker, each of which imports torch
 def test_train_back_up_train_on_go_back(box: Box) -> None:
     box.config(CATCH)
     box.start()
