@@ -183,6 +183,6 @@ def _still_there(turn: Turn, rollback: Rollback) -> bool:
             if program.attempt.stop is None:
                 why = f"goes back to backup {rollback.backup}"
                 stop(turn, program, program.attempt, reason="rollback", by=rollback.by, why=why)
-        elif program.phase is Phase.BACKOFF:
+        elif program.phase in {Phase.BACKOFF, Phase.GATED}:
             turn.record(facts.Requeued(f"waits to go back to backup {rollback.backup}", name))
     return there
