@@ -257,8 +257,8 @@ _UNSET: Final = {
 }
 
 COMMON_KEYS: Final = (
-    "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "on_sick", "gpu", "min_free_mb", "gate_poll_s",
-    "gate_timeout_s", "env",
+    "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "on_sick", "gpu", "min_free_mb",
+    "gate_poll_s", "gate_timeout_s", "env",
 )  # fmt: skip
 FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")
