@@ -162,7 +162,7 @@ def _levels(
 
 
 def _configured(settings: Settings | None) -> Iterable[Level]:
-    return () if settings is None else (settings.level,)
+    return () if settings is None else tuple(rung.level for rung in settings.rungs)
 
 
 def _why_unknown(rate: float | None, paid_s: float, left: list[Left]) -> str:

@@ -1,5 +1,7 @@
 """The bill of a journal written by hand: what was kept, at which level, and what is left to do."""
 
+from dataclasses import replace
+
 import pytest
 from test_accounts import WALL_S, Story
 
@@ -9,7 +11,7 @@ from supervisor.core.cost_view import Games, cost_view, frames_per_step, games_l
 from supervisor.core.inputs import Sample
 from supervisor.core.ledger import Book, fold_accounts
 from supervisor.core.lifecycle import Phase
-from supervisor.core.settings import Level, Paths, ProgramSpec, Settings
+from supervisor.core.settings import Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.core.state import State, fold_all
 from supervisor.policy.accounting import Account
 
@@ -54,6 +56,13 @@ def test_without_a_price_it_says_how_to_set_one():
     assert found["usd_per_million_frames"] is None
     assert [each["usd"] for each in found["levels"]] == [None]
     assert found["levels"][0]["steps_per_s"] == pytest.approx(3_000_000 / 3600)
+
+
+def test_every_level_of_the_ladder_has_its_line():
+    rungs = tuple(Rung(Level(name, slots), (pong(),)) for name, slots in (("light", 1), ("heavy", 8)))
+    found = view(an_hour(), 3600, settings=replace(told(pong()), ladder=rungs))
+    assert [(level["name"], level["slots"]) for level in found["levels"]] == [("light", 1), ("heavy", 8)]
+    assert found["levels"][1]["why"] == "never measured"
 
 
 def test_a_level_is_told_by_its_kept_steps_and_one_that_was_never_seen_is_not_guessed():
