@@ -106,11 +106,14 @@ def read(path: Path) -> list[Row]:
 
 
 def text_of(rows: Iterable[Row]) -> str:
+    return "".join(_line(cells) for cells in (COLUMNS, *(row.cells() for row in rows)))
+
+
+def _line(cells: Iterable[object]) -> str:
+    """One line of the file. The writer quotes only what is in the end of its lines, so that has to be both characters."""
     out = io.StringIO(newline="")
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(row.cells() for row in rows)
-    return out.getvalue()
+    csv.writer(out, lineterminator="\r\n").writerow(cells)
+    return out.getvalue().removesuffix("\r\n") + "\n"
 
 
 def bounded(rows: list[Row], most: int = MOST_ROWS) -> list[Row]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workers import results
@@ -20,6 +20,7 @@ rows = st.builds(
 
 
 @given(st.lists(rows, max_size=8))
+@example([results.Row("\r", "a\nb", 0, 0, 0.0), results.Row('"\r\n,', "", 1, 2, -0.5)])
 def test_what_is_written_is_read(found):
     assert results.parse(results.text_of(found)) == found
 
