@@ -1,9 +1,11 @@
 """Where things are, and what a specification says by itself."""
 
+from dataclasses import replace
+
 from core_kit import settings
 
 from supervisor.core.commands import orphan_spec
-from supervisor.core.settings import Paths
+from supervisor.core.settings import Level, Paths, Rung
 
 
 def test_everything_has_a_place_of_its_own():
@@ -33,3 +35,13 @@ def test_programs_by_name():
 
 def test_backups_lie_beside_the_programs():
     assert Paths("/state", "/run").backups == "/state/backups"
+
+
+def test_a_level_that_is_not_on_the_ladder_changes_nothing():
+    fixed = settings("Pong")
+    rungs = tuple(Rung(Level(name, slots), fixed.programs) for name, slots in (("light", 1), ("heavy", 8)))
+    ladder = replace(fixed, level=rungs[0].level, ladder=rungs)
+    assert ladder.at("heavy").level.slots == 8
+    assert ladder.at("light") is ladder
+    assert ladder.at("heavier") is ladder
+    assert fixed.at("heavy") is fixed

@@ -110,7 +110,8 @@ def test_no_programs(api: Path, backend: FakeBackend) -> None:
 
 def test_a_daemon_that_decides_nothing_is_said_so(api: Path, busy: FakeBackend) -> None:
     busy.wall_s = time.time() - 65
-    assert ctl("status", socket=api).stdout.startswith("the daemon answers, but has decided nothing for 1m 5s")
+    told = ctl("status", socket=api).stdout  # it looks at its own clock, a moment later
+    assert re.match(r"the daemon answers, but has decided nothing for 1m [1-5]?\ds", told)
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 132, 250])
@@ -301,7 +302,8 @@ def test_moments() -> None:
 def test_a_record_that_cannot_be_written_is_said_before_anything_else(api: Path, busy: FakeBackend) -> None:
     error = "[Errno 28] the journal: database or disk is full: '/s/journal.sqlite'"
     busy.header = daemon(journal=JournalView(error, time.time() - 125.0))
-    assert ctl("status", socket=api).stdout.splitlines()[0] == (
+    first = re.sub(r"2m \d+s", "2m 5s", ctl("status", socket=api).stdout.splitlines()[0])  # it looks a moment later
+    assert first == (
         f"the journal cannot be written since 2m 5s: {error}: workers train on, nothing is begun; "
         "it goes on by itself once it can"
     )
@@ -314,7 +316,8 @@ def test_a_damaged_journal_is_shown_for_a_day_and_counts_are_at_least(
     damage = DamageView(time.time() - 180.0, "row 42", "/s/journal.sqlite.damaged-17", 98, lost)
     busy.header = daemon(journal=JournalView(damage=damage, gaps=1))
     lines = ctl("status", socket=api).stdout.splitlines()
-    assert lines[0] == f"the journal was damaged 3m ago: {said}, 98 kept; the damaged file is /s/journal.sqlite.damaged-17"
+    first = re.sub(r"3m \d+s", "3m", lines[0])  # it looks a moment later
+    assert first == f"the journal was damaged 3m ago: {said}, 98 kept; the damaged file is /s/journal.sqlite.damaged-17"
     assert "at least 3 reboots in 24 h" in lines[1]
     busy.header = daemon(journal=JournalView(damage=replace(damage, wall_s=time.time() - 90_000.0), gaps=1))
     assert "damaged" not in ctl("status", socket=api).stdout

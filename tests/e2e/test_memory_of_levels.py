@@ -36,6 +36,7 @@ def limit_memory(pid: int, left_mb: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_AS, (in_use + (left_mb << 20), resource.RLIM_INFINITY))
 
 
+@pytest.mark.slow  # half a minute; what it strings together is tested apart (core, test_levels, test_worker_faults)
 @pytest.mark.fault("memory-error")
 def test_a_fallback_batch_and_a_level_that_remembers_it(box: Box) -> None:
     level(box, "heavy", BATCH)

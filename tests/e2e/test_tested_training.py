@@ -6,6 +6,7 @@ import csv
 import json
 import time
 
+import pytest
 from box import Box, until
 
 from workers import results
@@ -31,6 +32,7 @@ def recorded(box: Box) -> list[results.Evaluation]:
     return results.evaluations(results.read(box.state / "programs" / "Catch" / results.RESULTS_FILE))
 
 
+@pytest.mark.slow  # half a minute; test_evaluate.py has every part of it within one process
 def test_a_test_is_seen_makes_room_at_once_and_is_finished_after_the_resume(box: Box) -> None:
     box.config(CATCH)
     box.start()
