@@ -142,6 +142,7 @@ make_release() {
         PYTHON=$python "$release/deploy/bootstrap"
     fi
     "$release/.venv/bin/python" -m compileall -q "$release/supervisor" "$release/workers"
+    sync -f "$release" # the stamp must not outlive a power cut that what it stamps does not
     touch "$release/.complete"
 }
 
@@ -226,11 +227,14 @@ main() {
         put "units/$unit" "/etc/systemd/system/$unit"
     done
     ! "$changed" || act "have systemd read its units" systemctl daemon-reload
+    # A unit of which a power cut leaves no byte is a masked one: the box would come back and train nothing, for good.
+    "$dry_run" || ! "$changed" || sync
     run_service
     if "$dry_run"; then
         "$changed" || echo "install: nothing to do"
         exit 0
     fi
+    ! "$changed" || sync # that it is enabled
     "$changed" || echo "install: everything was in place"
     echo
     "$prefix/current/.venv/bin/supervisorctl" -c "$CONFIG" doctor || echo "install: see to what is bad above"
