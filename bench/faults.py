@@ -51,7 +51,7 @@ def leftovers(side: type[Box]) -> dict[str, Any]:
                         crashed.append(int((born / f"{main}.{number}").read_text()))
                         os.kill(main, signal.SIGKILL)
                 _mains(born, FAMILIES - 1, CRASHES + 1)
-            time.sleep(2.0)
+            time.sleep(2.0)  # whoever ends leftovers may take a moment to
             left = sum(_lives(pid) for pid in crashed)
         finally:
             box.close()
@@ -87,7 +87,7 @@ def crasher(side: type[Box], watch_s: float) -> dict[str, Any]:
         box = side({"crasher": ["sh", "-c", f"date +%s.%N >> {log}; sleep 2; exit 1 # {tag}"]}, Path(name))
         try:
             wait_for(log.exists, 60, 0.05)
-            time.sleep(watch_s)
+            time.sleep(watch_s)  # what is counted are the starts in this time
             now = time.time()
             starts = [float(line) for line in log.read_text().split()]
             said = box.ctl("status").stdout.splitlines()
@@ -119,7 +119,7 @@ while True:
     me.progress(env_steps=n)
     with open(path + ".tmp", "w") as file: file.write(str(n))
     os.rename(path + ".tmp", path)
-    time.sleep(0.05)
+    time.sleep(0.05)  # a step of the training that it stands for
 """
 
 

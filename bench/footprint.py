@@ -65,7 +65,7 @@ def measure(side: type[Box], count: int, idle_s: float, settle_s: float, repetit
         try:
             wait_for(lambda: len(pids_of(tag, "sleep\0")) >= count, 120, 0.1)
             started_s = time.perf_counter() - began
-            time.sleep(settle_s)
+            time.sleep(settle_s)  # starting is over; what is measured is the idle daemon
             return {"started_s": started_s} | idle(box, idle_s) | _status(box, repetitions, count)
         finally:
             box.close()
@@ -76,7 +76,7 @@ def idle(box: Box, idle_s: float) -> dict[str, Any]:
     """CPU and memory while nobody asks for anything."""
     daemon, helpers = box.daemon.pid, box.helpers()
     before, helpers_before, began = cpu_s(daemon), [cpu_s(pid) for pid in helpers], time.monotonic()
-    time.sleep(idle_s)
+    time.sleep(idle_s)  # the window that the CPU time is of
     passed = time.monotonic() - began
     spent, helpers_spent = cpu_s(daemon) - before, sum(cpu_s(pid) for pid in helpers) - sum(helpers_before)
     memory = memory_mib(daemon)

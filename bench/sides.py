@@ -38,7 +38,7 @@ def wait_for(look: Callable[[], Any], timeout_s: float, period_s: float = 0.005)
     while not (found := look()):
         if time.monotonic() > deadline:
             raise TimeoutError
-        time.sleep(period_s)
+        time.sleep(period_s)  # files and processes of programs that tell nobody when they change
     return found
 
 
@@ -75,7 +75,7 @@ def end(mark: str) -> None:
             if pid != os.getpid():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
+        time.sleep(0.05)  # looked for again: some are being forked while others are killed
 
 
 class Box(ABC):
