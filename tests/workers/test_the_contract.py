@@ -244,16 +244,19 @@ me = Client(live_period_s=0.001)
 me._record._map = InPieces(me._record._map)
 me.phase(Phase.TRAINING)
 print("ready", flush=True)
-step = int(sys.argv[1])
-while True:
+step, last = int(sys.argv[1]), float(sys.argv[2])
+while step < last:
     step += 1
     me.progress(env_steps=step, frames=step, updates=step, episodes=step, loss=float(step), mean_return=float(step))
+print("done", flush=True)
+sys.stdin.read()
 """
 
 
-def writer(tmp_path, first=0):
+def writer(tmp_path, first=0, last=math.inf):
     env = {**os.environ, **environment(tmp_path), "PYTHONPATH": str(ROOT)}
-    child = subprocess.Popen([sys.executable, "-c", WRITER, str(first)], env=env, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", WRITER, str(first), str(last)]
+    child = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdout.readline() == b"ready\n"
     return child
 
@@ -284,20 +287,26 @@ def test_no_torn_record_is_ever_returned_while_another_process_writes(tmp_path):
 
 
 def test_the_last_beat_outlives_a_kill(tmp_path):
-    whole = 0
+    with writer(tmp_path, last=50) as child:
+        assert child.stdout.readline() == b"done\n"
+        child.kill()
+        child.wait(PATIENCE_S)
+        beat = beat_of(tmp_path)
+        assert (whole_step(beat), beat.pid) == (50, child.pid)
+
+
+def test_a_kill_in_the_middle_of_a_beat_leaves_a_whole_one_or_none(tmp_path):
     for number in range(8):
         with writer(tmp_path, first=number * 10**9) as child:
             while (beat := beat_of(tmp_path)) is None or beat.env_steps <= number * 10**9:
                 assert child.poll() is None
-            child.send_signal(signal.SIGKILL)
+            child.kill()
             child.wait(PATIENCE_S)
-        # It may have died between the two stores of a beat: then there is none, and never half of one.
+        # Most die between the two stores of a beat, which this writer makes long: then there is none.
         beat = beat_of(tmp_path)
         if beat is not None:
-            whole += 1
             assert whole_step(beat) > number * 10**9
             assert beat.pid == child.pid
-    assert whole > 0
 
 
 # --- the client --------------------------------------------------------------------------------------------------------------
