@@ -2,8 +2,10 @@
 
 84x84 frames, stacks of 4, 3-step returns, batch 512. The naive peer keeps what most do, the whole observation and the
 next one of each transition, and picks a batch of both by numpy's fancy indexing: no episode to look out for, no return to
-sum, four times the memory. Both are drawn from in turn, in one process. A second table is of a ring with rows of two
-widths, as changes of level leave it. Bytes a transition and the cost of a commit: also `bench/checkpoint_stall.py`.
+sum, four times the memory. "The same bytes, copied in one piece" is what no sampling can beat: eight frames a transition,
+read from a random place of the ring in order, written into the same buffer. All are timed in turn, in one process. A
+second ring has rows of two widths, as changes of level leave it. Bytes a transition and the cost of a commit: also
+`bench/checkpoint_stall.py`.
 Prints tables and writes bench/results/replay.json.
 """
 
@@ -24,8 +26,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+import torch
 
-from workers.replay import Replay
+from workers.replay import FRAMES_FILE, Replay
 
 BATCH, ROUNDS, PER_ROUND = 512, 12, 10
 TARGET_PER_S, TARGET_BYTES, TARGET_COMMIT_MS = 300_000, 7_100, 10.0
@@ -64,6 +67,18 @@ def naive(size: int) -> Callable[[], Any]:
     def sample() -> Any:
         picked = rng.integers(len(obs), size=BATCH)
         return obs[picked], following[picked], rest[picked]
+
+    return sample
+
+
+def copied(frames: Path) -> Callable[[], Any]:
+    """The bytes of a batch without looking anything up: the memory's own speed."""
+    rng, ring = np.random.default_rng(0), torch.from_numpy(np.memmap(frames, np.uint8, "r+"))
+    into = torch.empty(BATCH * 2 * 4 * 84 * 84, dtype=torch.uint8)
+
+    def sample() -> Any:
+        start = int(rng.integers(len(ring) - len(into)))
+        return into.copy_(ring[start : start + len(into)])
 
     return sample
 
@@ -115,6 +130,7 @@ def main() -> None:
             "replay, 64 environments": lambda: one.sample(BATCH, generator),
             "replay, 32 and 256 by turns": lambda: many.sample(BATCH, generator),
             "naive gather of whole observations": naive(options.transitions),
+            "the same bytes, copied in one piece": copied(where / "one" / FRAMES_FILE),
         })  # fmt: skip
         size_bytes = sum(file.stat().st_size for file in (where / "one").iterdir()) / options.transitions
         commit = commits(many)
