@@ -32,7 +32,7 @@ from workers import algorithms, args, envs, precision
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = 8
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ppo": {"n_steps": 64, "batch_size": 512, "epochs": 3, "lr": 1e-3},
+    "ppo": {"n_steps": 32, "batch_size": 256, "epochs": 4, "lr": 1e-3},
     "pqn": {"n_steps": 16, "batch_size": 128, "epochs": 2, "lr": 1e-3, "epsilon_steps": 30_000},
     "dqn": {"batch_size": 64, "replay_ratio": 2.0, "learning_starts": 2_000, "lr": 5e-4, "target_period": 1_000,
             "epsilon_steps": 30_000, "replay_size": 50_000},
