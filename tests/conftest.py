@@ -1,6 +1,7 @@
 """The catalogue's table: `--fault-table FILE` runs the tests that carry `@pytest.mark.fault` and shows each with its time.
 
-`tests/run faults` is the one command for it. Besides, Ctrl-C is let through to the tests.
+`tests/run faults` is the one command for it. Besides, Ctrl-C is let through to the tests, and no example of hypothesis has
+a time limit: it would say how busy the machine is, not whether the code is right.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from pathlib import Path
 
 import pytest
 from catalogue import FAULTS
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
+settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
 _WORST = ("failed", "skipped", "passed")  # a test's outcome is the worst of its setup, call and teardown
 
 

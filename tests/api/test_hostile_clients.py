@@ -314,7 +314,7 @@ def test_a_thousand_requests_at_once_are_all_answered(path: Path) -> None:
             waiting.unregister(sock)
             sock.close()
     assert answered == 1000
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60, "two seconds on a quiet machine"
 
 
 def test_clients_that_vanish_in_the_middle_leave_nothing(path: Path) -> None:
