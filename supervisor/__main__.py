@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from supervisor import config
+from supervisor import config, image
 
 EXIT_USAGE: Final = 2
 EXIT_REFUSED: Final = 1
@@ -53,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(config.DEFAULT_TOML, end="")
         return 0
     flags = {key: getattr(options, key) for key in ("state_dir", "runtime_dir", "log_level", "slots")}
+    started_as = image.settle()
     environ = dict(os.environ)
     if not (options.check or options.detach) and not _our_turn(environ):
         return 0
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if options.detach:
         return detach([arg for arg in args if arg != "--detach"], loaded)
-    return serve(loaded, load, args)
+    return serve(loaded, load, args, started_as)
 
 
 def _our_turn(environ: dict[str, str]) -> bool:
@@ -84,14 +85,14 @@ def _our_turn(environ: dict[str, str]) -> bool:
     return ENV_LISTEN_FD in environ or starts.wait_for_turn(environ)
 
 
-def serve(loaded: config.Loaded, load: Callable[[], config.Loaded], args: Sequence[str]) -> int:
+def serve(loaded: config.Loaded, load: Callable[[], config.Loaded], args: Sequence[str], started_as: str) -> int:
     """Become the daemon. What keeps it from starting is one sentence on standard error."""
     from supervisor.adapters.singleton import Taken
     from supervisor.api.server import SocketTaken
     from supervisor.shell.daemon import Daemon, Start
 
     try:
-        return Daemon(loaded, load, Start(tuple(args), version())).run()
+        return Daemon(loaded, load, Start(tuple(args), version(), started_as)).run()
     except (Taken, SocketTaken) as error:
         print(f"supervisord: {error}", file=sys.stderr)
     except OSError as error:

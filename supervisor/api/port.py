@@ -105,6 +105,7 @@ class DaemonView:
     usd_per_hour: float | None = None
     gpu: Json = field(default_factory=dict)  # `core.hardware_view.gpu_view`
     vetoes: tuple[Json, ...] = ()  # `core.hardware_view.vetoes_view`
+    release: str | None = None  # the directory whose code it runs
 
     @classmethod
     def of(cls, box: Mapping[str, Any], **rest: Any) -> Self:

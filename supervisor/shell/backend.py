@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from supervisor import config
+from supervisor import config, image
 from supervisor.adapters.backups_shown import backups_view, check_view
 from supervisor.adapters.journal_sqlite import JournalReader
 from supervisor.adapters.tested import survey
@@ -250,6 +250,7 @@ def snapshot_of(published: Published, version: str) -> Snapshot:
         started_wall_s=state.daemon_since_wall_s,
         uptime_s=_age(published.now_s, state.daemon_since_s),
         usd_per_hour=settings.cost.usd_per_hour,
+        release=image.RELEASE,
     )
     views = tuple(ProgramView.of(program) for program in programs)
     return Snapshot(daemon, views, published.now_s, published.wall_s, published.worst_gap_s)

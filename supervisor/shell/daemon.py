@@ -21,7 +21,7 @@ from typing import Final
 
 import structlog
 
-from supervisor import config
+from supervisor import config, image
 from supervisor.adapters import alerts, boot, checkpoints, clock, limits, singleton, starts
 from supervisor.adapters.backup_thread import Backups
 from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
@@ -60,10 +60,11 @@ _NOBODY_WAITS: Final = 0  # request number of what nobody waits for
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How this image was started: its arguments (to start the next one), its version, where it may print."""
+    """How this image was started (to start the next one): arguments, version, interpreter; and where it may print."""
 
     argv: tuple[str, ...]
     version: str
+    executable: str = sys.executable  # `image.settle` has the last word on it
     to_stdout: bool = True
 
 
@@ -320,11 +321,12 @@ class Daemon:
     def _become_next_image(self, listener: Listener) -> None:
         """Replace this program image: same pid, same control socket, workers untouched. Does not return."""
         self._notifier.reloading()
-        log.info("reexec", argv=list(self._start.argv))
+        argv = image.again(self._start.executable, self._start.argv)
+        log.info("reexec", argv=argv)
         os.environ[ENV_LISTEN_FD] = str(listener.hand_on())
         sys.stdout.flush()
         limits.restore_files()
-        os.execv(sys.executable, [sys.executable, "-m", "supervisor", *self._start.argv])  # noqa: S606  no shell, on purpose
+        os.execv(argv[0], argv)  # noqa: S606  no shell, on purpose
 
 
 def _foreign_checkpoints(loop: Loop) -> dict[str, int]:
