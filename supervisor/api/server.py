@@ -161,7 +161,6 @@ class Server:
         self._thread.start()
         if not self._uvicorn.ready.wait(_START_S) or not self._uvicorn.started:
             raise RuntimeError("the API did not start; the log says why")
-        self._listener.sock.listen(QUEUE)  # asyncio has one number for how many wait and how many it accepts at once
 
     def stop(self) -> None:
         """Finish what is being answered (bounded), close the connections and end the thread."""
@@ -173,11 +172,18 @@ class Server:
     def _serve(self) -> None:
         try:
             # uvicorn closes the sockets that it serves; the listener itself has to survive that.
-            self._uvicorn.run(sockets=[self._listener.sock.dup()])
+            self._uvicorn.run(sockets=[_Queue(fileno=os.dup(self._listener.sock.fileno()))])
         except Exception:
             log.exception("api_died")
         finally:
             self._uvicorn.ready.set()
+
+
+class _Queue(socket.socket):
+    """asyncio has one number for how many wait and how many it accepts at once; those who wait already stay in the queue."""
+
+    def listen(self, backlog: int = QUEUE, /) -> None:
+        super().listen(max(backlog, QUEUE))
 
 
 class _Uvicorn(uvicorn.Server):
