@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from supervisor.adapters.systemd import Notifier
+from supervisor.core.lifecycle import Phase
 from supervisor.core.state import State
 
 _KILLED_AND_CLOSED_S: Final = 15.0  # from the last SIGKILL to the end of this process
@@ -45,10 +46,29 @@ def _leave_by_s(state: State) -> list[float]:
 def status_line(state: State) -> str:
     """One line for `systemctl status`.
 
-    Example: `2 of 3 programs run at level light, 1 waits to be started again`.
+    Example: `1 of 4 programs run at level light, 1 adopted, 2 resume from a checkpoint, 1 waits to be started again`:
+    the one that runs was started by an earlier daemon.
     """
     if state.stopping:
         return f"{len(state.live)} of {len(state.programs)} programs are saving and leaving"
-    line = f"{len(state.live)} of {len(state.programs)} programs run at level {state.level}"
+    starting = [program for program in state.live.values() if program.phase is Phase.STARTING]
+    resuming = sum(1 for program in starting if program.ckpt_step is not None)
     waiting = sum(1 for program in state.programs.values() if program.retry_at_s is not None)
-    return f"{line}, {waiting} wait{'s' if waiting == 1 else ''} to be started again" if waiting else line
+    told = [f"{len(state.live) - len(starting)} of {len(state.programs)} programs run at level {state.level}"]
+    told += [f"{count} {word}" for count, word in (
+        (_adopted(state), "adopted"),
+        (resuming, _verb(resuming, "resume") + " from a checkpoint"),
+        (len(starting) - resuming, _verb(len(starting) - resuming, "start")),
+        (waiting, _verb(waiting, "wait") + " to be started again"),
+    ) if count]  # fmt: skip
+    return ", ".join(told)
+
+
+def _adopted(state: State) -> int:
+    """How many workers are older than this daemon."""
+    since_s, attempts = state.daemon_since_s, (program.attempt for program in state.live.values())
+    return 0 if since_s is None else sum(1 for each in attempts if each is not None and each.intended_at_s < since_s)
+
+
+def _verb(count: int, word: str) -> str:
+    return f"{word}s" if count == 1 else word

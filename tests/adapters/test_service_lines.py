@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from supervisor.core.lifecycle import Phase
 from supervisor.core.state import Attempt, Program, State, Stop
-from supervisor.shell.service import Service
+from supervisor.shell.service import Service, status_line
 
 
 class Told:
@@ -38,6 +38,18 @@ def test_a_summary_is_told_when_it_changes():
         "1 of 2 programs run at level light",
         "1 of 2 programs run at level light, 1 waits to be started again",
     ]
+
+
+def test_what_was_adopted_and_what_resumes_is_told_as_such():
+    younger = Attempt(2, "d", intended_at_s=7.0, intended_wall_s=7.0, digest="")
+    programs = {
+        "a": running("a"),
+        "b": Program("b", Phase.STARTING, 0.0, 0.0, "", attempt=younger, ckpt_step=100),
+        "c": Program("c", Phase.STARTING, 0.0, 0.0, "", attempt=younger, ckpt_step=100),
+        "d": Program("d", Phase.STARTING, 0.0, 0.0, "", attempt=younger),
+    }
+    line = status_line(State(programs=programs, level="light", daemon_since_s=7.0))
+    assert line == "1 of 4 programs run at level light, 1 adopted, 2 resume from a checkpoint, 1 starts"
 
 
 def test_an_end_takes_as_long_as_the_slowest_may_and_no_longer():
