@@ -4,7 +4,9 @@
 # --delete-data says otherwise.
 set -euo pipefail
 
-readonly UNITS=(extralife.service extralife-gpu.service extralife.slice extralife-alert@.service)
+readonly UNITS=(
+    extralife.service extralife-gpu.service extralife.slice extralife-alert@.service extralife-upgrade.service
+)
 dry_run=false prefix=/opt/extralife delete_data=false
 
 die() {
@@ -40,6 +42,9 @@ done
 
 if [[ -e /etc/systemd/system/extralife.service ]]; then
     act "stop the service: every worker saves and leaves" systemctl disable --quiet --now extralife.service
+fi
+if [[ -e /etc/systemd/system/extralife-upgrade.service ]]; then
+    "$dry_run" || systemctl disable --quiet extralife-upgrade.service
 fi
 for unit in "${UNITS[@]}"; do
     remove "/etc/systemd/system/$unit"

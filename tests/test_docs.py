@@ -10,6 +10,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 ADRS = sorted((ROOT / "docs" / "adr").glob("*.md"))
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)(?:\s+\"([^\"]*)\")?\)")
 RULES = (
+    "deploy/health.py",
     "supervisor/policy/",
     "supervisor/core/",
     "supervisor/adapters/",

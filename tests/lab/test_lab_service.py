@@ -15,7 +15,9 @@ SHIPPED = (
     "supervisor", "workers", "deploy", "units", "docs", "tests/requirements.lock", "tests/requirements-systemd.lock",
     "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE",
 )  # fmt: skip
-UNITS = ("extralife.service", "extralife-gpu.service", "extralife.slice", "extralife-alert@.service")
+UNITS = (
+    "extralife.service", "extralife-gpu.service", "extralife.slice", "extralife-alert@.service", "extralife-upgrade.service",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)

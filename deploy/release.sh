@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# What install.sh and upgrade.sh share: releases below a prefix, the link to the one in use, files that are put in place.
+#   PREFIX/releases/NAME   a program and its environment; it counts once NAME/.complete is there
+#   PREFIX/current         a link to the release in use, exchanged by one rename
+#   NAME/.came-from        the release that was in use before this one
+#   NAME/.made-with        the interpreter, and where its third-party packages lie if they are not its own
+#   PREFIX/upgrading       what an upgrade that has not been judged yet leads from and to (upgrade.sh)
+
+# shellcheck disable=SC2034  # some are used only by those who read this in
+name=$(basename "$0" .sh) dry_run=false prefix=/opt/extralife packages=() changed=false
+readonly UNITS=(
+    extralife.service extralife-gpu.service extralife.slice extralife-alert@.service extralife-upgrade.service
+)
+# shellcheck disable=SC2034
+readonly CONFIG=/etc/extralife/extralife.toml STATE=/var/lib/extralife RUNTIME=/run/extralife ACCOUNT=extralife
+
+say() {
+    printf '%s: %s\n' "$name" "$*" 2>/dev/null || true # a terminal that has gone must not end what is under way
+}
+
+die() {
+    printf '%s: %s\n' "$name" "$*" >&2
+    exit 1
+}
+
+# act WHAT COMMAND...: say it, and do it unless this is a dry run.
+act() {
+    say "$1"
+    changed=true
+    "$dry_run" || "${@:2}"
+}
+
+check_host() {
+    ((EUID == 0)) || die "this is about a system service and needs root; without root there is deploy/try"
+    if [[ ! -d /run/systemd/system ]]; then
+        die "this machine was not booted with systemd. Without it: deploy/bootstrap, then .venv/bin/supervisord" \
+            "-c FILE, started by whatever starts things here, and again when it ends (docs/box.md)"
+    fi
+    local version
+    version=$(systemctl --version | awk 'NR == 1 { print $2 }')
+    ((version >= 250)) || die "systemd $version is too old: 250 or newer is needed (Debian 12, Ubuntu 24.04)"
+}
+
+check_prefix() {
+    [[ $prefix == /?* && $prefix =~ ^[A-Za-z0-9/._-]+$ ]] || die "--prefix must be an absolute path of plain letters, not '$prefix'"
+}
+
+check_packages() {
+    local each
+    for each in "${packages[@]}"; do
+        [[ -d $each ]] || die "--packages: $each is not a directory"
+    done
+}
+
+# One at a time: who calls the other script hands the lock on with its descriptor.
+lock() {
+    ! "$dry_run" || return 0
+    [[ -z ${EXTRALIFE_LOCK_HELD:-} ]] || return 0
+    mkdir -p "$prefix"
+    exec 8>"$prefix/.lock"
+    flock -n 8 || die "another installation or upgrade is at work below $prefix; wait for its end"
+    export EXTRALIFE_LOCK_HELD=yes
+}
+
+find_python() {
+    local candidate path
+    for candidate in ${PYTHON:-/usr/bin/python3 /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11 python3}; do
+        if path=$(command -v "$candidate") && "$path" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            printf '%s' "$path"
+            return
+        fi
+    done
+    die "Python 3.11 or newer is needed, and there is none (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv)"
+}
+
+# put SOURCE TARGET: copied where it differs, with the prefix in place of /opt/extralife.
+put() {
+    local wanted
+    wanted=$(sed "s#/opt/extralife/#$prefix/#g" "$1")
+    [[ -f $2 && $(<"$2") == "$wanted" ]] || act "write $2" write_file "$2" "$wanted"
+}
+
+write_file() {
+    mkdir -p "$(dirname "$1")"
+    printf '%s\n' "$2" >"$1.new"
+    sync "$1.new"
+    mv "$1.new" "$1"
+}
+
+# put_units SOURCE: those that this checkout or release came with.
+put_units() {
+    local unit
+    for unit in "${UNITS[@]}"; do
+        [[ ! -e $1/units/$unit ]] || put "$1/units/$unit" "/etc/systemd/system/$unit"
+    done
+}
+
+# --- releases ----------------------------------------------------------------------------------------------------------
+
+# In a checkout, or in a release: what a release is made of.
+sources() {
+    find supervisor workers deploy units docs tests/requirements.lock tests/requirements-systemd.lock \
+        pyproject.toml README.md CHANGELOG.md LICENSE -type f -not -name '*.pyc' -not -path '*.egg-info/*' | LC_ALL=C sort
+}
+
+release_name() {
+    local version
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+    printf '%s-%s' "$version" "$({
+        sources | xargs -d '\n' sha256sum
+        printf '%s\n' "$1" "${packages[@]}"
+    } | sha256sum | cut -c 1-10)"
+}
+
+# The program and its environment, complete or not there at all: the stamp is what makes it count.
+make_release() {
+    local release=$1 python=$2
+    rm -rf "$release"
+    mkdir -p "$release"
+    sources | xargs -d '\n' cp --parents -t "$release"
+    if ((${#packages[@]})); then
+        borrow_packages "$release" "$python"
+    else
+        PYTHON=$python "$release/deploy/bootstrap"
+    fi
+    printf '%s\n' "$python" "${packages[@]}" >"$release/.made-with"
+    "$release/.venv/bin/python" -m compileall -q "$release/supervisor" "$release/workers"
+    sync -f "$release" # the stamp must not outlive a power cut that what it stamps does not
+    touch "$release/.complete"
+    sync "$release/.complete" "$release"
+}
+
+borrow_packages() {
+    local release=$1 site script
+    "$2" -m venv --without-pip "$release/.venv"
+    site=$("$release/.venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    printf '%s\n' "$release" "${packages[@]}" >"$site/extralife.pth"
+    for script in supervisord:supervisor.__main__ supervisorctl:supervisor.ctl.__main__; do
+        printf '#!%s\nimport sys\nfrom %s import main\nsys.exit(main())\n' "$release/.venv/bin/python" "${script#*:}" \
+            >"$release/.venv/bin/${script%%:*}"
+        chmod 755 "$release/.venv/bin/${script%%:*}"
+    done
+}
+
+check_release() {
+    runuser -u "$ACCOUNT" -- "$1/.venv/bin/python" -P -c 'import supervisor.shell.daemon' || die "the user $ACCOUNT cannot run" \
+        "$1/.venv/bin/python; is its interpreter or one of its packages below a directory that is closed to others?"
+}
+
+# check_config RELEASE: it can be used by that release, in the service's directories.
+check_config() {
+    local said
+    # The directories themselves are made by systemd at the first start. Whoever asks the daemon finds them only here.
+    said=$("$1/.venv/bin/python" -P -c '
+import sys
+from supervisor import config
+try:
+    paths = config.load(sys.argv[1], {}, look=False).settings.paths
+except config.ConfigError as error:
+    sys.exit("\n".join(error.errors))
+for key, wanted in (("state_dir", sys.argv[2]), ("runtime_dir", sys.argv[3])):
+    if getattr(paths, key) != wanted:
+        sys.exit(f"[daemon] needs {key} = \"{wanted}\", where the service has it, not {getattr(paths, key)}")
+' "$CONFIG" "$STATE" "$RUNTIME" 2>&1) || die "$CONFIG cannot be used, and nothing was started:"$'\n'"$said"
+}
+
+in_use() {
+    readlink "$prefix/current" 2>/dev/null || true
+}
+
+# make_current RELEASE: one rename. Before it the old one counts, after it the new one.
+make_current() {
+    ln -sfn "$1" "$prefix/current.new"
+    sync "$prefix"
+    mv -T "$prefix/current.new" "$prefix/current"
+    sync "$prefix"
+}
