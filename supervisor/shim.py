@@ -64,6 +64,7 @@ class Order:
     record: str  # path of the shim record in the runtime directory
     umask: int
     files: int  # soft limit of open files
+    cgroup: str  # where it goes, into `shim` and `tree` (`supervisor/adapters/cgroups.py`); empty: it stays where it is
     lock_wait_s: float
 
     def __init__(self, fields: dict[str, object]) -> None:
@@ -188,6 +189,22 @@ def _open_log(path: str) -> int:
     return fd
 
 
+def _enter(cgroup: str, leaf: str) -> bool:
+    """Go into a cgroup, with all that is started from now on. One that cannot be entered costs its limits only."""
+    if not cgroup:
+        return False
+    try:
+        fd = os.open(f"{cgroup}/{leaf}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"0")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        _complain(f"cannot enter {cgroup}/{leaf}: {error.strerror}")
+        return False
+    return True
+
+
 def _start(order: Order, out: int, err: int) -> int:
     """Fork and exec the worker; returns its pid once its own program image runs."""
     if not order.argv:
@@ -219,6 +236,7 @@ def _start(order: Order, out: int, err: int) -> int:
 
 def _become_worker(order: Order, shim_pid: int, streams: tuple[int, int, int]) -> "NoReturn":
     os.setpgid(0, 0)
+    _enter(order.cgroup, "tree")
     _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
     if os.getppid() != shim_pid:  # it died before the line above could tell us
         os._exit(127)
@@ -278,16 +296,18 @@ def _record(order: Order, pid: int, log_sizes: tuple[int, int]) -> dict[str, obj
     return {
         "boot_id": order.boot_id, "program": order.program, "attempt": order.attempt, "token": order.token,
         "pid": pid, "start_ticks": _start_ticks(pid), "shim_pid": shim_pid, "shim_start_ticks": _start_ticks(shim_pid),
-        "stdout_from": log_sizes[0], "stderr_from": log_sizes[1],
+        "stdout_from": log_sizes[0], "stderr_from": log_sizes[1], "cgroup": order.cgroup,
     }  # fmt: skip
 
 
-def _oom_kills(root: str = "") -> "int | None":
-    """How often the kernel's OOM killer has struck in our cgroup so far; in the whole box where no cgroup tells.
+def _oom_kills(root: str = "", cgroup: str = "") -> "int | None":
+    """How often the kernel's OOM killer has struck in the worker's cgroup so far; in the whole box where none tells.
 
-    The worker shares it. A count that rose while it lived and a SIGKILL that nobody here sent belong together.
+    Without one of its own that is ours, which the worker shares. A count that rose while it lived and a SIGKILL that
+    nobody here sent belong together.
     """
     places = [root + "/proc/vmstat"]
+    own = [f"{cgroup}/tree/memory.events"] if cgroup else []
     try:
         for line in _read(root + "/proc/self/cgroup").decode("utf-8", "surrogateescape").splitlines():
             number, controllers, path = line.split(":", 2)
@@ -297,7 +317,7 @@ def _oom_kills(root: str = "") -> "int | None":
                 places.insert(0, f"{root}/sys/fs/cgroup/memory{path}/memory.oom_control")
     except (OSError, ValueError):
         pass  # no cgroups here
-    for place in places:
+    for place in own + places:
         try:
             for text in _read(place).splitlines():
                 words = text.split()
@@ -444,7 +464,9 @@ def main() -> None:
         _signal.signal(number, _signal.SIG_IGN)
     order = _read_order()
     os.setsid()
-    oom_kills = _oom_kills()
+    if not _enter(order.cgroup, "shim"):
+        order.cgroup = ""
+    oom_kills = _oom_kills(cgroup=order.cgroup)
     try:
         pid, record = _launch(order)
     except Refused as refused:
@@ -463,7 +485,7 @@ def main() -> None:
     os.chdir("/")
     status, usage = _wait(pid)
     result = _exit_record(order, pid, status, usage)
-    after = _oom_kills()
+    after = _oom_kills(cgroup=order.cgroup)
     result["oom_kills"] = None if oom_kills is None or after is None else [oom_kills, after]
     result["leftovers"] = [f"{name}({number})" for number, name in _end_tree().items()]
     _write_exit(order, result)

@@ -11,7 +11,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Final
 
-from supervisor.adapters import kernel_log
+from supervisor.adapters import cgroups, kernel_log
 from supervisor.adapters.files import open_regular
 from supervisor.core.inputs import Ending, Report
 from workers import contract
@@ -103,6 +103,7 @@ def read_ending(
     if record is None:
         return None
     steps, ckpt_step, batch_size = _last_beat(paths, program, attempt, token)
+    confined = cgroups.read_note(paths.attempt_dir(program, attempt, token))
     return Ending(
         code=record.code,
         signal=record.signal,
@@ -114,6 +115,8 @@ def read_ending(
         reports=_reports(paths, program, attempt, token),
         batch_size=batch_size,
         oom_kills=record.oom_kills,
+        oom_own=confined is not None and confined.counts_oom,
+        memory_max_bytes=None if confined is None else confined.limits.memory_max_bytes,
         oom_line=kernel_log.oom_kill_of(record.pid) if record.signal == signal.SIGKILL else "",
         fate=record.spawn_error or "",
         ended_at_s=None if journal_s is None else journal_s(record.ended_ns),

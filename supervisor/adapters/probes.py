@@ -15,13 +15,13 @@ import json
 import math
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from supervisor.adapters import proc
+from supervisor.adapters import cgroups, proc
 from supervisor.adapters.edges import Edges, Heard
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.processes import read_record
@@ -37,6 +37,7 @@ _MOST_REPORT_BYTES: Final = 64 * 1024  # per look ...
 _MOST_REPORTS: Final = 256  # ... and lines
 _MOST_REPORTS_EVER: Final = 1000  # of one attempt, while it runs
 _REPORTS_S: Final = 5.0  # between two looks for the first report of a program that need not know of them
+_LOAD_S: Final = 10.0  # between two looks at a cgroup: the kernel's own averages move that slowly
 _FUTURE_S: Final = 1.0  # a stamp that lies further ahead is of another clock
 
 Reports = tuple[tuple[str, str, Report], ...]
@@ -61,6 +62,9 @@ class _Watched:
     known: tuple[object, ...] = ()
     sample: Sample | None = None  # made of `known`
     failed: bool = False
+    load: cgroups.Load | None = None
+    load_due_s: float = 0.0
+    shown: tuple[Sample, Sample] | None = None  # without and with the load
     reports_at: int = 0
     reports: int = 0
     reports_due_s: float = 0.0
@@ -69,7 +73,8 @@ class _Watched:
 class LocalProbes:
     """`ports.Probes` for this machine's workers."""
 
-    def __init__(self, paths: Paths, clock: Clock, edges: Edges) -> None:
+    def __init__(self, paths: Paths, clock: Clock, edges: Edges, groups: cgroups.Cgroups = cgroups.NONE) -> None:
+        self._groups = groups
         self._paths, self._clock, self._edges = paths, clock, edges
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
@@ -109,12 +114,26 @@ class LocalProbes:
 
     def _read_safely(self, item: _Watched) -> Sample:
         try:
-            return self._read(item)
+            return self._with_load(item, self._read(item))
         except Exception:  # one program's odd directory must not blind us to the others
             if not item.failed:
                 log.exception("reading_failed", program=item.spec.name)
             item.failed = True
             return Sample(item.token)
+
+    def _with_load(self, item: _Watched, sample: Sample) -> Sample:
+        """What the worker's cgroup tells besides. Nothing new is the same reading again, the very object."""
+        now_s = self._clock.now_s()
+        if now_s >= item.load_due_s:
+            item.load_due_s, load = now_s + _LOAD_S, self._groups.read(item.token)
+            if load != item.load:
+                item.load, item.shown = load, None
+        if item.load is None:
+            return sample
+        if item.shown is None or item.shown[0] is not sample:
+            shown = replace(sample, pressure=item.load.pressure, memory_bytes=item.load.memory_bytes)
+            item.shown = sample, shown
+        return item.shown[1]
 
     def _read(self, item: _Watched) -> Sample:
         state = self._state(item)

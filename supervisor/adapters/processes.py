@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from supervisor.adapters import endings, files, limits, proc
+from supervisor.adapters import cgroups, endings, files, limits, proc
 from supervisor.core.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from workers import contract
 
@@ -71,6 +71,7 @@ class Attempt:
     shim_start_ticks: int
     stdout_from: int = 0  # sizes of the logs when it began: what lies before is of earlier attempts
     stderr_from: int = 0
+    cgroup: str = ""  # where its shim is
 
     @property
     def logs_from(self) -> tuple[int, int]:
@@ -126,7 +127,7 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
     }
 
 
-def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str) -> dict[str, Any]:
+def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, cgroup: str = "") -> dict[str, Any]:
     """What the shim reads on its stdin (`supervisor/shim.py`, `Order`)."""
     name = spec.name
     return {
@@ -135,6 +136,7 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         "run_dir": paths.run_dir(name), "attempt_dir": paths.attempt_dir(name, attempt, token),
         "stdout": paths.log(name, "stdout"), "stderr": paths.log(name, "stderr"),
         "record": paths.shim_record(name), "umask": proc.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
+        "cgroup": cgroup,
     }  # fmt: skip
 
 
@@ -153,19 +155,22 @@ def _as_attempt(body: Any) -> Attempt | None:
     except TypeError:
         return None
     kinds = (type(value) for value in asdict(record).values())
-    return record if tuple(kinds) == (str, str, int, str, int, int, int, int, int, int) else None
+    return record if tuple(kinds) == (str, str, int, str, int, int, int, int, int, int, str) else None
 
 
-def sweep(token: str, shim: tuple[int, int] | None, spare: int | None = None) -> tuple[str, ...]:
+def sweep(
+    token: str, shim: tuple[int, int] | None, spare: int | None = None, more: Callable[[], Iterable[int]] = tuple
+) -> tuple[str, ...]:
     """SIGKILL every process of an attempt and wait until all are gone; returns their names, but not of pid `spare`.
 
-    Found by the token in their environment, by the session that the shim had made (`shim` is its pid and start ticks),
-    and as descendants of those. A process in an uninterruptible wait makes this wait too: until it is gone its files
-    and its GPU memory are not free. For trees without a shim only: with one, SIGTERM to the shim is exact.
+    Found by the token in their environment, by the session that the shim had made (`shim` is its pid and start ticks), as
+    descendants of those, and by what `more` tells (its cgroup). A process in an uninterruptible wait makes this wait too:
+    until it is gone its files and its GPU memory are not free. For trees without a shim only: with one, SIGTERM to the
+    shim is exact.
     """
     ended: dict[int, str] = {}
     patience_s = 1.0
-    while found := _members(token, shim):
+    while found := _members(token, shim, more):
         fds = []
         for stat in found:
             fd = proc.open_verified(stat.pid, stat.start_ticks)
@@ -182,8 +187,9 @@ def sweep(token: str, shim: tuple[int, int] | None, spare: int | None = None) ->
     return tuple(f"{name}({pid})" for pid, name in ended.items())
 
 
-def _members(token: str, shim: tuple[int, int] | None) -> list[proc.Stat]:
+def _members(token: str, shim: tuple[int, int] | None, more: Callable[[], Iterable[int]] = tuple) -> list[proc.Stat]:
     found = {stat.pid: stat for stat in proc.marked(contract.ENV_TOKEN, [token])[token]}
+    found |= {stat.pid: stat for stat in map(proc.read_stat, more()) if stat is not None and stat.alive}
     leader = proc.read_stat(shim[0]) if shim else None
     # A session's number stays taken while it has members; a living leader that is not our shim has a later session.
     if shim and (leader is None or leader.start_ticks == shim[1]):
@@ -197,7 +203,10 @@ def _members(token: str, shim: tuple[int, int] | None) -> list[proc.Stat]:
 class LocalLauncher:
     """`ports.Launcher` for this machine. Calls return at once; outcomes are posted to the inbox."""
 
-    def __init__(self, paths: Paths, boot_id: str, inbox: Inbox, clock: Clock) -> None:
+    def __init__(
+        self, paths: Paths, boot_id: str, inbox: Inbox, clock: Clock, groups: cgroups.Cgroups = cgroups.NONE
+    ) -> None:
+        self._groups = groups
         self._paths, self._boot_id, self._inbox, self._clock = paths, boot_id, inbox, clock
         self._guard = threading.Lock()  # over `_live` and the pidfds in it; never held over I/O that can block
         self._live: dict[str, _Live] = {}
@@ -254,6 +263,8 @@ class LocalLauncher:
         if record is None:
             self._give_up(live, answer)
             return
+        if not record.cgroup:  # it was given none, or could not enter it
+            cgroups.forget_note(self._paths.attempt_dir(spec.name, attempt, token))
         with self._guard:
             live.attempt = record
         self._inbox.post(
@@ -270,7 +281,8 @@ class LocalLauncher:
         make_dir(paths.attempt_dir(spec.name, attempt, token))
         for file in (paths.shim_record(spec.name), paths.beat(spec.name, attempt)):
             make_dir(Path(file).parent)
-        order = json.dumps(shim_order(paths, spec, attempt, token, self._boot_id)).encode()
+        cgroup = self._groups.begin(spec.name, token, paths.attempt_dir(spec.name, attempt, token))
+        order = json.dumps(shim_order(paths, spec, attempt, token, self._boot_id, cgroup)).encode()
         # The shim's own environment: its mark, so that it is found like any process of its tree, and what an interpreter
         # outside of the system's library path needs to start.
         env = {contract.ENV_TOKEN: token, contract.ENV_PROGRAM: spec.name}
@@ -329,6 +341,7 @@ class LocalLauncher:
         if "spawn_error" not in answer:
             sweep(live.token, shim)
         self._forget(live)
+        self._groups.end(live.token)
         how = f"signal {-status}" if status < 0 else f"exit code {status}"
         error = answer.get("spawn_error") or f"the shim of {live.program} ended before the worker ran ({how})"
         self._post_broke(live.program, live.token, str(error), permanent=bool(answer.get("permanent")))
@@ -390,10 +403,12 @@ class LocalLauncher:
             fd = os.dup(live.shim_fd)  # the other one closes when the shim is gone
             shim = (live.attempt.shim_pid, live.attempt.shim_start_ticks) if live.attempt else None
         try:
+            self._groups.kill(token)  # the shim sees it, and writes how it ended
             proc.send(fd, signal.SIGTERM)
             if proc.wait_gone(fd, _KILL_PATIENCE_S):
                 return
-            sweep(token, shim)  # the shim carries the mark too
+            self._groups.kill_all(token)
+            sweep(token, shim, more=lambda: self._groups.members(token))  # the shim carries the mark too
         finally:
             os.close(fd)
 
@@ -434,7 +449,10 @@ class LocalLauncher:
         try:
             ending = endings.read_ending(*args, attempt.logs_from, self._clock.from_boot_ns)
             if ending is None:
-                leftovers = sweep(live.token, (attempt.shim_pid, attempt.shim_start_ticks), spare=attempt.pid)
+                leftovers = sweep(
+                    live.token, (attempt.shim_pid, attempt.shim_start_ticks), spare=attempt.pid,
+                    more=lambda: self._groups.members(live.token),
+                )  # fmt: skip
                 how = f" by signal {-status}" if status is not None and status < 0 else ""
                 fate = f"its shim was killed{how}"
                 ending = endings.without_record(*args, fate=fate, leftovers=leftovers, from_bytes=attempt.logs_from)
@@ -442,6 +460,7 @@ class LocalLauncher:
             ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
         self._forget(live)
         self._inbox.post(Ended(self._clock.now_s(), live.program, live.token, ending))
+        self._groups.end(live.token)
 
     @staticmethod
     def _reap(live: _Live) -> int | None:
@@ -485,6 +504,8 @@ class LocalLauncher:
         with self._guard:
             self._live[survivor.token] = live
             self._taken.add(survivor.token)
+        directory = self._paths.attempt_dir(program, number, survivor.token)
+        self._thread(f"confine-{program}", self._groups.adopt, program, survivor.token, directory)
         self._watch_shim(live)
 
     def _attempt_number(self, program: str, token: str) -> int:
@@ -559,7 +580,10 @@ class LocalLauncher:
         shim = (record.shim_pid, record.shim_start_ticks) if record and this_boot else None
         if shim is not None:
             self._reap_orphan(*shim)
-        leftovers = sweep(token, shim, spare=record.pid if record else None)
+        leftovers = sweep(
+            token, shim, spare=record.pid if record else None, more=lambda: self._groups.members(token)
+        )  # fmt: skip
+        self._groups.end(token)
         from_bytes = record.logs_from if record else (0, 0)
         ending = endings.read_ending(paths, program, number, token, from_bytes, self._clock.from_boot_ns)
         if ending is not None:

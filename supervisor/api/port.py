@@ -104,6 +104,7 @@ class DaemonView:
     journal: JournalView = JournalView()
     usd_per_hour: float | None = None
     gpu: Json = field(default_factory=dict)  # `core.hardware_view.gpu_view`
+    cgroups: Json | None = None  # `adapters.cgroups.Cgroups.view`, and `unmet`: a limit that nobody holds anyone to
     vetoes: tuple[Json, ...] = ()  # `core.hardware_view.vetoes_view`
     release: str | None = None  # the directory whose code it runs
 
@@ -160,6 +161,8 @@ class ProgramView:
     lowered_batch: int | None = None  # what it gets at this level since it ran out of memory
     rollbacks: int = 0  # after a divergence or an illness
     rss_bytes: int | None = None
+    pressure: dict[str, float] | None = None
+    memory_bytes: int | None = None
     stdout_log: str | None = None
     stderr_log: str | None = None
     priority: int | None = None

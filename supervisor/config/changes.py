@@ -12,8 +12,10 @@ from supervisor.core.settings import DaemonSettings, Settings
 # Of [daemon], what is read anew at each use; the rest is wired at the daemon's start.
 _TOLD: Final = (
     "level", "load", "restart", "stall", "checkpoint", "divergence", "health", "gate", "prechecks", "daemon", "journal",
-    "backup", "cost",
+    "backup", "cost", "cgroups",
 )  # fmt: skip
+# Of [cgroups], what is settled when the daemon starts.
+_AT_START: Final = frozenset({"cgroups.use", "cgroups.parent"})
 _LIVE_DAEMON: Final = frozenset({"log_max_bytes", "log_backups"})
 
 
@@ -57,6 +59,7 @@ def diff(old: Settings, new: Settings) -> Changes:
     if old.ladder or new.ladder:
         keys = [*_levels(old, new), *(key for key in keys if not key.startswith("level."))]
     waiting = {f"daemon.{field.name}" for field in fields(DaemonSettings) if field.name not in _LIVE_DAEMON}
+    waiting |= _AT_START
     moved = [f"daemon.{key}" for key in ("state_dir", "runtime_dir") if getattr(old.paths, key) != getattr(new.paths, key)]
     return Changes(
         added=tuple(sorted(after.keys() - before.keys())),
@@ -82,7 +85,8 @@ def applicable(running: Settings, new: Settings) -> Settings:
     Otherwise `status` would look for logs and the journal in a directory that nothing is written to.
     """
     live = {key: getattr(new.daemon, key) for key in _LIVE_DAEMON}
-    return replace(new, paths=running.paths, daemon=replace(running.daemon, **live))
+    cgroups = replace(new.cgroups, use=running.cgroups.use, parent=running.cgroups.parent)
+    return replace(new, paths=running.paths, daemon=replace(running.daemon, **live), cgroups=cgroups)
 
 
 def explain(loaded: Loaded) -> list[tuple[str, object, Origin]]:

@@ -38,6 +38,7 @@ _SECTION_INTRO: Final = {
     "backup": "Copies of all games: [the rule](../supervisor/policy/backups.py), [what is in them](backups.md).",
     "cost": "What the box costs: [the rule](../supervisor/policy/cost.py). `EXTRALIFE_USD_PER_HOUR` overrides it.",
     "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/gate.py).",
+    "cgroups": "What one worker may take of the box: [the rule](../supervisor/policy/confinement.py).",
     "prechecks": "What forbids higher levels without a reboot to prove it: [the rule](../supervisor/policy/prechecks.py).",
     "journal": "How much of the past stays at hand: [the rule](../supervisor/adapters/journal_archive.py).",
 }

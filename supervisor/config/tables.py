@@ -26,6 +26,7 @@ from supervisor.core.settings import (
 )
 from supervisor.policy.backups import BackupSettings
 from supervisor.policy.checkpointing import CheckpointSettings
+from supervisor.policy.confinement import CgroupSettings
 from supervisor.policy.cost import CostSettings
 from supervisor.policy.divergence import DivergenceSettings
 from supervisor.policy.gate import ON_TIMEOUT, GateSettings
@@ -39,7 +40,7 @@ SECTIONS: Final[dict[str, type]] = {
     "daemon": DaemonSettings, "level": Level, "restart": RestartSettings, "stall": StallSettings,
     "checkpoint": CheckpointSettings, "divergence": DivergenceSettings, "health": HealthSettings,
     "gate": GateSettings, "prechecks": PrecheckSettings, "journal": JournalSettings, "load": LoadSettings,
-    "backup": BackupSettings, "cost": CostSettings,
+    "backup": BackupSettings, "cost": CostSettings, "cgroups": CgroupSettings,
 }  # fmt: skip
 TOP: Final = (*SECTIONS, "levels", "training", "program")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -101,6 +102,10 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
     "prechecks.margin_c": (0.0, 50.0),
     "prechecks.clear_s": (0.0, YEAR_S),
     "prechecks.disk_free_mb": (0, 1_000_000_000),
+    "cgroups.memory_slack": (0.0, 10.0),
+    "cgroups.pids_max": (16, 4_194_304),
+    "cgroups.cpu_weight": (1, 10_000),
+    "program.cpu_weight": (1, 10_000),
     "program.gpu": (0, 63),
     "program.min_free_mb": (0, 10_000_000),
     "program.gate_poll_s": (0.0, 60.0),
@@ -212,6 +217,11 @@ MEANINGS: Final[dict[str, str]] = {
     "backup.keep": "so many backups of each kind that nobody asked for are kept; those of `supervisorctl backup` stay",
     "backup.before_level": "whether one is made before the level changes to another one",
     "cost.usd_per_hour": "price of an hour of this box, on or off; without it `cost` tells hours and shares",
+    "cgroups.use": "whether each worker gets a cgroup of its own, where the daemon has been given some (docs/box.md)",
+    "cgroups.parent": "directory of cgroup v2 that is extralife's alone; empty: that of its service (Delegate=yes)",
+    "cgroups.memory_slack": "a worker is slowed down at its level's memory_mb, and ended beyond it by this share",
+    "cgroups.pids_max": "most processes and threads of one worker",
+    "cgroups.cpu_weight": "share of the processors, against other workers, of a program that says nothing of its own",
     "program.priority": "lower starts first",
     "program.autostart": "whether it runs without being asked for, the first time it is seen",
     "program.stall_timeout_s": "limit without progress while training, in place of the learned one",
@@ -222,6 +232,7 @@ MEANINGS: Final[dict[str, str]] = {
     "program.min_free_mb": "in place of [gate]'s min_free_mb; 0: what it held before decides",
     "program.gate_poll_s": "in place of [gate]'s poll_s",
     "program.gate_timeout_s": "in place of [gate]'s timeout_s",
+    "program.cpu_weight": "in place of [cgroups]'s cpu_weight; taken at its next start",
     "program.env": 'environment variables of its own, `{ NAME = "value" }`',
     "program.command": 'the program and its arguments: `["python", "train.py"]` or `"python train.py"`; no shell reads it',
     "program.directory": "working directory; a relative one is relative to this file",
@@ -248,6 +259,7 @@ _UNSET: Final = {
     "program.min_free_mb": "[gate]'s",
     "program.gate_poll_s": "[gate]'s",
     "program.gate_timeout_s": "[gate]'s",
+    "program.cpu_weight": "[cgroups]'s",
     "program.env": "none",
     "program.command": "none: a built-in game",
     "program.directory": "its run directory",
@@ -258,7 +270,7 @@ _UNSET: Final = {
 
 COMMON_KEYS: Final = (
     "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "on_sick", "gpu", "min_free_mb",
-    "gate_poll_s", "gate_timeout_s", "env",
+    "gate_poll_s", "gate_timeout_s", "cpu_weight", "env",
 )  # fmt: skip
 FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")

@@ -243,7 +243,10 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         on_report(turn, name, attempt.token, report)
     program, attempt = turn.present(name)
     spec = turn.spec(name)
-    oom_kill = memory.oom_kill(line=ending.oom_line, oom_kills=ending.oom_kills, accounted=turn.state.oom_kills)
+    oom_kill = memory.oom_kill(
+        line=ending.oom_line, oom_kills=ending.oom_kills, accounted=turn.state.oom_kills,
+        own=ending.oom_own, limit_bytes=ending.memory_max_bytes,
+    )  # fmt: skip
     verdict = diagnose(
         code=ending.code,
         signal=ending.signal,
@@ -257,7 +260,9 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
     )
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(turn.now_s, ending.ended_at_s))
     tally.tell_end(turn, *turn.present(name), ending, ended_at_s)
-    accounted = memory.accounted_after(ending.oom_kills, turn.state.oom_kills, killed=verdict.cause == memory.OOM_KILLED)
+    accounted = turn.state.oom_kills
+    if not ending.oom_own:
+        accounted = memory.accounted_after(ending.oom_kills, accounted, killed=verdict.cause == memory.OOM_KILLED)
     left = len(ending.leftovers)
     why = verdict.why + (f"; {left} left-over process{'' if left == 1 else 'es'} ended" if left else "")
     turn.record(

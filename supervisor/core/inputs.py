@@ -64,6 +64,8 @@ class Sample:
     time_shares: tuple[tuple[str, float], ...] = ()  # of its newest half minute, by what it was spent on
     test_return: float | None = None  # of the newest test
     status: str = ""  # the last STATUS= of sd_notify
+    pressure: tuple[tuple[str, float], ...] = ()  # of its cgroup: per cent of the newest minute, by `cpu some` and so on
+    memory_bytes: int | None = None  # of its cgroup, page cache included
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,8 @@ class Ending:
     reports: tuple[Report, ...] = ()
     batch_size: int | None = None  # from the last beat
     oom_kills: tuple[int, int] | None = None  # in its cgroup: before it began, when it had ended
+    oom_own: bool = False  # that cgroup is its own: nobody else's kill is counted in it
+    memory_max_bytes: int | None = None  # its limit
     oom_line: str = ""  # what the kernel's log says of its OOM killer and this very process
     fate: str = ""  # one clause when neither code nor signal is known
     ended_at_s: float | None = None  # journal time

@@ -23,7 +23,7 @@ Result = tuple[str, int, str]
 # Of the settings, besides the programs.
 SECTIONS = (
     "level", "load", "restart", "stall", "checkpoint", "divergence", "health", "gate", "prechecks", "daemon", "backup",
-    "cost",
+    "cost", "cgroups",
 )  # fmt: skip
 
 

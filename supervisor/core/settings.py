@@ -12,6 +12,7 @@ from typing import Final
 from supervisor.policy import load
 from supervisor.policy.backups import BackupSettings
 from supervisor.policy.checkpointing import CheckpointSettings
+from supervisor.policy.confinement import CgroupSettings
 from supervisor.policy.cost import CostSettings
 from supervisor.policy.divergence import DivergenceSettings
 from supervisor.policy.gate import GateSettings
@@ -111,6 +112,7 @@ class ProgramSpec:
     min_free_mb: int | None = None  # in place of [gate]'s
     gate_poll_s: float | None = None
     gate_timeout_s: float | None = None
+    cpu_weight: int | None = None  # in place of [cgroups]'s; taken at its next start
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,7 @@ class Settings:
     journal: JournalSettings = field(default_factory=JournalSettings)
     backup: BackupSettings = field(default_factory=BackupSettings)
     cost: CostSettings = field(default_factory=CostSettings)
+    cgroups: CgroupSettings = field(default_factory=CgroupSettings)
     load: LoadSettings = field(default_factory=LoadSettings)
     ladder: tuple[Rung, ...] = ()  # lowest first; empty: `level` is all there is
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)

@@ -87,6 +87,8 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "lowered_batch": program.batch_size(state.level),
         "rollbacks": program.rollbacks,
         "rss_bytes": sample.rss_bytes if sample else None,
+        "pressure": dict(sample.pressure) if sample and sample.pressure else None,
+        "memory_bytes": sample.memory_bytes if sample else None,
         "stdout_log": settings.paths.log(program.name, "stdout") if settings else None,
         "stderr_log": settings.paths.log(program.name, "stderr") if settings else None,
         "priority": spec.priority if spec else None,

@@ -172,6 +172,40 @@ def _drift(installed: Path) -> str:
     return "" if there == wanted else f"{installed} differs from the one that came with this version"
 
 
+def cgroups(who: Patient) -> Iterator[Finding]:
+    """Each worker has a cgroup of its own: limits that the kernel enforces, a tree that ends at once."""
+    from supervisor.adapters.cgroups import DAEMON, WANTED, mounted
+
+    pid = _ours(who)
+    try:
+        there = mounted(Path(f"{who.root}/proc/self/mountinfo").read_text(errors="replace"))
+        lines = Path(f"{who.root}/proc/{pid}/cgroup").read_text(errors="replace").splitlines() if pid else []
+    except OSError:
+        there, lines = None, []
+    own = next((line[3:] for line in lines if line.startswith("0::")), "")
+    if there is None:
+        yield Finding("cgroups", "ok", "not used: there is no cgroup v2 here; workers have no limits of their own")
+    elif not own:
+        yield Finding("cgroups", "unknown", "no daemon runs whose cgroup could be looked at")
+    elif Path(own).name != DAEMON:
+        what = "not used: the daemon was not given a part of the tree; workers have no limits of their own"
+        yield Finding("cgroups", "warn", what, "run it as a service with Delegate=yes, as deploy/install.sh installs it")
+    else:
+        path = Path(who.root + there[1] + own[len(there[0].rstrip("/")) :]).parent
+        try:
+            on = (path / "cgroup.subtree_control").read_text().split()
+        except OSError as error:
+            yield Finding("cgroups", "unknown", f"{path}: {error.strerror}")
+            return
+        lacking = [name for name in WANTED if name not in on]
+        if lacking:
+            what = f"each worker has its own, but without {', '.join(lacking)}: such limits are not enforced"
+            do = "boot with systemd.unified_cgroup_hierarchy=1, or see what else holds these controllers"
+            yield Finding("cgroups", "warn", what, do)
+        else:
+            yield Finding("cgroups", "ok", f"each worker has its own below {path}, with {', '.join(WANTED)}")
+
+
 def boot_enabled_watchdog(who: Patient) -> Iterator[Finding]:
     """A kernel that hangs is reset by the hardware, one that panics reboots."""
     panic = _number(f"{who.root}/proc/sys/kernel/panic")
@@ -270,5 +304,5 @@ def _tool(*command: str) -> str:
 
 
 ALL: Final = (
-    settings, directories, fsync, service, boot_enabled_watchdog, previous_boots, clock, other_supervisors,
+    settings, directories, fsync, service, cgroups, boot_enabled_watchdog, previous_boots, clock, other_supervisors,
 )  # fmt: skip

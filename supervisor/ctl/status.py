@@ -142,6 +142,8 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         )
     lines += _journal(daemon.get("journal"), now_s)
     lines += hardware.lines(daemon, now_s)
+    unmet = (daemon.get("cgroups") or {}).get("unmet")
+    lines += [text.harmless(unmet)] if unmet else []
     level = daemon["level"]
     parts = [f"level {text.harmless(level['name'] or text.UNKNOWN)}{_how(level)}: {_level(level)}"]
     if daemon["state"] != "dead":

@@ -165,6 +165,10 @@ def _now(view: dict[str, Any]) -> list[str]:
     if shares:
         parts = sorted(shares.items(), key=lambda item: -item[1])
         out.append(f"  time        {', '.join(f'{part} {text.percent(share)}' for part, share in parts)}")
+    pressure = view.get("pressure")
+    if pressure:
+        told = ", ".join(f"{kind} {share:.0f} %" for kind, share in sorted(pressure.items()))
+        out.append(f"  pressure    {told} of the last minute")
     found = [f"{word} {view[key]:.4g}" for key, word in _FIGURES if view.get(key) is not None]
     if found:
         out.append(f"  learner     {', '.join(found)}")

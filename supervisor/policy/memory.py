@@ -5,14 +5,14 @@ Told apart, first match wins:
 | seen | cause |
 |---|---|
 | SIGKILL that was not ours, and the kernel's log names the very pid | `oom_killed` |
-| SIGKILL that was not ours, and the OOM killer struck in its cgroup while it lived | `oom_killed` |
+| SIGKILL that was not ours, and the OOM killer struck in its cgroup (or one it shares) while it lived | `oom_killed` |
 | exit code 71 of a program of the contract | `out_of_memory`, or `cuda_out_of_memory` by its last lines |
 | another failure whose last error is MemoryError, numpy's, torch's allocator, `bad_alloc` or ENOMEM | `out_of_memory` |
 | another failure whose last error is torch's OutOfMemoryError or CUDA's | `cuda_out_of_memory` |
 
 The last error decides, not any: a program that caught a MemoryError and died of something else died of something else.
-A counter of the cgroup is shared by its workers, so each kill is held against one attempt only: what earlier deaths have
-accounted for does not count again.
+A worker with a cgroup of its own (`confinement.py`) has a counter of its own. Any other is shared, so each kill is held
+against one attempt only: what earlier deaths have accounted for does not count again.
 
 The answer is the same to all three: the next attempt gets a smaller batch, and the level remembers it, until the
 program's own settings or those of this level change, or an operator starts the program. The first time that is the
@@ -70,10 +70,18 @@ def kills(oom_kills: tuple[int, int] | None, accounted: int | None) -> int | Non
     return after - (before if accounted is None or accounted > after else max(before, accounted))
 
 
-def oom_kill(*, line: str, oom_kills: tuple[int, int] | None, accounted: int | None) -> str:
-    """What speaks for the kernel's OOM killer after a SIGKILL; empty: nothing does."""
+def oom_kill(
+    *, line: str, oom_kills: tuple[int, int] | None, accounted: int | None, own: bool = False, limit_bytes: int | None = None
+) -> str:
+    """What speaks for the kernel's OOM killer after a SIGKILL; empty: nothing does.
+
+    `own`: the count is of a cgroup that is the worker's alone, with `limit_bytes` of memory (None: without a limit).
+    """
     if line:
         return line
+    if own:
+        told = "the box had none left" if limit_bytes is None else f"its limit is {limit_bytes >> 20:,} MiB"
+        return f"it struck in the worker's own cgroup ({told})" if (kills(oom_kills, None) or 0) > 0 else ""
     if (kills(oom_kills, accounted) or 0) > 0:
         return "it struck in this cgroup while the worker lived"
     return ""

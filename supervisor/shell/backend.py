@@ -85,13 +85,14 @@ class DaemonBackend:
         reload: Callable[[], config.Loaded],
         version: str,
         backup_progress: Callable[[], Json | None] = lambda: None,
+        cgroups: Callable[[], Json] = dict,
     ) -> None:
         """`reload` reads the configuration again, as at the start; it raises config.ConfigError."""
         self._inbox, self._replies, self._clock = inbox, replies, clock
         self._loaded, self._reload, self._version = loaded, reload, version
         self._published: Published | None = None
         self._gaps = Gaps()
-        self._paths, self._backup_progress = loaded.settings.paths, backup_progress
+        self._paths, self._backup_progress, self._cgroups = loaded.settings.paths, backup_progress, cgroups
         self.books = Books(loaded.settings.paths.journal)
 
     def publish(self, loop: Loop) -> None:
@@ -104,7 +105,7 @@ class DaemonBackend:
         published = self._published
         if published is None:
             raise RuntimeError("nothing is published yet: the API is started after the first turn")
-        return snapshot_of(published, self._version)
+        return snapshot_of(published, self._version, self._cgroups())
 
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
         number, waiting = self._replies.open()
@@ -230,13 +231,14 @@ class DaemonBackend:
             return rows.select(reader.read(after_seq), program, limit, kinds)
 
 
-def snapshot_of(published: Published, version: str) -> Snapshot:
+def snapshot_of(published: Published, version: str, cgroups: Json | None = None) -> Snapshot:
     """The snapshot that people see."""
     settings, state, memory = published.settings, published.state, published.memory
     box = view.box_view(state, settings.level, now_s=published.now_s, wall_s=published.wall_s, boot_at_s=memory.boot_at_s)
     box["level"] |= in_force(climb_view(state, settings, now_s=published.now_s))
     box["journal"] = view.journal_view(state, memory.trouble)
     box["gpu"] = gpu_view(memory.gpus, state)
+    box["cgroups"] = None if not cgroups else {**cgroups, "unmet": _unmet(settings, cgroups)}
     samples = {name: watch.sample for name, watch in memory.watches.items()}
     programs = view.program_views(state, samples, settings, now_s=published.now_s)
     daemon = DaemonView.of(
@@ -254,6 +256,15 @@ def snapshot_of(published: Published, version: str) -> Snapshot:
     )
     views = tuple(ProgramView.of(program) for program in programs)
     return Snapshot(daemon, views, published.now_s, published.wall_s, published.worst_gap_s)
+
+
+def _unmet(settings: Settings, cgroups: Json) -> str:
+    """That memory is limited on paper only, in one sentence; empty where it is not limited, or is."""
+    limit_mb = settings.level.memory_mb
+    if limit_mb is None or not settings.cgroups.use or "memory" in cgroups["controllers"]:
+        return ""
+    why = cgroups["why"] or "its cgroups have no memory controller"
+    return f"no worker is held to the {limit_mb:,} MB of level {settings.level.name}: {why}"
 
 
 def _age(now_s: float, since_s: float | None) -> float | None:

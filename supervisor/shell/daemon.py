@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from supervisor import config, image
-from supervisor.adapters import alerts, boot, checkpoints, clock, limits, singleton, starts
+from supervisor.adapters import alerts, boot, cgroups, checkpoints, clock, limits, singleton, starts
 from supervisor.adapters.backup_thread import Backups
 from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
 from supervisor.adapters.controls import Controls
@@ -40,6 +40,7 @@ from supervisor.core.commands import AlertReboot
 from supervisor.core.inputs import Asked, Began, Terminated, Verb
 from supervisor.core.settings import Settings
 from supervisor.core.state import State, replay
+from supervisor.policy import confinement
 from supervisor.shell import logs
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.inbox import Inbox
@@ -166,10 +167,14 @@ class Daemon:
         system_clock = clock.SystemClock(offset_s)
         inbox, replies = Inbox(), Replies()
         pool = ThreadPoolExecutor(4, "worker")
-        launcher = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock)
+        part = cgroups.find(settings.cgroups.parent) if settings.cgroups.use else cgroups.Part(None, "cgroups.use is false")
+        groups = cgroups.Cgroups(part, lambda name: _limits(loop.settings, name))
+        groups.settle()
+        log.info("cgroups", **groups.view())
+        launcher = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock, groups)
         wake = threading.Event()  # set by edges, awaited by the sampler
         edges = Edges(paths.notify_socket, wake.set)
-        probes = LocalProbes(paths, system_clock, edges)
+        probes = LocalProbes(paths, system_clock, edges, groups)
         gpu, host = NvmlGpu(), LocalHost(paths.state_dir)
         sampler = Sampler(
             probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
@@ -178,7 +183,7 @@ class Daemon:
         )  # fmt: skip
         backups = Backups(paths, lambda: loop.settings, inbox, system_clock)
         backend = DaemonBackend(
-            inbox, replies, system_clock, self._loaded, self._reload, self._start.version, backups.progress
+            inbox, replies, system_clock, self._loaded, self._reload, self._start.version, backups.progress, groups.view
         )
         performer = Performer(
             paths=paths, launcher=launcher, probes=probes, edges=edges, controls=Controls(paths, system_clock),
@@ -337,6 +342,13 @@ def _foreign_checkpoints(loop: Loop) -> dict[str, int]:
         if spec is not None and not spec.builtin and watch.sample.ckpt_count and watch.sample.ckpt_step is not None:
             found[name] = watch.sample.ckpt_step
     return found
+
+
+def _limits(settings: Settings, program: str) -> confinement.Limits:
+    """Of an attempt that starts now: the level's and the program's own."""
+    spec = settings.program(program)
+    weight = None if spec is None else spec.cpu_weight
+    return confinement.limits(settings.cgroups, memory_mb=settings.level.memory_mb, cpu_weight=weight)
 
 
 def _pause(seconds: float) -> None:

@@ -234,6 +234,16 @@ def test_a_kill_that_is_accounted_for_is_not_held_against_the_next():
     assert core.state.oom_kills == 1
 
 
+@pytest.mark.fault("oom-kill")
+def test_a_kill_in_a_cgroup_of_its_own_is_held_against_that_worker_whatever_was_counted_elsewhere():
+    core = Core(settings(spec("Pong"), spec("Qbert"))).running("Pong", "Qbert")
+    core.ended("Pong", signal=9, oom_kills=(0, 7))
+    core.ended("Qbert", signal=9, oom_kills=(0, 1), oom_own=True, memory_max_bytes=2**30)
+    first, second = core.told(facts.Exited)
+    assert (second.cause, second.oom_kills) == ("oom_killed", first.oom_kills), "its count is nobody else's"
+    assert "the worker's own cgroup (its limit is 1,024 MiB)" in second.why
+
+
 # --- the disk is full --------------------------------------------------------------------------------------------------------
 
 

@@ -88,3 +88,17 @@ def test_it_always_divides_and_is_the_largest_that_does(batch):
 )  # fmt: skip
 def test_a_fallback_batch_comes_first(ran_with, fallback, lowered, next_one):
     assert memory.smaller_batch(ran_with, fallback=fallback, lowered=lowered) == next_one
+
+
+@pytest.mark.parametrize(
+    ("oom_kills", "limit_bytes", "said"),
+    [
+        ((0, 1), 6600 * 2**20, "it struck in the worker's own cgroup (its limit is 6,600 MiB)"),
+        ((0, 3), None, "it struck in the worker's own cgroup (the box had none left)"),
+        ((0, 0), 6600 * 2**20, ""),
+        (None, None, ""),
+    ],
+)
+def test_a_cgroup_of_its_own_counts_nobody_elses_kills(oom_kills, limit_bytes, said):
+    """What earlier deaths have accounted for was counted elsewhere."""
+    assert memory.oom_kill(line="", oom_kills=oom_kills, accounted=5, own=True, limit_bytes=limit_bytes) == said
