@@ -1,7 +1,8 @@
 """reboot_alerts.log: one line for each host reboot, made for `tail -f` and grep.
 
-    2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean up=0:18:12 down=0:00:41 level=light programs=Breakout,Pong
-    lost=Breakout:1200/14s/3.1%,Pong:? resuming=Breakout,Pong evidence="the boot id changed"            (on one line)
+    2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean kind=panic up=0:18:12 down=0:00:41 level=light
+    programs=Breakout,Pong lost=Breakout:1200/14s/3.1%,Pong:? resuming=Breakout,Pong
+    evidence="the boot id changed; Kernel panic - not syncing: Fatal exception"                         (on one line)
 
 Unknown is `?`, never 0. Control characters are spelled out: a line of this log must not steer anybody's terminal.
 """
@@ -27,13 +28,14 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     fields = {
         "n": str(alert.number),
         "cause": fact.cause,
+        "kind": fact.kind or "?",
         "up": span(fact.up_s),
         "down": span(fact.down_s),
         "level": fact.level or "?",
         "programs": ",".join(fact.programs) or "none",
         "lost": lost or "none",
         "resuming": ",".join(alert.resuming) or "none",
-        "evidence": '"' + fact.evidence.replace('"', "'") + '"',
+        "evidence": '"' + "; ".join((fact.evidence, *fact.last_words[:1])).replace('"', "'") + '"',
     }
     return harmless(f"{when} REBOOT " + " ".join(f"{key}={value}" for key, value in fields.items()))
 

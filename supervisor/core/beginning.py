@@ -17,6 +17,7 @@ from supervisor.core.reconcile import reconcile
 from supervisor.core.state import Attempt, Program
 from supervisor.core.turn import Turn
 from supervisor.policy.accounting import lost_share
+from supervisor.policy.reboot_cause import WORDS
 
 
 def on_began(turn: Turn, item: Began) -> None:
@@ -70,8 +71,9 @@ def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:
     running = tuple(sorted(turn.state.live))
     old_boot_id = turn.state.boot_id
     down = "unknown" if boot.down_s is None else f"{boot.down_s:.0f} s"
+    told = f": {WORDS[boot.kind]}" if boot.kind else ""
     fact = facts.HostRebooted(
-        why=f"the host rebooted ({boot.evidence}), {boot.cause}, down {down}",
+        why=f"the host rebooted ({boot.evidence}), {boot.cause}{told}, down {down}",
         old_boot_id=old_boot_id,
         new_boot_id=boot.boot_id,
         cause=boot.cause,
@@ -84,6 +86,8 @@ def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:
         last_sign_wall_s=boot.last_sign_wall_s,
         boot_wall_s=boot.boot_wall_s,
         last_sign_s=boot.last_sign_s,
+        kind=boot.kind,
+        last_words=boot.last_words,
     )
     turn.record(fact)
     return fact

@@ -78,8 +78,9 @@ class DaemonSuspended(Fact):
 class HostRebooted(Fact):
     """The box restarted. `down_s` is last sign of life to boot; `up_s` the life of the boot that ended (None: unknown).
 
-    `cause` is one of `orderly`, `operator`, `unclean`; `steps` are each program's environment steps at the last sign
-    of life, so that lost work can be told once it has resumed.
+    `cause` is one of `orderly`, `operator`, `unclean`; `kind` says more of it (`policy/reboot_cause.py`; empty: unknown),
+    in the box's own `last_words`. `steps` are each program's environment steps at the last sign of life, so that lost work
+    can be told once it has resumed.
     """
 
     old_boot_id: str
@@ -94,6 +95,8 @@ class HostRebooted(Fact):
     last_sign_wall_s: float | None = None
     boot_wall_s: float | None = None
     last_sign_s: float | None = None  # in journal time
+    kind: str = ""
+    last_words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

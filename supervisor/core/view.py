@@ -180,6 +180,7 @@ def box_view(state: State, level: Level | None, *, now_s: float, wall_s: float, 
         "mtbf_s": up_s / unclean if unclean else None,
         "journal": journal_view(state, None),
         "gpu": gpu_view(None, state),
+        "cgroups": None,
         "vetoes": vetoes_view(state),
         "level": {
             "name": state.level,

@@ -265,14 +265,19 @@ def _reboot(row: dict[str, Any]) -> str:
     return "  ".join(
         (
             text.when(row["wall_s"]),
-            text.pad(text.harmless(fields["cause"]), 8),
+            text.pad(text.harmless(_kind(fields)), 8),
             text.pad(f"down {text.duration(fields['down_s'])}", 12),
             text.pad(f"after {text.duration(up)} up", 16),
             text.pad(f"level {text.harmless(fields['level'] or text.UNKNOWN)}", 12),
             f"ran: {_value(fields['programs']) or 'nothing'}",
-            f"({text.harmless(fields['evidence'])})",
+            f"({text.harmless('; '.join([fields['evidence'], *fields.get('last_words', [])[:1]]))})",
         )
     )
+
+
+def _kind(fields: dict[str, Any]) -> str:
+    """What is known best: its kind; else whether it was meant."""
+    return str(fields.get("kind") or fields["cause"])
 
 
 # --- journal ---------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from supervisor import config, image
-from supervisor.adapters import alerts, boot, cgroups, checkpoints, clock, limits, singleton, starts
+from supervisor.adapters import alerts, boot, cgroups, checkpoints, clock, last_words, limits, singleton, starts
 from supervisor.adapters.backup_thread import Backups
 from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
 from supervisor.adapters.controls import Controls
@@ -37,10 +37,10 @@ from supervisor.adapters.processes import LocalLauncher, make_dir
 from supervisor.adapters.systemd import Notifier, handed_over
 from supervisor.api.server import Listener, Server, listen, take_over
 from supervisor.core.commands import AlertReboot
-from supervisor.core.inputs import Asked, Began, Terminated, Verb
+from supervisor.core.inputs import Asked, Began, BootEvidence, Terminated, Verb
 from supervisor.core.settings import Settings
 from supervisor.core.state import State, replay
-from supervisor.policy import confinement
+from supervisor.policy import confinement, reboot_cause
 from supervisor.shell import logs
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.inbox import Inbox
@@ -289,6 +289,7 @@ class Daemon:
         )  # fmt: skip
         expected = {n: (p.attempt.number, p.attempt.token) for n, p in state.live.items() if p.attempt is not None}
         if evidence.rebooted:
+            evidence = _with_cause(evidence, state)
             newest = self._newest_steps(parts.pool, list(expected))
             evidence = replace(evidence, ckpt_steps={**evidence.ckpt_steps, **newest})
         survivors = parts.launcher.survey(expected)
@@ -342,6 +343,17 @@ def _foreign_checkpoints(loop: Loop) -> dict[str, int]:
         if spec is not None and not spec.builtin and watch.sample.ckpt_count and watch.sample.ckpt_step is not None:
             found[name] = watch.sample.ckpt_step
     return found
+
+
+def _with_cause(evidence: BootEvidence, state: State) -> BootEvidence:
+    """What the box itself says of its end. It may have gone down in order although the daemon had not, or in its heat."""
+    traces = last_words.read(
+        state.boot_id, evidence.boot_id, own_stop=state.clean, since_wall_s=evidence.last_sign_wall_s
+    )  # fmt: skip
+    found = reboot_cause.judge(traces)
+    cause = {reboot_cause.ORDERLY: "orderly", reboot_cause.THERMAL: "unclean"}.get(found.kind, evidence.cause)
+    words = tuple(dict.fromkeys((found.why, *found.words))) if found.kind else ()
+    return replace(evidence, cause=cause, kind=found.kind, last_words=words)
 
 
 def _limits(settings: Settings, program: str) -> confinement.Limits:

@@ -35,9 +35,16 @@ def _utc(monkeypatch):
 
 def test_the_line():
     assert reboot_line(ALERT, WALL_S) == (
-        "2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean up=0:18:12 down=0:00:41 level=light programs=Breakout,Pong "
-        'lost=Breakout:1200,Pong:? resuming=Breakout,Pong evidence="the boot id changed"'
+        "2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean kind=? up=0:18:12 down=0:00:41 level=light "
+        'programs=Breakout,Pong lost=Breakout:1200,Pong:? resuming=Breakout,Pong evidence="the boot id changed"'
     )
+
+
+def test_the_boxs_own_last_words_are_in_it():
+    panic = replace(REBOOT, kind="panic", last_words=('Kernel panic - not syncing: "x"', "another line"))
+    line = reboot_line(replace(ALERT, reboot=panic), WALL_S)
+    assert " cause=unclean kind=panic up=" in line
+    assert line.endswith("evidence=\"the boot id changed; Kernel panic - not syncing: 'x'\"")
 
 
 def test_the_time_has_the_offset_of_the_place(monkeypatch):

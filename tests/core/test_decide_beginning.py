@@ -188,6 +188,15 @@ def test_an_orderly_reboot_is_not_held_against_the_level():
     assert core.state.reboots[-1].cause == "orderly"
 
 
+def test_why_the_box_went_down_is_on_record():
+    core = Core(settings("Pong")).running("Pong")
+    words = ("Kernel panic - not syncing: Fatal exception",)
+    core.later(60.0).reboot("boot-2", cause="unclean", kind="panic", last_words=words)
+    fact = core.told(facts.HostRebooted)[0]
+    assert (fact.kind, fact.last_words) == ("panic", words)
+    assert fact.why.endswith("unclean: the kernel panicked, down 60 s")
+
+
 def test_a_reboot_empties_no_backoff():
     core = Core(settings("Pong")).into(Phase.BACKOFF)
     retry_at_s = core.program("Pong").retry_at_s

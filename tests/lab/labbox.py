@@ -139,6 +139,10 @@ class Box:
         said = self.run("systemctl", "is-system-running", check=False).stdout.strip()
         return said in {"running", "degraded"}
 
+    def freeze(self) -> None:
+        """Everything in it stands still."""
+        (self.cgroup / "payload" / "cgroup.freeze").write_text("1")
+
     def cut_power(self) -> None:
         """Nothing more reaches the disk, then everything is dead. `boot` is what comes next."""
         assert self._outer is not None

@@ -26,14 +26,14 @@ def _training(box: Installed) -> None:
     until(lambda: all(p["ckpt_step"] for p in box.programs().values()), 60, "a checkpoint of each")
 
 
-def check(box: Installed, before: dict, boots: int, cause: str) -> dict:
+def check(box: Installed, before: dict, boots: int, cause: str, kind: str) -> dict:
     """What has to hold after every boot; returns what resumed from where."""
     reboots = box.facts("HostRebooted")
     assert len(reboots) == boots
-    assert reboots[-1]["cause"] == cause
+    assert (reboots[-1]["cause"], reboots[-1]["kind"]) == (cause, kind), reboots[-1]
     lines = [line for line in box.alerts() if " REBOOT " in line]
     assert len(lines) == boots
-    assert f"cause={cause}" in lines[-1]
+    assert f"cause={cause} kind={kind} " in lines[-1]
     assert box.integrity() == "ok"
     saved = box.checkpoints()
     assert all(whole for found in saved.values() for _, whole in found), saved
@@ -61,7 +61,7 @@ def test_power_cuts_at_random_times_lose_no_committed_checkpoint_and_need_nobody
         up_s = box.boot()
         box.wait_until_trains()
         trains_s = time.monotonic() - began_s
-        steps = check(box, before, boots + cut, "unclean")
+        steps = check(box, before, boots + cut, "unclean", "power")
         print(f"cut {cut}: up {up_s:.1f} s, training again {trains_s:.1f} s after it; resumed {steps}")
 
 
@@ -71,4 +71,44 @@ def test_orderly_reboots_are_told_apart_and_lose_nothing(box: Installed) -> None
         before = box.wait_until_trains()
         box.reboot()
         box.wait_until_trains(least_steps={name: before[name]["ckpt_step"] for name in GAMES})
-        check(box, before, boots + reboot, "orderly")
+        check(box, before, boots + reboot, "orderly", "orderly")
+
+
+def test_a_box_that_hung_is_told_from_a_power_cut(box: Installed) -> None:
+    """It says that tasks are stuck, stands still, and is switched off. (A container has no kernel of its own to say so.)"""
+    boots = len(box.facts("HostRebooted"))
+    before = box.wait_until_trains()
+    box.run("logger", "-t", "kernel", "-p", "kern.err", "INFO: task jbd2/sda1-8:312 blocked for more than 120 seconds.")
+    box.run("journalctl", "--sync")
+    box.freeze()
+    time.sleep(5.0)  # not a wait for anything: it stands still for so long
+    box.cut_power()
+    box.boot()
+    box.wait_until_trains()
+    check(box, before, boots + 1, "unclean", "hung")
+    assert any("jbd2/sda1-8:312" in word for word in box.facts("HostRebooted")[-1]["last_words"])
+
+
+def test_a_panic_is_known_by_what_the_kernel_saved_of_its_log(box: Installed) -> None:
+    boots = len(box.facts("HostRebooted"))
+    before = box.wait_until_trains()
+    dump = "<0>[ 8122.120001] Kernel panic - not syncing: Fatal exception in interrupt"
+    where = "/var/lib/systemd/pstore/17/001"
+    box.run("sh", "-c", f"mkdir -p {where} && echo '{dump}' >{where}/dmesg.txt && chmod 0600 {where}/dmesg.txt && sync")
+    box.cut_power()
+    box.boot()
+    box.wait_until_trains()
+    check(box, before, boots + 1, "unclean", "panic")
+
+
+def test_an_orderly_end_of_the_box_counts_as_one_although_the_daemon_had_crashed_before(box: Installed) -> None:
+    boots = len(box.facts("HostRebooted"))
+    box.wait_until_trains()
+    box.configure("[daemon\n")
+    box.run("systemctl", "kill", "--kill-whom=main", "-s", "KILL", "extralife.service")
+    until(lambda: "waits" in box.show("extralife.service", "StatusText"), 90, "a start that waits")
+    box.configure(CONFIG)
+    box.reboot()
+    box.wait_until_trains()
+    reboot = box.facts("HostRebooted")[-1]
+    assert (len(box.facts("HostRebooted")), reboot["cause"], reboot["kind"]) == (boots + 1, "orderly", "orderly"), reboot
