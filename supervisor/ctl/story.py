@@ -265,7 +265,7 @@ def _reboot(row: dict[str, Any]) -> str:
     return "  ".join(
         (
             text.when(row["wall_s"]),
-            text.pad(text.harmless(_kind(fields)), 8),
+            text.pad(text.harmless(_cause(fields)), 18),
             text.pad(f"down {text.duration(fields['down_s'])}", 12),
             text.pad(f"after {text.duration(up)} up", 16),
             text.pad(f"level {text.harmless(fields['level'] or text.UNKNOWN)}", 12),
@@ -275,9 +275,10 @@ def _reboot(row: dict[str, Any]) -> str:
     )
 
 
-def _kind(fields: dict[str, Any]) -> str:
-    """What is known best: its kind; else whether it was meant."""
-    return str(fields.get("kind") or fields["cause"])
+def _cause(fields: dict[str, Any]) -> str:
+    """Whether it was meant, and what is known beyond that: `unclean (panic)`."""
+    kind = fields.get("kind")
+    return f"{fields['cause']} ({kind})" if kind and kind != fields["cause"] else str(fields["cause"])
 
 
 # --- journal ---------------------------------------------------------------------------------------------------------------

@@ -203,3 +203,30 @@ def test_devices_without_a_driver_are_told(patient: Patient, monkeypatch: pytest
     gpus, error = checks_training.nvidia(patient)
     assert gpus == []
     assert "Driver Not Loaded" in error
+
+
+@pytest.mark.parametrize(
+    ("mounts", "own", "on", "expected"),
+    [
+        ("", "/a", "", ("ok", "there is no cgroup v2 here")),
+        ("v2", "", "", ("unknown", "no daemon runs")),
+        ("v2", "/a.service", "", ("warn", "was not given a part of the tree")),
+        ("v2", "/a.service/daemon", "cpu pids", ("warn", "without memory: such limits are not enforced")),
+        ("v2", "/a.service/daemon", "cpu memory pids", ("ok", "/sys/fs/cgroup/a.service, with cpu, memory, pids")),
+        ("v2", "/b.service/daemon", None, ("unknown", "No such file")),
+    ],
+)
+def test_cgroups(patient: Patient, mounts: str, own: str, on: str | None, expected: tuple[str, str]) -> None:
+    root = Path(patient.root)
+    line = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n" if mounts else ""
+    (root / "proc/self/mountinfo").write_text("1 0 8:1 / / rw - ext4 /dev/sda rw\n" + line)
+    (root / "proc/7").mkdir()
+    (root / "proc/7/cgroup").write_text(f"4:memory:/x\n0::{own}\n" if own else "4:memory:/x\n")
+    (root / "sys/fs/cgroup/a.service").mkdir(parents=True)
+    if on is not None:
+        (root / "sys/fs/cgroup/a.service/cgroup.subtree_control").write_text(f"{on}\n")
+    Path(patient.settings.paths.lock).write_text("7\n")
+    found = list(checks.cgroups(patient))
+    assert [each.level for each in found] == [expected[0]]
+    assert expected[1] in found[0].what
+    assert bool(found[0].do) is (found[0].level == "warn")
