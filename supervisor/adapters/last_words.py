@@ -1,6 +1,7 @@
 """What the box has left behind of the boot that ended: read once, at the first start after it (`policy/reboot_cause.py`).
 
-The system's journal of that very boot (never "the one before": a journal loses whole boots to power cuts), wtmp, what the
+The system's journal of that very boot (never "the one before": a journal loses whole boots to power cuts; where a container
+sees its host's boot id, what was written before this boot and about the last sign of life), wtmp, what the
 kernel saved of its log at its end (pstore), what watchdog devices and the processor say of the last reset. Each source may
 be missing, damaged, forbidden or slow: then it is not known. All of it together takes at most a few seconds and a few
 hundred KiB, because every training waits for the first decision.
@@ -31,6 +32,7 @@ _TEXT_CHARS: Final = 400
 _DUMPS: Final = 8
 _DUMP_BYTES: Final = 64 * 1024
 _MOST_FILES: Final = 200
+_BEFORE_S: Final = 900.0
 _SLACK_S: Final = 120.0  # a dump or a record may be stamped by a clock that was set since
 _FIELDS: Final = "MESSAGE,SYSLOG_IDENTIFIER,_TRANSPORT,_UID"
 _UTMP: Final = struct.Struct("<hxxi32s4s32s256shhiii16s20x")
@@ -42,15 +44,24 @@ _RESET_REASON: Final = "Previous system reset reason"
 
 
 def read(
-    old_boot_id: str, new_boot_id: str, *, own_stop: bool | None, since_wall_s: float | None, root: str = "/"
-) -> Traces:
-    """`since_wall_s` is the last sign of life: what is older than that belongs to an earlier end. Never raises."""
+    old_boot_id: str, new_boot_id: str, *, own_stop: bool | None, since_wall_s: float | None,
+    boot_wall_s: float | None = None, root: str = "/",
+) -> Traces:  # fmt: skip
+    """`since_wall_s` is the last sign of life: what is older than that belongs to an earlier end. Never raises.
+
+    `boot_wall_s` is when this boot began.
+    """
     until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + TIMEOUT_S
     journal, reason = Journal.UNKNOWN, ""
     lines: tuple[Line, ...] = ()
-    if shutil.which("journalctl") is not None and _BOOT_ID.fullmatch(old_boot_id) and old_boot_id != new_boot_id:
-        journal, lines = _journal(old_boot_id, new_boot_id, until_s)
-        reason = _reset_reason(new_boot_id, until_s)
+    if shutil.which("journalctl") is not None:
+        which: tuple[str, ...] = ()
+        if old_boot_id == new_boot_id and since_wall_s is not None and boot_wall_s is not None:
+            which = f"--since=@{since_wall_s - _BEFORE_S:.0f}", f"--until=@{boot_wall_s:.3f}"
+        elif old_boot_id != new_boot_id and _BOOT_ID.fullmatch(old_boot_id):
+            which, reason = (f"_BOOT_ID={old_boot_id}",), _reset_reason(new_boot_id, until_s)
+        if which:
+            journal, lines = _journal(which, until_s)
     return Traces(
         own_stop, journal, lines, _dumps(Path(root), since_wall_s), _went_down(Path(root), since_wall_s),
         _watchdog(Path(root)), reason,
@@ -60,16 +71,16 @@ def read(
 # --- the system's journal ----------------------------------------------------------------------------------------------
 
 
-def _journal(old: str, new: str, until_s: float) -> tuple[Journal, tuple[Line, ...]]:
+def _journal(which: tuple[str, ...], until_s: float) -> tuple[Journal, tuple[Line, ...]]:
     """Its last lines, and the kernel's last ones, which others may have crowded out."""
-    wanted = ("--output=json", f"--output-fields={_FIELDS}", f"--lines={_LINES}", f"_BOOT_ID={old}")
+    wanted = ("--output=json", f"--output-fields={_FIELDS}", f"--lines={_LINES}", *which)
     said = [_ask(until_s, *wanted), _ask(until_s, *wanted, "_TRANSPORT=kernel")]
     found = {entry[0]: entry for text in said if text is not None for entry in _entries(text)}
     if found:
         entries = [found[cursor] for cursor in sorted(found, key=lambda each: found[each][1])]
         end_s = entries[-1][1]
         return Journal.READ, tuple(Line(end_s - at_s, text, kernel) for _, at_s, text, kernel in entries)
-    if None in said or not _ask(until_s, "--output=cat", "--lines=1", f"_BOOT_ID={new}", "_UID=0"):
+    if None in said or not _ask(until_s, "--output=cat", "--lines=1", "_UID=0"):
         return Journal.UNKNOWN, ()  # it did not answer, or is not for our eyes
     return (Journal.LOST if any(Path("/var/log/journal").glob("*/system*.journal")) else Journal.UNKNOWN), ()
 

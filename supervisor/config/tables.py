@@ -219,7 +219,7 @@ MEANINGS: Final[dict[str, str]] = {
     "cost.usd_per_hour": "price of an hour of this box, on or off; without it `cost` tells hours and shares",
     "cgroups.use": "whether each worker gets a cgroup of its own, where the daemon has been given some (docs/box.md)",
     "cgroups.parent": "directory of cgroup v2 that is extralife's alone; empty: that of its service (Delegate=yes)",
-    "cgroups.memory_slack": "a worker is slowed down at its level's memory_mb, and ended beyond it by this share",
+    "cgroups.memory_slack": "beyond its level's memory_mb by this share a worker is ended; within it, it is slowed down",
     "cgroups.pids_max": "most processes and threads of one worker",
     "cgroups.cpu_weight": "share of the processors, against other workers, of a program that says nothing of its own",
     "program.priority": "lower starts first",

@@ -31,9 +31,9 @@ class Journalctl:
 echo "$*" >>{directory}/asked
 case "$*" in
 *grep*) cat {directory}/reason 2>/dev/null ;;
-*{NEW}*) cat {directory}/now 2>/dev/null ;;
+*lines=1*) cat {directory}/now 2>/dev/null ;;
 *_TRANSPORT=kernel*) cat {directory}/kernel 2>/dev/null ;;
-*{OLD}*) cat {directory}/then 2>/dev/null ;;
+*{OLD}* | *--since=@1799999100\\ --until=@1800000050.250*) cat {directory}/then 2>/dev/null ;;
 esac
 """
         )
@@ -119,7 +119,12 @@ def test_a_boot_that_the_journal_never_heard_of(journalctl, look, monkeypatch, t
     assert look().journal is Journal.LOST
 
 
-def test_a_container_that_shares_its_hosts_boot_id_has_no_journal_of_its_own_boot(journalctl, look):
+def test_a_container_that_shares_its_hosts_boot_id_is_asked_by_time(journalctl, look):
+    journalctl.says("then", entry(1.0, "x"))
+    assert look(old=NEW, boot_wall_s=SINCE_S + 50.25).journal is Journal.READ
+
+
+def test_without_a_boot_or_a_time_nothing_is_asked(journalctl, look):
     journalctl.says("then", entry(1.0, "x"))
     assert look(old=NEW).journal is Journal.UNKNOWN
     assert look(old="").journal is Journal.UNKNOWN

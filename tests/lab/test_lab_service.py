@@ -49,6 +49,22 @@ def test_both_games_train_and_say_so(box: Installed) -> None:
     until(lambda: all(box.checkpoints()[name] for name in programs), 60, "a checkpoint of each")
 
 
+def test_each_worker_has_a_cgroup_of_its_own(box: Installed) -> None:
+    box.wait_until_trains()
+    told = box.status()["daemon"]["cgroups"]
+    assert told["on"], told
+    assert told["path"].endswith("/extralife.slice/extralife.service")
+    assert cgroup_of(box, box.daemon()).endswith("/extralife.service/daemon")
+    for name, pids in box.workers().items():
+        assert re.search(rf"/extralife.service/worker-{name}-[0-9a-f]+/tree$", cgroup_of(box, pids[0]))
+    until(lambda: all(program["pressure"] for program in box.programs().values()), 60, "pressure to be told")
+
+
+def cgroup_of(box: Installed, pid: int) -> str:
+    lines = box.run("cat", f"/proc/{pid}/cgroup").stdout.splitlines()
+    return next(line[3:] for line in lines if line.startswith("0::"))
+
+
 def test_doctor_finds_it_as_it_was_installed_and_sees_what_was_edited_by_hand(box: Installed) -> None:
     def service() -> tuple[str, str]:
         found = {each["name"]: each for each in json.loads(box.ctl("doctor", "--json"))}
@@ -90,6 +106,8 @@ def test_a_killed_daemon_is_replaced_and_its_workers_train_on(box: Installed) ->
     assert box.workers() == workers
     started = box.facts("DaemonStarted")[-1]
     assert started["adopted"] == len(GAMES)
+    assert all("/worker-" in cgroup_of(box, pid) for pids in workers.values() for pid in pids)
+    assert cgroup_of(box, box.daemon()).endswith("/daemon"), "the next one goes where the one before was"
     assert box.ctl("pid").strip() == str(box.daemon())
 
 

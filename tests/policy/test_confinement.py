@@ -11,15 +11,14 @@ MB = 2**20
     ("settings", "memory_mb", "cpu_weight", "expected"),
     [
         ({}, None, None, Limits(None, None, 8192, 100)),
-        ({}, 6000, None, Limits(6000 * MB, 6600 * MB, 8192, 100)),
-        ({"memory_slack": 0.0}, 100, None, Limits(100 * MB, 100 * MB, 8192, 100)),
+        ({}, 6000, None, Limits(6000 * MB, 6000 * MB, 8192, 100)),
+        ({"memory_slack": 0.25}, 100, None, Limits(100 * MB, 125 * MB, 8192, 100)),
         ({"pids_max": 64, "cpu_weight": 50}, None, None, Limits(None, None, 64, 50)),
         ({"cpu_weight": 50}, None, 200, Limits(None, None, 8192, 200)),
     ],
 )
 def test_limits(settings, memory_mb, cpu_weight, expected):
-    found = limits(CgroupSettings(**settings), memory_mb=memory_mb, cpu_weight=cpu_weight)
-    assert found == expected or (expected.memory_max_bytes and abs(found.memory_max_bytes - expected.memory_max_bytes) < 2)
+    assert limits(CgroupSettings(**settings), memory_mb=memory_mb, cpu_weight=cpu_weight) == expected
 
 
 def test_nothing_is_guessed_about_memory():
