@@ -32,6 +32,7 @@ from supervisor.adapters.gpu_nvml import NvmlGpu
 from supervisor.adapters.host import LocalHost
 from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
+from supervisor.adapters.logind import HostWatch
 from supervisor.adapters.probes import LocalProbes
 from supervisor.adapters.processes import LocalLauncher, make_dir
 from supervisor.adapters.systemd import Notifier, handed_over
@@ -56,6 +57,8 @@ ENV_LISTEN_FD: Final = "EXTRALIFE_LISTEN_FD"  # the control socket that the prog
 EXIT_SHUT_DOWN: Final = 100  # the operator's `shutdown`, told to a service manager that would start us again
 _CONTROL: Final = "control"  # the control socket's name in the service manager's store
 _OPEN_S: Final = 120.0  # what one step of a start may take: a journal of years, digests of big checkpoints
+_GOES_DOWN_S: Final = 15.0  # less than the service manager's watchdog waits
+_STEP_S: Final = 0.2
 _NOBODY_WAITS: Final = 0  # request number of what nobody waits for
 
 
@@ -102,6 +105,8 @@ class Daemon:
         self._notifier = Notifier(os.environ)
         self._service = Service(self._notifier)
         self._signalled = False  # told to end by a signal, not by `supervisorctl shutdown`
+        self._terminated = threading.Event()
+        self._host_watch: HostWatch | None = None
 
     def run(self) -> int:
         """Serve until the end; the exit status. Raises singleton.Taken, SocketTaken or OSError before anything began."""
@@ -132,6 +137,7 @@ class Daemon:
             self._close(parts, journal)
         if parts.performer.reexec:
             self._become_next_image(listener)
+        self._let_host_go()
         self._notifier.forget(_CONTROL)
         listener.close()
         starts.forget(os.environ)
@@ -256,6 +262,8 @@ class Daemon:
         parts.host.start()
         parts.sampler.start()
         parts.housekeeping.start()
+        self._host_watch = HostWatch(lambda: self._host_goes_down(parts))
+        self._host_watch.start()
         server = Server(parts.backend, listener, clock.wall_s)
         server.start()
         self._notifier.ready(status_line(parts.loop.state))
@@ -277,7 +285,27 @@ class Daemon:
             parts.inbox.post(Asked(now_s, Verb.RELOAD, _NOBODY_WAITS, by=name, uid=None))
         else:
             self._signalled = True
+            self._terminated.set()
             parts.inbox.post(Terminated(now_s, by=name))
+
+    def _host_goes_down(self, parts: _Parts) -> None:
+        """Logind has announced it, and waits for us."""
+        self._signalled = True
+        log.warning("host_goes_down")
+        parts.inbox.post(Terminated(parts.clock.now_s(), by="the host's shutdown"))
+
+    def _let_host_go(self) -> None:
+        """All is saved and on record. Whoever ends too soon is started again; the stop comes in a moment."""
+        watch = self._host_watch
+        if watch is None:
+            return
+        watch.release()
+        waited_s = 0.0
+        while watch.told and not watch.cancelled.is_set() and waited_s < _GOES_DOWN_S:
+            waited_s += _STEP_S
+            if self._terminated.wait(_STEP_S):
+                break
+        watch.stop()
 
     def _began(self, parts: _Parts) -> Began:
         """What the deciding thread is told first. May take a while: left-overs are ended, digests are read."""
