@@ -8,12 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from attempts_kit import World, eventually, gone, python
+from attempts_kit import BootClock, World, eventually, gone, python, spec
 from cgroups_kit import FILES, LIMITS, MB, Files, Kernel, fake_mkdir, fake_rmdir
 
 from supervisor.adapters import cgroups
-from supervisor.adapters.cgroups import Cgroups, Confined, Part, find, read_note
+from supervisor.adapters.cgroups import Cgroups, Confined, Load, Part, find, read_note
+from supervisor.adapters.edges import Edges
+from supervisor.adapters.probes import LocalProbes
 from supervisor.core.inputs import Ended, Survival
+from supervisor.core.settings import Paths, Progress
 from supervisor.policy.confinement import Limits
 
 TOKEN = "ab" * 16
@@ -329,3 +332,45 @@ def test_controllers_of_this_machine_are_turned_on(kernel, tmp_path):
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
     if "memory" in there:
         assert int((path / "memory.max").read_text()) == 110 * MB
+
+
+# --- readings --------------------------------------------------------------------------------------------------------------------
+
+
+class Told:
+    """Answers for a cgroup."""
+
+    def __init__(self):
+        self.load, self.asked = None, 0
+
+    def read(self, _token):
+        self.asked += 1
+        return self.load
+
+
+class Clock(BootClock):
+    at_s = 100.0
+
+    def now_s(self):
+        return self.at_s
+
+
+def test_pressure_is_a_reading_now_and_then_and_the_same_again_is_the_same_reading(tmp_path):
+    told, clock = Told(), Clock()
+    told.load = Load((("cpu some", 40.0),), 4096)
+    paths = Paths(str(tmp_path), str(tmp_path))
+    probes = LocalProbes(paths, clock, Edges(paths.notify_socket, lambda: None), told)
+    probes.watch(spec("Pong", ["x"], progress=Progress.NONE), 1, TOKEN, os.getpid())
+    first = probes.sample()["Pong"]
+    assert (first.pressure, first.memory_bytes) == ((("cpu some", 40.0),), 4096)
+    clock.at_s += 5.0
+    again = probes.sample()["Pong"]
+    assert again == first
+    assert told.asked == 1, "the kernel's own averages move slowly"
+    clock.at_s += 5.0
+    told.load = Load((("cpu some", 10.0),), None)
+    assert probes.sample()["Pong"].pressure == (("cpu some", 10.0),)
+    clock.at_s += 10.0
+    told.load = None
+    assert probes.sample()["Pong"].pressure == ()
+    assert told.asked == 3
