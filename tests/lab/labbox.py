@@ -140,8 +140,12 @@ class Box:
         return said in {"running", "degraded"}
 
     def freeze(self) -> None:
-        """Everything in it stands still."""
-        (self.cgroup / "payload" / "cgroup.freeze").write_text("1")
+        """Everything in it stands still, until its power is cut."""
+        self._freezer.write_text("1")
+
+    @property
+    def _freezer(self) -> Path:
+        return self.cgroup / "payload" / "cgroup.freeze"
 
     def cut_power(self) -> None:
         """Nothing more reaches the disk, then everything is dead. `boot` is what comes next."""
@@ -177,6 +181,8 @@ class Box:
             outer.kill()  # its child is process 1 of a namespace, and the kernel ends all of that with it
             outer.wait()
         until(lambda: not self._processes(), 20, "every process of the box to be gone")
+        with contextlib.suppress(FileNotFoundError):
+            self._freezer.write_text("0")  # the next boot is in the same cgroup
         # The namespaces of the dead let go of the disk a little later. Until then a new mount would be of the same file
         # system, shut down as it is.
         until(lambda: not self.disk_is_held(), 60, "the disk to be let go")
