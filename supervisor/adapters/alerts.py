@@ -28,7 +28,7 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     fields = {
         "n": str(alert.number),
         "cause": fact.cause,
-        "kind": fact.kind or "?",
+        "kind": fact.end or "?",
         "up": span(fact.up_s),
         "down": span(fact.down_s),
         "level": fact.level or "?",

@@ -86,7 +86,7 @@ def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:
         last_sign_wall_s=boot.last_sign_wall_s,
         boot_wall_s=boot.boot_wall_s,
         last_sign_s=boot.last_sign_s,
-        kind=boot.kind,
+        end=boot.kind,
         last_words=boot.last_words,
     )
     turn.record(fact)

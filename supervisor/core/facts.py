@@ -78,7 +78,7 @@ class DaemonSuspended(Fact):
 class HostRebooted(Fact):
     """The box restarted. `down_s` is last sign of life to boot; `up_s` the life of the boot that ended (None: unknown).
 
-    `cause` is one of `orderly`, `operator`, `unclean`; `kind` says more of it (`policy/reboot_cause.py`; empty: unknown),
+    `cause` is one of `orderly`, `operator`, `unclean`; `end` says more of it (`policy/reboot_cause.py`; empty: unknown),
     in the box's own `last_words`. `steps` are each program's environment steps at the last sign of life, so that lost work
     can be told once it has resumed.
     """
@@ -95,7 +95,7 @@ class HostRebooted(Fact):
     last_sign_wall_s: float | None = None
     boot_wall_s: float | None = None
     last_sign_s: float | None = None  # in journal time
-    kind: str = ""
+    end: str = ""
     last_words: tuple[str, ...] = ()
 
 

@@ -277,7 +277,7 @@ def _reboot(row: dict[str, Any]) -> str:
 
 def _cause(fields: dict[str, Any]) -> str:
     """Whether it was meant, and what is known beyond that: `unclean (panic)`."""
-    kind = fields.get("kind")
+    kind = fields.get("end")
     return f"{fields['cause']} ({kind})" if kind and kind != fields["cause"] else str(fields["cause"])
 
 

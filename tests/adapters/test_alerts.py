@@ -41,7 +41,7 @@ def test_the_line():
 
 
 def test_the_boxs_own_last_words_are_in_it():
-    panic = replace(REBOOT, kind="panic", last_words=('Kernel panic - not syncing: "x"', "another line"))
+    panic = replace(REBOOT, end="panic", last_words=('Kernel panic - not syncing: "x"', "another line"))
     line = reboot_line(replace(ALERT, reboot=panic), WALL_S)
     assert " cause=unclean kind=panic up=" in line
     assert line.endswith("evidence=\"the boot id changed; Kernel panic - not syncing: 'x'\"")

@@ -193,7 +193,7 @@ def test_why_the_box_went_down_is_on_record():
     words = ("Kernel panic - not syncing: Fatal exception",)
     core.later(60.0).reboot("boot-2", cause="unclean", kind="panic", last_words=words)
     fact = core.told(facts.HostRebooted)[0]
-    assert (fact.kind, fact.last_words) == ("panic", words)
+    assert (fact.end, fact.last_words) == ("panic", words)
     assert fact.why.endswith("unclean: the kernel panicked, down 60 s")
 
 

@@ -34,5 +34,5 @@ def test_unmet(settings, view, said):
     [("unclean", "panic", "unclean (panic)"), ("orderly", "orderly", "orderly"), ("unclean", "", "unclean")],
 )
 def test_what_a_reboot_is_called(cause, kind, shown):
-    assert story._cause({"cause": cause, "kind": kind}) == shown
+    assert story._cause({"cause": cause, "end": kind}) == shown
     assert story._cause({"cause": cause}) == cause, "an older record has no kind"

@@ -30,7 +30,7 @@ def check(box: Installed, before: dict, boots: int, cause: str, kind: str) -> di
     """What has to hold after every boot; returns what resumed from where."""
     reboots = box.facts("HostRebooted")
     assert len(reboots) == boots
-    assert (reboots[-1]["cause"], reboots[-1]["kind"]) == (cause, kind), reboots[-1]
+    assert (reboots[-1]["cause"], reboots[-1]["end"]) == (cause, kind), reboots[-1]
     lines = [line for line in box.alerts() if " REBOOT " in line]
     assert len(lines) == boots
     assert f"cause={cause} kind={kind} " in lines[-1]
@@ -114,4 +114,4 @@ def test_an_orderly_end_of_the_box_counts_as_one_although_the_daemon_had_crashed
     box.reboot()
     box.wait_until_trains()
     reboot = box.facts("HostRebooted")[-1]
-    assert (len(box.facts("HostRebooted")), reboot["cause"], reboot["kind"]) == (boots + 1, "orderly", "orderly"), reboot
+    assert (len(box.facts("HostRebooted")), reboot["cause"], reboot["end"]) == (boots + 1, "orderly", "orderly"), reboot
