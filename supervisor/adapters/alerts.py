@@ -4,6 +4,8 @@
     programs=Breakout,Pong lost=Breakout:1200/14s/3.1%,Pong:? resuming=Breakout,Pong
     evidence="the boot id changed; Kernel panic - not syncing: Fatal exception"                         (on one line)
 
+With a pattern (`policy/reboot_pattern.py`) in the reboots on record: `pattern="4 in 70 min, ..."` at the end.
+
 Unknown is `?`, never 0. Control characters are spelled out: a line of this log must not steer anybody's terminal.
 """
 
@@ -37,6 +39,8 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
         "resuming": ",".join(alert.resuming) or "none",
         "evidence": '"' + "; ".join((fact.evidence, *fact.last_words[:1])).replace('"', "'") + '"',
     }
+    if alert.pattern:
+        fields["pattern"] = f'"{alert.pattern}"'
     return harmless(f"{when} REBOOT " + " ".join(f"{key}={value}" for key, value in fields.items()))
 
 

@@ -13,6 +13,7 @@ from supervisor.core.attempts import fill_slots, finish, set_control, stop
 from supervisor.core.inputs import Began, BootEvidence, Ending, Survival, Survivor
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
 from supervisor.core.memory import Away
+from supervisor.core.reboots import reboot_pattern
 from supervisor.core.reconcile import reconcile
 from supervisor.core.state import Attempt, Program
 from supervisor.core.turn import Turn
@@ -114,7 +115,8 @@ def _alert(turn: Turn, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> 
         if share is not None:
             shares[name] = share
     resuming = tuple(sorted(turn.state.live))
-    turn.command(commands.AlertReboot(fact, turn.state.reboots_total, lost, resuming, lost_s, shares))
+    pattern = reboot_pattern(turn.state, now_s=turn.now_s)
+    turn.command(commands.AlertReboot(fact, turn.state.reboots_total, lost, resuming, lost_s, shares, pattern))
 
 
 def _settle_attempt(

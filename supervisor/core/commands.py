@@ -151,6 +151,7 @@ class AlertReboot(Command):
     resuming: tuple[str, ...]
     lost_s: dict[str, float] = field(default_factory=dict)  # where it is known
     lost_share: dict[str, float] = field(default_factory=dict)  # of what each one's attempt had computed
+    pattern: str = ""  # what the reboots on record have in common
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 from supervisor.core.hardware_view import gpu_view, vetoes_view
 from supervisor.core.inputs import Sample
 from supervisor.core.memory import Trouble
+from supervisor.core.reboots import reboot_pattern
 from supervisor.core.settings import Level, ProgramSpec, Settings
 from supervisor.core.state import Program, State
 from supervisor.policy.health import WORDS
@@ -177,6 +178,7 @@ def box_view(state: State, level: Level | None, *, now_s: float, wall_s: float, 
         "last_reboot": None
         if last is None
         else {"wall_s": last.wall_s, "cause": last.cause, "down_s": last.down_s, "level": last.level},
+        "reboot_pattern": reboot_pattern(state, now_s=now_s),
         "mtbf_s": up_s / unclean if unclean else None,
         "journal": journal_view(state, None),
         "gpu": gpu_view(None, state),

@@ -144,6 +144,8 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     lines += hardware.lines(daemon, now_s)
     unmet = (daemon.get("cgroups") or {}).get("unmet")
     lines += [text.harmless(unmet)] if unmet else []
+    if daemon.get("reboot_pattern"):
+        lines.append(f"reboots form a pattern: {text.harmless(daemon['reboot_pattern'])}")
     level = daemon["level"]
     parts = [f"level {text.harmless(level['name'] or text.UNKNOWN)}{_how(level)}: {_level(level)}"]
     if daemon["state"] != "dead":

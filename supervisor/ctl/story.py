@@ -242,6 +242,10 @@ def reboots(session: Session, args: list[str]) -> int:
         session.say(_reboot(row))
     if not rows:
         session.say("no reboot so far")
+        return OK
+    pattern = session.status()["daemon"].get("reboot_pattern")
+    if pattern:
+        session.say(f"pattern: {text.harmless(pattern)}")
     return OK
 
 

@@ -47,6 +47,11 @@ def test_the_boxs_own_last_words_are_in_it():
     assert line.endswith("evidence=\"the boot id changed; Kernel panic - not syncing: 'x'\"")
 
 
+def test_a_pattern_stands_at_the_end():
+    line = reboot_line(replace(ALERT, pattern="3 in 40 min, all at light"), WALL_S)
+    assert line.endswith(' evidence="the boot id changed" pattern="3 in 40 min, all at light"')
+
+
 def test_the_time_has_the_offset_of_the_place(monkeypatch):
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     __import__("time").tzset()

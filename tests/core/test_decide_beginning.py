@@ -9,6 +9,7 @@ from supervisor.core.facts import Stamped
 from supervisor.core.inputs import Survival
 from supervisor.core.lifecycle import Phase
 from supervisor.core.state import State, fold, fold_all, replay
+from supervisor.core.view import box_view
 
 
 def test_a_killed_daemon_adopts_every_worker():
@@ -175,6 +176,19 @@ def test_a_reboot_with_nothing_known():
     assert core.told(facts.Exited)[0].ended_at_s == ended_s
     record = core.state.levels["light"]
     assert (record.reboots, record.uptimes_s, record.up_s) == (1, (), 0.0)
+
+
+def test_frequent_reboots_are_named_as_a_pattern():
+    core = Core(settings("Pong")).running("Pong")
+    for number, minutes in enumerate((15, 18, 20, 16), 2):
+        decision = core.later(minutes * 60.0).reboot(f"boot-{number}", up_s=minutes * 60.0, cause="unclean")
+        core.spawned("Pong")
+    (alert,) = of(decision, commands.AlertReboot)
+    assert alert.pattern == "4 in 54 min, each 15-20 min after light began"
+    shown = box_view(core.state, None, now_s=core.now_s, wall_s=1.0, boot_at_s=None)
+    assert shown["reboot_pattern"] == alert.pattern
+    (alert,) = of(core.later(60.0).reboot("boot-6", cause="orderly"), commands.AlertReboot)
+    assert alert.pattern.startswith("4 in 54 min"), "one that was asked for is no part of it"
 
 
 def test_an_orderly_reboot_is_not_held_against_the_level():

@@ -44,6 +44,11 @@ def ages(before_s: float, since_wall_s: float) -> set[str]:
     return {text.duration(before_s - since_wall_s + more_s) for more_s in range(int(lasted_s) + 2)}
 
 
+def test_a_pattern_of_reboots_stands_on_a_line_of_its_own(api: Path, busy: FakeBackend) -> None:
+    busy.header = daemon(reboot_pattern="3 in 40 min, all at heavy")
+    assert "reboots form a pattern: 3 in 40 min, all at heavy" in ctl("status", socket=api).stdout.splitlines()
+
+
 def test_every_column_has_what_is_known(api: Path, busy: FakeBackend) -> None:
     told = ctl("status", socket=api)
     assert told.returncode == 0

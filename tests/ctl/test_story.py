@@ -177,6 +177,8 @@ def test_reboots(api: Path, night: FakeBackend) -> None:
     for wanted in ("unclean", "down 3m 10s", "after 5h 12m up", "level light", "ran: Pong", "(boot id)"):
         assert wanted in told
     assert json.loads(ctl("reboots", "--json", socket=api).stdout)[0]["fields"]["down_s"] == 190.0
+    night.header = daemon(reboot_pattern="3 in 40 min, all at heavy")
+    assert ctl("reboots", socket=api).stdout.splitlines()[-1] == "pattern: 3 in 40 min, all at heavy"
     night.journal = []
     assert ctl("reboots", socket=api).stdout == "no reboot so far\n"
 
