@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = {key: getattr(options, key) for key in ("state_dir", "runtime_dir", "log_level", "slots")}
     started_as = image.settle()
     environ = dict(os.environ)
-    if not (options.check or options.detach) and not _our_turn(environ):
+    if not (options.check or options.detach) and not _our_turn(environ, options.config):
         return 0
 
     def load() -> config.Loaded:
@@ -77,12 +77,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return serve(loaded, load, args, started_as)
 
 
-def _our_turn(environ: dict[str, str]) -> bool:
+def _our_turn(environ: dict[str, str], config_file: str | None) -> bool:
     """Under a service manager a start that comes too soon after others waits; not that of a new image of this process."""
     from supervisor.adapters import starts
     from supervisor.shell.daemon import ENV_LISTEN_FD
 
-    return ENV_LISTEN_FD in environ or starts.wait_for_turn(environ)
+    return ENV_LISTEN_FD in environ or starts.wait_for_turn(environ, config_file)
 
 
 def serve(loaded: config.Loaded, load: Callable[[], config.Loaded], args: Sequence[str], started_as: str) -> int:

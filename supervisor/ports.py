@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from supervisor.core.facts import Fact, Stamped
     from supervisor.core.inputs import Input, Sample, Survivor
     from supervisor.core.settings import ProgramSpec
+    from supervisor.policy.alerting import Notice
     from supervisor.policy.readings import Gpus
     from supervisor.policy.readings import Host as HostReading
 
@@ -101,4 +102,24 @@ class Host(Protocol):
 
     def newest(self) -> HostReading | None:
         """The newest ones; None when there are none, or only old ones. Never blocks."""
+        ...
+
+
+class Courier(Protocol):
+    """Delivers alerts, in threads of the adapter's own. All calls return at once, and none of them raises."""
+
+    def deliver(self, target: str, notice: Notice) -> None:
+        """Try once; what came of it is posted to the inbox as AlertTried, whatever it is."""
+        ...
+
+    def tell(self, notice: Notice) -> None:
+        """Put it into systemd's journal, where there is one."""
+        ...
+
+    def alarm(self, notice: Notice) -> None:
+        """To everybody, now, without a record of it: the journal cannot be written."""
+        ...
+
+    def stop(self) -> None:
+        """Nothing more is begun; what is under way is ended. Takes a second at the most."""
         ...

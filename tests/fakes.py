@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from supervisor.core.inputs import AlertTried
+from supervisor.policy.alerting import Notice
 from supervisor.policy.readings import Gpu, Gpus, Spread, Xid
+from supervisor.ports import Inbox
 
 
 @dataclass
@@ -83,3 +86,29 @@ def _gpu(index: int, free_bytes: int) -> Gpu:
         index, f"GPU-{index}", "Fake GPU", "", _TOTAL_BYTES, free_bytes, (free_bytes,), Spread(used, used, used),
         slowdown_c=90.0, temperature_c=50.0, reasons=(),
     )  # fmt: skip
+
+
+class FakeCourier:
+    """`ports.Courier` with one target that does what `mode` says, at once: take, refuse or hang (never answer)."""
+
+    def __init__(self, inbox: Inbox, clock: FakeClock) -> None:
+        self.mode = "take"
+        self.told: list[Notice] = []
+        self.taken: list[tuple[str, Notice]] = []
+        self._inbox, self._clock = inbox, clock
+
+    def deliver(self, target: str, notice: Notice) -> None:
+        if self.mode == "hang":
+            return
+        if self.mode == "take":
+            self.taken.append((target, notice))
+        error = "" if self.mode == "take" else "it refuses"
+        self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, error))
+
+    def tell(self, notice: Notice) -> None:
+        self.told.append(notice)
+
+    def alarm(self, notice: Notice) -> None:
+        self.told.append(notice)
+
+    def stop(self) -> None: ...

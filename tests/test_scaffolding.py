@@ -23,7 +23,15 @@ def pins(name):
 @pytest.mark.parametrize(
     ("lock", "requirements"),
     [
-        ("requirements.lock", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["test"], *PROJECT["optional-dependencies"]["alerts"], "setuptools>=77"]),
+        (
+            "requirements.lock",
+            [
+                *PROJECT["dependencies"],
+                *PROJECT["optional-dependencies"]["test"],
+                *PROJECT["optional-dependencies"]["alerts"],
+                "setuptools>=77",
+            ],
+        ),
         ("requirements-systemd.lock", PROJECT["optional-dependencies"]["systemd"]),
     ],
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ _FREE: Final = 2  # starts in the window that wait for nothing
 _MOST_S: Final = 60.0
 _BEGIN_S: Final = 60.0  # what a start itself may take then
 _ALERT_AT: Final = 4
+_TELL_S: Final = 20.0
 
 
 def delay_s(earlier: int) -> float:
@@ -33,10 +35,10 @@ def delay_s(earlier: int) -> float:
     return 0.0 if earlier < _FREE else float(min(_MOST_S, 2 ** (min(earlier, 10) - _FREE)))
 
 
-def wait_for_turn(environ: Mapping[str, str]) -> bool:
+def wait_for_turn(environ: Mapping[str, str], config: str | None = None) -> bool:
     """Note this start and wait for its turn; False when somebody wants the service down meanwhile.
 
-    Without a service manager and its runtime directory: True at once.
+    Without a service manager and its runtime directory: True at once. `config` says who is told of the fourth start.
     """
     runtime = environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     if not environ.get("NOTIFY_SOCKET") or not runtime:
@@ -45,8 +47,7 @@ def wait_for_turn(environ: Mapping[str, str]) -> bool:
     starts = [at_s for at_s in _read(path) if 0.0 <= now_s - at_s < WINDOW_S]
     wait_s = delay_s(len(starts))
     _write(path, [*starts, now_s + wait_s])
-    if len(starts) + 1 == _ALERT_AT:
-        _alert(environ, len(starts) + 1, now_s - starts[0])
+    tellers = [_alert(environ, config, len(starts) + 1, now_s - starts[0])] if len(starts) + 1 == _ALERT_AT else []
     if not wait_s:
         return True
     notifier = Notifier(environ)
@@ -56,7 +57,11 @@ def wait_for_turn(environ: Mapping[str, str]) -> bool:
     ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     notifier.busy(status, wait_s + _BEGIN_S)
+    for teller in tellers:  # begun here: a signal that is waited for below must not reach its thread
+        teller.start()
     told = signal.sigtimedwait(ends, wait_s)
+    for teller in tellers:  # what ends this start too would end it half-way
+        teller.join(_TELL_S)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if told is None:
         return True
@@ -88,7 +93,16 @@ def _write(path: Path, starts: list[float]) -> None:
         return  # the directory is not there or full: then nobody waits
 
 
-def _alert(environ: Mapping[str, str], starts: int, within_s: float) -> None:
+def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s: float) -> threading.Thread:
+    """A line at once; a thread that tells everybody of [alerts], which may take its time."""
     state = environ.get("STATE_DIRECTORY", "").split(":")[0]
+    line = alerts.service_line(starts, within_s, time.time())
     if state:
-        alerts.append(Path(state) / "reboot_alerts.log", alerts.service_line(starts, within_s, time.time()))
+        alerts.append(Path(state) / "reboot_alerts.log", line)
+    return threading.Thread(target=_tell, args=(line.partition(" ")[2], config, dict(environ)), daemon=True)
+
+
+def _tell(text: str, config: str | None, environ: Mapping[str, str]) -> None:
+    from supervisor.adapters import alert_failure
+
+    alert_failure.tell(text, config, environ, pauses_s=(0.0, 1.0))

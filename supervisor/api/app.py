@@ -102,6 +102,7 @@ class Api:
             ("/api/v1/cost", self.cost),
             ("/api/v1/results", self.results),
             ("/api/v1/level", self.level),
+            ("/api/v1/alerts", self.alerts),
             ("/api/v1/config", self.config),
             ("/logtail/{spec:path}", self._rpc.log_tail),
             ("/mainlogtail", self._rpc.main_log_tail),
@@ -113,6 +114,7 @@ class Api:
             ("/api/v1/reread", self.reread),
             ("/api/v1/update", self.update),
             ("/api/v1/level", self.pin),
+            ("/api/v1/alerts/test", self.test_alerts),
             ("/RPC2", self._rpc.post),
             ("/RPC2/", self._rpc.post),
         ]
@@ -166,6 +168,9 @@ class Api:
 
     async def level(self, _: Request) -> Response:
         return answer(await self._read(self._backend.level))
+
+    async def alerts(self, _: Request) -> Response:
+        return answer(await self._read(self._backend.alerts))
 
     async def config(self, _: Request) -> Response:
         return answer({"settings": await self._read(self._backend.config_explain)})
@@ -275,6 +280,11 @@ class Api:
         if code != SUCCESS:
             raise Refused(404 if code == BAD_NAME else 409, text)
         return answer({"name": name, "code": code, "text": text})
+
+    async def test_alerts(self, request: Request) -> Response:
+        """{} -> {"tried": [{"target", "ok", "error", "took_s"}]}, once all of them have answered or had their time."""
+        await _body(request, set())
+        return answer({"tried": await self._wait(self._backend.test_alerts)})
 
     # --- threads -----------------------------------------------------------------------------------------------------
 

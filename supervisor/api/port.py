@@ -274,6 +274,14 @@ class Backend(Protocol):
         """Pin a level for so long (None: until further notice), or, with None, end the pin: (level, code, text)."""
         ...
 
+    def alerts(self) -> Json:
+        """`core.alerts_view.alerts_view`: targets, what waits for them, what they took."""
+        ...
+
+    def test_alerts(self) -> list[Json]:
+        """Send one to every target now: {"target", "ok", "error", "took_s"} of each. Takes up to `alerts.timeout_s`."""
+        ...
+
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:
         """Rows of `api.rows.fact_row`, oldest first (`api.rows.select` does all of it).
 

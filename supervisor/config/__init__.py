@@ -7,7 +7,7 @@ is right, so a bad edit leaves the running configuration alone. docs/config.md l
 
 from supervisor.config.changes import Changes, applicable, diff, explain, summary
 from supervisor.config.default import DEFAULT_TOML
-from supervisor.config.loading import Loaded, load
+from supervisor.config.loading import Loaded, alerts_alone, load
 from supervisor.config.sheet import ConfigError, Origin
 from supervisor.places import find_config, runtime_dir_for, state_dir_for
 
@@ -17,6 +17,7 @@ __all__ = [
     "ConfigError",
     "Loaded",
     "Origin",
+    "alerts_alone",
     "applicable",
     "diff",
     "explain",

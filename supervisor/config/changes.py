@@ -12,7 +12,7 @@ from supervisor.core.settings import DaemonSettings, Settings
 # Of [daemon], what is read anew at each use; the rest is wired at the daemon's start.
 _TOLD: Final = (
     "level", "load", "restart", "stall", "checkpoint", "divergence", "health", "gate", "prechecks", "daemon", "journal",
-    "backup", "cost", "cgroups",
+    "backup", "cost", "cgroups", "alerts",
 )  # fmt: skip
 # Of [cgroups], what is settled when the daemon starts.
 _AT_START: Final = frozenset({"cgroups.use", "cgroups.parent"})

@@ -8,6 +8,7 @@ from typing import Final
 from supervisor.config.default import DEFAULT_TOML
 from supervisor.config.ladder import DEFAULT_LADDER
 from supervisor.config.tables import (
+    ALERT_LISTS,
     COMMON_KEYS,
     FOREIGN_KEYS,
     MEANINGS,
@@ -24,6 +25,7 @@ from workers.options import EXTRA_GAMES, GAMES, OPTIONS
 _TYPES: Final = {int: "whole number", float: "number", bool: "true or false", str: "string"}
 _FOREIGN_TYPES: Final = {
     "env": "table of strings", "command": "string or list of strings", "directory": "string",
+    "alerts.command": "list of strings", "urls": "list of strings", "kinds": "list of [kinds](alerts.md#kinds)",
     "progress": "`beat`, `notify`, `log`, `files`, `none`", "progress_glob": "string", "done_codes": "list of 0 to 255",
 }  # fmt: skip
 _SECTION_INTRO: Final = {
@@ -37,6 +39,7 @@ _SECTION_INTRO: Final = {
     "health": "When a training gets on and yet goes wrong: [the rule](../supervisor/policy/health.py).",
     "backup": "Copies of all games: [the rule](../supervisor/policy/backups.py), [what is in them](backups.md).",
     "cost": "What the box costs: [the rule](../supervisor/policy/cost.py). `EXTRALIFE_USD_PER_HOUR` overrides it.",
+    "alerts": "Who is told, and of what: [the rule](../supervisor/policy/alerting.py), [what is sent](alerts.md).",
     "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/gate.py).",
     "cgroups": "What one worker may take of the box: [the rule](../supervisor/policy/confinement.py).",
     "prechecks": "What forbids higher levels without a reboot to prove it: [the rule](../supervisor/policy/prechecks.py).",
@@ -119,6 +122,8 @@ def page() -> str:
     for section in SECTIONS:
         keys = (directory_keys() if section == "daemon" else {}) | section_keys(section)
         rows = [_row(name, _type(key), _default(key), key.option.help) for name, key in keys.items()]
+        if section == "alerts":
+            rows = [*(_special(name, section) for name in ALERT_LISTS), *rows]
         parts.append(f"## [{section}]\n\n{_SECTION_INTRO[section]}\n\n{_table(rows)}")
     rows = [_row(name, _type(key), _default(key), key.option.help) for name, key in ladder_keys().items()]
     parts.append(f"{_LEVELS}\n{_table(rows)}")
@@ -146,8 +151,9 @@ def _row(name: str, kind: str, default: str, meaning: str) -> str:
     return f"| `{name}` | {kind} | {default} | {meaning.replace('|', chr(92) + '|')} |"
 
 
-def _special(name: str) -> str:
-    return _row(name, _FOREIGN_TYPES[name], unset(f"program.{name}"), MEANINGS[f"program.{name}"])
+def _special(name: str, section: str = "program") -> str:
+    kind = _FOREIGN_TYPES.get(f"{section}.{name}") or _FOREIGN_TYPES[name]
+    return _row(name, kind, unset(f"{section}.{name}"), MEANINGS[f"{section}.{name}"])
 
 
 def _type(key: Key) -> str:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from supervisor import places
-from supervisor.config import directories, ladder, source
+from supervisor.config import alerts, directories, ladder, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.programs import Defaults, Given, option, programs, rl_overrides
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, label
-from supervisor.config.tables import DIRECTORIES, ORDERED, SECTIONS, TOP, Key, directory_keys, section_keys
+from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, SECTIONS, TOP, Key, directory_keys, section_keys
 from supervisor.core.settings import Level, Paths, ProgramSpec, Rung, Settings
+from supervisor.policy.alerting import AlertSettings
 from supervisor.policy.backups import calendar_error
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
@@ -54,6 +55,7 @@ def load(
     made = {name: _section(sheet, name, overrides) for name in SECTIONS}
     for section, low, high in ORDERED:
         _ordered(sheet, made[section], section, low, high)
+    made["alerts"] = alerts.complete(sheet, made["alerts"], look=look)
     paths = _paths(sheet, environ, overrides)
     levels, made["load"] = ladder.levels(sheet, made["load"], overrides)
     if levels:
@@ -72,6 +74,11 @@ def load(
     if sheet.errors or paths is None:
         raise ConfigError(sheet.errors)
     return Loaded(Settings(paths, programs=specs, **made), sheet.origins, sheet.values, tuple(sheet.warnings))
+
+
+def alerts_alone(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
+    """[alerts] of a file, whatever else is wrong with it. Raises ConfigError when it cannot be read at all."""
+    return alerts.alone(Sheet(source.read(path or places.find_config(environ))))
 
 
 # --- environment and flags -------------------------------------------------------------------------------------------------
@@ -118,7 +125,7 @@ def _is_reserved(variable: str) -> bool:
 def _section(sheet: Sheet, section: str, overrides: Overrides) -> Any:
     """A dataclass from its table, the environment and the flags. What is wrong keeps its default and is an error."""
     rules, body = section_keys(section), sheet.table(section)
-    known = (*rules, *DIRECTORIES) if section == "daemon" else tuple(rules)
+    known = (*rules, *{"daemon": DIRECTORIES, "alerts": ALERT_LISTS}.get(section, ()))
     for key in body:
         if key not in known:
             hint = nearest(key, known) or f"; [{section}] has {', '.join(known)}"

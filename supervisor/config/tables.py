@@ -24,6 +24,7 @@ from supervisor.core.settings import (
     ProgramSpec,
     Progress,
 )
+from supervisor.policy.alerting import SEVERITIES, AlertSettings
 from supervisor.policy.backups import BackupSettings
 from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.confinement import CgroupSettings
@@ -40,7 +41,7 @@ SECTIONS: Final[dict[str, type]] = {
     "daemon": DaemonSettings, "level": Level, "restart": RestartSettings, "stall": StallSettings,
     "checkpoint": CheckpointSettings, "divergence": DivergenceSettings, "health": HealthSettings,
     "gate": GateSettings, "prechecks": PrecheckSettings, "journal": JournalSettings, "load": LoadSettings,
-    "backup": BackupSettings, "cost": CostSettings, "cgroups": CgroupSettings,
+    "backup": BackupSettings, "cost": CostSettings, "cgroups": CgroupSettings, "alerts": AlertSettings,
 }  # fmt: skip
 TOP: Final = (*SECTIONS, "levels", "training", "program")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -106,6 +107,10 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
     "cgroups.pids_max": (16, 4_194_304),
     "cgroups.cpu_weight": (1, 10_000),
     "program.cpu_weight": (1, 10_000),
+    "alerts.at_most_per_h": (1, 120),
+    "alerts.same_within_s": (0.0, YEAR_S),
+    "alerts.timeout_s": (1.0, 300.0),
+    "alerts.keep_days": (1, 365),
     "program.gpu": (0, 63),
     "program.min_free_mb": (0, 10_000_000),
     "program.gate_poll_s": (0.0, 60.0),
@@ -121,6 +126,7 @@ _CHOICES: Final = {
     "program.progress": tuple(Progress),
     "gate.on_timeout": ON_TIMEOUT,
     "load.mode": (FIXED, CLIMB),
+    "alerts.min_severity": SEVERITIES,
 } | dict.fromkeys(("health.on_exploding", "health.on_collapsed", "health.on_falling", "program.on_sick"), ACTIONS)
 
 # At or above another key of the same section; the sentence names both.
@@ -222,6 +228,15 @@ MEANINGS: Final[dict[str, str]] = {
     "cgroups.memory_slack": "beyond its level's memory_mb by this share a worker is ended; within it, it is slowed down",
     "cgroups.pids_max": "most processes and threads of one worker",
     "cgroups.cpu_weight": "share of the processors, against other workers, of a program that says nothing of its own",
+    "alerts.urls": "whom to tell, by [Apprise](https://github.com/caronc/apprise)'s URLs; never shown anywhere",
+    "alerts.urls_file": "a file of more of them, one a line, that nobody but its owner may read (mode 0600)",
+    "alerts.command": "a program to run for each alert, which gets it as JSON on standard input; no shell reads it",
+    "alerts.kinds": "which kinds are sent",
+    "alerts.min_severity": "how severe they are at the least",
+    "alerts.at_most_per_h": "so many are sent in an hour; the others are counted, and told as one",
+    "alerts.same_within_s": "the same of the same program is not sent again within this time, but counted",
+    "alerts.timeout_s": "so long one try may take",
+    "alerts.keep_days": "so long it is tried to deliver an alert",
     "program.priority": "lower starts first",
     "program.autostart": "whether it runs without being asked for, the first time it is seen",
     "program.stall_timeout_s": "limit without progress while training, in place of the learned one",
@@ -252,6 +267,9 @@ _UNSET: Final = {
     "level.memory_mb": "not checked",
     "load.mode": "`climb` where the file has [levels], else `fixed`",
     "load.start": "the lowest",
+    "alerts.urls": "none",
+    "alerts.command": "none",
+    "alerts.kinds": "all",
     "program.stall_timeout_s": "learned, see [stall]",
     "program.start_timeout_s": "see [stall]",
     "program.on_sick": "see [health]",
@@ -272,6 +290,7 @@ COMMON_KEYS: Final = (
     "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "on_sick", "gpu", "min_free_mb",
     "gate_poll_s", "gate_timeout_s", "cpu_weight", "env",
 )  # fmt: skip
+ALERT_LISTS: Final = ("urls", "command", "kinds")  # of [alerts]: `config/alerts.py` checks them
 FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")
 
@@ -279,7 +298,8 @@ DIRECTORIES: Final = ("state_dir", "runtime_dir")
 @functools.cache
 def section_keys(section: str) -> dict[str, Key]:
     """The keys of a section that is a dataclass."""
-    return _keys_of(SECTIONS[section], section, [field.name for field in fields(SECTIONS[section])])
+    lists = ALERT_LISTS if section == "alerts" else ()
+    return _keys_of(SECTIONS[section], section, [each.name for each in fields(SECTIONS[section]) if each.name not in lists])
 
 
 @functools.cache

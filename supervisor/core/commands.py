@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from supervisor.core.facts import HostRebooted
 from supervisor.core.inputs import Survivor
 from supervisor.core.settings import ProgramSpec
+from supervisor.policy.alerting import Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,21 @@ class AlertReboot(Command):
     lost_s: dict[str, float] = field(default_factory=dict)  # where it is known
     lost_share: dict[str, float] = field(default_factory=dict)  # of what each one's attempt had computed
     pattern: str = ""  # what the reboots on record have in common
+
+
+@dataclass(frozen=True, slots=True)
+class Tell(Command):
+    """Put an alert into systemd's journal, where there is one. No outcome."""
+
+    notice: Notice
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver(Command):
+    """Send an alert to one target, in a thread of its own. Outcome: AlertTried."""
+
+    target: str
+    notice: Notice
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.core import backups, climbing, facts
+from supervisor.core import alerting, backups, climbing, facts
 from supervisor.core.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.core.beginning import on_began
 from supervisor.core.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
 from supervisor.core.inputs import (
+    AlertTried,
     Asked,
     BackupChecked,
     BackupDue,
@@ -39,7 +40,7 @@ from supervisor.core.state import State
 from supervisor.core.turn import Decision, Turn
 
 AnyInput = (
-    Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigLoaded | Ended
+    AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigLoaded | Ended
     | EvidenceTaken | Sampled | SpawnBroke | SpawnSucceeded | SnapshotDue | Terminated | Woke
 )  # fmt: skip
 
@@ -69,7 +70,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             on_config(turn, item)
         case Terminated():
             on_terminated(turn, item)
-        case ClockMoved() | SnapshotDue() | BackupChecked() | BackupDue() | BackupMade() | BackupRestored():
+        case AlertTried() | ClockMoved() | SnapshotDue() | BackupChecked() | BackupDue() | BackupMade() | BackupRestored():
             _keep_house(turn, item)
         case Began():
             on_began(turn, item)
@@ -80,15 +81,18 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     climbing.on_deadlines(turn)
     fill_slots(turn)
     end_if_empty(turn)
+    alerting.pursue(turn, state)
     return turn.decision()
 
 
-House = ClockMoved | SnapshotDue | BackupChecked | BackupDue | BackupMade | BackupRestored
+House = AlertTried | ClockMoved | SnapshotDue | BackupChecked | BackupDue | BackupMade | BackupRestored
 
 
 def _keep_house(turn: Turn, item: House) -> None:
-    """What concerns no attempt: notes for the record, and backups."""
+    """What concerns no attempt: notes for the record, alerts, and backups."""
     match item:
+        case AlertTried():
+            alerting.on_tried(turn, item)
         case ClockMoved(step_s=step_s):
             why = f"the wall clock moved by {step_s:+.1f} s; nothing but displayed times depends on it"
             turn.record(facts.ClockStepped(why, step_s))

@@ -364,6 +364,63 @@ class RollbackFailed(BackupFact):
     steps: dict[str, int]
 
 
+# --- alerts ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AlertFact(Fact):
+    """A fact about an alert (`core/alerting.py`); `why` is what the alert says."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRaised(AlertFact):
+    """An alert goes out: each of `targets` is owed it from here on. In the transaction of what it tells of.
+
+    `tokens` is what the rate limit has left after it; `more` says how many that were held it stands for.
+    """
+
+    id: str
+    alert: str
+    severity: str
+    program: str  # empty: about the box
+    targets: tuple[str, ...]
+    tokens: float
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlertHeld(AlertFact):
+    """An alert is not sent now, but counted; one that tells how many they were follows (`policy/alerting.py`)."""
+
+    alert: str
+    severity: str
+    program: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertDelivered(AlertFact):
+    """A target has taken it."""
+
+    id: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertTargetFailing(AlertFact):
+    """A target does not take alerts; they wait. Once a spell: the next `AlertDelivered` to it ends it."""
+
+    target: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsDropped(AlertFact):
+    """These alerts have never reached a target, and will not."""
+
+    target: str
+    ids: tuple[str, ...]
+
+
 # --- programs ----------------------------------------------------------------------------------------------------------
 
 

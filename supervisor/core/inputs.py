@@ -263,6 +263,15 @@ class BackupRestored(Input):
     kept: bool = False  # there was something to keep
 
 
+@dataclass(frozen=True, slots=True)
+class AlertTried(Input):
+    """What came of `commands.Deliver`; with an `error`, the target has not taken it."""
+
+    target: str
+    id: str
+    error: str = ""
+
+
 class Verb(enum.StrEnum):
     """What an operator may ask for that changes the world."""
 

@@ -120,6 +120,15 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class Reaching:
+    """How a target of alerts is just now: an alert is on its way to it, or it is left alone until `retry_at_s`."""
+
+    sending: str = ""  # the alert's id
+    failures: int = 0
+    retry_at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Volatile; replaced as a whole, never changed in place."""
 
@@ -145,6 +154,7 @@ class Memory:
     tenure: Tenure | None = None
     trouble: Trouble | None = None  # set by the loop when a commit failed
     backups_begun: frozenset[str] = frozenset()  # what this daemon has asked its thread of backups to do
+    reaching: dict[str, Reaching] = field(default_factory=dict)  # by target of alerts
     ended: bool = False  # EndDaemon was given
 
     def watch(self, name: str, token: str) -> Watch | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from supervisor.policy import load
+from supervisor.policy.alerting import AlertSettings
 from supervisor.policy.backups import BackupSettings
 from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.confinement import CgroupSettings
@@ -235,6 +236,7 @@ class Settings:
     cost: CostSettings = field(default_factory=CostSettings)
     cgroups: CgroupSettings = field(default_factory=CgroupSettings)
     load: LoadSettings = field(default_factory=LoadSettings)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
     ladder: tuple[Rung, ...] = ()  # lowest first; empty: `level` is all there is
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
 

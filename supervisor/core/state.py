@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from supervisor.core import facts, snapshot
+from supervisor.core.alert_record import AlertRecord, alerted
 from supervisor.core.backup_record import BackupRecord, recorded
 from supervisor.core.facts import Stamped
 from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, IllegalTransition, Phase, step
@@ -246,6 +247,7 @@ class State:
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
     damage: Damage | None = None
     backups: BackupRecord = field(default_factory=BackupRecord)
+    alerts: AlertRecord = field(default_factory=AlertRecord)
     gaps: int = 0  # how often facts were lost to a damaged journal: from then on, counts are "at least"
 
     def cap(self, levels: Sequence[str]) -> tuple[int, str] | None:
@@ -322,6 +324,8 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return replace(state, climb=_pinned(state.climb, stamped, fact))
         case facts.BackupFact():
             return _backups(state, fact)
+        case facts.AlertFact():
+            return replace(state, alerts=alerted(state.alerts, stamped, fact))
         case facts.Vetoed() | facts.VetoLifted():
             return _vetoed(state, stamped, fact)
         case facts.JournalSalvaged(error=error, kept_as=kept_as, kept=kept, lost=lost):

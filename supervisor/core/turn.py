@@ -39,6 +39,7 @@ class Turn:
         self.facts: list[Fact] = []
         self.commands: list[Command] = []
         self.staggered_until_s: float | None = None  # a start waits for the one before it
+        self.alert_due_s: float | None = None  # when an alert can be sent, or sent again
         self._watches: dict[str, Watch] | None = None  # this turn's own copy of the memory's
 
     def record(self, fact: Fact) -> None:
@@ -121,6 +122,8 @@ def next_wake_s(turn: Turn) -> float | None:
     pin = turn.state.climb.pin
     if pin is not None and pin.until_s is not None and not turn.state.stopping:
         due.append(pin.until_s)
+    if turn.alert_due_s is not None:
+        due.append(turn.alert_due_s)
     if turn.staggered_until_s is not None:
         due.append(turn.staggered_until_s)
     return min(due, default=None)

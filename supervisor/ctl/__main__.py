@@ -103,7 +103,7 @@ _MODULES = {  # of each action: where a function of its name is
     **dict.fromkeys(("history", "explain", "reboots", "journal"), "story"),
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
     **dict.fromkeys(("tail", "maintail"), "tail"),
-    **{name: name for name in ("accounts", "cost", "doctor", "level", "results", "simulate", "status")},
+    **{name: name for name in ("accounts", "alerts", "cost", "doctor", "level", "results", "simulate", "status")},
     "wait-gpu": "wait_gpu",
 }
 

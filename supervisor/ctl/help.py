@@ -19,6 +19,8 @@ Actions (`help ACTION` tells more): {actions}"""
 ACTIONS = {
     "accounts": "accounts [NAME ..] [--since 1h|2d|TIME|boot] [--json]\n"
     "  What every second was spent on, by program and for all slots; it adds up to what was paid.",
+    "alerts": "alerts [test] [--json]\n"
+    "  Who is told, what waits for whom, what was delivered; `test` sends one to everybody now, and says how that went.",
     "avail": "avail\n  Every configured program: in use or not, auto or manual start, priority.",
     "backup": "backup [NAME ..|all] [--label TEXT] [--no-wait]\n"
     "  A verified copy of the newest whole checkpoint of programs. Ctrl-C ends the watching, not the backup.",

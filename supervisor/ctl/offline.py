@@ -75,6 +75,37 @@ def level(options: Options, gone: Unreachable) -> dict[str, Any]:
     return climb_view(state, find_settings(options), now_s=now_s)
 
 
+def alerts(options: Options, gone: Unreachable) -> dict[str, Any]:
+    """The shape of /api/v1/alerts."""
+    from dataclasses import replace
+
+    from supervisor import config
+    from supervisor.adapters.journal_sqlite import JournalReader
+    from supervisor.core.alerts_view import alerts_view
+    from supervisor.core.state import replay
+
+    with _readable(gone), JournalReader(f"{_state_dir(options, gone)}/journal.sqlite") as journal:
+        state, _ = replay(journal.read())
+    now_s = state.at_s + max(0.0, text.wall_s() - state.wall_s)
+    settings = find_settings(options)
+    if settings is not None:  # with the file of secrets, where we may read it: else its targets would look removed
+        settings = replace(settings, alerts=config.alerts_alone(options.config_file, os.environ))
+    return alerts_view(state, settings, None, now_s=now_s)
+
+
+def test_alerts(options: Options, gone: Unreachable) -> list[dict[str, Any]]:
+    """The outcome of /api/v1/alerts/test, from this process and by the configuration as it is now."""
+    from supervisor import config
+    from supervisor.adapters.alert_delivery import as_json, deliver_to_all, test_notice
+
+    _state_dir(options, gone)
+    try:
+        rules = config.alerts_alone(options.config_file, os.environ)
+    except config.ConfigError as error:
+        raise Failed(str(error)) from error
+    return [as_json(tried) for tried in deliver_to_all(rules, test_notice(text.wall_s()))]
+
+
 def facts(
     options: Options, gone: Unreachable, after: int, program: str | None, last: int | None, kinds: str
 ) -> list[dict[str, Any]]:

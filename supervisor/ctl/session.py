@@ -149,6 +149,16 @@ class Session:
             return offline.level(self.options, self.dead(gone))
         return found
 
+    def alerts(self) -> dict[str, Any]:
+        """Who is told, and what waits for whom."""
+        try:
+            found: dict[str, Any] = self.client.get("/api/v1/alerts")
+        except Unreachable as gone:
+            from supervisor.ctl import offline
+
+            return offline.alerts(self.options, self.dead(gone))
+        return found
+
     def results(self) -> dict[str, Any]:
         """What the newest tests of all runs say together."""
         try:

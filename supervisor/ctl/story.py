@@ -18,7 +18,10 @@ _INCIDENTS = 3
 _FOLLOW_S = 1.0
 _EVIDENCE_LINES = 60
 # Every few minutes for weeks: `history` leaves these out unless it is asked for --all.
-_ROUTINE = {"Checkpointed", "IntervalChosen", "GapLearned", "Snapshot", "Tallied", "Reviewed"}
+_ROUTINE = {
+    "Checkpointed", "IntervalChosen", "GapLearned", "Snapshot", "Tallied", "Reviewed", "AlertRaised", "AlertHeld",
+    "AlertDelivered",
+}  # fmt: skip
 _WORDS = {
     "SpawnIntended": "starting", "BecameReady": "running", "Wanted": "wanted", "OperatorAsked": "asked",
     "ProgramConfigured": "configured", "ProgramRemoved": "removed", "LevelChosen": "level", "StayedDown": "stopped",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import config, image
+from supervisor.adapters.alert_delivery import as_json, deliver_to_all, test_notice
 from supervisor.adapters.backups_shown import backups_view, check_view
 from supervisor.adapters.journal_sqlite import JournalReader
 from supervisor.adapters.tested import survey
@@ -20,6 +21,7 @@ from supervisor.api import rows
 from supervisor.api.port import FAILED, DaemonView, Json, ProgramView, Result, Snapshot
 from supervisor.core import view
 from supervisor.core.accounts_view import Since, accounts_view
+from supervisor.core.alerts_view import alerts_view
 from supervisor.core.backup_record import BackupRecord
 from supervisor.core.climb_view import climb_view, in_force
 from supervisor.core.cost_view import Games, cost_view
@@ -222,6 +224,16 @@ class DaemonBackend:
             self._replies.forget(number)
             return level or "", FAILED, f"no answer within {timeout_s:g} s; it may still happen"
         return results[0] if results else (level or "", FAILED, "extralife has ended")
+
+    def alerts(self) -> Json:
+        published = self._published
+        if published is None:
+            raise RuntimeError("nothing is published yet: the API is started after the first turn")
+        return alerts_view(published.state, published.settings, published.memory, now_s=published.now_s)
+
+    def test_alerts(self) -> list[Json]:
+        rules = (self._loaded.settings if self._published is None else self._published.settings).alerts
+        return [as_json(tried) for tried in deliver_to_all(rules, test_notice(self._clock.wall_s()))]
 
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:
         published = self._published

@@ -23,6 +23,7 @@ import structlog
 
 from supervisor import config, image
 from supervisor.adapters import alerts, boot, cgroups, checkpoints, clock, last_words, limits, singleton, starts
+from supervisor.adapters.alert_courier import AlertCourier
 from supervisor.adapters.backup_thread import Backups
 from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
 from supervisor.adapters.controls import Controls
@@ -194,7 +195,7 @@ class Daemon:
         performer = Performer(
             paths=paths, launcher=launcher, probes=probes, edges=edges, controls=Controls(paths, system_clock),
             replies=replies, pool=pool, take_evidence=LocalEvidence(paths, launcher.attempt, inbox, system_clock).take,
-            alert=self._alert, backups=backups,
+            alert=self._alert, backups=backups, courier=AlertCourier(lambda: loop.settings.alerts, inbox, system_clock),
         )  # fmt: skip
         loop = Loop(
             settings=settings, state=state, clock=system_clock, boot_id=this_boot.boot_id, journal=journal, inbox=inbox,
@@ -349,6 +350,7 @@ class Daemon:
         parts.edges.close()
         parts.launcher.close()
         parts.backups.stop()
+        parts.performer.courier.stop()
         parts.pool.shutdown(wait=True)
         journal.close()
 

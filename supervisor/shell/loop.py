@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from supervisor.core.alerting import unwritable
 from supervisor.core.decide import AnyInput, decide
 from supervisor.core.inputs import Asked, Sampled, Terminated, Woke
 from supervisor.core.memory import Memory, Trouble
@@ -26,6 +27,7 @@ from supervisor.core.settings import Settings
 from supervisor.core.state import State
 from supervisor.core.turn import Decision
 from supervisor.policy import absence
+from supervisor.policy.alerting import Notice
 from supervisor.ports import Clock, Journal
 from supervisor.shell.inbox import Inbox
 
@@ -43,6 +45,10 @@ class Performer(Protocol):
 
     def refuse(self, item: AnyInput, text: str) -> None:
         """The input was dropped: whoever waits for its answer is told `text`."""
+        ...
+
+    def alarm(self, notice: Notice) -> None:
+        """Somebody has to know although nothing can be recorded."""
         ...
 
 
@@ -118,6 +124,7 @@ class Loop:
         """The journal cannot be written: what has happened waits, who asks is answered, and `status` says so."""
         if self.memory.trouble is None:
             log.critical("journal_write_failed", error=error, retry_s=_JOURNAL_RETRY_S)
+            self.performer.alarm(unwritable(error, item.now_s, wall_s))
         since = self.memory.trouble or Trouble(item.now_s, wall_s, error)
         self.memory = replace(self.memory, trouble=replace(since, error=error))
         seen = item if isinstance(item, Sampled) else self.inbox.newest_look()

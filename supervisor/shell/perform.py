@@ -23,7 +23,8 @@ from supervisor.core.decide import AnyInput
 from supervisor.core.inputs import Asked
 from supervisor.core.settings import Paths, ProgramSpec
 from supervisor.core.turn import Decision
-from supervisor.ports import Launcher, Probes
+from supervisor.policy.alerting import Notice
+from supervisor.ports import Courier, Launcher, Probes
 from supervisor.shell.replies import Replies
 from workers import contract
 
@@ -46,6 +47,7 @@ class Performer:
     take_evidence: Callable[[str, str], None]  # (program, token); posts EvidenceTaken
     alert: Callable[[commands.AlertReboot], None]
     backups: Backups
+    courier: Courier
     reexec: bool = field(default=False)
 
     def perform(self, decision: Decision) -> None:
@@ -60,6 +62,13 @@ class Performer:
         """An input was dropped: whoever waits for its answer is told why, not left waiting."""
         if isinstance(item, Asked):
             self.replies.answer(item.request_id, tuple((name, FAILED, text) for name in item.names or ("supervisord",)))
+
+    def alarm(self, notice: Notice) -> None:
+        """Somebody has to know although nothing can be recorded."""
+        try:
+            self.courier.alarm(notice)
+        except Exception:
+            log.exception("alarm_failed", alert=notice.kind)
 
     def _one(self, command: Command) -> None:  # noqa: C901, PLR0912  one line a command
         match command:
@@ -89,6 +98,10 @@ class Performer:
                 self.backups.perform(command)
             case commands.AlertReboot():
                 self.pool.submit(self.alert, command)
+            case commands.Tell(notice=notice):
+                self.courier.tell(notice)
+            case commands.Deliver(target=target, notice=notice):
+                self.courier.deliver(target, notice)
             case commands.Reply(request_id=request_id, results=results):
                 self.replies.answer(request_id, results)
             case commands.ClearLogs():

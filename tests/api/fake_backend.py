@@ -56,6 +56,8 @@ class FakeBackend:
     programs: dict[str, ProgramView] = field(default_factory=dict)
     header: DaemonView = field(default_factory=daemon)
     journal: list[Stamped] = field(default_factory=list)
+    alerted: dict[str, Any] = field(default_factory=lambda: {"targets": [], "queue": [], "held": [], "deliveries": []})
+    tried: list[dict[str, Any]] = field(default_factory=list)
     asked: list[tuple[Verb, tuple[str, ...], str, str, int | None]] = field(default_factory=list)
     changes: dict[str, Any] = field(default_factory=lambda: {"added": [], "changed": [], "removed": []})
     settings: list[dict[str, Any]] = field(default_factory=list)
@@ -164,6 +166,14 @@ class FakeBackend:
 
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Any) -> list[dict[str, Any]]:
         return select((item for item in list(self.journal) if item.seq > after_seq), program, limit, kinds)
+
+    def alerts(self) -> dict[str, Any]:
+        return self.alerted
+
+    def test_alerts(self) -> list[dict[str, Any]]:
+        if self.error is not None:
+            raise self.error
+        return self.tried
 
     def results(self) -> dict[str, Any]:
         return results_view(self.tested)

@@ -29,6 +29,7 @@ def test_every_key_has_a_meaning(section: str) -> None:
 def test_meanings_and_bounds_are_of_keys_that_exist() -> None:
     known = {f"{section}.{name}" for section in tables.SECTIONS for name in tables.section_keys(section)}
     known |= {f"daemon.{name}" for name in tables.DIRECTORIES}
+    known |= {f"alerts.{name}" for name in tables.ALERT_LISTS}
     known |= {f"program.{name}" for name in (*tables.COMMON_KEYS, *tables.FOREIGN_KEYS)}
     for table in (tables.MEANINGS, tables._BOUNDS, tables._CHOICES, tables._UNSET):
         assert not table.keys() - known

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alert_receiver import Hook
 from box import ROOT, Box, until
 
 
@@ -87,11 +88,17 @@ def start_on(disk: SmallDisk, box: Box) -> None:
     until(box._serves, 30, f"the daemon to serve; its log: {box.tail()}")
 
 
+def said(hook: Hook, words: str) -> bool:
+    return any(each["told"]["kind"] == "disk" and words in each["told"]["text"] for each in hook.got())
+
+
 @pytest.mark.fault("disk-full-journal")
 def test_a_full_disk_holds_up_what_is_new_and_nothing_else(
     box: Box, disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    box.config(box.trainer("a") + box.trainer("b") + box.trainer("c", keys="autostart = false"))
+    hook = Hook(box.directory)
+    alerts = f"[alerts]\ncommand = {json.dumps(hook.argv)}\nsame_within_s = 0.0"
+    box.config(box.trainer("a") + box.trainer("b") + box.trainer("c", keys="autostart = false"), extra=alerts)
     start_on(disk, box)
     for name in "ab":
         box.wait_phase(name, "RUNNING")
@@ -104,6 +111,7 @@ def test_a_full_disk_holds_up_what_is_new_and_nothing_else(
     assert "full" in error
     before = box.facts()
     assert "the journal cannot be written since" in box.ctl("status").stdout
+    until(lambda: said(hook, "the journal cannot be written ("), 30, "somebody to be told, although nothing can be recorded")
 
     steps = box.program("b")["steps"]
     until(lambda: box.program("b")["steps"] > steps + 20, 20, "b to train on, and status to show it")
@@ -119,6 +127,7 @@ def test_a_full_disk_holds_up_what_is_new_and_nothing_else(
     disk.make_room()
     stalled = box.wait_fact("JournalStalled")
     box.wait_fact("BecameReady", "a", count=2)
+    until(lambda: said(hook, "the journal could not be written for"), 30, "the end of it to be told")
     told = box.facts()
     assert [fact["seq"] for fact in told] == list(range(1, len(told) + 1))
     assert told[: len(before)] == before

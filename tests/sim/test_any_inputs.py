@@ -23,6 +23,7 @@ from core_kit import settings as configured
 from supervisor.core.decide import AnyInput
 from supervisor.core.facts import JournalStalled
 from supervisor.core.inputs import (
+    AlertTried,
     Asked,
     BackupChecked,
     BackupDue,
@@ -51,6 +52,7 @@ from supervisor.core.lifecycle import HAS_PROCESS
 from supervisor.core.memory import Memory, Trouble
 from supervisor.core.state import fold_all
 from supervisor.core.view import box_view, program_views
+from supervisor.policy.alerting import AlertSettings
 
 NAMES = ["A", "B", "C", "gone"]
 names = st.sampled_from(NAMES)
@@ -69,10 +71,13 @@ endings = st.builds(
 )  # fmt: skip
 
 
+ALERTS = AlertSettings(command=("page-me",), at_most_per_h=2)
+
+
 class AnyInputs(RuleBasedStateMachine):
     @initialize(slots=st.integers(0, 3))
     def begin(self, slots):
-        self.core = Core(configured("A", spec("B", priority=5), spec("C", autostart=False), slots=slots))
+        self.core = Core(configured("A", spec("B", priority=5), spec("C", autostart=False), slots=slots, alerts=ALERTS))
         self.ended_in_order = False
         self.core.begin()
 
@@ -161,6 +166,11 @@ class AnyInputs(RuleBasedStateMachine):
             self.give(BackupChecked(self.now_s, kept_as, error, tuple(found)))
         else:
             self.give(BackupRestored(self.now_s, kept_as, error, dict.fromkeys(found, 5)))
+
+    @rule(whose=st.sampled_from(["command", "odd"]), real=st.booleans(), error=st.sampled_from(["", "no answer"]))
+    def news_of_alerts(self, whose, real, error):
+        reaching = self.core.memory.reaching.get(whose)
+        self.give(AlertTried(self.now_s, whose, reaching.sending if real and reaching is not None else "odd", error))
 
     @rule(seconds=st.sampled_from([0.0, 30.0, 10_000.0]))
     def the_journal_fails(self, seconds):

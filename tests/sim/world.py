@@ -248,6 +248,9 @@ class World(Misfortunes, Looks, Deeds):
         if isinstance(item, Asked):
             self.answer(item.request_id)
 
+    def alarm(self, notice):
+        """`Performer.alarm`: somebody is told that the journal cannot be written."""
+
     def perform(self, decision):
         """`Performer.perform`: the facts are committed, the commands are to be done."""
         settings, before, memory, item = self.known

@@ -1,0 +1,149 @@
+"""[alerts]: who is told, and of what. Its URLs hold passwords and tokens: no sentence and no page shows them.
+
+A URL in the configuration file itself can be read by everyone who reads that file; `urls_file` is one of its own that only
+its owner may read. What a URL means is Apprise's business, which is asked when something is sent (`supervisorctl alerts
+test`): importing it takes longer than reading all of this.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.config.sheet import DEFAULT, Origin, Sheet, label, shown
+from supervisor.config.tables import section_keys
+from supervisor.policy.alerting import KINDS, AlertSettings
+from workers.options import nearest
+
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_LARGEST_BYTES: Final = 1 << 16
+_MISSING: Final = (
+    "alerts.urls need the package apprise, which is not installed: pip install 'extralife[alerts]' into extralife's "
+    "environment; until then they get no alerts"
+)
+
+
+def complete(sheet: Sheet, made: AlertSettings, *, look: bool = True) -> AlertSettings:
+    """`made` of the plain keys, with the lists. `look` is False for one who may not read the daemon's secrets."""
+    table = sheet.table("alerts")
+    urls = [url for _, url in _urls(sheet, table)]
+    if made.urls_file:
+        path = _beside(sheet, made.urls_file)
+        made = replace(made, urls_file=path)
+        urls += _of_file(sheet, path) if look else []
+    kinds, command = _kinds(sheet, table), _command(sheet, table)
+    if urls and importlib.util.find_spec("apprise") is None:
+        sheet.warn(sheet.at("alerts", "urls"), _MISSING)
+    if table.get("urls") and _is_open(sheet):
+        sheet.warn(
+            sheet.at("alerts", "urls"),
+            "alerts.urls are secrets, and other users of this box can read this file: move them, one a line, to a file of "
+            "mode 0600 and name it as urls_file",
+        )
+    values = {"urls": f"{len(urls)}, not shown" if urls else [], "command": list(command), "kinds": list(kinds)}
+    for key, value in values.items():
+        sheet.note(label("alerts", key), value, sheet.at("alerts", key) if key in table else Origin(DEFAULT))
+    return replace(made, urls=tuple(dict.fromkeys(urls)), command=command, kinds=kinds)
+
+
+def alone(sheet: Sheet) -> AlertSettings:
+    """What can be used of [alerts] in a file that may be wrong elsewhere: somebody has to hear that it is."""
+    values: dict[str, Any] = {}
+    for key, rule in section_keys("alerts").items():
+        value = sheet.table("alerts").get(key, rule.option.default)
+        try:
+            values[key] = rule.check(value, label("alerts", key))
+        except ValueError:
+            values[key] = rule.option.default
+    return complete(sheet, AlertSettings(**values))
+
+
+def _urls(sheet: Sheet, table: dict[str, Any]) -> list[tuple[int, str]]:
+    given = table.get("urls", [])
+    if isinstance(given, str):
+        given = [given]
+    if not isinstance(given, list):
+        sheet.error(sheet.at("alerts", "urls"), 'alerts.urls must be a list of strings, such as ["ntfy://topic"]')
+        return []
+    found = []
+    for number, url in enumerate(given, 1):
+        if isinstance(url, str) and _URL.fullmatch(url):
+            found.append((number, url))
+        else:
+            sheet.error(
+                sheet.at("alerts", "urls"),
+                f"alerts.urls: number {number} is no URL such as ntfy://topic (it is not shown here: it may be a secret)",
+            )
+    return found
+
+
+def _of_file(sheet: Sheet, path: str) -> list[str]:
+    """One URL a line; empty lines and those that begin with # are passed over."""
+    origin = sheet.at("alerts", "urls_file")
+    try:
+        # O_NONBLOCK: a FIFO in its place would be waited for. It means nothing to a file.
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123  of a descriptor
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(_LARGEST_BYTES + 1) if stat.S_ISREG(mode) else b""
+    except OSError as error:
+        sheet.error(origin, f"alerts.urls_file: {path} cannot be read: {error.strerror}; correct the path, or its owner")
+        return []
+    if not stat.S_ISREG(mode) or len(data) > _LARGEST_BYTES:
+        sheet.error(origin, f"alerts.urls_file: {path} is no file of URLs, one a line; name another one")
+        return []
+    if mode & 0o077:
+        sheet.error(origin, f"alerts.urls_file: others may read {path}, and it holds secrets; chmod 600 {path}")
+        return []
+    found = []
+    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+        url = line.strip()
+        if _URL.fullmatch(url):
+            found.append(url)
+        elif url and not url.startswith("#"):
+            sheet.error(origin, f"alerts.urls_file: line {number} of {path} is no URL such as ntfy://topic (not shown)")
+    return found
+
+
+def _kinds(sheet: Sheet, table: dict[str, Any]) -> tuple[str, ...]:
+    given = table.get("kinds", [])
+    if not isinstance(given, list) or not all(isinstance(kind, str) for kind in given):
+        sheet.error(sheet.at("alerts", "kinds"), f'alerts.kinds must be a list such as ["reboot"], not {shown(given)}')
+        return ()
+    for kind in given:
+        if kind not in KINDS:
+            hint = nearest(kind, KINDS) or f"; there are {', '.join(KINDS)}"
+            sheet.error(sheet.at("alerts", "kinds"), f"alerts.kinds: {shown(kind)} is not a kind of alert{hint}")
+    return tuple(dict.fromkeys(kind for kind in given if kind in KINDS))
+
+
+def _command(sheet: Sheet, table: dict[str, Any]) -> tuple[str, ...]:
+    given = table.get("command", [])
+    origin = sheet.at("alerts", "command")
+    if not isinstance(given, list) or not all(isinstance(word, str) and "\0" not in word for word in given):
+        sheet.error(origin, f'alerts.command must be a list such as ["/usr/local/bin/page-me"], not {shown(given)}')
+        return ()
+    if given and not given[0]:
+        sheet.error(origin, 'alerts.command names no program; write it such as ["/usr/local/bin/page-me"]')
+        return ()
+    if given and shutil.which(given[0]) is None:
+        sheet.warn(origin, f"alerts.command: {given[0]!r:.80} is not found, or not executable (yet)")
+    return tuple(given)
+
+
+def _beside(sheet: Sheet, path: str) -> str:
+    """Absolute; a relative one is relative to the configuration file."""
+    base = Path(sheet.source.path).parent if sheet.source.path else Path.cwd()
+    return os.path.normpath(base / os.path.expanduser(path))  # noqa: PTH111  Path's raises for ~nobody
+
+
+def _is_open(sheet: Sheet) -> bool:
+    try:
+        return sheet.source.path is not None and bool(Path(sheet.source.path).stat().st_mode & 0o004)
+    except OSError:
+        return False

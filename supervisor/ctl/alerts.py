@@ -1,0 +1,94 @@
+"""`alerts` and `alerts test`: who is told, what waits for whom, and whether it arrives."""
+
+from __future__ import annotations
+
+import json
+
+from supervisor.ctl import text
+from supervisor.ctl.client import Unreachable
+from supervisor.ctl.session import GENERIC, OK, USAGE, Failed, Session, take
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def alerts(session: Session, args: list[str]) -> int:
+    """`alerts [test] [--json]`."""
+    words, options = take(args, "--json")
+    if words == ["test"]:
+        return _test(session, as_json="--json" in options)
+    if words:
+        raise Failed(f"Error: alerts takes `test` or nothing, not {' '.join(words)!r}", USAGE)
+    session.warn_if_dead(aloud="--json" not in options)
+    found = session.alerts()
+    if "--json" in options:
+        session.say(json.dumps(found, indent=2))
+    else:
+        for line in page(found):
+            session.say(line)
+    return GENERIC if any(each["state"] == "failing" for each in found["targets"]) else OK
+
+
+def _test(session: Session, *, as_json: bool) -> int:
+    """One alert to every target now, whatever waits; 0 when all of them have taken it."""
+    try:
+        tried = session.client.post("/api/v1/alerts/test", {})["tried"]
+    except Unreachable as gone:
+        from supervisor.ctl import offline
+
+        tried = offline.test_alerts(session.options, session.dead(gone))
+    if as_json:
+        session.say(json.dumps(tried, indent=2))
+    for each in [] if as_json else tried:
+        how = f"taken in {each['took_s']:.1f} s" if each["ok"] else f"ERROR ({text.harmless(each['error'])})"
+        session.say(f"{text.harmless(each['target'])}: {how}")
+    if not tried:
+        raise Failed("nobody is told: [alerts] has neither urls nor a command (docs/alerts.md)")
+    return OK if all(each["ok"] for each in tried) else GENERIC
+
+
+def page(found: dict[str, Any]) -> list[str]:
+    """Targets, then what waits, what is held back, and the newest deliveries."""
+    now_s, lines = text.wall_s(), []
+    if not found["targets"]:
+        lines.append("nobody is told: [alerts] has neither urls nor a command; alerts are in reboot_alerts.log and history")
+    lines += [f"{text.harmless(each['name'])}: {_how(each, now_s)}" for each in found["targets"]]
+    if found["queue"]:
+        lines += ["", "waiting:"]
+    lines += [f"  {_line(each, now_s)}  for {text.harmless(', '.join(each['owed']))}" for each in found["queue"]]
+    if found["held"]:
+        lines += ["", "counted, and told as one later:"]
+    lines += [
+        f"  {each['count']} x {each['kind']}{_about(each)} in {text.duration(each['since_s'])}" for each in found["held"]
+    ]
+    if found["deliveries"]:
+        lines += ["", "delivered:"]
+    for each in reversed(found["deliveries"]):
+        when, target = text.when(each["wall_s"], now_s), text.harmless(each["target"])
+        lines.append(f"  {when}  {each['kind']}{_about(each)} to {target}, after {text.duration(each['after_s'])}")
+    return lines
+
+
+def _how(target: dict[str, Any], now_s: float) -> str:
+    waiting = f"{target['waiting']} waiting" if target["waiting"] else "nothing waits"
+    parts = [waiting]
+    if target["state"] == "failing":
+        since = text.duration(now_s - target["failing_since_wall_s"])
+        again = "" if target["retry_in_s"] is None else f", next try in {text.duration(target['retry_in_s'])}"
+        parts.append(f"FAILING since {since} ({text.harmless(target['error'])}){again}")
+    if target["dropped"]:
+        parts.append(f"{target['dropped']} dropped")
+    if target["last_wall_s"] is not None:
+        parts.append(f"took the last {text.duration(now_s - target['last_wall_s'])} ago")
+    if not target["configured"]:
+        parts.append("not in the configuration")
+    return ", ".join(parts)
+
+
+def _line(each: dict[str, Any], now_s: float) -> str:
+    return f"{text.when(each['wall_s'], now_s)}  {each['severity']:<8}  {each['kind']}: {text.harmless(each['text'])}"
+
+
+def _about(each: dict[str, Any]) -> str:
+    return f" of {text.harmless(each['program'])}" if each["program"] else ""

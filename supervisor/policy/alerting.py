@@ -1,0 +1,165 @@
+"""Which alerts go out, when, and what is told as one.
+
+The rule, for an alert that happens now:
+
+1. Of a kind that is not wanted (`kinds`), or less severe than `min_severity`: it does not go out.
+2. The same again (same kind, same program) within `same_within_s` of the last one that went out: it is held.
+3. Otherwise it costs a token. The bucket holds `at_most_per_h` of them, is full at first, and gets one back every
+   1 h / `at_most_per_h`. Without a token it is held.
+
+What is held is counted by kind and program, and told as one alert once 2 and 3 allow it: silence would look like peace.
+
+Worked example, `at_most_per_h = 12`, `same_within_s = 3600`: Pong's breaker opens at 2:00, and 12 more times up to 2:50.
+One alert goes out at 2:00, the others are held, and at 3:00 there is one that says `12 more of this kind in the last hour`.
+
+An alert that goes out is owed to each target (a URL, the command) until that one has taken it. A target that fails is
+tried again after 15, 30, 60 ... 900 s, the oldest alert first. What a target has not taken after `keep_days`, or when more
+than 100 wait, is dropped, and the next alert that it does take says how many were.
+
+Why not a limit by windows (12 in each clock hour): 24 in a minute then, around the full hour. Why not the newest first: a
+reboot, a level left, a program given up read backwards are another story.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+INFO, WARNING, CRITICAL = "info", "warning", "critical"
+SEVERITIES: Final = (INFO, WARNING, CRITICAL)
+COMMAND: Final = "command"  # the target that is a program
+MOST_OWED: Final = 100
+_HOUR_S: Final = 3600.0
+_DAY_S: Final = 86_400.0
+_FIRST_RETRY_S: Final = 15.0
+_LONGEST_RETRY_S: Final = 900.0
+_MARK_BYTES: Final = 3
+
+# Every kind: the MESSAGE_ID of its entries in systemd's journal (never changed: people filter by it), what it tells.
+KINDS: Final[dict[str, tuple[str, str]]] = {
+    "reboot": ("dd8602d3be0647a6befbeb274eabd778", "the host rebooted"),
+    "level": ("04b21ab7e22941cc89972a5e82ab1274", "a reboot has cost the box its level"),
+    "fatal": ("28fc5e657fed466f8bc5c766b33c713b", "a program is given up"),
+    "breaker": ("9a3c697dbacd461992fe1151a08d44df", "a program died so often that it is tried rarely from now on"),
+    "quarantine": ("691bfcd26c4440bc9b9bde5edb080013", "a checkpoint that kills its program was set aside"),
+    "checkpoint": ("3a3c3878e81246749a301ac757785698", "a checkpoint cannot be written"),
+    "disk": ("a31eadf44b6947899cfcb620fea4e3e9", "a disk is full, or nearly"),
+    "gpu": ("6ddc2545566941c48fe43765f53460f1", "a GPU is lost or in error, or NVML does not answer"),
+    "daemon": ("7165f5c801d44a20aa4e14e143269604", "the daemon before did not end in order"),
+    "journal": ("b262a1e13e3949e892af1a55c605f31e", "extralife's own record was damaged, or could not be written"),
+    "finished": ("83dc2f89fb064928bbf328640fdf84c1", "a program has reached its target"),
+    "service": ("d757b11095ea415f937f85215e71ad07", "the service failed, or its daemon ends again and again"),
+    "test": ("315af56f4e5b4ddea33e8e6214f42414", "you asked for it: supervisorctl alerts test"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSettings:
+    """`[alerts]` in the config. `urls` are secrets: they are in no log, status or argument list."""
+
+    urls: tuple[str, ...] = field(default=(), repr=False)
+    urls_file: str = ""
+    command: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()  # none: all
+    min_severity: str = INFO
+    at_most_per_h: int = 12
+    same_within_s: float = 3600.0
+    timeout_s: float = 15.0
+    keep_days: int = 3
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Who is told, by names that give nothing away."""
+        return tuple(dict.fromkeys([*map(target_name, self.urls), *([COMMAND] if self.command else [])]))
+
+    @property
+    def keep_s(self) -> float:
+        return self.keep_days * _DAY_S
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One alert as it is delivered. `id` is the same at every try: what was delivered twice can be told by it."""
+
+    id: str
+    kind: str
+    severity: str
+    text: str
+    wall_s: float
+    program: str = ""
+    more: int = 0  # so many of the same are told by this one
+    dropped: int = 0  # so many before it never reached this target
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What has gone out so far: the bucket after the newest alert, and when each kind and program was last told of."""
+
+    tokens: float | None = None  # None: full
+    at_s: float = 0.0
+    last_s: dict[str, float] = field(default_factory=dict)  # by `same`
+
+
+def target_name(url: str) -> str:
+    """A URL's service, and a mark that tells two of the same apart: `json://me:secret@host/x` is such as `json-1f3a92`."""
+    mark = hashlib.blake2b(url.encode("utf-8", "replace"), digest_size=_MARK_BYTES).hexdigest()
+    return f"{url.partition('://')[0].lower()}-{mark}"
+
+
+def same(kind: str, program: str) -> str:
+    """What makes two alerts the same."""
+    return f"{kind}/{program}"
+
+
+def wanted(rules: AlertSettings, kind: str, severity: str) -> bool:
+    """Whether this kind of alert goes out at all."""
+    return (not rules.kinds or kind in rules.kinds) and SEVERITIES.index(severity) >= SEVERITIES.index(rules.min_severity)
+
+
+def tokens(rules: AlertSettings, gone: Gone, now_s: float) -> float:
+    """What is in the bucket now. Example, 12 an hour: empty at 2:00 it holds one at 2:05, and is full at 3:00."""
+    most = float(rules.at_most_per_h)
+    return most if gone.tokens is None else min(most, gone.tokens + max(0.0, now_s - gone.at_s) * most / _HOUR_S)
+
+
+def due_s(rules: AlertSettings, gone: Gone, key: str, now_s: float) -> float:
+    """When the next alert of this key (`same`) may go out; `now_s` or earlier: it may now."""
+    again_s = gone.last_s[key] + rules.same_within_s if key in gone.last_s else now_s
+    lacking = 1.0 - tokens(rules, gone, now_s)
+    # A hair later than reckoned, so that rounding never makes a deadline that comes too early, again and again.
+    return max(again_s, now_s + lacking * _HOUR_S / rules.at_most_per_h + 1e-3 if lacking > 0 else now_s)
+
+
+def retry_s(failures: int) -> float:
+    """How long a target is left alone after so many failures in a row. Example: 15, 30, 60 ... 900 s."""
+    return min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 10))
+
+
+def overdue(rules: AlertSettings, raised: Iterable[tuple[str, float]], now_s: float) -> tuple[str, ...]:
+    """Of the alerts that wait for one target ((id, raised at) each, oldest first): those to drop."""
+    waiting = list(raised)
+    spare = len(waiting) - MOST_OWED
+    return tuple(id_ for place, (id_, at_s) in enumerate(waiting) if place < spare or now_s - at_s >= rules.keep_s)
+
+
+def summary(count: int, newest: str, for_s: float) -> str:
+    """What is said of alerts that were held: `12 more of this kind in the last hour, the newest: ...`."""
+    last = "hour" if for_s <= _HOUR_S else f"{for_s / _HOUR_S:.0f} h"
+    return f"{count} more of this kind in the last {last}, the newest: {newest}"
+
+
+def title(notice: Notice, host: str) -> str:
+    """The first line: `extralife on box: Pong: fatal`."""
+    about = f"{notice.program}: " if notice.program else ""
+    return f"extralife on {host}: {about}{notice.kind}"
+
+
+def body(notice: Notice) -> str:
+    """The text, what was dropped before it, and the id."""
+    lines = [notice.text]
+    if notice.dropped:
+        one = notice.dropped == 1
+        lines.append(f"({notice.dropped} earlier alert{' was' if one else 's were'} dropped: undelivered for too long)")
+    return "\n".join([*lines, f"[{notice.severity}, id {notice.id}]"])

@@ -1,0 +1,340 @@
+"""Alerts that really arrive, or do not: a web server that is up, down, hanging, refusing; hooks that work, fail, hang."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from alert_receiver import Hook, Receiver
+from fakes import FakeClock, FakeCourier
+
+from supervisor.adapters import alert_child, alert_delivery, alert_failure
+from supervisor.adapters.alert_courier import AlertCourier
+from supervisor.adapters.alert_delivery import deliver, deliver_to_all, tell_systemd
+from supervisor.core.inputs import AlertTried
+from supervisor.policy.alerting import KINDS, AlertSettings, Notice
+
+NOTICE = Notice("00ff00ff00ff00ff", "fatal", "critical", "Pong: no such game", 1_800_000_000.0, "Pong", more=2)
+
+
+@pytest.fixture
+def receiver():
+    made = Receiver()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hook(tmp_path):
+    return Hook(tmp_path)
+
+
+def told_by(url, timeout_s=30.0):
+    rules = AlertSettings(urls=(url,), timeout_s=timeout_s)
+    return deliver(rules, rules.targets[0], NOTICE, "box")
+
+
+def run_hook(hook, timeout_s=30.0):
+    return deliver(AlertSettings(command=hook.argv, timeout_s=timeout_s), "command", NOTICE, "box")
+
+
+# --- a URL -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_url_that_is_down_refuses_hangs_and_is_up_again(receiver):
+    error = told_by(receiver.url)
+    assert "connection" in error.lower()
+    assert not re.search("hunter2|s3cret", error), "nothing of the URL"
+    assert "500" in told_by(receiver.up("refuse").url)
+    assert told_by(receiver.up("hang").url, timeout_s=4.0) == "no answer within 4 s"
+    assert told_by(receiver.up("take").url) == ""
+    (got,) = receiver.got
+    assert got["title"] == "extralife on box: Pong: fatal"
+    assert got["message"] == "Pong: no such game\n[critical, id 00ff00ff00ff00ff]"
+    assert got["type"] == "failure"
+
+
+def test_no_answer_shows_anything_of_the_url():
+    error = told_by("nonsense://hunter2/s3cret")
+    assert error == "Apprise does not understand this URL: compare it with the pages of its service"
+    assert alert_child._scrubbed("POST /a%20b/tok3n to host failed: a b", "x://host/a%20b?key=tok3n") == (
+        "POST /***/*** to *** failed: a b"
+    )
+
+
+def test_the_url_is_in_nobodys_argument_list(receiver):
+    receiver.up("hang")
+    rules = AlertSettings(urls=(receiver.url,), timeout_s=20.0)
+    sending = threading.Thread(target=deliver, args=(rules, rules.targets[0], NOTICE, "box"))
+    sending.start()
+    deadline = time.monotonic() + 30
+    while not receiver.asked and time.monotonic() < deadline:
+        time.sleep(0.02)
+    seen = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    seen += [(path / "environ").read_bytes() for path in children() if (path / "environ").exists()]
+    assert receiver.asked
+    assert not any(b"hunter2" in each or b"s3cret" in each for each in seen)
+    receiver._over.set()
+    sending.join(30)
+
+
+def children():
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if (path / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
+                yield path
+        except OSError:
+            continue
+
+
+def test_a_target_that_is_gone_from_the_settings_is_an_answer_too():
+    assert deliver(AlertSettings(), "ntfy-123456", NOTICE) == "it is not in the configuration any more"
+
+
+def test_without_apprise_a_sentence_says_what_to_install():
+    code = "import sys; sys.modules['apprise'] = None; import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
+    asked = '{"url": "ntfy://x", "title": "t", "body": "b", "severity": "info", "timeout_s": 5}'
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, alert_delivery._CHILD],
+        input=asked,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "pip install 'extralife[alerts]'" in done.stdout
+
+
+# --- a command -------------------------------------------------------------------------------------------------------
+
+
+def test_a_hook_is_told_on_standard_input_and_in_its_environment(hook, monkeypatch):
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+    assert run_hook(hook) == ""
+    (got,) = hook.got()
+    assert got["argv"] == ["an argument"]
+    assert got["told"] == {
+        "id": NOTICE.id, "kind": "fatal", "severity": "critical", "program": "Pong", "text": "Pong: no such game",
+        "wall_s": 1_800_000_000.0, "more": 2, "dropped": 0, "host": "box", "title": "extralife on box: Pong: fatal",
+    }  # fmt: skip
+    assert got["env"] == {
+        "EXTRALIFE_ALERT_ID": NOTICE.id, "EXTRALIFE_ALERT_KIND": "fatal", "EXTRALIFE_ALERT_SEVERITY": "critical",
+        "EXTRALIFE_ALERT_PROGRAM": "Pong", "EXTRALIFE_ALERT_TEXT": "Pong: no such game", "EXTRALIFE_ALERT_HOST": "box",
+        "EXTRALIFE_ALERT_MORE": "2", "EXTRALIFE_ALERT_DROPPED": "",
+    }, "and nothing that systemd has told the daemon alone"  # fmt: skip
+
+
+def test_a_hook_that_fails_says_how(hook):
+    hook.write("print('no route to the pager'); sys.exit(3)")
+    assert run_hook(hook) == "it ended with status 3: no route to the pager"
+    hook.write("os.kill(os.getpid(), 9)")
+    assert run_hook(hook) == "it was ended by signal 9"
+
+
+def test_a_hook_that_is_missing_or_cannot_be_run(hook):
+    hook.file.chmod(0o600)
+    assert run_hook(hook) == f"{hook.file} cannot be started: Permission denied"
+    hook.file.unlink()
+    assert run_hook(hook) == f"{hook.file} cannot be started: No such file or directory"
+
+
+def test_a_hook_that_hangs_is_ended_with_all_that_it_has_started(hook, tmp_path):
+    child = tmp_path / "child"
+    hook.write(
+        "import signal, subprocess, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"p = subprocess.Popen(['sleep', '300'])\nopen({str(child)!r}, 'w').write(str(p.pid))\ntime.sleep(300)"
+    )
+    assert run_hook(hook, timeout_s=3.0) == "it did not end within 3 s and was killed"
+    assert gone(int(child.read_text()))
+    assert gone(hook.got()[0]["pid"])
+
+
+def test_what_a_hook_leaves_behind_is_ended_too(hook, tmp_path):
+    child = tmp_path / "child"
+    hook.write(f"import subprocess\np = subprocess.Popen(['sleep', '300'])\nopen({str(child)!r}, 'w').write(str(p.pid))")
+    assert run_hook(hook) == ""
+    assert gone(int(child.read_text()))
+
+
+def gone(pid, timeout_s=10.0):
+    """Dead: not there, or nobody's yet to be reaped."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_hook_that_reads_nothing_and_says_much_is_waited_for(tmp_path):
+    script = tmp_path / "loud.sh"
+    script.write_text("#!/bin/sh\nhead -c 300000 /dev/zero | tr '\\0' 'x'\nexit 7\n")
+    script.chmod(0o700)
+    assert deliver(AlertSettings(command=(str(script),)), "command", NOTICE) == f"it ended with status 7: {'x' * 300}"
+
+
+def test_everybody_is_told_at_the_same_time(hook, receiver):
+    hook.write("import time; time.sleep(300)")
+    rules = AlertSettings(urls=(receiver.up().url,), command=hook.argv, timeout_s=6.0)
+    began = time.monotonic()
+    to_url, to_hook = deliver_to_all(rules, NOTICE)
+    assert time.monotonic() - began < 12.0
+    assert (to_url.error, to_hook.target, to_hook.error) == ("", "command", "it did not end within 6 s and was killed")
+    assert to_hook.took_s >= 6.0
+    assert deliver_to_all(AlertSettings(), NOTICE) == []
+
+
+# --- the courier: one contract, fake and real ------------------------------------------------------------------------
+
+
+class Inbox:
+    def __init__(self):
+        self.items, self.changed = [], threading.Condition()
+
+    def post(self, item):
+        with self.changed:
+            self.items.append(item)
+            self.changed.notify_all()
+
+    def wait(self, count, timeout_s=40.0):
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.items) >= count, timeout_s), self.items
+            return list(self.items)
+
+
+class World:
+    """A courier with one target that takes, refuses or hangs as it is told."""
+
+    def __init__(self, kind, directory, receiver):
+        self.kind, self.hook, self.receiver, self.inbox = kind, Hook(directory), receiver, Inbox()
+        urls, command = ((receiver.url,), ()) if kind == "url" else ((), self.hook.argv)
+        self.rules = AlertSettings(urls=urls, command=command, timeout_s=5.0)
+        self.target = self.rules.targets[0]
+        if kind == "fake":
+            self.courier = FakeCourier(self.inbox, FakeClock())
+        else:
+            self.courier = AlertCourier(lambda: self.rules, self.inbox, FakeClock())
+
+    def let(self, mode):
+        if self.kind == "fake":
+            self.courier.mode = mode
+        elif self.kind == "url":
+            self.receiver.up(mode)
+        else:
+            self.hook.write({"take": "", "refuse": "sys.exit(1)", "hang": "import time; time.sleep(300)"}[mode])
+
+
+@pytest.fixture(params=["fake", "command", "url"])
+def world(request, tmp_path, receiver):
+    made = World(request.param, tmp_path, receiver)
+    yield made
+    made.courier.stop()
+
+
+def test_each_try_has_one_outcome_in_the_order_of_the_asking(world):
+    world.let("refuse")
+    world.courier.deliver(world.target, NOTICE)
+    (refused,) = world.inbox.wait(1)
+    assert isinstance(refused, AlertTried)
+    assert (refused.target, refused.id) == (world.target, NOTICE.id)
+    assert refused.error
+    world.let("take")
+    world.courier.deliver(world.target, NOTICE)
+    assert world.inbox.wait(2)[1].error == ""
+
+
+def test_a_target_that_hangs_holds_up_neither_the_caller_nor_the_end(world):
+    world.let("hang")
+    began = time.monotonic()
+    world.courier.deliver(world.target, NOTICE)
+    world.courier.tell(NOTICE)
+    world.courier.stop()
+    assert time.monotonic() - began < 4.0
+
+
+def test_a_hook_that_hangs_is_ended_at_the_end_of_the_daemon(tmp_path):
+    hook = Hook(tmp_path, "import time; time.sleep(300)")
+    rules = AlertSettings(command=hook.argv, timeout_s=300.0)
+    courier = AlertCourier(lambda: rules, Inbox(), FakeClock())
+    courier.deliver("command", NOTICE)
+    deadline = time.monotonic() + 30
+    while not hook.got() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    courier.stop()
+    assert gone(hook.got()[0]["pid"])
+
+
+def test_a_target_that_hangs_keeps_no_other_waiting(tmp_path, receiver):
+    hook = Hook(tmp_path)
+    rules = AlertSettings(urls=(receiver.up("hang").url,), command=hook.argv, timeout_s=15.0)
+    inbox = Inbox()
+    courier = AlertCourier(lambda: rules, inbox, FakeClock())
+    courier.deliver(rules.targets[0], NOTICE)
+    courier.deliver("command", NOTICE)
+    first = inbox.wait(1)[0]
+    assert (first.target, first.error) == ("command", "")
+    courier.stop()
+    receiver._over.set()
+
+
+def test_an_alarm_reaches_everybody_who_wants_it_without_a_record(tmp_path):
+    hook = Hook(tmp_path)
+    inbox, rules = Inbox(), AlertSettings(command=hook.argv, kinds=("disk",))
+    courier = AlertCourier(lambda: rules, inbox, FakeClock())
+    courier.alarm(NOTICE)
+    courier.alarm(Notice("11", "disk", "critical", "the journal cannot be written", 0.0))
+    deadline = time.monotonic() + 30
+    while not hook.got() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert [each["told"]["kind"] for each in hook.got()] == ["disk"]
+    assert inbox.items == []
+    courier.stop()
+
+
+# --- systemd's journal, and without a daemon -------------------------------------------------------------------------
+
+
+def test_systemds_journal_gets_the_message_id_of_the_kind(monkeypatch, tmp_path):
+    journal = pytest.importorskip("systemd.journal")
+    sent = []
+    monkeypatch.setattr(journal, "send", lambda text, **fields: sent.append((text, fields)))
+    monkeypatch.setattr(alert_delivery, "_JOURNAL_SOCKET", tmp_path / "none")
+    tell_systemd(NOTICE)
+    assert sent == [], "there is no such journal"
+    monkeypatch.setattr(alert_delivery, "_JOURNAL_SOCKET", tmp_path)
+    tell_systemd(NOTICE)
+    ((text, fields),) = sent
+    assert (text, fields["MESSAGE_ID"], fields["PRIORITY"]) == ("Pong: no such game", KINDS["fatal"][0], "2")
+    assert (fields["EXTRALIFE_ALERT_KIND"], fields["EXTRALIFE_ALERT_PROGRAM"]) == ("fatal", "Pong")
+    assert "EXTRALIFE_ALERT_DROPPED" not in fields
+
+
+def test_without_a_daemon_it_is_tried_again_for_those_who_have_not_taken_it(tmp_path):
+    hook = Hook(tmp_path, "sys.exit(len(open(__file__.replace('hook.py', 'notes.jsonl')).readlines()) < 3)")
+    config, waited = tmp_path / "x.toml", []
+    config.write_text(f'[alerts]\ncommand = ["{hook.file}"]\nurls = "no url"\n[zzz]\n[daemon]\nstate_dir = 5\n')
+    left = alert_failure.tell("extralife.service has failed", str(config), {}, pause=waited.append)
+    assert left == []
+    assert waited == [0.0, 5.0, 30.0], "and it is used although the rest of the file is wrong"
+    assert [each["told"]["kind"] for each in hook.got()] == ["service"] * 3
+    assert len({each["told"]["id"] for each in hook.got()}) == 1
+
+
+def test_without_a_daemon_what_fails_is_told(tmp_path, capsys):
+    config = tmp_path / "x.toml"
+    config.write_text('[alerts]\ncommand = ["/no/such/hook"]\n')
+    (left,) = alert_failure.tell("x", str(config), {}, pauses_s=(0.0,))
+    assert left.error == "/no/such/hook cannot be started: No such file or directory"
+    config.write_text('[alerts]\nkinds = ["reboot"]\ncommand = ["/no/such/hook"]\n')
+    assert alert_failure.tell("x", str(config), {}, pauses_s=(0.0,)) == []
+    config.write_text("[alerts\n")
+    assert alert_failure.tell("x", str(config), {}, pauses_s=(0.0,)) == []
+    assert "nobody is told: " in capsys.readouterr().err

@@ -1,0 +1,91 @@
+"""Those who are told: a real HTTP server that takes Apprise's json:// alerts, or hangs, or refuses; and real hooks."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+
+class Receiver:
+    """A web server that does what `mode` says: take (200), refuse (500), hang (until the end), or is down."""
+
+    def __init__(self) -> None:
+        self.mode = "take"
+        self.got: list[dict[str, Any]] = []
+        self.asked = 0
+        self._over = threading.Event()
+        self._server: ThreadingHTTPServer | None = None
+        with socket.socket() as probe:  # one that is free, and stays ours between `down` and `up`
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"json://me:hunter2@127.0.0.1:{self.port}/s3cret?rto=60&cto=2"
+
+    def up(self, mode: str = "take") -> Self:
+        self.mode = mode
+        if self._server is None:
+            receiver = self
+
+            class Handler(BaseHTTPRequestHandler):
+                def do_POST(self) -> None:
+                    body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                    receiver.asked += 1
+                    if receiver.mode == "hang":
+                        receiver._over.wait(60)
+                        return
+                    if receiver.mode == "take":
+                        receiver.got.append(body)
+                    self.send_response(200 if receiver.mode == "take" else 500)
+                    self.send_header("content-length", "0")
+                    self.end_headers()
+
+                def log_message(self, *_: object) -> None: ...
+
+            self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+            self._server.daemon_threads = True
+            threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def down(self) -> Self:
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+        return self
+
+    def close(self) -> None:
+        self._over.set()
+        self.down()
+
+
+class Hook:
+    """A command hook: a script that notes what it was told, and then does what `body` says."""
+
+    def __init__(self, directory: Path, body: str = "") -> None:
+        self.notes, self.file = directory / "notes.jsonl", directory / "hook.py"
+        self.write(body)
+
+    def write(self, body: str) -> None:
+        self.file.write_text(
+            f"#!{sys.executable}\nimport json, os, sys\n"
+            f"told = json.load(sys.stdin)\n"
+            f"env = {{k: v for k, v in os.environ.items() if k.startswith('EXTRALIFE_ALERT_') or k == 'NOTIFY_SOCKET'}}\n"
+            f"line = json.dumps({{'told': told, 'env': env, 'pid': os.getpid(), 'argv': sys.argv[1:]}}) + '\\n'\n"
+            f"os.write(os.open({str(self.notes)!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), line.encode())\n{body}\n"
+        )
+        self.file.chmod(self.file.stat().st_mode | stat.S_IXUSR)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (str(self.file), "an argument")
+
+    def got(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []

@@ -1,0 +1,133 @@
+"""[alerts]: every mistake at once, and not one sentence that shows a URL."""
+
+import json
+import os
+
+import pytest
+from config_kit import Place
+
+from supervisor import config
+from supervisor.policy.alerting import KINDS, AlertSettings
+
+PROGRAM = "[program.Pong]\n"
+SECRET = "json://me:hunter2@host/s3cret"
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path)
+
+
+def test_without_the_section_nobody_is_told(place):
+    assert place.settings(PROGRAM).alerts == AlertSettings()
+
+
+def test_every_key(place):
+    file = place.directory / "urls"
+    file.write_text(f"# mine\n\n{SECRET}\n  ntfy://topic\n")
+    file.chmod(0o600)
+    text = (
+        '[alerts]\nurls = ["ntfy://topic"]\nurls_file = "urls"\ncommand = ["/bin/true", "x"]\nkinds = ["reboot", "fatal"]\n'
+        'min_severity = "warning"\nat_most_per_h = 3\nsame_within_s = 60\ntimeout_s = 5\nkeep_days = 9\n'
+    )
+    found = place.settings(PROGRAM + text).alerts
+    assert found == AlertSettings(
+        ("ntfy://topic", SECRET), str(file), ("/bin/true", "x"), ("reboot", "fatal"), "warning", 3, 60.0, 5.0, 9
+    )
+    client = place.load(PROGRAM + text, look=False).settings.alerts
+    assert client.urls == ("ntfy://topic",), "a client of another user may not read the file, and need not"
+
+
+def test_all_mistakes_are_told_at_once_and_none_shows_a_secret(place):
+    place.file.touch()
+    bad = (
+        '[alerts]\nurl = "json://me:hunter2@host"\nurls = ["hunter2", 5, "ntfy://x"]\ncommand = "page-me"\n'
+        'kinds = ["rebot", "zzz"]\nmin_severity = "grave"\nat_most_per_h = 0\ntimeout_s = 0\nurls_file = "none"\n'
+    )
+    told = place.errors(PROGRAM + bad)
+    unreadable = "cannot be read: No such file or directory; correct the path, or its owner"
+    assert told == [
+        "FILE, line 3: alerts.url is not a setting; did you mean urls?",
+        "FILE, line 7: alerts.min_severity must be one of info, warning, critical, not 'grave'",
+        "FILE, line 8: alerts.at_most_per_h must be at least 1, not 0",
+        "FILE, line 9: alerts.timeout_s must be at least 1, not 0.0",
+        "FILE, line 4: alerts.urls: number 1 is no URL such as ntfy://topic (it is not shown here: it may be a secret)",
+        "FILE, line 4: alerts.urls: number 2 is no URL such as ntfy://topic (it is not shown here: it may be a secret)",
+        f"FILE, line 10: alerts.urls_file: {place.directory}/none {unreadable}",
+        "FILE, line 6: alerts.kinds: 'rebot' is not a kind of alert; did you mean reboot?",
+        f"FILE, line 6: alerts.kinds: 'zzz' is not a kind of alert; there are {', '.join(KINDS)}",
+        "FILE, line 5: alerts.command must be a list such as [\"/usr/local/bin/page-me\"], not 'page-me'",
+    ]
+    assert not any("hunter2" in sentence for sentence in told)
+
+
+@pytest.mark.parametrize(
+    ("lists", "told"),
+    [
+        ("urls = 5", 'alerts.urls must be a list of strings, such as ["ntfy://topic"]'),
+        ("command = [1]", 'alerts.command must be a list such as ["/usr/local/bin/page-me"], not [1]'),
+        ('command = [""]', 'alerts.command names no program; write it such as ["/usr/local/bin/page-me"]'),
+        ('kinds = "reboot"', "alerts.kinds must be a list such as [\"reboot\"], not 'reboot'"),
+    ],
+)
+def test_wrong_lists(place, lists, told):
+    assert place.errors(f"{PROGRAM}[alerts]\n{lists}\n") == [f"FILE, line 3: {told}"]
+
+
+def test_a_file_of_urls_that_others_may_read_is_refused(place):
+    file = place.directory / "urls"
+    file.write_text(SECRET)
+    file.chmod(0o640)
+    text = f'{PROGRAM}[alerts]\nurls_file = "urls"\n'
+    assert place.errors(text) == [
+        f"FILE, line 3: alerts.urls_file: others may read {file}, and it holds secrets; chmod 600 {file}"
+    ]
+    file.chmod(0o600)
+    file.write_text(f"{SECRET}\nhunter2\n")
+    assert place.errors(text) == [
+        f"FILE, line 3: alerts.urls_file: line 2 of {file} is no URL such as ntfy://topic (not shown)"
+    ]
+    file.unlink()
+    os.mkfifo(file, 0o600)
+    assert place.errors(text) == [
+        f"FILE, line 3: alerts.urls_file: {file} is no file of URLs, one a line; name another one"
+    ], "and it is not waited for"
+
+
+def test_what_is_odd_is_a_warning(place, monkeypatch):
+    text = f'{PROGRAM}[alerts]\nurls = "ntfy://topic"\ncommand = ["no-such-hook"]\n'
+    place.file.touch(0o600)
+    place.load(text)
+    place.file.chmod(0o644)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    told = place.load(text).warnings
+    for wanted in (
+        "apprise, which is not installed: pip install 'extralife[alerts]'", "other users of this box can read this file",
+        "alerts.command: 'no-such-hook' is not found, or not executable (yet)",
+    ):  # fmt: skip
+        assert sum(wanted in sentence for sentence in told) == 1, told
+    assert len(told) == 3
+    place.file.chmod(0o600)
+    assert len(place.load(text).warnings) == 2
+
+
+def test_urls_are_shown_nowhere(place):
+    loaded = place.load(f'{PROGRAM}[alerts]\nurls = ["{SECRET}"]\n')
+    shown = {key: value for key, value, _ in config.explain(loaded)}
+    assert shown["alerts.urls"] == "1, not shown"
+    assert "hunter2" not in json.dumps(shown) + repr(loaded) + repr(loaded.settings)
+
+
+def test_a_change_of_urls_is_told_by_its_key(place):
+    before, after = place.settings(PROGRAM), place.settings(f'{PROGRAM}[alerts]\nurls = ["{SECRET}"]\n')
+    changes = config.diff(before, after)
+    assert (changes.settings, changes.restart, changes.changed) == (("alerts.urls",), (), ())
+
+
+def test_a_file_that_is_wrong_elsewhere_still_says_whom_to_tell(place):
+    place.file.write_text(f'[zzz]\n[daemon]\nstate_dir = 5\n[alerts]\nurls = ["{SECRET}"]\ntimeout_s = "soon"\n')
+    found = config.alerts_alone(str(place.file), {})
+    assert (found.urls, found.timeout_s) == ((SECRET,), AlertSettings().timeout_s)
+    place.file.write_text("[alerts\n")
+    with pytest.raises(config.ConfigError):
+        config.alerts_alone(str(place.file), {})

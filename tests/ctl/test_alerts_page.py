@@ -1,0 +1,86 @@
+"""`alerts` and `alerts test` as people run them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fake_backend import WALL_S, FakeBackend
+from running import ctl
+
+
+def target(name: str = "ntfy-1f3a92", **more: Any) -> dict[str, Any]:
+    known = {
+        "name": name, "configured": True, "state": "idle", "waiting": 0, "error": "", "failing_since_wall_s": None,
+        "retry_in_s": None, "last_wall_s": None, "dropped": 0,
+    }  # fmt: skip
+    return {**known, **more}
+
+
+def test_nobody_is_told(api: Path, backend: FakeBackend) -> None:
+    done = ctl("alerts", socket=api)
+    assert done.returncode == 0
+    assert done.stdout == (
+        "nobody is told: [alerts] has neither urls nor a command; alerts are in reboot_alerts.log and history\n"
+    )
+    failed = ctl("alerts", "test", socket=api)
+    assert (failed.returncode, failed.stdout) == (
+        1,
+        "nobody is told: [alerts] has neither urls nor a command (docs/alerts.md)\n",
+    )
+
+
+def test_the_page(api: Path, backend: FakeBackend) -> None:
+    failing = {
+        "state": "failing",
+        "error": "no an\x1bswer",
+        "failing_since_wall_s": WALL_S,
+        "retry_in_s": 30.0,
+        "waiting": 2,
+    }
+    queued = {
+        "id": "00ff", "kind": "fatal", "severity": "critical", "program": "Pong", "text": "Pong: no such\x1b[2J game",
+        "wall_s": WALL_S, "more": 0, "owed": ["ntfy-1f3a92"],
+    }  # fmt: skip
+    delivery = {"id": "00fe", "kind": "reboot", "program": None, "target": "command", "wall_s": WALL_S, "after_s": 2.0}
+    backend.alerted = {
+        "targets": [target(**failing), target("command", dropped=3, configured=False)], "queue": [queued],
+        "held": [{"kind": "disk", "program": "Pong", "count": 12, "since_s": 60.0}], "deliveries": [delivery], "total": 9,
+    }  # fmt: skip
+    done = ctl("alerts", socket=api)
+    assert done.returncode == 1, "somebody cannot be reached"
+    assert "\x1b" not in done.stdout
+    for wanted in (
+        "ntfy-1f3a92: 2 waiting, FAILING since ", r"(no an\x1bswer), next try in 30s",
+        "command: nothing waits, 3 dropped, not in the configuration", "critical  fatal: Pong: no such",
+        "  12 x disk of Pong in 1m", "reboot to command, after 2s",
+    ):  # fmt: skip
+        assert wanted in done.stdout, done.stdout
+    assert json.loads(ctl("alerts", "--json", socket=api).stdout) == backend.alerted
+    assert ctl("alerts", "now", socket=api).returncode == 2
+
+
+def test_a_test_says_for_each_how_it_went(api: Path, backend: FakeBackend) -> None:
+    backend.tried = [{"target": "command", "ok": True, "error": "", "took_s": 0.21}]
+    done = ctl("alerts", "test", socket=api)
+    assert (done.returncode, done.stdout) == (0, "command: taken in 0.2 s\n")
+    backend.tried.append({"target": "ntfy-1f3a92", "ok": False, "error": "no answer within 15 s", "took_s": 15.0})
+    done = ctl("alerts", "test", socket=api)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1] == "ntfy-1f3a92: ERROR (no answer within 15 s)"
+    done = ctl("alerts", "test", "--json", socket=api)
+    assert (done.returncode, json.loads(done.stdout)) == (1, backend.tried)
+
+
+def test_without_a_daemon_the_test_is_made_from_here(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "journal.sqlite").touch()
+    config = tmp_path / "x.toml"
+    text = f'[daemon]\nstate_dir = "{state}"\nruntime_dir = "{tmp_path}/run"\n[program.Pong]\n[alerts]\ncommand = ["/bin/true"]\n'
+    config.write_text(text)
+    done = ctl("-c", str(config), "alerts", "test")
+    assert (done.returncode, done.stdout[:17]) == (0, "command: taken in"), done
+    config.write_text(text.replace("true", "false"))
+    assert ctl("-c", str(config), "alerts", "test").stdout == "command: ERROR (it ended with status 1)\n"
