@@ -131,14 +131,16 @@ def begin(levels: int, start: int = 0, *, at_s: float = 0.0) -> LoadState:
 def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None) -> LoadState:
     """What `up_s` seconds of training at the level in force have shown; nothing is decided."""
     level = state.level
-    speeds = pace.aged(state.speeds, max(0.0, at_s - state.at_s))
+    for_s = max(0.0, at_s - state.at_s)
     if reading is not None and reading > 0.0:
-        speeds = pace.read(speeds, level, reading)
+        speeds = pace.read(state.speeds, level, reading, for_s)
+    else:
+        speeds = pace.aged(state.speeds, for_s)
     known = state.known[level]
     cluster = state.cluster
     if cluster.alarm > 0.0 and cluster.level == level:
         alarm = max(0.0, cluster.alarm - 7.0 * up_s * reboot_rate(known.reboots, known.up_s))
-        cluster = replace(cluster, alarm=alarm, up_s=cluster.up_s + up_s) if alarm > 0.0 else Cluster()
+        cluster = Cluster(level, alarm, cluster.reboots, cluster.up_s + up_s) if alarm > 0.0 else Cluster()
     ran = LevelKnown(  # by name: this is called fifty thousand times in a simulated year, and `replace` is slow
         up_s=known.up_s + up_s,
         reboots=known.reboots,
@@ -233,7 +235,8 @@ def rate(state: LoadState, level: int) -> float:
 def advantage(settings: LoadSettings, costs: Costs, state: LoadState, level: int, than: int, doubt: float = 0.0) -> float:
     """How much more a level is worth than another, as a logarithm; speeds are taken `doubt` standard errors better."""
     mean, error = pace.gain(state.speeds, level, than)
-    safe = math.log(kept(rate(state, level), costs, settings.penalty_s) / kept(rate(state, than), costs, settings.penalty_s))
+    penalty_s = settings.penalty_s
+    safe = math.log(kept(rate(state, level), costs, penalty_s) / kept(rate(state, than), costs, penalty_s))
     return mean + doubt * error + safe
 
 
@@ -309,8 +312,7 @@ def _in_trial(settings: LoadSettings, costs: Costs, state: LoadState, level: int
 
 def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -> Step:
     home, name = state.home, settings.names[state.home]
-    climbs = not any(each.reboots_ever for each in state.known)
-    if state.stretch_s < (settings.climb_s if climbs else settings.dwell_s):
+    if _settles(settings, state):
         return _say(state, f"{name}: settling")
     lower, worth = _best_lower(settings, costs, state)
     if worth > settings.margin:
@@ -333,14 +335,29 @@ def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -
     return _say(state, f"trying {settings.names[higher]}, which promises {100 * math.expm1(mean):+.0f} %")
 
 
+def _settles(settings: LoadSettings, state: LoadState) -> bool:
+    """Whether home was not undisturbed for long enough yet to go anywhere from it."""
+    if state.stretch_s >= max(settings.climb_s, settings.dwell_s):
+        return False
+    climbs = not any(each.reboots_ever for each in state.known)
+    return state.stretch_s < (settings.climb_s if climbs else settings.dwell_s)
+
+
+def _bar(settings: LoadSettings, costs: Costs, state: LoadState) -> float:
+    """The speed (a logarithm) at which a level without any reboots would be worth more than home by the margin."""
+    lasts = kept(rate(state, state.home), costs, settings.penalty_s)
+    return state.speeds.mean[state.home] + settings.margin + math.log(lasts)
+
+
 def _best_lower(settings: LoadSettings, costs: Costs, state: LoadState) -> tuple[int, float]:
     """The measured lower level that is worth most compared with home, its speed taken a standard error worse."""
     home, mean = state.home, state.speeds.mean
     # A level that is slower by more than the reboots at home cost is passed over cheaply: that is the usual case.
-    least = mean[home] + settings.margin + math.log(kept(rate(state, home), costs, settings.penalty_s))
-    able = [lower for lower in range(home) if mean[lower] > least and state.speeds.readings[lower]]
-    worths = [(advantage(settings, costs, state, lower, home, -1.0), lower) for lower in able]
-    worth, lower = max(worths, default=(-math.inf, home))
+    bar = _bar(settings, costs, state)
+    able = [lower for lower in range(home) if mean[lower] > bar and state.speeds.readings[lower]]
+    if not able:
+        return home, -math.inf
+    worth, lower = max((advantage(settings, costs, state, lower, home, -1.0), lower) for lower in able)
     return lower, worth
 
 
@@ -356,6 +373,9 @@ def _look_down(settings: LoadSettings, costs: Costs, state: LoadState, why: str)
     home, lower = state.home, state.home - 1
     if lower < 0 or state.known[lower].next_look_s > state.at_s:
         return _say(state, why)
+    mean, error = pace.gain(state.speeds, lower, home)
+    if mean + error + state.speeds.mean[home] <= _bar(settings, costs, state):
+        return _say(state, why)  # even if it never rebooted: told apart because it is the usual case, and cheap
     if advantage(settings, costs, state, lower, home, 1.0) <= settings.margin:
         return _say(state, why)
     state = _with(state, lower, replace(state.known[lower], next_look_s=state.at_s + settings.look_s))

@@ -22,8 +22,11 @@ three readings on a slow afternoon would be held slow for ever.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from operator import add, itemgetter
+from typing import Final, NamedTuple
 
 _STEP: Final = 0.12  # a step up gains this, in logarithms, while nobody has looked ...
 _STEP_SD: Final = 0.12  # ... give or take
@@ -50,6 +53,27 @@ class Speeds:
         return len(self.readings)
 
 
+class _Shape(NamedTuple):
+    """How a symmetric matrix of this size is taken apart and put together; `half` is its upper triangle, row by row.
+
+    A reading moves every cell of the covariance, and a simulated year has fifty thousand readings.
+    """
+
+    half: Callable[[list[float]], tuple[float, ...]]
+    by_row: Callable[[list[float]], tuple[float, ...]]  # a vector's element for each cell of the half, by its row ...
+    by_column: Callable[[list[float]], tuple[float, ...]]  # ... and by its column
+    whole: Callable[[list[float]], tuple[float, ...]]
+
+
+@cache
+def _shape(size: int) -> _Shape:
+    cells = [(a, b) for a in range(size) for b in range(a, size)]
+    places = {cell: place for place, cell in enumerate(cells)}
+    back = [places[min(a, b), max(a, b)] for a in range(size) for b in range(size)]
+    half = itemgetter(*[a * size + b for a, b in cells])
+    return _Shape(half, itemgetter(*[a for a, _ in cells]), itemgetter(*[b for _, b in cells]), itemgetter(*back))
+
+
 def unread(levels: int) -> Speeds:
     """Before any reading."""
     size = levels + 1
@@ -63,36 +87,37 @@ def unread(levels: int) -> Speeds:
 
 def aged(speeds: Speeds, for_s: float) -> Speeds:
     """After `for_s` in which nobody looked: the drift forgets itself, speeds are doubted more."""
-    n, size = speeds.levels, speeds.levels + 1
+    mean, cov = _aged(speeds, for_s)
+    return Speeds(mean, tuple(cov), speeds.readings, speeds.noise)
+
+
+def _aged(speeds: Speeds, for_s: float) -> tuple[tuple[float, ...], list[float]]:
+    n, cov = len(speeds.readings), list(speeds.cov)
     keep, fades = math.exp(-for_s / _DRIFT_S), _FADES * for_s
-    cov = list(speeds.cov)
-    for level in range(n):
-        cov[level * size + n] *= keep
-        cov[n * size + level] *= keep
-        cov[level * size + level] += fades
-    cov[-1] = cov[-1] * keep * keep + _DRIFT_SD**2 * (1.0 - keep * keep)
-    return Speeds((*speeds.mean[:n], speeds.mean[n] * keep), tuple(cov), speeds.readings, speeds.noise)
+    cov[:: n + 2] = [c + fades for c in cov[:: n + 2]]
+    cov[n :: n + 1] = [c * keep for c in cov[n :: n + 1]]
+    cov[n * n + n :] = [c * keep for c in cov[n * n + n :]]
+    cov[-1] = speeds.cov[-1] * keep * keep + _DRIFT_SD**2 * (1.0 - keep * keep)
+    return (*speeds.mean[:n], speeds.mean[n] * keep), cov
 
 
-def read(speeds: Speeds, level: int, reading: float) -> Speeds:
-    """After one more reading (> 0) at a level."""
-    n, size, old = speeds.levels, speeds.levels + 1, speeds.cov
-    row = [a + b for a, b in zip(old[level * size : (level + 1) * size], old[n * size :], strict=True)]
+def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Speeds:
+    """After one more reading (> 0) at a level, `after_s` in which nobody looked."""
+    mean, old = _aged(speeds, after_s)
+    before, noise, size = speeds.readings, speeds.noise, len(mean)
+    shape, n = _shape(size), size - 1
+    row = list(map(add, old[level * size : level * size + size], old[n * size :]))
     doubt = row[level] + row[n]
-    miss = math.log(reading) - speeds.mean[level] - speeds.mean[n]
-    noise = speeds.noise
-    if speeds.readings[level]:
+    miss = math.log(reading) - mean[level] - mean[n]
+    if before[level]:
         told = max(_LEAST_NOISE**2, miss * miss - doubt)
         told = min(told, 9.0 * noise * noise)  # one reading that is far off is not yet a noisier box
         noise = math.sqrt((1.0 - _NOISE_GAIN) * noise * noise + _NOISE_GAIN * told)
     total = doubt + noise * noise
-    cov: list[float] = []
-    for k, mine in enumerate(row):
-        share = mine / total
-        cov += [c - share * r for c, r in zip(old[k * size : (k + 1) * size], row, strict=True)]
-    mean = tuple([m + r * miss / total for m, r in zip(speeds.mean, row, strict=True)])
-    readings = (*speeds.readings[:level], speeds.readings[level] + 1, *speeds.readings[level + 1 :])
-    return Speeds(mean, tuple(cov), readings, noise)
+    cells = zip(shape.half(old), shape.by_row(row), shape.by_column(row), strict=True)
+    cov = shape.whole([cell - a * b / total for cell, a, b in cells])
+    moved = [m + r * miss / total for m, r in zip(mean, row, strict=True)]
+    return Speeds(tuple(moved), cov, (*before[:level], before[level] + 1, *before[level + 1 :]), noise)
 
 
 def gain(speeds: Speeds, level: int, than: int) -> tuple[float, float]:

@@ -17,17 +17,18 @@ class Held:
     settings: LoadSettings = field(default_factory=LoadSettings)
     costs: Costs = field(default_factory=Costs)
     state: LoadState = field(init=False)
+    cap: Cap = field(init=False)
     whys: list[tuple[float, int, str]] | None = None
 
     def begin(self) -> int:
         levels = len(self.settings.names)
+        self.cap = Cap(levels - 1)
         self.state = load.begin(levels, min(self.start, levels - 1))
         return self.state.level
 
     def review(self, at_s: float, up_s: float, reading: float | None) -> int:
         before = self.state.level
-        cap = Cap(len(self.settings.names) - 1)
-        step = load.reviewed(self.settings, self.costs, self.state, at_s=at_s, up_s=up_s, reading=reading, cap=cap)
+        step = load.reviewed(self.settings, self.costs, self.state, at_s=at_s, up_s=up_s, reading=reading, cap=self.cap)
         return self._told(step, at_s, before)
 
     def reboot(self, at_s: float, up_s: float, weight: float) -> int:

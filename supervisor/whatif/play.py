@@ -71,6 +71,8 @@ class Play:
         self.melts_at = self.deaths_chance.uniform(0.86, 1.14)
         self.pull_chance = Random(f"plug {seed}")  # noqa: S311
         self.pulled_s = self._next_pull_s()
+        number, self.change_s = host.regime(0.0)
+        self.regime = host.regimes[number]
         self.level = chooser.begin()
         self.played = Played(path=[(0.0, self.level)])
 
@@ -87,9 +89,10 @@ class Play:
         return self.played
 
     def _step(self, until_s: float) -> None:
-        number, change_s = self.host.regime(self.now_s)
-        regime, world = self.host.regimes[number], self.world
-        level = self.level
+        if self.now_s + 1e-3 >= self.change_s:  # never true of a box that does not change
+            number, self.change_s = self.host.regime(self.now_s)
+            self.regime = self.host.regimes[number]
+        regime, world, level, change_s = self.regime, self.world, self.level, self.change_s
         mtbf_s, wear_s = regime.mtbf_h[level] * 3600.0, regime.wear_min[level] * 60.0
         left_s = min(world.review_s - self.since_s, max(1e-3, change_s - self.now_s), until_s - self.now_s)
         dies_s = min(self.fuse * mtbf_s, (self.melts_at - self.heat) * wear_s if wear_s < NEVER else NEVER)
