@@ -53,8 +53,10 @@ ACTIONS = {
     "  Programs save, leave and go on from a backup, once that is verified; what was there is kept as a backup.",
     "shutdown": "shutdown\n  Every worker saves and leaves, then the daemon ends.",
     "signal": "signal SIGNAL NAME ..|all\n  Send a signal to the workers: HUP, SIGHUP or 1.",
-    "simulate": "simulate [--host ARCHETYPE] [--days N] [--seed N] [--start LEVEL] [--out FILE.svg|png] [--why] [--json]\n"
-    "  What the load policy makes of a simulated box, beside every fixed level and an oracle; needs no daemon.",
+    "simulate": "simulate [--host ARCHETYPE|--journal FILE] [--days N] [--seed N] [--start LEVEL] [--out FILE.svg|png]"
+    " [--why] [--json]\n"
+    "  What the load policy makes of a simulated box, or of this one as its journal tells of it, beside every fixed level\n"
+    "  and an oracle; needs no daemon, and only reads the journal.",
     "start": "start NAME ..|all\n  Answers `started` once the worker's process lives; whether it trains is in `status`.",
     "status": "status [NAME ..] [--json] [--wide] [--watch [SECONDS]]\n"
     "  How everything is. Exit code 0, 3 when a program is STOPPED, DONE or FATAL, 4 when the daemon is dead.",

@@ -1,4 +1,4 @@
-"""`simulate`: what the load policy would do on a simulated box, beside every fixed level and an oracle."""
+"""`simulate`: what the load policy would do on a simulated box, or on this one as its journal tells of it."""
 
 from __future__ import annotations
 
@@ -9,30 +9,40 @@ from supervisor.ctl.session import OK, USAGE, Failed, Session, take, whole
 from supervisor.policy.load import DEFAULT_NAMES
 from supervisor.whatif.compare import Compared, compare, drawing
 from supervisor.whatif.hosts import ARCHETYPES, drawn
+from supervisor.whatif.play import DAY_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from supervisor.whatif.compare import Path
     from supervisor.whatif.hosts import Host
 
 _MOST_DAYS = 366
 
 
 def simulate(session: Session, args: list[str]) -> int:
-    """`simulate [--host ARCHETYPE] [--days N] [--seed N] [--start LEVEL] [--out FILE] [--why] [--json]`."""
-    words, options = take(args, "--json", "--why", valued=("--host", "--days", "--seed", "--start", "--out"))
+    """`simulate [--host ARCHETYPE|--journal FILE] [--days N] [--seed N] [--start LEVEL] [--out FILE] [--why] [--json]`."""
+    valued = ("--host", "--journal", "--days", "--seed", "--start", "--out")
+    words, options = take(args, "--json", "--why", valued=valued)
     if words:
         raise Failed(f"Error: simulate takes options alone, not {words[0]!r}", USAGE)
-    days = whole(options.get("--days", "7"), "--days", least=1)
-    if days > _MOST_DAYS:
+    days = whole(options["--days"], "--days", least=1) if "--days" in options else None
+    if days is not None and days > _MOST_DAYS:
         raise Failed(f"Error: --days takes {_MOST_DAYS} at most, not {days}", USAGE)
-    seed, start = whole(options.get("--seed", "1"), "--seed"), options.get("--start", "light")
+    seed = whole(options.get("--seed", "1"), "--seed")
+    if "--journal" in options:
+        if "--host" in options:
+            raise Failed("Error: simulate takes --host or --journal, not both", USAGE)
+        from supervisor.ctl.replayed import replayed
+
+        return replayed(session, options, days, seed)
     host = _host(options.get("--host", "seed"))
-    levels = DEFAULT_NAMES
-    if start not in levels:
-        raise Failed(f"Error: --start takes one of {', '.join(levels)}, not {start!r}", USAGE)
-    found = compare(host, days=days, seed=seed, start=levels.index(start))
+    start = level_index(options.get("--start", "light"), DEFAULT_NAMES)
+    found = compare(host, days=7 if days is None else days, seed=seed, start=start)
     if "--out" in options:
-        _draw(found, options["--out"])
+        title = f"{found.host}, seed {found.seed}: the level, and where the box rebooted"
+        draw(options["--out"], title, found.levels, found.days, [("", found.path, found.deaths)])
     if "--json" in options:
         session.say(json.dumps(asdict(found), indent=2))
         return OK
@@ -42,6 +52,12 @@ def simulate(session: Session, args: list[str]) -> int:
         for at_s, _, why in found.whys:
             session.say(f"{at_s / 3600:7.1f} h  {why}")
     return OK
+
+
+def level_index(name: str, levels: Sequence[str]) -> int:
+    if name not in levels:
+        raise Failed(f"Error: --start takes one of {', '.join(levels)}, not {name!r}", USAGE)
+    return levels.index(name)
 
 
 def _host(name: str) -> Host:
@@ -67,8 +83,8 @@ def page(found: Compared) -> list[str]:
     return [*out, "", *drawing(found)]
 
 
-def _draw(found: Compared, path: str) -> None:
-    """The level over time as a picture; the ending of the file says which kind."""
+def draw(path: str, title: str, levels: Sequence[str], days: float, lines: Sequence[tuple[str, Path, Path]]) -> None:
+    """The level over time as a picture; the ending of the file says which kind. `lines` are (name, path, reboots)."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -76,12 +92,16 @@ def _draw(found: Compared, path: str) -> None:
         raise Failed(f"{told}; without it, the page itself draws the level in letters") from None
     figure = Figure(figsize=(10, 3), layout="constrained")
     axes = figure.subplots()
-    hours = [at_s / 3600.0 for at_s, _ in found.path] + [found.days * 24.0]
-    axes.step(hours, [level for _, level in found.path] + [found.path[-1][1]], where="post", linewidth=1.0)
-    axes.plot([at_s / 3600.0 for at_s, _ in found.deaths], [level for _, level in found.deaths], "rx", markersize=4)
-    axes.set_yticks(range(len(found.levels)), found.levels)
+    for name, moves, deaths in lines:
+        hours = [at_s / 3600.0 for at_s, _ in moves] + [days * DAY_S / 3600.0]
+        (line,) = axes.step(hours, [level for _, level in moves] + [moves[-1][1]], where="post", linewidth=1.0, label=name)
+        marks = [at_s / 3600.0 for at_s, _ in deaths], [level for _, level in deaths]
+        axes.plot(*marks, "x", color="r" if len(lines) == 1 else line.get_color(), markersize=4)
+    if len(lines) > 1:
+        axes.legend(loc="best", fontsize="small")
+    axes.set_yticks(range(len(levels)), levels)
     axes.set_xlabel("hours")
-    axes.set_title(f"{found.host}, seed {found.seed}: the level, and where the box rebooted")
+    axes.set_title(title)
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:

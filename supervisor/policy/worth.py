@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _LEAST_KEPT: Final = 0.001  # a level that loses more than it makes is worth next to nothing, not a negative logarithm
-_PRIOR_UP_S: Final = 2 * 3600.0
-_PRIOR_MTBF_S: Final = 48 * 3600.0
+PRIOR_UP_S: Final = 2 * 3600.0
+PRIOR_MTBF_S: Final = 48 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Costs:
 
 def reboot_rate(reboots: float, up_s: float) -> float:
     """Reboots per second of running: what was seen, on top of two hours at one reboot in 48 h."""
-    return (_PRIOR_UP_S / _PRIOR_MTBF_S + reboots) / (_PRIOR_UP_S + up_s)
+    return (PRIOR_UP_S / PRIOR_MTBF_S + reboots) / (PRIOR_UP_S + up_s)
 
 
 def kept(rate: float, costs: Costs, penalty_s: float) -> float:

@@ -1,13 +1,22 @@
-"""The load policy, every fixed level and the oracle on one box: what `supervisorctl simulate` shows."""
+"""The load policy, every fixed level and the oracle on one box, or on all that a box could be: `supervisorctl simulate`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import mean
+from typing import Final
 
 from supervisor.policy.load import LoadSettings
 from supervisor.whatif.held import Held
-from supervisor.whatif.hosts import LEVELS, Host
+from supervisor.whatif.hosts import Host
+from supervisor.whatif.past import Past, drawn_from, world
 from supervisor.whatif.play import DAY_S, Fixed, Play, Played, World, oracle
+
+OURS: Final = "hold and probe"
+ORACLE: Final = "oracle"
+AS_IT_WAS: Final = "as it was"
+Path = tuple[tuple[float, int], ...]  # (seconds, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +39,36 @@ class Compared:
     seed: int
     levels: tuple[str, ...]
     outcomes: tuple[Outcome, ...]
-    path: tuple[tuple[float, int], ...]
-    deaths: tuple[tuple[float, int], ...]
+    path: Path
+    deaths: Path
     whys: tuple[tuple[float, int, str], ...] = field(repr=False)
 
 
 def compare(host: Host, *, days: float, seed: int, start: int = 0, settings: LoadSettings | None = None) -> Compared:
     """One play each, with the same chances."""
     settings = LoadSettings() if settings is None else settings
-    marks_s, world = (days * DAY_S,), World()
     held = Held(start, settings, whys=[])
-    ours = Play(host, held, seed, world).run(marks_s)
-    best = oracle(host, seed, world, marks_s)
-    fixed = [(f"always {settings.names[k]}", Play(host, Fixed(k), seed, world).run(marks_s)) for k in range(LEVELS)]
-    rows = [("hold and probe", ours), ("oracle", best), *fixed]
+    rows = _played(host, held, seed, World(), days)
+    ours, best = rows[OURS], rows[ORACLE]
     return Compared(
         host=host.name,
         days=days,
         seed=seed,
         levels=settings.names,
-        outcomes=tuple(_outcome(name, played, best) for name, played in rows),
+        outcomes=tuple(_outcome(name, played, best) for name, played in rows.items()),
         path=tuple(ours.path),
         deaths=tuple(ours.deaths),
         whys=tuple(held.whys or ()),
     )
+
+
+def _played(host: Host, held: Held, seed: int, world: World, days: float) -> dict[str, Played]:
+    """The policy, the oracle and each fixed level on one box, with the same chances."""
+    marks_s = (days * DAY_S,)
+    found = {OURS: Play(host, held, seed, world).run(marks_s), ORACLE: oracle(host, seed, world, marks_s)}
+    for level, name in enumerate(held.settings.names):
+        found[f"always {name}"] = Play(host, Fixed(level), seed, world).run(marks_s)
+    return found
 
 
 def _outcome(name: str, played: Played, best: Played) -> Outcome:
@@ -62,18 +77,98 @@ def _outcome(name: str, played: Played, best: Played) -> Outcome:
 
 def drawing(compared: Compared, columns: int = 72) -> list[str]:
     """The level over time in letters: a line for each level, the highest first; `x` where the box rebooted."""
-    whole_s = compared.days * DAY_S
+    return drawn_path(compared.levels, compared.path, compared.deaths, compared.days, columns)
+
+
+def drawn_path(levels: Sequence[str], path: Path, deaths: Path, days: float, columns: int = 72) -> list[str]:
+    """As `drawing`, of any path."""
+    whole_s = days * DAY_S
     each_s = whole_s / columns
-    grid = [[" "] * columns for _ in compared.levels]
-    ends = [*(at_s for at_s, _ in compared.path[1:]), whole_s]
-    for (from_s, level), until_s in zip(compared.path, ends, strict=True):
+    grid = [[" "] * columns for _ in levels]
+    ends = [*(at_s for at_s, _ in path[1:]), whole_s]
+    for (from_s, level), until_s in zip(path, ends, strict=True):
         last = min(columns - 1, int((until_s - 1e-6) / each_s))
         for column in range(min(columns - 1, int(from_s / each_s)), last + 1):
             grid[level][column] = "-"
-    for at_s, level in compared.deaths:
+    for at_s, level in deaths:
         grid[level][min(columns - 1, int(at_s / each_s))] = "x"
-    wide = max(len(name) for name in compared.levels)
-    lines = [f"{name:>{wide}} |{''.join(row)}" for name, row in zip(compared.levels, grid, strict=True)]
+    wide = max(len(name) for name in levels)
+    lines = [f"{name:>{wide}} |{''.join(row)}" for name, row in zip(levels, grid, strict=True)]
     axis = f"{'':>{wide}} +{'-' * columns}"
-    scale = f"{'':>{wide}}  0{f'{compared.days:g} days':>{columns - 1}}"
+    told = f"{days:.3g} days" if days >= 2 else f"{days * 24:.3g} h" if days >= 0.1 else f"{days * 1440:.3g} min"
+    scale = f"{'':>{wide}}  0{told:>{columns - 1}}"
     return [*reversed(lines), axis, scale]
+
+
+# --- a box's own past ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What one way of choosing makes of the boxes drawn, on the mean. Shares are of the oracle's work: mean, least, most.
+
+    None: in so short a time even the oracle has made nothing.
+    """
+
+    name: str
+    work_days: float
+    share: float | None
+    least: float | None
+    most: float | None
+    reboots: float
+    changes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """`path` and `deaths` as they were, `would_path` and `would_deaths` of the first box that was drawn."""
+
+    days: float
+    draws: int
+    seed: int
+    past: Past
+    ways: tuple[Way, ...]
+    would_path: Path
+    would_deaths: Path
+    whys: tuple[tuple[float, int, str], ...] = field(repr=False)
+
+
+def replay(past: Past, settings: LoadSettings, *, days: float | None, seed: int, draws: int, start: int | None) -> Replayed:
+    """The policy on `draws` boxes that this one could be. `days` is None: for as long as the journal tells of."""
+    at = world(past)
+    for_days = past.for_s / DAY_S if days is None else days
+    start = past.path[0][1] if start is None else start
+    hosts = [drawn_from(past, number) for number in range(seed, seed + draws)]
+    helds = [Held(start, settings, past.costs, whys=[]) for _ in hosts]
+    plays = [
+        _played(host, held, number, at, for_days) for number, (host, held) in enumerate(zip(hosts, helds, strict=True), seed)
+    ]
+    best = [each[ORACLE].work[0] for each in plays]
+    ways = [_way(name, [each[name] for each in plays], best) for name in plays[0]]
+    if days is None:
+        ways.insert(0, _as_it_was(past, hosts, at, best))
+    first = plays[0][OURS]
+    return Replayed(
+        for_days, draws, seed, past, tuple(ways), tuple(first.path), tuple(first.deaths), tuple(helds[0].whys or ())
+    )
+
+
+def _way(name: str, plays: list[Played], best: list[float]) -> Way:
+    reboots, changes = [played.reboots[0] for played in plays], [len(played.path) - 1 for played in plays]
+    return _told(name, [played.work[0] for played in plays], best, mean(reboots), mean(changes))
+
+
+def _as_it_was(past: Past, hosts: list[Host], at: World, best: list[float]) -> Way:
+    """What the box has made, by the speeds of each box that it could be; scored as the others are."""
+    lost_s = at.interval_s / 2.0 + at.penalty_s
+    works = []
+    for host in hosts:
+        ran = sum(speed * for_s for speed, for_s in zip(host.speeds, past.ran_s, strict=True))
+        works.append(ran - lost_s * sum(host.speeds[level] for _, level in past.deaths))
+    return _told(AS_IT_WAS, works, best, float(len(past.deaths)), float(len(past.path) - 1))
+
+
+def _told(name: str, works: list[float], best: list[float], reboots: float, changes: float) -> Way:
+    shares = [work / most for work, most in zip(works, best, strict=True)] if min(best) > 0.0 else []
+    share, least, most = (mean(shares), min(shares), max(shares)) if shares else (None, None, None)
+    return Way(name, mean(works) / DAY_S, share, least, most, reboots, changes)

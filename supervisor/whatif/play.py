@@ -13,7 +13,7 @@ from functools import cache
 from random import Random
 from typing import Final, Protocol
 
-from supervisor.whatif.hosts import LEVELS, NEVER, Host
+from supervisor.whatif.hosts import NEVER, Host
 
 DAY_S: Final = 86400.0
 _COOLS_S: Final = 600.0
@@ -173,7 +173,7 @@ def rates(host: Host, world: World) -> tuple[tuple[float, ...], ...]:
     return tuple(
         tuple(
             Play(Host(host.name, host.speeds, (regime,)), Fixed(level), 0, world).run((for_s,)).work[0] / for_s
-            for level in range(LEVELS)
+            for level in range(len(host.speeds))
         )
         for regime in host.regimes
     )
@@ -181,7 +181,7 @@ def rates(host: Host, world: World) -> tuple[tuple[float, ...], ...]:
 
 def oracle(host: Host, seed: int, world: World, marks_s: tuple[float, ...]) -> Played:
     """What the best level of each regime would have made, by one who knows all rates and changes at once."""
-    best = [max(range(LEVELS), key=lambda level, row=row: row[level]) for row in rates(host, world)]  # type: ignore[misc]
+    best = [max(range(len(row)), key=row.__getitem__) for row in rates(host, world)]
     play = Play(host, Fixed(best[host.regime(0.0)[0]]), seed, world)
     played = Played()
     for mark_s in marks_s:

@@ -70,6 +70,9 @@ def test_the_night_climbs_falls_and_tries_again(box: Box) -> None:
     shown = json.loads(box.ctl("level", "show", "--json").stdout)
     heavy = shown["levels"][2]
     assert (heavy["reboots"], heavy["failed_trials"]) == (1.0, 1)
+    replayed = box.ctl("simulate", "--journal", str(box.state))  # of a daemon that goes on writing it
+    assert "boxes drawn from what the journal tells" in replayed.stdout, replayed.stdout + replayed.stderr
+    assert "as it was:" in replayed.stdout
     wait_chosen(box, "heavy", count=2)  # after its rest
     assert all(program["restarts"] == 0 for program in box.status()["programs"]), "the box's fault, nobody else's"
 

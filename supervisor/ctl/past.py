@@ -1,0 +1,156 @@
+"""What a journal tells of the climb: the evidence that `simulate --journal` draws boxes from.
+
+A fold of its own, over facts and not over the state: the state keeps what the rule decides by, not when it was where. The
+archive beside a journal is read too. A ladder that is laid anew begins another past: a level of another shape is another
+level. What the rule remembered just then (of levels that the old ladder had too) is where the records begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from supervisor.core import facts
+from supervisor.core.codec import MalformedFact
+from supervisor.core.facts import Stamped
+from supervisor.core.snapshot import decoded
+from supervisor.core.state import State, fold
+from supervisor.policy import speeds as pace
+from supervisor.policy.load import LoadState
+from supervisor.policy.speeds import Speeds
+from supervisor.whatif.past import Past, Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HELD = 0.5  # a reboot of at least this weight has ended a run
+
+
+class NoPast(ValueError):
+    """The journal tells of no climb."""
+
+
+@dataclass
+class _Fold:
+    """Where the fold is. Mutable: it lives for one reading of a journal."""
+
+    names: tuple[str, ...] = ()
+    level: int | None = None
+    records: list[Record] = field(default_factory=list)
+    speeds: Speeds = field(default_factory=lambda: pace.unread(1))
+    read_at_s: float = 0.0
+    from_s: float = 0.0
+    path: list[tuple[float, int]] = field(default_factory=list)
+    deaths: list[tuple[float, int]] = field(default_factory=list)
+    ran_s: list[float] = field(default_factory=list)
+    run_s: float = 0.0  # of training since the last reboot or change of level
+    meant: int = 0
+    reviews_s: list[float] = field(default_factory=list)
+    downtimes_s: list[float] = field(default_factory=list)
+    intervals_s: list[float] = field(default_factory=list)
+    changes_s: list[float] = field(default_factory=list)
+
+    def take(self, row: Stamped) -> None:
+        match row.fact:
+            case facts.Snapshot() if not self.names:
+                state = fold(State(), row)
+                if state.climb.ladder:
+                    self._begin(row.at_s, tuple(name for name, _ in state.climb.ladder), state.climb.load, state.level)
+            case facts.LadderLaid(levels=levels, load=load):
+                self._begin(row.at_s, levels, load, self.names[self.level] if self.level is not None else "")
+            case facts.IntervalChosen(interval_s=interval_s):
+                self.intervals_s.append(interval_s)
+            case facts.HostRebooted(down_s=down_s) if down_s is not None:
+                self.downtimes_s.append(down_s)
+            case _ if self.names:
+                self._take(row.at_s, row.fact)
+
+    def _begin(self, at_s: float, names: tuple[str, ...], load: str, level: str) -> None:
+        known = _remembered(load, len(names))
+        self.names, self.from_s, self.read_at_s = names, at_s, at_s
+        self.level = names.index(level) if level in names else None if known is None else known.level
+        self.records = [Record(each.up_s, each.reboots) for each in known.known] if known else [Record()] * len(names)
+        self.speeds = known.speeds if known is not None else pace.unread(len(names))
+        self.ran_s, self.run_s, self.deaths, self.meant = [0.0] * len(names), 0.0, [], 0
+        self.path = [] if self.level is None else [(0.0, self.level)]
+
+    def _take(self, at_s: float, fact: facts.Fact) -> None:
+        match fact:
+            case facts.LevelChosen(level=name) if name in self.names:
+                self._moved(at_s - self.from_s, self.names.index(name))
+            case facts.Reviewed(level=name, up_s=up_s, reading=reading) if name in self.names:
+                self.reviews_s.append(up_s)
+                self._ran(self.names.index(name), up_s)
+                self._read(at_s, self.names.index(name), reading)
+            case facts.RebootJudged(level=name, weight=weight, up_s=up_s) if name in self.names:
+                self._rebooted(at_s - self.from_s, self.names.index(name), weight, up_s)
+            case facts.LevelSettled(cost_s=cost_s):
+                self.changes_s.append(cost_s)
+
+    def _moved(self, at_s: float, level: int) -> None:
+        if level != self.level:
+            self.level, self.run_s = level, 0.0
+            self.path.append((at_s, level))
+
+    def _ran(self, level: int, up_s: float) -> None:
+        self.run_s += up_s
+        self.ran_s[level] += up_s
+        self.records[level] = replace(self.records[level], up_s=self.records[level].up_s + up_s)
+
+    def _read(self, at_s: float, level: int, reading: float | None) -> None:
+        if reading is not None and reading > 0.0:
+            self.speeds = pace.read(self.speeds, level, reading, max(0.0, at_s - self.read_at_s))
+            self.read_at_s = at_s
+
+    def _rebooted(self, at_s: float, charged: int, weight: float, up_s: float) -> None:
+        level = charged if self.level is None else self.level
+        self._ran(level, up_s)
+        if weight <= 0.0:
+            self.meant += 1
+        else:
+            self.deaths.append((at_s, level))
+            record = self.records[charged]
+            died_s = (*record.died_s, self.run_s) if weight >= _HELD and charged == level else record.died_s
+            self.records[charged] = replace(record, reboots=record.reboots + weight, died_s=died_s)
+        self.run_s = 0.0
+
+
+def _remembered(text: str, levels: int) -> LoadState | None:
+    try:
+        known = decoded(LoadState, text) if text else None
+    except MalformedFact:  # of a version that remembers something else: the facts that follow tell
+        return None
+    return known if known is not None and len(known.known) == levels else None
+
+
+def past_of(rows: Iterable[Stamped]) -> Past:
+    """What the facts tell, oldest first. Raises NoPast."""
+    told = _Fold()
+    at_s = 0.0
+    for row in rows:
+        told.take(row)
+        at_s = row.at_s
+    if not told.names or not told.path:
+        raise NoPast('it tells of no ladder that was climbed ([load] mode = "climb")')
+    if not sum(told.ran_s) or at_s <= told.from_s:
+        raise NoPast("nothing was trained yet since its ladder was laid: there is nothing to replay")
+    return Past(
+        names=told.names, records=tuple(told.records), speeds=told.speeds, for_s=at_s - told.from_s,
+        path=tuple(told.path), deaths=tuple(told.deaths), ran_s=tuple(told.ran_s), meant=told.meant,
+        reviews_s=tuple(told.reviews_s), downtimes_s=tuple(told.downtimes_s), intervals_s=tuple(told.intervals_s),
+        changes_s=tuple(told.changes_s),
+    )  # fmt: skip
+
+
+def rows_of(journal: Path) -> Iterator[Stamped]:
+    """Every fact of a journal, its archive's first. Only ever reads. Raises OSError or MalformedFact: one sentence each."""
+    from supervisor.adapters.journal_archive import folder, read_archive
+    from supervisor.adapters.journal_sqlite import JournalReader
+
+    with JournalReader(journal) as reader:  # first: a journal that is refused is told before hours of archive are read
+        after_seq = 0
+        for row in read_archive(folder(journal)):
+            after_seq = row.seq
+            yield row
+        yield from reader.read(after_seq)
