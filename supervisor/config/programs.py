@@ -32,6 +32,7 @@ from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, check_toge
 from workers.presets import batch_limit, preset_values
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 _DEVICE: Final = re.compile(r"auto|cpu|cuda(:[0-9]{1,2})?")
 _ENV_NAME: Final = re.compile(r"[^=\0]+")
 _SECRET: Final = re.compile(r"key|token|secret|passw|pwd|credential|auth|cookie|private|signature", re.IGNORECASE)
@@ -76,7 +77,7 @@ def programs(sheet: Sheet, tables: Mapping[str, Any], defaults: Defaults) -> tup
             made = _foreign if "command" in table else _builtin
             spec = made(sheet, name, table, defaults)
             if spec is not None:
-                specs.append(spec)
+                specs.append(_seeing(spec, defaults.environ))
     return tuple(sorted(specs, key=lambda spec: (spec.priority, spec.name)))
 
 
@@ -102,6 +103,14 @@ def take(sheet: Sheet, rule: Key, path: tuple[str, ...], table: Mapping[str, Any
         return None
     sheet.note(name, value, sheet.at(*path))
     return value
+
+
+def _seeing(spec: ProgramSpec, environ: Mapping[str, str]) -> ProgramSpec:
+    """With what CUDA lets it see, by its own environment or the daemon's, unless `gpu` has said it already."""
+    env = dict(spec.env)
+    if spec.gpu is not None and (env.get("CUDA_DEVICE_ORDER"), env.get(_VISIBLE)) == ("PCI_BUS_ID", str(spec.gpu)):
+        return spec
+    return replace(spec, visible=env.get(_VISIBLE, environ.get(_VISIBLE)))
 
 
 def _env(sheet: Sheet, name: str, table: Mapping[str, Any], *, builtin: bool) -> dict[str, str]:
@@ -135,10 +144,10 @@ def _pinned(sheet: Sheet, name: str, common: Mapping[str, Any], env: Mapping[str
     """What makes CUDA see one GPU only. By the order of the bus, as NVML and nvidia-smi count; CUDA's own is by speed."""
     if common["gpu"] is None:
         return {}
-    if "CUDA_VISIBLE_DEVICES" in env:
+    if _VISIBLE in env:
         said = "says the same as env.CUDA_VISIBLE_DEVICES; remove one of the two"
         sheet.error(sheet.at("program", name, "gpu"), f"{label('program', name, 'gpu')} {said}")
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(common["gpu"])}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", _VISIBLE: str(common["gpu"])}
 
 
 def _on_device(sheet: Sheet, name: str, device: str, common: dict[str, Any]) -> None:

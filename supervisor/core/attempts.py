@@ -44,7 +44,7 @@ def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
     processes = sum(1 for program in programs if program.phase in HAS_PROCESS)
     kept = sum(1 for program in programs if _keeps_slot(program) or _held(turn, program))
     ready = [(program, spec) for program in programs if (spec := _to_start(turn, program)) is not None]
-    waiting: dict[int, str] = {}  # for memory, by GPU: who comes next waits behind it
+    waiting: dict[int | None, str] = {}  # for memory, by GPU: who comes next waits behind it
     for program, spec in sorted(ready, key=_by_claim):
         kept -= _keeps_slot(program)
         if processes + kept < _slots(turn):
@@ -56,13 +56,13 @@ def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
             turn.record(facts.Requeued(f"{due}, but no slot is free", program.name))
 
 
-def _admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: dict[int, str]) -> bool:
+def _admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: dict[int | None, str]) -> bool:
     """Start it, or have it wait for memory. Returns whether it takes a slot; only what is given up takes none."""
     verdict = admit(turn, program, spec, waiting)
     if verdict.answer is Answer.START:
         _spawn(turn, program, spec, verdict)
     elif verdict.answer is Answer.WAIT:
-        waiting.setdefault(gpu_of(spec), program.name)
+        waiting.setdefault(gpu_of(turn, spec), program.name)
     return verdict.answer is not Answer.GIVE_UP
 
 

@@ -18,7 +18,7 @@ from supervisor.policy.readings import Gpus
 _FIRST_LOOK_S: Final = 5.0  # a driver that has not shown its GPUs by then is not waited for
 
 
-def admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int, str]) -> Verdict:
+def admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Verdict:
     """The gate's verdict; that it waits, or is given up, is on record. `waiting`: who else waits, by GPU."""
     wish = _wish(turn, program, spec, waiting)
     gpus = turn.memory.gpus
@@ -27,7 +27,7 @@ def admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int,
     reserved_bytes = _reserved_bytes(turn, program.name, wish.gpu)
     verdict = gate.check(wish, gpus, reserved_bytes=reserved_bytes, most_gpus=turn.state.gpus.most)
     name, gated = program.name, program.phase is Phase.GATED
-    if verdict.answer is Answer.WAIT and not gated:
+    if verdict.answer is Answer.WAIT and not gated and wish.gpu is not None:  # it waits for no GPU that nobody knows
         turn.record(facts.Gated(verdict.why, name, wish.gpu, wish.need_bytes, verdict.free_bytes))
     elif verdict.answer is Answer.SOON and program.phase is Phase.BACKOFF:
         turn.record(facts.Requeued("its restart is due, and starts with the first look at the GPUs", name))
@@ -36,11 +36,11 @@ def admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int,
     return verdict
 
 
-def _wish(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int, str]) -> Wish:
-    settings, held = turn.settings.gate, program.held(turn.state.level)
+def _wish(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Wish:
+    settings, held, index = turn.settings.gate, program.held(turn.state.level), gpu_of(turn, spec)
     least_mb = settings.min_free_mb if spec.min_free_mb is None else spec.min_free_mb
     return Wish(
-        gpu=gpu_of(spec),
+        gpu=index,
         pinned=spec.gpu is not None,
         configured_bytes=least_mb * MB,
         learned_bytes=held.gpu_bytes,
@@ -49,7 +49,7 @@ def _wish(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int,
         on_timeout=settings.on_timeout,
         fallback_batch=_fallback(turn, program, spec),
         waited_s=turn.now_s - program.since_s if program.phase is Phase.GATED else None,
-        behind=waiting.get(gpu_of(spec), ""),
+        behind=waiting.get(index, ""),
     )
 
 
@@ -60,12 +60,12 @@ def _fallback(turn: Turn, program: Program, spec: ProgramSpec) -> int | None:
     return None if fallback is None or (batch_size is not None and fallback >= batch_size) else fallback
 
 
-def _reserved_bytes(turn: Turn, but: str, gpu: int) -> int:
+def _reserved_bytes(turn: Turn, but: str, gpu: int | None) -> int:
     """What those that are starting on this GPU will still take of what is free."""
     reserved = 0
     for name, program in turn.state.live.items():
         spec = turn.spec(name)
-        if name == but or spec is None or gpu_of(spec) != gpu or program.phase is not Phase.STARTING:
+        if name == but or spec is None or gpu_of(turn, spec) != gpu or program.phase is not Phase.STARTING:
             continue
         need_bytes = _wish(turn, program, spec, {}).need_bytes
         reserved += max(0, need_bytes - (held_gpu_bytes(turn, program, spec) or 0))

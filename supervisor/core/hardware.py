@@ -18,6 +18,7 @@ from supervisor.core.turn import Turn
 from supervisor.policy import prechecks
 from supervisor.policy.prechecks import Box, Need, Rung
 from supervisor.policy.readings import Gpu, Gpus
+from supervisor.policy.visible import gpu_seen
 
 _LEARN_AFTER_S: Final = 60.0  # what a worker holds while it starts is not what it needs
 _LEARN_EVERY_S: Final = 600.0
@@ -91,14 +92,15 @@ def _tell_xids(turn: Turn, gpus: Gpus) -> tuple[int, ...]:
 # --- what programs hold --------------------------------------------------------------------------------------------------
 
 
-def gpu_of(spec: ProgramSpec) -> int:
-    """The index of the GPU that a program uses: the one that it is pinned to, else the first."""
-    return 0 if spec.gpu is None else spec.gpu
+def gpu_of(turn: Turn, spec: ProgramSpec) -> int | None:
+    """The index of the GPU that a program uses: the one that it is pinned to, else the first that it sees; None: unknown."""
+    return gpu_seen(spec.visible, 0 if spec.gpu is None else spec.gpu, turn.memory.gpus)
 
 
 def held_gpu_bytes(turn: Turn, program: Program, spec: ProgramSpec) -> int | None:
     """What its worker holds of its GPU now: by the driver's list of processes, else by its own word; None: unknown."""
-    gpu = None if turn.memory.gpus is None else turn.memory.gpus.of(gpu_of(spec))
+    index = gpu_of(turn, spec)
+    gpu = None if turn.memory.gpus is None or index is None else turn.memory.gpus.of(index)
     pid = None if program.attempt is None else program.attempt.pid
     for each, size_bytes in () if gpu is None else gpu.processes or ():
         if each == pid:
@@ -172,18 +174,21 @@ def _box(turn: Turn, ladder: tuple[Rung, ...], present: int, xids: tuple[int, ..
         spec = turn.spec(name)
         if spec is None:
             continue
-        needs.append(_need(program, spec, ladder))
+        index = gpu_of(turn, spec)
+        needs.append(_need(program, index, ladder))
         if program.attempt is None:
             continue
         watch = turn.memory.watch(name, program.attempt.token)
         ours_host += (watch.sample.rss_bytes or 0) if watch is not None else 0
-        held, known = held_gpu_bytes(turn, program, spec), ours_gpu.get(gpu_of(spec), 0)
+        if index is None:
+            continue
+        held, known = held_gpu_bytes(turn, program, spec), ours_gpu.get(index, 0)
         uses_it = any(needs[-1].gpu_bytes)
-        ours_gpu[gpu_of(spec)] = None if known is None or (held is None and uses_it) else known + (held or 0)
+        ours_gpu[index] = None if known is None or (held is None and uses_it) else known + (held or 0)
     return Box(ladder, present, turn.memory.gpus, turn.memory.host, tuple(needs), ours_gpu, ours_host, xids)
 
 
-def _need(program: Program, spec: ProgramSpec, ladder: tuple[Rung, ...]) -> Need:
+def _need(program: Program, index: int | None, ladder: tuple[Rung, ...]) -> Need:
     """By level: the most that it was seen to hold there, or at a lighter one."""
     gpu: list[int | None] = []
     host: list[int | None] = []
@@ -191,7 +196,7 @@ def _need(program: Program, spec: ProgramSpec, ladder: tuple[Rung, ...]) -> Need
         held = program.held(rung.name)
         gpu.append(_most(gpu, held.gpu_bytes))
         host.append(_most(host, held.host_bytes))
-    return Need(gpu_of(spec), tuple(gpu), tuple(host))
+    return Need(index, tuple(gpu), tuple(host))
 
 
 def _most(before: list[int | None], size_bytes: int | None) -> int | None:

@@ -110,6 +110,7 @@ class ProgramSpec:
     fallback_batch: int | None = None  # taken at the first out of memory, in place of the next that divides
     own_digest: str = ""
     gpu: int | None = None  # the index of its GPU, in the order of the bus; None: CUDA's first
+    visible: str | None = None  # CUDA_VISIBLE_DEVICES as it will find it, where `gpu` does not set it (`policy/visible.py`)
     min_free_mb: int | None = None  # in place of [gate]'s
     gate_poll_s: float | None = None
     gate_timeout_s: float | None = None

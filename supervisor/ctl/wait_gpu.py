@@ -91,6 +91,8 @@ def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
     from supervisor.adapters.clock import boot_s
     from supervisor.adapters.gpu_nvml import NvmlGpu
     from supervisor.policy.gate import Answer, check
+    from supervisor.policy.readings import Gpus
+    from supervisor.policy.visible import gpu_seen
 
     readings = NvmlGpu()
     readings.start()
@@ -102,7 +104,11 @@ def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
             if gpus is not None and not gpus.gpus:
                 _without(session, gpus, run_without=run_without)
                 return None
-            verdict = check(replace(wish, waited_s=waited_s), gpus, reserved_bytes=0, most_gpus=0)
+            seen = wish.gpu if wish.pinned else gpu_seen(os.environ.get("CUDA_VISIBLE_DEVICES"), 0, gpus)
+            if seen is None:
+                _without(session, Gpus((), "CUDA_VISIBLE_DEVICES names none that NVML shows"), run_without=run_without)
+                return None
+            verdict = check(replace(wish, gpu=seen, waited_s=waited_s), gpus, reserved_bytes=0, most_gpus=0)
             if verdict.answer is Answer.START:
                 return verdict.batch_size
             if verdict.answer is Answer.GIVE_UP:

@@ -7,7 +7,7 @@ First match wins:
 
 | seen | verdict |
 |---|---|
-| no need; or the GPUs are not known (no driver, a driver that hangs) | start |
+| no need; or the GPUs are not known (no driver, a driver that hangs), or which it sees (`policy/visible.py`) | start |
 | the daemon has begun just now and has not looked at the GPUs yet | wait, without a word |
 | it is pinned to a GPU that this box never had, or `min_free_mb` is more than that GPU has in all | refuse: FATAL |
 | that GPU has fallen off the bus, or is not there any more | wait |
@@ -62,7 +62,7 @@ class Answer(enum.Enum):
 class Wish:
     """One program that could start: what it asks of which GPU. `behind` waits already for that GPU, with a better claim."""
 
-    gpu: int
+    gpu: int | None  # None: none that could be watched
     pinned: bool
     configured_bytes: int
     learned_bytes: int | None
@@ -99,9 +99,11 @@ def check(wish: Wish, gpus: Gpus | None, *, reserved_bytes: int, most_gpus: int)
         return Verdict(Answer.SOON)
     if gpus.gpus is None or gpus.absent:
         return Verdict(Answer.START)
+    if wish.gpu is None:
+        return Verdict(Answer.START)
     gpu = gpus.of(wish.gpu)
     if gpu is None:
-        return _missing(wish, len(gpus.gpus), most_gpus)
+        return _missing(wish, wish.gpu, len(gpus.gpus), most_gpus)
     if gpu.lost:
         return Verdict(Answer.WAIT, f"GPU {wish.gpu} does not answer ({gpu.lost}): it starts when that GPU is back")
     if gpu.total_bytes is not None and wish.configured_bytes > gpu.total_bytes:
@@ -110,14 +112,14 @@ def check(wish: Wish, gpus: Gpus | None, *, reserved_bytes: int, most_gpus: int)
     return _by_memory(wish, gpu, reserved_bytes)
 
 
-def _missing(wish: Wish, count: int, most_gpus: int) -> Verdict:
+def _missing(wish: Wish, index: int, count: int, most_gpus: int) -> Verdict:
     """A GPU that is not in the list. One that was there before is waited for: a reboot may bring it back."""
     if not wish.pinned:
         return Verdict(Answer.START)
     here = "no GPU" if not count else f"{count} GPU{'' if count == 1 else 's'}, 0 to {count - 1}"
-    if wish.gpu < most_gpus:
-        return Verdict(Answer.WAIT, f"GPU {wish.gpu} is not there any more (this box has {here}): it waits for it")
-    return Verdict(Answer.GIVE_UP, f"gpu = {wish.gpu}, but this box has {here}: correct `gpu`")
+    if index < most_gpus:
+        return Verdict(Answer.WAIT, f"GPU {index} is not there any more (this box has {here}): it waits for it")
+    return Verdict(Answer.GIVE_UP, f"gpu = {index}, but this box has {here}: correct `gpu`")
 
 
 def _by_memory(wish: Wish, gpu: Gpu, reserved_bytes: int) -> Verdict:

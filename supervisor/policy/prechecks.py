@@ -72,7 +72,7 @@ class Rung:
 class Need:
     """What one program was seen to hold, by level of the ladder: there or below it; None: not seen."""
 
-    gpu: int
+    gpu: int | None  # None: not known which
     gpu_bytes: tuple[int | None, ...]
     host_bytes: tuple[int | None, ...]
 

@@ -64,3 +64,27 @@ def test_a_device_says_which_memory_it_waits_for(place: Place) -> None:
 )
 def test_what_contradicts_itself_or_is_not_there_is_refused(place: Place, text: str, said: str) -> None:
     assert place.errors(text) == [said]
+
+
+@pytest.mark.parametrize(
+    ("keys", "daemon", "visible"),
+    [
+        ("", None, None),
+        ("", "2,3", "2,3"),
+        ("", "", ""),
+        ('env = { CUDA_VISIBLE_DEVICES = "1" }\n', "2,3", "1"),
+        ("gpu = 1\n", "2,3", None),
+    ],
+)
+def test_what_cuda_lets_it_see_is_its_own_word_or_the_daemons(
+    place: Place, keys: str, daemon: str | None, visible: str | None
+) -> None:
+    environ = {} if daemon is None else {"CUDA_VISIBLE_DEVICES": daemon}
+    for program in (PONG, SCRIPT):
+        (spec,) = place.load(program + keys, environ).settings.programs
+        assert spec.visible == visible
+
+
+def test_a_device_counts_in_what_the_daemon_sees(place: Place) -> None:
+    (spec,) = place.load(PONG + 'device = "cuda:1"\n', {"CUDA_VISIBLE_DEVICES": "2,3"}).settings.programs
+    assert (spec.gpu, spec.visible) == (1, "2,3")

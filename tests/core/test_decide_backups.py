@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from core_kit import Core, commands, facts, kinds, of, settings, spec
+from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
 
 from supervisor.core.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.settings import Level
 from supervisor.policy.backups import BackupSettings
+from supervisor.policy.gate import GateSettings
 
 
 def ask(core, verb, *names, text=""):
@@ -213,6 +214,20 @@ def test_one_that_waits_after_a_death_waits_for_the_rollback_instead():
     assert core.phase("Pong") is Phase.QUEUED
     assert of(core.later(1000).woke(), commands.Spawn) == []
     assert of(core.give(BackupRestored(core.now_s, kept_as, "", {"Pong": 5})), commands.Spawn)
+
+
+def test_one_that_waits_for_memory_waits_for_the_rollback_instead_and_then_for_memory_again():
+    core = Core(settings("Pong", gate=GateSettings(min_free_mb=12_000)))
+    core.begin()
+    core.see(gpus(gpu(free_mb=3_000)))
+    assert core.phase("Pong") is Phase.GATED
+    kept_as = rolling(core, "Pong")
+    assert core.phase("Pong") is Phase.QUEUED
+    assert of(core.later(1).see(gpus(gpu(free_mb=50_000))), commands.Spawn) == [], "its checkpoints are being replaced"
+    core.later(1).see(gpus(gpu(free_mb=3_000)))
+    core.give(BackupRestored(core.now_s, kept_as, "", {"Pong": 5}))
+    assert core.phase("Pong") is Phase.GATED
+    assert of(core.later(1).see(gpus(gpu(free_mb=50_000))), commands.Spawn)
 
 
 def test_one_that_leaves_the_config_meanwhile_is_nobodys_business():

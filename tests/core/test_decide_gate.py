@@ -220,3 +220,25 @@ def test_it_waits_on_over_a_restart_of_the_daemon():
     assert core.phase("Pong") is Phase.GATED
     core.later(50.0).see(gpus(gpu(free_mb=3_000)))
     assert core.phase("Pong") is Phase.STARTING, "its time went on"
+
+
+# --- what CUDA lets it see -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("visible", "waits_for"), [("1,0", 1), ("GPU-1", 1), ("MIG-GPU-1/2/0", 1), ("0", None), ("", None)])
+def test_it_waits_for_the_gpu_that_it_sees(visible, waits_for):
+    core = core_of(spec("Pong", visible=visible))
+    core.begin()
+    told = of(core.see(gpus(gpu(0, free_mb=70_000), gpu(1, free_mb=3_000))), facts.Gated)
+    assert [fact.gpu for fact in told] == ([] if waits_for is None else [waits_for])
+    assert core.phase("Pong") is (Phase.STARTING if waits_for is None else Phase.GATED)
+
+
+def test_a_program_that_sees_no_gpu_holds_nobody_back_and_is_no_reason_for_a_veto():
+    core = core_of(spec("Pong", visible=""), spec("Qbert", visible=""), slots=2)
+    core.begin()
+    core.see(gpus(gpu(0, free_mb=100)))
+    assert (core.phase("Pong"), core.phase("Qbert")) == (Phase.STARTING, Phase.STARTING)
+    core.spawned("Pong", pid=77)
+    core.later(1.0).see(gpus(gpu(0, free_mb=100, processes=((77, 4_000 * MB),))))
+    assert not core.told(facts.Gated)

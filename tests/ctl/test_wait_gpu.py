@@ -87,6 +87,15 @@ def test_why_it_does_not_start(nvml, lines, args, code, said):
     assert len(out.splitlines()) == 1
 
 
+def test_it_waits_for_the_gpu_that_the_command_will_see(nvml):
+    nvml.plays("gpus 2", f"set 0 free {9 * MB}")
+    run_it = ("--min-free-mb", "1000", "--timeout", "0", "--", *SHOW)
+    assert run(nvml, *run_it, CUDA_VISIBLE_DEVICES="1")[1] == "['1', None]\n"
+    code, out, _ = run(nvml, *run_it, CUDA_VISIBLE_DEVICES="")
+    told = "wait-gpu: the GPUs cannot be read: CUDA_VISIBLE_DEVICES names none that NVML shows"
+    assert (code, out) == (69, f"{told}; --if-no-gpu run starts the command all the same\n")
+
+
 def test_without_a_gpu_it_starts_if_that_is_asked_for(nvml):
     code, out, err = run(nvml, "--min-free-mb", "1000", "--if-no-gpu", "run", "--", *SHOW)
     assert (code, out) == (0, "[None, None]\n")

@@ -44,6 +44,19 @@ def test_a_program_waits_for_memory_and_starts_when_it_is_free(box: Box, nvml: S
     assert box.program("b")["attempt"] == 1
 
 
+def test_it_waits_for_the_gpu_that_the_daemon_lets_it_see(box: Box, nvml: SimulatedNvml) -> None:
+    nvml.plays("gpus 2", f"set 0 free {9 * MB}", f"set 1 free {3_000 * MB}")
+    box.env["CUDA_VISIBLE_DEVICES"] = "1"
+    own = 'env = { CUDA_VISIBLE_DEVICES = "" }'
+    box.config(box.trainer("a") + box.trainer("b", keys=own), extra=GATE)
+    box.start()
+    box.wait_phase("a", "GATED")
+    assert "it needs 12,000 MiB free on GPU 1, as configured; 3,000 MiB are" in box.facts("Gated", "a")[0]["why"]
+    box.wait_phase("b", "RUNNING")  # it sees no GPU
+    nvml.plays("gpus 2", f"set 0 free {9 * MB}")
+    box.wait_phase("a", "RUNNING")
+
+
 def test_a_driver_that_hangs_is_unknown_and_neither_workers_nor_daemon_care(box: Box, nvml: SimulatedNvml) -> None:
     nvml.plays("gpus 1")
     box.config(box.trainer("a") + box.trainer("b", keys="autostart = false"), extra=GATE)

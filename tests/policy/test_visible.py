@@ -1,0 +1,46 @@
+"""Which GPU a program uses, by CUDA_VISIBLE_DEVICES: indexes, UUIDs, slices, none."""
+
+import pytest
+
+from supervisor.policy.readings import Gpu, Gpus
+from supervisor.policy.visible import gpu_seen
+
+FOUR = Gpus(tuple(Gpu(index, f"GPU-{letter * 8}-0") for index, letter in enumerate("abcd")))
+
+
+@pytest.mark.parametrize(
+    ("visible", "place", "index"),
+    [
+        (None, 0, 0),
+        (None, 2, 2),
+        ("2,3", 0, 2),
+        ("2,3", 1, 3),
+        (" 1 , 0", 1, 0),
+        ("2", 1, None),
+        ("", 0, None),
+        ("-1", 0, None),
+        ("-1,2", 1, None),
+        ("1,-1,2", 0, 1),
+        ("1,-1,2", 1, None),
+        ("GPU-cccccccc-0", 0, 2),
+        ("GPU-dd", 0, 3),
+        ("GPU-", 0, None),
+        ("GPU-ffff", 0, None),
+        ("GPU-ffff,1", 1, None),
+        ("MIG-GPU-bbbbbbbb-0/7/0", 0, 1),
+        ("MIG-0f3c-11", 0, None),
+        ("all", 0, None),
+    ],
+)
+def test_the_gpu_at_a_place_of_what_cuda_shows(visible, place, index):
+    assert gpu_seen(visible, place, FOUR) == index
+
+
+def test_an_abbreviation_that_could_be_two_is_none():
+    assert gpu_seen("GPU-a", 0, Gpus((Gpu(0, "GPU-aa"), Gpu(1, "GPU-ab")))) is None
+
+
+@pytest.mark.parametrize("gpus", [None, Gpus(None), Gpus(())])
+def test_a_uuid_needs_the_driver_and_an_index_does_not(gpus):
+    assert gpu_seen("GPU-aa", 0, gpus) is None
+    assert gpu_seen("3", 0, gpus) == 3
