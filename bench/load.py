@@ -18,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from load_learner import Learner
 from load_rivals import Bandit, ManualLadder, ProbeCycle, RetryLadder
 
 from supervisor.policy.load import LoadSettings
@@ -37,6 +38,7 @@ POLICIES = {
     "ladder + retry 1..8 h": lambda _: RetryLadder(),
     "probe cycle 4 h": lambda _: ProbeCycle(),
     "Thompson 24 h": Bandit,
+    "knows the ten boxes, must learn which": lambda _: Learner(),
     "UCB + CUSUM 72 h": lambda seed: Bandit(seed, by_lot=False, half_life_s=72 * 3600.0, cusum=True),
 }
 Job = tuple[str, str, str, Sequence[int], int]  # policy, world, host, seeds, days
@@ -145,11 +147,13 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--ours", action="store_true", help="only the load policy, none of its rivals")
+    parser.add_argument("--policies", nargs="*", choices=list(POLICIES), help="only these, by name")
     parser.add_argument("--no-sensitivity", action="store_true")
     parser.add_argument("--hosts", nargs="*", default=list(ARCHETYPES))
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "load.json")
     args = parser.parse_args()
     policies = [name for name in POLICIES if not args.ours or name == OURS or name.startswith("same, start")]
+    policies = args.policies or policies
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     fresh = [f"fresh{args.first_fresh + number}" for number in range(args.fresh)]
     result = {"seeds": args.seeds, "days": args.days}

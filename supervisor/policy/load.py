@@ -8,13 +8,13 @@ the speeds or the reboots of a level before it has run. So:
 2. A trial lasts `trial_s`, and `climb_s` while no reboot was ever held against this box. It **passes** when the level is
    worth more than home by then, ends early when it turns out no faster, and goes on while its bad record speaks against
    it: a quiet time in which three reboots were expected refutes the record.
-3. A **reboot in a trial** ends it: back home, the level rests for an hour, then 2, 4, 8, and so on up to a day.
+3. A **reboot in a trial** ends it: back home, the level rests for two hours, then 4, 8, 16, and so on up to a day.
 4. A **reboot at home** steps back only when a lower level is *worth* more. One reboot in six hours costs less than a level.
 5. **The box changes**: two quick reboots against a clean record count for the record (a CUSUM on eight times its rate).
 6. **Five reboots within 45 minutes**: down to the lowest level, whatever the records say.
 
 Worked example, a box that dies after 17 min at heavy: light, climbing every 20 min; heavy tried, reboot; back to the level
-below, heavy rests 1 h, is tried again, reboot, rests 2 h ... On the second day it is tried once. A fault of the box that
+below, heavy rests 2 h, is tried again, reboot, rests 4 h ... On the second day it is tried once. A fault of the box that
 was repaired is found out by the next of those trials, within a day.
 
 Why not "stop at the first reboot": a ratchet. Reboots that have nothing to do with the load come to every box, and each
@@ -44,11 +44,11 @@ class LoadSettings:
     """`[load]` in the config, and the names of the ladder's levels. Times in seconds unless named otherwise."""
 
     names: tuple[str, ...] = DEFAULT_NAMES
-    reboot_penalty_min: float = 10.0  # of training: what a reboot costs beyond downtime and lost work
+    reboot_penalty_min: float = 7.0  # of training: what a reboot costs beyond downtime and lost work
     dwell_s: float = 1200.0  # undisturbed at home before a trial
     trial_s: float = 1800.0
     climb_s: float = 600.0  # a trial while no reboot was ever held against the box
-    cool_s: float = 3600.0
+    cool_s: float = 7200.0
     cool_max_s: float = 24 * 3600.0
     rest_s: float = 2 * 3600.0  # of a level that was no faster
     look_s: float = 4 * 3600.0  # between two looks at the level below

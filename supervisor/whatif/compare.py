@@ -95,7 +95,8 @@ def drawn_path(levels: Sequence[str], path: Path, deaths: Path, days: float, col
     wide = max(len(name) for name in levels)
     lines = [f"{name:>{wide}} |{''.join(row)}" for name, row in zip(levels, grid, strict=True)]
     axis = f"{'':>{wide}} +{'-' * columns}"
-    told = f"{days:.3g} days" if days >= 2 else f"{days * 24:.3g} h" if days >= 0.1 else f"{days * 1440:.3g} min"
+    hours = days * 24.0
+    told = f"{days:.3g} days" if days == 1 or days >= 2 else f"{hours:.3g} h" if hours >= 2 else f"{60 * hours:.3g} min"
     scale = f"{'':>{wide}}  0{told:>{columns - 1}}"
     return [*reversed(lines), axis, scale]
 

@@ -25,6 +25,7 @@ def gpu(box: Box) -> dict[str, Any]:
     return box.status()["daemon"]["gpu"]
 
 
+@pytest.mark.fault("gpu-memory")
 def test_a_program_waits_for_memory_and_starts_when_it_is_free(box: Box, nvml: SimulatedNvml) -> None:
     nvml.plays("gpus 1", f"set 0 free {3_000 * MB}", "set 0 gpu 97")
     box.config(box.trainer("a") + box.trainer("b", keys="min_free_mb = 0"), extra=GATE)
@@ -57,6 +58,7 @@ def test_it_waits_for_the_gpu_that_the_daemon_lets_it_see(box: Box, nvml: Simula
     box.wait_phase("a", "RUNNING")
 
 
+@pytest.mark.fault("gpu-hangs")
 def test_a_driver_that_hangs_is_unknown_and_neither_workers_nor_daemon_care(box: Box, nvml: SimulatedNvml) -> None:
     nvml.plays("gpus 1")
     box.config(box.trainer("a") + box.trainer("b", keys="autostart = false"), extra=GATE)
@@ -76,6 +78,7 @@ def test_a_driver_that_hangs_is_unknown_and_neither_workers_nor_daemon_care(box:
     assert box.facts("DaemonStopped")
 
 
+@pytest.mark.fault("gpu-lost")
 def test_a_gpu_that_falls_off_the_bus_and_an_xid_are_told(box: Box, nvml: SimulatedNvml) -> None:
     nvml.plays("gpus 2")
     box.config(box.trainer("a"))

@@ -95,7 +95,7 @@ def test_a_level_that_dies_right_after_a_short_trial_has_failed_it():
     assert (box.state.home, box.state.trial) == (HEAVY, None)
     box.reboot(7.0)
     assert (box.level, box.state.known[HEAVY].failures) == (SIX, 1)
-    assert box.says[-1] == "back to 6: heavy failed its trial after 17 min (1x in a row), tried again in 1 h"
+    assert box.says[-1] == "back to 6: heavy failed its trial after 17 min (1x in a row), tried again in 2 h"
 
 
 def test_a_reboot_in_a_trial_ends_it_and_the_level_rests_longer_each_time():
@@ -108,7 +108,7 @@ def test_a_reboot_in_a_trial_ends_it_and_the_level_rests_longer_each_time():
         box.reboot(7.0)
         assert (box.level, box.state.trial) == (SIX, None)
         rests_h.append((box.state.known[HEAVY].next_trial_s - box.at_s) / 3600.0)
-    assert rests_h[:4] == [1.0, 2.0, 4.0, 8.0]
+    assert rests_h[:4] == [2.0, 4.0, 8.0, 16.0]
     assert rests_h[5] == S.cool_max_s / 3600.0
     assert "heavy failed its trial after 7 min (6x in a row)" in box.says[-1]
     box.quiet(20)
@@ -268,7 +268,7 @@ def test_the_ladder_as_it_is_shown():
     assert light.mtbf_bound_s == pytest.approx(light.up_s / 2.3026, rel=0.01)
     assert heavy.reboots == heavy.failures == 1
     assert heavy.mtbf_s == heavy.shortest_s == 420.0
-    assert heavy.next_trial_s == box.at_s + 3600.0
+    assert heavy.next_trial_s == box.at_s + 7200.0
     assert heavy.speed is None
     assert heavy.readings == 0
     untouched = load.shown(S, COSTS, load.begin(6))[HEAVY]

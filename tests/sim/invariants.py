@@ -153,6 +153,9 @@ def a_free_slot_is_used(_, step):
         name for name in held if step.state.programs[name].phase is Phase.QUEUED and step.state.programs[name].interrupted
     }
     taken = sum(1 for p in programs if p.phase in HAS_PROCESS or p.name in keeps or _holds_slot(p))
+    taken += sum(p.phase is Phase.GATED for p in programs)
+    if step.decision.settings.gate.min_free_mb and step.decision.memory.gpus is None:
+        return None  # nobody has looked at the GPUs yet: whoever needs their memory waits in the queue
     known = {spec.name for spec in step.decision.settings.programs}
     waiting = [program.name for program in programs if program.phase is Phase.QUEUED and program.name in known - held]
     if not waiting or taken >= slots or _staggered(step):

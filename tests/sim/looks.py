@@ -1,5 +1,7 @@
 """What the daemon of the simulated world sees: its looks, and the sign of life that it leaves."""
 
+from dataclasses import replace
+
 from invariants import check_with_each_look
 
 from supervisor.adapters import boot
@@ -40,7 +42,8 @@ class Looks:
         found = [(name, self.workers.get(token)) for name, token in self.watched.items()]
         seen = {name: worker.sample(self.now_s, self.shift_s) for name, worker in found if worker is not None}
         reports = tuple((name, worker.token, report) for name, worker in found if worker for report in worker.reports())
-        self.post(Sampled(0.0, seen, reports, self.core.now_s))
+        gpus = None if self.gpus is None else replace(self.gpus)  # read anew, whatever it says
+        self.post(Sampled(0.0, seen, reports, self.core.now_s, gpus))
         self.leave_mark()
         check_with_each_look(self)
 

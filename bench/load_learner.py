@@ -1,0 +1,86 @@
+"""An oracle that must learn (a row of `bench/load.py`): it knows ten boxes by heart, and not which of them it is on.
+
+Speeds, reboots, wear and the hours at which they change of every archetype are known to it; it begins with one chance in ten
+for each, and weighs them by every reading, every reboot and every quiet ten minutes (Bayes). It runs at the level whose
+kept work is greatest on the mean over what is left, at once and from any level to any other. The load policy knows none of
+that; what parts this one from the oracle is what even such knowledge has to pay for finding out, and what parts the policy
+from this one is, at most, what is left to gain without knowing the very boxes of the test.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from supervisor.whatif.hosts import ARCHETYPES, LEVELS, NEVER, Host
+from supervisor.whatif.play import World, rates
+
+_LEAST = 1e-6  # no box is ever quite ruled out: the wear of a warm one is only roughly known here
+_DRIFTS = 0.3  # of each reading's weight: readings share a drift, and ten of them do not say ten times as much
+
+
+@dataclass
+class Learner:
+    """`play.Chooser`."""
+
+    world: World = field(default_factory=World)
+    level: int = 0
+    at_s: float = 0.0
+    run_s: float = 0.0  # at this level since the last change or reboot: what wear goes by
+
+    def begin(self) -> int:
+        self.hosts = list(ARCHETYPES.values())
+        self.worth = [rates(host, self.world) for host in self.hosts]
+        self.belief = [1.0 / len(self.hosts)] * len(self.hosts)
+        return self._choose()
+
+    def review(self, at_s: float, up_s: float, reading: float | None) -> int:
+        likely = [self._survives(host, up_s) for host in self.hosts]
+        if reading is not None:
+            spread = math.hypot(self.world.noise, self.world.drift)
+            misses = [(math.log(reading / host.speeds[self.level])) / spread for host in self.hosts]
+            likely = [one * math.exp(-_DRIFTS * miss * miss / 2.0) for one, miss in zip(likely, misses, strict=True)]
+        self._weigh(likely)
+        self.at_s, self.run_s = at_s, self.run_s + up_s
+        return self._choose()
+
+    def reboot(self, at_s: float, up_s: float, weight: float) -> int:
+        if weight > 0.0:
+            self._weigh([self._survives(host, up_s) * self._hazard(host, up_s) for host in self.hosts])
+        self.at_s, self.run_s = at_s, 0.0
+        return self._choose()
+
+    def _weigh(self, likely: list[float]) -> None:
+        weighed = [max(belief * one, 1e-300) for belief, one in zip(self.belief, likely, strict=True)]
+        whole = sum(weighed)
+        self.belief = [max(_LEAST, each / whole) for each in weighed]
+
+    def _choose(self) -> int:
+        rows = [worth[host.regime(self.at_s)[0]] for host, worth in zip(self.hosts, self.worth, strict=True)]
+        means = [sum(b * row[level] for b, row in zip(self.belief, rows, strict=True)) for level in range(LEVELS)]
+        best = max(range(LEVELS), key=means.__getitem__)
+        if best != self.level:
+            self.level, self.run_s = best, 0.0
+        return self.level
+
+    def _rates(self, host: Host) -> tuple[float, float]:
+        regime = host.regimes[host.regime(self.at_s)[0]]
+        return regime.mtbf_h[self.level] * 3600.0, regime.wear_min[self.level] * 60.0
+
+    def _survives(self, host: Host, up_s: float) -> float:
+        """The chance of this much more training without a reboot."""
+        mtbf_s, wear_s = self._rates(host)
+        return math.exp(-up_s / mtbf_s) * _lives(self.run_s + up_s, wear_s) / max(1e-9, _lives(self.run_s, wear_s))
+
+    def _hazard(self, host: Host, up_s: float) -> float:
+        """How likely a reboot was just then, a second."""
+        mtbf_s, wear_s = self._rates(host)
+        if wear_s == NEVER:
+            return 1.0 / mtbf_s
+        worn = 1.0 / (0.28 * wear_s) if 0.8 * wear_s < self.run_s + up_s < 1.2 * wear_s else 1e-9
+        return 1.0 / mtbf_s + worn
+
+
+def _lives(run_s: float, wear_s: float) -> float:
+    """The chance that a level which wears out after 0.86 to 1.14 of this time lives for so long."""
+    return 1.0 if wear_s == NEVER else min(1.0, max(1e-9, (1.14 * wear_s - run_s) / (0.28 * wear_s)))
