@@ -34,7 +34,7 @@ _UNIT_SD: Final = 30.0  # the unit of a reading is not known
 _DRIFT_SD: Final = 0.08
 _DRIFT_S: Final = 6 * 3600.0
 _FADES: Final = 0.02**2 / (48 * 3600.0)  # variance per second
-_NOISE: Final = 0.10
+_NOISE: Final = 0.12
 _NOISE_GAIN: Final = 0.05
 _LEAST_NOISE: Final = 0.03
 

@@ -123,8 +123,8 @@ def test_a_reboot_at_home_does_not_cost_the_level_when_no_lower_one_is_worth_mor
 
 def test_reboots_at_home_step_back_once_a_lower_level_is_worth_more():
     box = Box().holds(HEAVY, up_h=3.0)
-    for _ in range(4):
-        box.quiet(20).reboot()
+    for _ in range(6):
+        box.quiet(10).reboot()
     assert box.level < HEAVY
     assert any("at heavy it is worth" in said for said in box.says)
 
