@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from load_learner import Learner
 from load_rivals import Bandit, ManualLadder, ProbeCycle, RetryLadder
-from load_vetoes import Watched
 
 from supervisor.policy.load import LoadSettings
 from supervisor.whatif.held import Held
@@ -41,12 +40,6 @@ POLICIES = {
     "Thompson 24 h": Bandit,
     "knows the ten boxes, must learn which": lambda _: Learner(),
     "UCB + CUSUM 72 h": lambda seed: Bandit(seed, by_lot=False, half_life_s=72 * 3600.0, cusum=True),
-}
-GPU = {  # with pre-checks in the loop: the share of a GPU's readings that are missing
-    "a GPU that is always read": 0.0,
-    "a third of its readings missing": 1 / 3,
-    "nine in ten missing": 0.9,
-    "all of them missing": 1.0,
 }
 Job = tuple[str, str, str, Sequence[int], int]  # policy, world, host, seeds, days
 Cell = tuple[list[float], float]  # shares of the oracle at each mark, reboots a week
@@ -72,11 +65,7 @@ def one(job: Job) -> Cell:
     marks_s = tuple(day * DAY_S for day in DAYS if day <= days)
     ours, best, weekly = [0.0] * len(marks_s), [0.0] * len(marks_s), 0.0
     for seed in seeds:
-        chooser = Watched(missing=GPU[policy], seed=seed) if policy in GPU else POLICIES[policy](seed)
-        play = Play(host, chooser, seed, world)
-        if isinstance(chooser, Watched):
-            chooser.box = play
-        played = play.run(marks_s)
+        played = Play(host, POLICIES[policy](seed), seed, world).run(marks_s)
         known = oracle(host, seed, world, marks_s)
         ours = [a + b for a, b in zip(ours, played.work, strict=True)]
         best = [a + b for a, b in zip(best, known.work, strict=True)]
@@ -180,7 +169,6 @@ def main() -> None:
             few, told = seeds[: max(1, args.seeds // 2)], {}
             for world_name in WORLDS:
                 told[world_name] = table(pool, [OURS], world_name, args.hosts, lambda _: few, 7)[OURS]
-            told |= table(pool, list(GPU), "as it is", args.hosts, lambda _: few, 7)
             result["sensitivity"] = {name: summary(row) for name, row in told.items()}
             show(f"Sensitivity, {len(few)} seeds", told)
     result["speed"] = speed()
