@@ -250,7 +250,7 @@ def test_the_shape_is_the_live_one(dead: Path, api: Path) -> None:
     assert set(live) == set(told)
     assert set(live["programs"][0]) == set(told["programs"][0])
     # what only a running daemon can say may be missing, nothing else
-    assert set(live["daemon"]) - set(told["daemon"]) == {"config_file", "main_log", "started_wall_s"}
+    assert set(live["daemon"]) - set(told["daemon"]) == {"config_file", "main_log", "release", "started_wall_s"}
 
 
 @pytest.mark.parametrize(
