@@ -341,7 +341,7 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     directory = _directory(sheet, name, table.get("directory", ""))
     progress, glob = _progress(sheet, name, table)
     codes = _done_codes(sheet, name, table.get("done_codes", [0]))
-    if len(sheet.errors) > before:
+    if len(sheet.errors) > before or not argv:  # what was said of one level already is not said again of the next
         return None
     shown_values = {
         "command": list(argv), "directory": directory, "progress": progress.value, "progress_glob": glob,

@@ -138,10 +138,13 @@ def retry_s(failures: int) -> float:
 
 
 def overdue(rules: AlertSettings, raised: Iterable[tuple[str, float]], now_s: float) -> tuple[str, ...]:
-    """Of the alerts that wait for one target ((id, raised at) each, oldest first): those to drop."""
+    """Of the alerts that wait for one target ((id, raised at) each, oldest first): those to drop.
+
+    Reckoned as the deadline is (`at_s + keep_s`): a difference may be rounded to less than `keep_s` at that very moment.
+    """
     waiting = list(raised)
     spare = len(waiting) - MOST_OWED
-    return tuple(id_ for place, (id_, at_s) in enumerate(waiting) if place < spare or now_s - at_s >= rules.keep_s)
+    return tuple(id_ for place, (id_, at_s) in enumerate(waiting) if place < spare or now_s >= at_s + rules.keep_s)
 
 
 def summary(count: int, newest: str, for_s: float) -> str:

@@ -172,6 +172,12 @@ def test_all_that_is_wrong_is_told_at_once(place: Place) -> None:
     assert len(told) == 3
 
 
+def test_what_is_wrong_at_every_level_is_told_once(place: Place) -> None:
+    told = place.errors("[levels.a]\n[levels.b]\nnum_envs = 64\n[program.x]\ncommand = []\n")
+    assert len(told) == 1
+    assert "program.x.command" in told[0]
+
+
 def test_too_many_levels(place: Place) -> None:
     many = "".join(f"[levels.l{number}]\nslots = {number}\n" for number in range(1, 66))
     assert "levels holds 65 levels, and 64 are the most; remove some" in place.errors(many + "[program.Pong]\n")[0]

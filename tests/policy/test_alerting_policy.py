@@ -85,6 +85,8 @@ def test_what_is_too_old_or_too_much_is_dropped_the_oldest_first():
     day = 86_400.0
     assert alerting.overdue(RULES, [("a", 0.0), ("b", day)], 3 * day - 1) == ()
     assert alerting.overdue(RULES, [("a", 0.0), ("b", day)], 3 * day) == ("a",)
+    at_s = 2944.34285777222  # the sum, less this, is rounded to below three days
+    assert alerting.overdue(RULES, [("a", at_s)], at_s + 3 * day) == ("a",)
     many = [(str(number), 0.0) for number in range(MOST_OWED + 2)]
     assert alerting.overdue(RULES, many, 1.0) == ("0", "1")
 

@@ -8,7 +8,7 @@ from supervisor.whatif.compare import OURS, replay
 
 
 def test_the_past_of_a_box_that_dies_at_heavy():
-    world = live(box(), 6)
+    world = live(box(), 8)
     past = past_of(world.core.journal)
     assert past.names == ("light", "medium", "heavy")
     light, medium, heavy = past.records
