@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCKS = 20
 T95 = {18: 2.101}  # Student's t for BLOCKS - 2 degrees of freedom
 STEPS_OF_A_RESTART = 50
+SETTLING = 20  # restarts
 
 
 def rss_bytes() -> int:
@@ -76,16 +77,16 @@ def trained(made: algorithms.Learner, games: envs.Envs, minutes: float) -> list[
 
 
 def restarted(made: algorithms.Learner, count: int) -> list[tuple[float, float]]:
-    """Readings by number of the restart; the first few are not counted: the allocator's pools still grow."""
+    """Readings by number of the restart; the first are not counted: the allocator's arenas still grow to what is needed."""
     readings = []
-    for number in range(count + 5):
+    for number in range(count + SETTLING):
         games = envs.make(made.spec, envs.env_seeds(1, number + 2, made.env_steps, made.args.num_envs), made.args.threads)
         until = made.env_steps + STEPS_OF_A_RESTART * made.args.num_envs
         algorithms.train(made, games, lambda until=until: made.env_steps < until, lambda: None)
         games.close()
         del games
         gc.collect()
-        if number >= 5:
+        if number >= SETTLING:
             readings.append((float(number), float(rss_bytes())))
     return readings
 
