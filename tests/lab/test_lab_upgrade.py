@@ -251,7 +251,8 @@ def test_a_power_cut_under_a_broken_version_is_no_way_into_it(box: Installed) ->
     until(lambda: current(box) == old, 120, "the boot to judge it and go back")
     pids(box)
     assert box.status()["daemon"]["release"] == old
-    assert "is in use again" in box.run("journalctl", "-u", "extralife-upgrade", "-o", "cat", "--no-pager").stdout
+    journal = ("journalctl", "-u", "extralife-upgrade", "-o", "cat", "--no-pager")
+    until(lambda: "is in use again" in box.run(*journal).stdout, 120, "the old one to be judged too")
 
 
 def test_only_what_is_in_use_and_the_one_before_it_stay(box: Installed) -> None:

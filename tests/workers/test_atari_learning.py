@@ -1,4 +1,4 @@
-"""It learns a real game: Breakout, 42x42 pixels, where random play scores 1.2 and no habit scores. A broken learner does not.
+"""It learns a real game: Breakout, 42x42 pixels, where random play scores 1.2. A broken learner does not.
 
 Bounds are steps, never seconds. Minutes of one core each, so they belong to `tests/run slow`; what CI runs at each change
 is Catch (`test_catch_learning.py`). The curves of all algorithms, and of broken ones: bench/learning.py.
@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 from learning import BROKEN, SETTINGS, Told
 
-GOAL = 2.2  # of 100 games; random play 1.2, and the mean of 100 of its games strays by 0.13
-MOST_STEPS = {"pqn": 150_000, "ppo": 240_000}
+GOAL = 3.0  # of 100 games; a network that learns nothing has reached 2.2, with the habits that it was born with
+MOST_STEPS = {"pqn": 200_000, "ppo": 300_000}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
