@@ -45,11 +45,12 @@ _RESET_REASON: Final = "Previous system reset reason"
 
 def read(
     old_boot_id: str, new_boot_id: str, *, own_stop: bool | None, since_wall_s: float | None,
-    boot_wall_s: float | None = None, root: str = "/",
+    boot_wall_s: float | None = None, before_wall_s: float | None = None, root: str = "/",
 ) -> Traces:  # fmt: skip
     """`since_wall_s` is the last sign of life: what is older than that belongs to an earlier end. Never raises.
 
-    `boot_wall_s` is when this boot began.
+    `boot_wall_s` is when this boot began, `before_wall_s` when the one that ended was first seen: where time alone tells
+    boots apart, the orderly end of the boot before that one would be taken for the end of this one.
     """
     until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + TIMEOUT_S
     journal, reason = Journal.UNKNOWN, ""
@@ -57,7 +58,8 @@ def read(
     if shutil.which("journalctl") is not None:
         which: tuple[str, ...] = ()
         if old_boot_id == new_boot_id and since_wall_s is not None and boot_wall_s is not None:
-            which = f"--since=@{since_wall_s - _BEFORE_S:.0f}", f"--until=@{boot_wall_s:.3f}"
+            from_s = max(since_wall_s - _BEFORE_S, before_wall_s or 0.0)
+            which = f"--since=@{from_s:.0f}", f"--until=@{boot_wall_s:.3f}"
         elif old_boot_id != new_boot_id and _BOOT_ID.fullmatch(old_boot_id):
             which, reason = (f"_BOOT_ID={old_boot_id}",), _reset_reason(new_boot_id, until_s)
         if which:

@@ -379,7 +379,7 @@ def _with_cause(evidence: BootEvidence, state: State) -> BootEvidence:
     """What the box itself says of its end. It may have gone down in order although the daemon had not, or in its heat."""
     traces = last_words.read(
         state.boot_id, evidence.boot_id, own_stop=state.clean, since_wall_s=evidence.last_sign_wall_s,
-        boot_wall_s=evidence.boot_wall_s,
+        boot_wall_s=evidence.boot_wall_s, before_wall_s=state.reboots[-1].wall_s if state.reboots else None,
     )  # fmt: skip
     found = reboot_cause.judge(traces)
     cause = {reboot_cause.ORDERLY: "orderly", reboot_cause.THERMAL: "unclean"}.get(found.kind, evidence.cause)

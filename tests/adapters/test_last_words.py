@@ -124,6 +124,13 @@ def test_a_container_that_shares_its_hosts_boot_id_is_asked_by_time(journalctl, 
     assert look(old=NEW, boot_wall_s=SINCE_S + 50.25).journal is Journal.READ
 
 
+def test_there_the_boot_before_the_one_that_ended_is_left_out(journalctl, look):
+    look(old=NEW, boot_wall_s=SINCE_S + 50.25, before_wall_s=SINCE_S - 60.0)
+    assert f"--since=@{SINCE_S - 60:.0f} --until=@{SINCE_S + 50.25:.3f}" in (journalctl.directory / "asked").read_text()
+    look(old=NEW, boot_wall_s=SINCE_S + 50.25, before_wall_s=SINCE_S - 86_400.0)
+    assert f"--since=@{SINCE_S - 900:.0f} " in (journalctl.directory / "asked").read_text()
+
+
 def test_without_a_boot_or_a_time_nothing_is_asked(journalctl, look):
     journalctl.says("then", entry(1.0, "x"))
     assert look(old=NEW).journal is Journal.UNKNOWN
