@@ -149,7 +149,7 @@ def test_a_hook_that_hangs_is_ended_with_all_that_it_has_started(hook, tmp_path)
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         f"p = subprocess.Popen(['sleep', '300'])\nopen({str(child)!r}, 'w').write(str(p.pid))\ntime.sleep(300)"
     )
-    assert run_hook(hook, timeout_s=3.0) == "it did not end within 3 s and was killed"
+    assert run_hook(hook, timeout_s=6.0) == "it did not end within 6 s and was killed"
     assert gone(int(child.read_text()))
     assert gone(hook.got()[0]["pid"])
 
@@ -161,7 +161,7 @@ def test_what_a_hook_leaves_behind_is_ended_too(hook, tmp_path):
     assert gone(int(child.read_text()))
 
 
-def gone(pid, timeout_s=10.0):
+def gone(pid, timeout_s=30.0):
     """Dead: not there, or nobody's yet to be reaped."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -183,11 +183,12 @@ def test_a_hook_that_reads_nothing_and_says_much_is_waited_for(tmp_path):
 
 def test_everybody_is_told_at_the_same_time(hook, receiver):
     hook.write("import time; time.sleep(300)")
-    rules = AlertSettings(urls=(receiver.up().url,), command=hook.argv, timeout_s=6.0)
+    rules = AlertSettings(urls=(receiver.up("hang").url,), command=hook.argv, timeout_s=6.0)
     began = time.monotonic()
     to_url, to_hook = deliver_to_all(rules, NOTICE)
-    assert time.monotonic() - began < 12.0
-    assert (to_url.error, to_hook.target, to_hook.error) == ("", "command", "it did not end within 6 s and was killed")
+    assert time.monotonic() - began < 12.0, "one after the other takes at least that"
+    assert (to_url.target, to_url.error) == (rules.targets[0], "no answer within 6 s")
+    assert (to_hook.target, to_hook.error) == ("command", "it did not end within 6 s and was killed")
     assert to_hook.took_s >= 6.0
     assert deliver_to_all(AlertSettings(), NOTICE) == []
 
@@ -216,7 +217,7 @@ class World:
     def __init__(self, kind, directory, receiver):
         self.kind, self.hook, self.receiver, self.inbox = kind, Hook(directory), receiver, Inbox()
         urls, command = ((receiver.url,), ()) if kind == "url" else ((), self.hook.argv)
-        self.rules = AlertSettings(urls=urls, command=command, timeout_s=5.0)
+        self.rules = AlertSettings(urls=urls, command=command, timeout_s=60.0)
         self.target = self.rules.targets[0]
         if kind == "fake":
             self.courier = FakeCourier(self.inbox, FakeClock())
@@ -257,7 +258,7 @@ def test_a_target_that_hangs_holds_up_neither_the_caller_nor_the_end(world):
     world.courier.deliver(world.target, NOTICE)
     world.courier.tell(NOTICE)
     world.courier.stop()
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 30.0, "a try may take 60 s"
 
 
 def test_a_hook_that_hangs_is_ended_at_the_end_of_the_daemon(tmp_path):
@@ -274,7 +275,7 @@ def test_a_hook_that_hangs_is_ended_at_the_end_of_the_daemon(tmp_path):
 
 def test_a_target_that_hangs_keeps_no_other_waiting(tmp_path, receiver):
     hook = Hook(tmp_path)
-    rules = AlertSettings(urls=(receiver.up("hang").url,), command=hook.argv, timeout_s=15.0)
+    rules = AlertSettings(urls=(receiver.up("hang").url,), command=hook.argv, timeout_s=60.0)
     inbox = Inbox()
     courier = AlertCourier(lambda: rules, inbox, FakeClock())
     courier.deliver(rules.targets[0], NOTICE)
