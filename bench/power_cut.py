@@ -5,9 +5,9 @@
 On the box of tests/lab (a real systemd, a real loss of power; it says what it needs), with Pong and Breakout. Each round
 cuts the power twice while both train. After one cut extralife.service is started and resumes them; after the other the
 same two command lines are started at the same moment by nobody else, on the same kind of checkpoints. Neither starts
-before the box has come up, so that the boot itself is not counted. Targets: READY within 1 s; at most 1.3 times as long as
-the bare workers. Besides the
-seconds, the CPU seconds of all of them until then: those hardly change on a busy machine.
+before the box has come up, so that the boot itself is not counted. Targets: READY within 1 s; at most 1.3 times as long
+as the bare workers. Besides the seconds, the CPU seconds of all of them until then: those hardly change on a busy
+machine.
 """
 
 from __future__ import annotations
