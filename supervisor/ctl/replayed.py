@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from dataclasses import asdict
 
 from supervisor.core.climb_view import span
 from supervisor.ctl.locate import settings as find_settings
 from supervisor.ctl.past import NoPast, past_of, rows_of
-from supervisor.ctl.session import OK, Failed, Session
-from supervisor.ctl.simulate import draw, level_index
+from supervisor.ctl.session import Failed, Session
+from supervisor.ctl.simulate import draw, level_index, tell
 from supervisor.policy import speeds as pace
 from supervisor.policy.load import LoadSettings
 from supervisor.policy.worth import mtbf_bound_s
@@ -42,15 +40,7 @@ def replayed(session: Session, options: dict[str, str], days: int | None, seed: 
     if "--out" in options:
         lines = [*was, (f"{OURS}, one box drawn", found.would_path, found.would_deaths)]
         draw(options["--out"], "the level, and where the box rebooted", past.names, found.days, lines)
-    if "--json" in options:
-        session.say(json.dumps(asdict(found), indent=2))
-        return OK
-    for line in page(found):
-        session.say(line)
-    if "--why" in options:
-        for at_s, _, why in found.whys:
-            session.say(f"{at_s / 3600:7.1f} h  {why}")
-    return OK
+    return tell(session, options, found, page(found))
 
 
 def _past(path: str) -> Past:

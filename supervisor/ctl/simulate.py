@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from supervisor.whatif.compare import Path
+    from supervisor.whatif.compare import Path, Replayed
     from supervisor.whatif.hosts import Host
 
 _MOST_DAYS = 366
@@ -43,10 +43,15 @@ def simulate(session: Session, args: list[str]) -> int:
     if "--out" in options:
         title = f"{found.host}, seed {found.seed}: the level, and where the box rebooted"
         draw(options["--out"], title, found.levels, found.days, [("", found.path, found.deaths)])
+    return tell(session, options, found, page(found))
+
+
+def tell(session: Session, options: dict[str, str], found: Compared | Replayed, lines: list[str]) -> int:
+    """What was found, as it was asked for: its page (`lines`), with each decision on request, or JSON."""
     if "--json" in options:
         session.say(json.dumps(asdict(found), indent=2))
         return OK
-    for line in page(found):
+    for line in lines:
         session.say(line)
     if "--why" in options:
         for at_s, _, why in found.whys:
