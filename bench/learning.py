@@ -6,10 +6,10 @@
 42x42 pixels, the small network, 32 environments. A row for each eighth of the run: the mean return of the last 100 games,
 and rewards, clipped to their sign, a thousand steps. A threshold for a test has to lie above all that the broken ones
 reach, on every seed: `lr` takes no step, `shuffled` deals each step's rewards out to other environments, `sign` punishes
-what it should praise. In many games a habit scores, so rewards rise there whatever is learned (one seed each): Road
-Runner (40,000 steps of DQN: 13.8 a thousand steps, with shuffled rewards 14.2, random play 0.3), Tutankham (28,000 steps
-of PQN: 11, with a learning rate of 0 the same), Up'n Down. In Breakout a habit is worth little: a network that learns
-nothing has reached a mean return of 2.2.
+what it should praise. In many games a habit scores, so rewards rise there whatever is learned (one seed each, other
+settings than below): Road Runner (40,000 steps of DQN: 13.8 a thousand steps, with shuffled rewards 14.2, random play
+0.3), Tutankham (28,000 steps of PQN: 11, with a learning rate of 0 the same), Up'n Down. In Breakout a habit is worth
+little: a network that learns nothing has reached a mean return of 2.2.
 Results also in bench/results/learning.json.
 """
 
