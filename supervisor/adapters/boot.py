@@ -1,9 +1,10 @@
 """Did the box restart? And the durable sign of life that tells for how long it was gone.
 
-Three witnesses, because each alone can be silent: the boot id (a container keeps its host's over its own restart), the
-start time of pid 1 (the same after a restart of the host at the same tick), and a marker file on tmpfs. The marker only
-supports the other two. It is never believed alone: a runtime directory can be removed by hand, and calling that a reboot
-would bury workers that live.
+Four witnesses, because each alone can be silent: the boot id (a container keeps its host's over its own restart), the
+start time of pid 1 (two boots whose clocks begin at zero can share a tick of 10 ms: seen once in twenty power cuts of a box
+in a time namespace), CLOCK_BOOTTIME, which never goes back within one boot (but a container has its host's), and a marker
+file on tmpfs. The marker only supports the others. It is never believed alone: a runtime directory can be removed by hand,
+and calling that a reboot would bury workers that live.
 
 "The box" is whatever pid 1 is the first process of. A container's pid 1 starts long after its host's boot: downtime ends
 and uptime begins with pid 1, not with CLOCK_BOOTTIME's zero.
@@ -104,7 +105,7 @@ def examine(
     Example: last sign at 12:00:00, now 12:00:45, up for 5 s: it was down for 40 s, or up to one period less.
     """
     boot_wall_s = wall_now_s - boot_now_s + _pid1_at_s(boot.pid1_ticks, boot_now_s)
-    said = _witnesses(boot, last, journal_boot_id)
+    said = _witnesses(boot, last, journal_boot_id, boot_now_s)
     if not said:
         known = last is not None or journal_boot_id
         evidence = "the same boot" if known else "no sign of an earlier life"
@@ -139,7 +140,7 @@ def _carried_on(mark: AliveMark, journal_at_s: float) -> AliveMark:
     return replace(mark, at_s=mark.at_s + later_s, wall_s=mark.wall_s + later_s, boot_s=mark.boot_s + later_s)
 
 
-def _witnesses(boot: Boot, last: AliveMark | None, journal_boot_id: str) -> list[str]:
+def _witnesses(boot: Boot, last: AliveMark | None, journal_boot_id: str, boot_now_s: float) -> list[str]:
     said = []
     known = {boot_id for boot_id in (journal_boot_id, last.boot_id if last is not None else "") if boot_id}
     if known and boot.boot_id not in known:
@@ -148,6 +149,8 @@ def _witnesses(boot: Boot, last: AliveMark | None, journal_boot_id: str) -> list
         return said  # the mark, if there is one, is older than the journal: its pid 1 says nothing new
     if None not in (boot.pid1_ticks, last.pid1_ticks) and boot.pid1_ticks != last.pid1_ticks:
         said.append("pid 1 was started at another time")
+    if boot_now_s < last.boot_s:
+        said.append("the time since boot is less than at the last sign of life")
     return said
 
 

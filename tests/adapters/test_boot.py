@@ -24,6 +24,8 @@ OLD, NEW = "a" * 32, "b" * 32
 # Last sign of life at 12:00:00, the boot then 1,000 s old, pid 1 started 2 s into it.
 LAST = AliveMark(OLD, 2 * HZ, at_s=5_000.0, wall_s=43_200.0, boot_s=1_000.0, level="light", steps={"Pong": 700})
 
+BACK = "the time since boot is less than at the last sign of life"
+
 
 def seen(now, last=LAST, *, marker=True, clean=False, wall_now_s=43_245.0, boot_now_s=5.0, journal="", tmp=Path("/")):
     where = tmp if marker else tmp / "nowhere" / "marker"
@@ -63,7 +65,7 @@ def test_an_unreadable_pid_1_is_not_known(tmp_path, stat):
 def test_another_boot_id_is_a_reboot():
     told = seen(Boot(NEW, 3 * HZ))
     assert told.rebooted
-    assert told.evidence == "the boot id changed, pid 1 was started at another time"
+    assert told.evidence == f"the boot id changed, pid 1 was started at another time, {BACK}"
     assert told.cause == "unclean"
     assert told.boot_wall_s == pytest.approx(43_243.0), "3 s after 12:00:40"
     assert told.down_s == pytest.approx(43.0)
@@ -73,7 +75,16 @@ def test_another_boot_id_is_a_reboot():
 
 
 def test_a_reboot_at_the_very_same_tick_is_one():
-    assert seen(Boot(NEW, 2 * HZ)).evidence == "the boot id changed"
+    assert seen(Boot(NEW, 2 * HZ)).evidence == f"the boot id changed, {BACK}"
+
+
+def test_a_reboot_at_the_very_same_tick_of_a_box_that_shows_its_hosts_boot_id_is_one():
+    # A time namespace: its clocks begin at zero with each boot. 5 s up now, 1,000 s at the last sign of life.
+    told = seen(Boot(OLD, 2 * HZ))
+    assert told.rebooted
+    assert told.evidence == BACK
+    assert told.down_s == pytest.approx(42.0), "12:00:00 to 2 s after 12:00:40"
+    assert seen(Boot(OLD, 2 * HZ), boot_now_s=1_000.0).rebooted is False
 
 
 def test_a_restarted_container_keeps_the_boot_id_of_its_host():
@@ -85,7 +96,8 @@ def test_a_restarted_container_keeps_the_boot_id_of_its_host():
 
 
 def test_the_marker_is_named_when_it_is_gone_too():
-    assert seen(Boot(NEW, None), marker=False).evidence == "the boot id changed, the marker in the runtime directory is gone"
+    told = seen(Boot(NEW, None), marker=False)
+    assert told.evidence == f"the boot id changed, {BACK}, the marker in the runtime directory is gone"
 
 
 def test_a_removed_runtime_directory_alone_is_no_reboot():
@@ -96,7 +108,7 @@ def test_a_removed_runtime_directory_alone_is_no_reboot():
 
 @pytest.mark.parametrize(("now", "then"), [(None, 2 * HZ), (2 * HZ, None), (None, None)])
 def test_an_unknown_pid_1_says_nothing(now, then):
-    assert seen(Boot(OLD, now), replace(LAST, pid1_ticks=then)).rebooted is False
+    assert seen(Boot(OLD, now), replace(LAST, pid1_ticks=then), boot_now_s=1_045.0).rebooted is False
 
 
 def test_the_first_start_is_neither():

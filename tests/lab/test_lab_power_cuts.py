@@ -62,7 +62,8 @@ def test_power_cuts_at_random_times_lose_no_committed_checkpoint_and_need_nobody
         box.wait_until_trains()
         trains_s = time.monotonic() - began_s
         steps = check(box, before, boots + cut, "unclean", "power")
-        print(f"cut {cut}: up {up_s:.1f} s, training again {trains_s:.1f} s after it; resumed {steps}")
+        known_by = box.facts("HostRebooted")[-1]["evidence"]
+        print(f"cut {cut}: up {up_s:.1f} s, training again {trains_s:.1f} s after it; resumed {steps}; known by: {known_by}")
 
 
 def test_orderly_reboots_are_told_apart_and_lose_nothing(box: Installed) -> None:
