@@ -73,6 +73,8 @@ class Metrics:
             self._let_go()
         except (ImportError, MemoryError) as error:
             self._lost(f"{error}; training goes on without curves")
+            while self._points.get() is not None:  # else they would fill the queue, and `close` would wait for room
+                pass
 
     def _write(self, step: int, wall_s: float, values: dict[str, float]) -> None:
         if self._file is None or self._file.size_bytes > self._file_bytes:

@@ -19,7 +19,7 @@ rows = st.builds(
 )  # fmt: skip
 
 
-@given(st.lists(rows, max_size=8))
+@given(st.lists(rows, max_size=3))
 @example([results.Row("\r", "a\nb", 0, 0, 0.0), results.Row('"\r\n,', "", 1, 2, -0.5)])
 def test_what_is_written_is_read(found):
     assert results.parse(results.text_of(found)) == found
