@@ -88,7 +88,7 @@ def _our_turn(environ: dict[str, str], config_file: str | None) -> bool:
 def serve(loaded: config.Loaded, load: Callable[[], config.Loaded], args: Sequence[str], started_as: str) -> int:
     """Become the daemon. What keeps it from starting is one sentence on standard error."""
     from supervisor.adapters.singleton import Taken
-    from supervisor.api.server import SocketTaken
+    from supervisor.api.listener import SocketTaken
     from supervisor.shell.daemon import Daemon, Start
 
     try:

@@ -43,3 +43,7 @@ def test_what_foreign_scripts_and_the_shim_import_is_standard_library_alone():
     """-S: no site-packages at all. The shim starts for every attempt, and a script may copy the contract."""
     foreign = loaded_by("workers.contract", "workers.options", "supervisor.shim", flags=("-I", "-S"))
     assert foreign - sys.stdlib_module_names <= {"__main__", "supervisor", "workers"}
+
+
+def test_what_the_daemon_imports_before_it_is_ready_is_no_web_server_and_no_calendar():
+    assert not loaded_by("supervisor.__main__", "supervisor.shell.daemon") & {"uvicorn", "starlette", "h11", "apscheduler"}

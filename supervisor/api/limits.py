@@ -8,7 +8,7 @@
 
 Idle is a connection on which no request is being served: one that has sent nothing, half a head (slowloris), or waits
 between two requests. Refusing the newcomer instead would let 256 sleeping clients keep `status` from answering. Only when
-all 256 are being served is the newcomer told 503. Up to `QUEUE` more wait in the kernel for their turn.
+all 256 are being served is the newcomer told 503. Up to `QUEUE` (`listener.py`) more wait in the kernel for their turn.
 
 A request body that is still coming when its answer is complete ends the connection: reading on for politeness would let
 one client send for ever.
@@ -31,7 +31,6 @@ UNREAD_S: Final = 30.0
 MOST_HEAD_BYTES: Final = 16 * 1024
 MOST_CONNECTIONS: Final = 256
 MOST_UNREAD_BYTES: Final = 64 * 2**20
-QUEUE: Final = 1024  # a client with a timeout of its own gets EAGAIN at once when the queue is full
 ACCEPTED_AT_ONCE: Final = 64  # with those connected well below the 1024 descriptors that a process may usually have
 
 _FULL: Final = (

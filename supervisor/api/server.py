@@ -1,142 +1,36 @@
-"""The control socket and the thread that serves it: uvicorn on AF_UNIX, never on TCP.
+"""The thread that serves the control socket (`listener.py`): uvicorn on AF_UNIX, never on TCP.
 
-The socket is bound under another name, given its mode and then renamed into place: nobody can connect before the mode
-is right, and a stale socket file is replaced in one step. A daemon that re-executes itself hands the listening socket
-on as an inherited descriptor: clients that connect meanwhile wait in its queue and notice nothing.
+Its libraries are a fifth of what the daemon imports, and no training waits for them: they are imported last.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
-import shutil
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import structlog
 import uvicorn
 
 from supervisor.api.app import Api
-from supervisor.api.limits import ACCEPTED_AT_ONCE, MOST_HEAD_BYTES, QUEUE, BoundedProtocol
+from supervisor.api.limits import ACCEPTED_AT_ONCE, MOST_HEAD_BYTES, BoundedProtocol
+from supervisor.api.listener import QUEUE, Listener
 from supervisor.api.port import Backend
 
 log = structlog.get_logger()
 
-_LONGEST_PATH: Final = 107  # bytes of sun_path, unix(7)
 _REPEAT_S: Final = 60.0  # the same warning about clients is told once in that time
 _START_S: Final = 30.0
 _LAST_ANSWERS_S: Final = 3  # for requests that are being served when the server stops
 _IDLE_S: Final = 600  # tools written for Supervisor keep a connection open and ask once a minute
 _LAST_REQUESTS_S: Final = 0.1
 _STOP_S: Final = 10.0
-
-
-class SocketTaken(Exception):
-    """Another daemon answers on the control socket."""
-
-
-class Listener:
-    """The listening control socket. Not inheritable until `hand_on`."""
-
-    def __init__(self, sock: socket.socket, path: str) -> None:
-        self.sock, self.path = sock, path
-        self._file = _identity(path)
-
-    def hand_on(self) -> int:
-        """The descriptor for the next program image, which takes it with `take_over`. The socket file stays."""
-        self.sock.set_inheritable(True)
-        return self.sock.fileno()
-
-    def close(self) -> None:
-        """An orderly end: the file goes too, if it is still ours."""
-        self.sock.close()
-        if self._file is not None and _identity(self.path) == self._file:
-            Path(self.path).unlink(missing_ok=True)
-
-
-def listen(path: str, group: str = "") -> Listener:
-    """Bind the control socket: mode 0600, or 0660 for `group`. Raises SocketTaken, or OSError with what to do."""
-    if len(os.fsencode(path)) > _LONGEST_PATH:
-        raise OSError(
-            errno.ENAMETOOLONG,
-            f"the control socket's path has {len(os.fsencode(path))} bytes, the kernel allows {_LONGEST_PATH}: "
-            f"choose a shorter runtime directory than {Path(path).parent}",
-        )
-    _refuse_if_alive(path)
-    ours = str(Path(path).with_name(f".s{os.getpid()}"))
-    Path(ours).unlink(missing_ok=True)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.bind(ours)
-        if group:
-            shutil.chown(ours, group=group)
-            _let_through(Path(path).parent, group)
-        Path(ours).chmod(0o660 if group else 0o600)
-        sock.listen(QUEUE)
-        Path(ours).rename(path)
-    except LookupError:
-        _drop(sock, ours)
-        raise OSError(
-            errno.EINVAL, f"daemon.socket_group: there is no group {group!r}; create it or leave it empty"
-        ) from None
-    except OSError as error:
-        _drop(sock, ours)
-        raise OSError(error.errno, f"cannot make the control socket {path}: {error.strerror or error}") from error
-    return Listener(sock, path)
-
-
-def _let_through(directory: Path, group: str) -> None:
-    """The group may pass the socket's directory, not list it: else the socket's own mode would be of no use."""
-    mode = stat.S_IMODE(directory.stat().st_mode)
-    if not mode & stat.S_IXOTH:
-        shutil.chown(directory, group=group)
-        directory.chmod(mode | stat.S_IXGRP)
-
-
-def take_over(fd: int, path: str) -> Listener:
-    """The listening socket that an earlier image of this process handed on. Raises OSError when it is none."""
-    sock = socket.socket(fileno=fd)
-    sock.set_inheritable(False)
-    if sock.family != socket.AF_UNIX or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        sock.detach()
-        raise OSError(errno.ENOTSOCK, f"descriptor {fd} is not a listening control socket")
-    return Listener(sock, path)
-
-
-def _refuse_if_alive(path: str) -> None:
-    """A socket file that nobody listens on is left over from a killed daemon: it may be replaced."""
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with probe:
-        probe.settimeout(5.0)
-        try:
-            probe.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return
-        except OSError as error:
-            raise OSError(error.errno, f"cannot use {path} as control socket: {error.strerror or error}") from error
-    raise SocketTaken(f"socket taken: another daemon answers on {path}; stop that one first, or choose another state_dir")
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _drop(sock: socket.socket, path: str) -> None:
-    sock.close()
-    with contextlib.suppress(OSError):
-        Path(path).unlink()
 
 
 class Server:

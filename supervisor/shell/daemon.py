@@ -1,8 +1,8 @@
 """Everything wired together: from the lock of the state directory to the last answer.
 
 Order matters. The lock comes first (a second daemon must not even look), then the journal, then what became of the
-workers, then the first turn, and only then does the API answer and systemd hear READY: by that time survivors are
-adopted and resumes are under way.
+workers, then the first turn, and only then does systemd hear READY: by that time survivors are adopted and resumes are
+under way. What no training waits for comes last, with the libraries that it takes: the API's answers and the calendar.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -31,13 +31,12 @@ from supervisor.adapters.edges import Edges
 from supervisor.adapters.evidence import LocalEvidence
 from supervisor.adapters.gpu_nvml import NvmlGpu
 from supervisor.adapters.host import LocalHost
-from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
 from supervisor.adapters.logind import HostWatch
 from supervisor.adapters.probes import LocalProbes
 from supervisor.adapters.processes import LocalLauncher, make_dir
 from supervisor.adapters.systemd import Notifier, handed_over
-from supervisor.api.server import Listener, Server, listen, take_over
+from supervisor.api.listener import Listener, listen, take_over
 from supervisor.core.commands import AlertReboot
 from supervisor.core.inputs import Asked, Began, BootEvidence, Terminated, Verb
 from supervisor.core.settings import Settings
@@ -51,6 +50,10 @@ from supervisor.shell.perform import Performer
 from supervisor.shell.replies import Replies
 from supervisor.shell.sampler import Sampler
 from supervisor.shell.service import Service, status_line
+
+if TYPE_CHECKING:
+    from supervisor.adapters.housekeeping import Housekeeping
+    from supervisor.api.server import Server
 
 log = structlog.get_logger()
 
@@ -88,7 +91,6 @@ class _Parts:
     gpu: NvmlGpu
     host: LocalHost
     alive: AliveWriter
-    housekeeping: Housekeeping
     backend: DaemonBackend
     performer: Performer
     loop: Loop
@@ -108,6 +110,7 @@ class Daemon:
         self._signalled = False  # told to end by a signal, not by `supervisorctl shutdown`
         self._terminated = threading.Event()
         self._host_watch: HostWatch | None = None
+        self._housekeeping: Housekeeping | None = None
 
     def run(self) -> int:
         """Serve until the end; the exit status. Raises singleton.Taken, SocketTaken or OSError before anything began."""
@@ -185,7 +188,7 @@ class Daemon:
         gpu, host = NvmlGpu(), LocalHost(paths.state_dir)
         sampler = Sampler(
             probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
-            clock_moved=lambda: housekeeping.clock_moved(),  # noqa: PLW0108  made below
+            clock_moved=self._clock_moved,
             gpu=gpu, host=host,
         )  # fmt: skip
         backups = Backups(paths, lambda: loop.settings, inbox, system_clock)
@@ -209,9 +212,8 @@ class Daemon:
             settings.daemon.alive_period_s,
             _alive_failed,
         )
-        housekeeping = Housekeeping(lambda: loop.settings, inbox, system_clock)
         return _Parts(
-            this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, gpu, host, alive, housekeeping,
+            this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, gpu, host, alive,
             backend, performer, loop, pool, backups,
         )  # fmt: skip
 
@@ -262,14 +264,11 @@ class Daemon:
         parts.gpu.start()
         parts.host.start()
         parts.sampler.start()
-        parts.housekeeping.start()
         self._host_watch = HostWatch(lambda: self._host_goes_down(parts))
         self._host_watch.start()
-        server = Server(parts.backend, listener, clock.wall_s)
-        server.start()
         self._notifier.ready(status_line(parts.loop.state))
         self._notifier.keep(listener.sock.fileno(), _CONTROL)
-        log.info("serving", socket=listener.path, pid=os.getpid(), version=self._start.version)
+        server = self._open(parts, listener)
         try:
             parts.loop.run()
         finally:
@@ -277,6 +276,22 @@ class Daemon:
                 self._notifier.stopping(extend_s=30.0)
             parts.replies.abandon()
             server.stop()
+
+    def _open(self, parts: _Parts, listener: Listener) -> Server:
+        """The calendar and the API. Who has connected since the socket was there is answered now."""
+        from supervisor.adapters.housekeeping import Housekeeping
+        from supervisor.api.server import Server
+
+        self._housekeeping = Housekeeping(lambda: parts.loop.settings, parts.inbox, parts.clock)
+        self._housekeeping.start()
+        server = Server(parts.backend, listener, clock.wall_s)
+        server.start()
+        log.info("serving", socket=listener.path, pid=os.getpid(), version=self._start.version)
+        return server
+
+    def _clock_moved(self) -> None:
+        if self._housekeeping is not None:
+            self._housekeeping.clock_moved()
 
     def _on_signal(self, parts: _Parts, number: int, _frame: FrameType | None) -> None:
         """Runs in the main thread, which is the deciding one; the inbox's lock is reentrant for it."""
@@ -340,9 +355,9 @@ class Daemon:
 
     # --- the end ---------------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _close(parts: _Parts, journal: Journal) -> None:
-        parts.housekeeping.stop()
+    def _close(self, parts: _Parts, journal: Journal) -> None:
+        if self._housekeeping is not None:
+            self._housekeeping.stop()
         parts.sampler.stop()
         parts.gpu.stop()
         parts.host.stop()

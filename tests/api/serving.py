@@ -13,7 +13,8 @@ from typing import Any
 
 from fake_backend import FakeBackend
 
-from supervisor.api.server import Server, listen
+from supervisor.api.listener import listen
+from supervisor.api.server import Server
 
 
 @contextlib.contextmanager

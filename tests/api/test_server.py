@@ -21,7 +21,8 @@ import pytest
 from fake_backend import FakeBackend
 from serving import Connection, call, served
 
-from supervisor.api.server import Server, SocketTaken, listen, take_over
+from supervisor.api.listener import SocketTaken, listen, take_over
+from supervisor.api.server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -131,7 +132,8 @@ def test_over_a_real_exec(socket_path: Path) -> None:
 import os, sys, time
 sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests" / "api")!r}]
 from fake_backend import FakeBackend
-from supervisor.api.server import Server, listen, take_over
+from supervisor.api.listener import listen, take_over
+from supervisor.api.server import Server
 path = {str(socket_path)!r}
 if len(sys.argv) == 1:
     listener = listen(path)

@@ -36,8 +36,9 @@ from supervisor.adapters import boot, checkpoints, edges, endings, processes
 from supervisor.adapters.edges import Edges
 from supervisor.adapters.journal_sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.adapters.probes import LocalProbes
+from supervisor.api.listener import listen
 from supervisor.api.rpc import wire
-from supervisor.api.server import Server, listen
+from supervisor.api.server import Server
 from supervisor.core import codec, facts
 from supervisor.core.settings import Paths, ProgramSpec, Progress
 from workers import contract
