@@ -109,8 +109,11 @@ class Learner(common.Learner):
         """One step of Adam on the Huber loss between Q(s, a) and the n-step Double DQN target y."""
         compiling.begin_step(self.args)
         with torch.no_grad(), self.precision.autocast():
-            next_q = self.target(batch.next_obs)
-            chooser = self.online(batch.next_obs) if self.args.use_double_dqn else next_q
+            # A compiled network was compiled for frames.
+            ahead = batch.next_obs if compiling.wanted(self.args) else self.target.seen(batch.next_obs)
+            next_q = self.target(ahead)
+            chooser = self.online(ahead) if self.args.use_double_dqn else next_q
+            del ahead  # four times the frames: not to be held while the gradients need the room
             next_value = next_q.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
             y = batch.returns + batch.discounts * next_value.float()
         with self.precision.autocast():

@@ -1,8 +1,8 @@
 """The networks: Mnih et al.'s body (Nature 2015) for Atari frames, a smaller one, a toy's, and a head for what is wanted.
 
-All take uint8 frames [B, stack, H, W]. A Q network gives values [B, heads], a policy network logits [B, heads] and state
-values [B]; entries that are no actions are masked. The head is as wide as the next multiple of 8: that is the tile of
-tensor cores and AMX.
+All take uint8 frames [B, stack, H, W], or what `seen` makes of them. A Q network gives values [B, heads], a policy network
+logits [B, heads] and state values [B]; entries that are no actions are masked. The head is as wide as the next multiple of
+8: that is the tile of tensor cores and AMX.
 """
 
 from __future__ import annotations
@@ -29,9 +29,13 @@ SMALL_BELOW: Final = 60  # pixels: frames so small make Nature's network more th
 
 
 class _Body(nn.Module):
-    """Frames to features [B, width]."""
+    """Frames to features [B, width]. Wherever frames are taken, so is what `seen` makes of them."""
 
     width: int
+
+    @abstractmethod
+    def seen(self, frames: torch.Tensor) -> torch.Tensor:
+        """uint8 frames as the first layer takes them: the same for all networks of a kind, so once is enough for two."""
 
     @abstractmethod
     def features(self, frames: torch.Tensor) -> torch.Tensor: ...
@@ -67,20 +71,27 @@ class _ConvBody(_Body):
         self.norms = nn.ModuleList([nn.LayerNorm(size) for size in (*self.channels, self.width)] if normed else [])
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
+    def seen(self, frames: torch.Tensor) -> torch.Tensor:
+        return self._numbers(blocks(frames, self.crop))
+
     def features(self, frames: torch.Tensor) -> torch.Tensor:
-        x = self._numbers(blocks(frames, self.crop))
+        x = self.seen(frames) if frames.dtype is torch.uint8 else frames
         x = self._activated(F.conv2d(x, self.conv1.weight * _PIXEL, self.conv1.bias), 0)
         x = self._activated(self.conv2(x), 1)
         x = self._activated(self.conv3(x), 2)
         return self._activated(self.fc(x.flatten(1)), 3)
 
     def _activated(self, x: torch.Tensor, layer: int) -> torch.Tensor:
-        """Normalised, if it is to be, and rectified. In channels-last memory the channels lie together: no copy is made."""
+        """Normalised, if it is to be, and rectified. In channels-last memory the channels lie together: no copy is made.
+
+        In place: neither a convolution nor a norm needs its own result for its gradient, and the first layer's is the
+        largest thing in memory after the frames.
+        """
         if not self.norms:
-            return F.relu(x)
+            return F.relu(x, inplace=True)
         if x.dim() == _IMAGE_DIM:
-            return F.relu(self.norms[layer](x.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
-        return F.relu(self.norms[layer](x))
+            return F.relu(self.norms[layer](x.permute(0, 2, 3, 1)), inplace=True).permute(0, 3, 1, 2)
+        return F.relu(self.norms[layer](x), inplace=True)
 
 
 class _NatureBody(_ConvBody):
@@ -108,8 +119,11 @@ class _ToyBody(_Body):
         self.fc2 = nn.Linear(128, 128)
         self.norms = nn.ModuleList([nn.LayerNorm(128) for _ in range(2)] if normed else [])
 
+    def seen(self, frames: torch.Tensor) -> torch.Tensor:
+        return self._numbers(frames.flatten(1)) * _PIXEL
+
     def features(self, frames: torch.Tensor) -> torch.Tensor:
-        x = self._numbers(frames.flatten(1)) * _PIXEL
+        x = self.seen(frames) if frames.dtype is torch.uint8 else frames
         for place, layer in enumerate((self.fc1, self.fc2)):
             x = layer(x)
             x = F.relu(self.norms[place](x) if self.norms else x)

@@ -43,6 +43,16 @@ def test_it_is_the_network_of_the_paper(size, kind):
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(("kind", "size"), [(NatureNetwork, 84), (SmallNetwork, 42), (ToyNetwork, 10)])
+def test_what_one_network_has_seen_another_of_its_kind_may_take(kind, size):
+    torch.manual_seed(1)
+    one, other, x = kind(6, STACK, size, size), kind(6, STACK, size, size), frames(size)
+    ahead = one.seen(x)
+    first = one(ahead)
+    assert torch.equal(other(ahead), other(x))
+    assert torch.equal(first, one(x)), "nobody has changed it in passing"
+
+
 def test_it_begins_like_the_network_of_the_paper():
     """The spread of the first weights follows from the inputs of each unit: 4 * 8 * 8 either way."""
     torch.manual_seed(1)

@@ -169,7 +169,7 @@ def test_every_layer_of_pqn_is_normalised_over_its_channels():
     x = torch.randint(0, 256, (2, 4, 44, 44), dtype=torch.uint8)
     seen = []
     for norm in net.norms:
-        norm.register_forward_hook(lambda _module, _inputs, out: seen.append(out))
+        norm.register_forward_hook(lambda _module, _inputs, out: seen.append(out.clone()))  # rectified in place
     with torch.no_grad():
         net(x)
         assert [out.shape[-1] for out in seen] == [32, 64, 64, 512]
