@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
-from labbox import CHECKOUT, PACKAGES, Box, box_python, packages, until
+from labbox import CHECKOUT, PACKAGES, PATIENCE, Box, box_python, packages, until
+
+from workers.contract import TMP_SUFFIX, parse_checkpoint_name
 
 GAMES = ("Breakout", "Pong")
 CTL = ("/opt/extralife/current/.venv/bin/supervisorctl", "-c", "/etc/extralife/extralife.toml")
@@ -121,6 +125,20 @@ class Installed(Box):
         python = "/opt/extralife/current/.venv/bin/python"
         found: dict[str, list[tuple[int, bool]]] = json.loads(self.run(python, "-P", "-c", _WHOLE, *GAMES).stdout)
         return found
+
+    def wait_for_a_commit(self, timeout_s: float = 60) -> tuple[str, str]:
+        """(program, checkpoint) at the moment at which it is being written: the time to cut the power at."""
+        places = {name: self.from_outside(f"{STATE}/programs/{name}/checkpoints") for name in GAMES}
+        deadline = time.monotonic() + timeout_s * PATIENCE
+        while time.monotonic() < deadline:
+            for program, place in places.items():
+                found = {n: parse_checkpoint_name(n.removesuffix(TMP_SUFFIX)) for n in os.listdir(place)}
+                newest = max(found, key=lambda name: found[name] or (0, ""), default="")
+                # What is being pruned has that suffix too, but is older than what is kept.
+                if newest.endswith(TMP_SUFFIX):
+                    return program, newest.removesuffix(TMP_SUFFIX)
+            time.sleep(0.001)  # it takes some milliseconds, and tells nobody
+        raise AssertionError(f"no checkpoint was written in {timeout_s:g} s")
 
     def workers(self) -> dict[str, list[int]]:
         """The processes that train, by program."""
