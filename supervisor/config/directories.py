@@ -16,6 +16,7 @@ from typing import Final
 
 from supervisor.config.sheet import DEFAULT, Origin, Sheet
 from supervisor.core.settings import Paths
+from supervisor.filesystems import MEMORY, kind_of, unsafe
 
 LEAST_FREE_BYTES: Final = 64 * 2**20
 MOST_SOCKET_BYTES: Final = 107  # sun_path less its closing NUL, unix(7)
@@ -26,6 +27,9 @@ def check(sheet: Sheet, paths: Paths, state: Origin, runtime: Origin, programs: 
     existing = _writable(sheet, "state_dir", Path(paths.state_dir), state)
     if existing is not None:
         _room(sheet, paths, existing, state)
+        kind = kind_of(existing)
+        if kind not in MEMORY and (why := unsafe(kind)):  # a state in memory is for trying things out, and doctor tells
+            sheet.warn(state, f"daemon.state_dir: {existing} {why}; choose a disk of this machine with --state-dir")
     _writable(sheet, "runtime_dir", Path(paths.runtime_dir), runtime)
     sockets = [paths.socket, *map(paths.notify_socket, programs)]
     longest = max(sockets, key=lambda path: len(os.fsencode(path)))

@@ -180,3 +180,28 @@ def test_a_full_disk_is_refused_for_a_new_state_and_a_warning_for_an_old_one(pla
     assert told(place, *prefix, *old) == f"warning: {full.replace('8 MiB', '7 MiB')}", "there are trainings to look after"
     assert told(place, *mounted("size=80m", disk)) == ""
     assert "no inode is free" in told(place, *mounted("size=80m,nr_inodes=1", disk))
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("nfs4", "where another machine holds the files, neither the lock against a second daemon nor the journal"),
+        ("fuse.sshfs", "where another machine holds the files"),
+        ("vfat", "it keeps no owners and modes, and a power cut can take what was written and renamed"),
+    ],
+)
+def test_a_file_system_of_another_kind_is_a_warning(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, says: str
+) -> None:
+    """Which these are cannot be had everywhere; that the kernel's word for them is read is `test_filesystems.py`."""
+    monkeypatch.setattr(directories, "kind_of", lambda _path: kind)
+    (warning,) = place.load(PONG).warnings
+    assert f"daemon.state_dir: {place.directory} lies on {kind}: " in warning
+    assert says in warning
+    assert warning.endswith("choose a disk of this machine with --state-dir")
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "overlay", "virtiofs", "tmpfs", ""])
+def test_one_that_keeps_what_it_is_given_is_none(place: Place, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(directories, "kind_of", lambda _path: kind)
+    assert place.load(PONG).warnings == ()

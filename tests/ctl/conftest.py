@@ -3,6 +3,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
 
 from api_fixtures import api, backend, shared, socket_path  # noqa: F401
+from patients import make
+
+from supervisor.ctl.checks import Patient
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Patient:
+    """Two games, and a host that is made of files below `tmp_path`."""
+    return make(tmp_path)

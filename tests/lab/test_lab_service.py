@@ -67,8 +67,11 @@ def cgroup_of(box: Installed, pid: int) -> str:
 
 def test_doctor_finds_it_as_it_was_installed_and_sees_what_was_edited_by_hand(box: Installed) -> None:
     def service() -> tuple[str, str]:
-        found = {each["name"]: each for each in json.loads(box.ctl("doctor", "--json"))}
-        assert found["games"]["level"] == found["state"]["level"] == found["runtime"]["level"] == "ok", found
+        found = {each["name"]: each for each in reversed(json.loads(box.ctl("doctor", "--json")))}  # the worst of a name
+        assert found["games"]["level"] == found["systemd"]["level"] == found["runtime"]["level"] == "ok", found
+        assert "a layer of a container" in found["state"]["what"], (
+            "the box's root is an overlay, and that is what it is told"
+        )
         return found["service"]["level"], found["service"]["what"]
 
     assert service() == ("ok", f"{UNIT} is active, enabled, as installed")
@@ -77,6 +80,12 @@ def test_doctor_finds_it_as_it_was_installed_and_sees_what_was_edited_by_hand(bo
     assert level == "warn"
     assert "differs from the one that came with this version" in what or "has changed since systemd read it" in what
     assert f"write /etc/systemd/system/{UNIT}" in box.install(), "an installation puts it right"
+    assert service()[0] == "ok"
+    box.write(f"/etc/systemd/system/{UNIT}.d/mine.conf", "[Service]\nKillMode=mixed\n")
+    box.run("systemctl", "daemon-reload")
+    assert service() == ("bad", "KillMode=mixed is in force, not process: a crash of the daemon ends every training")
+    box.run("rm", f"/etc/systemd/system/{UNIT}.d/mine.conf")
+    box.run("systemctl", "daemon-reload")
     assert service()[0] == "ok"
 
 

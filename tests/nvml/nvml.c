@@ -4,6 +4,7 @@
  * A line is `[@SECONDS] KEY ...`; one with `@` counts from so long after the library was initialised. Later lines win.
  *
  *   gpus N                 how many there are                  init_error CODE    what nvmlInit says
+ *   cuda N                 the newest CUDA of the driver: 12080 is 12.8
  *   set GPU NAME VALUE     total, free, reserved, gpu, memory, temperature, slowdown, reasons, power, limit, ecc;
  *                          -CODE answers with that error       lost GPU           it fell off the bus
  *   process GPU PID BYTES  xid GPU CODE (told once)            hang FUNCTION      its calls return when the line is gone
@@ -147,6 +148,12 @@ const char *nvmlErrorString(int code) {
 int nvmlSystemGetDriverVersion(char *text, unsigned length) {
     int code = begin("nvmlSystemGetDriverVersion");
     if (!code) snprintf(text, length, "570.00.01");
+    return code;
+}
+
+int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    int code = begin("nvmlSystemGetCudaDriverVersion_v2");
+    if (!code) *version = (int)number("cuda", 12080);
     return code;
 }
 

@@ -1,0 +1,134 @@
+"""Checks of `doctor` on `[alerts]`: whether an alert could arrive. Nothing is sent: that is `supervisorctl alerts test`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from supervisor.ctl.checks import Finding, Patient
+from supervisor.policy.alerting import AlertSettings, target_name
+
+_PROBE_S: Final = 30.0
+_HOMES: Final = ("/home/", "/root/", "/run/user/")
+# As the daemon would make it of them, without a word to anybody. The URLs come on standard input: `ps` shows arguments.
+_PROBE: Final = """
+import json, logging, sys
+logging.disable(logging.CRITICAL)
+import apprise
+print(json.dumps([apprise.Apprise.instantiate(url, suppress_exceptions=True) is not None for url in json.load(sys.stdin)]))
+"""
+
+
+def alerts(who: Patient) -> Iterator[Finding]:
+    """Somebody is told, by means that are there and that the daemon may use."""
+    if who.settings is None:
+        return
+    rules = who.settings.alerts
+    if not rules.urls and not rules.urls_file and not rules.command:
+        do = "set [alerts] urls_file or command (docs/alerts.md), then: supervisorctl alerts test"
+        yield Finding("alerts", "warn", "nobody is told of reboots and of trainings that are given up", do)
+        return
+    user = _daemon_user(who.settings.paths.state_dir)
+    found = [*_urls(rules, user), *_command(rules, user, who.root)]
+    yield from found
+    if not found:
+        told = f"{len(rules.urls)} URLs" if rules.urls else ""
+        told = " and ".join(filter(None, (told, "a command" if rules.command else "")))
+        yield Finding("alerts", "ok", f"{told} can be used; whether they arrive: supervisorctl alerts test")
+
+
+def _urls(rules: AlertSettings, user: int) -> Iterator[Finding]:
+    urls = list(rules.urls)
+    if rules.urls_file:
+        try:
+            there = Path(rules.urls_file).stat()
+            urls += _lines(Path(rules.urls_file).read_text(encoding="utf-8", errors="replace"))
+        except PermissionError:
+            yield Finding("alerts", "unknown", f"{rules.urls_file} is not for this user's eyes", "run doctor as root")
+        except OSError as error:
+            what = f"alerts.urls_file: {rules.urls_file} cannot be read: {error.strerror}"
+            yield Finding("alerts", "bad", what, "correct the path, or make the file: one URL a line, mode 0600")
+        else:
+            if there.st_mode & 0o077:
+                what = f"others may read {rules.urls_file}, which holds secrets: the daemon does not take it"
+                yield Finding("alerts", "bad", what, f"chmod 600 {rules.urls_file}")
+            elif user not in {there.st_uid, 0}:
+                what = f"{rules.urls_file} belongs to user {there.st_uid}, and the daemon, user {user}, may not read it"
+                yield Finding("alerts", "bad", what, f"chown {user} {rules.urls_file}")
+    if urls:
+        yield from _understood(urls)
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        url = line.strip()
+        if url and not url.startswith("#"):
+            yield url
+
+
+def _understood(urls: Sequence[str]) -> Iterator[Finding]:
+    if importlib.util.find_spec("apprise") is None:
+        what = "alerts.urls need the package apprise, which is not installed: they get no alerts"
+        yield Finding("alerts", "bad", what, f"{sys.executable} -m pip install 'extralife[alerts]'")
+        return
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _PROBE], input=json.dumps(list(urls)), capture_output=True, text=True,
+            timeout=_PROBE_S, check=False, cwd="/",
+        )  # fmt: skip
+        answers = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        yield Finding("alerts", "unknown", "apprise does not say what it makes of the URLs", "supervisorctl alerts test")
+        return
+    for number, (url, good) in enumerate(zip(urls, answers, strict=True), 1):
+        if not good:
+            what = f"URL {number} ({target_name(url)}; not shown) is none that apprise understands: it gets no alerts"
+            yield Finding("alerts", "bad", what, "compare it with the page of its service in apprise's documentation")
+
+
+def _command(rules: AlertSettings, user: int, root: str) -> Iterator[Finding]:
+    if not rules.command:
+        return
+    name = rules.command[0]
+    path = shutil.which(name) or (name if os.path.lexists(name) else "")
+    do = "correct alerts.command, then: supervisorctl alerts test"
+    if not path:
+        yield Finding("alerts", "bad", f"alerts.command: {name} is not there", do)
+    elif not _may_execute(Path(path), user):
+        yield Finding(
+            "alerts", "bad", f"alerts.command: {name} may not be executed by the daemon, user {user}", f"chmod 755 {path}"
+        )
+    elif str(Path(path).resolve()).startswith(_HOMES) and Path(f"{root}/etc/systemd/system/extralife.service").exists():
+        what = f"alerts.command: {name} lies in a home directory, which the service does not see"
+        yield Finding("alerts", "bad", what, "put it into /usr/local/bin, /srv or /etc/extralife")
+
+
+def _may_execute(path: Path, user: int) -> bool:
+    """By mode and owner, as far as they tell: the daemon's groups are not known here."""
+    try:
+        there = path.stat()
+    except OSError:
+        return False
+    if not stat.S_ISREG(there.st_mode):
+        return False
+    bits = there.st_mode & (0o111 if user == 0 else 0o100 if there.st_uid == user else 0o011)
+    return bool(bits)
+
+
+def _daemon_user(state_dir: str) -> int:
+    """Who the daemon runs as: the owner of its state; where there is none yet, whoever asks."""
+    try:
+        return Path(state_dir).stat().st_uid
+    except OSError:
+        return os.geteuid()
+
+
+ALL: Final = (alerts,)

@@ -1,0 +1,298 @@
+"""Checks of `doctor` on GPUs: the driver, whether torch gets on with it, and whose their memory is.
+
+NVML is asked by a process of its own: its calls may hang in the driver for ever, and an installation that is broken by a
+kernel update is just when doctor is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.core.settings import ProgramSpec, Rung, Settings
+from supervisor.ctl.checks import Finding, Patient
+from supervisor.policy.gate import MB
+from supervisor.policy.readings import Gpu, Gpus
+from supervisor.policy.visible import gpu_seen
+
+Learned = dict[tuple[str, str], int]  # bytes that a program was seen to hold, by (program, level)
+_PROBE_S: Final = 20.0
+_NVIDIA: Final = "0x10de"
+_NO_PERMISSION, _NOT_LOADED, _NO_LIBRARY, _DIFFER = 4, 9, 12, 18
+_LOST: Final = {15: "it has fallen off the bus", 16: "it needs a reset", 28: "it is not found"}
+_PROBE: Final = """
+import json, pynvml
+found = {"gpus": []}
+def maybe(name, *args):
+    try:
+        return getattr(pynvml, name)(*args)
+    except pynvml.NVMLError as error:
+        return None
+def text(value):
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+def one(index):
+    gpu = {"index": index}
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        gpu["name"] = text(pynvml.nvmlDeviceGetName(handle))
+    except pynvml.NVMLError as error:
+        return gpu | {"error": str(error), "code": error.value}
+    gpu["uuid"] = text(maybe("nvmlDeviceGetUUID", handle))
+    memory = maybe("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2) or maybe("nvmlDeviceGetMemoryInfo", handle)
+    if memory is not None:
+        gpu |= {"total": int(memory.total), "free": int(memory.free)}
+    running = maybe("nvmlDeviceGetComputeRunningProcesses", handle)
+    if running is not None:
+        gpu["processes"] = [(int(each.pid), each.usedGpuMemory) for each in running]
+    return gpu
+try:
+    pynvml.nvmlInit()
+    found["driver"] = text(maybe("nvmlSystemGetDriverVersion"))
+    found["cuda"] = maybe("nvmlSystemGetCudaDriverVersion_v2")
+    found["gpus"] = [one(index) for index in range(pynvml.nvmlDeviceGetCount())]
+except pynvml.NVMLError as error:
+    found |= {"error": str(error), "code": error.value}
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """What NVML says. `error` and `do` are empty where it answers, or where there is no GPU that it could answer for."""
+
+    gpus: tuple[Gpu, ...] = ()
+    version: str = ""
+    cuda: tuple[int, int] | None = None  # the newest CUDA that it serves
+    error: str = ""
+    do: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{gpu.name} (driver {self.version})" for gpu in self.gpus if not gpu.lost]
+
+
+def driver(who: Patient) -> Driver:
+    """The driver of this box, with what is wrong with it."""
+    found = ask_nvml()
+    there = _is_there(who.root)
+    if found is None:
+        what = f"NVML has not answered for {_PROBE_S:.0f} s: the driver hangs"
+        return Driver(error=what, do="dmesg | grep NVRM says more; a reboot ends it") if there else Driver()
+    if "missing" in found:
+        do = "deploy/bootstrap or deploy/install.sh mends it"
+        return Driver(error="Python's nvidia-ml-py is not installed", do=do) if there else Driver()
+    if "code" in found:
+        return Driver(error=_why(found, who.root), do=_what_to_do(int(found["code"]), who.root)) if there else Driver()
+    cuda = found.get("cuda")
+    version = (cuda // 1000, cuda % 1000 // 10) if cuda else None
+    return Driver(tuple(map(_as_gpu, found["gpus"])), str(found.get("driver") or "unknown"), version)
+
+
+def ask_nvml() -> dict[str, Any] | None:
+    """None: it hangs or crashes. `missing`: there is no Python package to ask it with."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_S, check=False, cwd="/"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if "No module named 'pynvml'" in done.stderr:
+        return {"missing": True}
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _is_there(root: str) -> bool:
+    """An NVIDIA GPU, by its device files or, where a driver that is not loaded has made none, by the PCI bus."""
+    if any(Path(f"{root}/dev").glob("nvidia[0-9]*")):
+        return True
+    for device in Path(f"{root}/sys/bus/pci/devices").glob("*"):
+        try:
+            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
+        except OSError:
+            continue
+        if vendor == _NVIDIA and kind.startswith("0x03"):
+            return True
+    return False
+
+
+def _why(found: dict[str, Any], root: str) -> str:
+    code = int(found["code"])
+    if code == _NOT_LOADED:
+        kernel = os.uname().release
+        made = (
+            "it is there and not loaded" if _has_module(root, kernel) else f"there is none for the running kernel {kernel}"
+        )
+        return f"the NVIDIA kernel module is missing: {made}"
+    if code == _DIFFER:
+        loaded = _loaded(root)
+        return (
+            f"NVIDIA's library is of another version than the kernel module{f' {loaded}' if loaded else ''} that is loaded"
+        )
+    if code == _NO_LIBRARY:
+        return "there is a GPU, and NVIDIA's library libnvidia-ml.so.1 is not found"
+    if code == _NO_PERMISSION:
+        return "this user may not use the GPU's device files"
+    return f"there is a GPU, and its driver does not answer: {found['error']}"
+
+
+def _what_to_do(code: int, root: str) -> str:
+    if code == _NOT_LOADED and _has_module(root, os.uname().release):
+        return "modprobe nvidia; if that fails, dmesg | grep -i -e NVRM -e nouveau says why"
+    if code == _NOT_LOADED:
+        return "after a kernel update: apt-get install linux-headers-$(uname -r), dkms autoinstall, modprobe nvidia"
+    if code == _DIFFER:
+        return (
+            "the driver was updated while in use: reboot, or stop all that uses it, rmmod nvidia_uvm nvidia, modprobe nvidia"
+        )
+    if code == _NO_LIBRARY:
+        return (
+            "install the driver's libraries; in a container: start it with the GPUs (--gpus all, nvidia-container-toolkit)"
+        )
+    if code == _NO_PERMISSION:
+        return "ls -l /dev/nvidia*; the user extralife has to be able to read and write them"
+    return "dmesg | grep NVRM says more; a reboot may help"
+
+
+def _has_module(root: str, kernel: str) -> bool:
+    modules = Path(f"{root}/lib/modules/{kernel}")
+    return any(True for where in ("updates", "extra", "kernel/drivers/video", "kernel/nvidia") for _ in
+               (modules / where).glob("**/nvidia.ko*"))  # fmt: skip
+
+
+def _loaded(root: str) -> str:
+    """The version of the module, by its own word: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  ...`."""
+    try:
+        first = Path(f"{root}/proc/driver/nvidia/version").read_text(errors="replace").splitlines()[0]
+    except (OSError, IndexError):
+        return ""
+    return next((word for word in first.split() if word[0].isdigit() and "." in word), "")
+
+
+def _as_gpu(found: dict[str, Any]) -> Gpu:
+    lost = _LOST.get(found.get("code", 0), found.get("error", ""))
+    running = found.get("processes")
+    return Gpu(
+        int(found["index"]), str(found.get("uuid") or ""), str(found.get("name") or ""), lost, found.get("total"),
+        found.get("free"), processes=None if running is None else tuple((int(pid), size) for pid, size in running),
+    )  # fmt: skip
+
+
+# --- memory --------------------------------------------------------------------------------------------------------------
+
+
+def gpu_memory(who: Patient) -> Iterator[Finding]:
+    """Each GPU: what is free, what others hold of it, and what the levels need, as configured or as seen before."""
+    found = driver(who)
+    if found.error or who.settings is None:
+        return  # told by `gpu`, by `settings`
+    learned, ours = _learned(who.settings), _ours(who.settings)
+    for gpu in found.gpus:
+        name = f"GPU {gpu.index} memory"
+        if gpu.lost:
+            yield Finding(
+                f"GPU {gpu.index}", "bad", f"it does not answer: {gpu.lost}", "dmesg | grep NVRM; a reboot brings most back"
+            )
+        elif gpu.total_bytes is None or gpu.free_bytes is None:
+            yield Finding(name, "unknown", "the driver does not tell how much is free")
+        else:
+            yield _memory(name, gpu, _needs(who.settings, gpu, found.gpus, learned), ours)
+
+
+def _memory(name: str, gpu: Gpu, needs: list[tuple[str, int]], ours: set[int]) -> Finding:
+    total, free = gpu.total_bytes or 0, gpu.free_bytes or 0
+    holders = [(pid, size or 0) for pid, size in gpu.processes or () if pid not in ours]
+    strange = [(pid, size) for pid, size in holders if _is_here(pid)]
+    unseen = sum(size for pid, size in holders if not _is_here(pid))
+    mine = sum(size or 0 for pid, size in gpu.processes or () if pid in ours)
+    told = f"{_mb(free)} of {_mb(total)} are free"
+    if strange:
+        told += f"; {', '.join(f'{_who(pid)} holds {_mb(size)}' for pid, size in strange)}, and is not extralife's"
+    if unseen:  # in a container the driver may number everybody by the host's pids, our own workers too
+        told += f"; {_mb(unseen)} are held by whom cannot be seen from here"
+        mine += unseen
+    told += "".join(f"; level {level} needs {_mb(need)}" for level, need in needs[-1:])
+    beyond = next(((level, need) for level, need in needs if need > total), None)
+    tight = next(((level, need) for level, need in needs if need > free + mine), None)
+    if beyond is not None:
+        what = f"{told}: level {beyond[0]} cannot fit" if beyond == needs[-1] else f"{told}; level {beyond[0]} cannot fit"
+        return Finding(name, "bad" if beyond == needs[0] else "warn", what, "fewer slots, a smaller batch, or another GPU")
+    if tight is not None:
+        what = f"{told}; at level {tight[0]} programs wait for {_mb(tight[1] - free - mine)} more"
+        return Finding(name, "warn", what, "end what else runs on this GPU, or pin programs to another one (gpu = N)")
+    return Finding(name, "ok", told)
+
+
+def _needs(
+    settings: Settings, gpu: Gpu, gpus: tuple[Gpu, ...], learned: dict[tuple[str, str], int]
+) -> list[tuple[str, int]]:
+    """What each level needs of this GPU where it is known, the lowest first: as many programs at once as it has slots."""
+    all_of_them, out = Gpus(gpus), []
+    for rung in settings.rungs:
+        here = [spec for spec in rung.programs if gpu_seen(spec.visible, spec.gpu or 0, all_of_them) == gpu.index]
+        sizes = sorted((_need(settings, rung, spec, learned) for spec in here), reverse=True)[: rung.level.slots]
+        if sum(sizes):
+            out.append((rung.level.name, sum(sizes)))
+    return out
+
+
+def _need(settings: Settings, rung: Rung, spec: ProgramSpec, learned: Learned) -> int:
+    least_mb = settings.gate.min_free_mb if spec.min_free_mb is None else spec.min_free_mb
+    return max(least_mb * MB, learned.get((spec.name, rung.level.name), 0))
+
+
+def _learned(settings: Settings) -> Learned:
+    """What programs were seen to hold, by (program, level); nothing where there is no journal that can be read."""
+    from supervisor.adapters.journal_sqlite import JournalReader
+    from supervisor.core.state import replay
+
+    try:
+        with JournalReader(settings.paths.journal) as journal:
+            state, _ = replay(journal.read())
+    except OSError:
+        return {}
+    return {
+        (name, held.level): held.gpu_bytes for name, program in state.programs.items() for held in program.needs
+        if held.gpu_bytes
+    }  # fmt: skip
+
+
+def _ours(settings: Settings) -> set[int]:
+    """The workers and all that they have started, by the records of their shims."""
+    import psutil
+
+    ours: set[int] = set()
+    for record in Path(settings.paths.runtime_dir, "shims").glob("*.json"):
+        try:
+            shim = psutil.Process(int(json.loads(record.read_text())["shim_pid"]))
+            ours |= {shim.pid, *(child.pid for child in shim.children(recursive=True))}
+        except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+            continue
+    return ours
+
+
+def _is_here(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def _who(pid: int) -> str:
+    try:
+        return f"pid {pid} ({Path(f'/proc/{pid}/comm').read_text(errors='replace').strip()})"
+    except OSError:
+        return f"pid {pid}"
+
+
+def _mb(size_bytes: float) -> str:
+    return f"{size_bytes / MB:,.0f} MiB"
+
+
+ALL: Final = (gpu_memory,)

@@ -1,0 +1,264 @@
+"""Checks of `doctor` on what starts and holds the daemon: systemd, its units, its part of the cgroups, other supervisors."""
+
+from __future__ import annotations
+
+import configparser
+import itertools
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from supervisor.ctl.checks import Finding, Patient, number, tool
+
+UNIT: Final = "extralife.service"
+UNITS: Final = (
+    UNIT, "extralife-gpu.service", "extralife.slice", "extralife-alert@.service", "extralife-upgrade.service",
+)  # fmt: skip
+_OLDEST: Final = 250
+# What the promises of docs/box.md rest on, as `systemctl show` tells it; a drop-in can change all of it.
+_PROMISES: Final = {
+    "Type": ("notify", "systemd does not know when it is ready, and its watchdog is off"),
+    "KillMode": ("process", "a crash of the daemon ends every training"),
+    "Restart": ("always", "a daemon that ends is not started again"),
+    "Delegate": ("yes", "workers have no cgroups of their own, so no limits"),
+}
+_FOREIGN_UNITS: Final = ("supervisor.service", "supervisord.service")
+_FOREIGN_CONFIGS: Final = ("etc/supervisor/supervisord.conf", "etc/supervisord.conf")
+
+
+def systemd(who: Patient) -> Iterator[Finding]:
+    """One that has what the units ask of it."""
+    if not Path(f"{who.root}/run/systemd/system").is_dir():
+        return  # told by `service`
+    words = tool("systemctl", "--version").split()
+    if len(words) < 2 or not words[1].isdigit():
+        yield Finding("systemd", "unknown", "systemctl does not tell its version")
+    elif int(words[1]) < _OLDEST:
+        what = f"systemd {words[1]} is too old: without {_OLDEST} some of the unit's settings are passed over"
+        yield Finding("systemd", "bad", what, "Debian 12, Ubuntu 24.04 or newer")
+    else:
+        yield Finding("systemd", "ok", f"systemd {words[1]}")
+
+
+def service(who: Patient) -> Iterator[Finding]:
+    """The unit is known to systemd, as it was installed, and is started at boot."""
+    if not Path(f"{who.root}/run/systemd/system").is_dir():
+        what = "this machine was not booted with systemd: nothing starts extralife at boot or after a crash"
+        yield Finding("service", "warn", what, "have something else start it, always (docs/box.md)")
+        return
+    shown = _properties(
+        UNIT, "LoadState", "UnitFileState", "ActiveState", "NeedDaemonReload", "DropInPaths", "FragmentPath", "WatchdogUSec",
+        *_PROMISES,
+    )  # fmt: skip
+    if shown.get("LoadState") != "loaded":
+        what = f"{UNIT} is not installed: nothing starts extralife at boot or after a crash"
+        yield Finding("service", "warn", what, "deploy/install.sh")
+        return
+    found = [*_state(shown), *_promises(shown), *_files(shown)]
+    yield from found or [Finding("service", "ok", f"{UNIT} is active, enabled, as installed")]
+
+
+def _state(shown: dict[str, str]) -> Iterator[Finding]:
+    if shown["UnitFileState"] != "enabled":
+        yield Finding("service", "bad", f"{UNIT} is {shown['UnitFileState']}: no start at boot", f"systemctl enable {UNIT}")
+    if shown["ActiveState"] != "active":
+        yield Finding("service", "bad", f"{UNIT} is {shown['ActiveState']}", f"systemctl start {UNIT}; journalctl -u {UNIT}")
+    if shown["NeedDaemonReload"] == "yes":
+        yield Finding("service", "warn", "its unit has changed since systemd read it", "systemctl daemon-reload")
+    upgrade = _properties("extralife-upgrade.service", "LoadState", "UnitFileState")
+    if upgrade["LoadState"] == "loaded" and upgrade["UnitFileState"] != "enabled":
+        what = "extralife-upgrade.service is not enabled: an upgrade that a power cut breaks off is judged by nobody"
+        yield Finding("service", "warn", what, "systemctl enable extralife-upgrade.service")
+
+
+def _promises(shown: dict[str, str]) -> Iterator[Finding]:
+    """What is in force, whichever file says it."""
+    do = "systemctl cat extralife shows which file says so; take it out, then systemctl daemon-reload"
+    for name, (wanted, otherwise) in _PROMISES.items():
+        if shown[name] and shown[name] != wanted:
+            yield Finding("service", "bad", f"{name}={shown[name]} is in force, not {wanted}: {otherwise}", do)
+    if shown["WatchdogUSec"] in {"0", "infinity"}:
+        yield Finding("service", "bad", "WatchdogSec= is turned off: a daemon that freezes stays so", do)
+
+
+def _files(shown: dict[str, str]) -> Iterator[Finding]:
+    if shown["DropInPaths"]:
+        yield Finding("service", "warn", f"drop-ins change it: {shown['DropInPaths']}", "make sure that they are yours")
+    installed = Path(shown["FragmentPath"])
+    for unit in UNITS:
+        drift = _drift(installed.with_name(unit), needed=unit == UNIT)
+        if drift:
+            do = "deploy/install.sh writes it anew; own settings: systemctl edit extralife"
+            yield Finding("service", "warn", drift, do)
+
+
+def _properties(unit: str, *names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "") | dict(
+        line.split("=", 1)
+        for line in tool("systemctl", "show", *(f"--property={name}" for name in names), unit).splitlines()
+    )
+
+
+def _drift(installed: Path, *, needed: bool = True) -> str:
+    """What is wrong with a unit file, beside the one that came with this program; empty when they are alike."""
+    ours = Path(__file__).parents[2] / "units" / installed.name
+    try:
+        wanted = ours.read_text()
+        there = installed.read_text()
+    except OSError:
+        missing = ours.exists() and not installed.exists() and not needed and (installed.parent / UNIT).exists()
+        return f"{installed} is missing: this version comes with it" if missing else ""  # else it is not the service's
+    prefix = str(ours.parents[3])  # PREFIX/releases/NAME/units/extralife.service
+    wanted = wanted.replace("/opt/extralife/", f"{prefix}/")
+    return "" if there == wanted else f"{installed} differs from the one that came with this version"
+
+
+def cgroups(who: Patient) -> Iterator[Finding]:
+    """Each worker has a cgroup of its own: limits that the kernel enforces, a tree that ends at once."""
+    from supervisor.adapters.cgroups import DAEMON, WANTED, mounted
+
+    pid = _ours(who)
+    try:
+        there = mounted(Path(f"{who.root}/proc/self/mountinfo").read_text(errors="replace"))
+        lines = Path(f"{who.root}/proc/{pid}/cgroup").read_text(errors="replace").splitlines() if pid else []
+    except OSError:
+        there, lines = None, []
+    own = next((line[3:] for line in lines if line.startswith("0::")), "")
+    if there is None:
+        yield Finding("cgroups", "ok", "not used: there is no cgroup v2 here; workers have no limits of their own")
+    elif not own:
+        yield Finding("cgroups", "unknown", "no daemon runs whose cgroup could be looked at")
+    elif Path(own).name != DAEMON:
+        what = "not used: the daemon was not given a part of the tree; workers have no limits of their own"
+        yield Finding("cgroups", "warn", what, "run it as a service with Delegate=yes, as deploy/install.sh installs it")
+    else:
+        path = Path(who.root + there[1] + own[len(there[0].rstrip("/")) :]).parent
+        try:
+            on = (path / "cgroup.subtree_control").read_text().split()
+        except OSError as error:
+            yield Finding("cgroups", "unknown", f"{path}: {error.strerror}")
+            return
+        lacking = [name for name in WANTED if name not in on]
+        if lacking:
+            what = f"each worker has its own, but without {', '.join(lacking)}: such limits are not enforced"
+            do = "boot with systemd.unified_cgroup_hierarchy=1, or see what else holds these controllers"
+            yield Finding("cgroups", "warn", what, do)
+        else:
+            yield Finding("cgroups", "ok", f"each worker has its own below {path}, with {', '.join(WANTED)}")
+
+
+def other_supervisors(who: Patient) -> Iterator[Finding]:
+    """Supervisor, the other program of this name, or a second extralife: each may start the same trainings."""
+    running = list(_running(who))
+    places = [Path(f"{who.root}/{name}") for name in _FOREIGN_CONFIGS] + [place for _, place in running if place is not None]
+    same = dict(_same_programs(who, places))
+    if same:
+        told = "; ".join(f"{path} starts {', '.join(names)}" for path, names in same.items())
+        what = f"Supervisor's configuration has the same trainings: {told}"
+        do = "take these sections out of it (supervisorctl of that package: reread, update): two at work destroy a run"
+        yield Finding("other supervisors", "bad", what, do)
+    if running:
+        pids = ", ".join(sorted((pid for pid, _ in running), key=int))
+        do = "make sure that it does not start the same trainings"
+        yield Finding("other supervisors", "warn", f"another supervisord runs: pid {pids}", do)
+    elif not same:
+        unit = next((name for name in _FOREIGN_UNITS if _is_enabled(who, name)), "")
+        if unit:
+            what = f"{unit}, Supervisor's, is started at boot"
+            yield Finding("other supervisors", "warn", what, f"systemctl disable --now {unit}, if that is not for others")
+        else:
+            yield Finding("other supervisors", "ok", "none")
+
+
+def _running(who: Patient) -> Iterator[tuple[str, Path | None]]:
+    """(pid, the configuration that it names) of each supervisord but the daemon that is asked about."""
+    ours = _ours(who)
+    for entry in Path(f"{who.root}/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        named = any(word.rpartition(b"/")[2] == b"supervisord" for word in words[:2]) or words[1:3] == [b"-m", b"supervisor"]
+        if (named or words[1:4] == [b"-P", b"-m", b"supervisor"]) and int(entry.name) != ours:
+            yield entry.name, _named_config(who, entry, words)
+
+
+def _named_config(who: Patient, entry: Path, words: list[bytes]) -> Path | None:
+    for flag, value in itertools.pairwise(words):
+        if flag in {b"-c", b"--configuration"} and value.endswith((b".conf", b".ini")):
+            path = Path(os.fsdecode(value))
+            try:
+                return Path(f"{who.root}{path}") if path.is_absolute() else (entry / "cwd").readlink() / path
+            except OSError:
+                return None
+    return None
+
+
+def _same_programs(who: Patient, places: list[Path]) -> Iterator[tuple[str, list[str]]]:
+    """(file, its programs that are ours too): by the directory that they work on, by the trainer's module, or by name."""
+    if who.settings is None:
+        return
+    names = {spec.name for spec in who.settings.programs}
+    scripts = {spec.argv[1] for spec in who.settings.programs if not spec.builtin and len(spec.argv) > 1}
+    for path in _with_includes(places, who.root):
+        found = [
+            name for name, command in _programs_of(path)
+            if "-m workers" in command or who.settings.paths.state_dir in command
+            or (name in names and _names_one(command, scripts)) or _starts_us(command)
+        ]  # fmt: skip
+        if found:
+            yield str(path), found
+
+
+def _names_one(command: str, scripts: set[str]) -> bool:
+    try:
+        return bool(scripts & set(shlex.split(command)))
+    except ValueError:
+        return False
+
+
+def _starts_us(command: str) -> bool:
+    return "-m supervisor" in command or "extralife" in command
+
+
+def _with_includes(places: list[Path], root: str) -> list[Path]:
+    """The files, and those that their [include] names."""
+    out = list(dict.fromkeys(places))
+    for path in list(out):
+        for pattern in _read(path).get("include", "files", fallback="").split():
+            base = Path(root + pattern) if pattern.startswith("/") else path.parent / pattern
+            try:
+                out += sorted(base.parent.glob(base.name))
+            except (OSError, ValueError):
+                continue
+    return list(dict.fromkeys(out))
+
+
+def _programs_of(path: Path) -> Iterator[tuple[str, str]]:
+    parser = _read(path)
+    for section in parser.sections():
+        kind, _, name = section.partition(":")
+        if kind == "program":
+            yield name, parser.get(section, "command", fallback="")
+
+
+def _read(path: Path) -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser(strict=False, inline_comment_prefixes=(";", "#"))
+    try:
+        parser.read(path, encoding="utf-8")
+    except (configparser.Error, OSError, UnicodeDecodeError):
+        return configparser.RawConfigParser()
+    return parser
+
+
+def _is_enabled(who: Patient, unit: str) -> bool:
+    return any(True for _ in Path(f"{who.root}/etc/systemd/system").glob(f"*.wants/{unit}"))
+
+
+def _ours(who: Patient) -> int | None:
+    return None if who.settings is None else number(who.settings.paths.lock)
+
+
+ALL: Final = (systemd, service, cgroups, other_supervisors)

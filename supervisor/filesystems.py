@@ -1,0 +1,52 @@
+"""What kind of file system a path is on, and whether a state directory is safe there: told by the daemon and by `doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+# Another machine, or the host of a guest, holds the files.
+_SHARED: Final = frozenset(
+    {
+        "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "ocfs2",
+        "gfs2", "orangefs", "pvfs2", "coda",
+    }
+)  # fmt: skip
+# Neither owners nor modes, nor renames that a power cut leaves whole.
+_SIMPLE: Final = frozenset({"vfat", "msdos", "exfat", "ntfs", "ntfs3", "hfs", "hfsplus", "fuseblk"})
+_LAYERS: Final = frozenset({"overlay", "aufs"})
+
+
+def kind_of(path: Path, root: str = "") -> str:
+    """As the kernel calls it; empty when that cannot be told. `root` is that of /proc, another one in tests."""
+    best, kind = -1, ""
+    real = str(path.resolve())
+    try:
+        mounts = Path(f"{root}/proc/self/mounts").read_text(errors="replace")
+    except OSError:
+        return ""
+    for line in mounts.splitlines():
+        at = line.split()[1].replace("\\040", " ")
+        if (real + "/").startswith(at.rstrip("/") + "/") and len(at) >= best:
+            best, kind = len(at), line.split()[2]
+    return kind
+
+
+def unsafe(kind: str) -> str:
+    """Why no state should lie there, as a clause; empty when nothing speaks against it."""
+    if kind in MEMORY:
+        return f"is in memory ({kind}): a reboot takes it"
+    if kind in _SHARED or kind.startswith("fuse."):
+        return (
+            f"lies on {kind}: where another machine holds the files, neither the lock against a second daemon nor the "
+            "journal can be relied on"
+        )
+    if kind in _SIMPLE:
+        return f"lies on {kind}: it keeps no owners and modes, and a power cut can take what was written and renamed"
+    return ""
+
+
+def layered(kind: str) -> bool:
+    """It is the upper layer of a container, most likely: it goes with that."""
+    return kind in _LAYERS

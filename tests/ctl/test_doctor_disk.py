@@ -1,0 +1,117 @@
+"""doctor on the disk: durable writes, throughput beside what checkpoints need, room."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from patients import told, with_settings
+
+from supervisor.ctl import checks_disk
+from supervisor.ctl.checks import Patient
+
+MB = 2**20
+
+
+def fill(file) -> None:
+    while True:
+        file.write(bytes(MB))
+
+
+@pytest.fixture
+def small_disk(patient: Patient) -> Iterator[Patient]:
+    """The state directory is a file system of 20 MiB of its own."""
+    state = patient.settings.paths.state_dir
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=20m", "small", state], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield patient
+    finally:
+        subprocess.run(["umount", state], check=True)
+
+
+def test_how_long_a_durable_write_takes(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(0.0 < each < 30.0 for each in checks_disk.sync_times(tempfile.gettempdir()))
+    monkeypatch.setattr(checks_disk, "sync_times", lambda _directory: [0.2, 0.3, 0.4])
+    (slow,) = checks_disk.fsync(patient)
+    assert slow.level == "warn"
+    assert "300.0 ms, at worst 400.0 ms of 3" in slow.what
+
+
+def test_what_goes_through_is_measured_within_its_limits(tmp_path: Path) -> None:
+    write, read = checks_disk.throughput(str(tmp_path), most_bytes=9 * MB)
+    assert write > 0.1 * MB
+    assert read > 0.1 * MB
+    assert list(tmp_path.iterdir()) == [], "nothing stays"
+
+
+def test_the_try_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(range(10**6))
+    written: list[int] = []
+    really = os.write
+    monkeypatch.setattr(checks_disk, "_now_s", lambda: float(next(times)))
+    monkeypatch.setattr(checks_disk.os, "write", lambda fd, data: written.append(len(data)) or really(fd, data))
+    checks_disk.throughput(str(tmp_path), most_bytes=2**40, most_s=3.0)
+    assert len(written) == 3, "a second each, by this clock"
+
+
+@pytest.mark.parametrize(("per_s", "level"), [(1000 * MB, "ok"), (4 * MB, "warn"), (2 * MB, "bad")])
+def test_checkpoints_that_are_written_together_have_to_fit_into_a_stop(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch, per_s: int, level: str
+) -> None:
+    monkeypatch.setattr(checks_disk, "throughput", lambda _directory: (float(per_s), float(per_s)))
+    (found,) = checks_disk.disk_speed(patient)
+    assert found.level == level
+    assert "2 checkpoints at once, 60 MiB" in found.what
+    assert bool(found.do) is (level != "ok")
+
+
+def test_a_checkpoint_that_is_there_says_itself_how_large_it_is(patient: Patient) -> None:
+    size, grace_s, count = checks_disk.at_once(patient.settings)
+    assert (size, grace_s, count) == (2 * checks_disk.CHECKPOINT_BYTES, 20.0, 2)
+    one = with_settings(patient, level=replace(patient.settings.level, slots=1), ladder=())
+    assert checks_disk.at_once(one.settings)[2] == 1, "one slot, one checkpoint at a time"
+
+
+def test_on_a_full_disk_nothing_is_tried(small_disk: Patient) -> None:
+    (found,) = checks_disk.disk_speed(small_disk)
+    assert (found.level, "not tried" in found.what) == ("unknown", True)
+    with (
+        (Path(small_disk.settings.paths.state_dir) / "filler").open("wb", buffering=0) as file,
+        pytest.raises(OSError, match="No space"),
+    ):
+        fill(file)
+    (found,) = checks_disk.fsync(small_disk)
+    assert (found.level, "No space left on device" in found.what) == ("bad", True)
+
+
+def test_a_disk_that_cannot_be_written_is_not_measured(small_disk: Patient) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", small_disk.settings.paths.state_dir], check=True)
+    assert "Read-only file system" in told(checks_disk.fsync(small_disk))
+
+
+def test_what_room_the_programs_take(patient: Patient) -> None:
+    pong, breakout = (patient.settings.program(name) for name in ("Pong", "Breakout"))
+    extra = checks_disk.needs_bytes(pong) - checks_disk.needs_bytes(breakout)
+    assert extra == 50_000 * 84 * 84, "ppo keeps no replay"
+    assert checks_disk.needs_bytes(replace(pong, builtin=False)) == 0
+    (found,) = checks_disk.room(patient)
+    assert "all that is kept comes to" in found.what
+
+
+def test_too_little_room_is_bad(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Disk:
+        total, free = 2**40, 2**20
+
+    monkeypatch.setattr(checks_disk.shutil, "disk_usage", lambda _place: Disk)
+    (found,) = checks_disk.room(patient)
+    assert found.level == "bad"
+    assert "smaller replay_size" in found.do

@@ -1,0 +1,192 @@
+"""doctor on GPUs, with the real pynvml on a simulated NVML: drivers that updates have broken, and whose the memory is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from patients import levels, make, told, with_settings, write
+from simulated_nvml import MB, SimulatedNvml
+
+from supervisor.core.facts import NeedLearned, ProgramConfigured
+from supervisor.ctl import checks_gpu, checks_training
+from supervisor.ctl.checks import Patient
+
+TORCH = {"version": "2.13.0", "cuda": "13.0", "available": False}
+
+
+@pytest.fixture
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedNvml:
+    made = SimulatedNvml(tmp_path)
+    for key, value in made.environment().items():
+        monkeypatch.setenv(key, value)
+    return made
+
+
+def gpu_finding(who: Patient, torch=TORCH):
+    (found,) = checks_training._torch({"torch": torch} if torch else {}, checks_gpu.driver(who))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "says", "do"),
+    [
+        (18, "is of another version than the kernel module 550.54.14 that is loaded", "reboot"),
+        (9, f"there is none for the running kernel {os.uname().release}", "dkms autoinstall"),
+        (4, "this user may not use the GPU's device files", "ls -l /dev/nvidia"),
+        (17, "its driver does not answer", "dmesg | grep NVRM"),
+    ],
+)
+def test_a_driver_that_an_update_has_broken_is_told_with_what_to_do(
+    patient: Patient, nvml: SimulatedNvml, code: int, says: str, do: str
+) -> None:
+    write(patient, "proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22\n")
+    nvml.plays(f"init_error {code}")
+    assert checks_gpu.driver(patient).error == "", "no GPU: a library that was left behind is nobody's concern"
+    write(patient, "dev/nvidia0")
+    found = gpu_finding(patient)
+    assert found.level == "bad"
+    assert says in found.what
+    assert do in found.do
+
+
+def test_a_module_that_is_not_loaded_leaves_no_device_file_and_the_bus_tells_of_the_gpu(
+    patient: Patient, nvml: SimulatedNvml
+) -> None:
+    nvml.plays("init_error 9")
+    write(patient, "sys/bus/pci/devices/0000:00:02.0/vendor", "0x10de\n")
+    write(patient, "sys/bus/pci/devices/0000:00:02.0/class", "0x040300\n")
+    write(patient, "sys/bus/pci/devices/0000:00:03.0/vendor", "0x8086\n")
+    write(patient, "sys/bus/pci/devices/0000:00:03.0/class", "0x030000\n")
+    assert gpu_finding(patient).level == "ok", "NVIDIA's sound device is no GPU, and Intel's GPU is not NVIDIA's"
+    write(patient, "sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
+    write(patient, "sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n")
+    assert "there is none for the running kernel" in gpu_finding(patient).what
+    write(patient, f"lib/modules/{os.uname().release}/updates/dkms/nvidia.ko.xz")
+    found = gpu_finding(patient)
+    assert "it is there and not loaded" in found.what
+    assert "modprobe nvidia" in found.do
+
+
+def test_a_driver_that_hangs_holds_nobody_up(patient: Patient, nvml: SimulatedNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml.plays("gpus 1", "hang nvmlDeviceGetCount_v2")
+    write(patient, "dev/nvidia0")
+    monkeypatch.setattr(checks_gpu, "_PROBE_S", 2.0)
+    found = gpu_finding(patient)
+    assert (found.level, "the driver hangs" in found.what) == ("bad", True)
+
+
+def test_a_library_that_is_not_there(patient: Patient) -> None:
+    if "code" not in (checks_gpu.ask_nvml() or {}):
+        pytest.skip("this machine has a driver of its own")
+    write(patient, "dev/nvidia0")
+    assert "libnvidia-ml.so.1 is not found" in gpu_finding(patient).what
+
+
+@pytest.mark.parametrize(
+    ("torch", "plays", "level", "says"),
+    [
+        (TORCH | {"cuda": None}, ("gpus 0",), "ok", "none; torch 2.13.0 trains on the CPU"),
+        (TORCH | {"available": True}, ("gpus 1", "cuda 13000"), "ok", "Simulated GPU (driver 570.00.01); torch 2.13.0, CUDA 13.0"),
+        (TORCH, ("gpus 1", "cuda 12080"), "bad", "torch 2.13.0 (CUDA 13.0) is too new for its driver, which serves CUDA 12.8"),
+        (TORCH, ("gpus 1", "cuda 13000"), "bad", "does not get on with the driver"),
+        (TORCH | {"cuda": None}, ("gpus 1",), "bad", "a build for CPU"),
+        (None, ("gpus 1",), "bad", "cannot be loaded: it says nothing"),
+    ],
+)  # fmt: skip
+def test_torch_and_the_driver_have_to_fit(
+    patient: Patient, nvml: SimulatedNvml, torch, plays, level: str, says: str
+) -> None:
+    nvml.plays(*plays)
+    found = gpu_finding(patient, torch)
+    assert found.level == level
+    assert says in found.what
+    assert bool(found.do) is (level == "bad")
+
+
+# --- memory --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gpu_that_is_free_and_of_which_nothing_is_known_to_be_needed_is_well(
+    patient: Patient, nvml: SimulatedNvml
+) -> None:
+    nvml.plays("gpus 1")
+    (found,) = checks_gpu.gpu_memory(patient)
+    assert (found.level, found.what) == ("ok", "81,559 MiB of 81,559 MiB are free")
+
+
+def test_who_else_holds_memory_is_named_and_what_the_level_lacks(tmp_path: Path, nvml: SimulatedNvml) -> None:
+    who = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
+    nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {os.getpid()} {3000 * MB}")
+    (found,) = checks_gpu.gpu_memory(who)
+    assert found.level == "warn"
+    assert f"pid {os.getpid()} (" in found.what
+    assert "holds 3,000 MiB, and is not extralife's" in found.what
+    assert "needs 6,000 MiB" in found.what
+    assert "wait for 1,000 MiB more" in found.what
+    assert found.do
+
+
+def test_what_our_own_workers_hold_is_not_held_against_them(tmp_path: Path, nvml: SimulatedNvml) -> None:
+    who = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
+    shim = subprocess.Popen([sys.executable, "-c", "import subprocess, sys; subprocess.run(['sleep', '600'])"])
+    try:
+        (tmp_path / "run/shims").mkdir()
+        (tmp_path / "run/shims/Pong.json").write_text(f'{{"shim_pid": {shim.pid}}}')
+        nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {shim.pid} {3000 * MB}")
+        (found,) = checks_gpu.gpu_memory(who)
+        assert found.level == "ok", found
+    finally:
+        subprocess.run(["pkill", "-P", str(shim.pid)], check=False)
+        shim.kill()
+        shim.wait()
+
+
+def test_holders_that_cannot_be_seen_are_told_and_accused_of_nothing(tmp_path: Path, nvml: SimulatedNvml) -> None:
+    who = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
+    beyond = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
+    nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {beyond} {3000 * MB}")
+    (found,) = checks_gpu.gpu_memory(who)
+    assert (found.level, "3,000 MiB are held by whom cannot be seen from here" in found.what) == ("ok", True)
+
+
+def test_what_was_learned_counts_as_what_is_configured_does(patient: Patient, nvml: SimulatedNvml) -> None:
+    from supervisor.adapters.journal_sqlite import Journal
+
+    level = patient.settings.level.name
+    with contextlib.closing(Journal(patient.settings.paths.journal)) as journal:
+        for name in ("Pong", "Breakout"):
+            learned = NeedLearned("it held so much", name, level=level, gpu_bytes=5000 * MB, host_bytes=None)
+            journal.append([ProgramConfigured("new", name, digest="d"), learned], at_s=1.0, wall_s=1.0, boot_id="b")
+    nvml.plays("gpus 1", f"set 0 total {8000 * MB}")
+    (found,) = checks_gpu.gpu_memory(patient)
+    assert found.level == "bad", "there is no lower level"
+    assert f"level {level} cannot fit" in found.what
+
+
+def test_a_level_higher_up_that_cannot_fit_is_a_warning(patient: Patient, nvml: SimulatedNvml) -> None:
+    heavy = replace(patient.settings.level, name="heavy", slots=2)
+    light = replace(patient.settings.level, name="light", slots=1)
+    rungs = tuple(replace(patient.settings.rungs[0], level=each) for each in (light, heavy))
+    who = with_settings(patient, ladder=rungs, gate=replace(patient.settings.gate, min_free_mb=5000))
+    nvml.plays("gpus 1", f"set 0 total {8000 * MB}")
+    (found,) = checks_gpu.gpu_memory(who)
+    assert (found.level, "level heavy needs 10,000 MiB: level heavy cannot fit" in found.what) == ("warn", True)
+
+
+def test_a_gpu_that_is_lost_and_one_that_does_not_tell(patient: Patient, nvml: SimulatedNvml) -> None:
+    nvml.plays("gpus 2", "lost 0", "unsupported nvmlDeviceGetMemoryInfo_v2", "unsupported nvmlDeviceGetMemoryInfo")
+    found = list(checks_gpu.gpu_memory(patient))
+    assert levels(found) == ["bad", "unknown"]
+    assert "it has fallen off the bus" in told(found)
+
+
+def test_without_a_driver_that_answers_memory_is_not_spoken_of(patient: Patient, nvml: SimulatedNvml) -> None:
+    nvml.plays("init_error 18")
+    write(patient, "dev/nvidia0")
+    assert list(checks_gpu.gpu_memory(patient)) == []

@@ -1,0 +1,175 @@
+"""doctor on what starts and holds the daemon: systemd and its units, cgroups, and the other program of the same name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from patients import levels, told, write
+
+from supervisor.ctl import checks_service
+from supervisor.ctl.checks import Patient
+
+SHOWN = {
+    "LoadState": "loaded", "UnitFileState": "enabled", "ActiveState": "active", "NeedDaemonReload": "no", "DropInPaths": "",
+    "FragmentPath": "/nowhere/extralife.service", "WatchdogUSec": "30s", "Type": "notify", "KillMode": "process",
+    "Restart": "always", "Delegate": "yes",
+}  # fmt: skip
+
+
+@pytest.fixture
+def manager(patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A systemctl that says what a test wants: the real one needs a machine that was booted with it (tests/lab)."""
+    write(patient, "run/systemd/system/.keep")
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+
+    def says(version: str = "systemd 252 (252.39-1~deb12u2)", **changed: str) -> None:
+        shown = "".join(f"{key}={value}\\n" for key, value in (SHOWN | changed).items())
+        path = tmp_path / "bin/systemctl"
+        path.write_text(f"#!/bin/sh\ncase $1 in --version) echo '{version}' ;; *) printf '{shown}' ;; esac\n")
+        path.chmod(0o755)
+
+    return says
+
+
+def test_a_unit_as_it_was_installed_is_well(patient: Patient, manager) -> None:
+    manager()
+    assert levels(checks_service.service(patient)) == ["ok"]
+    assert levels(checks_service.systemd(patient)) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "says"),
+    [
+        ({"KillMode": "control-group"}, "bad", "a crash of the daemon ends every training"),
+        ({"Restart": "on-failure"}, "bad", "is not started again"),
+        ({"Delegate": "no"}, "bad", "no cgroups of their own"),
+        ({"Type": "simple"}, "bad", "its watchdog is off"),
+        ({"WatchdogUSec": "0"}, "bad", "a daemon that freezes stays so"),
+        ({"UnitFileState": "disabled"}, "bad", "no start at boot"),
+        ({"ActiveState": "failed"}, "bad", "is failed"),
+        ({"NeedDaemonReload": "yes"}, "warn", "has changed since systemd read it"),
+        ({"DropInPaths": "/etc/systemd/system/extralife.service.d/mine.conf"}, "warn", "mine.conf"),
+        ({"LoadState": "not-found"}, "warn", "is not installed"),
+    ],
+)
+def test_what_is_in_force_is_what_counts(patient: Patient, manager, changed: dict[str, str], level: str, says: str) -> None:
+    manager(**changed)
+    found = list(checks_service.service(patient))
+    assert level in levels(found)
+    assert "ok" not in levels(found)
+    assert says in told(found)
+    assert all(each.do for each in found)
+
+
+@pytest.mark.parametrize(
+    ("version", "level"), [("systemd 249 (249.11)", "bad"), ("systemd 257~rc1", "unknown"), ("systemd 250 (250)", "ok")]
+)
+def test_a_systemd_that_is_too_old(patient: Patient, manager, version: str, level: str) -> None:
+    manager(version)
+    assert levels(checks_service.systemd(patient)) == [level]
+
+
+def test_a_unit_of_this_version_that_is_missing_is_told(tmp_path: Path) -> None:
+    assert checks_service._drift(tmp_path / "extralife.slice", needed=False) == "", "not where it is installed at all"
+    (tmp_path / checks_service.UNIT).touch()
+    assert "is missing" in checks_service._drift(tmp_path / "extralife.slice", needed=False)
+
+
+def test_without_systemd_nothing_starts_it_at_boot(patient: Patient) -> None:
+    (found,) = checks_service.service(patient)
+    assert (found.level, found.do) == ("warn", "have something else start it, always (docs/box.md)")
+
+
+def test_a_unit_that_was_edited_by_hand_is_told(tmp_path: Path) -> None:
+    ours = Path(checks_service.__file__).parents[2] / "units" / checks_service.UNIT
+    installed = tmp_path / "extralife.service"
+    installed.write_text(ours.read_text().replace("/opt/extralife/", f"{ours.parents[3]}/"))
+    assert checks_service._drift(installed) == ""
+    installed.write_text(installed.read_text().replace("WatchdogSec=30", "WatchdogSec=3000"))
+    assert "differs from the one that came with this version" in checks_service._drift(installed)
+
+
+def test_another_supervisord_is_told_and_our_own_is_not(patient: Patient, tmp_path: Path) -> None:
+    for pid, words in {
+        7: "python3 /usr/bin/supervisord -n",
+        8: "python -P -m supervisor -c x",
+        9: "vi supervisord.conf",
+    }.items():
+        (tmp_path / f"root/proc/{pid}").mkdir()
+        (tmp_path / f"root/proc/{pid}/cmdline").write_bytes(words.replace(" ", "\0").encode() + b"\0")
+    (tmp_path / "state" / "lock").write_text("8\n")
+    (found,) = checks_service.other_supervisors(patient)
+    assert found.what == "another supervisord runs: pid 7"
+
+
+SUPERVISORD = """
+[supervisord]
+nodaemon=true
+[include]
+files = conf.d/*.conf
+"""
+
+
+@pytest.mark.parametrize(
+    ("section", "same"),
+    [
+        ("[program:atari]\ncommand=/opt/x/bin/python -m workers --program Pong ; mine\n", True),
+        ("[program:night]\ncommand=/usr/local/bin/train --out {state}/programs/Pong\n", True),
+        ("[program:el]\ncommand=/opt/extralife/current/.venv/bin/python -m supervisor\n", True),
+        ("[program:web]\ncommand=/usr/bin/nginx\n", False),
+        ("this is no configuration\n", False),
+    ],
+)
+def test_supervisors_own_configuration_is_looked_through_for_the_same_trainings(
+    patient: Patient, section: str, same: bool
+) -> None:
+    write(patient, "etc/supervisor/supervisord.conf", SUPERVISORD)
+    write(patient, "etc/supervisor/conf.d/a.conf", section.format(state=patient.settings.paths.state_dir))
+    (found,) = checks_service.other_supervisors(patient)
+    assert found.level == ("bad" if same else "ok")
+    assert ("a.conf starts" in found.what) is same
+
+
+def test_a_running_supervisord_is_asked_for_by_the_configuration_that_it_was_given(patient: Patient, tmp_path: Path) -> None:
+    write(patient, "srv/mine.conf", "[program:Pong]\ncommand=python -m workers --program Pong\n")
+    write(patient, "proc/7/cmdline", "python3\0/usr/bin/supervisord\0-c\0/srv/mine.conf\0")
+    found = list(checks_service.other_supervisors(patient))
+    assert levels(found) == ["bad", "warn"]
+    assert "srv/mine.conf starts Pong" in found[0].what
+    assert found[1].what == "another supervisord runs: pid 7"
+
+
+def test_supervisor_that_is_started_at_boot_is_told(patient: Patient) -> None:
+    write(patient, "etc/systemd/system/multi-user.target.wants/supervisor.service")
+    (found,) = checks_service.other_supervisors(patient)
+    assert (found.level, "started at boot" in found.what) == ("warn", True)
+
+
+@pytest.mark.parametrize(
+    ("mounts", "own", "on", "expected"),
+    [
+        ("", "/a", "", ("ok", "there is no cgroup v2 here")),
+        ("v2", "", "", ("unknown", "no daemon runs")),
+        ("v2", "/a.service", "", ("warn", "was not given a part of the tree")),
+        ("v2", "/a.service/daemon", "cpu pids", ("warn", "without memory: such limits are not enforced")),
+        ("v2", "/a.service/daemon", "cpu memory pids", ("ok", "/sys/fs/cgroup/a.service, with cpu, memory, pids")),
+        ("v2", "/b.service/daemon", None, ("unknown", "No such file")),
+    ],
+)
+def test_cgroups(patient: Patient, mounts: str, own: str, on: str | None, expected: tuple[str, str]) -> None:
+    root = Path(patient.root)
+    line = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n" if mounts else ""
+    (root / "proc/self/mountinfo").write_text("1 0 8:1 / / rw - ext4 /dev/sda rw\n" + line)
+    (root / "proc/7").mkdir()
+    (root / "proc/7/cgroup").write_text(f"4:memory:/x\n0::{own}\n" if own else "4:memory:/x\n")
+    (root / "sys/fs/cgroup/a.service").mkdir(parents=True)
+    if on is not None:
+        (root / "sys/fs/cgroup/a.service/cgroup.subtree_control").write_text(f"{on}\n")
+    Path(patient.settings.paths.lock).write_text("7\n")
+    found = list(checks_service.cgroups(patient))
+    assert [each.level for each in found] == [expected[0]]
+    assert expected[1] in found[0].what
+    assert bool(found[0].do) is (found[0].level == "warn")
