@@ -39,7 +39,7 @@ max_s = 4.0
 [program.Breakout]
 """
 INTERVAL_S = 4.0
-_FACTS = """
+FACTS = """
 import json, sqlite3, sys
 db = sqlite3.connect("file:/var/lib/extralife/journal.sqlite?mode=ro", uri=True)
 rows = db.execute("SELECT seq, kind, body FROM fact WHERE kind = ? ORDER BY seq", (sys.argv[1],)).fetchall()
@@ -117,7 +117,7 @@ class Installed(Box):
         return found
 
     def facts(self, kind: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.python(_FACTS, kind))
+        found: list[dict[str, Any]] = json.loads(self.python(FACTS, kind))
         return found
 
     def checkpoints(self) -> dict[str, list[tuple[int, bool]]]:

@@ -92,7 +92,7 @@ def _binds() -> list[str]:
     return [f"--bind-ro={ROOT}:{CHECKOUT}", *(f"--bind-ro={entry}:{PACKAGES}{n}" for n, entry in enumerate(packages()))]
 
 
-def until(look: Callable[[], Any], timeout_s: float, what: str) -> Any:
+def until(look: Callable[[], Any], timeout_s: float, what: str, pause_s: float = 0.05) -> Any:
     """The first true answer of `look`, asked again and again until the deadline."""
     deadline = time.monotonic() + timeout_s * PATIENCE
     while True:
@@ -101,7 +101,7 @@ def until(look: Callable[[], Any], timeout_s: float, what: str) -> Any:
             return answer
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout_s:g} s in vain for {what}; last answer: {answer!r}")
-        time.sleep(0.05)
+        time.sleep(pause_s)
 
 
 class Box:
