@@ -1,12 +1,13 @@
-"""Whether training leaks: the slope of its memory over minutes, and over 20 restarts of its environments.
+"""Whether training leaks: the slope of its memory over minutes, over 20 tests, and over 20 restarts of its environments.
 
-    python bench/leak.py [--minutes 30] [--restarts 20] [--algo dqn] [--game Breakout] [--num-envs 16]
+    python bench/leak.py [--minutes 30] [--tests 20] [--restarts 20] [--algo dqn] [--game Breakout] [--num-envs 16]
 
 One process trains (42x42, the small network, a replay in memory that is filled before the clock starts), and its resident
-memory is read once a second. Then its environments are closed and built anew, 20 times, a few steps in each. A slope is
+memory is read once a second. Then its test games are played 20 times, as between two stretches of training, in environments
+that are built once. Then its environments are closed and built anew, 20 times, a few steps in each. A slope is
 told with its 95 % confidence interval; neighbouring readings depend on each other, so they are averaged in 20 blocks
 first. It passes when the interval contains 0 or what the slope adds up to in a day is less than 1 % of the memory.
-Ends with 1 when one of the two does not pass. Results also in bench/results/leak.json.
+Ends with 1 when one of them does not pass. Results also in bench/results/leak.json.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from workers import algorithms, args, envs, precision
+from workers.evaluate import Trials
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -91,6 +94,25 @@ def restarted(made: algorithms.Learner, count: int) -> list[tuple[float, float]]
     return readings
 
 
+def tested(made: algorithms.Learner, count: int) -> list[tuple[float, float]]:
+    """Readings by number of the test; the first are not counted, as above. Games are cut short: 100 steps each."""
+    readings = []
+    envs.MOST_GAME_FRAMES = 400  # type: ignore[misc]
+    with tempfile.TemporaryDirectory() as directory:
+        before = rss_bytes()
+        trials = Trials(made, Path(directory))
+        for number in range(count + SETTLING):
+            made.env_steps += made.args.num_envs  # a test of its own
+            if trials.play(lambda: True) is None:
+                raise SystemExit("a test was not played to its end")
+            if number == 0:
+                print(f"environments for tests and their first games: {(rss_bytes() - before) / 2**20:+.1f} MiB", flush=True)
+            if number >= SETTLING:
+                readings.append((float(number), float(rss_bytes())))
+        trials.close()
+    return readings
+
+
 def told(name: str, readings: list[tuple[float, float]], a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
     rise, half = slope(readings)
     memory = readings[-1][1]
@@ -107,6 +129,7 @@ def told(name: str, readings: list[tuple[float, float]], a_day: float, unit: str
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--tests", type=int, default=20)
     parser.add_argument("--restarts", type=int, default=20)
     parser.add_argument("--algo", default="dqn", choices=["dqn", "ppo", "pqn"])
     parser.add_argument("--game", default="Breakout")
@@ -115,20 +138,23 @@ def main() -> int:
     torch.set_num_threads(1)
     settings = args.make(
         options.game, algo=options.algo, num_envs=options.num_envs, threads=1, resolution=42, batch_size=64, n_steps=32,
-        replay_size=5_000, learning_starts=1_000, replay_ratio=1.0,
+        replay_size=5_000, learning_starts=1_000, replay_ratio=1.0, num_test_episodes=options.num_envs,
     )  # fmt: skip
     spec = envs.spec_of(settings.game, settings.resolution)
     made = algorithms.make(settings, spec, precision.choose("cpu", "auto"), None)
     games = envs.make(spec, envs.env_seeds(1, 1, 0, settings.num_envs), settings.threads)
     minutes = trained(made, games, options.minutes)
     games.close()
-    fine, body = told(f"{options.minutes:g} minutes of {options.algo}", minutes, 86_400.0, "second")
+    trains, body = told(f"{options.minutes:g} minutes of {options.algo}", minutes, 86_400.0, "second")
+    # A test every quarter of an hour, as often as the restarts below.
+    fine, tests = told(f"{options.tests} tests", tested(made, options.tests), 96.0, "test")
+    fine = fine and trains
     # A worker that is started again every quarter of an hour: 96 times a day.
     name = f"{options.restarts} restarts of {options.num_envs} games"
     also, restarts = told(name, restarted(made, options.restarts), 96.0, "restart")
     out = ROOT / "bench" / "results" / "leak.json"
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"training": body, "restarts": restarts}, indent=1) + "\n")
+    out.write_text(json.dumps({"training": body, "tests": tests, "restarts": restarts}, indent=1) + "\n")
     return 0 if fine and also else 1
 
 

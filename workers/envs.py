@@ -42,6 +42,11 @@ class Spec:
     frame_shape: tuple[int, int]
     frames_per_step: int
 
+    @property
+    def atari(self) -> bool:
+        """Whether it is one of Atari's games: action 0 does nothing there. The toys have no such action."""
+        return self.game not in _TOYS
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -75,15 +80,17 @@ def env_seeds(seed: int, attempt: int, env_steps: int, num_envs: int) -> list[in
 
 
 def make(spec: Spec, seeds: list[int], threads: int, *, learning: bool = True) -> Envs:
-    """Build them, one for each seed: 75-80 ms of CPU each. `learning` False: whole games, nothing clipped."""
+    """Build them, one for each seed: 75-80 ms of CPU each. `learning` False: whole games, nothing clipped, no no-ops."""
     options: dict[str, Any] = {}
-    if spec.game not in _TOYS:
+    if spec.atari:
         height, width = spec.frame_shape
         options = {
             "stack_num": spec.stack, "frame_skip": spec.frames_per_step, "img_height": height, "img_width": width,
             "episodic_life": learning, "reward_clip": False,
             "max_episode_steps": MOST_GAME_FRAMES // spec.frames_per_step,
         }  # fmt: skip
+        if not learning:
+            options["noop_max"] = 1  # none: tests draw their own (`evaluate.py`)
     pool = envpool.make(
         _task(spec.game),
         env_type="gymnasium",
@@ -126,7 +133,7 @@ class Envs:
         game_over = (info["terminated"] != 0) | truncated if "lives" in info else done
         starts = self._over & (info["elapsed_step"] == 0)
         self._over = done
-        rewards = np.sign(scores) if self._clip and self.spec.game not in _TOYS else scores
+        rewards = np.sign(scores) if self._clip and self.spec.atari else scores
         return Step(self._pixels(obs), starts, rewards, scores, terminated, truncated, game_over)
 
     def close(self) -> None:

@@ -7,11 +7,18 @@ a crash after the test at 300,000 and a resume at 290,000: no test at 300,000, t
 the test at 300,000: its finished games are kept, the run resumes at 300,000 and plays those that are missing. After a
 roll-back, with other chance (another seed), the learner is another one and is tested for itself.
 
-**How.** As in the literature: up to 30 no-ops at the beginning, no reward clipped, no life taken for a game, games end
-after 108,000 frames (30 minutes of play). Actions are the best ones but for one in a thousand (`EPSILON`; Hessel et al.
-2018, and Dopamine). Nature's 0.05 was for showing that a policy does not merely replay what it knows by heart, costs score
-in every game that punishes a slip, and is not what later tables use. None at all would make a policy that stands still
-(Breakout, never serving) stand still for 108,000 frames: with one in a thousand it is freed within seconds.
+**How.** As in the literature: up to 28 frames of no-ops at the beginning (7 steps; the literature's 30 are no whole number
+of steps), no reward clipped, no life taken for a game, games end after 108,000 frames (30 minutes of play). Actions are the
+best ones but for one in a thousand (`EPSILON`; Hessel et al. 2018, and Dopamine). Nature's 0.05 was for showing that a
+policy does not merely replay what it knows by heart, costs score in every game that punishes a slip, and is not what later
+tables use. None at all would make a policy that stands still (Breakout, never serving) stand still for 108,000 frames: with
+one in a thousand it is freed within seconds.
+
+**The same games.** No-ops and slips are drawn from (seed, environment steps) alone, and the environments are told to draw
+none of their own: what a test plays does not depend on which tests this process has played before, so a run that was
+interrupted is tested like one that never was, and the environments are built once an attempt and kept. The obvious
+alternative, seeds that environments get when they are built, makes each test depend on all before it since the start.
+What is left is the game's own memory: a few (Seaquest) do not clear all of it when a game begins.
 
 **Fair.** Each environment plays a fixed number of games: taking whichever games end first would prefer the short ones,
 which are the bad ones in most games. Nothing of it touches what trains: environments, chance and results are its own, so
@@ -35,12 +42,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from workers.contract import Client
     from workers.learner import Learner
 
 EPSILON: Final = 0.001
 FENCE_S: Final = 1.0  # between two looks at the fence
 MOST_ENVS: Final = 16
+MOST_IDLE: Final = 7  # steps of doing nothing before a game is played
 
 
 class Trials:
@@ -185,26 +195,34 @@ class Trials:
         left = np.array([count // envs_n + (env < count % envs_n) for env in range(envs_n)])
         chance = np.random.Generator(np.random.PCG64(np.random.SeedSequence([learner.args.seed, learner.env_steps])))
         step = tests.reset()
-        totals, lengths = np.zeros(envs_n), np.zeros(envs_n, int)
+        totals, lengths, idle = np.zeros(envs_n), np.zeros(envs_n, int), self._idle(chance, envs_n)
         found: list[tuple[float, int]] = []
         while left.any() and go_on():
             slips = chance.random(envs_n) < EPSILON
-            tests.send(np.where(slips, chance.integers(learner.spec.actions, size=envs_n), learner.greedy(step)))
+            played = np.where(slips, chance.integers(learner.spec.actions, size=envs_n), learner.greedy(step))
+            tests.send(np.where(idle > 0, 0, played))
             step = tests.recv()
             totals += step.scores
             lengths += ~step.starts  # the step that only resets is none of the game
+            idle -= ~step.starts & (idle > 0)
             for env in np.flatnonzero(step.game_over & (left > 0)):
                 found.append((float(totals[env]), int(lengths[env])))
                 left[env] -= 1
-            totals[step.game_over], lengths[step.game_over] = 0.0, 0
+            if step.game_over.any():
+                totals[step.game_over], lengths[step.game_over] = 0.0, 0
+                idle = np.where(step.game_over, self._idle(chance, envs_n), idle)
         return found
+
+    def _idle(self, chance: np.random.Generator, count: int) -> NDArray[np.int64]:
+        """Steps that each environment does nothing before its game; a toy has no action that does nothing."""
+        return chance.integers(MOST_IDLE + 1 if self.learner.spec.atari else 1, size=count)
 
     def _environments(self) -> envs.Envs:
         if self._envs is None:
             args, learner = self.learner.args, self.learner
             count = min(args.num_test_episodes, args.num_envs, MOST_ENVS)
-            # Attempt 0 is never a supervised one: seeds that nobody trains on.
-            seeds = envs.env_seeds(args.seed + 1, 0, learner.env_steps, count)
+            # Attempt 0 is never a supervised one: seeds that nobody trains on. The same in every attempt of the run.
+            seeds = envs.env_seeds(args.seed + 1, 0, 0, count)
             self._envs = envs.make(learner.spec, seeds, args.threads, learning=False)
         return self._envs
 

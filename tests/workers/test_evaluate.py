@@ -229,6 +229,28 @@ def test_the_environments_are_built_once_and_play_whole_games_unclipped(monkeypa
     made.replay.close()
 
 
+def test_what_a_test_plays_does_not_depend_on_the_tests_before_it(tmp_path, monkeypatch):
+    """The second test of a run, in environments that have played, and the first after a resume, in new ones."""
+    monkeypatch.setattr(envs, "MOST_GAME_FRAMES", 300)
+    monkeypatch.setattr(evaluate, "EPSILON", 0.5)  # so that every chance there is would show
+    args = settings(
+        "Breakout", num_envs=2, batch_size=8, threads=1, replay_size=1_000, resolution=44, num_test_episodes=3,
+    )  # fmt: skip
+    found = []
+    for tests_at in ((500, 1000), (1000,), (1500,)):
+        (tmp_path / str(tests_at)).mkdir()
+        made = learner(args)
+        trials = Trials(made, tmp_path / str(tests_at))
+        for made.env_steps in tests_at:
+            newest = trials.run(Client({}), lambda: True)
+        found.append([(row.score, row.length) for row in newest.rows])
+        trials.close()
+        made.replay.close()
+    uninterrupted, resumed, another = found
+    assert uninterrupted == resumed
+    assert another != resumed, "another test plays other games"
+
+
 def recorded_in(directory):
     return results.evaluations(results.read(directory / results.RESULTS_FILE))
 
