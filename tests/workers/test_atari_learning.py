@@ -1,9 +1,10 @@
 """Each algorithm learns a real Atari game, Crazy Climber on 42x42 pixels, and a broken one does not.
 
 What is held against a goal are clipped rewards a thousand steps, over 8,192 steps in a row. Play at random earns 28, each
-action for ever nothing at all (the arms have to go up and down in turn), a coin thrown between the two best actions 55 at
-most. Bounds are steps, never seconds. One seed of each algorithm runs at each change and ends at its goal; the other seeds
-and the broken learners are `tests/run slow`'s. The settings are the bench's, bench/learning.py, which prints the curves.
+action for ever nothing at all (the arms have to go up and down in turn), the best action with dqn's exploration around it 44,
+a coin thrown between the two best actions 55. Bounds are steps, never seconds. One seed of each algorithm runs at each change
+and ends at its goal; the other seeds and the broken learners are `tests/run slow`'s. The settings are those of
+bench/learning.py, which prints the curves.
 """
 
 import sys
@@ -20,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 from learning import GAME, made_for
 
-GOAL = {"ppo": 70.0, "pqn": 42.0, "dqn": 45.0}
-MOST_STEPS = {"ppo": 61_440, "pqn": 40_960, "dqn": 40_960}
+GOAL = {"ppo": 60.0, "pqn": 42.0, "dqn": 55.0}
+MOST_STEPS = {"ppo": 24_576, "pqn": 20_480, "dqn": 20_480}
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -56,7 +57,7 @@ def test_other_seeds_do_too(algo, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", ["lr", "shuffled", "blind", "sign"])
+@pytest.mark.parametrize("broken", ["shuffled", "blind"])
 @pytest.mark.parametrize("algo", GOAL)
 def test_a_broken_learner_does_not(algo, broken):
     assert steps_to_goal(algo, 1, broken) is None
