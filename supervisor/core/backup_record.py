@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from supervisor.core import facts
+from supervisor.policy import backups as rule
 
 _ENDS_KEPT: Final = 20
 
@@ -46,6 +47,7 @@ class BackupRecord:
     rollback: Rollback | None = None
     ends: tuple[BackupEnd, ...] = ()  # the newest
     due_wall_s: float | None = None  # the newest time of the calendar that was answered
+    tried: tuple[str, ...] = ()  # labels of whole backups before a level: its next trial needs no other
 
     def holds(self, program: str) -> bool:
         """Whether a program must not start now: its checkpoints are being exchanged."""
@@ -67,7 +69,10 @@ def recorded(record: BackupRecord, fact: facts.BackupFact) -> BackupRecord:
             return replace(record, making=(*record.making, making), due_wall_s=due_wall_s)
         case facts.BackedUp(name=name) | facts.BackupFailed(name=name):
             rest = tuple(each for each in record.making if each.name != name)
-            return _ended(replace(record, making=rest), name, ok=isinstance(fact, facts.BackedUp), text=fact.why)
+            whole = isinstance(fact, facts.BackedUp)
+            labels = {each.label for each in record.making if each.name == name and each.cause == rule.LEVEL and whole}
+            tried = tuple(sorted({*record.tried, *labels}))
+            return _ended(replace(record, making=rest, tried=tried), name, ok=whole, text=fact.why)
         case facts.RollbackIntended():
             return replace(record, rollback=Rollback(fact.backup, fact.programs, fact.kept_as, fact.by))
         case facts.RollbackBegun(programs=programs) if record.rollback is not None:

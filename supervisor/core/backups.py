@@ -1,8 +1,9 @@
 """Backups: when one is made, and the way back to one.
 
 A backup is made because an operator asks (`supervisorctl backup`), because its time of the calendar has come, or because
-the level is about to become another one (`before_level`). The intent is a fact; a thread that may block does it, beside
-everything else; its outcome is another fact. A daemon that was killed meanwhile begins it anew.
+a level is about to be tried for the first time, or the config's to become another one (`before_level`). The intent is a
+fact; a thread that may block does it, beside everything else; its outcome is another fact. A daemon that was killed
+meanwhile begins it anew.
 
 A rollback goes: intended -> the backup is verified (a damaged one: refused, nothing was touched) -> begun: its programs
 save and leave, and none of them starts -> what they have is kept as a backup of its own, theirs is put in its place ->
@@ -46,16 +47,22 @@ def on_due(turn: Turn, item: BackupDue) -> None:
         begin(turn, rule.CALENDAR, "", names, why="its time of the calendar has come", due_wall_s=item.due_wall_s)
 
 
-def before_level(turn: Turn, level: str) -> str | None:
-    """Before programs run at a level for the first time, or again: the backup's name; None where none is wanted.
+def before_level(turn: Turn, level: str, *, trial: bool) -> str | None:
+    """Before the first trial of a level, or before the config's level becomes another: the backup's name; None: none is due.
+
+    A trial is the first of its level until a backup before it was whole: one that failed is made before the next. Later
+    trials need none. Twenty in a night would read every checkpoint twenty times, and push the first one out.
 
     Whoever wants to wait for it looks whether `state.backups.making` still has that name. Nobody has to: what is copied
     is durable and finished, and a checkpoint of the new level comes after it.
     """
     names = tuple(sorted(name for name, program in turn.state.programs.items() if program.attempts))
-    if not turn.settings.backup.before_level or not names:
+    label, record = f"before {level}", turn.state.backups
+    known = trial and (label in record.tried or any(each.label == label for each in record.making))
+    if not turn.settings.backup.before_level or not names or known:
         return None
-    return begin(turn, rule.LEVEL, f"before {level}", names, why=f"the level becomes {level}")
+    why = f"{level} is tried for the first time" if trial else f"the level becomes {level}"
+    return begin(turn, rule.LEVEL, label, names, why=why)
 
 
 def begin(

@@ -19,7 +19,7 @@ def reconcile(turn: Turn, why: str, *, chosen: LevelChosen | None = None) -> Non
     """
     level, other_level = turn.settings.level, turn.state.level != turn.settings.level.name
     if other_level and turn.state.level and (chosen is None or chosen.trial):
-        backups.before_level(turn, level.name)
+        backups.before_level(turn, level.name, trial=chosen is not None)
     if chosen is not None:
         turn.record(chosen)
     elif (turn.state.level, turn.state.slots) != (level.name, level.slots):

@@ -319,7 +319,9 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
         case facts.LevelChosen():
             return _level_chosen(state, stamped, fact)
         case facts.LadderLaid() | facts.Reviewed() | facts.RebootJudged() | facts.LevelSettled():
-            return replace(state, climb=_climbed(state.climb, stamped, fact))
+            # A new ladder's levels may be others of the same names: each has a first trial again.
+            backups = replace(state.backups, tried=()) if isinstance(fact, facts.LadderLaid) else state.backups
+            return replace(state, climb=_climbed(state.climb, stamped, fact), backups=backups)
         case facts.LevelPinned() | facts.LevelUnpinned():
             return replace(state, climb=_pinned(state.climb, stamped, fact))
         case facts.BackupFact():

@@ -9,7 +9,7 @@ from core_kit import Core, commands, facts, of, settings, spec
 from supervisor.core import climbing
 from supervisor.core.climb_view import climb_view, in_force
 from supervisor.core.facts import Stamped
-from supervisor.core.inputs import Asked, Sampled, Verb
+from supervisor.core.inputs import Asked, BackupMade, Sampled, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Rung
 from supervisor.core.snapshot import encoded
@@ -577,3 +577,54 @@ def test_spans(seconds, told):
     from supervisor.core.climb_view import span
 
     assert span(seconds) == told
+
+
+# --- backups before risk -------------------------------------------------------------------------------------------------
+
+
+def backed_up(core, told, error=""):
+    """The backups that were intended among these facts, made (or failed)."""
+    intended = [fact for fact in told if isinstance(fact, facts.BackupIntended)]
+    for fact in intended:
+        core.give(BackupMade(core.now_s, fact.name, error, {"Pong": 5}, 1, "link"))
+    return [fact.label for fact in intended]
+
+
+def tried_again(core, boot="boot-2"):
+    """A reboot ends the trial of wide; its cool-down passes, and it is tried again. The labels of backups since."""
+    core.train(600.0)
+    power_cut(core, boot)
+    assert core.state.level == "light"
+    count = len(core.told(facts.BackupIntended))
+    core.until_level("wide", most_s=12 * 3600.0)
+    return backed_up(core, core.told(facts.BackupIntended)[count:])
+
+
+def test_a_backup_is_made_before_the_first_trial_of_a_level_and_before_no_other():
+    core = climbed("wide")
+    assert backed_up(core, core.told(facts.BackupIntended)) == ["before wide"]
+    assert tried_again(core) == []
+    assert backed_up(core, core.train(3 * 3600.0)) == ["before heavy"]
+
+
+def test_one_that_failed_is_made_before_the_next_trial():
+    core = climbed("wide")
+    assert backed_up(core, core.told(facts.BackupIntended), error="the disk is full") == ["before wide"]
+    assert tried_again(core) == ["before wide"]
+    assert tried_again(core, "boot-3") == []
+
+
+def test_one_that_is_still_being_made_is_not_begun_again():
+    core = climbed("wide")
+    assert tried_again(core) == []
+
+
+def test_a_level_of_another_shape_has_a_first_trial_of_its_own():
+    core = climbed("wide")
+    backed_up(core, core.told(facts.BackupIntended))
+    core.train(600.0)
+    power_cut(core, "boot-2")
+    count = len(core.told(facts.BackupIntended))
+    core.load(ladder(levels=(LEVELS[0], replace(LEVELS[1], num_envs=12), LEVELS[2])))
+    core.until_level("wide")
+    assert "before wide" in backed_up(core, core.told(facts.BackupIntended)[count:])
