@@ -25,6 +25,8 @@ from supervisor.policy.load import LoadSettings
 from supervisor.whatif.held import Held
 from supervisor.whatif.hosts import ARCHETYPES, Host, drawn
 from supervisor.whatif.play import DAY_S, Fixed, Play, World, oracle
+from supervisor.whatif.sensors import Sensors
+from supervisor.whatif.watched import Checked, WatchedPlay
 
 DAYS = (1, 7, 30)
 POLICIES = {
@@ -51,6 +53,16 @@ WORLDS = {
     "throughput read +-25 %": World(noise=0.25),
     "a third of the readings missing": World(missing=1 / 3),
     "no readings at all": World(missing=1.0),
+    "GPU readings: all there, vetoes where it is hot": World(),
+    "GPU readings: a third missing": World(),
+    "GPU readings: missing for hours": World(),
+    "GPU readings: missing for ever": World(),
+}
+SENSORS = {  # the policy has its pre-checks (`supervisor/whatif/watched.py`) in these worlds
+    "GPU readings: all there, vetoes where it is hot": Sensors(),
+    "GPU readings: a third missing": Sensors(missing=1 / 3),
+    "GPU readings: missing for hours": Sensors(gap_h=6.0, between_h=6.0),
+    "GPU readings: missing for ever": Sensors(missing=1.0),
 }
 
 
@@ -65,7 +77,11 @@ def one(job: Job) -> Cell:
     marks_s = tuple(day * DAY_S for day in DAYS if day <= days)
     ours, best, weekly = [0.0] * len(marks_s), [0.0] * len(marks_s), 0.0
     for seed in seeds:
-        played = Play(host, POLICIES[policy](seed), seed, world).run(marks_s)
+        if world_name in SENSORS:
+            play: Play = WatchedPlay(host, Checked(), seed, world, SENSORS[world_name])
+        else:
+            play = Play(host, POLICIES[policy](seed), seed, world)
+        played = play.run(marks_s)
         known = oracle(host, seed, world, marks_s)
         ours = [a + b for a, b in zip(ours, played.work, strict=True)]
         best = [a + b for a, b in zip(best, known.work, strict=True)]
@@ -149,6 +165,12 @@ def main() -> None:
     parser.add_argument("--ours", action="store_true", help="only the load policy, none of its rivals")
     parser.add_argument("--policies", nargs="*", choices=list(POLICIES), help="only these, by name")
     parser.add_argument("--no-sensitivity", action="store_true")
+    parser.add_argument(
+        "--worlds", nargs="*", default=list(WORLDS), choices=list(WORLDS), help="of the sensitivities, by name"
+    )
+    parser.add_argument(
+        "--only-sensitivity", action="store_true", help="nothing else; with all seeds, not with half of them"
+    )
     parser.add_argument("--hosts", nargs="*", default=list(ARCHETYPES))
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "load.json")
     args = parser.parse_args()
@@ -158,16 +180,17 @@ def main() -> None:
     fresh = [f"fresh{args.first_fresh + number}" for number in range(args.fresh)]
     result = {"seeds": args.seeds, "days": args.days}
     with ProcessPoolExecutor(args.jobs) as pool:
-        rows = table(pool, policies, "as it is", args.hosts, lambda _: seeds, args.days)
-        result["archetypes"] = {policy: summary(row) | {"hosts": row} for policy, row in rows.items()}
-        show(f"Ten archetypes, {args.seeds} seeds, % of the oracle (hosts: at 7 d)", rows)
-        if fresh:
+        if not args.only_sensitivity:
+            rows = table(pool, policies, "as it is", args.hosts, lambda _: seeds, args.days)
+            result["archetypes"] = {policy: summary(row) | {"hosts": row} for policy, row in rows.items()}
+            show(f"Ten archetypes, {args.seeds} seeds, % of the oracle (hosts: at 7 d)", rows)
+        if fresh and not args.only_sensitivity:
             rows = table(pool, policies, "as it is", fresh, lambda name: [int(name.removeprefix("fresh"))], args.days)
             result["fresh"] = {policy: summary(row) for policy, row in rows.items()}
             show(f"{args.fresh} boxes drawn at random, nothing was tuned on them", rows, hosts=False)
         if not args.no_sensitivity:
-            few, told = seeds[: max(1, args.seeds // 2)], {}
-            for world_name in WORLDS:
+            few, told = seeds if args.only_sensitivity else seeds[: max(1, args.seeds // 2)], {}
+            for world_name in args.worlds:
                 told[world_name] = table(pool, [OURS], world_name, args.hosts, lambda _: few, 7)[OURS]
             result["sensitivity"] = {name: summary(row) for name, row in told.items()}
             show(f"Sensitivity, {len(few)} seeds", told)

@@ -152,10 +152,12 @@ def _precheck(turn: Turn, xids: tuple[int, ...]) -> None:
     ladder = rungs(turn.settings)
     names = [rung.name for rung in ladder]
     present = names.index(turn.state.level) if turn.state.level in names else 0
-    found = prechecks.objections(turn.settings.prechecks, _box(turn, ladder, present, xids))
+    box = _box(turn, ladder, present, xids)
+    found = prechecks.objections(turn.settings.prechecks, box)
     vetoes = {rule: names.index(veto.cap) for rule, veto in turn.state.vetoes.items() if veto.cap in names}
     changes, held = prechecks.weigh(
-        turn.settings.prechecks, found, present=present, now_s=turn.now_s, vetoes=vetoes, held=turn.memory.objections
+        turn.settings.prechecks, found, present=present, now_s=turn.now_s, vetoes=vetoes, held=turn.memory.objections,
+        unseen=prechecks.unseen(box),
     )  # fmt: skip
     turn.memory = replace(turn.memory, objections=held)
     for change in changes:

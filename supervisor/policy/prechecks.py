@@ -1,7 +1,9 @@
 """Pre-checks: what can be seen of the box now that speaks against more load, without a reboot to prove it.
 
 Each rule may object to the levels above one. What it has held for long enough becomes a veto, and a veto is lifted once
-its reason has been gone for `clear_s` (30 min). A reading that is missing objects to nothing.
+its reason has been gone for `clear_s` (30 min). A reading that is missing objects to nothing, and takes nothing back that
+was seen a moment ago: an objection goes on over up to a minute of looks that lack its reading. Without that, one look in
+three that fails would mean that no heat ever lasts for 30 s.
 
 | rule | objects when | held for | to |
 |---|---|---|---|
@@ -30,8 +32,8 @@ fall back every minute.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from supervisor.policy.readings import Gpu, Gpus, Host
@@ -44,6 +46,7 @@ _SWAP_LEFT: Final = 0.05
 _MEMORY_LEFT: Final = 0.1
 _HARDWARE: Final = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake"})
 _SOFTWARE: Final = frozenset({"sw_thermal_slowdown"})
+_BRIDGED_S: Final = 60.0
 _HELD_S: Final = {"gpu_temperature": 30.0, "gpu_slowdown": 60.0, "pressure": 60.0, "swap": 60.0}
 
 # What a faulty program or its end causes, or what was corrected already: NVIDIA's table of Xid errors.
@@ -211,16 +214,30 @@ def _known(gpus: Gpus | None) -> tuple[Gpu, ...]:
     return () if gpus is None or gpus.gpus is None else gpus.gpus
 
 
+def unseen(box: Box) -> frozenset[str]:
+    """The rules with a time to hold that could not look: a reading of theirs is missing now."""
+    gpus = _known(box.gpus)
+    blind = box.gpus is not None and box.gpus.gpus is None
+    slowdown = blind or any(gpu.reasons is None for gpu in gpus)
+    heat = slowdown or any(gpu.temperature_c is None for gpu in gpus)
+    host = box.host or Host()
+    pressure = host.memory_full is None or host.io_full is None
+    swap = host.swap_free_bytes is None or host.available_bytes is None
+    found = {"gpu_temperature": heat, "gpu_slowdown": slowdown, "pressure": pressure, "swap": swap}
+    return frozenset(rule for rule, missing in found.items() if missing)
+
+
 # --- from objections to vetoes -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How long a rule has objected at the present level, and how long it has not. Both in journal time."""
+    """How long a rule has objected at the present level, when it last did, and how long it has not. In journal time."""
 
     since_s: float | None = None
     present: int = 0
     clear_since_s: float | None = None
+    seen_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +257,12 @@ def weigh(
     now_s: float,
     vetoes: Mapping[str, int],
     held: Mapping[str, Held],
+    unseen: Collection[str] = (),
 ) -> tuple[tuple[Change, ...], dict[str, Held]]:
     """What follows from a look: changes of the vetoes in force (rule -> cap), and what to remember until the next.
 
     An objection counts at the level where it was seen: a change of level starts its time anew, so that heat which is
-    still there after a step down does not push a second time at once.
+    still there after a step down does not push a second time at once. `unseen` rules could not look this time.
     """
     changes: list[Change] = []
     kept: dict[str, Held] = {}
@@ -252,13 +270,18 @@ def weigh(
     for rule, each in objecting.items():
         old = held.get(rule, Held())
         since_s = old.since_s if old.since_s is not None and old.present == present else now_s
-        kept[rule] = Held(since_s, present)
+        kept[rule] = Held(since_s, present, seen_s=now_s)
         in_force = vetoes.get(rule)
         if now_s - since_s >= _HELD_S.get(rule, 0.0) and (in_force is None or each.cap < in_force):
             changes.append(Change(rule, each.cap, each.why))
+    for rule in held.keys() & set(unseen) - objecting.keys():
+        seen_s = held[rule].seen_s
+        if seen_s is not None and now_s - seen_s <= _BRIDGED_S:
+            kept[rule] = held[rule]
     for rule in sorted(vetoes.keys() - objecting.keys()):
         clear_since_s = held.get(rule, Held()).clear_since_s
-        kept[rule] = Held(clear_since_s=now_s if clear_since_s is None else clear_since_s)
+        bridged = kept.get(rule, Held())
+        kept[rule] = replace(bridged, clear_since_s=now_s if clear_since_s is None else clear_since_s)
         if clear_since_s is not None and now_s - clear_since_s >= settings.clear_s:
             changes.append(Change(rule, None, f"its reason has been gone for {settings.clear_s / 60:g} min"))
             del kept[rule]

@@ -11,6 +11,7 @@ from supervisor.policy.prechecks import (
     PrecheckSettings,
     Rung,
     objections,
+    unseen,
     weigh,
 )  # fmt: skip
 from supervisor.policy.readings import Gpu, Gpus, Host
@@ -141,7 +142,7 @@ def test_a_short_wave_of_heat_is_no_veto():
 def test_what_is_sure_counts_at_once_and_once():
     changes, held = weigh(SETTINGS, [DISK], present=1, now_s=5.0, vetoes={}, held={})
     assert changes == (Change("disk", 1, "9 MiB are left"),)
-    assert held == {"disk": Held(5.0, 1)}
+    assert held == {"disk": Held(5.0, 1, seen_s=5.0)}
     assert weigh(SETTINGS, [DISK], present=1, now_s=6.0, vetoes={"disk": 1}, held=held)[0] == ()
 
 
@@ -152,3 +153,48 @@ def test_heat_that_is_left_after_a_step_down_does_not_push_again_at_once():
     assert changes == ()
     changes, held = weigh(SETTINGS, [slow], present=1, now_s=160.0, vetoes={"gpu_slowdown": 1}, held=held)
     assert changes == (Change("gpu_slowdown", 0, slow.why),), "it is too hot there too"
+
+
+# --- readings that are missing ----------------------------------------------------------------------------------------------
+
+
+def heat(missing, until_s=400):
+    """The first second of a veto, where heat that lasts cannot be read in the seconds `missing`."""
+    held = {}
+    for second in range(until_s):
+        blind = missing(second)
+        changes, held = weigh(
+            SETTINGS, [] if blind else [HOT], present=1, now_s=second, vetoes={}, held=held,
+            unseen={"gpu_temperature"} if blind else (),
+        )  # fmt: skip
+        if changes:
+            return second
+    return None
+
+
+def test_heat_lasts_over_looks_that_lack_its_reading():
+    assert heat(lambda _: False) == 30
+    assert heat(lambda second: second % 3 == 0) == 31, "from its first look, at second 1"
+    assert heat(lambda second: 5 < second < 60) == 60
+    assert heat(lambda second: second > 5) is None, "what is not seen any more is no veto"
+    assert heat(lambda second: 5 < second < 70) == 100, "after more than a minute it is another heat"
+
+
+def test_a_reading_that_is_missing_does_not_keep_a_veto():
+    vetoes, held = {"gpu_temperature": 1}, {"gpu_temperature": Held(0.0, 1, seen_s=0.0)}
+    for second in range(1, 1802):
+        changes, held = weigh(
+            SETTINGS, [], present=1, now_s=second, vetoes=vetoes, held=held, unseen={"gpu_temperature"}
+        )  # fmt: skip
+    assert changes == (Change("gpu_temperature", None, "its reason has been gone for 30 min"),)
+
+
+def test_which_rules_could_not_look():
+    whole = Gpu(0, temperature_c=60.0, reasons=())
+    host = Host(memory_full=0.0, io_full=0.0, swap_free_bytes=0, available_bytes=1)
+    assert unseen(Box(LADDER, 1, Gpus((whole,)), host)) == set()
+    assert unseen(Box(LADDER, 1, Gpus((Gpu(0, reasons=()),)), host)) == {"gpu_temperature"}
+    assert unseen(Box(LADDER, 1, Gpus((Gpu(0, temperature_c=60.0),)), host)) == {"gpu_temperature", "gpu_slowdown"}
+    assert unseen(Box(LADDER, 1, Gpus(None, "hung"), host)) == {"gpu_temperature", "gpu_slowdown"}
+    assert unseen(Box(LADDER, 1)) == {"pressure", "swap"}
+    assert unseen(Box(LADDER, 1, None, Host(memory_full=0.0, io_full=0.0))) == {"swap"}
