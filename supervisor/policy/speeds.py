@@ -10,7 +10,9 @@ reading a step up the ladder is believed to gain 12 +- 12 %, so a level that nev
 shown, with honest doubt. Knowledge fades: a speed not looked at for two days is doubted by 2 % more.
 
 The noise is not believed either: it is the running mean of what readings miss their forecast by, so a box whose readings
-scatter by a quarter is given more of them before anything is concluded.
+scatter by a quarter is given more of them before anything is concluded. And what was concluded before is doubted by as
+much: when the noise turns out to be twice what it was taken for, so does the doubt about every level. Without that, one low
+reading of a level in an hour's climb was believed for a week, because it had been weighed with a noise of 12 %.
 
 Worked example: three readings of 100 at light, three of 130 at the next level: it is faster by 26 +- 8 % or so, and the
 level above by 41 +- 14 %.
@@ -115,7 +117,8 @@ def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Sp
         noise = math.sqrt((1.0 - _NOISE_GAIN) * noise * noise + _NOISE_GAIN * told)
     total = doubt + noise * noise
     cells = zip(shape.half(old), shape.by_row(row), shape.by_column(row), strict=True)
-    cov = shape.whole([cell - a * b / total for cell, a, b in cells])
+    more = noise * noise / (speeds.noise * speeds.noise)  # what was read before was as noisy
+    cov = shape.whole([more * (cell - a * b / total) for cell, a, b in cells])
     moved = [m + r * miss / total for m, r in zip(mean, row, strict=True)]
     return Speeds(tuple(moved), cov, (*before[:level], before[level] + 1, *before[level + 1 :]), noise)
 

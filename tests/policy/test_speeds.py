@@ -71,3 +71,15 @@ def test_the_error_is_honest():
         within = [count + (abs(mean - truth) < times * error) for times, count in enumerate(within, 1)]
     assert within[0] > 0.58 * 150
     assert within[1] > 0.88 * 150
+
+
+def test_a_box_that_turns_out_to_be_noisy_is_doubted_in_what_it_has_shown_before():
+    """One low reading of the next level, then readings of the first that scatter by a quarter."""
+    speeds = pace.read(pace.read(pace.read(pace.unread(2), 0, 100.0), 0, 100.0), 1, 70.0)
+    mean, error = pace.gain(speeds, 1, 0)
+    assert mean + error < 0.02, "it seems no faster"
+    for number in range(40):
+        speeds = pace.read(speeds, 0, 100.0 * (1.28 if number % 2 else 0.78), 600.0)
+    assert speeds.noise > 0.2
+    mean, error = pace.gain(speeds, 1, 0)
+    assert mean + error > 0.02, "and may well be, once it is known how little one reading says"
