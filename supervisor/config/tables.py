@@ -221,7 +221,7 @@ MEANINGS: Final[dict[str, str]] = {
     "journal.max_mb": "a journal that is larger moves more, down to half of this",
     "backup.calendar": "when one is made by itself, in local time: `off`, `hourly`, `daily HH:MM`, `weekly DAY HH:MM`",
     "backup.keep": "so many backups of each kind that nobody asked for are kept; those of `supervisorctl backup` stay",
-    "backup.before_level": "whether one is made before the first trial of a level, and before the config's level becomes another",
+    "backup.before_level": "whether one is made before a level's first trial, and before the config's level becomes another",
     "cost.usd_per_hour": "price of an hour of this box, on or off; without it `cost` tells hours and shares",
     "cgroups.use": "whether each worker gets a cgroup of its own, where the daemon has been given some (docs/box.md)",
     "cgroups.parent": "directory of cgroup v2 that is extralife's alone; empty: that of its service (Delegate=yes)",

@@ -11,7 +11,7 @@ from typing import Any
 from supervisor.core.climbing import costs, known
 from supervisor.core.settings import FIXED, Level, Rung, Settings
 from supervisor.core.state import LevelRecord, State
-from supervisor.policy import load
+from supervisor.policy import hours, load
 from supervisor.policy.load import LevelShown, LoadState
 from supervisor.policy.worth import mtbf_bound_s
 
@@ -39,6 +39,7 @@ def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json
         },
         "reboot_penalty_min": settings.load.reboot_penalty_min if settings is not None else None,
         "change_cost_s": costs(state).change_s if climb.costs_s else None,
+        "bad_hours": None if remembered is None else _bad_hours(remembered, now_s),
         "levels": [_level(state, rung, shown.get(rung.level.name), remembered, place, now_s) for place, rung in rungs],
     }  # fmt: skip
     return view | {"line": _line(view)}
@@ -47,6 +48,18 @@ def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json
 def in_force(view: Json) -> Json:
     """What `status` tells of it, beside the level's own figures."""
     return {key: view[key] for key in ("mode", "trial", "line")} | {"pinned": view["pin"] is not None}
+
+
+def _bad_hours(remembered: LoadState, now_s: float) -> Json | None:
+    """Hours of the day in which the box reboots far more often: how long they are, and when they begin or end next."""
+    bad = remembered.hours.bad
+    if bad is None:
+        return None
+    return {
+        "now": hours.are_bad(remembered.hours, now_s),
+        "for_s": (bad[1] - bad[0]) % hours.DAY_S,
+        "changes_in_s": hours.changes_in_s(remembered.hours, now_s),
+    }
 
 
 def _rungs(state: State, settings: Settings | None) -> list[tuple[int, Rung]]:

@@ -121,6 +121,10 @@ def head(view: dict[str, Any]) -> list[str]:
     out = [f"level {text.harmless(view['level'] or text.UNKNOWN)}{how}{since}: {text.harmless(view['why'] or text.UNKNOWN)}"]
     if view["said"]:
         out.append(f"now: {text.harmless(view['said'])}")
+    bad = view.get("bad_hours")
+    if bad is not None:
+        when = f"{'are over' if bad['now'] else 'begin'} in {text.duration(bad['changes_in_s'])}"
+        out.append(f"bad hours, {bad['for_s'] / 3600:.1f} a day: they {when}; levels have another record in them")
     pin = view["pin"]
     if pin is not None:
         left = "until further notice" if pin["left_s"] is None else f"for another {text.duration(pin['left_s'])}"

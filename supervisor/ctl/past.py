@@ -70,7 +70,7 @@ class _Fold:
         known = _remembered(load, len(names))
         self.names, self.from_s, self.read_at_s = names, at_s, at_s
         self.level = names.index(level) if level in names else None if known is None else known.level
-        self.records = [Record(each.up_s, each.reboots) for each in known.known] if known else [Record()] * len(names)
+        self.records = _records(known) if known else [Record()] * len(names)
         self.speeds = known.speeds if known is not None else pace.unread(len(names))
         self.ran_s, self.run_s, self.deaths, self.meant = [0.0] * len(names), 0.0, [], 0
         self.path = [] if self.level is None else [(0.0, self.level)]
@@ -114,6 +114,14 @@ class _Fold:
             died_s = (*record.died_s, self.run_s) if weight >= _HELD and charged == level else record.died_s
             self.records[charged] = replace(record, reboots=record.reboots + weight, died_s=died_s)
         self.run_s = 0.0
+
+
+def _records(known: LoadState) -> list[Record]:
+    """What the levels have shown, in bad hours and others together."""
+    each_hours = [known.known] if known.other is None else [known.known, known.other.known]
+    return [
+        Record(sum(one.up_s for one in level), sum(one.reboots for one in level)) for level in zip(*each_hours, strict=True)
+    ]
 
 
 def _remembered(text: str, levels: int) -> LoadState | None:

@@ -8,8 +8,8 @@ when it comes up, a fresh installation makes none of an empty directory, and ten
 
 The rule of keeping. Backups that nobody asked for by name (calendar, before a level, before a rollback) are kept as many
 as `[backup] keep` says, each kind for itself: a day on which the config's level changed twenty times must not push the
-nightly ones out. What the operator has made is theirs to remove; so is anything whose kind is not known. Example, keep = 2: of
-nightly backups of Mon, Tue and Wed and one before `heavy`, Mon goes.
+nightly ones out. What the operator has made is theirs to remove; so is anything whose kind is not known. Example,
+keep = 2: of nightly backups of Mon, Tue and Wed and one before `heavy`, Mon goes.
 
 Why not by age: a box that was off for a month would come up and throw all of its backups away. Why not a cron line: five
 fields are more than a nightly backup needs, and `30 3 * * *` is misread by those who write one a year.

@@ -31,7 +31,9 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from supervisor.policy import hours as clock
 from supervisor.policy import speeds as pace
+from supervisor.policy.hours import Hours
 from supervisor.policy.speeds import Speeds
 from supervisor.policy.worth import Costs, kept, mtbf_bound_s, reboot_rate
 
@@ -93,6 +95,14 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class Other:
+    """What is known of the levels in the hours that are not now (`policy/hours.py`), and where they were spent."""
+
+    known: tuple[LevelKnown, ...]
+    home: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoadState:
     """All that the policy remembers."""
 
@@ -104,6 +114,9 @@ class LoadState:
     at_s: float = 0.0
     cluster: Cluster = field(default_factory=Cluster)
     recent_s: tuple[float, ...] = ()  # when the last reboots were that were held against the load
+    hours: Hours = field(default_factory=Hours)
+    bad: bool = False  # whether `known` and `home` are those of the bad hours
+    other: Other | None = None  # those of the hours that are not now, once there are bad ones
 
     @property
     def level(self) -> int:
@@ -125,7 +138,9 @@ Step = tuple[LoadState, LoadVerdict]
 
 def begin(levels: int, start: int = 0, *, at_s: float = 0.0) -> LoadState:
     """The state of a box that nobody knows yet."""
-    return LoadState(known=(LevelKnown(),) * levels, speeds=pace.unread(levels), home=start, at_s=at_s)
+    return LoadState(
+        known=(LevelKnown(),) * levels, speeds=pace.unread(levels), home=start, at_s=at_s, hours=clock.unseen(levels)
+    )
 
 
 def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None) -> LoadState:
@@ -159,6 +174,15 @@ def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None
         at_s=max(at_s, state.at_s),
         cluster=cluster,
         recent_s=state.recent_s,
+        hours=clock.ran(
+            state.hours if state.hours.up_s else clock.unseen(len(state.known)),
+            level,
+            before_s=state.at_s,
+            at_s=at_s,
+            up_s=up_s,
+        ),
+        bad=state.bad,
+        other=state.other,
     )
 
 
@@ -181,6 +205,8 @@ def reviewed(
     if state.level > cap.level:
         state = replace(state, home=min(state.home, cap.level), trial=None, stretch_s=0.0)
         return _say(state, f"down to {settings.names[cap.level]}: {cap.why}")
+    if clock.are_bad(state.hours, state.at_s) != state.bad:
+        return _at_hour(settings, state, cap)
     if state.trial is None:
         return _at_home(settings, costs, state, cap)
     home = state.home
@@ -213,6 +239,8 @@ def rebooted(
     if weight <= 0.0:
         told = f"on at {settings.names[state.level]}: the reboot is not held against the load"
         return _capped(settings, cap, *_say(state, told))
+    if not state.bad and clock.are_bad(state.hours, at_s):
+        state = _turned(state)
     state = _charged(settings, state, level, weight, ran_s)
     if len(state.recent_s) >= settings.burst:
         return _burst(settings, state, at_s)
@@ -385,6 +413,45 @@ def _look_down(settings: LoadSettings, costs: Costs, state: LoadState, why: str)
     return _say(state, f"down to {settings.names[lower]} for a look: it may be worth more than {settings.names[home]}")
 
 
+# --- bad hours -----------------------------------------------------------------------------------------------------------
+
+
+def _at_hour(settings: LoadSettings, state: LoadState, cap: Cap) -> Step:
+    """The bad hours begin or are over: on with the record of those that are now, and where they were spent before."""
+    state = _turned(state)
+    state = replace(state, home=min(state.home, cap.level))
+    name = settings.names[state.home]
+    told = f"{name}: the hours begin in which the box reboots more often" if state.bad else f"{name}: the bad hours are over"
+    return _say(state, told)
+
+
+def _turned(state: LoadState) -> LoadState:
+    """With the other record in force. Into the bad hours never leads up."""
+    other = state.other
+    if other is None:
+        other = Other(_record(state, bad=not state.bad), state.home)
+        state = replace(state, known=_record(state, bad=state.bad))
+    home = other.home if state.bad else min(other.home, state.home)
+    return replace(
+        state, known=other.known, home=home, trial=None, stretch_s=0.0, cluster=Cluster(), bad=not state.bad,
+        other=Other(state.known, state.home),
+    )  # fmt: skip
+
+
+def _record(state: LoadState, *, bad: bool) -> tuple[LevelKnown, ...]:
+    """What was seen of the levels in the bad hours, or in the others, when they are first told apart."""
+    found = []
+    for level, known in enumerate(state.known):
+        reboots, up_s = clock.share(state.hours, state.at_s, level, bad=bad)
+        found.append(
+            LevelKnown(
+                up_s=up_s, reboots=reboots, reboots_ever=known.reboots_ever, next_look_s=known.next_look_s,
+                shortest_s=known.shortest_s,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
 # --- after a reboot ------------------------------------------------------------------------------------------------------
 
 
@@ -402,7 +469,8 @@ def _charged(settings: LoadSettings, state: LoadState, level: int, weight: float
             known = replace(known, reboots=recent, up_s=cluster.up_s)
         cluster = Cluster()
     recent_s = tuple(at_s for at_s in state.recent_s if state.at_s - at_s <= settings.burst_s)
-    return replace(_with(state, level, known), cluster=cluster, recent_s=(*recent_s, state.at_s))
+    hours = clock.rebooted(state.hours, level, at_s=state.at_s, weight=weight)
+    return replace(_with(state, level, known), cluster=cluster, recent_s=(*recent_s, state.at_s), hours=hours)
 
 
 def _unproven(settings: LoadSettings, state: LoadState, ran_s: float) -> bool:

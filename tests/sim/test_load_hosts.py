@@ -2,10 +2,13 @@
 
 import pytest
 
+from supervisor.policy import load
 from supervisor.whatif.compare import compare, drawing
 from supervisor.whatif.held import Held
 from supervisor.whatif.hosts import ARCHETYPES, NEVER, Host, Regime, drawn
 from supervisor.whatif.play import DAY_S, Fixed, Play, World, oracle, rates
+from supervisor.whatif.sensors import Sensors, Shown
+from supervisor.whatif.watched import Checked, WatchedPlay
 
 WEEK = (DAY_S, 7 * DAY_S)
 
@@ -110,3 +113,72 @@ def test_the_drawing_shows_levels_and_reboots():
     assert all(len(line) <= 32 for line in lines)
     assert "x" in lines[5]
     assert lines[-1].endswith("1 days")
+
+
+# --- bad hours, and readings of the GPU -------------------------------------------------------------------------------------
+
+
+def test_bad_hours_of_every_day_are_known_after_a_few_and_cost_little_from_then_on():
+    """Four per cent below the oracle in each week, where each afternoon is found out anew."""
+    host, marks_s = ARCHETYPES["diurnal"], (5 * DAY_S, 15 * DAY_S)
+    held = Held()
+    played, known = Play(host, held, 1, World()).run(marks_s), oracle(host, 1, World(), marks_s)
+    later = (played.work[1] - played.work[0]) / (known.work[1] - known.work[0])
+    assert later > 0.98
+    begin_s, end_s = held.state.hours.bad
+    assert begin_s / 3600 == pytest.approx(10, abs=1.5)
+    assert end_s / 3600 == pytest.approx(20, abs=2.5)
+
+
+@pytest.mark.parametrize("name", ["seed", "smooth"])
+def test_a_box_without_bad_hours_is_given_none(name):
+    held = Held()
+    Play(ARCHETYPES[name], held, 3, World()).run((20 * DAY_S,))
+    assert held.state.hours.bad is None
+
+
+def watched(name, sensors, days=3, seeds=(1, 2)):
+    """Percent of the oracle, and vetoes by rule."""
+    marks_s, ours, best, vetoes = (days * DAY_S,), 0.0, 0.0, {}
+    for seed in seeds:
+        checked = Checked()
+        ours += WatchedPlay(ARCHETYPES[name], checked, seed, World(), sensors).run(marks_s).work[0]
+        best += oracle(ARCHETYPES[name], seed, World(), marks_s).work[0]
+        vetoes |= checked.vetoed
+    return 100 * ours / best, vetoes
+
+
+def test_a_hot_box_is_vetoed_by_its_readings_and_loses_no_work_by_it():
+    blind = watched("overheat", Sensors(missing=1.0))
+    seen, vetoes = watched("overheat", Sensors())
+    assert blind[1] == {}
+    assert set(vetoes) == {"gpu_temperature", "gpu_slowdown"}
+    assert seen > blind[0]
+
+
+@pytest.mark.parametrize("sensors", [Sensors(missing=1 / 3), Sensors(gap_h=6.0, between_h=6.0), Sensors(missing=1.0)])
+@pytest.mark.parametrize("name", ["seed", "overheat"])
+def test_gpu_readings_that_are_missing_cost_no_more_than_having_none(name, sensors):
+    none = share(name, world=World())[1]
+    assert watched(name, sensors, days=7)[0] > none - 2.0
+
+
+def test_a_box_that_is_cool_is_never_vetoed_whatever_is_missing():
+    without = Play(ARCHETYPES["robust"], Held(), 1, World()).run((DAY_S,)).work[0]
+    for sensors in (Sensors(), Sensors(missing=0.5, gap_h=1.0, between_h=1.0)):
+        checked = Checked()
+        assert WatchedPlay(ARCHETYPES["robust"], checked, 1, World(), sensors).run((DAY_S,)).work[0] == pytest.approx(
+            without
+        )
+        assert checked.vetoed == {}
+
+
+def test_no_reading_of_a_cool_box_speaks_against_anything():
+    """What `WatchedPlay` passes over is what the pre-checks would have said nothing to."""
+    shown = Shown(Sensors(), 1)
+    for level in range(6):
+        checked = Checked()
+        checked.begin()
+        checked.state = load.placed(checked.state, level)
+        assert not checked.look(shown, 0.0, 0.6)
+        assert checked.objected == {}

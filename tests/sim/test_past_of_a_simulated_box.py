@@ -1,10 +1,14 @@
 """The journal of a simulated box tells `simulate --journal` what the box was like; its policy goes the way that it went."""
 
+from dataclasses import replace
+
 from test_stories_of_levels import box, live
 
-from supervisor.ctl.past import past_of
-from supervisor.policy.load import LoadSettings
+from supervisor.ctl.past import _records, past_of
+from supervisor.policy import load
+from supervisor.policy.load import LevelKnown, LoadSettings, Other
 from supervisor.whatif.compare import OURS, replay
+from supervisor.whatif.past import Record
 
 
 def test_the_past_of_a_box_that_dies_at_heavy():
@@ -22,3 +26,12 @@ def test_the_past_of_a_box_that_dies_at_heavy():
     assert would.name == OURS
     assert abs(was.reboots - would.reboots) <= 1.0
     assert abs(was.share - would.share) < 0.08, "the rule that ran is the rule that is replayed"
+
+
+def test_what_was_seen_in_bad_hours_counts_too():
+    state = load.begin(2)
+    good = (LevelKnown(100.0, 0.0), LevelKnown(50.0, 1.0))
+    bad = (LevelKnown(30.0, 0.0), LevelKnown(20.0, 4.0))
+    assert _records(replace(state, known=good)) == [Record(100.0, 0.0), Record(50.0, 1.0)]
+    both = replace(state, known=bad, bad=True, other=Other(good, 1))
+    assert _records(both) == [Record(130.0, 0.0), Record(70.0, 5.0)]

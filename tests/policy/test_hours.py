@@ -1,0 +1,199 @@
+"""Bad hours: found by reboots of the same level at the same hours of three days, and by nothing less."""
+
+import random
+
+import pytest
+
+from supervisor.policy import hours as rule
+from supervisor.policy import load
+from supervisor.policy.hours import DAY_S, Hours
+from supervisor.policy.load import Cap, LoadSettings
+from supervisor.policy.worth import Costs
+
+H = 3600.0
+HEAVY = 2
+S, COSTS = LoadSettings(), Costs()
+
+
+def days(count, bad, *, level=HEAVY, first_day=0, hours=None, runs=lambda _hour: True):
+    """`level` trains in ten-minute steps; in the hours `bad` it reboots at the middle of each."""
+    hours = rule.unseen(3) if hours is None else hours
+    for step in range(first_day * 144, (first_day + count) * 144):
+        before_s, at_s = step * 600.0, (step + 1) * 600.0
+        hour = int(before_s % DAY_S / H)
+        if not runs(hour):
+            continue
+        hours = rule.ran(hours, level, before_s=before_s, at_s=at_s, up_s=600.0)
+        if hour in bad and step % 6 == 3:
+            hours = rule.rebooted(hours, level, at_s=at_s, weight=1.0)
+    return hours
+
+
+def test_hours_in_which_it_reboots_three_days_long_are_bad_from_the_first_reboot_to_the_last():
+    found = days(3, range(10, 20))
+    assert found.bad == pytest.approx((10 * H + 2400.0 - 600.0, 19 * H + 2400.0 + 600.0))
+    assert rule.are_bad(found, 5 * DAY_S + 15 * H)
+    assert not rule.are_bad(found, 5 * DAY_S + 9 * H)
+    assert not rule.are_bad(found, 5 * DAY_S + 21 * H)
+
+
+def test_two_days_are_not_enough():
+    assert days(2, range(10, 20)).bad is None
+
+
+def test_a_stretch_may_go_over_the_end_of_the_cycle():
+    found = days(4, (22, 23, 0, 1, 2))
+    assert rule.are_bad(found, 23.5 * H)
+    assert rule.are_bad(found, 1.0 * H)
+    assert not rule.are_bad(found, 12 * H)
+    begin_s, end_s = found.bad
+    assert begin_s > end_s
+
+
+def test_a_level_that_runs_at_one_hour_alone_has_no_bad_hours():
+    """Tried once a day, dead each time: it was never seen at another hour."""
+    hours = days(10, (14,), runs=lambda hour: hour == 14)
+    assert hours.bad is None
+    assert days(10, (), level=0, hours=hours).bad is None, "what another level does at other hours says nothing"
+
+
+def test_a_fault_that_began_this_afternoon_is_no_hour_of_the_day():
+    hours = days(4, ())
+    for minute in range(0, 300, 20):
+        hours = rule.rebooted(hours, HEAVY, at_s=4 * DAY_S + 14 * H + 60.0 * minute, weight=1.0)
+    assert hours.bad is None
+
+
+def test_hours_that_are_twice_as_bad_are_borne():
+    hours = days(20, range(0, 24, 2))
+    assert hours.bad is None, "reboots at every hour"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_reboots_that_come_by_chance_make_no_bad_hours(seed):
+    chance, hours = random.Random(seed), rule.unseen(3)
+    for step in range(30 * 144):
+        hours = rule.ran(hours, HEAVY, before_s=step * 600.0, at_s=(step + 1) * 600.0, up_s=600.0)
+        if chance.random() < 5 / 144:
+            hours = rule.rebooted(hours, HEAVY, at_s=(step + 1) * 600.0, weight=1.0)
+    assert hours.bad is None
+
+
+def test_halves_of_reboots_count_as_halves():
+    hours = days(3, ())
+    told = hours
+    for day in range(3):
+        told = rule.rebooted(told, HEAVY, at_s=day * DAY_S + 12 * H, weight=0.5)
+    assert rule.share(told, 3 * DAY_S, HEAVY, bad=False)[0] == pytest.approx(0.5 * (0.95**2.5 + 0.95**1.5 + 0.95**0.5))
+
+
+def test_training_fades_by_five_per_cent_a_day_and_old_reboots_are_forgotten():
+    hours = days(3, ())
+    assert sum(hours.up_s) == pytest.approx(24 * H * (1 + 0.95 + 0.95**2), rel=0.01)
+    hours = rule.rebooted(hours, HEAVY, at_s=0.0, weight=1.0)
+    assert len(rule.rebooted(hours, HEAVY, at_s=22 * DAY_S, weight=1.0).reboots) == 1
+    for _ in range(100):
+        hours = rule.rebooted(hours, HEAVY, at_s=DAY_S, weight=1.0)
+    assert len(hours.reboots) == 60
+
+
+def test_what_a_level_has_shown_is_shared_between_the_hours():
+    found = days(3, range(10, 20))
+    in_reboots, in_s = rule.share(found, 3 * DAY_S, HEAVY, bad=True)
+    out_reboots, out_s = rule.share(found, 3 * DAY_S, HEAVY, bad=False)
+    assert out_reboots == 0.0
+    assert in_reboots == pytest.approx(sum(each[2] * 0.95 ** ((3 * DAY_S - each[0]) / DAY_S) for each in found.reboots))
+    assert in_s + out_s == pytest.approx(sum(found.up_s))
+    assert in_s / sum(found.up_s) == pytest.approx(9 / 24, abs=0.05)
+    assert rule.share(found, 3 * DAY_S, 0, bad=True) == (0, 0.0)
+
+
+def test_when_they_begin_and_end():
+    hours = Hours(bad=(10 * H, 20 * H))
+    assert rule.changes_in_s(hours, 8 * H) == 2 * H
+    assert rule.changes_in_s(hours, 3 * DAY_S + 15 * H) == 5 * H
+    assert rule.changes_in_s(Hours(), 8 * H) is None
+
+
+# --- what the load policy makes of them ------------------------------------------------------------------------------------
+
+
+def at_heavy(count=6, known_days=4):
+    """A box that is known to be bad from 10 to 20 o'clock, at the top of its ladder on a later morning at 9."""
+    at_s = known_days * DAY_S + 9 * H
+    state = load.begin(count, count - 1, at_s=at_s)
+    hours = days(3, range(10, 20), level=count - 1, hours=rule.unseen(count))
+    for level in range(1, count):
+        hours = rule.ran(hours, level - 1, before_s=at_s, at_s=at_s, up_s=20 * H)
+    speeds = state.speeds
+    for level in range(count):
+        for _ in range(4):
+            speeds = load.pace.read(speeds, level, 100.0 * (1.0 + 0.2 * level))
+    known = tuple(load.LevelKnown(up_s=30 * H, reboots_ever=1.0) for _ in range(count))
+    return load.replace(state, hours=hours, speeds=speeds, known=known)
+
+
+def review(state, at_s, cap=5):
+    return load.reviewed(S, COSTS, state, at_s=at_s, up_s=600.0, reading=None, cap=Cap(cap, "no room"))
+
+
+def through(state, from_h, to_h):
+    """Reviews every ten minutes; the levels at each."""
+    told = []
+    at_s = 4 * DAY_S + from_h * H
+    while at_s < 4 * DAY_S + to_h * H:
+        at_s += 600.0
+        state, verdict = review(state, at_s)
+        told.append(verdict)
+    return state, told
+
+
+def test_the_hour_comes_and_it_goes_to_the_level_that_is_worth_most_then_and_back_at_its_end():
+    state, morning = through(at_heavy(), 9, 10.2)
+    assert {verdict.level for verdict in morning} == {5}
+    state, day = through(state, 10.2, 19.5)
+    assert "the hours begin in which the box reboots more often" in " ".join(verdict.why for verdict in day)
+    assert state.bad
+    assert day[6].level < 5
+    state, evening = through(state, 19.5, 21)
+    assert evening[-1].level == 5, "at once, and without a trial"
+    assert "heavy: the bad hours are over" in [verdict.why for verdict in evening]
+    assert not state.bad
+    assert state.other is not None
+    again, _ = through(load.replace(state, at_s=state.at_s), 21, 24)
+    assert again.level == 5
+
+
+def test_a_reboot_in_the_bad_hours_is_held_against_them_alone():
+    state, _ = through(at_heavy(), 9, 10.2)
+    after, verdict = load.rebooted(S, COSTS, state, at_s=4 * DAY_S + 10.7 * H, up_s=600.0, weight=1.0)
+    assert after.bad
+    assert after.other.known[5].reboots == 0.0, "the record of the other hours"
+    assert after.known[5].reboots > 1.0
+    assert verdict.level <= 5
+    meant, _ = load.rebooted(S, COSTS, state, at_s=4 * DAY_S + 10.7 * H, up_s=600.0, weight=0.0)
+    assert not meant.bad
+
+
+def test_the_bad_hours_never_lead_up():
+    state = at_heavy()
+    state, _ = through(state, 9, 21)
+    assert state.other is not None
+    low = load.replace(load.placed(state, 0), other=load.replace(state.other, home=4))
+    after, verdict = review(low, 5 * DAY_S + 11 * H)
+    assert after.bad
+    assert verdict.level == 0
+
+
+def test_a_veto_holds_when_the_bad_hours_are_over():
+    state, _ = through(at_heavy(), 9, 19.5)
+    after, verdict = review(load.placed(state, 2), 4 * DAY_S + 20.5 * H, cap=3)
+    assert not after.bad
+    assert verdict.level == 3
+
+
+def test_a_memory_of_an_older_version_begins_to_look_at_the_hours():
+    old = load.replace(load.begin(3), hours=Hours())
+    after = load.learned(old, at_s=600.0, up_s=600.0, reading=None)
+    assert sum(after.hours.up_s) == 600.0
+    assert len(after.hours.up_s) == 72
