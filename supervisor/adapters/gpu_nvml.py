@@ -7,6 +7,10 @@ the readings. A box without NVIDIA's library is no trouble: it has no GPU.
 
 What a driver does not support is unknown, each on its own. What fails as a whole (no driver, a library of another version
 than the driver's) is tried again every `retry_s`.
+
+Each look is booked on what the workers on that GPU are busy with at that moment, by their own beats, so that the memory and
+the load of an update can be told from those of acting, of compiling or of a test. Workers are known by the process ids that
+the driver shows; in a container that does not see them as the host does, nothing is booked.
 """
 
 from __future__ import annotations
@@ -15,11 +19,11 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from supervisor.policy.readings import Gpu, Gpus, Spread, Xid
+from supervisor.policy.readings import Gpu, Gpus, InPhase, Spread, Xid
 
 _PERIOD_S: Final = 0.2
 _TELL_S: Final = 1.0
@@ -33,9 +37,21 @@ _REASONS: Final = {
     0x1: "idle", 0x2: "clocks_setting", 0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost",
     0x20: "sw_thermal_slowdown", 0x40: "hw_thermal_slowdown", 0x80: "hw_power_brake", 0x100: "display_clocks",
 }  # fmt: skip
+_TRAINING: Final = "training"
+_ACTING: Final = "acting"
+_UPDATING: Final = "updating"
 _LOST: Final = {15: "it has fallen off the bus", 16: "it needs a reset", 28: "it is not found"}
 _WHOLE: Final = frozenset({1, 9, 12, 18})  # uninitialised, no driver, no library, library and driver differ
 _NO_LIBRARY: Final = 12
+
+
+class _Look(NamedTuple):
+    at_s: float
+    free: int | None
+    used: int | None
+    utilisation: float | None
+    temperature_c: float | None
+    phases: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -50,8 +66,7 @@ class _Device:
     power_limit_w: float | None = None
     lost: str = ""
     total_bytes: int | None = None
-    # (second, free, used, utilisation, temperature) of the newest minute
-    looks: deque[tuple[float, int | None, int | None, float | None, float | None]] = field(default_factory=deque)
+    looks: deque[_Look] = field(default_factory=deque)  # of the newest minute
     reasons: tuple[str, ...] | None = None
     power_w: float | None = None
     ecc_errors: int | None = None
@@ -69,8 +84,12 @@ class NvmlGpu:
         hang_s: float = 5.0,
         retry_s: float = 30.0,
         now_s: Callable[[], float] = time.monotonic,
+        doing: Callable[[], Mapping[int, tuple[str, int]]] = dict,
     ) -> None:
+        """`doing` tells of each worker, by process id, its phase and its environment steps so far. It must not block."""
         self._period_s, self._hang_s, self._retry_s, self._now_s = period_s, hang_s, retry_s, now_s
+        self._doing = doing
+        self._steps: dict[int, int] = {}
         self._over = threading.Event()
         self._told: Gpus | None = None
         self._call: tuple[str, float] | None = None  # which call this thread is in, and since when
@@ -119,8 +138,9 @@ class NvmlGpu:
         while not self._over.is_set():
             now_s = self._now_s()
             whole = told_s is None or now_s - told_s >= _TELL_S
+            phases = self._phases()
             for device in self._devices:
-                self._look(device, now_s, whole=whole)
+                self._look(device, now_s, phases, whole=whole)
             if whole:
                 self._take_events()
                 self._told = Gpus(tuple(_reading(device, now_s) for device in self._devices), xids=tuple(self._xids))
@@ -187,7 +207,19 @@ class NvmlGpu:
         else:
             device.lost = ""
 
-    def _look(self, device: _Device, now_s: float, *, whole: bool) -> None:
+    def _phases(self) -> dict[int, str]:
+        """What each worker is busy with, by process id."""
+        doing, before = self._doing(), self._steps
+        self._steps = {pid: steps for pid, (_, steps) in doing.items()}
+        found = {}
+        for pid, (phase, steps) in doing.items():
+            if phase != _TRAINING:
+                found[pid] = phase
+            elif pid in before:
+                found[pid] = _ACTING if steps != before[pid] else _UPDATING
+        return found
+
+    def _look(self, device: _Device, now_s: float, phases: Mapping[int, str], *, whole: bool) -> None:
         if device.lost and not whole:
             return
         with self._may_be_lost(device):
@@ -202,8 +234,9 @@ class NvmlGpu:
             if whole:
                 self._look_slowly(device)
             share = None if rates is None else float(rates.gpu)
-            device.looks.append((now_s, free, used, share, device.temperature_c))
-        while device.looks and (device.lost or now_s - device.looks[0][0] > _KEPT_S):
+            here = frozenset(phases[pid] for pid, _ in device.processes or () if pid in phases)
+            device.looks.append(_Look(now_s, free, used, share, device.temperature_c, here))
+        while device.looks and (device.lost or now_s - device.looks[0].at_s > _KEPT_S):
             device.looks.popleft()
 
     def _memory(self, handle: Any) -> Any:
@@ -253,17 +286,27 @@ def _reading(device: _Device, now_s: float) -> Gpu:
         return Gpu(device.index, device.uuid, device.name, device.lost)
     newest = device.looks[-1]
     least: dict[int, int] = {}
-    for at_s, free, *_ in device.looks:
-        if free is not None:
-            second = int(now_s - at_s)
-            least[second] = min(free, least.get(second, free))
+    for look in device.looks:
+        if look.free is not None:
+            second = int(now_s - look.at_s)
+            least[second] = min(look.free, least.get(second, look.free))
     return Gpu(
-        device.index, device.uuid, device.name, "", device.total_bytes, newest[1],
+        device.index, device.uuid, device.name, "", device.total_bytes, newest.free,
         tuple(least[second] for second in sorted(least, reverse=True)),
-        _spread([look[2] for look in device.looks]), newest[3], _spread([look[3] for look in device.looks]),
-        newest[4], _spread([look[4] for look in device.looks]), device.slowdown_c, device.reasons, device.power_w,
-        device.power_limit_w, device.ecc_errors, device.processes,
+        _spread([look.used for look in device.looks]), newest.utilisation,
+        _spread([look.utilisation for look in device.looks]), newest.temperature_c,
+        _spread([look.temperature_c for look in device.looks]), device.slowdown_c, device.reasons, device.power_w,
+        device.power_limit_w, device.ecc_errors, device.processes, _by_phase(device),
     )  # fmt: skip
+
+
+def _by_phase(device: _Device) -> tuple[InPhase, ...]:
+    found = []
+    for phase in sorted({phase for look in device.looks for phase in look.phases}):
+        looks = [look for look in device.looks if phase in look.phases]
+        used, busy = _spread([look.used for look in looks]), _spread([look.utilisation for look in looks])
+        found.append(InPhase(phase, len(looks), used, busy))
+    return tuple(found)
 
 
 def _spread(values: list[Any]) -> Spread | None:

@@ -104,6 +104,17 @@ class LocalProbes:
             watched = list(self._watched.values())
         return {item.spec.name: self._read_safely(item) for item in watched}
 
+    def doing(self) -> dict[int, tuple[str, int]]:
+        """What each worker that beats is busy with just now: process id -> (phase, environment steps so far)."""
+        with self._guard:
+            watched = [item for item in self._watched.values() if item.spec.progress is Progress.BEAT]
+        found = {}
+        for item in watched:
+            beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
+            if beat is not None and beat.token == item.token:
+                found[beat.pid] = (beat.phase.name.lower(), beat.env_steps)
+        return found
+
     def reports(self) -> Reports:
         """What workers have left in their `reports.jsonl` since the last call."""
         with self._guard:

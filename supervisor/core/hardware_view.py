@@ -25,6 +25,7 @@ def gpu_view(gpus: Gpus | None, state: State) -> Json:
 def _one(gpu: Gpu) -> Json:
     shown = asdict(gpu)
     del shown["free_by_second"]
+    shown["by_phase"] = list(shown["by_phase"])
     return {**shown, "reasons": None if gpu.reasons is None else list(gpu.reasons)}
 
 

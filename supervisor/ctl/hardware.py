@@ -17,7 +17,9 @@ def lines(daemon: dict[str, Any], now_s: float) -> list[str]:
     told = []
     if gpu.get("error"):
         told.append(f"GPUs unknown: {text.harmless(gpu['error'])}; nothing is decided by them")
-    told += [_gpu(each) for each in gpu.get("gpus") or []]
+    for each in gpu.get("gpus") or []:
+        told.append(_gpu(each))
+        told += _minute(each)
     for veto in daemon.get("vetoes") or []:
         since = text.duration(now_s - veto["since_wall_s"])
         why = text.harmless(veto["why"])
@@ -36,6 +38,17 @@ def _gpu(gpu: dict[str, Any]) -> str:
         parts.append(f"{heat:.0f} C" + (f" (slows down at {limit:.0f})" if limit is not None else ""))
     parts += [f"held back: {', '.join(gpu['reasons'])}"] if set(gpu["reasons"] or ()) - {"idle", "clocks_setting"} else []
     return f"{name}: {', '.join(parts)}"
+
+
+def _minute(gpu: dict[str, Any]) -> list[str]:
+    """What the newest minute was like in each phase of its workers: the most memory, the mean of the load."""
+    parts = []
+    for each in gpu.get("by_phase") or []:
+        used, busy = each["used"], each["utilisation"]
+        shown = [f"up to {_mb(used['most'])} MiB"] if used else []
+        shown += [f"{busy['mean']:.0f} % busy"] if busy else []
+        parts += [f"{text.harmless(each['phase'])} {', '.join(shown)}"] if shown else []
+    return [f"  in the newest minute: {'; '.join(parts)}"] if parts else []
 
 
 def _mb(size_bytes: int | None) -> str:

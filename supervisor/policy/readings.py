@@ -15,6 +15,19 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class InPhase:
+    """The looks of a minute at which a worker on the GPU was in this phase. A look counts for each phase that one was in.
+
+    Training is told apart: `acting` where environment steps came since the look before, `updating` where none did.
+    """
+
+    phase: str
+    looks: int
+    used: Spread | None = None  # bytes
+    utilisation: Spread | None = None  # per cent
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """One GPU. `free_by_second` is the least free memory of each of the newest seconds, the newest last.
 
@@ -40,6 +53,7 @@ class Gpu:
     power_limit_w: float | None = None
     ecc_errors: int | None = None  # uncorrected, since the driver was loaded
     processes: tuple[tuple[int, int | None], ...] | None = None  # (pid, bytes)
+    by_phase: tuple[InPhase, ...] = ()  # of the newest minute; empty: no worker of ours is known to be on it
 
 
 @dataclass(frozen=True, slots=True)

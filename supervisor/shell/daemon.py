@@ -185,7 +185,7 @@ class Daemon:
         wake = threading.Event()  # set by edges, awaited by the sampler
         edges = Edges(paths.notify_socket, wake.set)
         probes = LocalProbes(paths, system_clock, edges, groups)
-        gpu, host = NvmlGpu(), LocalHost(paths.state_dir)
+        gpu, host = NvmlGpu(doing=probes.doing), LocalHost(paths.state_dir)
         sampler = Sampler(
             probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
             clock_moved=self._clock_moved,

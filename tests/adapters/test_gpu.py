@@ -191,3 +191,46 @@ def test_a_box_without_the_library_has_no_gpu_and_no_trouble():
         text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stdout == "True () this box has no NVIDIA driver\n"
+
+
+# --- by what the workers do ------------------------------------------------------------------------------------------------
+
+
+def test_each_look_is_booked_on_what_the_workers_on_that_gpu_do(real):
+    """A learner that acts with little memory and updates with much; another one on GPU 1 that is not on GPU 0's account."""
+    doing = {4242: ("training", 0), 77: ("evaluating", 5), 9: ("saving", 0)}
+    steps = [0]
+
+    def ask():
+        steps[0] += 1
+        return doing | ({4242: ("training", steps[0])} if doing[4242] == ("training", 0) else {})
+
+    real.gpu = NvmlGpu(period_s=0.01, hang_s=5.0, doing=ask)
+    both = ("gpus 2", "process 0 4242 5", "process 1 77 5")
+    real.plays(*both, f"set 0 free {70_000 * MB}", "set 0 gpu 20")
+    real.start()
+
+    def phases(found, index=0):
+        return {each.phase: each for each in found.gpus[index].by_phase}
+
+    acting = phases(seen(real, lambda found: found.gpus and "acting" in phases(found), "acting"))
+    assert set(acting) == {"acting"}
+    assert (acting["acting"].utilisation.most, acting["acting"].used.most) == (20.0, 11_559 * MB)
+    doing[4242] = ("training", 7)
+    real.plays(*both, f"set 0 free {1_000 * MB}", "set 0 gpu 98")
+    found = seen(
+        real, lambda found: found.gpus and "updating" in phases(found) and phases(found)["updating"].looks > 3, "it"
+    )
+    updating = phases(found)["updating"]
+    assert updating.used.most == 80_559 * MB
+    assert updating.utilisation.most == 98.0
+    assert phases(found)["acting"].used.least == 11_559 * MB
+    assert set(phases(found, 1)) == {"evaluating"}
+    assert phases(found, 1)["evaluating"].looks > 3
+
+
+def test_where_no_worker_is_known_by_its_process_nothing_is_booked(real):
+    real.gpu = NvmlGpu(period_s=0.01, doing=lambda: {5: ("evaluating", 0)})
+    real.plays("gpus 1", "process 0 4242 5")
+    real.start()
+    assert seen(real, lambda found: found.gpus and len(found.gpus[0].free_by_second) > 1, "looks").gpus[0].by_phase == ()

@@ -434,3 +434,17 @@ def test_a_program_that_need_not_know_of_reports_is_asked_for_its_first_every_fi
     assert [item[2].kind for item in scene.probes.reports()] == ["a"]
     path.write_text('{"kind": "a"}\n{"kind": "b"}\n')
     assert [item[2].kind for item in scene.probes.reports()] == ["b"], "from then on at every look"
+
+
+def test_what_a_worker_does_just_now_is_known_by_its_process(scene):
+    scene.watch()
+    assert scene.probes.doing() == {}
+    client = scene.client()
+    client.phase(Phase.COMPILING)
+    assert scene.probes.doing() == {os.getpid(): ("compiling", 0)}
+    client.phase(Phase.TRAINING, env_steps=640)
+    assert scene.probes.doing() == {os.getpid(): ("training", 640)}
+    scene.watch(Progress.LOG)
+    assert scene.probes.doing() == {}, "it does not beat"
+    scene.watch(token="cd" * 16)
+    assert scene.probes.doing() == {}, "the beat is another attempt's"

@@ -109,3 +109,20 @@ def test_what_no_gpu_here_can_hold_and_a_gpu_that_is_not_there_are_refused(box: 
     pid = box.wait_phase("pinned", "RUNNING")["pid"]
     environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     assert {b"CUDA_VISIBLE_DEVICES=0", b"CUDA_DEVICE_ORDER=PCI_BUS_ID"} <= set(environment)
+
+
+def test_the_minute_of_a_gpu_is_told_by_what_its_worker_does(box: Box, nvml: SimulatedNvml) -> None:
+    nvml.plays("gpus 1", f"set 0 free {70_000 * MB}", "set 0 gpu 35")
+    box.config(box.trainer("a"))
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    pid = box.program("a")["pid"]
+    nvml.plays("gpus 1", f"set 0 free {70_000 * MB}", "set 0 gpu 35", f"process 0 {pid} 5")
+    until_s = time.monotonic() + 30.0
+    while not (phases := gpu(box)["gpus"][0]["by_phase"]):
+        assert time.monotonic() < until_s, "no look was booked on the worker"
+        time.sleep(0.1)
+    assert {each["phase"] for each in phases} <= {"acting", "updating"}
+    assert phases[0]["used"]["most"] == 11_559 * MB
+    page = box.ctl("status").stdout
+    assert f"in the newest minute: {phases[0]['phase']} up to 11,559 MiB, 35 % busy" in page
