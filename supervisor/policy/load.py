@@ -342,23 +342,24 @@ def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -
     home, name = state.home, settings.names[state.home]
     if _settles(settings, state):
         return _say(state, f"{name}: settling")
-    lower, worth = _best_lower(settings, costs, state)
+    bar = _bar(settings, costs, state)
+    lower, worth = _best_lower(settings, costs, state, bar)
     if worth > settings.margin:
         return _step_down(settings, state, lower, f"it is worth more than {name} by all that was measured")
     higher = home + 1
     if higher >= len(state.known):
-        return _look_down(settings, costs, state, f"{name} is the top of the ladder, and holds")
+        return _look_down(settings, costs, state, bar, f"{name} is the top of the ladder, and holds")
     if higher > cap.level:
-        return _look_down(settings, costs, state, f"{name}: no trial of {settings.names[higher]} while {cap.why}")
+        return _look_down(settings, costs, state, bar, f"{name}: no trial of {settings.names[higher]} while {cap.why}")
     wait_s = state.known[higher].next_trial_s - state.at_s
     if wait_s > 0.0:
         return _look_down(
-            settings, costs, state, f"{name}: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
+            settings, costs, state, bar, f"{name}: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
         )
     mean, error = pace.gain(state.speeds, higher, home)
     if mean + error < settings.margin:
         told = f"{name}: {settings.names[higher]} promises no more ({100 * math.expm1(mean):+.0f} %)"
-        return _look_down(settings, costs, state, told)
+        return _look_down(settings, costs, state, bar, told)
     state = replace(state, trial=higher, stretch_s=0.0)
     return _say(state, f"trying {settings.names[higher]}, which promises {100 * math.expm1(mean):+.0f} %")
 
@@ -377,11 +378,10 @@ def _bar(settings: LoadSettings, costs: Costs, state: LoadState) -> float:
     return state.speeds.mean[state.home] + settings.margin + math.log(lasts)
 
 
-def _best_lower(settings: LoadSettings, costs: Costs, state: LoadState) -> tuple[int, float]:
+def _best_lower(settings: LoadSettings, costs: Costs, state: LoadState, bar: float) -> tuple[int, float]:
     """The measured lower level that is worth most compared with home, its speed taken a standard error worse."""
     home, mean = state.home, state.speeds.mean
     # A level that is slower by more than the reboots at home cost is passed over cheaply: that is the usual case.
-    bar = _bar(settings, costs, state)
     able = [lower for lower in range(home) if mean[lower] > bar and state.speeds.readings[lower]]
     if not able:
         return home, -math.inf
@@ -396,13 +396,13 @@ def _step_down(settings: LoadSettings, state: LoadState, lower: int, why: str) -
     return _say(state, f"back to {settings.names[lower]}: {why}")
 
 
-def _look_down(settings: LoadSettings, costs: Costs, state: LoadState, why: str) -> Step:
+def _look_down(settings: LoadSettings, costs: Costs, state: LoadState, bar: float, why: str) -> Step:
     """Stay, unless the level below may well be worth more: then it is looked at, as a higher one is by a trial."""
     home, lower = state.home, state.home - 1
     if lower < 0 or state.known[lower].next_look_s > state.at_s:
         return _say(state, why)
     mean, error = pace.gain(state.speeds, lower, home)
-    if mean + error + state.speeds.mean[home] <= _bar(settings, costs, state):
+    if mean + error + state.speeds.mean[home] <= bar:
         return _say(state, why)  # even if it never rebooted: told apart because it is the usual case, and cheap
     if advantage(settings, costs, state, lower, home, 1.0) <= settings.margin:
         return _say(state, why)
