@@ -31,7 +31,6 @@ a day has "bad hours" within a month in one case of four.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -56,16 +55,16 @@ Stretch = tuple[float, float]  # seconds of the cycle, from and to; it may go ov
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """`up_s` is training by level and hour of the cycle, level after level; `reboots` are (when, level, weight)."""
+    """`up_s` is training by level, and by hour of the cycle; `reboots` are (when, level, weight)."""
 
-    up_s: tuple[float, ...] = ()
+    up_s: tuple[tuple[float, ...], ...] = ()
     reboots: tuple[Reboot, ...] = ()
     bad: Stretch | None = None
 
 
 def unseen(levels: int) -> Hours:
     """Before anything ran."""
-    return Hours(up_s=(0.0,) * (levels * _HOURS))
+    return Hours(up_s=((0.0,) * _HOURS,) * levels)
 
 
 def are_bad(hours: Hours, at_s: float) -> bool:
@@ -82,13 +81,14 @@ def changes_in_s(hours: Hours, at_s: float) -> float | None:
 
 def ran(hours: Hours, level: int, *, before_s: float, at_s: float, up_s: float) -> Hours:
     """After `up_s` of training at a level that has ended at `at_s`; the time told before was `before_s`."""
-    hour, up = int(at_s % DAY_S / _HOUR_S), hours.up_s
-    if hour != int(before_s % DAY_S / _HOUR_S):
-        faded = list(up)
-        faded[hour::_HOURS] = [each * _FADES for each in up[hour::_HOURS]]
-        up = tuple(faded)
-    place = level * _HOURS + hour
-    return Hours((*up[:place], up[place] + up_s, *up[place + 1 :]), hours.reboots, hours.bad)
+    up, hour = hours.up_s, int(at_s // _HOUR_S)
+    begins = hour != int(before_s // _HOUR_S)
+    hour %= _HOURS
+    if begins:
+        up = tuple((*row[:hour], row[hour] * _FADES, *row[hour + 1 :]) for row in up)
+    row = up[level]
+    row = (*row[:hour], row[hour] + up_s, *row[hour + 1 :])
+    return Hours((*up[:level], row, *up[level + 1 :]), hours.reboots, hours.bad)
 
 
 def rebooted(hours: Hours, level: int, *, at_s: float, weight: float) -> Hours:
@@ -98,17 +98,12 @@ def rebooted(hours: Hours, level: int, *, at_s: float, weight: float) -> Hours:
     hours = Hours(hours.up_s, reboots, hours.bad)
     if len({int(when_s // DAY_S) for when_s, _, _ in reboots}) < _DAYS:
         return hours
-    rows, came, newest = _rows(hours, at_s), sorted({_hour(each[0]) for each in reboots}), _hour(at_s)
-    most = _most_worse(rows)
+    rows = _rows(hours, at_s)
     likely, begin, count = _LIKELIER, 0, 0
-    for first in came:
-        reach = (newest - first) % _HOURS + 1  # as far as to the hour of this reboot: another stretch is no likelier for it
-        for last in came:
-            length = (last - first) % _HOURS + 1
-            if reach <= length <= _LONGEST and most(first, length) >= _WORSE:
-                found = _likelier(rows, first, length)
-                if found > likely and _days(reboots, first, length) >= _DAYS:
-                    likely, begin, count = found, first, length
+    for first, length in _candidates(rows, _hour(at_s)):
+        found = _likelier(rows, first, length)
+        if found > likely and _days(reboots, first, length) >= _DAYS:
+            likely, begin, count = found, first, length
     return hours if not count else Hours(hours.up_s, reboots, _edges(reboots, begin, count))
 
 
@@ -118,7 +113,7 @@ def share(hours: Hours, at_s: float, level: int, *, bad: bool) -> tuple[float, f
     for when_s, of, weight in hours.reboots:
         if of == level and _within(hours.bad, when_s % DAY_S) == bad:
             reboots += weight * _FADES ** ((at_s - when_s) / DAY_S)
-    for hour, ran_s in enumerate(hours.up_s[level * _HOURS : (level + 1) * _HOURS]):
+    for hour, ran_s in enumerate(hours.up_s[level]):
         up_s += ran_s if _within(hours.bad, (hour + 0.5) * _HOUR_S) == bad else 0.0
     return reboots, up_s
 
@@ -148,34 +143,41 @@ def _rows(hours: Hours, now_s: float) -> list[_Row]:
         row[_hour(when_s)] += weight * _FADES ** ((now_s - when_s) / DAY_S)
     rows = []
     for level, row in came.items():
-        up = hours.up_s[level * _HOURS : (level + 1) * _HOURS]
+        up = hours.up_s[level]
         rows.append(_Row(tuple(accumulate((*up, *up), initial=0.0)), tuple(accumulate((*row, *row), initial=0.0))))
     return rows
 
 
-def _most_worse(rows: list[_Row]) -> Callable[[int, int], float]:
-    """How many times worse hours are than the others, at the most: enough to pass over nearly all of them cheaply.
+def _candidates(rows: list[_Row], newest: int) -> list[tuple[int, int]]:
+    """Stretches (first hour, how many) from a reboot to a reboot, around the newest, that can be so much worse at all.
 
-    All levels in one sum; the bounds of a share (`_likelier`) move what was due by no more than `slack`.
+    Another stretch is no likelier for the newest reboot. All levels are taken in one sum: enough to pass over nearly all
+    stretches cheaply. The bounds of a share (`_likelier`) move what was due by no more than `slack`.
     """
     whole = sum(row.came[_HOURS] for row in rows)
     ins = list(map(sum, zip(*(row.came for row in rows), strict=True)))
-    due, never_ran = [0.0] * (2 * _HOURS + 1), 0.0
+    slack = 0.01 * whole + 1e-6
+    due = [0.0] * (2 * _HOURS + 1)
     for up_s, came in rows:
         if up_s[_HOURS]:
             pace = came[_HOURS] / up_s[_HOURS]
             due = [before + pace * so_far_s for before, so_far_s in zip(due, up_s, strict=True)]
         else:
-            never_ran += came[_HOURS]
-    slack = 0.01 * whole + 1e-6
-
-    def most(first: int, length: int) -> float:
-        inside = ins[first + length] - ins[first]
-        least_due = due[first + length] - due[first] + 0.5 * never_ran - slack
-        least_due = max(least_due, 0.0)
-        return (inside + 0.5) / (least_due + 0.5) * (whole - least_due + 0.5) / (whole - inside + 0.5)
-
-    return most
+            slack -= 0.5 * came[_HOURS]
+    hours = [hour for hour in range(_HOURS) if ins[hour + 1] > ins[hour]]
+    found = []
+    for first in hours:
+        reach = (newest - first) % _HOURS
+        came_before, due_before = ins[first], due[first] + slack
+        for last in hours:
+            end = last + 1 if last >= first else last + 1 + _HOURS
+            if not reach < end - first <= _LONGEST:
+                continue
+            inside, least_due = ins[end] - came_before, due[end] - due_before
+            least_due = max(least_due, 0.0)
+            if (inside + 0.5) * (whole - least_due + 0.5) >= _WORSE * (least_due + 0.5) * (whole - inside + 0.5):
+                found.append((first, end - first))
+    return found
 
 
 def _likelier(rows: list[_Row], first: int, length: int) -> float:

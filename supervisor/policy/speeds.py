@@ -97,8 +97,7 @@ def _aged(speeds: Speeds, for_s: float) -> tuple[tuple[float, ...], list[float]]
     n, cov = len(speeds.readings), list(speeds.cov)
     keep, fades = math.exp(-for_s / _DRIFT_S), _FADES * for_s
     cov[:: n + 2] = [c + fades for c in cov[:: n + 2]]
-    cov[n :: n + 1] = [c * keep for c in cov[n :: n + 1]]
-    cov[n * n + n :] = [c * keep for c in cov[n * n + n :]]
+    cov[n :: n + 1] = cov[n * n + n :] = [c * keep for c in cov[n * n + n :]]  # it is symmetric
     cov[-1] = speeds.cov[-1] * keep * keep + _DRIFT_SD**2 * (1.0 - keep * keep)
     return (*speeds.mean[:n], speeds.mean[n] * keep), cov
 
@@ -116,9 +115,10 @@ def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Sp
         told = min(told, 9.0 * noise * noise)  # one reading that is far off is not yet a noisier box
         noise = math.sqrt((1.0 - _NOISE_GAIN) * noise * noise + _NOISE_GAIN * told)
     total = doubt + noise * noise
-    cells = zip(shape.half(old), shape.by_row(row), shape.by_column(row), strict=True)
     more = noise * noise / (speeds.noise * speeds.noise)  # what was read before was as noisy
-    cov = shape.whole([more * (cell - a * b / total) for cell, a, b in cells])
+    share = more / total
+    cells = zip(shape.half(old), shape.by_row(row), shape.by_column([share * each for each in row]), strict=True)
+    cov = shape.whole([more * cell - a * b for cell, a, b in cells])
     moved = [m + r * miss / total for m, r in zip(mean, row, strict=True)]
     return Speeds(tuple(moved), cov, (*before[:level], before[level] + 1, *before[level + 1 :]), noise)
 

@@ -15,6 +15,10 @@ HEAVY = 2
 S, COSTS = LoadSettings(), Costs()
 
 
+def trained(hours):
+    return sum(map(sum, hours.up_s))
+
+
 def days(count, bad, *, level=HEAVY, first_day=0, hours=None, runs=lambda _hour: True):
     """`level` trains in ten-minute steps; in the hours `bad` it reboots at the middle of each."""
     hours = rule.unseen(3) if hours is None else hours
@@ -57,6 +61,12 @@ def test_a_level_that_runs_at_one_hour_alone_has_no_bad_hours():
     assert days(10, (), level=0, hours=hours).bad is None, "what another level does at other hours says nothing"
 
 
+def test_a_level_that_has_hardly_trained_at_other_hours_has_no_bad_ones():
+    hours = days(3, (11, 12, 13), runs=lambda hour: 9 <= hour < 17)
+    assert hours.bad is None, "fifteen hours outside"
+    assert days(3, (11, 12, 13)).bad is not None
+
+
 def test_a_fault_that_began_this_afternoon_is_no_hour_of_the_day():
     hours = days(4, ())
     for minute in range(0, 300, 20):
@@ -89,7 +99,7 @@ def test_halves_of_reboots_count_as_halves():
 
 def test_training_fades_by_five_per_cent_a_day_and_old_reboots_are_forgotten():
     hours = days(3, ())
-    assert sum(hours.up_s) == pytest.approx(24 * H * (1 + 0.95 + 0.95**2), rel=0.01)
+    assert trained(hours) == pytest.approx(24 * H * (1 + 0.95 + 0.95**2), rel=0.01)
     hours = rule.rebooted(hours, HEAVY, at_s=0.0, weight=1.0)
     assert len(rule.rebooted(hours, HEAVY, at_s=22 * DAY_S, weight=1.0).reboots) == 1
     for _ in range(100):
@@ -103,8 +113,8 @@ def test_what_a_level_has_shown_is_shared_between_the_hours():
     out_reboots, out_s = rule.share(found, 3 * DAY_S, HEAVY, bad=False)
     assert out_reboots == 0.0
     assert in_reboots == pytest.approx(sum(each[2] * 0.95 ** ((3 * DAY_S - each[0]) / DAY_S) for each in found.reboots))
-    assert in_s + out_s == pytest.approx(sum(found.up_s))
-    assert in_s / sum(found.up_s) == pytest.approx(9 / 24, abs=0.05)
+    assert in_s + out_s == pytest.approx(trained(found))
+    assert in_s / trained(found) == pytest.approx(9 / 24, abs=0.05)
     assert rule.share(found, 3 * DAY_S, 0, bad=True) == (0, 0.0)
 
 
@@ -195,5 +205,5 @@ def test_a_veto_holds_when_the_bad_hours_are_over():
 def test_a_memory_of_an_older_version_begins_to_look_at_the_hours():
     old = load.replace(load.begin(3), hours=Hours())
     after = load.learned(old, at_s=600.0, up_s=600.0, reading=None)
-    assert sum(after.hours.up_s) == 600.0
-    assert len(after.hours.up_s) == 72
+    assert trained(after.hours) == 600.0
+    assert [len(row) for row in after.hours.up_s] == [24] * 3

@@ -238,7 +238,7 @@ def test_a_bad_record_is_refuted_by_a_quiet_time_in_which_three_reboots_were_due
     box.quiet(60)
     assert box.state.trial == HEAVY
     assert "its record still speaks against it" in box.says[-1]
-    worse = replace(box.state.known[HEAVY], reboots=90.0)
+    worse = replace(box.state.known[HEAVY], reboots=20.0)
     box.state = replace(load._with(box.state, HEAVY, worse), stretch_s=7200.0)
     box.quiet(10)
     assert box.state.home == HEAVY
@@ -283,3 +283,43 @@ def test_one_level_has_nowhere_to_go():
     assert verdict == load.LoadVerdict(0, trial=False, why="only is the top of the ladder, and holds")
     state, verdict = load.rebooted(settings, COSTS, state, at_s=6300.0, up_s=60.0, weight=1.0)
     assert verdict.level == 0
+
+
+def test_a_level_that_has_failed_before_is_given_no_benefit_of_the_doubt():
+    """The same record and the same readings, half an hour into a trial: worth more only if its speed is taken better."""
+    box = Box().holds(SIX)
+    told = []
+    for failures in (0, 1):
+        for reboots in (each / 20.0 for each in range(200)):
+            tried = replace(box.state.known[HEAVY], up_s=7200.0, reboots=reboots, reboots_ever=1.0, failures=failures)
+            state = replace(load._with(box.state, HEAVY, tried), trial=HEAVY, stretch_s=1800.0)
+            plain, hopeful = (load.advantage(S, COSTS, state, HEAVY, SIX, doubt) for doubt in (0.0, 1.0))
+            if plain < 0.0 < 0.04 < hopeful:
+                break
+        told.append(load.reviewed(S, COSTS, state, at_s=box.at_s, up_s=0.0, reading=None, cap=FREE)[0].trial)
+    assert told == [None, HEAVY]
+
+
+def test_a_lower_level_that_only_may_be_worth_more_is_looked_at_and_not_moved_to_for_good():
+    box = Box(speeds=(1.0, 1.3, 1.6, 1.55, 1.6, 1.6)).holds(FIVE).quiet(20)
+    mean, error = load.pace.gain(box.state.speeds, MEDIUM, FIVE)
+    assert mean - error < 0.02 < mean + error
+    assert not any("by all that was measured" in said for said in box.says)
+
+
+def test_every_level_above_the_one_it_steps_back_to_rests():
+    box = Box().holds(HEAVY)
+    for level in (FIVE, SIX, HEAVY):
+        bad = replace(box.state.known[level], up_s=3 * 3600.0, reboots=12.0, reboots_ever=12.0)
+        box.state = load._with(box.state, level, bad)
+    box.reboot()
+    assert box.level == MEDIUM
+    rests_h = [(box.state.known[level].next_trial_s - box.at_s) / 3600.0 for level in (FIVE, SIX, HEAVY)]
+    assert rests_h == [2.0, 2.0, 2.0]
+
+
+def test_time_that_goes_back_is_no_time():
+    state = load.learned(load.begin(6), at_s=1000.0, up_s=600.0, reading=100.0)
+    after = load.learned(state, at_s=400.0, up_s=0.0, reading=None)
+    assert after.at_s == 1000.0
+    assert after.speeds == load.pace.aged(state.speeds, 0.0)

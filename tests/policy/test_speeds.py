@@ -83,3 +83,18 @@ def test_a_box_that_turns_out_to_be_noisy_is_doubted_in_what_it_has_shown_before
     assert speeds.noise > 0.2
     mean, error = pace.gain(speeds, 1, 0)
     assert mean + error > 0.02, "and may well be, once it is known how little one reading says"
+
+
+def test_one_reading_that_is_far_off_is_not_yet_a_noisier_box():
+    speeds = fed([(0, 100.0)] * 5)
+    assert pace.read(speeds, 0, 1e6).noise < 1.2 * speeds.noise
+
+
+def test_readings_that_agree_leave_some_doubt():
+    assert fed([(0, 100.0)] * 600).noise >= 0.03
+
+
+def test_a_drift_is_as_unknown_as_before_once_it_has_forgotten_itself():
+    speeds = fed([(0, 100.0)] * 60)
+    assert speeds.cov[-1] < 0.08**2
+    assert pace.aged(speeds, 30 * 86400.0).cov[-1] == pytest.approx(0.08**2, rel=1e-6)
