@@ -212,7 +212,7 @@ def _review(turn: Turn, tenure: Tenure) -> None:
     reading = _reading(turn, tenure)
     rule = turn.settings.load.rule(names(turn))
     if turn.state.climb.pin is not None:
-        after = load.learned(remembered, at_s=turn.now_s, up_s=tenure.up_s, reading=reading)
+        after = load.pinned(remembered, at_s=turn.now_s, up_s=tenure.up_s, reading=reading)
         verdict = LoadVerdict(after.level, trial=False, why=f"{tenure.level} is pinned: its record grows, nothing is tried")
     else:
         after, verdict = load.reviewed(

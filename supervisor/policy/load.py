@@ -21,7 +21,7 @@ Why not "stop at the first reboot": a ratchet. Reboots that have nothing to do w
 would cost a level for good. Why not a bandit that draws lots: as good on plain work, with twice the reboots.
 
 Pure and deterministic: time comes as an argument (journal time, which never steps), all state is in `LoadState`. A level
-is its index on the ladder, 0 the lightest. While the operator has pinned a level, the core calls `learned` alone, and
+is its index on the ladder, 0 the lightest. While the operator has pinned a level, the core calls `pinned` alone, and
 `placed` when the pin ends: records grow, nothing is decided.
 """
 
@@ -184,6 +184,14 @@ def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None
         bad=state.bad,
         other=state.other,
     )
+
+
+def pinned(state: LoadState, *, at_s: float, up_s: float, reading: float | None) -> LoadState:
+    """As `learned`, while the level is pinned: what is learned goes to the record of the hours that are now."""
+    state = learned(state, at_s=at_s, up_s=up_s, reading=reading)
+    if clock.are_bad(state.hours, state.at_s) == state.bad:
+        return state
+    return replace(_turned(state), home=state.home)
 
 
 def placed(state: LoadState, level: int) -> LoadState:

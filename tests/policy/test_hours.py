@@ -4,10 +4,11 @@ import random
 
 import pytest
 
+from supervisor.core.snapshot import decoded, encoded
 from supervisor.policy import hours as rule
 from supervisor.policy import load
 from supervisor.policy.hours import DAY_S, Hours
-from supervisor.policy.load import Cap, LoadSettings
+from supervisor.policy.load import Cap, LoadSettings, LoadState
 from supervisor.policy.worth import Costs
 
 H = 3600.0
@@ -170,6 +171,7 @@ def test_the_hour_comes_and_it_goes_to_the_level_that_is_worth_most_then_and_bac
     assert "heavy: the bad hours are over" in [verdict.why for verdict in evening]
     assert not state.bad
     assert state.other is not None
+    assert decoded(LoadState, encoded(state)) == state
     again, _ = through(load.replace(state, at_s=state.at_s), 21, 24)
     assert again.level == 5
 
@@ -207,3 +209,17 @@ def test_a_memory_of_an_older_version_begins_to_look_at_the_hours():
     after = load.learned(old, at_s=600.0, up_s=600.0, reading=None)
     assert trained(after.hours) == 600.0
     assert [len(row) for row in after.hours.up_s] == [24] * 3
+
+
+def test_while_a_level_is_pinned_its_hours_have_their_own_record_and_it_stays_where_it_is():
+    state = load.placed(at_heavy(), 4)
+    up_s = state.known[4].up_s
+    told = load.pinned(state, at_s=4 * DAY_S + 9.5 * H, up_s=600.0, reading=None)
+    assert (told.bad, told.home, told.known[4].up_s) == (False, 4, up_s + 600.0)
+    day = load.pinned(told, at_s=4 * DAY_S + 11 * H, up_s=600.0, reading=None)
+    assert (day.bad, day.level, day.trial) == (True, 4, None)
+    again = load.pinned(day, at_s=4 * DAY_S + 11.5 * H, up_s=600.0, reading=None)
+    assert again.known[4].up_s == day.known[4].up_s + 600.0
+    evening = load.pinned(again, at_s=4 * DAY_S + 21 * H, up_s=600.0, reading=None)
+    assert (evening.bad, evening.level) == (False, 4)
+    assert evening.known[4].up_s > again.known[4].up_s
