@@ -644,3 +644,11 @@ def test_bad_hours_of_the_day_are_shown():
     assert shown == {"now": False, "for_s": pytest.approx(7200.0), "changes_in_s": pytest.approx(3600.0)}
     later = climb_view(core.state, core.settings, now_s=core.now_s + 2 * 3600.0)["bad_hours"]
     assert later == {"now": True, "for_s": pytest.approx(7200.0), "changes_in_s": pytest.approx(3600.0)}
+
+
+def test_another_ladder_is_read_anew_and_its_speeds_with_it():
+    core = climbed("wide")
+    core.train(1300.0)
+    assert sum(climbing.known(core.state).speeds.readings) > 1
+    core.load(ladder(levels=(LEVELS[0], replace(LEVELS[1], num_envs=12), LEVELS[2])))
+    assert climbing.known(core.state).speeds.readings == (0, 0, 0)

@@ -223,3 +223,11 @@ def test_while_a_level_is_pinned_its_hours_have_their_own_record_and_it_stays_wh
     evening = load.pinned(again, at_s=4 * DAY_S + 21 * H, up_s=600.0, reading=None)
     assert (evening.bad, evening.level) == (False, 4)
     assert evening.known[4].up_s > again.known[4].up_s
+
+
+def test_reboots_of_a_level_that_has_no_training_on_record_say_nothing_of_hours():
+    hours = days(5, (), level=0)
+    for day in range(5):
+        for minute in (0, 30, 60, 90):
+            hours = rule.rebooted(hours, HEAVY, at_s=day * DAY_S + 12 * H + 60.0 * minute, weight=1.0)
+    assert hours.bad is None
