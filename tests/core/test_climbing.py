@@ -14,6 +14,7 @@ from supervisor.core.lifecycle import Phase
 from supervisor.core.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Rung
 from supervisor.core.snapshot import encoded
 from supervisor.core.state import fold, fold_all
+from supervisor.core.turn import Turn
 
 LEVELS = (Level("light", 2, 8, 64), Level("wide", 3, 8, 64), Level("heavy", 4, 16, 128))
 RULE = {"dwell_s": 1200.0, "climb_s": 1200.0, "trial_s": 1800.0, "cool_s": 3600.0}  # whatever its defaults become
@@ -652,3 +653,22 @@ def test_another_ladder_is_read_anew_and_its_speeds_with_it():
     assert sum(climbing.known(core.state).speeds.readings) > 1
     core.load(ladder(levels=(LEVELS[0], replace(LEVELS[1], num_envs=12), LEVELS[2])))
     assert climbing.known(core.state).speeds.readings == (0, 0, 0)
+
+
+def test_a_worker_that_has_stalled_does_not_train():
+    core = climbed()
+    core.train(60.0)
+    names = climbing._training(Turn(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1"))
+    token = core.program("Pong").attempt.token
+    stalled = facts.Stalled("no progress for 40 s", "Pong", token, "hang", 40.0, 30.0)
+    core.state = fold(core.state, Stamped(0, core.now_s, 0.0, "boot-1", stalled))
+    left = climbing._training(Turn(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1"))
+    assert (sorted(names), left) == (["Breakout", "Pong"], ["Breakout"])
+
+
+def test_after_a_reboot_the_box_goes_no_higher_than_it_may_now():
+    core = climbed("heavy")
+    core.train(60.0)
+    core.settings = ladder(vetoes={"wide": "no room"}.items())
+    power_cut(core, "boot-2")
+    assert "down to light: no room" in core.told(facts.RebootJudged)[-1].why
