@@ -1,6 +1,6 @@
 """What a cgroup of its own means for a worker, with controllers that a kernel enforces: the service as it was installed.
 
-In the emulated box (`qemubox.py`): some fifteen minutes on a quiet machine, most of it booting and the daemon's start.
+In the emulated box (`qemubox.py`): thirteen minutes on a busy machine, much of it booting and the start of the daemon.
 """
 
 from __future__ import annotations
