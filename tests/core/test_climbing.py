@@ -672,3 +672,18 @@ def test_after_a_reboot_the_box_goes_no_higher_than_it_may_now():
     core.settings = ladder(vetoes={"wide": "no room"}.items())
     power_cut(core, "boot-2")
     assert "down to light: no room" in core.told(facts.RebootJudged)[-1].why
+
+
+def test_what_was_trained_before_a_pin_is_on_record_once():
+    core = climbed()
+    core.train(300.0)
+    core.pin("wide")
+    before = climbing.known(core.state).known[0].up_s
+    assert before == pytest.approx(300.0, abs=45.0)
+    core.pin("light")
+    assert climbing.known(core.state).known[0].up_s == before
+    core = climbed()
+    core.train(300.0)
+    core.pin("light")
+    core.pin("light")
+    assert climbing.known(core.state).known[0].up_s == pytest.approx(300.0, abs=45.0)
