@@ -77,11 +77,12 @@ def test_otherwise_each_attempt_plays_games_of_its_own(train):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("algo", SETTINGS)
 def test_processes_of_their_own_agree_on_a_real_game(algo, tmp_path):
     """Frames of a real game, the convolutions, environment threads that race: two processes at once, and the same bits."""
     flags = {
-        "game": "Breakout", "algo": algo, "num_envs": 8, "steps": 2_000, "threads": 2, "device": "cpu", "resolution": 44,
+        "game": "Breakout", "algo": algo, "num_envs": 8, "steps": 800, "threads": 2, "device": "cpu", "resolution": 44,
         "deterministic": True, "epsilon_steps": 1_000, **SETTINGS[algo],
     }  # fmt: skip
     words = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", str(value))]
@@ -92,7 +93,11 @@ def test_processes_of_their_own_agree_on_a_real_game(algo, tmp_path):
         )
         for attempt, name in enumerate(("one", "two"), start=1)
     ]  # fmt: skip
-    for each in runs:
-        said, _ = each.communicate(timeout=300)
-        assert each.returncode == contract.EXIT_DONE, said
+    try:
+        for each in runs:
+            said, _ = each.communicate(timeout=800)
+            assert each.returncode == contract.EXIT_DONE, said
+    finally:
+        for each in runs:
+            each.kill()
     assert digest(tmp_path / "one") == digest(tmp_path / "two")
