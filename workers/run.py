@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import math
+import os
 import resource
 import sys
 import time
@@ -113,6 +114,9 @@ def _run(args: Args, client: Client, asked: Asked) -> int:
     if not client.fence_holds():
         raise Fenced(f"another attempt owns {client.run_dir}: nothing was written")
     chosen = precision.choose(args.device, args.dtype)
+    idle = precision.idle_gpu(chosen, args.device, os.environ)
+    if idle:
+        print(f"workers: {idle}", file=sys.stderr, flush=True)
     torch.set_num_threads(args.threads)
     with contextlib.suppress(RuntimeError):  # only before the first parallel work; the default does no harm
         torch.set_num_interop_threads(1)

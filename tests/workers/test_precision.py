@@ -74,3 +74,27 @@ def test_a_device_that_is_not_there_is_named_with_what_is(monkeypatch):
         "device is cuda:7, but this machine has no CUDA device that torch can use: set device to auto or cpu"
     )
     assert choose("auto", "fp32").device.type == "cpu"
+
+
+def test_a_gpu_that_auto_could_not_use_is_told(tmp_path):
+    on_cpu = precision.Precision(torch.device("cpu"), torch.float32)
+    assert precision.idle_gpu(on_cpu, "auto", {}, tmp_path) == "", "there is none"
+    card = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
+    card.mkdir(parents=True)
+    (card / "vendor").write_text("0x10de\n")
+    assert precision.idle_gpu(on_cpu, "auto", {}, tmp_path) == "", "its class is not known"
+    (card / "class").write_text("0x040300\n")
+    assert precision.idle_gpu(on_cpu, "auto", {}, tmp_path) == "", "its sound device"
+    (card / "class").write_text("0x030200\n")
+    assert "torch cannot use" in precision.idle_gpu(on_cpu, "auto", {}, tmp_path)
+    assert precision.idle_gpu(on_cpu, "cpu", {}, tmp_path) == "", "as it was asked for"
+    assert precision.idle_gpu(on_cpu, "auto", {"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == "", "hidden on purpose"
+    on_gpu = precision.Precision(torch.device("cuda"), torch.float32)
+    assert precision.idle_gpu(on_gpu, "auto", {}, tmp_path) == ""
+
+
+def test_a_device_file_tells_of_a_gpu_too(tmp_path):
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidia0").touch()
+    on_cpu = precision.Precision(torch.device("cpu"), torch.float32)
+    assert "doctor" in precision.idle_gpu(on_cpu, "auto", {"CUDA_VISIBLE_DEVICES": "0"}, tmp_path)
