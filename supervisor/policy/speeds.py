@@ -12,7 +12,8 @@ shown, with honest doubt. Knowledge fades: a speed not looked at for two days is
 The noise is not believed either: it is the running mean of what readings miss their forecast by, so a box whose readings
 scatter by a quarter is given more of them before anything is concluded. And what was concluded before is doubted by as
 much: when the noise turns out to be twice what it was taken for, so does the doubt about every level. Without that, one low
-reading of a level in an hour's climb was believed for a week, because it had been weighed with a noise of 12 %.
+reading of a level in an hour's climb was believed for a week, because it had been weighed with a noise of 12 %. A noise
+that turns out to be less takes no doubt away: the drift is as unknown as before.
 
 Worked example: three readings of 100 at light, three of 130 at the next level: it is faster by 26 +- 8 % or so, and the
 level above by 41 +- 14 %.
@@ -115,7 +116,7 @@ def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Sp
         told = min(told, 9.0 * noise * noise)  # one reading that is far off is not yet a noisier box
         noise = math.sqrt((1.0 - _NOISE_GAIN) * noise * noise + _NOISE_GAIN * told)
     total = doubt + noise * noise
-    more = noise * noise / (speeds.noise * speeds.noise)  # what was read before was as noisy
+    more = (max(noise, _NOISE) / max(speeds.noise, _NOISE)) ** 2  # what was read before was as noisy
     share = more / total
     cells = zip(shape.half(old), shape.by_row(row), shape.by_column([share * each for each in row]), strict=True)
     cov = shape.whole([more * cell - a * b for cell, a, b in cells])
