@@ -149,7 +149,7 @@ def _witnesses(boot: Boot, last: AliveMark | None, journal_boot_id: str, boot_no
         return said  # the mark, if there is one, is older than the journal: its pid 1 says nothing new
     if None not in (boot.pid1_ticks, last.pid1_ticks) and boot.pid1_ticks != last.pid1_ticks:
         said.append("pid 1 was started at another time")
-    if boot_now_s < last.boot_s:
+    if not said and boot_now_s < last.boot_s:
         said.append("the time since boot is less than at the last sign of life")
     return said
 

@@ -24,8 +24,6 @@ OLD, NEW = "a" * 32, "b" * 32
 # Last sign of life at 12:00:00, the boot then 1,000 s old, pid 1 started 2 s into it.
 LAST = AliveMark(OLD, 2 * HZ, at_s=5_000.0, wall_s=43_200.0, boot_s=1_000.0, level="light", steps={"Pong": 700})
 
-BACK = "the time since boot is less than at the last sign of life"
-
 
 def seen(now, last=LAST, *, marker=True, clean=False, wall_now_s=43_245.0, boot_now_s=5.0, journal="", tmp=Path("/")):
     where = tmp if marker else tmp / "nowhere" / "marker"
@@ -65,7 +63,7 @@ def test_an_unreadable_pid_1_is_not_known(tmp_path, stat):
 def test_another_boot_id_is_a_reboot():
     told = seen(Boot(NEW, 3 * HZ))
     assert told.rebooted
-    assert told.evidence == f"the boot id changed, pid 1 was started at another time, {BACK}"
+    assert told.evidence == "the boot id changed, pid 1 was started at another time"
     assert told.cause == "unclean"
     assert told.boot_wall_s == pytest.approx(43_243.0), "3 s after 12:00:40"
     assert told.down_s == pytest.approx(43.0)
@@ -75,14 +73,14 @@ def test_another_boot_id_is_a_reboot():
 
 
 def test_a_reboot_at_the_very_same_tick_is_one():
-    assert seen(Boot(NEW, 2 * HZ)).evidence == f"the boot id changed, {BACK}"
+    assert seen(Boot(NEW, 2 * HZ)).evidence == "the boot id changed"
 
 
 def test_a_reboot_at_the_very_same_tick_of_a_box_that_shows_its_hosts_boot_id_is_one():
     # A time namespace: its clocks begin at zero with each boot. 5 s up now, 1,000 s at the last sign of life.
     told = seen(Boot(OLD, 2 * HZ))
     assert told.rebooted
-    assert told.evidence == BACK
+    assert told.evidence == "the time since boot is less than at the last sign of life"
     assert told.down_s == pytest.approx(42.0), "12:00:00 to 2 s after 12:00:40"
     assert seen(Boot(OLD, 2 * HZ), boot_now_s=1_000.0).rebooted is False
 
@@ -96,8 +94,7 @@ def test_a_restarted_container_keeps_the_boot_id_of_its_host():
 
 
 def test_the_marker_is_named_when_it_is_gone_too():
-    told = seen(Boot(NEW, None), marker=False)
-    assert told.evidence == f"the boot id changed, {BACK}, the marker in the runtime directory is gone"
+    assert seen(Boot(NEW, None), marker=False).evidence == "the boot id changed, the marker in the runtime directory is gone"
 
 
 def test_a_removed_runtime_directory_alone_is_no_reboot():

@@ -217,6 +217,8 @@ def test_a_signal_goes_to_the_worker_alone_or_to_its_group(world):
     world.launcher.signal("Pong", started.token, "SIGUSR2")
     assert eventually(lambda: world.stdout() == "up\ngot it\n")
     (sleeper,) = proc.descendants([started.pid])
+    # Before it has become sleep it is a bash that catches the signal, as its parent does.
+    assert eventually(lambda: Path(f"/proc/{sleeper.pid}/comm").read_text() == "sleep\n")
     assert proc.is_alive(sleeper.pid, sleeper.start_ticks)
     world.launcher.signal("Pong", started.token, "USR2", group=True)
     assert eventually(lambda: gone(sleeper.pid))
