@@ -169,7 +169,8 @@ def test_history_is_not_edited(path, statement):
 
 
 def start_writer(path, name):
-    return subprocess.Popen([sys.executable, WRITER, path, name], stdout=subprocess.PIPE)
+    # Unbuffered: `communicate` with a timeout passes over what `readline` has left in a buffer, and begins within a line.
+    return subprocess.Popen([sys.executable, WRITER, path, name], stdout=subprocess.PIPE, bufsize=0)
 
 
 def test_two_writers_killed_in_mid_append_lose_nothing_that_was_acknowledged(path):
