@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from supervisor.api import logfiles, starting
 from supervisor.api.names import expand, plain
@@ -29,6 +30,7 @@ from supervisor.api.peer import who
 from supervisor.api.pins import MOST_PIN_S, is_span
 from supervisor.api.port import BAD_NAME, BAD_SIGNAL, SUCCESS, Backend, Result
 from supervisor.api.refused import Refused
+from supervisor.api.rest import heard_out
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.signals import signal_name
 from supervisor.core.accounts_view import Since
@@ -89,7 +91,7 @@ class Api:
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._askers.shutdown(wait=False, cancel_futures=True)
 
-    def app(self) -> Starlette:
+    def app(self) -> ASGIApp:
         get: list[tuple[str, Handler]] = [
             ("/healthz", self.healthz),
             ("/api/v1/status", self.status),
@@ -120,7 +122,7 @@ class Api:
         ]
         routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
         routes += [Route(path, _guarded(handler), methods=["POST"]) for path, handler in post]
-        return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+        return heard_out(Starlette(routes=routes, exception_handlers={HTTPException: _no_route}))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

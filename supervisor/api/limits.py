@@ -10,8 +10,8 @@ Idle is a connection on which no request is being served: one that has sent noth
 between two requests. Refusing the newcomer instead would let 256 sleeping clients keep `status` from answering. Only when
 all 256 are being served is the newcomer told 503. Up to `QUEUE` (`listener.py`) more wait in the kernel for their turn.
 
-A request body that is still coming when its answer is complete ends the connection: reading on for politeness would let
-one client send for ever.
+A request body that is still coming when its answer is complete (`rest.py` has waited for it) ends the connection: reading
+on for politeness would let one client send for ever.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNREAD_S: Final = 30.0
 MOST_HEAD_BYTES: Final = 16 * 1024
 MOST_CONNECTIONS: Final = 256
 MOST_UNREAD_BYTES: Final = 64 * 2**20
-ACCEPTED_AT_ONCE: Final = 64  # with those connected well below the 1024 descriptors that a process may usually have
+ACCEPTED_AT_ONCE: Final = 16  # a turn of the loop; an answer takes several: those accepted meanwhile must not count as idle
 
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 45\r\n\r\n"

@@ -21,7 +21,7 @@ from malformed import malformed, request
 from serving import call, raw, served, until
 from structlog.testing import capture_logs
 
-from supervisor.api import limits
+from supervisor.api import limits, rest
 
 pytestmark = pytest.mark.timeout(60)
 STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -138,6 +138,39 @@ def test_a_body_that_nobody_asked_for_is_not_read_to_its_end(path: Path) -> None
         sock.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         assert cut_off(sock, (b"10000\r\n" + b"x" * 65536 + b"\r\n" for _ in range(10_000)))
         assert sock.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+REFUSED = [
+    (b"POST /api/v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\n", 405),
+    (b"POST /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 6\r\n\r\n", 404),
+    (b"POST /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", 404),
+]
+
+
+@pytest.mark.parametrize(("head", "code"), REFUSED)
+def test_who_is_refused_before_its_body_has_come_is_told_why_once_it_has(path: Path, head: bytes, code: int) -> None:
+    with connect(path) as sock:
+        sock.sendall(head)
+        status_took_s(path)  # the refusal was ready in that time
+        assert not select.select([sock], [], [], 0)[0]
+        sock.sendall(b"1\r\n{\r\n" if b"chunked" in head else b"{    }")
+        if b"chunked" in head:
+            sock.sendall(b"0\r\n\r\n")
+        assert sock.recv(65536).startswith(b"HTTP/1.1 %d" % code)
+
+
+def test_a_body_that_never_comes_or_waits_to_be_asked_for_is_answered_without(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "MOST_REST_S", 0.2)
+    with connect(path) as sock:
+        sock.sendall(REFUSED[0][0] + b"{")
+        assert sock.recv(65536).startswith(b"HTTP/1.1 405")
+        assert closed(sock)
+    monkeypatch.setattr(rest, "MOST_REST_S", 1e9)
+    with connect(path) as sock:
+        sock.sendall(b"POST /nothing HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 6\r\n\r\n")
+        assert sock.recv(65536).startswith(b"HTTP/1.1 404")
 
 
 @pytest.mark.parametrize(
