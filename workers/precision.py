@@ -15,16 +15,16 @@ import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import torch
+
+from workers.pci import has_nvidia_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-_NVIDIA: Final = "0x10de"  # its number on the PCI bus, and the class of what can show a picture or compute one
-_DISPLAY: Final = "0x03"
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -115,25 +115,15 @@ def mask_invalid(values: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
 
 
 def idle_gpu(chosen: Precision, device: str, environ: Mapping[str, str], root: Path = Path("/")) -> str:
-    """One sentence where `auto` came to the CPU although the box has an NVIDIA GPU that was not hidden from us; else empty.
-
-    By its device file or, where a driver that is not loaded has made none, by the PCI bus.
-    """
+    """One sentence where `auto` came to the CPU although the box has an NVIDIA GPU that was not hidden; else empty."""
     if chosen.device.type != "cpu" or device != "auto" or environ.get("CUDA_VISIBLE_DEVICES", "0") in {"", "-1"}:
         return ""
-    if not any(root.glob("dev/nvidia[0-9]*")) and not any(map(_is_nvidia, root.glob("sys/bus/pci/devices/*"))):
+    if not has_nvidia_gpu(root):
         return ""
     return (
         "this box has an NVIDIA GPU that torch cannot use: training goes on with the CPU, many times slower; "
         "supervisorctl doctor says why"
     )
-
-
-def _is_nvidia(device: Path) -> bool:
-    with contextlib.suppress(OSError):
-        kind = (device / "class").read_text()
-        return (device / "vendor").read_text().strip() == _NVIDIA and kind.startswith(_DISPLAY)
-    return False
 
 
 def _device(name: str) -> torch.device:

@@ -20,10 +20,10 @@ from supervisor.ctl.checks import Finding, Patient
 from supervisor.policy.gate import MB
 from supervisor.policy.readings import Gpu, Gpus
 from supervisor.policy.visible import gpu_seen
+from workers.pci import has_nvidia_gpu
 
 Learned = dict[tuple[str, str], int]  # bytes that a program was seen to hold, by (program, level)
 _PROBE_S: Final = 20.0
-_NVIDIA: Final = "0x10de"
 _NO_PERMISSION, _NOT_LOADED, _NO_LIBRARY, _DIFFER = 4, 9, 12, 18
 _LOST: Final = {15: "it has fallen off the bus", 16: "it needs a reset", 28: "it is not found"}
 _PROBE: Final = """
@@ -80,7 +80,7 @@ class Driver:
 def driver(who: Patient) -> Driver:
     """The driver of this box, with what is wrong with it."""
     found = ask_nvml()
-    there = _is_there(who.root)
+    there = has_nvidia_gpu(Path(who.root))
     if found is None:
         what = f"NVML has not answered for {_PROBE_S:.0f} s: the driver hangs"
         return Driver(error=what, do="dmesg | grep NVRM says more; a reboot ends it") if there else Driver()
@@ -109,20 +109,6 @@ def ask_nvml() -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _is_there(root: str) -> bool:
-    """An NVIDIA GPU, by its device files or, where a driver that is not loaded has made none, by the PCI bus."""
-    if any(Path(f"{root}/dev").glob("nvidia[0-9]*")):
-        return True
-    for device in Path(f"{root}/sys/bus/pci/devices").glob("*"):
-        try:
-            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
-        except OSError:
-            continue
-        if vendor == _NVIDIA and kind.startswith("0x03"):
-            return True
-    return False
 
 
 def _why(found: dict[str, Any], root: str) -> str:

@@ -6,6 +6,7 @@ In the emulated box (`qemubox.py`), whose firmware keeps the kernel's last words
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from installed import CTL, STATE, UNIT
@@ -33,12 +34,17 @@ def ready(box: QemuBox) -> None:
     until(lambda: box.show(UNIT, "ActiveState") == "active", 900, "the service to be ready")
 
 
-def crash(box: QemuBox) -> None:
-    """The kernel dies, whatever follows; returns when the box is there again."""
+def crash(box: QemuBox) -> dict[str, Any]:
+    """The kernel dies, whatever follows; the one reboot that is told when the box is there again."""
+    known = len(box.facts("HostRebooted"))
     before = box.read("/proc/sys/kernel/random/boot_id").strip()
     box.tell(CRASH)
     box.wait_up(other_than=before)
     ready(box)
+    told = box.facts("HostRebooted")
+    assert len(told) == known + 1
+    print(told[-1])
+    return told[-1]
 
 
 def last_alert(box: QemuBox) -> str:
@@ -52,13 +58,9 @@ def box(own_kernel: QemuBox) -> QemuBox:
 
 
 def test_a_panic_reboots_the_box_and_is_told_as_one(box: QemuBox) -> None:
-    known = len(box.facts("HostRebooted"))
-    crash(box)
-    told = box.facts("HostRebooted")
-    assert len(told) == known + 1
-    print(f"panic: {told[-1]}")
-    assert (told[-1]["cause"], told[-1]["end"]) == ("unclean", "panic")
-    assert any("sysrq triggered crash" in line for line in told[-1]["last_words"])
+    told = crash(box)
+    assert (told["cause"], told["end"]) == ("unclean", "panic")
+    assert any("sysrq triggered crash" in line for line in told["last_words"])
     assert "cause=unclean kind=panic" in last_alert(box)
     assert box.sh("find /var/lib/systemd/pstore -type f").strip(), "systemd keeps what the kernel had saved"
 
@@ -71,22 +73,14 @@ def test_a_kernel_that_stands_still_is_reset_by_the_watchdog_and_that_is_told(bo
     box.boot(pstore=False)
     ready(box)
     box.run("sysctl", "-q", "-w", "kernel.panic=0")
-    known = len(box.facts("HostRebooted"))
-    crash(box)
-    told = box.facts("HostRebooted")
-    assert len(told) == known + 1
-    print(f"watchdog: {told[-1]}")
-    assert (told[-1]["cause"], told[-1]["end"]) == ("unclean", "watchdog")
+    told = crash(box)
+    assert (told["cause"], told["end"]) == ("unclean", "watchdog")
     assert box.read("/sys/class/watchdog/watchdog0/bootstatus").strip() == "32"
 
 
 def test_a_panic_that_could_leave_nothing_is_not_made_up(box: QemuBox) -> None:
-    known = len(box.facts("HostRebooted"))
-    crash(box)
-    told = box.facts("HostRebooted")
-    assert len(told) == known + 1
-    print(f"panic without pstore: {told[-1]}")
-    assert (told[-1]["cause"], told[-1]["end"]) == ("unclean", "power")
+    told = crash(box)
+    assert (told["cause"], told["end"]) == ("unclean", "power")
 
 
 def test_doctor_sees_that_a_panic_reboots_and_who_feeds_the_watchdog(box: QemuBox) -> None:
