@@ -7,8 +7,9 @@ one action for ever, or nearly so. So, as clipped rewards a thousand steps of on
 for ever (the best one, and which), and the greedy play of freshly initialised networks (the best of 8), 42x42 pixels, lives
 as games. The last column is CPU time a thousand steps, the games alone. Results also in bench/results/habits.json.
 
-`--coins`: what a coin thrown between two actions earns at each step, the best habit with chance in it. All pairs are tried
-in two environments each, and the best four then in 32: the best of many short tries is mostly luck.
+`--coins`: habits with chance in them, a coin thrown between two actions at each step, and one action with three in ten at
+random. Each is tried in two environments, and the best three then in 32, where the best 256 steps in a row count, as they do
+in bench/learning.py (8,192 steps of one environment): the best of many short tries is mostly luck.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -27,9 +29,12 @@ import torch
 
 from workers import envs, networks
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 ROOT = Path(__file__).resolve().parents[1]
 RANDOM = 8  # environments with random actions
-FEW_STEPS, WINDOW_STEPS = 300, 256  # of each environment; the second makes 8,192 steps, bench/learning.py's window
+FEW_STEPS, MANY_STEPS, WINDOW = 300, 640, 256  # of each environment, for `--coins`
 FRESH = 8  # networks, half of them with LayerNorm, an environment each
 GAMES = """
     AirRaid Alien Amidar Assault Asterix Atlantis BankHeist BattleZone BeamRider Boxing Breakout Carnival Centipede
@@ -68,28 +73,35 @@ def earned(game: str, steps: int) -> dict[str, float | int]:
     }  # fmt: skip
 
 
-def thrown(game: str, pairs: list[tuple[int, int]], each: int, steps: int, seed: int) -> list[float]:
-    """Clipped rewards a thousand steps of a coin between the two actions of each pair, over `each` environments."""
+def thrown(game: str, habits: list[NDArray[np.float64]], each: int, steps: int, seed: int) -> NDArray[np.float64]:
+    """Clipped rewards [steps, habits] of all `each` environments of each habit, which is a probability of each action."""
     spec = envs.spec_of(game, 42)
-    games = envs.make(spec, envs.env_seeds(seed, 1, 0, each * len(pairs)), 1)
-    drawn, of_env, total = np.random.default_rng(seed), np.repeat(np.array(pairs), each, axis=0), np.zeros(each * len(pairs))
+    games = envs.make(spec, envs.env_seeds(seed, 1, 0, each * len(habits)), 1)
+    drawn, rows = np.random.default_rng(seed), []
+    up_to = np.repeat(np.cumsum(np.array(habits), axis=1), each, axis=0)
     games.reset()
     for _ in range(steps):
-        games.send(of_env[np.arange(len(of_env)), drawn.integers(2, size=len(of_env))])
-        total += games.recv().rewards
+        chance = drawn.random((len(up_to), 1)) * (1.0 - 1e-9)
+        games.send((chance > up_to[:, :-1]).sum(1))
+        rows.append(games.recv().rewards.reshape(len(habits), each).sum(1))
     games.close()
-    return [float(rate) for rate in 1_000.0 * total.reshape(len(pairs), each).mean(1) / steps]
+    return np.array(rows, dtype=np.float64)
 
 
 def coins(game: str) -> None:
-    """Says the best four coins of all."""
-    pairs = list(itertools.combinations(range(envs.spec_of(game, 42).actions), 2))
-    first = dict(zip(pairs, thrown(game, pairs, 2, FEW_STEPS, 1), strict=True))
-    best = sorted(pairs, key=lambda pair: -first[pair])[:4]
-    for pair, rate in zip(best, thrown(game, best, 32, WINDOW_STEPS, 2), strict=True):
+    """Says what the best three habits with chance in them earn."""
+    one = np.eye(envs.spec_of(game, 42).actions)
+    named = {f"a coin between {a} and {b}": (one[a] + one[b]) / 2 for a, b in itertools.combinations(range(len(one)), 2)}
+    named |= {f"{a}, three in ten at random": 0.7 * one[a] + 0.3 / len(one) for a in range(len(one))}
+    names = list(named)
+    first = thrown(game, list(named.values()), 2, FEW_STEPS, 1).sum(0) * 1_000.0 / (2 * FEW_STEPS)
+    best = [int(at) for at in np.argsort(-first)[:3]]
+    rows = thrown(game, [named[names[at]] for at in best], 32, MANY_STEPS, 2)
+    for column, at in enumerate(best):
+        windows = np.convolve(rows[:, column], np.ones(WINDOW), "valid") * 1_000.0 / (32 * WINDOW)
         print(
-            f"{game:14s} actions {pair}: {first[pair]:5.1f} in 2 environments over {FEW_STEPS} steps, "
-            f"{rate:5.1f} in 32 over {WINDOW_STEPS}",
+            f"{game:14s} {names[at]:30s} {first[at]:5.1f} in 2 environments; in 32 {windows.max():5.1f} at best, "
+            f"{rows[:, column].mean() * 1_000.0 / 32:5.1f} over all {MANY_STEPS} steps",
             flush=True,
         )
 

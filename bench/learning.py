@@ -44,7 +44,7 @@ GAME = "CrazyClimber"
 COMMON: dict[str, Any] = {"num_envs": 32, "resolution": 42}
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {"n_steps": 32, "batch_size": 256, "epochs": 4, "lr": 1e-3, "gamma": 0.97, "clip": 0.2},
-    "pqn": {"n_steps": 32, "batch_size": 64, "epochs": 4, "lr": 1e-3, "gamma": 0.98, "q_lambda": 0.9,
+    "pqn": {"n_steps": 32, "batch_size": 64, "epochs": 4, "lr": 1e-3, "gamma": 0.95, "q_lambda": 0.9,
             "epsilon_steps": 14_000, "epsilon_final": 0.2},
     "dqn": {"batch_size": 64, "replay_ratio": 6.0, "learning_starts": 2_000, "lr": 5e-4, "target_period": 1_000,
             "gamma": 0.98, "n_step": 8, "epsilon_steps": 14_000, "epsilon_final": 0.2, "replay_size": 50_000},

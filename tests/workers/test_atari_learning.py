@@ -19,10 +19,11 @@ from workers.algorithms import train
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
-from learning import GAME, made_for
+from learning import BROKEN, GAME, made_for
 
-GOAL = {"ppo": 60.0, "pqn": 42.0, "dqn": 55.0}
-MOST_STEPS = {"ppo": 24_576, "pqn": 20_480, "dqn": 20_480}
+GOAL = {"ppo": 60.0, "pqn": 45.0, "dqn": 55.0}
+MOST_STEPS = {"ppo": 24_576, "pqn": 16_384, "dqn": 20_480}
+BROKEN_SEEDS = {"ppo": (1, 2), "pqn": (1, 2, 3), "dqn": (1, 2)}
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -46,7 +47,8 @@ def one_thread():
 
 @pytest.mark.parametrize("algo", GOAL)
 def test_it_learns_a_real_game(algo):
-    assert steps_to_goal(algo, 1) is not None
+    """With the first seed or, on a CPU whose sums make it another run, with the second: no broken learner has with any."""
+    assert any(steps_to_goal(algo, seed) is not None for seed in (1, 2))
 
 
 @pytest.mark.slow
@@ -57,10 +59,10 @@ def test_other_seeds_do_too(algo, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", ["shuffled", "blind"])
-@pytest.mark.parametrize("algo", GOAL)
-def test_a_broken_learner_does_not(algo, broken):
-    assert steps_to_goal(algo, 1, broken) is None
+@pytest.mark.parametrize("broken", [kind for kind in BROKEN if kind != "none"])
+@pytest.mark.parametrize(("algo", "seed"), [(algo, seed) for algo, seeds in BROKEN_SEEDS.items() for seed in seeds])
+def test_a_broken_learner_does_not(algo, seed, broken):
+    assert steps_to_goal(algo, seed, broken) is None
 
 
 @pytest.mark.slow
