@@ -1,8 +1,8 @@
 """Each algorithm learns a real Atari game, Crazy Climber on 42x42 pixels, and a broken one does not.
 
 What is held against a goal are clipped rewards a thousand steps, over 8,192 steps in a row. Play at random earns 28, each
-action for ever nothing at all (the arms have to go up and down in turn), the best action with dqn's exploration around it 44,
-a coin thrown between the two best actions 55. Bounds are steps, never seconds. One seed of each algorithm runs at each change
+action for ever nothing at all (the arms have to go up and down in turn), the best habit with chance in it, a coin between two
+actions, 49 (`bench/habits.py CrazyClimber --coins`). Bounds are steps, never seconds. One seed of each algorithm runs at each change
 and ends at its goal; the other seeds and the broken learners are `tests/run slow`'s. The settings are those of
 bench/learning.py, which prints the curves.
 """
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 from learning import BROKEN, GAME, made_for
 
-GOAL = {"ppo": 60.0, "pqn": 45.0, "dqn": 55.0}
+GOAL = {"ppo": 60.0, "pqn": 52.0, "dqn": 55.0}
 MOST_STEPS = {"ppo": 24_576, "pqn": 16_384, "dqn": 20_480}
 BROKEN_SEEDS = {"ppo": (1, 2), "pqn": (1, 2, 3), "dqn": (1, 2)}
 
@@ -47,15 +47,15 @@ def one_thread():
 
 @pytest.mark.parametrize("algo", GOAL)
 def test_it_learns_a_real_game(algo):
-    """With the first seed or, on a CPU whose sums make it another run, with the second: no broken learner has with any."""
+    """With the first seed or, where a CPU's other sums make that a bad one, with the second: no broken learner does."""
     assert any(steps_to_goal(algo, seed) is not None for seed in (1, 2))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.parametrize("algo", GOAL)
-def test_other_seeds_do_too(algo, seed):
-    assert steps_to_goal(algo, seed) is not None
+def test_most_seeds_do(algo):
+    """One in four may be a bad one. Of the broken ones below none is good."""
+    assert sum(steps_to_goal(algo, seed) is not None for seed in (2, 3, 4, 5)) >= 3
 
 
 @pytest.mark.slow

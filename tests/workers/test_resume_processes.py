@@ -31,17 +31,17 @@ from workers.contract import read_beat
 
 REPO = Path(__file__).parents[2]
 PATIENCE_S = 300.0
-FIRST = 320  # environment steps of an attempt before its checkpoint is asked for, at least
-MORE = 320  # environment steps beyond the last checkpoint
+FIRST = 192  # environment steps of an attempt before its checkpoint is asked for, at least
+MORE = 192  # environment steps beyond the last checkpoint
 COMMON = {
-    "num_envs": 4, "threads": 1, "device": "cpu", "resolution": 44, "deterministic": True, "lr_scheduler": "cosine",
+    "num_envs": 2, "threads": 1, "device": "cpu", "resolution": 44, "deterministic": True, "lr_scheduler": "cosine",
     "scheduler_tmax": 3_000, "gamma": 0.98,
 }  # fmt: skip
 SETTINGS = {
-    "dqn": {"batch_size": 16, "learning_starts": 100, "replay_size": 4_000, "replay_ratio": 1.0, "target_period": 150,
+    "dqn": {"batch_size": 16, "learning_starts": 100, "replay_size": 2_000, "replay_ratio": 2.0, "target_period": 150,
             "epsilon_steps": 1_000},
-    "pqn": {"batch_size": 64, "n_steps": 16, "epsilon_steps": 1_000},
-    "ppo": {"batch_size": 64, "n_steps": 16},
+    "pqn": {"batch_size": 32, "n_steps": 32, "epsilon_steps": 1_000},
+    "ppo": {"batch_size": 32, "n_steps": 32},
 }  # fmt: skip
 OF_THE_CLOCK = {"trained_s"}  # all that a run and its repetition may differ in
 
