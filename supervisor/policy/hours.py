@@ -31,8 +31,10 @@ a day has "bad hours" within a month in one case of four.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import add
 from typing import Final, NamedTuple
 
 DAY_S: Final = 86400.0
@@ -139,8 +141,9 @@ class _Row(NamedTuple):
 def _rows(hours: Hours, now_s: float) -> list[_Row]:
     came: dict[int, list[float]] = {}
     for when_s, level, weight in hours.reboots:
-        row = came.setdefault(level, [0.0] * _HOURS)
-        row[_hour(when_s)] += weight * _FADES ** ((now_s - when_s) / DAY_S)
+        if level not in came:
+            came[level] = [0.0] * _HOURS
+        came[level][_hour(when_s)] += weight * _FADES ** ((now_s - when_s) / DAY_S)
     rows = []
     for level, row in came.items():
         up = hours.up_s[level]
@@ -155,27 +158,25 @@ def _candidates(rows: list[_Row], newest: int) -> list[tuple[int, int]]:
     stretches cheaply. The bounds of a share (`_likelier`) move what was due by no more than `slack`.
     """
     whole = sum(row.came[_HOURS] for row in rows)
-    ins = list(map(sum, zip(*(row.came for row in rows), strict=True)))
     slack = 0.01 * whole + 1e-6
-    due = [0.0] * (2 * _HOURS + 1)
+    ins = due = [0.0] * (2 * _HOURS + 1)
     for up_s, came in rows:
+        ins = list(map(add, ins, came))
         if up_s[_HOURS]:
             pace = came[_HOURS] / up_s[_HOURS]
             due = [before + pace * so_far_s for before, so_far_s in zip(due, up_s, strict=True)]
         else:
             slack -= 0.5 * came[_HOURS]
     hours = [hour for hour in range(_HOURS) if ins[hour + 1] > ins[hour]]
+    ends = [*(hour + 1 for hour in hours), *(hour + 1 + _HOURS for hour in hours)]
+    every = whole + 1.0  # with half a reboot more on each side, as in `_likelier`
     found = []
     for first in hours:
         reach = (newest - first) % _HOURS
-        came_before, due_before = ins[first], due[first] + slack
-        for last in hours:
-            end = last + 1 if last >= first else last + 1 + _HOURS
-            if not reach < end - first <= _LONGEST:
-                continue
-            inside, least_due = ins[end] - came_before, due[end] - due_before
-            least_due = max(least_due, 0.0)
-            if (inside + 0.5) * (whole - least_due + 0.5) >= _WORSE * (least_due + 0.5) * (whole - inside + 0.5):
+        came_before, due_before = ins[first] - 0.5, due[first] + slack - 0.5
+        for end in ends[bisect_right(ends, first + reach) : bisect_right(ends, first + _LONGEST)]:
+            inside, least_due = ins[end] - came_before, max(0.5, due[end] - due_before)
+            if inside * (every - least_due) >= _WORSE * least_due * (every - inside):
                 found.append((first, end - first))
     return found
 

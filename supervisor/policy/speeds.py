@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from operator import add, itemgetter
+from operator import add, itemgetter, mul, sub
 from typing import Final, NamedTuple
 
 _STEP: Final = 0.12  # a step up gains this, in logarithms, while nobody has looked ...
@@ -118,10 +118,11 @@ def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Sp
     total = doubt + noise * noise
     more = (max(noise, _NOISE) / max(speeds.noise, _NOISE)) ** 2  # what was read before was as noisy
     share = more / total
-    cells = zip(shape.half(old), shape.by_row(row), shape.by_column([share * each for each in row]), strict=True)
-    cov = shape.whole([more * cell - a * b for cell, a, b in cells])
-    moved = [m + r * miss / total for m, r in zip(mean, row, strict=True)]
-    return Speeds(tuple(moved), cov, (*before[:level], before[level] + 1, *before[level + 1 :]), noise)
+    half = shape.half(old) if more == 1.0 else [more * cell for cell in shape.half(old)]
+    less = map(mul, shape.by_row(row), shape.by_column([share * each for each in row]))
+    cov = shape.whole(list(map(sub, half, less)))
+    moved = tuple([m + r * miss / total for m, r in zip(mean, row, strict=True)])
+    return Speeds(moved, cov, (*before[:level], before[level] + 1, *before[level + 1 :]), noise)
 
 
 def gain(speeds: Speeds, level: int, than: int) -> tuple[float, float]:
