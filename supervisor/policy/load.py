@@ -361,9 +361,10 @@ def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -
         return _look_down(settings, costs, state, bar, f"{name}: no trial of {settings.names[higher]} while {cap.why}")
     wait_s = state.known[higher].next_trial_s - state.at_s
     if wait_s > 0.0:
-        return _look_down(
-            settings, costs, state, bar, f"{name}: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
-        )
+        told = f"{name}: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
+        if wait_s <= settings.trial_s:  # first things first: else a look from above goes on down, level by level
+            return _say(state, told)
+        return _look_down(settings, costs, state, bar, told)
     mean, error = pace.gain(state.speeds, higher, home)
     if mean + error < settings.margin:
         told = f"{name}: {settings.names[higher]} promises no more ({100 * math.expm1(mean):+.0f} %)"

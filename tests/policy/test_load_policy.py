@@ -209,6 +209,14 @@ def test_a_level_that_may_be_no_better_than_the_one_below_has_that_one_looked_at
     assert len(looks) < 6
 
 
+def test_a_look_from_above_does_not_go_on_down_before_the_level_above_had_its_trial():
+    box = Box(speeds=(1.0, 1.3, 1.305, 1.31, 1.315, 1.32)).quiet(900)
+    moves = [said for said in box.says if "for a look" in said or said.startswith("trying")]
+    looks = [at for at, said in enumerate(moves) if "for a look" in said]
+    assert len(looks) >= 2
+    assert all("for a look" not in moves[at + 1] for at in looks if at + 1 < len(moves))
+
+
 def test_a_veto_lowers_at_once_and_counts_no_failure():
     box = Box().holds(SIX).quiet(10, cap=Cap(MEDIUM, "GPU 0 throttles for heat"))
     assert (box.level, box.says[-1]) == (MEDIUM, "down to medium: GPU 0 throttles for heat")
