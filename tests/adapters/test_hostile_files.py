@@ -24,7 +24,6 @@ from supervisor.core.settings import Paths, Progress
 from workers import contract
 from workers.contract import ControlWriter, ExitRecord
 
-pytestmark = pytest.mark.timeout(30)
 TOKEN = "ab" * 16
 
 

@@ -23,7 +23,6 @@ from structlog.testing import capture_logs
 
 from supervisor.api import limits, rest
 
-pytestmark = pytest.mark.timeout(60)
 STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n"
 
 

@@ -22,7 +22,7 @@ from workers.listen import Asked
 from workers.replay import Replay
 
 REPO = Path(__file__).parents[2]
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 FLAGS = ["--num-envs=8", "--batch-size=8", "--replay-size=4000", "--learning-starts=100", "--threads=1", "--replay-ratio=1"]
 
 
