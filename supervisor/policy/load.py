@@ -362,7 +362,7 @@ def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -
     wait_s = state.known[higher].next_trial_s - state.at_s
     if wait_s > 0.0:
         told = f"{name}: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
-        if wait_s <= settings.trial_s:  # first things first: else a look from above goes on down, level by level
+        if wait_s <= settings.trial_s and pace.scatters(state.speeds):  # else a look from above goes on down on luck alone
             return _say(state, told)
         return _look_down(settings, costs, state, bar, told)
     mean, error = pace.gain(state.speeds, higher, home)

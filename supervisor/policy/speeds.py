@@ -125,6 +125,11 @@ def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Sp
     return Speeds(moved, cov, (*before[:level], before[level] + 1, *before[level + 1 :]), noise)
 
 
+def scatters(speeds: Speeds) -> bool:
+    """Whether readings miss their forecast by half more than they were taken to: one look then tells little."""
+    return speeds.noise > 1.5 * _NOISE
+
+
 def gain(speeds: Speeds, level: int, than: int) -> tuple[float, float]:
     """How much faster a level is than another: the logarithm of their ratio and its standard deviation."""
     size = speeds.levels + 1

@@ -209,12 +209,25 @@ def test_a_level_that_may_be_no_better_than_the_one_below_has_that_one_looked_at
     assert len(looks) < 6
 
 
-def test_a_look_from_above_does_not_go_on_down_before_the_level_above_had_its_trial():
-    box = Box(speeds=(1.0, 1.3, 1.305, 1.31, 1.315, 1.32)).quiet(900)
-    moves = [said for said in box.says if "for a look" in said or said.startswith("trying")]
-    looks = [at for at, said in enumerate(moves) if "for a look" in said]
-    assert len(looks) >= 2
-    assert all("for a look" not in moves[at + 1] for at in looks if at + 1 < len(moves))
+def soon_tried_above(noise):
+    """Home after a look from above: the level above is about to be tried again, and the one below may be worth more."""
+    box = Box(speeds=(1.0, 1.3, 1.305, 1.31, 1.31, 1.32)).holds(SIX)
+    state = replace(box.state, stretch_s=1e5, speeds=replace(box.state.speeds, noise=noise))
+    state = load._with(state, FIVE, replace(state.known[FIVE], next_look_s=0.0))
+    box.state = load._with(state, HEAVY, replace(state.known[HEAVY], next_trial_s=box.at_s + 1200.0))
+    return box
+
+
+def test_a_look_that_finds_the_level_below_as_good_goes_on_down():
+    box = soon_tried_above(0.12).quiet(10)
+    assert (box.level, "for a look" in box.says[-1]) == (FIVE, True)
+
+
+def test_where_readings_scatter_the_level_above_is_tried_before_a_look_further_down():
+    """On luck alone, one look after the other would lead anywhere."""
+    box = soon_tried_above(0.25).quiet(10)
+    assert (box.level, box.says[-1]) == (SIX, "6: heavy is tried again in 10 min")
+    assert (box.quiet(10).state.trial, box.level) == (HEAVY, HEAVY)
 
 
 def test_a_veto_lowers_at_once_and_counts_no_failure():
