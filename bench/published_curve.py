@@ -106,11 +106,12 @@ def share_of_gain(game: str, rows: list[dict[str, float | None]]) -> float | Non
     return sum(ours - base for ours, _ in pairs) / published if published > 0 else None
 
 
-def told(game: str, row: dict[str, float | None], spent_s: float) -> str:
+def told(game: str, row: dict[str, float | None], spent_s: float | None) -> str:
     number = int((row["steps"] or 0) // ROW) - 1
     theirs = f"{PUBLISHED[game][number][0]:9.1f}" if number < len(PUBLISHED[game]) else "        -"
     ours = "        -" if row["mean"] is None else f"{row['mean']:9.1f} +- {row['error'] or 0.0:5.1f}"
-    return f"{game:12s} {row['steps']:9,} steps {spent_s:7.0f} CPU s  published {theirs}  ours {ours} ({row['games']} games)"
+    spent = "      earlier" if spent_s is None else f"{spent_s:7.0f} CPU s"
+    return f"{game:12s} {row['steps']:9,} steps {spent}  published {theirs}  ours {ours} ({row['games']} games)"
 
 
 def curve(game: str, options: argparse.Namespace) -> list[dict[str, float | None]]:
@@ -135,7 +136,7 @@ def curve(game: str, options: argparse.Namespace) -> list[dict[str, float | None
     played, begun_s = Recorded(pool, made.env_steps, games), time.process_time()
     seen = {"rows": len(rows_of(games, made.env_steps)), "saved": made.env_steps}
     for row in rows_of(games, made.env_steps):
-        print(told(game, row, math.nan), flush=True)
+        print(told(game, row, None), flush=True)
 
     def spent_s() -> float:
         return spent_before_s + time.process_time() - begun_s
