@@ -17,6 +17,8 @@ from workers.contract import EXIT_CONFIG, Client, Phase
 from workers.listen import listen
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     from workers.args import Args
 
 # glibc gives large blocks back to the kernel at once and asks for them again: at batch 2048 that is millions of page
@@ -25,6 +27,9 @@ _TUNABLES: Final = (
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=268435456"
 )
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# For how many turns torch's threads spin for each other before they sleep, some sixty times an update (GNU's OpenMP has
+# 300,000). On cores that others want too, who spins takes the time of the one that is waited for (docs/speed.md).
+_SPINS: Final = ("GOMP_SPINCOUNT", "10000")
 
 
 def main() -> int:
@@ -39,10 +44,16 @@ def main() -> int:
     asked = listen(client)
     prefetch.begin(client.run_dir)
     client.phase(Phase.IMPORTING, num_envs=args.num_envs, batch_size=args.batch_size)
-    os.environ.update(dict.fromkeys(_THREADS, str(args.threads)))  # before torch: each library reads its own once
+    _set_threads(args, os.environ)
     from workers.run import run
 
     return run(args, client, asked)
+
+
+def _set_threads(args: Args, environ: MutableMapping[str, str]) -> None:
+    """Before torch is imported: each library reads its own once. How long to spin may be set by whoever starts us."""
+    environ.update(dict.fromkeys(_THREADS, str(args.threads)))
+    environ.setdefault(*_SPINS)
 
 
 def _set_allocator(args: Args) -> None:
