@@ -132,10 +132,15 @@ def test_what_forks_without_end_is_refused_by_its_own_limit(box: QemuBox) -> Non
 
 def test_a_stop_ends_what_has_hidden_from_its_parent(box: QemuBox) -> None:
     here = start(box, "hider")
+
+    def grandchild() -> list[str]:  # not the shell that is about to start it
+        return box.run("pgrep", "-f", "^sleep 123456", check=False).stdout.split()
+
+    hidden = until(grandchild, 120, "the one that hides best")
     pids = until(
-        lambda: (found := box.read(f"{here}/tree/cgroup.procs").split()) and len(found) >= 4 and found, 120, "those who hide"
+        lambda: (found := box.read(f"{here}/tree/cgroup.procs").split()) and len(found) >= 4 and found, 120, "all of them"
     )
-    assert box.run("pgrep", "-f", "sleep 123456").stdout.split()[0] in pids
+    assert hidden[0] in pids
     box.run(*CTL, "stop", "hider")
     until(lambda: not group(box, "hider"), 120, "its cgroup to be gone")
     assert box.sh(f"ls -d {' '.join(f'/proc/{pid}' for pid in pids)}", check=False) == "", "not one of them lives"
