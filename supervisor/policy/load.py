@@ -12,6 +12,9 @@ the speeds or the reboots of a level before it has run. So:
 4. A **reboot at home** steps back only when a lower level is *worth* more. One reboot in six hours costs less than a level.
 5. **The box changes**: two quick reboots against a clean record count for the record (a CUSUM on eight times its rate).
 6. **Five reboots within 45 minutes**: down to the lowest level, whatever the records say.
+7. **Look down**: a level below that may well be worth more is tried as one above is, at most every `look_s`. Where readings
+   scatter (`policy/speeds.py`), the level above has its trial before a look further down.
+8. **Bad hours** of the day have a record and a home of their own (`policy/hours.py`).
 
 Worked example, a box that dies after 17 min at heavy: light, climbing every 20 min; heavy tried, reboot; back to the level
 below, heavy rests 2 h, is tried again, reboot, rests 4 h ... On the second day it is tried once. A fault of the box that
