@@ -147,11 +147,23 @@ def speed() -> dict[str, float]:
             return level
 
     Play(ARCHETYPES["seed"], Timed(), 0, World()).run((30 * DAY_S,))
-    began = time.process_time()
-    Play(ARCHETYPES["seed"], Held(), 0, World()).run((365 * DAY_S,))
-    year_s = time.process_time() - began
+    years_s = []
+    for _ in range(3):
+        began = time.process_time()
+        Play(ARCHETYPES["seed"], Held(), 0, World()).run((365 * DAY_S,))
+        years_s.append(time.process_time() - began)
     took.sort()
-    return {"mean_s": statistics.mean(took), "p99_s": took[int(0.99 * len(took))], "year_s": year_s}
+    return {
+        "mean_s": statistics.mean(took),
+        "p99_s": took[int(0.99 * len(took))],
+        "year_s": min(years_s),  # of three: what a busy machine adds is not the policy's
+        "slowest_year_s": max(years_s),
+    }
+
+
+def show_speed(found: dict[str, float]) -> None:
+    print(f"\na decision {1e6 * found['mean_s']:.0f} us (p99 {1e6 * found['p99_s']:.0f} us), a year of one box "
+          f"{found['year_s']:.2f} s (best of three, {found['slowest_year_s']:.2f} s the slowest)")  # fmt: skip
 
 
 def main() -> None:
@@ -173,7 +185,11 @@ def main() -> None:
     )
     parser.add_argument("--hosts", nargs="*", default=list(ARCHETYPES))
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "load.json")
+    parser.add_argument("--only-speed", action="store_true", help="nothing but the time that a decision and a year take")
     args = parser.parse_args()
+    if args.only_speed:
+        show_speed(speed())
+        return
     policies = [name for name in POLICIES if not args.ours or name == OURS or name.startswith("same, start")]
     policies = args.policies or policies
     seeds = range(args.first_seed, args.first_seed + args.seeds)
@@ -195,8 +211,7 @@ def main() -> None:
             result["sensitivity"] = {name: summary(row) for name, row in told.items()}
             show(f"Sensitivity, {len(few)} seeds", told)
     result["speed"] = speed()
-    print(f"\na decision {1e6 * result['speed']['mean_s']:.0f} us (p99 {1e6 * result['speed']['p99_s']:.0f} us), "
-          f"a year of one box {result['speed']['year_s']:.2f} s")  # fmt: skip
+    show_speed(result["speed"])
     args.json.parent.mkdir(exist_ok=True)
     args.json.write_text(json.dumps(result, indent=1))
 

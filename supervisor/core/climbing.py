@@ -132,7 +132,7 @@ def _lay(turn: Turn) -> None:
         pairs = zip(ladder, fresh.known, strict=True)
         record = (old.known[places[level]] if level in places else new for level, new in pairs)
         speeds = old.speeds if ladder == before else fresh.speeds
-        fresh = replace(fresh, known=tuple(record), speeds=speeds, recent_s=old.recent_s)
+        fresh = fresh._replace(known=tuple(record), speeds=speeds, recent_s=old.recent_s)
     told = f", {shared} of them known from the ladder before" if shared else ""
     why = f"a ladder of {len(rungs)} levels{told}, from {rungs[start or 0].level.name}"
     shapes = tuple(shape for _, shape in ladder)

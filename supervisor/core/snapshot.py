@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 
 def encoded(state: Any) -> str:
-    """A frozen dataclass as text. Raises MalformedFact for what would not come back as it is."""
+    """A frozen dataclass or a NamedTuple as text. Raises MalformedFact for what would not come back as it is."""
     try:
-        text = json.dumps(dataclasses.asdict(state), separators=(",", ":"), allow_nan=False)
+        text = json.dumps(_plain(state), separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise MalformedFact(f"a {type(state).__name__} that is not JSON: {error}") from error
     if decoded(type(state), text) != state:
@@ -38,7 +38,7 @@ def encoded(state: Any) -> str:
 
 
 def decoded(cls: type[T], text: str) -> T:
-    """The dataclass that `encoded` has made the text from. Raises MalformedFact."""
+    """What `encoded` has made the text from. Raises MalformedFact."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -47,9 +47,25 @@ def decoded(cls: type[T], text: str) -> T:
     return made
 
 
+def _plain(value: Any) -> Any:
+    """A record as an object of its fields, at every depth. `dataclasses.asdict` makes a NamedTuple a list, without names."""
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", None)
+        return [_plain(each) for each in value] if names is None else dict(zip(names, map(_plain, value), strict=True))
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return value
+
+
+def _is_named(cls: type) -> bool:
+    return issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
 def _special(annotation: Any) -> Convert | None:
     """What a state may hold beyond what a fact may: other records, words of an enumeration, pairs."""
-    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
+    if isinstance(annotation, type) and (dataclasses.is_dataclass(annotation) or _is_named(annotation)):
         return _record(annotation)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return functools.partial(_word, annotation)
@@ -77,7 +93,8 @@ def _row(items: tuple[Convert, ...], value: object) -> tuple[Any, ...]:
 @functools.cache
 def _record(cls: Any) -> Convert:
     hints = typing.get_type_hints(cls)
-    fields = {field.name: converter(hints[field.name], _special) for field in dataclasses.fields(cls)}
+    names = cls._fields if _is_named(cls) else [field.name for field in dataclasses.fields(cls)]
+    fields = {name: converter(hints[name], _special) for name in names}
 
     def convert(value: object) -> object:
         if not isinstance(value, dict):

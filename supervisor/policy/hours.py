@@ -31,8 +31,7 @@ a day has "bad hours" within a month in one case of four.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from operator import add
 from typing import Final, NamedTuple
@@ -48,6 +47,7 @@ _OUTSIDE_S: Final = DAY_S
 _KEPT: Final = 60
 _KEPT_S: Final = 21 * DAY_S
 _LONGEST: Final = 18  # hours
+_FEWEST: Final = 2.8  # k log((2 k + 1)^2) < _LIKELIER: the most that `_likelier` finds of k, with none due
 _BEFORE_S: Final = 600.0  # the hours were bad a little before the first reboot of any day ...
 _AFTER_S: Final = 600.0  # ... and after the last
 
@@ -55,8 +55,7 @@ Reboot = tuple[float, int, float]  # when, at which level, its weight
 Stretch = tuple[float, float]  # seconds of the cycle, from and to; it may go over its end
 
 
-@dataclass(frozen=True, slots=True)
-class Hours:
+class Hours(NamedTuple):
     """`up_s` is training by level, and by hour of the cycle; `reboots` are (when, level, weight)."""
 
     up_s: tuple[tuple[float, ...], ...] = ()
@@ -83,26 +82,31 @@ def changes_in_s(hours: Hours, at_s: float) -> float | None:
 
 def ran(hours: Hours, level: int, *, before_s: float, at_s: float, up_s: float) -> Hours:
     """After `up_s` of training at a level that has ended at `at_s`; the time told before was `before_s`."""
-    up, hour = hours.up_s, int(at_s // _HOUR_S)
-    begins = hour != int(before_s // _HOUR_S)
-    hour %= _HOURS
-    if begins:
-        up = tuple((*row[:hour], row[hour] * _FADES, *row[hour + 1 :]) for row in up)
-    row = up[level]
-    row = (*row[:hour], row[hour] + up_s, *row[hour + 1 :])
-    return Hours((*up[:level], row, *up[level + 1 :]), hours.reboots, hours.bad)
+    up, reboots, bad = hours
+    number = int(at_s / _HOUR_S)
+    hour = number % _HOURS
+    if number != int(before_s / _HOUR_S):
+        up = tuple([(*row[:hour], row[hour] * _FADES, *row[hour + 1 :]) for row in up])
+    rows, row = list(up), list(up[level])
+    row[hour] += up_s
+    rows[level] = tuple(row)
+    return Hours(tuple(rows), reboots, bad)
 
 
 def rebooted(hours: Hours, level: int, *, at_s: float, weight: float) -> Hours:
     """After a reboot that is held against a level: the likeliest stretch of bad hours around it, if it is likely enough."""
-    reboots = tuple(each for each in hours.reboots if at_s - each[0] <= _KEPT_S)
+    reboots = hours.reboots
+    if reboots and at_s - reboots[0][0] > _KEPT_S:  # they are in order
+        reboots = tuple(each for each in reboots if at_s - each[0] <= _KEPT_S)
     reboots = (*reboots, (at_s, level, weight))[-_KEPT:]
     hours = Hours(hours.up_s, reboots, hours.bad)
-    if len({int(when_s // DAY_S) for when_s, _, _ in reboots}) < _DAYS:
+    if at_s // DAY_S - reboots[0][0] // DAY_S < _DAYS - 1:
         return hours
-    rows = _rows(hours, at_s)
+    came = _came(reboots, at_s)
+    candidates = _candidates(hours, came, _hour(at_s))
+    rows = _rows(hours, came) if candidates else []
     likely, begin, count = _LIKELIER, 0, 0
-    for first, length in _candidates(rows, _hour(at_s)):
+    for first, length in candidates:
         found = _likelier(rows, first, length)
         if found > likely and _days(reboots, first, length) >= _DAYS:
             likely, begin, count = found, first, length
@@ -138,12 +142,7 @@ class _Row(NamedTuple):
     came: tuple[float, ...]
 
 
-def _rows(hours: Hours, now_s: float) -> list[_Row]:
-    came: dict[int, list[float]] = {}
-    for when_s, level, weight in hours.reboots:
-        if level not in came:
-            came[level] = [0.0] * _HOURS
-        came[level][_hour(when_s)] += weight * _FADES ** ((now_s - when_s) / DAY_S)
+def _rows(hours: Hours, came: dict[int, list[float]]) -> list[_Row]:
     rows = []
     for level, row in came.items():
         up = hours.up_s[level]
@@ -151,31 +150,46 @@ def _rows(hours: Hours, now_s: float) -> list[_Row]:
     return rows
 
 
-def _candidates(rows: list[_Row], newest: int) -> list[tuple[int, int]]:
+def _came(reboots: tuple[Reboot, ...], now_s: float) -> dict[int, list[float]]:
+    """By level, how often it has rebooted in each hour of the cycle, faded."""
+    came: dict[int, list[float]] = {}
+    for when_s, level, weight in reboots:
+        if level not in came:
+            came[level] = [0.0] * _HOURS
+        came[level][_hour(when_s)] += weight * _FADES ** ((now_s - when_s) / DAY_S)
+    return came
+
+
+def _candidates(hours: Hours, came: dict[int, list[float]], newest: int) -> list[tuple[int, int]]:
     """Stretches (first hour, how many) from a reboot to a reboot, around the newest, that can be so much worse at all.
 
     Another stretch is no likelier for the newest reboot. All levels are taken in one sum: enough to pass over nearly all
-    stretches cheaply. The bounds of a share (`_likelier`) move what was due by no more than `slack`.
+    stretches cheaply. The bounds of a share (`_likelier`) move what was due by no more than `slack`. Fewer than `_FEWEST`
+    reboots inside are never so likely, even if none was due there.
     """
-    whole = sum(row.came[_HOURS] for row in rows)
-    slack = 0.01 * whole + 1e-6
-    ins = due = [0.0] * (2 * _HOURS + 1)
-    for up_s, came in rows:
-        ins = list(map(add, ins, came))
-        if up_s[_HOURS]:
-            pace = came[_HOURS] / up_s[_HOURS]
-            due = [before + pace * so_far_s for before, so_far_s in zip(due, up_s, strict=True)]
+    ins = due = [0.0] * _HOURS
+    slack = 1e-6
+    for level, row in came.items():
+        up, whole = hours.up_s[level], sum(row)
+        ins, up_s = list(map(add, ins, row)), sum(up)
+        slack += 0.01 * whole
+        if up_s:
+            pace = whole / up_s
+            due = [before + pace * ran_s for before, ran_s in zip(due, up, strict=True)]
         else:
-            slack -= 0.5 * came[_HOURS]
-    hours = [hour for hour in range(_HOURS) if ins[hour + 1] > ins[hour]]
-    ends = [*(hour + 1 for hour in hours), *(hour + 1 + _HOURS for hour in hours)]
-    every = whole + 1.0  # with half a reboot more on each side, as in `_likelier`
+            slack -= 0.5 * whole
+    of_day = [hour for hour, each in enumerate(ins) if each]
+    ends = [*(hour + 1 for hour in of_day), *(hour + 1 + _HOURS for hour in of_day)]
+    ins, due = list(accumulate((*ins, *ins), initial=0.0)), list(accumulate((*due, *due), initial=0.0))
+    every = ins[_HOURS] + 1.0  # with half a reboot more on each side, as in `_likelier`
     found = []
-    for first in hours:
-        reach = (newest - first) % _HOURS
+    for first in of_day:
+        least = max(first + (newest - first) % _HOURS, bisect_left(ins, ins[first] + _FEWEST) - 1)
         came_before, due_before = ins[first] - 0.5, due[first] + slack - 0.5
-        for end in ends[bisect_right(ends, first + reach) : bisect_right(ends, first + _LONGEST)]:
-            inside, least_due = ins[end] - came_before, max(0.5, due[end] - due_before)
+        for end in ends[bisect_right(ends, least) : bisect_right(ends, first + _LONGEST)]:
+            inside, least_due = ins[end] - came_before, due[end] - due_before
+            if least_due < 0.5:
+                least_due = 0.5
             if inside * (every - least_due) >= _WORSE * least_due * (every - inside):
                 found.append((first, end - first))
     return found

@@ -94,9 +94,13 @@ class Play:
             self.regime = self.host.regimes[number]
         regime, world, level, change_s = self.regime, self.world, self.level, self.change_s
         mtbf_s, wear_s = regime.mtbf_h[level] * 3600.0, regime.wear_min[level] * 60.0
-        left_s = min(world.review_s - self.since_s, max(1e-3, change_s - self.now_s), until_s - self.now_s)
-        dies_s = min(self.fuse * mtbf_s, (self.melts_at - self.heat) * wear_s if wear_s < NEVER else NEVER)
-        if self.pulled_s <= min(dies_s, left_s):
+        left_s, until_s, change_s = world.review_s - self.since_s, until_s - self.now_s, change_s - self.now_s
+        if until_s < left_s or change_s < left_s:  # told apart because `min` takes as long as ten such lines
+            left_s = min(left_s, until_s, max(1e-3, change_s))
+        dies_s = self.fuse * mtbf_s
+        if wear_s < NEVER:
+            dies_s = min(dies_s, (self.melts_at - self.heat) * wear_s)
+        if self.pulled_s <= dies_s and self.pulled_s <= left_s:
             left_s, dies_s = max(0.0, self.pulled_s), NEVER
         dies = dies_s <= left_s
         for_s = max(0.0, dies_s) if dies else left_s

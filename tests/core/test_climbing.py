@@ -637,7 +637,7 @@ def test_bad_hours_of_the_day_are_shown():
     phase_s = core.now_s % 86_400.0
     memory = climbing.known(core.state)
     bad = ((phase_s + 3600.0) % 86_400.0, (phase_s + 3 * 3600.0) % 86_400.0)
-    text = encoded(replace(memory, hours=replace(memory.hours, bad=bad)))
+    text = encoded(memory._replace(hours=memory.hours._replace(bad=bad)))
     core.state = fold(
         core.state, Stamped(0, core.now_s, 0.0, "boot-1", facts.Reviewed("so it is", "light", 0.0, None, text))
     )

@@ -4,6 +4,7 @@ import dataclasses
 import enum
 import json
 import os
+import typing
 
 import pytest
 from core_kit import Core, facts, kinds, settings
@@ -37,6 +38,11 @@ class Tree:
     other: Leaf | None = None
 
 
+class Bird(typing.NamedTuple):
+    leaf: Leaf
+    heights_m: tuple[float, ...] = ()
+
+
 TREE = Tree(Leaf(Colour.RED), (("a", 1.5),), {"x": Leaf(Colour.RED, 2.0)}, (Leaf(Colour.RED),), Leaf(Colour.RED))
 
 
@@ -47,6 +53,15 @@ def test_a_record_comes_back_with_all_that_is_in_it():
     assert type(back.leaf.colour) is Colour
     assert type(back.pairs[0]) is tuple
     assert text == json.dumps(json.loads(text), separators=(",", ":"))
+
+
+def test_a_named_tuple_is_a_record_too_with_its_names():
+    bird = Bird(Leaf(Colour.RED), (1.5, 2.0))
+    assert encoded(bird) == '{"leaf":{"colour":"red","weight":null},"heights_m":[1.5,2.0]}'
+    assert decoded(Bird, encoded(bird)) == bird
+    assert decoded(Bird, '{"leaf":{"colour":"red"},"wings":2}') == Bird(Leaf(Colour.RED)), "one field more, one less"
+    with pytest.raises(MalformedFact, match="a Bird is not whole"):
+        decoded(Bird, "{}")
 
 
 @pytest.mark.parametrize(

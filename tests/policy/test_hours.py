@@ -1,5 +1,6 @@
 """Bad hours: found by reboots of the same level at the same hours of three days, and by nothing less."""
 
+import itertools
 import random
 
 import pytest
@@ -90,6 +91,43 @@ def test_reboots_that_come_by_chance_make_no_bad_hours(seed):
     assert hours.bad is None
 
 
+def test_a_box_that_dies_at_once_whenever_it_is_started_in_some_hour_has_a_bad_hour():
+    """No training at all in that hour: nothing was due there."""
+    hours = Hours(tuple(tuple(0.0 if hour == 12 else 3 * H for hour in range(24)) for _ in range(3)))
+    for day, minute in itertools.product(range(4), (5, 10, 15)):
+        hours = rule.rebooted(hours, HEAVY, at_s=day * DAY_S + 12 * H + 60.0 * minute, weight=1.0)
+    assert rule.are_bad(hours, 9 * DAY_S + 12 * H + 600.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_cheap_look_passes_over_no_stretch_that_is_bad_enough(seed):
+    """Every stretch of a day, from a reboot to a reboot, around the newest, of boxes with bad hours and without."""
+    chance, likely = random.Random(seed), 0
+    for _ in range(100):
+        first, width, level = chance.randrange(24), chance.choice((1, 2, 5, 9)), chance.randrange(3)
+        now_s = 21 * DAY_S + first * H
+        inside = [
+            chance.randrange(12, 21) * DAY_S + (first + chance.random() * width) * H for _ in range(chance.randrange(2, 15))
+        ]
+        outside = [chance.random() * now_s for _ in range(chance.choice((0, 0, 1, 2, 4, 20)))]
+        past = [
+            (when_s, level if chance.random() < 0.9 else 0, chance.choice((1.0, 1.0, 1.0, 0.5)))
+            for when_s in inside + outside
+        ]
+        up_s = chance.choice((0.0, 5 * H, 10 * H, 20 * H))
+        hours = Hours(tuple(tuple(up_s * chance.random() for _ in range(24)) for _ in range(3)))
+        came = rule._came((*sorted(past), (now_s, level, 1.0)), now_s)
+        rows, looked = rule._rows(hours, came), set(rule._candidates(hours, came, first))
+        hours_of = {hour for row in came.values() for hour, each in enumerate(row) if each}
+        for begin, length in itertools.product(sorted(hours_of), range(1, 19)):
+            if (first - begin) % 24 < length and (begin + length - 1) % 24 in hours_of:
+                found = rule._likelier(rows, begin, length)
+                inside = sum(row.came[begin + length] - row.came[begin] for row in rows)
+                assert (begin, length) in looked or found == 0.0 or (inside < 2.8 and found < 11.0)
+                likely += found > 11.0
+    assert likely > 30, "there were some"
+
+
 def test_halves_of_reboots_count_as_halves():
     hours = days(3, ())
     told = hours
@@ -141,7 +179,7 @@ def at_heavy(count=6, known_days=4):
         for _ in range(4):
             speeds = load.pace.read(speeds, level, 100.0 * (1.0 + 0.2 * level))
     known = tuple(load.LevelKnown(up_s=30 * H, reboots_ever=1.0) for _ in range(count))
-    return load.replace(state, hours=hours, speeds=speeds, known=known)
+    return state._replace(hours=hours, speeds=speeds, known=known)
 
 
 def review(state, at_s, cap=5):
@@ -172,7 +210,7 @@ def test_the_hour_comes_and_it_goes_to_the_level_that_is_worth_most_then_and_bac
     assert not state.bad
     assert state.other is not None
     assert decoded(LoadState, encoded(state)) == state
-    again, _ = through(load.replace(state, at_s=state.at_s), 21, 24)
+    again, _ = through(state._replace(at_s=state.at_s), 21, 24)
     assert again.level == 5
 
 
@@ -191,7 +229,7 @@ def test_the_bad_hours_never_lead_up():
     state = at_heavy()
     state, _ = through(state, 9, 21)
     assert state.other is not None
-    low = load.replace(load.placed(state, 0), other=load.replace(state.other, home=4))
+    low = load.placed(state, 0)._replace(other=state.other._replace(home=4))
     after, verdict = review(low, 5 * DAY_S + 11 * H)
     assert after.bad
     assert verdict.level == 0
@@ -205,7 +243,7 @@ def test_a_veto_holds_when_the_bad_hours_are_over():
 
 
 def test_a_memory_of_an_older_version_begins_to_look_at_the_hours():
-    old = load.replace(load.begin(3), hours=Hours())
+    old = load.begin(3)._replace(hours=Hours())
     after = load.learned(old, at_s=600.0, up_s=600.0, reading=None)
     assert trained(after.hours) == 600.0
     assert [len(row) for row in after.hours.up_s] == [24] * 3

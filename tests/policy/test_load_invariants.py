@@ -1,7 +1,5 @@
 """What holds for the load policy whatever happens to the box: streams of reviews, reboots and vetoes by hypothesis."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,7 +101,7 @@ def test_more_reboots_at_a_level_never_make_it_more_attractive(stream, start, le
     for *_, after, _ in steps(stream, start):
         state = after
     known = state.known[level]
-    worse = load._with(state, level, replace(known, reboots=known.reboots + 1.0))
+    worse = load._with(state, level, known._replace(reboots=known.reboots + 1.0))
     if level != than:
         assert load.advantage(S, COSTS, worse, level, than) <= load.advantage(S, COSTS, state, level, than)
 

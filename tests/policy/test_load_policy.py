@@ -1,7 +1,5 @@
 """Which level to run at: the rules one by one, on the default ladder of six, with reviews every ten minutes."""
 
-from dataclasses import replace
-
 import pytest
 
 from supervisor.core.snapshot import decoded, encoded
@@ -52,12 +50,12 @@ class Box:
         """Home at a level that has run well, as have all below it."""
         for each in range(level + 1):
             self.state = load.placed(self.state, each)
-            known = replace(self.state.known[each], up_s=up_h * 3600.0)
+            known = self.state.known[each]._replace(up_s=up_h * 3600.0)
             self.state = load._with(self.state, each, known)
             for _ in range(6):
                 self.at_s += 600.0
                 self.state = load.learned(self.state, at_s=self.at_s, up_s=0.0, reading=self.speeds[each])
-        self.state = replace(load.placed(self.state, level), trial=None, home=level, stretch_s=0.0)
+        self.state = load.placed(self.state, level)._replace(trial=None, home=level, stretch_s=0.0)
         return self
 
 
@@ -147,7 +145,7 @@ def test_an_alarm_dies_down_in_quiet_time():
 
 def test_a_cluster_never_makes_a_record_better():
     box = Box().holds(HEAVY, up_h=0.5)
-    state = replace(box.state, cluster=load.Cluster(HEAVY, 3.0, 0.5, 90 * 3600.0))
+    state = box.state._replace(cluster=load.Cluster(HEAVY, 3.0, 0.5, 90 * 3600.0))
     worse = load._charged(S, state, HEAVY, 1.0, 60.0)
     assert load.rate(worse, HEAVY) > load.rate(state, HEAVY)
 
@@ -212,9 +210,9 @@ def test_a_level_that_may_be_no_better_than_the_one_below_has_that_one_looked_at
 def soon_tried_above(noise):
     """Home after a look from above: the level above is about to be tried again, and the one below may be worth more."""
     box = Box(speeds=(1.0, 1.3, 1.305, 1.31, 1.31, 1.32)).holds(SIX)
-    state = replace(box.state, stretch_s=1e5, speeds=replace(box.state.speeds, noise=noise))
-    state = load._with(state, FIVE, replace(state.known[FIVE], next_look_s=0.0))
-    box.state = load._with(state, HEAVY, replace(state.known[HEAVY], next_trial_s=box.at_s + 1200.0))
+    state = box.state._replace(stretch_s=1e5, speeds=box.state.speeds._replace(noise=noise))
+    state = load._with(state, FIVE, state.known[FIVE]._replace(next_look_s=0.0))
+    box.state = load._with(state, HEAVY, state.known[HEAVY]._replace(next_trial_s=box.at_s + 1200.0))
     return box
 
 
@@ -254,13 +252,13 @@ def test_after_a_reboot_the_cap_lowers_too():
 
 def test_a_bad_record_is_refuted_by_a_quiet_time_in_which_three_reboots_were_due():
     box = Box().holds(SIX)
-    bad = replace(box.state.known[HEAVY], up_s=3600.0, reboots=4.0, reboots_ever=4.0, failures=4)
-    box.state = replace(load._with(box.state, HEAVY, bad), trial=HEAVY)
+    bad = box.state.known[HEAVY]._replace(up_s=3600.0, reboots=4.0, reboots_ever=4.0, failures=4)
+    box.state = load._with(box.state, HEAVY, bad)._replace(trial=HEAVY)
     box.quiet(60)
     assert box.state.trial == HEAVY
     assert "its record still speaks against it" in box.says[-1]
-    worse = replace(box.state.known[HEAVY], reboots=20.0)
-    box.state = replace(load._with(box.state, HEAVY, worse), stretch_s=7200.0)
+    worse = box.state.known[HEAVY]._replace(reboots=20.0)
+    box.state = load._with(box.state, HEAVY, worse)._replace(stretch_s=7200.0)
     box.quiet(10)
     assert box.state.home == HEAVY
     assert box.state.known[HEAVY].reboots == 0.0
@@ -312,8 +310,8 @@ def test_a_level_that_has_failed_before_is_given_no_benefit_of_the_doubt():
     told = []
     for failures in (0, 1):
         for reboots in (each / 20.0 for each in range(200)):
-            tried = replace(box.state.known[HEAVY], up_s=7200.0, reboots=reboots, reboots_ever=1.0, failures=failures)
-            state = replace(load._with(box.state, HEAVY, tried), trial=HEAVY, stretch_s=1800.0)
+            tried = box.state.known[HEAVY]._replace(up_s=7200.0, reboots=reboots, reboots_ever=1.0, failures=failures)
+            state = load._with(box.state, HEAVY, tried)._replace(trial=HEAVY, stretch_s=1800.0)
             plain, hopeful = (load.advantage(S, COSTS, state, HEAVY, SIX, doubt) for doubt in (0.0, 1.0))
             if plain < 0.0 < 0.04 < hopeful:
                 break
@@ -327,7 +325,7 @@ def test_a_lower_level_that_only_may_be_worth_more_is_looked_at_and_not_moved_to
     for better in (0.04, 0.4):
         mean = list(box.state.speeds.mean)
         mean[MEDIUM] = mean[FIVE] + better
-        state = replace(box.state, speeds=replace(box.state.speeds, mean=tuple(mean)), stretch_s=1800.0)
+        state = box.state._replace(speeds=box.state.speeds._replace(mean=tuple(mean)), stretch_s=1800.0)
         error = load.pace.gain(state.speeds, MEDIUM, FIVE)[1]
         assert 0.04 - error < 0.02 < 0.4 - error
         told.append(load.reviewed(S, COSTS, state, at_s=box.at_s, up_s=0.0, reading=None, cap=FREE)[1].why)
@@ -338,7 +336,7 @@ def test_a_lower_level_that_only_may_be_worth_more_is_looked_at_and_not_moved_to
 def test_every_level_above_the_one_it_steps_back_to_rests():
     box = Box().holds(HEAVY)
     for level in (FIVE, SIX, HEAVY):
-        bad = replace(box.state.known[level], up_s=3 * 3600.0, reboots=12.0, reboots_ever=12.0)
+        bad = box.state.known[level]._replace(up_s=3 * 3600.0, reboots=12.0, reboots_ever=12.0)
         box.state = load._with(box.state, level, bad)
     box.reboot()
     assert box.level == MEDIUM

@@ -1,9 +1,13 @@
 """How fast the levels are: readings, their common drift, and doubt that is honest."""
 
+import itertools
 import math
 from random import Random
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from supervisor.policy import speeds as pace
 
@@ -13,6 +17,60 @@ def fed(readings, *, every_s=600.0, levels=3):
     for level, reading in readings:
         speeds = pace.read(pace.aged(speeds, every_s), level, reading)
     return speeds
+
+
+class Textbook:
+    """The Kalman filter of any textbook, in matrices, over all levels and the drift at every reading."""
+
+    def __init__(self, levels):
+        start = pace.unread(levels)
+        self.mean = np.array(start.mean)
+        self.cov = np.array(start.cov).reshape(levels + 1, levels + 1)
+        self.noise, self.seen = start.noise, [False] * levels
+
+    def age(self, for_s):
+        keep = math.exp(-for_s / (6 * 3600.0))
+        moves = np.diag([1.0] * (len(self.mean) - 1) + [keep])
+        fades = np.diag([0.02**2 / (48 * 3600.0) * for_s] * (len(self.mean) - 1) + [0.08**2 * (1.0 - keep**2)])
+        self.mean, self.cov = moves @ self.mean, moves @ self.cov @ moves.T + fades
+
+    def read(self, level, reading):
+        looks = np.zeros(len(self.mean))
+        looks[[level, -1]] = 1.0
+        miss, doubt, before = math.log(reading) - looks @ self.mean, looks @ self.cov @ looks, self.noise
+        if self.seen[level]:
+            told = min(max(0.03**2, miss**2 - doubt), 9.0 * before**2)
+            self.noise = math.sqrt(0.95 * before**2 + 0.05 * told)
+        gain = self.cov @ looks / (doubt + self.noise**2)
+        self.mean = self.mean + gain * miss
+        self.cov = (max(self.noise, 0.12) / max(before, 0.12)) ** 2 * (self.cov - np.outer(gain, looks @ self.cov))
+        self.seen[level] = True
+
+
+looked = st.tuples(st.integers(0, 3), st.floats(0.5, 2.0), st.sampled_from([0.0, 600.0, 5e4]), st.integers(1, 9))
+
+
+@given(st.lists(looked, max_size=12), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_it_is_the_textbook_filter_however_long_a_level_is_stayed_at(stays, seed):
+    chance, speeds, known = Random(seed), pace.unread(4), Textbook(4)
+    for level, reading, after_s, count in stays:
+        for _ in range(count):
+            known.age(after_s)
+            if chance.random() < 0.2:
+                speeds = pace.aged(speeds, after_s)
+                continue
+            scattered = reading * math.exp(chance.gauss(0.0, 0.2))
+            speeds = pace.read(speeds, level, scattered, after_s)
+            known.read(level, scattered)
+        assert speeds.mean == pytest.approx(known.mean, abs=1e-7)
+        assert speeds.noise == pytest.approx(known.noise)
+        assert pace.settled(speeds).cov == pytest.approx(known.cov.ravel(), abs=1e-8, rel=1e-7)
+        for one, other in itertools.product(range(4), repeat=2):
+            variance = known.cov[one, one] + known.cov[other, other] - 2.0 * known.cov[one, other]
+            assert pace.gain(speeds, one, other) == pytest.approx(
+                (known.mean[one] - known.mean[other], math.sqrt(max(0.0, variance))), abs=2e-5
+            )
 
 
 def test_before_any_reading_a_step_up_is_believed_to_gain_an_eighth():
@@ -96,5 +154,5 @@ def test_readings_that_agree_leave_some_doubt():
 
 def test_a_drift_is_as_unknown_as_before_once_it_has_forgotten_itself():
     speeds = fed([(0, 100.0)] * 60)
-    assert speeds.cov[-1] < 0.08**2
-    assert pace.aged(speeds, 30 * 86400.0).cov[-1] == pytest.approx(0.08**2, rel=1e-6)
+    assert pace.settled(speeds).cov[-1] < 0.08**2
+    assert pace.settled(pace.aged(speeds, 30 * 86400.0)).cov[-1] == pytest.approx(0.08**2, rel=1e-6)

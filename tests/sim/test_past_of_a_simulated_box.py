@@ -1,7 +1,5 @@
 """The journal of a simulated box tells `simulate --journal` what the box was like; its policy goes the way that it went."""
 
-from dataclasses import replace
-
 from test_stories_of_levels import box, live
 
 from supervisor.ctl.past import _records, past_of
@@ -32,6 +30,6 @@ def test_what_was_seen_in_bad_hours_counts_too():
     state = load.begin(2)
     good = (LevelKnown(100.0, 0.0), LevelKnown(50.0, 1.0))
     bad = (LevelKnown(30.0, 0.0), LevelKnown(20.0, 4.0))
-    assert _records(replace(state, known=good)) == [Record(100.0, 0.0), Record(50.0, 1.0)]
-    both = replace(state, known=bad, bad=True, other=Other(good, 1))
+    assert _records(state._replace(known=good)) == [Record(100.0, 0.0), Record(50.0, 1.0)]
+    both = state._replace(known=bad, bad=True, other=Other(good, 1))
     assert _records(both) == [Record(130.0, 0.0), Record(70.0, 5.0)]
