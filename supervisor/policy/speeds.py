@@ -77,10 +77,6 @@ class Speeds(NamedTuple):
     noise: float = _NOISE
     stay: Stay | None = None
 
-    @property
-    def levels(self) -> int:
-        return len(self.readings)
-
 
 def unread(levels: int) -> Speeds:
     """Before any reading."""

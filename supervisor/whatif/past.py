@@ -121,8 +121,8 @@ def drawn_from(past: Past, seed: int) -> Host:
 def _speeds(past: Past, chance: Random) -> tuple[float, ...]:
     """Speeds relative to the unit, drawn together: levels that were read hours apart share what is not known of a drift."""
     speeds, unit = settled(past.speeds), past.unit
-    size, cov = speeds.levels + 1, speeds.cov
-    others = [level for level in range(speeds.levels) if level != unit]
+    size, cov = len(speeds.mean), speeds.cov
+    others = [level for level in range(size - 1) if level != unit]
 
     def between(a: int, b: int) -> float:
         """The covariance of two levels' speeds, each less the unit's."""
@@ -140,4 +140,4 @@ def _speeds(past: Past, chance: Random) -> tuple[float, ...]:
     for row, level in zip(lower, others, strict=True):
         miss = sum(x * y for x, y in zip(row, lots, strict=False))
         found[level] = math.exp(speeds.mean[level] - speeds.mean[unit] + miss)
-    return tuple(found[level] for level in range(speeds.levels))
+    return tuple(found[level] for level in range(size - 1))
