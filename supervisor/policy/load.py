@@ -358,8 +358,7 @@ def _settles(settings: LoadSettings, state: LoadState) -> bool:
 
 def _safe(settings: LoadSettings, costs: Costs, state: LoadState, level: int) -> float:
     """What its reboots leave of a level, as a logarithm: 0.0 of one that never reboots."""
-    known = state.known[level]
-    return math.log(kept(reboot_rate(known.reboots, known.up_s), costs, settings.penalty_s))
+    return math.log(kept(rate(state, level), costs, settings.penalty_s))
 
 
 def _best_lower(settings: LoadSettings, costs: Costs, state: LoadState, bar: float) -> int | None:

@@ -92,7 +92,7 @@ def unread(levels: int) -> Speeds:
 def aged(speeds: Speeds, for_s: float) -> Speeds:
     """After `for_s` in which nobody looked: the drift forgets itself, speeds are doubted more."""
     mean, cov, readings, noise, stay = speeds
-    stay = stay or _stay(speeds, 0)
+    stay = stay or _stay(cov, len(mean), 0)
     keep = math.exp(-for_s / _DRIFT_S)
     own, both, drift, ld, dd, faded = _aged(stay, keep, for_s)
     stay = stay._replace(own=own, both=both, drift=drift, ld=ld, dd=dd, faded=faded)
@@ -104,7 +104,7 @@ def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Sp
     mean, cov, before, was_noise, stay = speeds
     if stay is None or stay.level != level:
         cov = settled(speeds).cov
-        stay = _stay(Speeds(mean, cov, before), level)
+        stay = _stay(cov, len(mean), level)
     keep, size, noise = math.exp(-after_s / _DRIFT_S), len(mean), was_noise
     own, both, drift, ld, dd, faded = _aged(stay, keep, after_s)
     own_row, drift_row = own + both, both + drift
@@ -176,8 +176,7 @@ def settled(speeds: Speeds) -> Speeds:
 # --- a stay --------------------------------------------------------------------------------------------------------------
 
 
-def _stay(settled: Speeds, level: int) -> Stay:
-    size, cov = len(settled.mean), settled.cov
+def _stay(cov: tuple[float, ...], size: int, level: int) -> Stay:
     return Stay(level, cov[level * size + level], cov[level * size + size - 1], cov[-1])
 
 
