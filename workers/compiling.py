@@ -62,7 +62,8 @@ def _run_once(learner: Learner, net: nn.Module) -> None:
     args, spec, precision = learner.args, learner.spec, learner.precision
     for rows in sorted({args.num_envs, args.batch_size}):
         begin_step(args)
-        frames = torch.zeros((rows, spec.stack, *spec.frame_shape), dtype=torch.uint8, device=precision.device)
+        empty = torch.zeros((rows, spec.stack, *spec.frame_shape), dtype=torch.uint8, device=precision.device)
+        frames = net.arranged(empty)  # type: ignore[operator]  # every network of ours has it
         with torch.no_grad(), precision.autocast():
             net(frames)
         if rows == args.batch_size and any(parameter.requires_grad for parameter in net.parameters()):

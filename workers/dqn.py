@@ -75,7 +75,7 @@ class Learner(common.Learner):
         compiling.begin_step(self.args)
         obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
         with torch.no_grad(), self.precision.autocast():
-            best: NDArray[np.int64] = self.online(obs).argmax(1).cpu().numpy()
+            best: NDArray[np.int64] = self.online(self.online.arranged(obs)).argmax(1).cpu().numpy()
         return best
 
     # learning
@@ -109,15 +109,16 @@ class Learner(common.Learner):
         """One step of Adam on the Huber loss between Q(s, a) and the n-step Double DQN target y."""
         compiling.begin_step(self.args)
         with torch.no_grad(), self.precision.autocast():
-            # A compiled network was compiled for frames.
-            ahead = batch.next_obs if compiling.wanted(self.args) else self.target.seen(batch.next_obs)
+            ahead = self.target.arranged(batch.next_obs)
+            if not compiling.wanted(self.args):  # a compiled network was compiled for frames
+                ahead = self.target.seen(ahead)
             next_q = self.target(ahead)
             chooser = self.online(ahead) if self.args.use_double_dqn else next_q
             del ahead  # four times the frames: not to be held while the gradients need the room
             next_value = next_q.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
             y = batch.returns + batch.discounts * next_value.float()
         with self.precision.autocast():
-            q = self.online(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+            q = self.online(self.online.arranged(batch.obs)).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
         self._estimates = q.detach()
         loss = F.huber_loss(q.float(), y)
         self.descend(loss)

@@ -1,8 +1,8 @@
 """The networks: Mnih et al.'s body (Nature 2015) for Atari frames, a smaller one, a toy's, and a head for what is wanted.
 
-All take uint8 frames [B, stack, H, W], or what `seen` makes of them. A Q network gives values [B, heads], a policy network
-logits [B, heads] and state values [B]; entries that are no actions are masked. The head is as wide as the next multiple of
-8: that is the tile of tensor cores and AMX.
+All take uint8 frames [B, stack, H, W], or what `arranged` or `seen` make of them. A Q network gives values [B, heads], a
+policy network logits [B, heads] and state values [B]; entries that are no actions are masked. The head is as wide as the
+next multiple of 8: that is the tile of tensor cores and AMX.
 """
 
 from __future__ import annotations
@@ -24,14 +24,20 @@ _BLOCK: Final = 4  # the first convolution's stride
 _HEAD_MULTIPLE: Final = 8
 _PIXEL: Final = 1.0 / 255.0
 _IMAGE_DIM: Final = 4  # [B, C, H, W]
+_BLOCKS_DIM: Final = 5  # [B, S, rows, columns, pixels], and as numbers [B, pixels, S, rows, columns]
+_LAST_IMAGE: Final = 2  # the layer after which there are features and no image
 _LEAST_SIDE: Final = 32  # what three convolutions need at least
 SMALL_BELOW: Final = 60  # pixels: frames so small make Nature's network more than they can fill
 
 
 class _Body(nn.Module):
-    """Frames to features [B, width]. Wherever frames are taken, so is what `seen` makes of them."""
+    """Frames to features [B, width]. Wherever frames are taken, so is what `arranged` and `seen` make of them."""
 
     width: int
+
+    @abstractmethod
+    def arranged(self, frames: torch.Tensor) -> torch.Tensor:
+        """uint8 [B, S, H, W] -> uint8 [B, S, ...], each frame for itself: who keeps frames does it once, as they come."""
 
     @abstractmethod
     def seen(self, frames: torch.Tensor) -> torch.Tensor:
@@ -49,9 +55,11 @@ class _Body(nn.Module):
 class _ConvBody(_Body):
     """Three convolutions, 8x8/4, 4x4/2, 3x3/1, and a linear layer; with `normed` each followed by a LayerNorm over channels.
 
-    The first convolution is computed as a 2x2/1 one over blocks of 4x4 pixels (space to depth), channels last: the same
-    function of the same number of weights (a test holds it against the 8x8/4 one), with 64 channels instead of 4, which
-    CPUs and tensor cores do 1.2 times as fast over the whole update. The division by 255 is folded into its weights.
+    The first convolution is computed over blocks of 4x4 pixels (space to depth), channels last: the same function of the
+    same number of weights (a test holds it against the 8x8/4 one), which CPUs and tensor cores do 1.2 times as fast over the
+    whole update. On a CPU it is one of 4x2x2 over frames, rows and columns, 16 channels: the frames of a stack stay where
+    they lie. On a GPU, whose libraries are made for two dimensions, 2x2 with the 64 channels of all frames. The division by
+    255 is folded into its weights.
     """
 
     channels: tuple[int, int, int]
@@ -71,27 +79,42 @@ class _ConvBody(_Body):
         self.norms = nn.ModuleList([nn.LayerNorm(size) for size in (*self.channels, self.width)] if normed else [])
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
+    def arranged(self, frames: torch.Tensor) -> torch.Tensor:
+        return blocks(frames, self.crop)
+
     def seen(self, frames: torch.Tensor) -> torch.Tensor:
-        return self._numbers(blocks(frames, self.crop))
+        parts = frames if frames.dim() == _BLOCKS_DIM else self.arranged(frames)
+        return self._numbers(as_one_image(parts) if frames.is_cuda else parts.permute(0, 4, 1, 2, 3))
 
     def features(self, frames: torch.Tensor) -> torch.Tensor:
         x = self.seen(frames) if frames.dtype is torch.uint8 else frames
-        x = self._activated(F.conv2d(x, self.conv1.weight * _PIXEL, self.conv1.bias), 0)
-        x = self._activated(self.conv2(x), 1)
+        x = self._activated(self._first(x), 0)
+        x = self._activated(self.conv2(x.squeeze(2) if x.dim() == _BLOCKS_DIM else x), 1)
         x = self._activated(self.conv3(x), 2)
-        return self._activated(self.fc(x.flatten(1)), 3)
+        return self._activated(self.fc(x), 3)
+
+    def _first(self, x: torch.Tensor) -> torch.Tensor:
+        weight = self.conv1.weight * _PIXEL
+        if x.dim() == _IMAGE_DIM:
+            return F.conv2d(x, weight, self.conv1.bias)
+        weight = weight.view(len(weight), -1, x.shape[1], 2, 2).transpose(1, 2)  # its channel is (frame, pixel of the block)
+        return F.conv3d(x, weight, self.conv1.bias)
 
     def _activated(self, x: torch.Tensor, layer: int) -> torch.Tensor:
-        """Normalised, if it is to be, and rectified. In channels-last memory the channels lie together: no copy is made.
+        """Normalised, if it is to be, flat after the last convolution, and rectified.
 
-        In place: neither a convolution nor a norm needs its own result for its gradient, and the first layer's is the
-        largest thing in memory after the frames.
+        In channels-last memory the channels lie together: no copy is made for the norm. Flat before it is rectified: its
+        gradient comes back flat, and what is laid out otherwise costs twenty times as much to compare with it. In place:
+        neither a convolution nor a norm needs its own result for its gradient, and the first layer's is the largest thing in
+        memory after the frames. But never in place on a view: autograd would copy the whole.
         """
+        last_image = layer == _LAST_IMAGE
         if not self.norms:
-            return F.relu(x, inplace=True)
-        if x.dim() == _IMAGE_DIM:
-            return F.relu(self.norms[layer](x.permute(0, 2, 3, 1)), inplace=True).permute(0, 3, 1, 2)
-        return F.relu(self.norms[layer](x), inplace=True)
+            return F.relu(x.flatten(1) if last_image else x, inplace=True)
+        x = self.norms[layer](x.movedim(1, -1))
+        if last_image:
+            return F.relu(x.movedim(-1, 1).flatten(1), inplace=True)
+        return F.relu(x, inplace=True).movedim(-1, 1)
 
 
 class _NatureBody(_ConvBody):
@@ -118,6 +141,9 @@ class _ToyBody(_Body):
         self.fc1 = nn.Linear(stack * height * width, 128)
         self.fc2 = nn.Linear(128, 128)
         self.norms = nn.ModuleList([nn.LayerNorm(128) for _ in range(2)] if normed else [])
+
+    def arranged(self, frames: torch.Tensor) -> torch.Tensor:
+        return frames
 
     def seen(self, frames: torch.Tensor) -> torch.Tensor:
         return self._numbers(frames.flatten(1)) * _PIXEL
@@ -262,15 +288,19 @@ def padded(actions: int) -> int:
 
 
 def blocks(frames: torch.Tensor, crop: tuple[int, int]) -> torch.Tensor:
-    """uint8 [B, S, H, W] -> [B, S*16, H/4, W/4] in channels-last memory; channel = (frame, row in block, column in block).
+    """uint8 [B, S, H, W] -> [B, S, H/4, W/4, 16]: a block's pixels side by side, row by row.
 
     The four pixels of a block's row are moved as one 32-bit word: four times fewer, wider moves.
     """
-    batch, stack = frames.shape[:2]
     rows, columns = crop[0] // _BLOCK, crop[1] // _BLOCK
     words = frames[:, :, : crop[0], : crop[1]].contiguous().view(torch.int32)
-    words = words.view(batch, stack, rows, _BLOCK, columns).permute(0, 2, 4, 1, 3).contiguous()
-    return words.view(torch.uint8).view(batch, rows, columns, stack * _BLOCK * _BLOCK).permute(0, 3, 1, 2)
+    words = words.view(*frames.shape[:2], rows, _BLOCK, columns).transpose(3, 4).contiguous()
+    return words.view(torch.uint8)
+
+
+def as_one_image(parts: torch.Tensor) -> torch.Tensor:
+    """Blocks [B, S, rows, columns, 16] -> [B, S*16, rows, columns] in channels-last memory; channel = (frame, pixel)."""
+    return parts.permute(0, 2, 3, 1, 4).flatten(3).permute(0, 3, 1, 2)
 
 
 _Q_NETWORKS: Final[dict[str, type[NatureNetwork | SmallNetwork | ToyNetwork]]] = {

@@ -2,7 +2,8 @@
 
 Row t of environment n holds the observation o_t that was acted on, the action a_t, and what it brought: reward r_t,
 whether the game went on. Observations are kept as single frames, 7 kB instead of 28 kB each at 84x84, and stacked again
-on reading, as in `replay.py`: T + stack frames an environment, on the learner's device.
+on reading, as in `replay.py`: T + stack frames an environment, on the learner's device. They are kept as the network
+arranges them (`arrange`): each is learned from several times.
 
 **The fake step.** envpool resets on the call *after* a done: the row after a done shows the final observation, its action
 is ignored and brings nothing. It is kept, because its observation is what a truncated game is valued by, but it is not
@@ -20,6 +21,8 @@ import torch
 from workers.replay import available_memory_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from workers.envs import Spec, Step
@@ -32,12 +35,14 @@ class RolloutTooLarge(Exception):
 class Rollout:
     """`begin`, then `put` until it is `full`, then read; then `begin` again with the newest observation."""
 
-    def __init__(self, steps: int, num_envs: int, spec: Spec, device: torch.device) -> None:
+    def __init__(
+        self, steps: int, num_envs: int, spec: Spec, device: torch.device, arrange: Callable[[torch.Tensor], torch.Tensor]
+    ) -> None:
         self.steps, self.num_envs, self.spec, self.device = steps, num_envs, spec, device
-        height, width = spec.frame_shape
-        pixels = height * width
-        self._frames = torch.zeros(((steps + spec.stack) * num_envs, pixels), dtype=torch.uint8, device=device)
-        self._by_row = self._frames.view(steps + spec.stack, num_envs, height, width)
+        self._arrange = arrange
+        self._shape = arrange(torch.zeros((1, 1, *spec.frame_shape), dtype=torch.uint8)).shape[2:]  # of a kept frame
+        self._by_row = torch.zeros((steps + spec.stack, num_envs, *self._shape), dtype=torch.uint8, device=device)
+        self._frames = self._by_row.view((steps + spec.stack) * num_envs, -1)
         self._age = np.zeros((steps + 1, num_envs), np.int64)  # frames since the game began, as far as they matter
         self.actions = np.zeros((steps, num_envs), np.int64)
         self.rewards = np.zeros((steps, num_envs), np.float32)
@@ -57,8 +62,7 @@ class Rollout:
     def begin(self, now: Step) -> None:
         """Forget what was; `now` is the observation that is acted on first."""
         self.filled = 0
-        frames = torch.from_numpy(np.ascontiguousarray(now.obs.transpose(1, 0, 2, 3)))
-        self._by_row[: self.spec.stack].copy_(frames, non_blocking=True)
+        self._by_row[: self.spec.stack] = self._arranged(now.obs).transpose(0, 1)
         self._age[0] = self.spec.stack - 1  # the stack itself is stored, repeated frames and all
         self.real[0] = _is_real(now)
 
@@ -67,7 +71,7 @@ class Rollout:
         row = self.filled
         self.actions[row], self.rewards[row] = actions, after.rewards
         self.terminated[row], self.done[row] = after.terminated, after.terminated | after.truncated
-        self._by_row[self.spec.stack + row].copy_(torch.from_numpy(after.obs[:, -1]), non_blocking=True)
+        self._by_row[self.spec.stack + row] = self._arranged(after.obs[:, -1:]).squeeze(1)
         self._age[row + 1] = np.where(after.starts, 0, np.minimum(self._age[row] + 1, self.spec.stack - 1))
         self.real[row + 1] = _is_real(after)
         self.filled = row + 1
@@ -81,9 +85,13 @@ class Rollout:
         return torch.from_numpy(cells.reshape(-1, stack)).to(self.device)
 
     def observations(self, stacks: torch.Tensor) -> torch.Tensor:
-        """uint8 [B, stack, H, W] of some rows of `stacks()`."""
+        """uint8 [B, stack, ...], arranged, of some rows of `stacks()`."""
         found = torch.index_select(self._frames, 0, stacks.reshape(-1))
-        return found.view(len(stacks), self.spec.stack, *self.spec.frame_shape)
+        return found.view(len(stacks), self.spec.stack, *self._shape)
+
+    def _arranged(self, frames: NDArray[np.uint8]) -> torch.Tensor:
+        """[N, S, H, W] -> [N, S, ...] on the device, to which they go as they came: 7 kB each."""
+        return self._arrange(torch.from_numpy(np.ascontiguousarray(frames)).to(self.device, non_blocking=True))
 
     def moved(self, array: NDArray[Any]) -> torch.Tensor:
         """An array of a row each, flat, on the device."""

@@ -5,7 +5,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 
 from workers.envs import Spec
-from workers.networks import NatureNetwork, NaturePolicy, SmallNetwork, SmallPolicy, ToyNetwork, build, build_policy
+from workers.networks import (
+    NatureNetwork,
+    NaturePolicy,
+    SmallNetwork,
+    SmallPolicy,
+    ToyNetwork,
+    as_one_image,
+    build,
+    build_policy,
+)
 from workers.options import OPTIONS
 from workers.precision import choose
 
@@ -37,10 +46,13 @@ def test_it_is_the_network_of_the_paper(size, kind):
     wanted = reference(net, x)
     torch.testing.assert_close(net.values(x), wanted, rtol=1e-4, atol=1e-5)
     # Only now a reason to believe in the gradients too.
-    ours = torch.autograd.grad(net.values(x).square().sum(), list(net.parameters()))
     theirs = torch.autograd.grad(wanted.square().sum(), list(net.parameters()))
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
+    as_on_a_gpu = as_one_image(net.arranged(x)).float()
+    torch.testing.assert_close(net.values(as_on_a_gpu), wanted, rtol=1e-4, atol=1e-5)
+    for given in (x, net.arranged(x), as_on_a_gpu):
+        ours = torch.autograd.grad(net.values(given).square().sum(), list(net.parameters()))
+        for mine, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(("kind", "size"), [(NatureNetwork, 84), (SmallNetwork, 42), (ToyNetwork, 10)])
@@ -50,6 +62,7 @@ def test_what_one_network_has_seen_another_of_its_kind_may_take(kind, size):
     ahead = one.seen(x)
     first = one(ahead)
     assert torch.equal(other(ahead), other(x))
+    assert torch.equal(other(one.arranged(x)), other(x)), "nor is anything lost where frames are kept as they are arranged"
     assert torch.equal(first, one(x)), "nobody has changed it in passing"
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers import args as args_module
-from workers import envs
+from workers import envs, networks
 from workers.ppo import gae
 from workers.pqn import lambda_returns
 from workers.rollout import Rollout, RolloutTooLarge, minibatches, refuse_too_large
@@ -20,7 +20,8 @@ def test_the_observations_are_those_that_were_acted_on(game):
     """Rebuilt from single frames, over lost lives, ends of games and borders of rollouts, to the pixel."""
     spec, count, steps = envs.spec_of(game, 44), 6, 97
     games = envs.make(spec, envs.env_seeds(3, 1, 0, count), threads=1)
-    rng, rollout = np.random.default_rng(0), Rollout(steps, count, spec, CPU)
+    arrange = networks.build_policy(spec, "small").arranged
+    rng, rollout = np.random.default_rng(0), Rollout(steps, count, spec, CPU, arrange)
     now, ends, fakes = games.reset(), 0, 0
     for _ in range(12):
         rollout.begin(now)
@@ -33,8 +34,8 @@ def test_the_observations_are_those_that_were_acted_on(game):
             rollout.put(actions, now)
             ends += now.game_over.sum()
         seen.append(now.obs.copy())
-        found = rollout.observations(rollout.stacks()).view(steps + 1, count, *seen[0].shape[1:])
-        assert np.array_equal(found.numpy(), np.stack(seen))
+        found = rollout.observations(rollout.stacks())
+        assert torch.equal(found, arrange(torch.from_numpy(np.concatenate(seen))))
         fakes += (~rollout.real).sum()
         # After every done, and nowhere else, comes an action that did nothing.
         assert np.array_equal(~rollout.real[1:], rollout.done)
