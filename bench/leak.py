@@ -7,12 +7,17 @@ memory is read once a second. Then its test games are played 20 times, as betwee
 that are built once. Then its environments are closed and built anew, 20 times, a few steps in each. A slope is
 told with its 95 % confidence interval; neighbouring readings depend on each other, so they are averaged in 20 blocks
 first. It passes when the interval contains 0 or what the slope adds up to in a day is less than 1 % of the memory.
-Ends with 1 when one of them does not pass. Results also in bench/results/leak.json.
+
+Beside it stands what the allocator has given out and not got back, of all its arenas (malloc_info(3)): a leak is in both,
+while gaps that are used again are in the resident memory alone. They grow over some forty restarts, in steps: each arena up
+to the most that it ever held at once. Ends with 1 when the resident memory of one does not pass. Results also in
+bench/results/leak.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import json
 import math
@@ -20,7 +25,9 @@ import os
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -35,11 +42,36 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCKS = 20
 T95 = {18: 2.101}  # Student's t for BLOCKS - 2 degrees of freedom
 STEPS_OF_A_RESTART = 50
-SETTLING = 20  # restarts
+SETTLING_TESTS, SETTLING_RESTARTS = 20, 40
+
+
+class Reading(NamedTuple):
+    """When, or after how many; bytes that are resident; bytes that the allocator has given out."""
+
+    at: float
+    resident: float
+    given_out: float
+
+
+def read(at: float) -> Reading:
+    return Reading(at, float(rss_bytes()), float(given_out_bytes()))
 
 
 def rss_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def given_out_bytes() -> int:
+    """Of all arenas and mappings of glibc's allocator, less what is free in them (malloc_info(3))."""
+    libc, text, size = ctypes.CDLL(None), ctypes.c_void_p(), ctypes.c_size_t()
+    libc.open_memstream.restype = ctypes.c_void_p
+    stream = ctypes.c_void_p(libc.open_memstream(ctypes.byref(text), ctypes.byref(size)))
+    libc.malloc_info(0, stream)
+    libc.fclose(stream)
+    whole = ET.fromstring(ctypes.string_at(text, size.value))
+    libc.free(text)
+    totals = {part.get("type"): int(part.get("size", 0)) for part in [*whole.findall("total"), *whole.findall("system")]}
+    return totals["current"] + totals["mmap"] - totals["fast"] - totals["rest"]
 
 
 def slope(readings: list[tuple[float, float]]) -> tuple[float, float]:
@@ -59,8 +91,8 @@ def slope(readings: list[tuple[float, float]]) -> tuple[float, float]:
     return rise, T95[BLOCKS - 2] * math.sqrt(left / (BLOCKS - 2) / spread)
 
 
-def trained(made: algorithms.Learner, games: envs.Envs, minutes: float) -> list[tuple[float, float]]:
-    readings: list[tuple[float, float]] = []
+def trained(made: algorithms.Learner, games: envs.Envs, minutes: float) -> list[Reading]:
+    readings: list[Reading] = []
     until_s, next_s = [math.inf], [0.0]
     begun_s = time.monotonic()
 
@@ -72,48 +104,54 @@ def trained(made: algorithms.Learner, games: envs.Envs, minutes: float) -> list[
             print(f"warm after {now_s - begun_s:.0f} s and {made.env_steps:,} steps", flush=True)
         if not math.isinf(until_s[0]) and now_s >= next_s[0]:
             next_s[0] = now_s + 1.0
-            readings.append((now_s, float(rss_bytes())))
+            readings.append(read(now_s))
         return now_s < until_s[0]
 
     algorithms.train(made, games, boundary, lambda: None)
     return readings
 
 
-def restarted(made: algorithms.Learner, count: int) -> list[tuple[float, float]]:
+def restarted(made: algorithms.Learner, count: int) -> list[Reading]:
     """Readings by number of the restart; the first are not counted: the allocator's arenas still grow to what is needed."""
     readings = []
-    for number in range(count + SETTLING):
+    for number in range(count + SETTLING_RESTARTS):
         games = envs.make(made.spec, envs.env_seeds(1, number + 2, made.env_steps, made.args.num_envs), made.args.threads)
         until = made.env_steps + STEPS_OF_A_RESTART * made.args.num_envs
         algorithms.train(made, games, lambda until=until: made.env_steps < until, lambda: None)
         games.close()
         del games
         gc.collect()
-        if number >= SETTLING:
-            readings.append((float(number), float(rss_bytes())))
+        if number >= SETTLING_RESTARTS:
+            readings.append(read(float(number)))
     return readings
 
 
-def tested(made: algorithms.Learner, count: int) -> list[tuple[float, float]]:
+def tested(made: algorithms.Learner, count: int) -> list[Reading]:
     """Readings by number of the test; the first are not counted, as above. Games are cut short: 100 steps each."""
     readings = []
     envs.MOST_GAME_FRAMES = 400  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as directory:
         before = rss_bytes()
         trials = Trials(made, Path(directory))
-        for number in range(count + SETTLING):
+        for number in range(count + SETTLING_TESTS):
             made.env_steps += made.args.num_envs  # a test of its own
             if trials.play(lambda: True) is None:
                 raise SystemExit("a test was not played to its end")
             if number == 0:
                 print(f"environments for tests and their first games: {(rss_bytes() - before) / 2**20:+.1f} MiB", flush=True)
-            if number >= SETTLING:
-                readings.append((float(number), float(rss_bytes())))
+            if number >= SETTLING_TESTS:
+                readings.append(read(float(number)))
         trials.close()
     return readings
 
 
-def told(name: str, readings: list[tuple[float, float]], a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
+def told(name: str, readings: list[Reading], a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
+    fine, body = _told(name, [(reading.at, reading.resident) for reading in readings], a_day, unit)
+    _, beside = _told("  given out", [(reading.at, reading.given_out) for reading in readings], a_day, unit)
+    return fine, {**body, **{f"given_out_{key}": value for key, value in beside.items()}, "readings": len(readings)}
+
+
+def _told(name: str, readings: list[tuple[float, float]], a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
     rise, half = slope(readings)
     memory = readings[-1][1]
     daily = rise * a_day
@@ -123,7 +161,7 @@ def told(name: str, readings: list[tuple[float, float]], a_day: float, unit: str
         f"of {memory / 2**20:.0f} MiB: {'passes' if fine else 'LEAKS'}",
         flush=True,
     )
-    return fine, {"bytes_per_" + unit: rise, "half_interval": half, "memory_bytes": memory, "readings": len(readings)}
+    return fine, {"bytes_per_" + unit: rise, "half_interval": half, "memory_bytes": memory}
 
 
 def main() -> int:
