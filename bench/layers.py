@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-CONVOLUTIONS = {  # as the network computes them at 84x84: channels in, side, channels out, kernel, stride
-    "conv1": (64, 21, 32, 2, 1), "conv2": (32, 20, 64, 4, 2), "conv3": (64, 9, 64, 3, 1),
+CONVOLUTIONS = {  # as a CPU computes them at 84x84: channels in, size, channels out, kernel, stride; conv1 has frames too
+    "conv1": (16, (4, 21, 21), 32, (4, 2, 2), 1), "conv2": (32, (20, 20), 64, (4, 4), 2),
+    "conv3": (64, (9, 9), 64, (3, 3), 1),
 }  # fmt: skip
 
 Operations = dict[str, tuple[float, Callable[[], Any]]]  # by name: floating point operations, and what does it
@@ -32,18 +33,22 @@ def operations(rows: int) -> Operations:
     import torch.nn.functional as F  # noqa: N812  its usual name
 
     found: Operations = {}
-    for name, (channels, side, units, kernel, stride) in CONVOLUTIONS.items():
-        x = torch.randn(rows, channels, side, side).contiguous(memory_format=torch.channels_last)
-        weight = torch.randn(units, channels, kernel, kernel).contiguous(memory_format=torch.channels_last)
+    for name, (channels, size, units, kernel, stride) in CONVOLUTIONS.items():
+        flat = len(size) == 2
+        last = torch.channels_last if flat else torch.channels_last_3d
+        forward = F.conv2d if flat else F.conv3d
+        x = torch.randn(rows, channels, *size).contiguous(memory_format=last)
+        weight = torch.randn(units, channels, *kernel).contiguous(memory_format=last)
         bias = torch.zeros(units)
-        above = torch.randn_like(F.conv2d(x, weight, bias, stride))
+        above = torch.randn_like(forward(x, weight, bias, stride))
         flop = 2.0 * above.numel() * weight[0].numel()
 
         def gradients(which: list[bool], g: Any = above, x: Any = x, w: Any = weight, step: int = stride) -> Any:
-            sides = [len(w)], [step, step], [0, 0], [1, 1]
-            return torch.ops.aten.convolution_backward(g, x, w, *sides, False, [0, 0], 1, which)
+            each = x.dim() - 2
+            sides = [len(w)], [step] * each, [0] * each, [1] * each
+            return torch.ops.aten.convolution_backward(g, x, w, *sides, False, [0] * each, 1, which)
 
-        found[f"{name} forward"] = flop, lambda x=x, w=weight, b=bias, s=stride: F.conv2d(x, w, b, s)  # type: ignore[misc]
+        found[f"{name} forward"] = flop, lambda f=forward, x=x, w=weight, b=bias, s=stride: f(x, w, b, s)  # type: ignore[misc]
         found[f"{name} weights"] = flop, lambda g=gradients: g([False, True, True])  # type: ignore[misc]
         if name != "conv1":  # nobody asks for the gradient of the frames
             found[f"{name} input"] = flop, lambda g=gradients: g([True, False, False])  # type: ignore[misc]

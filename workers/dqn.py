@@ -109,9 +109,9 @@ class Learner(common.Learner):
         """One step of Adam on the Huber loss between Q(s, a) and the n-step Double DQN target y."""
         compiling.begin_step(self.args)
         with torch.no_grad(), self.precision.autocast():
-            ahead = self.target.arranged(batch.next_obs)
-            if not compiling.wanted(self.args):  # a compiled network was compiled for frames
-                ahead = self.target.seen(ahead)
+            # A compiled network was compiled for frames as they are arranged.
+            prepare = self.target.arranged if compiling.wanted(self.args) else self.target.seen
+            ahead = prepare(batch.next_obs)
             next_q = self.target(ahead)
             chooser = self.online(ahead) if self.args.use_double_dqn else next_q
             del ahead  # four times the frames: not to be held while the gradients need the room

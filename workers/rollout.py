@@ -91,7 +91,7 @@ class Rollout:
 
     def _arranged(self, frames: NDArray[np.uint8]) -> torch.Tensor:
         """[N, S, H, W] -> [N, S, ...] on the device, to which they go as they came: 7 kB each."""
-        return self._arrange(torch.from_numpy(np.ascontiguousarray(frames)).to(self.device, non_blocking=True))
+        return self._arrange(torch.from_numpy(frames).to(self.device, non_blocking=True))
 
     def moved(self, array: NDArray[Any]) -> torch.Tensor:
         """An array of a row each, flat, on the device."""
