@@ -1,11 +1,15 @@
 """Where an update's time goes: each operation of Nature's network on a minibatch, forward and both gradients.
 
-    python bench/layers.py [--rows 256] [--threads N] [--repeat 11]
+    python bench/layers.py [--rows 256] [--threads N] [--repeat 11] [--dtype auto|bf16|fp32]
 
-fp32 on the CPU, channels last. CPU milliseconds of all threads, the least of the repetitions, taken in turns: on a machine
-that others use, they hardly change where wall clock does. What a row loses from one thread to two is what sharing out the
-operation costs; run it with GOMP_SPINCOUNT=0, else threads that wait are counted as working.
-Also in bench/results/layers.json.
+On the CPU, channels last, in the format that our workers choose there. CPU milliseconds of all threads and milliseconds by
+the clock, the least of the repetitions, taken in turns: on a machine that others use, CPU time hardly changes where the
+clock's does. What a row loses from one thread to two is what sharing out the operation costs; run it with GOMP_SPINCOUNT=0
+for CPU time, else threads that wait are counted as working.
+
+The last line is how many steps a second `ppo` (8 environments x 128 steps, 4 epochs) could make that spends its time on the
+library's operations at their best and on nothing else at all, games that cost nothing included. Also in
+bench/results/layers.json.
 """
 
 from __future__ import annotations
@@ -20,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-CONVOLUTIONS = {  # as a CPU computes them at 84x84: channels in, size, channels out, kernel, stride; conv1 has frames too
-    "conv1": (16, (4, 21, 21), 32, (4, 2, 2), 1), "conv2": (32, (20, 20), 64, (4, 4), 2),
-    "conv3": (64, (9, 9), 64, (3, 3), 1),
+CONVOLUTIONS = {  # as a CPU computes them at 84x84: channels in (conv2: of pairs), size, channels out, kernel, stride
+    "conv1": (16, (4, 21, 21), 32, (4, 2, 2), (1, 1, 1)), "conv2": (64, (20, 10), 64, (4, 2), (2, 1)),
+    "conv3": (64, (9, 9), 64, (3, 3), (1, 1)),
 }  # fmt: skip
 
 Operations = dict[str, tuple[float, Callable[[], Any]]]  # by name: floating point operations, and what does it
 
 
-def operations(rows: int) -> Operations:
+def operations(rows: int, dtype: Any) -> Operations:
     import torch
     import torch.nn.functional as F  # noqa: N812  its usual name
 
@@ -37,58 +41,74 @@ def operations(rows: int) -> Operations:
         flat = len(size) == 2
         last = torch.channels_last if flat else torch.channels_last_3d
         forward = F.conv2d if flat else F.conv3d
-        x = torch.randn(rows, channels, *size).contiguous(memory_format=last)
-        weight = torch.randn(units, channels, *kernel).contiguous(memory_format=last)
-        bias = torch.zeros(units)
+        x = torch.randn(rows, channels, *size, dtype=dtype).contiguous(memory_format=last)
+        weight = torch.randn(units, channels, *kernel, dtype=dtype).contiguous(memory_format=last)
+        bias = torch.zeros(units, dtype=dtype)
         above = torch.randn_like(forward(x, weight, bias, stride))
         flop = 2.0 * above.numel() * weight[0].numel()
 
-        def gradients(which: list[bool], g: Any = above, x: Any = x, w: Any = weight, step: int = stride) -> Any:
+        def gradients(which: list[bool], g: Any = above, x: Any = x, w: Any = weight, step: Any = stride) -> Any:
             each = x.dim() - 2
-            sides = [len(w)], [step] * each, [0] * each, [1] * each
+            sides = [len(w)], step, [0] * each, [1] * each
             return torch.ops.aten.convolution_backward(g, x, w, *sides, False, [0] * each, 1, which)
 
         found[f"{name} forward"] = flop, lambda f=forward, x=x, w=weight, b=bias, s=stride: f(x, w, b, s)  # type: ignore[misc]
         found[f"{name} weights"] = flop, lambda g=gradients: g([False, True, True])  # type: ignore[misc]
         if name != "conv1":  # nobody asks for the gradient of the frames
             found[f"{name} input"] = flop, lambda g=gradients: g([True, False, False])  # type: ignore[misc]
-    x, weight, above = torch.randn(rows, 3136), torch.randn(512, 3136), torch.randn(rows, 512)
+    x, weight, above = (torch.randn(*shape, dtype=dtype) for shape in ((rows, 3136), (512, 3136), (rows, 512)))
     flop = 2.0 * rows * weight.numel()
     found["linear forward"] = flop, lambda: x @ weight.t()
     found["linear weights"] = flop, lambda: above.t() @ x
     found["linear input"] = flop, lambda: above @ weight
-    square = torch.ones(2048, 2048)
+    square = torch.ones(2048, 2048, dtype=dtype)
     found["matrix product of 2048"] = 2.0 * 2048**3, lambda: square @ square
-    return found | _whole(rows)
+    return found | _whole(rows, dtype)
 
 
-def _whole(rows: int) -> Operations:
+def _whole(rows: int, dtype: Any) -> Operations:
     """The network around them; `ppo` has no LayerNorm, `pqn` has."""
     import torch
 
     from workers import networks
+    from workers.acting import Actor
     from workers.envs import Spec
+    from workers.precision import Precision
 
-    spec = Spec("Pong", 6, 4, (84, 84), 4)
+    precision, spec = Precision(torch.device("cpu"), dtype), Spec("Pong", 6, 4, (84, 84), 4)
     policy, normed = networks.build_policy(spec, "nature"), networks.build(spec, "nature", normed=True)
     adam, radam = torch.optim.Adam(policy.parameters(), fused=True), torch.optim.RAdam(normed.parameters(), foreach=True)
-    frames = torch.randint(0, 256, (rows, 4, 84, 84), dtype=torch.uint8)
+    frames = policy.arranged(torch.randint(0, 256, (rows, 4, 84, 84), dtype=torch.uint8))
+    actor = Actor(policy, precision)
+
+    def see() -> None:
+        with precision.autocast():
+            policy.seen(frames)
 
     def learn(net: Any) -> None:
         net.zero_grad(set_to_none=True)
-        net.features(frames).square().mean().backward()
+        with precision.autocast():
+            out = net.features(frames)
+        out.float().square().mean().backward()
 
     def act() -> None:
-        with torch.no_grad():
-            policy(frames[:8])
+        with torch.no_grad(), precision.autocast():
+            actor(frames[:8])
 
     learn(policy)
     learn(normed)
     return {
-        "frames to numbers": (0.0, lambda: policy.seen(frames)), "Adam": (0.0, adam.step), "RAdam": (0.0, radam.step),
+        "frames to numbers": (0.0, see), "Adam": (0.0, adam.step), "RAdam": (0.0, radam.step),
         "acting, 8 rows": (0.0, act), "forward and backward": (0.0, lambda: learn(policy)),
         "the same with LayerNorm": (0.0, lambda: learn(normed)),
     }  # fmt: skip
+
+
+def most_steps_per_s(wall_s: dict[str, float], rows: int) -> float:
+    """Of `ppo` by layers, frames and Adam alone: a rollout is acted on once, in rows of 8, and learned from 4 times."""
+    layers_s = sum(s for name, s in wall_s.items() if name.startswith(("conv", "linear")))
+    update_s = layers_s + wall_s["frames to numbers"] + wall_s["Adam"]
+    return 1.0 / (wall_s["acting, 8 rows"] / 8 + 4 * update_s / rows)
 
 
 def main() -> None:
@@ -96,26 +116,43 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeat", type=int, default=11)
+    parser.add_argument("--dtype", choices=["auto", "bf16", "fp32"], default="auto")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     import torch
 
+    from workers import precision
+
     torch.set_num_threads(options.threads)
-    todo = operations(options.rows)
-    least_s = dict.fromkeys(todo, float("inf"))
+    chosen = precision.choose("cpu", options.dtype)
+    todo = operations(options.rows, chosen.dtype)
+    cpu_s, wall_s = dict.fromkeys(todo, float("inf")), dict.fromkeys(todo, float("inf"))
     for turn in range(options.repeat + 1):
         for name, (_, do) in todo.items():
-            begun = time.process_time()
+            begun, begun_cpu = time.perf_counter(), time.process_time()
             do()
             if turn:  # the first is a rehearsal
-                least_s[name] = min(least_s[name], time.process_time() - begun)
-    table = {name: {"cpu_ms": 1e3 * s, "gflops": todo[name][0] / s / 1e9} for name, s in least_s.items()}
-    print(f"{options.rows} rows, {options.threads} threads: CPU ms, GFLOP a CPU second")
+                cpu_s[name] = min(cpu_s[name], time.process_time() - begun_cpu)
+                wall_s[name] = min(wall_s[name], time.perf_counter() - begun)
+    table = {
+        name: {"cpu_ms": 1e3 * cpu_s[name], "wall_ms": 1e3 * wall_s[name], "gflops": flop / cpu_s[name] / 1e9}
+        for name, (flop, _) in todo.items()
+    }
+    print(f"{options.rows} rows, {options.threads} threads, {chosen}: CPU ms, wall ms, GFLOP a CPU second")
     for name, row in table.items():
-        print(f"{name:26s} {row['cpu_ms']:8.1f}" + (f" {row['gflops']:6.0f}" if row["gflops"] else ""))
+        flops = f" {row['gflops']:6.0f}" if row["gflops"] else ""
+        print(f"{name:26s} {row['cpu_ms']:8.1f} {row['wall_ms']:8.1f}{flops}")
+    most = most_steps_per_s(wall_s, options.rows)
+    print(f"nothing but these and Adam: at most {most:,.0f} steps/s of ppo")
     out = ROOT / "bench" / "results" / "layers.json"
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"rows": options.rows, "threads": options.threads, "operations": table}, indent=1) + "\n")
+    out.write_text(
+        json.dumps(
+            {"rows": options.rows, "threads": options.threads, "dtype": str(chosen), "operations": table, "most": most},
+            indent=1,
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

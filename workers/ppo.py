@@ -27,6 +27,7 @@ from torch import nn
 
 from workers import compiling, networks, schedules
 from workers import learner as common
+from workers.acting import Actor
 from workers.rollout import Rollout, minibatches
 from workers.stopwatch import ACT, COPY, ENV, LEARN
 
@@ -47,6 +48,7 @@ class Learner(common.Learner):
         super().__init__(args, spec, precision)
         self.policy = networks.build_policy(spec, args.network).to(precision.device)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), args.lr, eps=1e-5, fused=True)
+        self._actor = Actor(self.policy, precision, self.optimizer, compiled=compiling.wanted(args))
         self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.policy.arranged)
         self._log_probs = np.zeros((args.n_steps, args.num_envs), np.float32)
         self._values = np.zeros((args.n_steps + 1, args.num_envs), np.float32)
@@ -88,7 +90,7 @@ class Learner(common.Learner):
         compiling.begin_step(self.args)
         obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
         with torch.no_grad(), self.precision.autocast():
-            logits, values = self.policy(self.policy.arranged(obs))
+            logits, values = self._actor(self.policy.arranged(obs))
             both = torch.cat([logits.float().log_softmax(1), values.float().unsqueeze(1)], 1).cpu().numpy()
         return both[:, :-1], both[:, -1]
 

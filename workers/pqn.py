@@ -23,6 +23,7 @@ from torch import nn
 
 from workers import compiling, networks, schedules
 from workers import learner as common
+from workers.acting import Actor
 from workers.ppo import train
 from workers.rollout import Rollout, minibatches
 
@@ -45,6 +46,7 @@ class Learner(common.Learner):
         super().__init__(args, spec, precision)
         self.online = networks.build(spec, args.network, normed=True).to(precision.device)
         self.optimizer = torch.optim.RAdam(self.online.parameters(), args.lr, foreach=True)
+        self._actor = Actor(self.online, precision, self.optimizer, compiled=compiling.wanted(args))
         self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.online.arranged)
         self._best = np.zeros((args.n_steps + 1, args.num_envs), np.float32)  # max_a Q of each observation
         self.reserve()
@@ -78,7 +80,7 @@ class Learner(common.Learner):
         compiling.begin_step(self.args)
         obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
         with torch.no_grad(), self.precision.autocast():
-            values = self.online(self.online.arranged(obs)).float().cpu().numpy()
+            values = self._actor(self.online.arranged(obs)).float().cpu().numpy()
         return values.argmax(1), values.max(1)
 
     # learning
