@@ -7,9 +7,9 @@ the clock, the least of the repetitions, taken in turns: on a machine that other
 clock's does. What a row loses from one thread to two is what sharing out the operation costs; run it with GOMP_SPINCOUNT=0
 for CPU time, else threads that wait are counted as working.
 
-The last line is how many steps a second `ppo` (8 environments x 128 steps, 4 epochs) could make that spends its time on the
-library's operations at their best and on nothing else at all, games that cost nothing included. Also in
-bench/results/layers.json.
+The last lines are how many steps a second `ppo` and `pqn` (8 environments x 128 steps, 4 epochs) could make that spend their
+time on the library's operations at their best and on nothing else at all, games that cost nothing included: `ppo` on its
+layers one by one, `pqn` on a whole pass, with its norms. Also in bench/results/layers.json.
 """
 
 from __future__ import annotations
@@ -104,11 +104,14 @@ def _whole(rows: int, dtype: Any) -> Operations:
     }  # fmt: skip
 
 
-def most_steps_per_s(wall_s: dict[str, float], rows: int) -> float:
-    """Of `ppo` by layers, frames and Adam alone: a rollout is acted on once, in rows of 8, and learned from 4 times."""
+def most_steps_per_s(wall_s: dict[str, float], rows: int) -> dict[str, float]:
+    """By layers, frames and optimizer alone: a rollout is acted on once, in rows of 8, and learned from 4 times."""
     layers_s = sum(s for name, s in wall_s.items() if name.startswith(("conv", "linear")))
-    update_s = layers_s + wall_s["frames to numbers"] + wall_s["Adam"]
-    return 1.0 / (wall_s["acting, 8 rows"] / 8 + 4 * update_s / rows)
+    update_s = {
+        "ppo": layers_s + wall_s["frames to numbers"] + wall_s["Adam"],
+        "pqn": wall_s["the same with LayerNorm"] + wall_s["RAdam"],
+    }
+    return {algo: 1.0 / (wall_s["acting, 8 rows"] / 8 + 4 * s / rows) for algo, s in update_s.items()}
 
 
 def main() -> None:
@@ -143,7 +146,8 @@ def main() -> None:
         flops = f" {row['gflops']:6.0f}" if row["gflops"] else ""
         print(f"{name:26s} {row['cpu_ms']:8.1f} {row['wall_ms']:8.1f}{flops}")
     most = most_steps_per_s(wall_s, options.rows)
-    print(f"nothing but these and Adam: at most {most:,.0f} steps/s of ppo")
+    for algo, steps_per_s in most.items():
+        print(f"nothing but these: at most {steps_per_s:,.0f} steps/s of {algo}")
     out = ROOT / "bench" / "results" / "layers.json"
     out.parent.mkdir(exist_ok=True)
     out.write_text(

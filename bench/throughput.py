@@ -41,7 +41,7 @@ BENCH = ROOT / "bench"
 PEERS = ("stable-baselines3==2.9.2", "ale-py==0.12.1", "opencv-python-headless==5.0.0.93", "envpool==1.2.5", "tyro==1.0.5")
 RATIO, EPOCHS = 8, 4
 SETTLE_S = 8.0  # of learning before the clock starts
-POLL_S = 0.005
+POLL_S = 0.02  # what looks more often takes a few per cent from the worker that it looks at
 FORWARD_GFLOP = 0.0187  # of Nature's network, an observation; backward is twice that, less conv1's input
 GFLOP_PER_STEP = {  # acting, and what is learned for each step
     "dqn": FORWARD_GFLOP + RATIO * 0.0868,
