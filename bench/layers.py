@@ -81,7 +81,7 @@ def _whole(rows: int, dtype: Any) -> Operations:
     policy, normed = networks.build_policy(spec, "nature"), networks.build(spec, "nature", normed=True)
     adam, radam = torch.optim.Adam(policy.parameters(), fused=True), torch.optim.RAdam(normed.parameters(), foreach=True)
     frames = policy.arranged(torch.randint(0, 256, (rows, 4, 84, 84), dtype=torch.uint8))
-    actor = Actor(policy, precision)
+    actor = Actor(policy, precision, adam)
 
     def see() -> None:
         with precision.autocast():

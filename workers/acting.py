@@ -20,12 +20,12 @@ class Actor:
     """Called as the network is, under the same autocast. It notices by itself when the weights have changed."""
 
     def __init__(
-        self, net: nn.Module, precision: Precision, optimizer: torch.optim.Optimizer | None = None, *, compiled: bool = False
+        self, net: nn.Module, precision: Precision, optimizer: torch.optim.Optimizer, *, compiled: bool = False
     ) -> None:
         self._net = net
         self._copy = None if compiled or precision.dtype is torch.float32 else _cast(net, precision.dtype)
         self._versions: tuple[int, ...] = ()
-        if self._copy is not None and optimizer is not None:
+        if self._copy is not None:
             optimizer.register_step_post_hook(self._updated)
 
     @torch.no_grad()

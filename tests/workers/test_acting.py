@@ -19,6 +19,10 @@ def network(kind, head):
     return build_policy(spec, kind) if head == "policy" else build(spec, kind, normed=True)
 
 
+def acting(net, precision, **more):
+    return Actor(net, precision, torch.optim.Adam(net.parameters()), **more)
+
+
 def said(net, frames, precision):
     with torch.no_grad(), precision.autocast():
         out = net(frames)
@@ -39,7 +43,7 @@ def test_it_says_what_the_network_says(kind, head, dtype):
     torch.manual_seed(1)
     net, precision = network(kind, head), choose("cpu", dtype)
     net.side = SIDES[kind]
-    actor = Actor(net, precision)
+    actor = acting(net, precision)
     names = {name: (p.dtype, p.requires_grad) for name, p in net.named_parameters()}
     assert same(actor, net, precision)
     with torch.no_grad():
@@ -53,9 +57,9 @@ def test_it_says_what_the_network_says(kind, head, dtype):
 
 def test_only_another_format_needs_a_copy():
     net = network("nature", "policy")
-    assert Actor(net, choose("cpu", "fp32"))._copy is None
-    assert Actor(net, choose("cpu", "bf16"), compiled=True)._copy is None
-    copied = Actor(net, choose("cpu", "bf16"))._copy
+    assert acting(net, choose("cpu", "fp32"))._copy is None
+    assert acting(net, choose("cpu", "bf16"), compiled=True)._copy is None
+    copied = acting(net, choose("cpu", "bf16"))._copy
     assert copied is not None
     assert copied.conv1.weight.dtype is copied.fc.bias.dtype is torch.bfloat16
     assert not any(p.requires_grad for p in copied.parameters())
@@ -72,7 +76,7 @@ def test_it_notices_what_the_optimizers_do(algo):
         before = one._look_at(step)
         told = update(batch)
         after = one._look_at(step)
-        fresh = Actor(net, one.precision)
+        fresh = acting(net, one.precision)
         kept, one._actor = one._actor, fresh
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(after, one._look_at(step), strict=True))
         one._actor = kept
