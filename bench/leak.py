@@ -27,11 +27,11 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import numpy as np
 import torch
 
 from workers import algorithms, args, envs, precision
@@ -43,18 +43,32 @@ BLOCKS = 20
 T95 = {18: 2.101}  # Student's t for BLOCKS - 2 degrees of freedom
 STEPS_OF_A_RESTART = 50
 SETTLING_TESTS, SETTLING_RESTARTS = 20, 40
+LIBC = ctypes.CDLL(None)
+LIBC.open_memstream.restype = ctypes.c_void_p
 
 
-class Reading(NamedTuple):
-    """When, or after how many; bytes that are resident; bytes that the allocator has given out."""
+class Readings:
+    """When, or after how many; bytes that are resident; bytes that the allocator has given out.
 
-    at: float
-    resident: float
-    given_out: float
+    In memory that is there from the beginning: a list of them would grow by 0.15 KiB a reading, most of what is looked for.
+    """
 
+    def __init__(self, most: int) -> None:
+        self._rows = np.ones((most, 3))  # ones: zeros would be given no memory before they are written
+        self._count = 0
 
-def read(at: float) -> Reading:
-    return Reading(at, float(rss_bytes()), float(given_out_bytes()))
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, at: float) -> None:
+        self._rows[self._count] = at, rss_bytes(), given_out_bytes()
+        self._count += 1
+
+    def resident(self) -> list[tuple[float, float]]:
+        return [(at, resident) for at, resident, _ in self._rows[: self._count].tolist()]
+
+    def given_out(self) -> list[tuple[float, float]]:
+        return [(at, given_out) for at, _, given_out in self._rows[: self._count].tolist()]
 
 
 def rss_bytes() -> int:
@@ -63,13 +77,12 @@ def rss_bytes() -> int:
 
 def given_out_bytes() -> int:
     """Of all arenas and mappings of glibc's allocator, less what is free in them (malloc_info(3))."""
-    libc, text, size = ctypes.CDLL(None), ctypes.c_void_p(), ctypes.c_size_t()
-    libc.open_memstream.restype = ctypes.c_void_p
-    stream = ctypes.c_void_p(libc.open_memstream(ctypes.byref(text), ctypes.byref(size)))
-    libc.malloc_info(0, stream)
-    libc.fclose(stream)
+    text, size = ctypes.c_void_p(), ctypes.c_size_t()
+    stream = ctypes.c_void_p(LIBC.open_memstream(ctypes.byref(text), ctypes.byref(size)))
+    LIBC.malloc_info(0, stream)
+    LIBC.fclose(stream)
     whole = ET.fromstring(ctypes.string_at(text, size.value))
-    libc.free(text)
+    LIBC.free(text)
     totals = {part.get("type"): int(part.get("size", 0)) for part in [*whole.findall("total"), *whole.findall("system")]}
     return totals["current"] + totals["mmap"] - totals["fast"] - totals["rest"]
 
@@ -91,8 +104,8 @@ def slope(readings: list[tuple[float, float]]) -> tuple[float, float]:
     return rise, T95[BLOCKS - 2] * math.sqrt(left / (BLOCKS - 2) / spread)
 
 
-def trained(made: algorithms.Learner, games: envs.Envs, minutes: float) -> list[Reading]:
-    readings: list[Reading] = []
+def trained(made: algorithms.Learner, games: envs.Envs, minutes: float) -> Readings:
+    readings = Readings(int(minutes * 60) + 2)
     until_s, next_s = [math.inf], [0.0]
     begun_s = time.monotonic()
 
@@ -104,16 +117,16 @@ def trained(made: algorithms.Learner, games: envs.Envs, minutes: float) -> list[
             print(f"warm after {now_s - begun_s:.0f} s and {made.env_steps:,} steps", flush=True)
         if not math.isinf(until_s[0]) and now_s >= next_s[0]:
             next_s[0] = now_s + 1.0
-            readings.append(read(now_s))
+            readings.read(now_s)
         return now_s < until_s[0]
 
     algorithms.train(made, games, boundary, lambda: None)
     return readings
 
 
-def restarted(made: algorithms.Learner, count: int) -> list[Reading]:
+def restarted(made: algorithms.Learner, count: int) -> Readings:
     """Readings by number of the restart; the first are not counted: the allocator's arenas still grow to what is needed."""
-    readings = []
+    readings = Readings(count)
     for number in range(count + SETTLING_RESTARTS):
         games = envs.make(made.spec, envs.env_seeds(1, number + 2, made.env_steps, made.args.num_envs), made.args.threads)
         until = made.env_steps + STEPS_OF_A_RESTART * made.args.num_envs
@@ -122,13 +135,13 @@ def restarted(made: algorithms.Learner, count: int) -> list[Reading]:
         del games
         gc.collect()
         if number >= SETTLING_RESTARTS:
-            readings.append(read(float(number)))
+            readings.read(float(number))
     return readings
 
 
-def tested(made: algorithms.Learner, count: int) -> list[Reading]:
+def tested(made: algorithms.Learner, count: int) -> Readings:
     """Readings by number of the test; the first are not counted, as above. Games are cut short: 100 steps each."""
-    readings = []
+    readings = Readings(count)
     envs.MOST_GAME_FRAMES = 400  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as directory:
         before = rss_bytes()
@@ -140,14 +153,14 @@ def tested(made: algorithms.Learner, count: int) -> list[Reading]:
             if number == 0:
                 print(f"environments for tests and their first games: {(rss_bytes() - before) / 2**20:+.1f} MiB", flush=True)
             if number >= SETTLING_TESTS:
-                readings.append(read(float(number)))
+                readings.read(float(number))
         trials.close()
     return readings
 
 
-def told(name: str, readings: list[Reading], a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
-    fine, body = _told(name, [(reading.at, reading.resident) for reading in readings], a_day, unit)
-    _, beside = _told("  given out", [(reading.at, reading.given_out) for reading in readings], a_day, unit)
+def told(name: str, readings: Readings, a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
+    fine, body = _told(name, readings.resident(), a_day, unit)
+    _, beside = _told("  given out", readings.given_out(), a_day, unit)
     return fine, {**body, **{f"given_out_{key}": value for key, value in beside.items()}, "readings": len(readings)}
 
 
