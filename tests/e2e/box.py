@@ -123,11 +123,7 @@ grace_s = 0.5
         if self.daemon is not None:
             self.daemon.kill()
             self.daemon.wait()
-        for _ in range(3):
-            for pid in (*self.shims(), *self.pids()):  # shims first: no record of an end is left by a power cut
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        until(lambda: not self.pids(), 10, "every process of the box to be gone")
+        self._end_all()
         shutil.rmtree(self.runtime)
         self.runtime.mkdir()
         self.set_boot(uuid.uuid4())
@@ -202,8 +198,16 @@ grace_s = 0.5
             if daemon.poll() is None:
                 daemon.kill()
                 daemon.wait()
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        until(lambda: not self.pids(), 10, "every process of the box to be gone")
+        self._end_all()
         shutil.rmtree(self.runtime, ignore_errors=True)
+
+    def _end_all(self) -> None:
+        """Kill until nothing is left: between a look and its kill a shim may have started a worker."""
+
+        def gone() -> bool:
+            for pid in (*self.shims(), *self.pids()):  # shims first: no record of an end is left by a power cut
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return not self.pids()
+
+        until(gone, 10, "every process of the box to be gone")
