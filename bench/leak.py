@@ -46,6 +46,8 @@ SETTLING_TESTS, SETTLING_RESTARTS = 20, 40
 LIBC = ctypes.CDLL(None)
 LIBC.open_memstream.restype = ctypes.c_void_p
 
+RESIDENT, GIVEN_OUT = 1, 2
+
 
 class Readings:
     """When, or after how many; bytes that are resident; bytes that the allocator has given out.
@@ -64,11 +66,9 @@ class Readings:
         self._rows[self._count] = at, rss_bytes(), given_out_bytes()
         self._count += 1
 
-    def resident(self) -> list[tuple[float, float]]:
-        return [(at, resident) for at, resident, _ in self._rows[: self._count].tolist()]
-
-    def given_out(self) -> list[tuple[float, float]]:
-        return [(at, given_out) for at, _, given_out in self._rows[: self._count].tolist()]
+    def of(self, place: int) -> list[tuple[float, float]]:
+        """(when, bytes): RESIDENT or GIVEN_OUT."""
+        return [(row[0], row[place]) for row in self._rows[: self._count].tolist()]
 
 
 def rss_bytes() -> int:
@@ -159,8 +159,8 @@ def tested(made: algorithms.Learner, count: int) -> Readings:
 
 
 def told(name: str, readings: Readings, a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
-    fine, body = _told(name, readings.resident(), a_day, unit)
-    _, beside = _told("  given out", readings.given_out(), a_day, unit)
+    fine, body = _told(name, readings.of(RESIDENT), a_day, unit)
+    _, beside = _told("  given out", readings.of(GIVEN_OUT), a_day, unit)
     return fine, {**body, **{f"given_out_{key}": value for key, value in beside.items()}, "readings": len(readings)}
 
 

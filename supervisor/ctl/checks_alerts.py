@@ -17,7 +17,7 @@ from supervisor.ctl.checks import Finding, Patient
 from supervisor.policy.alerting import AlertSettings, target_name
 
 _PROBE_S: Final = 30.0
-_HOMES: Final = ("/home/", "/root/", "/run/user/")
+_HOMES: Final = ("/home/", "/root/", "/run/user/")  # what ProtectHome= of the unit hides (systemd.exec(5))
 # As the daemon would make it of them, without a word to anybody. The URLs come on standard input: `ps` shows arguments.
 _PROBE: Final = """
 import json, logging, sys
