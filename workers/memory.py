@@ -1,24 +1,33 @@
 """Out of memory, told apart from every other failure: of the host, or of the GPU.
 
 Python raises MemoryError, numpy a subclass of it, torch a plain RuntimeError for the host and torch.OutOfMemoryError for
-the GPU, and a system call says ENOMEM. All of them have the same answer, a smaller batch, and nothing else has it.
+the GPU, and a system call says ENOMEM. oneDNN, which computes convolutions on a CPU, says only what it could not do: after
+it accepted an operation (refusals say "primitive descriptor") what is left to fail is memory for its code and buffers, or
+a service that may not make code, which a small mapping tells apart. All but that have the same answer, a smaller batch.
 """
 
 from __future__ import annotations
 
 import errno
+import mmap
 import resource
 from typing import Any
 
 import torch
 
 _HOST = ("can't allocate memory", "bad_alloc", "cannot allocate memory")
+_ONEDNN = ("could not create a primitive", "could not execute a primitive", "could not create a memory object")
 _GPU = ("cuda out of memory", "cuda error: out of memory", "cublas_status_alloc_failed")
 
 
 def is_out(error: BaseException) -> bool:
     """Whether this says that memory ran out."""
     return _where(error) is not None
+
+
+def is_refused_code(error: BaseException) -> bool:
+    """Whether oneDNN failed as this process may not make machine code (systemd's MemoryDenyWriteExecute=, PR_SET_MDWE)."""
+    return isinstance(error, RuntimeError) and str(error).strip().lower() in _ONEDNN and not _may_make_code()
 
 
 def describe(error: BaseException, batch_size: int) -> dict[str, Any]:
@@ -39,9 +48,20 @@ def _where(error: BaseException) -> str | None:
         text = str(error).lower()
         if any(sign in text for sign in _GPU):
             return "gpu"
-        if any(sign in text for sign in _HOST):
+        if any(sign in text for sign in _HOST) or (text.strip() in _ONEDNN and _may_make_code()):
             return "host"
     return None
+
+
+def _may_make_code() -> bool:
+    """Whether a page may be written and executed; too little memory for one page is no refusal."""
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
+    except PermissionError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _line(error: BaseException) -> str:

@@ -63,6 +63,9 @@ LOOK_S: Final = 1.0
 RATE_WINDOW_S: Final = 10.0
 HALF_DONE_S: Final = 5.0  # asked to leave, a rollout is finished if that takes no longer: else it is forgotten
 LAST_SAVE_S: Final = 100.0  # a disk may be slow, but the supervisor's patience ends at two minutes
+_NO_CODE: Final = (
+    "torch may not make machine code here: take MemoryDenyWriteExecute= out of the service's unit (systemctl edit extralife)"
+)
 _NEVER: Final = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
 
@@ -93,6 +96,8 @@ def run(args: Args, client: Client, asked: Asked) -> int:
         if not memory.is_out(error):
             if isinstance(error, ReplayError | OSError):
                 return _told(error, EXIT_FAILED)
+            if memory.is_refused_code(error):
+                return _told(_NO_CODE, EXIT_CONFIG)
             raise
         what = memory.describe(error, args.batch_size)
     # Only here, where what the failed attempt held is free again, is there memory to tell of it.

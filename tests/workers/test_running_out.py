@@ -1,0 +1,123 @@
+"""Out of memory is told apart from every other failure of the same words, with the real errors of the real libraries."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from workers import contract, memory
+
+ROOT = Path(__file__).resolve().parents[2]
+CONVOLVE = """
+import ctypes, resource, sys
+from pathlib import Path
+import torch
+from workers import memory
+
+torch.set_num_threads(1)
+frames, network = torch.zeros(2, 4, 20, 20), torch.nn.Conv2d(4, 32, 3)
+if sys.argv[1] == "little":  # enough for the tensors, too little for what oneDNN compiles
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (64 << 10), resource.RLIM_INFINITY))
+elif sys.argv[1] == "refused":
+    PR_SET_MDWE, REFUSE_EXEC_GAIN = 65, 1
+    if ctypes.CDLL(None).prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0):
+        sys.exit("this kernel has no PR_SET_MDWE")
+try:
+    network(frames)
+except RuntimeError as error:
+    print(error, memory.is_out(error), memory.is_refused_code(error), sep="|")
+else:
+    print("fine")
+"""
+
+
+WORK = """
+import ctypes, runpy, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
+    sys.exit("this kernel has no PR_SET_MDWE")
+runpy.run_module("workers", run_name="__main__")
+"""
+
+
+def python(code: str, *argv: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, **more
+    )
+    if "no PR_SET_MDWE" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    return done
+
+
+def convolve(how: str) -> str:
+    done = python(CONVOLVE, how)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_convolution_without_memory_for_its_code_ran_out_of_memory() -> None:
+    assert convolve("little") == "could not create a primitive|True|False"
+
+
+def test_a_convolution_in_a_service_that_may_not_make_code_did_not_run_out_of_memory() -> None:
+    assert convolve("refused") == "could not create a primitive|False|True"
+
+
+def test_a_worker_whose_service_may_not_make_code_says_what_to_do(tmp_path: Path) -> None:
+    """No restart and no smaller batch helps: it is told as a mistake of the configuration, in one sentence."""
+    env = {**os.environ, contract.ENV_RUN_DIR: str(tmp_path)}
+    flags = ("--program=Catch", "--algo=ppo", "--num-envs=2", "--n-steps=16", "--batch-size=16", "--threads=1")
+    done = python(WORK, *flags, "--steps=1000", env=env)
+    assert done.returncode == contract.EXIT_CONFIG, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "workers: torch may not make machine code here: take MemoryDenyWriteExecute= out of the service's unit "
+        "(systemctl edit extralife)"
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_with_memory_and_leave_the_same_convolution_is_made() -> None:
+    assert convolve("all") == "fine"
+
+
+@pytest.mark.parametrize(
+    ("error", "where"),
+    [
+        (MemoryError(), "host"),
+        (np.exceptions.AxisError(3, 1), None),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "host"),
+        (OSError(errno.ENOSPC, "No space left on device"), None),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."), "gpu"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "gpu"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"), "host"),
+        (RuntimeError("std::bad_alloc"), "host"),
+        (RuntimeError("could not create a primitive"), "host"),
+        (RuntimeError("could not execute a primitive"), "host"),
+        (RuntimeError("could not create a memory object"), "host"),
+        (RuntimeError("could not create a primitive descriptor for the matmul primitive. Run workload with"), None),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"), None),
+        (ValueError("could not create a primitive"), None),
+    ],
+)
+def test_where_memory_ran_out(error: Exception, where: str | None) -> None:
+    assert memory.is_out(error) == (where is not None)
+    assert not memory.is_refused_code(error)
+    if where:
+        assert memory.describe(error, 64)["where"] == where
+
+
+def test_a_real_failure_to_allocate_is_one_of_the_host() -> None:
+    with pytest.raises((RuntimeError, MemoryError)) as raised:
+        torch.empty(1 << 46, dtype=torch.uint8)
+    assert memory.is_out(raised.value)
+    told = memory.describe(raised.value, 32)
+    assert (told["where"], told["batch_size"]) == ("host", 32)
+    assert told["peak_rss_bytes"] > 1 << 20
