@@ -256,10 +256,12 @@ class Learner(ABC):
         for part, net in self.networks():
             prefix = f"{part}."
             net.load_state_dict({name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)})
+        # Only a fused optimizer reads its count of steps on the device: another would wait for a GPU 70 times an update.
+        counts_on = self.precision.device if self.optimizer.defaults.get("fused") else torch.device("cpu")
         for name, parameter in self.networks()[0][1].named_parameters():
             kept = {key: tensors.get(f"adam.{key}.{name}") for key in _MOMENTS}
             self.optimizer.state[parameter] = {
-                key: (torch.empty_like(parameter) if tensor.dim() else torch.empty_like(tensor, device=parameter.device))
+                key: (torch.empty_like(parameter) if tensor.dim() else torch.empty_like(tensor, device=counts_on))
                 .copy_(tensor).detach()
                 for key, tensor in kept.items() if tensor is not None
             }  # fmt: skip

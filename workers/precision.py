@@ -53,7 +53,7 @@ class Precision:
 
 
 def choose(device: str, dtype: str) -> Precision:
-    """Device and format by the table above; raises NoSuchDevice."""
+    """Device and format by the table above; raises NoSuchDevice. A GPU becomes this process's current one."""
     where = _device(device)
     if dtype != "auto":
         return Precision(where, _TYPES[dtype])
@@ -136,4 +136,8 @@ def _device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= count:
         have = f"{count} CUDA device{'s' if count > 1 else ''}" if count else "no CUDA device"
         raise NoSuchDevice(f"device is {name}, but this machine has {have} that torch can use: set device to auto or cpu")
+    if device.index is not None:
+        # Events are recorded on the current GPU's stream, and questions about formats are asked of it: with another one
+        # current, an event would not wait for the copy out of a pinned buffer, and the next batch be written into it.
+        torch.cuda.set_device(device)
     return device

@@ -76,6 +76,21 @@ def test_a_device_that_is_not_there_is_named_with_what_is(monkeypatch):
     assert choose("auto", "fp32").device.type == "cpu"
 
 
+def test_the_second_gpu_becomes_the_current_one_before_its_formats_are_asked_for(monkeypatch):
+    """Events are recorded on the current GPU: on another one they would not wait for the copies out of pinned memory."""
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: asked.append(str(device)))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: asked.append("formats") or True)
+    assert str(choose("cuda:1", "auto")) == "cuda:1 bf16"
+    assert asked == ["cuda:1", "formats"]
+    assert str(choose("cuda", "fp32")) == "cuda fp32", "the current one, whichever it is"
+    with pytest.raises(NoSuchDevice, match="2 CUDA devices"):
+        choose("cuda:2", "fp32")
+    assert len(asked) == 2
+
+
 def test_a_gpu_that_auto_could_not_use_is_told(tmp_path):
     on_cpu = precision.Precision(torch.device("cpu"), torch.float32)
     assert precision.idle_gpu(on_cpu, "auto", {}, tmp_path) == "", "there is none"
