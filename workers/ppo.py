@@ -137,7 +137,7 @@ class Learner(common.Learner):
         advantages = (advantages - mean) / (spread + 1e-8)
         with self.precision.autocast():
             logits, values = self.policy(self.rollout.observations(batch["stacks"]))
-        self._estimates = values.detach()
+        self._estimates = values.detach().clone()  # of its own: CUDA graphs write over what a network has returned
         log_all = logits.float().log_softmax(1)
         log_ratio = log_all.gather(1, batch["actions"].unsqueeze(1)).squeeze(1) - batch["log_probs"]
         ratio = log_ratio.exp()

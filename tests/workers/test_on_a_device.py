@@ -69,22 +69,25 @@ def no_autocast_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.optim, "Adam", unfused)
 
 
-def trained(algo: str, game: str) -> Any:
+def trained(algo: str, game: str, device: torch.device, steps: int) -> Any:
     more: dict[str, Any] = {"learning_starts": 100, "replay_size": 2_000} if algo == "dqn" else {"n_steps": 16}
     args = settings(game, algo=algo, num_envs=4, batch_size=32, **more)
-    left = iter(range(60))
-    one: Any = algorithms.make(args, envs.spec_of(args.game, args.resolution), Precision(META, torch.float32), None)
-    if algo == "dqn":  # as for CUDA, but for the events: that the batch is copied there, and which of it
+    one: Any = algorithms.make(args, envs.spec_of(args.game, args.resolution), Precision(device, torch.float32), None)
+    if algo == "dqn" and device == META:  # as for CUDA, but for the events: that the batch is copied there, and which of it
 
         class Event:
             def record(self) -> None: ...
             def synchronize(self) -> None: ...
 
         one._copied = [Event(), Event()]
-    environments = games(one)
+    train_more(one, steps)
+    return one
+
+
+def train_more(one: Any, steps: int) -> None:
+    environments, left = games(one), iter(range(steps))
     algorithms.train(one, environments, lambda: next(left, None) is not None, lambda: None)
     environments.close()
-    return one
 
 
 @pytest.mark.parametrize("game", ["Catch", "Breakout"])
@@ -94,7 +97,7 @@ def test_a_whole_loop_on_a_device_never_mixes_it_with_the_host(
 ) -> None:
     no_autocast_there(monkeypatch)
     with OneDevice(), ReadAsZeros():
-        one = trained(algo, game)
+        one = trained(algo, game, META, 60)
         one.look()
         one.figures()
         assert not one.suspect()
@@ -106,6 +109,20 @@ def test_a_whole_loop_on_a_device_never_mixes_it_with_the_host(
         *(name for name in tensors if name.startswith("adam.step.")),
     }
     assert all(p.grad is not None and p.grad.device == META for p in one.networks()[0][1].parameters())
+
+
+@pytest.mark.parametrize("algo", ["dqn", "ppo", "pqn"])
+def test_nothing_that_a_network_returned_is_kept_after_the_update(algo: str) -> None:
+    """CUDA graphs write the next results over it; to read it then is an error, minutes into a run."""
+    one = trained(algo, "Catch", torch.device("cpu"), steps=1)
+    returned = []
+    for _, net in one.networks():
+        net.register_forward_hook(lambda _net, _frames, out: returned.extend(out if isinstance(out, tuple) else (out,)))
+    train_more(one, 40)
+    kept = {name: value.untyped_storage().data_ptr() for name, value in vars(one).items() if isinstance(value, torch.Tensor)}
+    assert {"_loss", "_estimates", "_grad_norm"} <= kept.keys()
+    assert returned
+    assert not set(kept.values()) & {out.untyped_storage().data_ptr() for out in returned}
 
 
 def test_what_would_fail_on_cuda_fails_here() -> None:
