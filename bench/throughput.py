@@ -1,6 +1,6 @@
 """Environment steps a second of each algorithm beside Stable-Baselines3 and CleanRL, in one run, one at a time, interleaved.
 
-    python bench/throughput.py [dqn] [ppo] [pqn] [--rounds 2] [--seconds 40] [--threads N] [--cleanrl DIR]
+    python bench/throughput.py [dqn] [ppo] [pqn] [--rounds 2] [--seconds 40] [--threads N] [--cleanrl DIR] [--dtype fp32]
 
 Pong, Nature's network, 84x84. Ours is the real worker, `python -m workers`, with its beats, prints and checkpoints (one
 every 10 s, on disk), read from outside through its beat. The peers have no checkpoints on and run in an environment of
@@ -13,9 +13,10 @@ their own (bench/.envs/peers, made at first use, with the same torch). CleanRL's
 | pqn, 4 epochs | 8 x 128, batch 256 | has none | | pqn_atari_envpool |
 
 A row is the median over the rounds; from a whole block to a whole block (a vector step, a rollout), so that no half
-rollout is counted. Steps a CPU second count too: they hardly change when the machine has other work to do. The bound is
-1 / (arithmetic of a step / this machine's matrix product rate + 1 / rate of the environments alone), both measured in the
-same run; it is that of the format that ours computes in. A ratio to a peer can not exceed bound / peer, which is printed.
+rollout is counted. Steps a CPU second count too: they hardly change when the machine has other work to do. The bound is 1
+/ (arithmetic of a step / this machine's matrix product rate + 1 / rate of the environments alone), both measured in the
+same run; it is that of the format that ours computes in (`--dtype`; the peers always compute in fp32). A ratio to a peer
+can not exceed bound / peer, which is printed.
 Results also in bench/results/throughput.json.
 """
 
@@ -188,8 +189,9 @@ def _alone(program: str, *words: object) -> float:
 # --- what is measured, and the table -----------------------------------------------------------------------------------
 
 
-def rows(algorithms: list[str], cleanrl: Path | None) -> dict[tuple[str, str], Callable[[float, int], Measured]]:
-    """By (algorithm, name of the row): how to measure it."""
+def rows(algorithms: list[str], cleanrl: Path | None, dtype: str) -> dict[tuple[str, str], Callable[[float, int], Measured]]:
+    """By (algorithm, name of the row): how to measure it, ours in this format."""
+    mine = [f"--dtype={dtype}"]
     sb3 = {"dqn": ["dqn", 8, 32, RATIO, "TIMES"], "ppo": ["ppo", 8, 256, EPOCHS, "TIMES"]}
     scripts = {
         "dqn": ("dqn_atari", "--learning-starts=2000", "--buffer-size=20000"),
@@ -198,15 +200,15 @@ def rows(algorithms: list[str], cleanrl: Path | None) -> dict[tuple[str, str], C
     }
     found: dict[tuple[str, str], Callable[[float, int], Measured]] = {}
     for algo in algorithms:
-        found[algo, "extralife"] = functools.partial(ours, algo, [])
+        found[algo, "extralife"] = functools.partial(ours, algo, mine)
         if algo == "dqn":
-            found[algo, "extralife, plain DQN"] = functools.partial(ours, algo, ["--use-double-dqn=false"])
+            found[algo, "extralife, plain DQN"] = functools.partial(ours, algo, [*mine, "--use-double-dqn=false"])
         if algo in sb3:
             found[algo, "SB3"] = functools.partial(theirs, "peer_sb3.py", sb3[algo])
             found[algo, "SB3, tuned"] = functools.partial(theirs, "peer_sb3.py", sb3[algo], tuned=True)
         if algo == "dqn":
             middle = ["dqn", 64, 256, RATIO, "TIMES"]
-            found[algo, "extralife, 64 x 256"] = functools.partial(ours, algo, ["--num-envs=64", "--batch-size=256"])
+            found[algo, "extralife, 64 x 256"] = functools.partial(ours, algo, [*mine, "--num-envs=64", "--batch-size=256"])
             found[algo, "SB3, 64 x 256"] = functools.partial(theirs, "peer_sb3.py", middle)
             large = ["dqn", 256, 2048, RATIO, "TIMES"]
             found[algo, "SB3, 256 x 2048"] = functools.partial(theirs, "peer_sb3.py", large)
@@ -229,6 +231,7 @@ def main() -> None:
     parser.add_argument(
         "--threads", type=int, default=os.cpu_count(), help="1 on a busy machine: no thread waits for another"
     )
+    parser.add_argument("--dtype", choices=["auto", "bf16", "fp32"], default="auto", help="what ours computes in")
     parser.add_argument("--cleanrl", type=Path, metavar="DIR", help="a checkout of CleanRL")
     options = parser.parse_args()
     if unknown := set(options.algorithms) - OURS.keys():
@@ -238,13 +241,13 @@ def main() -> None:
     from workers.precision import choose
 
     peers()
-    dtype = str(choose("auto", "auto")).split()[-1]
+    dtype = str(choose("auto", options.dtype)).split()[-1]
     found: dict[tuple[str, str], list[Measured]] = {}
     products, alone = [], []
     for number in range(options.rounds):
         products.append(_alone(_PRODUCT, options.threads, dtype))
         alone.append(_alone(_ALONE, 64, options.threads))
-        for name, measure in rows(options.algorithms or list(OURS), options.cleanrl).items():
+        for name, measure in rows(options.algorithms or list(OURS), options.cleanrl, dtype).items():
             found.setdefault(name, []).append(measure(options.seconds, options.threads))
             print(f"round {number + 1}: {', '.join(name)}: {found[name][-1]['steps_per_s']:.0f} steps/s", flush=True)
     report(found, dtype, max(products), max(alone))
