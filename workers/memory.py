@@ -27,7 +27,7 @@ def is_out(error: BaseException) -> bool:
 
 def is_refused_code(error: BaseException) -> bool:
     """Whether oneDNN failed as this process may not make machine code (systemd's MemoryDenyWriteExecute=, PR_SET_MDWE)."""
-    return isinstance(error, RuntimeError) and str(error).strip().lower() in _ONEDNN and not _may_make_code()
+    return _is_onednns(error) and not _may_make_code()
 
 
 def describe(error: BaseException, batch_size: int) -> dict[str, Any]:
@@ -48,9 +48,13 @@ def _where(error: BaseException) -> str | None:
         text = str(error).lower()
         if any(sign in text for sign in _GPU):
             return "gpu"
-        if any(sign in text for sign in _HOST) or (text.strip() in _ONEDNN and _may_make_code()):
+        if any(sign in text for sign in _HOST) or (_is_onednns(error) and _may_make_code()):
             return "host"
     return None
+
+
+def _is_onednns(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and str(error).strip().lower() in _ONEDNN
 
 
 def _may_make_code() -> bool:
