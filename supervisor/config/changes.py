@@ -7,15 +7,11 @@ from typing import Final
 
 from supervisor.config.loading import Loaded
 from supervisor.config.sheet import Origin
-from supervisor.core.settings import DaemonSettings, Settings
+from supervisor.core.settings import SECTIONS, DaemonSettings, Settings
 
-# Of [daemon], what is read anew at each use; the rest is wired at the daemon's start.
-_TOLD: Final = (
-    "level", "load", "restart", "stall", "checkpoint", "divergence", "health", "gate", "prechecks", "daemon", "journal",
-    "backup", "cost", "cgroups", "alerts",
-)  # fmt: skip
 # Of [cgroups], what is settled when the daemon starts.
 _AT_START: Final = frozenset({"cgroups.use", "cgroups.parent"})
+# Of [daemon], what is read anew at each use; the rest is wired at the daemon's start.
 _LIVE_DAEMON: Final = frozenset({"log_max_bytes", "log_backups"})
 
 
@@ -52,7 +48,7 @@ def diff(old: Settings, new: Settings) -> Changes:
     same = [name for name in both if before[name].digest == after[name].digest]
     keys = [
         f"{section}.{field.name}"
-        for section in _TOLD
+        for section in SECTIONS
         for field in fields(getattr(new, section))
         if getattr(getattr(old, section), field.name) != getattr(getattr(new, section), field.name)
     ]

@@ -12,7 +12,6 @@ from supervisor.config.tables import (
     COMMON_KEYS,
     FOREIGN_KEYS,
     MEANINGS,
-    SECTIONS,
     Key,
     directory_keys,
     ladder_keys,
@@ -20,6 +19,7 @@ from supervisor.config.tables import (
     section_keys,
     unset,
 )
+from supervisor.core.settings import SECTIONS
 from workers.options import EXTRA_GAMES, GAMES, OPTIONS
 
 _TYPES: Final = {int: "whole number", float: "number", bool: "true or false", str: "string"}

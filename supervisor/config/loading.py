@@ -12,8 +12,8 @@ from supervisor.config import alerts, directories, ladder, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.programs import Defaults, Given, option, programs, rl_overrides
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, label
-from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, SECTIONS, TOP, Key, directory_keys, section_keys
-from supervisor.core.settings import Level, Paths, ProgramSpec, Rung, Settings
+from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, TOP, Key, directory_keys, section_keys
+from supervisor.core.settings import SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.alerting import AlertSettings
 from supervisor.policy.backups import calendar_error
 from workers.options import AUTO, OPTIONS, from_environment, nearest

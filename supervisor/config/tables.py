@@ -17,32 +17,16 @@ from supervisor.config.sheet import shown
 from supervisor.core.settings import (
     CLIMB,
     FIXED,
-    DaemonSettings,
-    JournalSettings,
-    Level,
-    LoadSettings,
+    SECTIONS,
     ProgramSpec,
     Progress,
 )
-from supervisor.policy.alerting import SEVERITIES, AlertSettings
-from supervisor.policy.backups import BackupSettings
-from supervisor.policy.checkpointing import CheckpointSettings
-from supervisor.policy.confinement import CgroupSettings
-from supervisor.policy.cost import CostSettings
-from supervisor.policy.divergence import DivergenceSettings
-from supervisor.policy.gate import ON_TIMEOUT, GateSettings
-from supervisor.policy.health import ACTIONS, HealthSettings
-from supervisor.policy.prechecks import PrecheckSettings
-from supervisor.policy.restart import MOST_DEATHS, RestartSettings
-from supervisor.policy.stall import StallSettings
+from supervisor.policy.alerting import SEVERITIES
+from supervisor.policy.gate import ON_TIMEOUT
+from supervisor.policy.health import ACTIONS
+from supervisor.policy.restart import MOST_DEATHS
 from workers.options import OPTIONS, Option, Value
 
-SECTIONS: Final[dict[str, type]] = {
-    "daemon": DaemonSettings, "level": Level, "restart": RestartSettings, "stall": StallSettings,
-    "checkpoint": CheckpointSettings, "divergence": DivergenceSettings, "health": HealthSettings,
-    "gate": GateSettings, "prechecks": PrecheckSettings, "journal": JournalSettings, "load": LoadSettings,
-    "backup": BackupSettings, "cost": CostSettings, "cgroups": CgroupSettings, "alerts": AlertSettings,
-}  # fmt: skip
 TOP: Final = (*SECTIONS, "levels", "training", "program")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 

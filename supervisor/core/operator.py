@@ -14,17 +14,12 @@ from supervisor.core.inputs import Asked, ConfigLoaded, Terminated, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.memory import Pending
 from supervisor.core.reconcile import reconcile
-from supervisor.core.settings import ProgramSpec, Settings
+from supervisor.core.settings import SECTIONS, ProgramSpec, Settings
 from supervisor.core.state import Program
 from supervisor.core.turn import Turn
 
 SUCCESS, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
 Result = tuple[str, int, str]
-# Of the settings, besides the programs.
-SECTIONS = (
-    "level", "load", "restart", "stall", "checkpoint", "divergence", "health", "gate", "prechecks", "daemon", "backup",
-    "cost", "cgroups",
-)  # fmt: skip
 
 
 def on_asked(turn: Turn, item: Asked) -> None:

@@ -6,7 +6,8 @@ Pure data with defaults; every knob of a policy lives beside its rule in `superv
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+import typing
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Final
 
 from supervisor.policy import load
@@ -222,9 +223,9 @@ class Settings:
     """Everything that the daemon was told, checked as a whole."""
 
     paths: Paths
-    level: Level = field(default_factory=Level)
     programs: tuple[ProgramSpec, ...] = ()
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    level: Level = field(default_factory=Level)
     restart: RestartSettings = field(default_factory=RestartSettings)
     stall: StallSettings = field(default_factory=StallSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
@@ -233,10 +234,10 @@ class Settings:
     gate: GateSettings = field(default_factory=GateSettings)
     prechecks: PrecheckSettings = field(default_factory=PrecheckSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
+    load: LoadSettings = field(default_factory=LoadSettings)
     backup: BackupSettings = field(default_factory=BackupSettings)
     cost: CostSettings = field(default_factory=CostSettings)
     cgroups: CgroupSettings = field(default_factory=CgroupSettings)
-    load: LoadSettings = field(default_factory=LoadSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
     ladder: tuple[Rung, ...] = ()  # lowest first; empty: `level` is all there is
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
@@ -274,3 +275,12 @@ class Settings:
             if rung.level.name == level:
                 return replace(self, level=rung.level, programs=rung.programs)
         return self
+
+
+# Every section of the configuration that is a dataclass, in the order of the file's documentation. This is the only list:
+# a second one beside it would drop a section that was added here, and `update` would report it as applied all the same.
+SECTIONS: Final[dict[str, type]] = {
+    name: kind
+    for name, kind in typing.get_type_hints(Settings).items()
+    if isinstance(kind, type) and is_dataclass(kind) and kind is not Paths
+}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import docs, tables
+from supervisor.core.settings import SECTIONS
 from workers.options import OPTIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "config.md"
@@ -17,7 +18,7 @@ def test_the_page_is_what_the_tables_say() -> None:
     assert PAGE.read_text() == docs.page(), "python -m supervisor.config.docs > docs/config.md"
 
 
-@pytest.mark.parametrize("section", tables.SECTIONS)
+@pytest.mark.parametrize("section", SECTIONS)
 def test_every_key_has_a_meaning(section: str) -> None:
     for name, key in tables.section_keys(section).items():
         assert key.option.help, f"say in supervisor/config/tables.py, MEANINGS, what {section}.{name} means"
@@ -27,7 +28,7 @@ def test_every_key_has_a_meaning(section: str) -> None:
 
 
 def test_meanings_and_bounds_are_of_keys_that_exist() -> None:
-    known = {f"{section}.{name}" for section in tables.SECTIONS for name in tables.section_keys(section)}
+    known = {f"{section}.{name}" for section in SECTIONS for name in tables.section_keys(section)}
     known |= {f"daemon.{name}" for name in tables.DIRECTORIES}
     known |= {f"alerts.{name}" for name in tables.ALERT_LISTS}
     known |= {f"program.{name}" for name in (*tables.COMMON_KEYS, *tables.FOREIGN_KEYS)}

@@ -277,7 +277,7 @@ def test_money_and_backups(place: Place) -> None:
 
 def test_every_part_of_the_settings_has_a_section() -> None:
     """A field that is added to `Settings` must be filled by the configuration."""
-    from supervisor.config.tables import SECTIONS
+    from supervisor.core.settings import SECTIONS
 
     assert {field.name for field in dataclasses.fields(Settings) if field.init} == {"paths", "programs", "ladder", *SECTIONS}
 

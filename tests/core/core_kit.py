@@ -41,7 +41,7 @@ def spec(name, **more):
 
 def settings(*programs, slots=2, **more):
     specs = tuple(item if isinstance(item, ProgramSpec) else spec(item) for item in programs)
-    return Settings(Paths("/state", "/run"), Level(slots=slots), specs, **more)
+    return Settings(Paths("/state", "/run"), level=Level(slots=slots), programs=specs, **more)
 
 
 def gpu(index=0, *, free_mb=None, total_mb=80_000, **more):

@@ -23,7 +23,7 @@ def pong(name="P", game="Pong", argv=GAME, **more):
 
 
 def told(*specs, level=None):
-    return Settings(Paths("/s", "/r"), level or Level("light", 1), specs)
+    return Settings(Paths("/s", "/r"), level=level or Level("light", 1), programs=specs)
 
 
 def view(story, now_s, *specs, samples=None, price=2.0, since=None, settings=None):

@@ -1,13 +1,16 @@
 """What operators ask for in every phase, what the config changes, and the orderly end."""
 
+import dataclasses
 from dataclasses import replace
 
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
 
+from supervisor import config
 from supervisor.core.facts import Stamped
 from supervisor.core.inputs import ClockMoved, Survival, Verb
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
+from supervisor.core.settings import SECTIONS
 from supervisor.core.state import fold
 from supervisor.policy.stall import StallSettings
 
@@ -349,6 +352,36 @@ def test_an_update_of_one_section_changes_that_one_alone():
     core.load(new, only=("[stall]", "B"))
     assert core.settings.stall.floor_s == 99.0
     assert set(core.state.programs) == {"A", "B"}
+
+
+def changed(section):
+    """The section with every field that can be changed without a look at the others set to another value."""
+    other = {}
+    for each in dataclasses.fields(section):
+        match getattr(section, each.name):
+            case bool(value):
+                other[each.name] = not value
+            case int(value) | float(value):
+                other[each.name] = value + 1
+            case str(value):
+                other[each.name] = f"{value}x"
+            case tuple(value):
+                other[each.name] = (*value, "x")
+            case None if each.type in {"int | None", "float | None"}:
+                other[each.name] = 1
+            case value:
+                assert value is None, f"this test does not know how to change {each.name}"
+    return replace(section, **other)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_section_can_be_updated_alone(section):
+    """A stock client updates section by section. One that is reported as applied must have arrived in the settings."""
+    core = Core(settings("A")).running("A")
+    new = replace(core.settings, **{section: changed(getattr(core.settings, section))})
+    assert f"[{section}]" in config.diff(core.settings, config.applicable(core.settings, new)).sections
+    core.load(new, only=(f"[{section}]",))
+    assert getattr(core.settings, section) == getattr(new, section) != getattr(settings("A"), section)
 
 
 def test_logs_are_cleared_by_those_who_may_block_and_strangers_are_told():

@@ -63,7 +63,9 @@ class World(Misfortunes, Looks, Deeds):
         self.names = [name for name in self.all_names if name not in without]
         self.specs = {name: spec(name, priority=100 + 10 * (int(name[1:]) % 2)) for name in self.names}
         daemon = DaemonSettings(sample_period_s=look_s)
-        self.configured = Settings(Paths("/s", "/r"), Level(slots=slots), tuple(self.specs.values()), daemon=daemon, **rules)
+        self.configured = Settings(
+            Paths("/s", "/r"), level=Level(slots=slots), programs=tuple(self.specs.values()), daemon=daemon, **rules
+        )
         self.core = Box(self, self.configured)
         self.look_s, self.lively_s, self.lively_until_s, self.look_due_s = look_s, lively_s, 0.0, None
         self.now_s, self.until_s, self.order, self.events = 0.0, 0.0, 0, []
