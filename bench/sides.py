@@ -166,7 +166,7 @@ class Ours(Box):
         return [str(bin_dir / "supervisorctl"), "-c", str(self.directory / "stock.conf"), *args]
 
     def helpers(self) -> list[int]:
-        return pids_of(f"{self.runtime}/shim")
+        return pids_of(f"{self.directory}/state/programs/")
 
 
 class Supervisor(Box):

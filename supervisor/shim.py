@@ -1,9 +1,10 @@
 """The shim: parent, sub-reaper, fence and recorder of one attempt. It outlives the daemon and needs nothing of it.
 
-The launcher starts `python -S -I shim.py PROGRAM ATTEMPT` for every attempt, with the whole order as JSON on stdin
-(nothing secret in argv). The shim locks the run directory, writes the fence, starts the worker, answers one JSON line
-on stdout, and from then on only waits. When the worker is gone it ends whatever is left of the tree, writes `exit.json`
-and leaves. SIGTERM to the shim ends the whole tree now.
+The launcher starts `python -S -I /proc/self/fd/N PROGRAM ATTEMPT RUN_DIR` for every attempt, with the whole order as JSON
+on stdin (nothing secret in argv; its words are for `ps`). Descriptor N is the compiled shim. The shim locks the run
+directory, writes the fence, starts the worker, answers one JSON line on stdout, and from then on only waits. When the
+worker is gone it ends whatever is left of the tree, writes `exit.json` and leaves. SIGTERM to the shim ends the whole
+tree now.
 
 Example: a worker dies of signal 9 and leaves a daemonised `sleep` in a session of its own. As sub-reaper the shim
 inherits the sleep, kills it, names it ("sleep(1234)") in the record, and holds the lock until it is reaped: no second
@@ -26,6 +27,7 @@ import _signal  # type: ignore[import-not-found]  # no stub: the constants and c
 import errno
 import fcntl
 import posix as os
+import sys
 import time
 
 TYPE_CHECKING = False  # `typing` itself would cost more than the shim
@@ -458,8 +460,16 @@ def _launch(order: Order) -> tuple[int, dict[str, object]]:
     return pid, record
 
 
+def _close_own_code() -> None:
+    """Close the inherited descriptor that this file was read from: the worker would inherit it too."""
+    _, inherited, number = sys.argv[0].rpartition("/proc/self/fd/")
+    if inherited:
+        os.close(int(number))
+
+
 def main() -> None:
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _DEATH)
+    _close_own_code()
     for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGPIPE, _signal.SIGUSR1, _signal.SIGUSR2):
         _signal.signal(number, _signal.SIG_IGN)
     order = _read_order()

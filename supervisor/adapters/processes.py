@@ -19,7 +19,6 @@ import errno
 import fcntl
 import json
 import os
-import py_compile
 import re
 import select
 import shutil
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.adapters import cgroups, endings, files, limits, proc
+from supervisor.adapters.shim_code import ShimCode
 from supervisor.core.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from workers import contract
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from supervisor.ports import Clock, Inbox
 
 KEPT_ATTEMPTS: Final = 20
-_SHIM_SOURCE: Final = Path(__file__).parent.parent / "shim.py"
 _KILL_PATIENCE_S: Final = 2.0  # a shim needs milliseconds to end its tree; one that is stopped or stuck gets no more
 _MOST_PATIENCE_S: Final = 30.0
 _LOCK_WAIT_S: Final = 5.0  # a predecessor that is just leaving needs milliseconds; a living one will not go
@@ -212,7 +211,7 @@ class LocalLauncher:
         self._live: dict[str, _Live] = {}
         self._taken: set[str] = set()  # tokens of all that is being started or runs: each takes open files
         self._few = threading.BoundedSemaphore(_STARTS_AT_ONCE)
-        self._compiled = False
+        self._code = ShimCode()
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
@@ -295,8 +294,8 @@ class LocalLauncher:
                 whole.write(order)
             os.lseek(stdin, 0, os.SEEK_SET)
             shim = subprocess.Popen(
-                [sys.executable, "-S", "-I", "-Xutf8=1", self._shim_file(), spec.name, str(attempt)],
-                stdin=stdin, stdout=subprocess.PIPE, env=env, cwd="/",
+                [sys.executable, "-S", "-I", "-Xutf8=1", self._code.path, spec.name, str(attempt), paths.run_dir(spec.name)],
+                stdin=stdin, stdout=subprocess.PIPE, env=env, cwd="/", pass_fds=(self._code.fd,),
             )  # fmt: skip
         finally:
             os.close(stdin)
@@ -304,19 +303,6 @@ class LocalLauncher:
         with self._guard:
             self._live[token] = live
         return live
-
-    def _shim_file(self) -> str:
-        """The shim compiled into the runtime directory: not compiling it at each start saves 4 ms and 1.5 MiB of RSS."""
-        compiled = f"{self._paths.runtime_dir}/shim.{sys.implementation.cache_tag}.pyc"
-        if self._compiled and Path(compiled).exists():
-            return compiled
-        try:
-            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-            py_compile.compile(str(_SHIM_SOURCE), cfile=compiled, doraise=True, invalidation_mode=mode)
-        except OSError:
-            return str(_SHIM_SOURCE)  # slower, but it works
-        self._compiled = True
-        return compiled
 
     @staticmethod
     def _read_answer(live: _Live) -> dict[str, Any]:

@@ -4,6 +4,10 @@ A state directory whose parent is missing is refused when someone named it: the 
 mounted, and starting every training from scratch below an empty mount point is the worst answer to that. One that was
 chosen by default is made with its parents. A full disk is refused for a new state directory only: with a journal in it
 there are trainings to look after, and the journal itself says what it could not write.
+
+A runtime directory that another user could change is refused: what lies there is believed. The same of a state directory
+is a warning only. Rented boxes mount their volumes with mode 0777, often on file systems that keep no modes, and have no
+second user (docs/adr/0030-shim-started-from-memory.md).
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from supervisor import trust
 from supervisor.config.sheet import DEFAULT, Origin, Sheet
 from supervisor.core.settings import Paths
 from supervisor.filesystems import MEMORY, kind_of, unsafe
@@ -30,7 +35,10 @@ def check(sheet: Sheet, paths: Paths, state: Origin, runtime: Origin, programs: 
         kind = kind_of(existing)
         if kind not in MEMORY and (why := unsafe(kind)):  # a state in memory is for trying things out, and doctor tells
             sheet.warn(state, f"daemon.state_dir: {existing} {why}; choose a disk of this machine with --state-dir")
-    _writable(sheet, "runtime_dir", Path(paths.runtime_dir), runtime)
+        if why := trust.loose(paths.state_dir):
+            sheet.warn(state, f"daemon.state_dir: {why}; another user could exchange checkpoints: chmod go-w")
+    if _writable(sheet, "runtime_dir", Path(paths.runtime_dir), runtime) is not None:
+        _trusted(sheet, Path(paths.runtime_dir), runtime)
     sockets = [paths.socket, *map(paths.notify_socket, programs)]
     longest = max(sockets, key=lambda path: len(os.fsencode(path)))
     if (length := len(os.fsencode(longest))) > MOST_SOCKET_BYTES:
@@ -63,6 +71,23 @@ def _writable(sheet: Sheet, key: str, path: Path, origin: Origin) -> Path | None
     except OSError as error:
         sheet.error(origin, f"{name}: {path} cannot be used: {error.strerror}; choose another place with {flag}")
     return None
+
+
+def _trusted(sheet: Sheet, path: Path, origin: Origin) -> None:
+    try:
+        why = trust.loose(path)
+    except OSError as error:
+        why = f"{error.filename} cannot be read: {error.strerror}"
+    if why:
+        sheet.error(origin, f"daemon.runtime_dir: {refusal(path, why)}")
+
+
+def refusal(path: str | Path, why: str) -> str:
+    """What to say of a runtime directory that `trust.loose` objects to."""
+    return (
+        f"{path} is not safe: {why}, and what lies in it is believed by the daemon; "
+        f"take the right away (chmod go-w), or choose another place with --runtime-dir"
+    )
 
 
 def _room(sheet: Sheet, paths: Paths, existing: Path, origin: Origin) -> None:

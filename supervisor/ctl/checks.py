@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor import config
+from supervisor import config, trust
 from supervisor.core.settings import Settings
 from supervisor.ctl.session import Options
 from supervisor.filesystems import MEMORY, kind_of, layered, unsafe
@@ -88,8 +88,24 @@ def directories(who: Patient) -> Iterator[Finding]:
             yield Finding("state", "warn", what, "mount a volume of the host there, unless it is never made anew")
         else:
             yield Finding("state", "ok", f"{state} on {kind or 'an unknown file system'}")
-    kind = kind_of(runtime if runtime.is_dir() else runtime.parent, who.root)
-    if kind and kind not in MEMORY:
+        if why := trust.loose(state, owner):
+            yield Finding("state", "warn", f"{why}: another user could exchange checkpoints in {state}", "chmod go-w")
+    yield from _runtime(runtime, state.stat().st_uid, who.root)
+
+
+def _runtime(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
+    """In memory, and nobody but `owner` can change it."""
+    kind = kind_of(runtime if runtime.is_dir() else runtime.parent, root)
+    try:
+        why = trust.loose(runtime, owner)
+    except PermissionError as error:
+        yield Finding("runtime", "unknown", f"{error.filename} cannot be read by this user", "run doctor as root")
+        return
+    if why:
+        yield Finding(
+            "runtime", "bad", f"{runtime} is not safe: {why}; no daemon starts there", "chmod go-w, or choose another"
+        )
+    elif kind and kind not in MEMORY:
         what = f"{runtime} lies on {kind}: beats go to a disk, and a reboot does not clear it"
         yield Finding("runtime", "warn", what, "choose a runtime_dir on tmpfs, below /run")
     else:

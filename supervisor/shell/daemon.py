@@ -7,6 +7,7 @@ under way. What no training waits for comes last, with the libraries that it tak
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from supervisor import config, image
+from supervisor import config, image, trust
 from supervisor.adapters import alerts, boot, cgroups, checkpoints, clock, last_words, limits, singleton, starts
 from supervisor.adapters.alert_courier import AlertCourier
 from supervisor.adapters.backup_thread import Backups
@@ -37,6 +38,7 @@ from supervisor.adapters.probes import LocalProbes
 from supervisor.adapters.processes import LocalLauncher, make_dir
 from supervisor.adapters.systemd import Notifier, handed_over
 from supervisor.api.listener import Listener, listen, take_over
+from supervisor.config.directories import refusal
 from supervisor.core.commands import AlertReboot
 from supervisor.core.inputs import Asked, Began, BootEvidence, Terminated, Verb
 from supervisor.core.settings import Settings
@@ -115,7 +117,7 @@ class Daemon:
     def run(self) -> int:
         """Serve until the end; the exit status. Raises singleton.Taken, SocketTaken or OSError before anything began."""
         make_dir(self._paths.state_dir)
-        make_dir(self._paths.runtime_dir)
+        _make_trusted(self._paths.runtime_dir)
         lock = singleton.hold(self._paths.lock)
         limits.raise_files()
         logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
@@ -378,6 +380,13 @@ class Daemon:
         sys.stdout.flush()
         limits.restore_files()
         os.execv(argv[0], argv)  # noqa: S606  no shell, on purpose
+
+
+def _make_trusted(runtime_dir: str) -> None:
+    """The runtime directory, which nobody else may change. The configuration's check may be from before its parent was."""
+    make_dir(runtime_dir)
+    if why := trust.loose(runtime_dir):
+        raise PermissionError(errno.EPERM, f"daemon.runtime_dir: {refusal(runtime_dir, why)}")
 
 
 def _foreign_checkpoints(loop: Loop) -> dict[str, int]:

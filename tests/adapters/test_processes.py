@@ -123,6 +123,27 @@ def test_an_unusable_state_directory_is_named(world):
     assert not broke.permanent
 
 
+def test_nothing_of_the_runtime_directory_is_executed(world):
+    runtime = Path(world.paths.runtime_dir)
+    planted = runtime / f"shim.{sys.implementation.cache_tag}.pyc"  # where an older daemon kept the compiled shim
+    planted.write_bytes(b"not code")
+    world.run(["sleep", "60"])
+    assert planted.read_bytes() == b"not code"
+    world.run(["sleep", "60"], name="Breakout")
+    assert [each for each in runtime.rglob("*") if each.suffix == ".pyc"] == [planted]
+
+
+def test_the_compiled_shim_cannot_be_changed_and_is_not_handed_to_the_worker(world):
+    world.run(["sh", "-c", "ls -l /proc/$$/fd"])
+    code = world.launcher._code
+    for change in (lambda: os.pwrite(code.fd, b"x", 0), lambda: os.ftruncate(code.fd, 0)):
+        with pytest.raises(PermissionError):
+            change()
+    world.inbox.expect(Ended)
+    assert "/dev/null" in world.stdout()
+    assert "memfd" not in world.stdout()
+
+
 def test_a_shim_that_dies_before_the_worker_runs_is_a_broken_spawn(world):
     first = world.run(["sleep", "60"])
     token = world.begin(["sleep", "60"], attempt=2)  # waits for the lock of the first

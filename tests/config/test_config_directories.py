@@ -131,6 +131,28 @@ def test_somebody_elses(place: Place) -> None:
     assert place.load(PONG, look=False).settings.paths.state_dir == str(state), "a client need not own it"
 
 
+def test_a_runtime_directory_that_others_may_change_is_refused(place: Place) -> None:
+    runtime = place.directory / "run"
+    runtime.mkdir()
+    assert place.errors(PONG, runtime_dir=str(runtime)) == []
+    runtime.chmod(0o777)
+    (error,) = place.errors(PONG, runtime_dir=str(runtime))
+    assert error == (
+        f"flag --runtime-dir: daemon.runtime_dir: {runtime} is not safe: every user may write to {runtime} (mode 0777), "
+        "and what lies in it is believed by the daemon; take the right away (chmod go-w), "
+        "or choose another place with --runtime-dir"
+    )
+    assert place.load(PONG, look=False, runtime_dir=str(runtime)).warnings == (), "a client does not judge it"
+
+
+def test_a_state_directory_that_others_may_change_is_a_warning(place: Place) -> None:
+    state = place.directory / "state"
+    state.mkdir()
+    state.chmod(0o777)
+    (warning,) = place.load(PONG).warnings
+    assert f"daemon.state_dir: every user may write to {state} (mode 0777)" in warning
+
+
 @contextlib.contextmanager
 def as_nobody() -> Iterator[None]:
     """Real and effective user; root can come back because the saved one stays."""

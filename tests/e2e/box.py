@@ -130,7 +130,8 @@ grace_s = 0.5
 
     def shims(self) -> list[int]:
         """Every live shim of this box."""
-        return self._processes("cmdline", f"{self.runtime}/shim.".encode())
+        started_as_shims = set(self._processes("cmdline", b"\0/proc/self/fd/"))
+        return [pid for pid in self._processes("cmdline", f"\0{self.state}/programs/".encode()) if pid in started_as_shims]
 
     def pids(self) -> list[int]:
         """Every live process of this box but the daemon: shims, workers, their children."""
