@@ -58,11 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (options.check or options.detach) and not _our_turn(environ, options.config):
         return 0
 
-    def load() -> config.Loaded:
-        return config.load(options.config, environ, flags)
+    def load(*, starting: bool = False) -> config.Loaded:
+        return config.load(options.config, environ, flags, starting=starting)
 
     try:
-        loaded = load()
+        loaded = load(starting=not (options.check or options.detach))
     except config.ConfigError as error:
         for sentence in error.errors:
             print(f"supervisord: {sentence}", file=sys.stderr)

@@ -3,6 +3,10 @@
 It is bound under another name, given its mode and then renamed into place: nobody can connect before the mode is right,
 and a stale socket file is replaced in one step. It listens from the daemon's first moment: who connects before the daemon
 can answer, or while one image of it gives way to the next, waits in the queue and notices nothing.
+
+Mode and group are set in one place, `_give`, whichever way the socket comes about. systemd makes the runtime directory
+0700 again at every start, with everything in it: a socket taken over from its store is given to the group once more. A
+group that the socket cannot be given to keeps nobody from training: the socket is the owner's alone, and `trouble` says so.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from supervisor import membership
+
 QUEUE: Final = 1024  # a client with a timeout of its own gets EAGAIN at once when the queue is full
 _LONGEST_PATH: Final = 107  # bytes of sun_path, unix(7)
 
@@ -27,8 +33,9 @@ class SocketTaken(Exception):
 class Listener:
     """The listening control socket. Not inheritable until `hand_on`."""
 
-    def __init__(self, sock: socket.socket, path: str) -> None:
-        self.sock, self.path = sock, path
+    def __init__(self, sock: socket.socket, path: str, trouble: str = "") -> None:
+        """`trouble`: why the group that was asked for has no access; empty when it has."""
+        self.sock, self.path, self.trouble = sock, path, trouble
         self._file = _identity(path)
 
     def hand_on(self) -> int:
@@ -44,7 +51,10 @@ class Listener:
 
 
 def listen(path: str, group: str = "") -> Listener:
-    """Bind the control socket: mode 0600, or 0660 for `group`. Raises SocketTaken, or OSError with what to do."""
+    """Bind the control socket: mode 0600, or 0660 for `group`. Raises SocketTaken, or OSError with what to do.
+
+    A group that cannot be had is no error but the listener's `trouble`.
+    """
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise OSError(
             errno.ENAMETOOLONG,
@@ -57,21 +67,31 @@ def listen(path: str, group: str = "") -> Listener:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(ours)
-        if group:
-            shutil.chown(ours, group=group)
-            _let_through(Path(path).parent, group)
-        Path(ours).chmod(0o660 if group else 0o600)
+        trouble = _give(Path(ours), group)
         sock.listen(QUEUE)
         Path(ours).rename(path)
-    except LookupError:
-        _drop(sock, ours)
-        raise OSError(
-            errno.EINVAL, f"daemon.socket_group: there is no group {group!r}; create it or leave it empty"
-        ) from None
     except OSError as error:
         _drop(sock, ours)
         raise OSError(error.errno, f"cannot make the control socket {path}: {error.strerror or error}") from error
-    return Listener(sock, path)
+    return Listener(sock, path, trouble)
+
+
+def _give(file: Path, group: str) -> str:
+    """Set mode and group of the socket's file and of its directory. Returns why the group gets nothing, if so."""
+    file.chmod(0o600)
+    if not group:
+        return ""
+    try:
+        shutil.chown(file, group=group)
+        _let_through(file.parent, group)
+        file.chmod(0o660)
+    except LookupError:
+        why = f"there is no group {group!r}"
+    except OSError as error:
+        why = membership.outside(group, os.geteuid()) or f"{error.filename or file}: {error.strerror}"
+    else:
+        return ""
+    return f"daemon.socket_group: {why}; only the daemon's own user and root can use the control socket"
 
 
 def _let_through(directory: Path, group: str) -> None:
@@ -82,14 +102,21 @@ def _let_through(directory: Path, group: str) -> None:
         directory.chmod(mode | stat.S_IXGRP)
 
 
-def take_over(fd: int, path: str) -> Listener:
-    """The listening socket that an earlier image of this process handed on. Raises OSError when it is none."""
+def take_over(fd: int, path: str, group: str = "") -> Listener:
+    """The listening socket that an earlier image of this process handed on. Raises OSError when it is none.
+
+    Its file gets its mode and its group anew: the configuration may name another group than before.
+    """
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
     if sock.family != socket.AF_UNIX or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         sock.detach()
         raise OSError(errno.ENOTSOCK, f"descriptor {fd} is not a listening control socket")
-    return Listener(sock, path)
+    try:
+        trouble = _give(Path(path), group)
+    except OSError as error:
+        trouble = f"{path} has no file of the control socket any more: {error.strerror}"
+    return Listener(sock, path, trouble)
 
 
 def _refuse_if_alive(path: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from supervisor import places
+from supervisor import membership, places
 from supervisor.config import alerts, directories, ladder, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.programs import Defaults, Given, option, programs, rl_overrides
@@ -36,12 +36,18 @@ class Loaded:
 
 
 def load(
-    path: str | None, environ: Mapping[str, str], flags: Mapping[str, object] | None = None, *, look: bool = True
+    path: str | None,
+    environ: Mapping[str, str],
+    flags: Mapping[str, object] | None = None,
+    *,
+    look: bool = True,
+    starting: bool = False,
 ) -> Loaded:
     """Read, merge and check everything; nothing is applied before all of it is right. Raises ConfigError.
 
     `flags` are [daemon]'s keys and `slots`, as strings or values; None is "not given". `look` is False for one who only
     wants to know the settings: a client of another user than the daemon's need not own the daemon's directories.
+    `starting` is True for the daemon's own start: mistakes that cost no training are warnings then.
     """
     sheet = Sheet(source.read(path or places.find_config(environ)))
     for key in sheet.source.body:
@@ -71,6 +77,8 @@ def load(
     if look and paths is not None:
         runtime, state = (sheet.origins[f"daemon.{key}"] for key in ("runtime_dir", "state_dir"))
         directories.check(sheet, paths, state, runtime, [spec.name for spec in specs])
+    if paths is not None:
+        _check_group(sheet, made["daemon"].socket_group, paths.state_dir, look=look, starting=starting)
     if sheet.errors or paths is None:
         raise ConfigError(sheet.errors)
     return Loaded(Settings(paths, programs=specs, **made), sheet.origins, sheet.values, tuple(sheet.warnings))
@@ -139,8 +147,6 @@ def _section(sheet: Sheet, section: str, overrides: Overrides) -> Any:
         sheet.error(sheet.at(section, "name"), "level.name must be one word of up to 32 letters, digits, _ . -")
     if section == "backup" and (wrong := calendar_error(str(values["calendar"]))) is not None:
         sheet.error(sheet.origins["backup.calendar"], f"backup.calendar {wrong}, not {values['calendar']!r:.60}")
-    if section == "daemon":
-        _check_group(sheet, str(values.get("socket_group", "")))
     return SECTIONS[section](**values)
 
 
@@ -173,18 +179,21 @@ def _is_word(text: str) -> bool:
     return 0 < len(text) <= 32 and text.replace("_", "").replace(".", "").replace("-", "").isalnum() and text.isascii()
 
 
-def _check_group(sheet: Sheet, group: str) -> None:
-    import grp
+def _check_group(sheet: Sheet, group: str, state_dir: str, *, look: bool, starting: bool) -> None:
+    """The group is there, and the daemon's user can give the socket to it.
 
-    if not group:
+    That user is us, or the owner of the state directory when root asks. A start is not refused for it: the socket is then
+    the owner's alone, and training goes on (`api/listener.py`).
+    """
+    uid = os.geteuid()
+    if uid == 0 and os.path.isdir(state_dir):  # noqa: PTH112  Path's raises where it cannot look
+        uid = os.stat(state_dir).st_uid  # noqa: PTH116
+    why = membership.outside(group, uid) if group else ""
+    if not why or not (look or why.startswith(membership.NO_GROUP)):
         return
-    try:
-        grp.getgrnam(group)
-    except (KeyError, ValueError):
-        sheet.error(
-            sheet.origins["daemon.socket_group"],
-            f"daemon.socket_group: there is no group {group!r:.60}; create it, or leave it empty",
-        )
+    do = "create it" if why.startswith(membership.NO_GROUP) else f"add the user to it (usermod -aG {group} USER)"
+    tell = sheet.warn if starting else sheet.error
+    tell(sheet.origins["daemon.socket_group"], f"daemon.socket_group: {why}; {do}, or leave it empty")
 
 
 def _paths(sheet: Sheet, environ: Mapping[str, str], overrides: Overrides) -> Paths | None:

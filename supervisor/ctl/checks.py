@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor import config, trust
+from supervisor import config, membership, trust
 from supervisor.core.settings import Settings
 from supervisor.ctl.session import Options
 from supervisor.filesystems import MEMORY, kind_of, layered, unsafe
@@ -91,6 +91,12 @@ def directories(who: Patient) -> Iterator[Finding]:
         if why := trust.loose(state, owner):
             yield Finding("state", "warn", f"{why}: another user could exchange checkpoints in {state}", "chmod go-w")
     yield from _runtime(runtime, state.stat().st_uid, who.root)
+    group = who.settings.daemon.socket_group
+    if group and (why := membership.outside(group, state.stat().st_uid)):
+        what = f"daemon.socket_group: {why}: only the daemon's own user and root can use the control socket"
+        yield Finding(
+            "control socket", "bad", what, f"usermod -aG {group} USER, then start the daemon anew; or leave it empty"
+        )
 
 
 def _runtime(runtime: Path, owner: int, root: str) -> Iterator[Finding]:

@@ -122,6 +122,8 @@ class Daemon:
         limits.raise_files()
         logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
         listener = self._listener()
+        if listener.trouble:
+            log.error("control_socket_without_group", why=listener.trouble)
         self._notifier.busy("reads the journal", _OPEN_S)
         mark = boot.read_mark(Path(self._paths.alive))
         seen_seq = 0 if mark is None else mark.seq
@@ -155,15 +157,16 @@ class Daemon:
     # --- building ------------------------------------------------------------------------------------------------------
 
     def _listener(self) -> Listener:
+        group = self._settings.daemon.socket_group
         handed_on = os.environ.pop(ENV_LISTEN_FD, "")
         if handed_on.isdigit():
-            return take_over(int(handed_on), self._paths.socket)
+            return take_over(int(handed_on), self._paths.socket, group)
         kept = handed_over(os.environ, os.getpid()).get(_CONTROL)
         if kept is not None:
             if Path(self._paths.socket).is_socket():
-                return take_over(kept, self._paths.socket)
+                return take_over(kept, self._paths.socket, group)
             os.close(kept)  # nobody could find it any more
-        return listen(self._paths.socket, self._settings.daemon.socket_group)
+        return listen(self._paths.socket, group)
 
     def _build(self, journal: Journal, state: State) -> _Parts:
         settings, paths = self._settings, self._paths

@@ -19,9 +19,17 @@ class Place:
             "EXTRALIFE_RUNTIME_DIR": "/dev/shm/xl-test",
         }  # fmt: skip
 
-    def load(self, text: str, environ: dict[str, str] | None = None, *, look: bool = True, **flags: object) -> config.Loaded:
+    def load(
+        self,
+        text: str,
+        environ: dict[str, str] | None = None,
+        *,
+        look: bool = True,
+        starting: bool = False,
+        **flags: object,
+    ) -> config.Loaded:
         self.file.write_text(text)
-        return config.load(str(self.file), {**self.environ, **(environ or {})}, flags, look=look)
+        return config.load(str(self.file), {**self.environ, **(environ or {})}, flags, look=look, starting=starting)
 
     def settings(self, text: str, environ: dict[str, str] | None = None, **flags: object) -> Settings:
         return self.load(text, environ, **flags).settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import subprocess
 import sys
@@ -161,6 +162,27 @@ def as_nobody() -> Iterator[None]:
         yield
     finally:
         os.setresuid(0, 0, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_group_that_the_daemons_user_is_not_in_is_refused_where_it_is_configured(place: Place) -> None:
+    group = next(entry.gr_name for entry in grp.getgrall() if entry.gr_gid not in {0, NOBODY} and not entry.gr_mem)
+    text = f'[daemon]\nsocket_group = "{group}"\n{PONG}'
+    assert place.errors(text) == [], "root may give a file to any group"
+    state = place.directory / "state"
+    state.mkdir()
+    os.chown(state, NOBODY, -1)
+    sentence = (
+        f"daemon.socket_group: the user nobody is not in the group {group}; "
+        f"add the user to it (usermod -aG {group} USER), or leave it empty"
+    )
+    assert f"FILE, line 2: {sentence}" in place.errors(text), "root asks about the owner of the state directory"
+    assert place.load(text, look=False).warnings == (), "a client does not judge it"
+    os.chown(state, 0, -1)
+    text = text.replace(f'"{group}"', '"nosuchgroup"')
+    assert place.load(text, starting=True).warnings == (
+        f"{place.file}, line 2: daemon.socket_group: there is no group 'nosuchgroup'; create it, or leave it empty",
+    )
 
 
 def test_one_that_this_user_cannot_write() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from patients import levels, write
+from patients import levels, with_settings, write
 from running import ctl
 
 from supervisor.ctl import (
@@ -120,6 +121,25 @@ def test_a_file_of_somebody_else_in_the_state_directory(patient: Patient, tmp_pa
     assert state.level == "bad"
     assert "journal.sqlite belongs to another user" in state.what
     assert "chown" in state.do
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a directory away")
+def test_a_socket_group_without_the_daemons_user(patient: Patient, tmp_path: Path) -> None:
+    assert patient.settings is not None
+    who = with_settings(patient, daemon=replace(patient.settings.daemon, socket_group="daemon"))
+    assert levels(checks.directories(who)) == ["ok", "warn"], "root may give a file to any group"
+    for name in ("state", "run"):
+        os.chown(tmp_path / name, 65534, 65534)
+    *_, last = checks.directories(who)
+    assert (last.name, last.level) == ("control socket", "bad")
+    assert "the user nobody is not in the group daemon" in last.what
+
+
+def test_a_runtime_directory_that_others_may_write_to(patient: Patient, tmp_path: Path) -> None:
+    (tmp_path / "run").chmod(0o777)
+    _, runtime = checks.directories(patient)
+    assert (runtime.name, runtime.level) == ("runtime", "bad")
+    assert "every user may write to" in runtime.what
 
 
 def test_a_state_directory_that_is_not_there_yet(patient: Patient, tmp_path: Path) -> None:
