@@ -87,15 +87,21 @@ def test_a_late_job_still_runs_and_runs_once(settings):
         housekeeping.stop()
 
 
-def test_it_may_be_stopped_before_it_began_and_leaves_no_thread(settings):
+@pytest.mark.parametrize("stopped_before", [False, True])
+def test_it_may_be_stopped_before_it_began_and_leaves_no_thread(settings, stopped_before):
     housekeeping = keeper(lambda: settings)
-    housekeeping.stop()
+    if stopped_before:
+        housekeeping.stop()
+    before = set(threading.enumerate())
     housekeeping.start()
+    threads = set(threading.enumerate()) - before
+    names = {thread.name for thread in threads}
+    assert "APScheduler" in names
+    assert stopped_before or "log-guard" in names
     housekeeping.stop()
-    for thread in threading.enumerate():
-        if thread.name.startswith("APScheduler"):
-            thread.join(10)
-            assert not thread.is_alive()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive(), thread.name
 
 
 STEPPED = """

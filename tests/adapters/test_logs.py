@@ -70,6 +70,27 @@ def test_a_writer_goes_on_at_the_new_end_and_no_line_is_torn(tmp_path):
     assert numbers[0] == 1
 
 
+@pytest.mark.parametrize("size_bytes", [2 * 2**20 + 1, 3 * 2**20, 5 * 2**20 + 17])
+def test_a_log_of_many_pieces_is_copied_whole(tmp_path, size_bytes):
+    """More than one call of the kernel copies at once."""
+    path = tmp_path / "out.log"
+    whole = b"".join(b"%07d\n" % number for number in range(size_bytes // 8 + 1))[:size_bytes]
+    path.write_bytes(whole)
+    assert rotate(path, 4 * 2**20, 3, factor=0)
+    assert (tmp_path / "out.log.1").read_bytes() == whole
+    assert path.stat().st_size == 0
+
+
+def test_of_a_log_of_many_pieces_far_over_its_bound_the_newest_lines_are_kept(tmp_path):
+    path = tmp_path / "out.log"
+    most_bytes = 3 * 2**20
+    path.write_bytes(b"".join(b"%07d\n" % number for number in range(2**20)))  # 8 MiB
+    assert rotate(path, most_bytes, 3)
+    kept = (tmp_path / "out.log.1").read_bytes()
+    assert len(kept) == most_bytes
+    assert kept.splitlines() == [b"%07d" % number for number in range(2**20 - most_bytes // 8, 2**20)]
+
+
 def test_a_full_disk_costs_the_copy_not_the_older_ones(tmp_path):
     path = tmp_path / "out.log"
     path.write_text("the oldest")

@@ -92,6 +92,15 @@ def test_a_daemon_that_is_not_well(backend, sock, change, said):
         judged(sock, before)
 
 
+def test_a_journal_error_that_was_there_before_is_no_reason_to_go_back(backend, sock):
+    """The disk was full before the upgrade, and still is: the release before would do no better."""
+    backend.header = replace(backend.header, journal=JournalView(error="the disk is full"))
+    before = health.ask(sock)
+    assert before["daemon"]["journal"]["error"] == "the disk is full"
+    upgraded(backend)
+    judged(sock, before, healthy_s=0.05)
+
+
 @pytest.mark.parametrize(
     ("worker", "said"),
     [

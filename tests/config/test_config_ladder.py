@@ -10,7 +10,7 @@ from config_kit import Place, flags_of
 from supervisor import config
 from supervisor.config import cores, ladder
 from supervisor.config.cores import usable_memory_mb
-from supervisor.core.settings import Settings
+from supervisor.core.settings import Level, Settings
 
 LADDER = """
 [levels.light]
@@ -98,6 +98,26 @@ def test_a_level_that_needs_more_memory_than_there_is_is_out_of_reach(place: Pla
     assert settings.ladder[-1].veto.startswith("2 x 90,000,000 MB of memory are more than the ")
     loaded = place.load("[level]\nslots = 2\nmemory_mb = 90_000_000\n[program.Pong]\n")
     assert "level.memory_mb: 2 x 90,000,000 MB" in loaded.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("slots", "memory_mb", "has_mb", "veto"),
+    [
+        (2, 500, 1_000, ""),
+        (2, 501, 1_000, "2 x 501 MB of memory are more than the 1,000 MB of this box"),
+        (3, 334, 1_000, "3 x 334 MB of memory are more than the 1,000 MB of this box"),
+        (1, 1_000, 1_000, ""),
+        (3, 334, None, ""),
+        (3, None, 1_000, ""),
+    ],
+)
+def test_the_memory_of_a_level_is_that_of_all_its_programs(
+    monkeypatch: pytest.MonkeyPatch, slots: int, memory_mb: int | None, has_mb: int | None, veto: str
+) -> None:
+    monkeypatch.setattr(ladder, "usable_memory_mb", lambda: has_mb)
+    level = Level("light", slots=slots, memory_mb=memory_mb)
+    assert ladder.memory_short(level) == veto
+    assert ladder.veto(level, built_in=False) == veto
 
 
 def test_how_much_memory_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,9 +79,32 @@ def test_of_two_that_start_at_once_the_second_counts_what_the_first_will_take():
     core.spawned("Pong", pid=77)
     core.later(1.0).see(gpus(gpu(free_mb=16_000, processes=((77, 4_000 * MB),))))
     assert core.phase("Qbert") is Phase.GATED, "8,000 of those 16,000 are Pong's"
+    core.later(1.0).see(gpus(gpu(free_mb=19_999, processes=((77, 4_000 * MB),))))
+    assert core.phase("Qbert") is Phase.GATED, "11,999 are left"
     core.later(1.0).look(Pong={})
     core.later(1.0).see(gpus(gpu(free_mb=12_000)))
     assert core.phase("Qbert") is Phase.STARTING
+
+
+@pytest.mark.parametrize(
+    ("free_mb", "held_mb", "phase"),
+    [
+        (20_000, 4_000, Phase.STARTING),  # 8,000 are still to come: exactly 12,000 are left
+        (23_999, None, Phase.GATED),  # nobody knows what it holds: all of its 12,000 are still to come
+        (24_000, None, Phase.STARTING),
+        (12_000, 13_000, Phase.STARTING),  # it holds more than it was to need: it gives nothing back to others
+        (11_999, 13_000, Phase.GATED),
+    ],
+)
+def test_memory_that_a_starting_program_holds_already_is_not_counted_twice(free_mb, held_mb, phase):
+    core = core_of("Pong", "Qbert")
+    core.begin()
+    core.see(gpus(gpu(free_mb=20_000)))
+    core.spawned("Pong", pid=77)
+    processes = () if held_mb is None else ((77, held_mb * MB),)
+    core.later(1.0).see(gpus(gpu(free_mb=free_mb, processes=processes)))
+    assert core.phase("Pong") is Phase.STARTING
+    assert core.phase("Qbert") is phase
 
 
 def test_what_starts_elsewhere_takes_nothing_here():

@@ -263,6 +263,7 @@ def test_a_policy_that_stands_still_is_freed(monkeypatch, tmp_path):
     monkeypatch.setattr(type(made), "greedy", lambda self, step: 0 * self._draw.integers(1, size=len(step.obs)))
     trials = Trials(made, tmp_path)
     found = trials.run(Client({}), lambda: True)
+    assert len(found.rows) == 2
     assert all(100 < row.length < 27_000 for row in found.rows)
     trials.close()
     made.replay.close()

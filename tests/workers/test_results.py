@@ -1,6 +1,7 @@
 """`results.csv`: what is written can be read, what is damaged or hostile is left out, and it does not grow for ever."""
 
 import dataclasses
+import math
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -26,10 +27,37 @@ def test_what_is_written_is_read(found):
 
 
 @given(st.text(max_size=300))
-def test_nonsense_is_no_row_and_no_failure(text):
-    results.parse(text)
-    for row in results.parse(",".join(results.COLUMNS) + "\n" + text):
-        assert row.env_steps >= 0
+def test_nonsense_before_the_columns_is_no_row_and_no_failure(text):
+    assert results.parse(text) == []
+
+
+CELLS = {  # column: (cells that make sense, cells that do not)
+    "env_steps": (("0", "7", str(2**63 - 1)), ("", "-1", "1.5", "x", "nan", "9" * 5000)),
+    "episode": (("1",), ("", "-1", "one")),
+    "return": (("-20.5", "0", "1e3"), ("", "nan", "inf", "-inf", "x")),
+    "seed": (("", "4"), ("-4", "4.5", "x")),
+    "length": (("", "912"), ("-1", "long")),
+    "hours_trained": (("", "0.25"), ("nan", "inf", "x")),
+    "hns": (("", "-0.5"), ("inf", "x")),
+}
+
+
+@given(st.data())
+def test_nonsense_in_a_row_costs_that_row_and_no_other(data):
+    """Rows of which each has at most one wrong cell, between rows that are whole."""
+    lines, sensible = [], 0
+    for _ in range(data.draw(st.integers(1, 4))):
+        cells = dict(zip(results.COLUMNS, ROW.cells(), strict=True))
+        column = data.draw(st.sampled_from(sorted(CELLS)))
+        good, bad = CELLS[column]
+        cells[column] = data.draw(st.sampled_from(good + bad))
+        sensible += cells[column] in good
+        lines += [",".join(cells.values()), ",".join(ROW.cells())]
+        sensible += 1
+    rows = results.parse("\n".join([",".join(results.COLUMNS), *lines]))
+    assert len(rows) == sensible
+    assert rows.count(ROW) >= len(lines) // 2
+    assert all(row.env_steps >= 0 and math.isfinite(row.score) for row in rows)
 
 
 def test_columns_and_cells():
