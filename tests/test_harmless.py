@@ -17,6 +17,7 @@ from supervisor.core import facts
 from supervisor.core.commands import AlertReboot
 from supervisor.core.settings import DaemonSettings
 from supervisor.harmless import harmless
+from supervisor.policy.loss import Loss
 from supervisor.shell import logs
 
 ATTACKS = [
@@ -59,7 +60,7 @@ def test_what_is_printable_stays_as_it_is(text: str) -> None:
 @given(texts, texts, texts)
 def test_a_line_of_the_alert_log_is_one_line(evidence: str, level: str, name: str) -> None:
     fact = facts.HostRebooted("it rebooted", "a" * 32, "b" * 32, "unclean", evidence, 1.0, None, level, (name,), {})
-    line = reboot_line(AlertReboot(fact, 1, {name: 5}, (name,)), wall_s=1e9)
+    line = reboot_line(AlertReboot(fact, 1, {name: Loss(5)}, (name,)), wall_s=1e9)
     assert line.isprintable()
 
 

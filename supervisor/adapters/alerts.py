@@ -1,12 +1,14 @@
 """reboot_alerts.log: one line for each host reboot, made for `tail -f` and grep.
 
     2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean kind=panic up=0:18:12 down=0:00:41 level=light
-    programs=Breakout,Pong lost=Breakout:1200/14s/3.1%,Pong:? resuming=Breakout,Pong
+    programs=Breakout,Pong lost=Breakout:>=1200/14s/3.1%,Pong:? resuming=Breakout,Pong
     evidence="the boot id changed; Kernel panic - not syncing: Fatal exception"                         (on one line)
 
 With a pattern (`policy/reboot_pattern.py`) in the reboots on record: `pattern="4 in 70 min, ..."` at the end.
 
-Unknown is `?`, never 0. Control characters are spelled out: a line of this log must not steer anybody's terminal.
+What was lost is counted up to the last sign of life: `>=1200` steps. It is `~1200` for a program of your own, whose newest
+checkpoint is known as of then. Unknown is `?`, never 0. Control characters are spelled out: a line of this log must not
+steer anybody's terminal.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from supervisor.adapters.boot import sync_directory
 from supervisor.core.commands import AlertReboot
 from supervisor.core.facts import JournalSalvaged
 from supervisor.harmless import harmless
+from supervisor.policy.loss import Loss
 
 
 def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     """The line, without its newline. `wall_s` is the time of writing."""
     fact = alert.reboot
-    lost = ",".join(f"{name}:{_cost(alert, name)}" for name in sorted(alert.lost))
+    lost = ",".join(f"{name}:{_cost(loss)}" for name, loss in sorted(alert.losses.items()))
     when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
     fields = {
         "n": str(alert.number),
@@ -58,14 +61,13 @@ def service_line(starts: int, within_s: float, wall_s: float) -> str:
     return f'{when} DAEMON ends again and again starts={starts} within={span(within_s)} why="journalctl -u extralife"'
 
 
-def _cost(alert: AlertReboot, name: str) -> str:
-    """`1200/14s/3.1%`: steps, what it took to compute them, and how much of its attempt that was; where they are known."""
-    steps = alert.lost[name]
-    if steps is None:
+def _cost(loss: Loss) -> str:
+    """`>=1200/14s/3.1%`: steps, what it took to compute them, and how much of its attempt that was; where known."""
+    if loss.steps is None:
         return "?"
-    told = [str(steps)]
-    told += [f"{alert.lost_s[name]:.0f}s"] if name in alert.lost_s else []
-    told += [f"{100 * alert.lost_share[name]:.1f}%"] if name in alert.lost_share else []
+    told = [f"{loss.bound}{loss.steps}"]
+    told += [f"{loss.seconds:.0f}s"] if loss.seconds is not None else []
+    told += [f"{100 * loss.share:.1f}%"] if loss.share is not None else []
     return "/".join(told)
 
 

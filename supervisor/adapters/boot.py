@@ -110,12 +110,15 @@ def examine(
         known = last is not None or journal_boot_id
         evidence = "the same boot" if known else "no sign of an earlier life"
         evidence_of = BootEvidence(boot.boot_id, False if known else None, evidence, boot_wall_s=boot_wall_s)
-        return evidence_of if last is None else replace(evidence_of, steps=last.steps, last_sign_s=last.at_s)
+        if last is None:
+            return evidence_of
+        return replace(evidence_of, steps=last.steps, last_sign_s=last.at_s, mark_at_s=last.at_s)
     if not marker.exists():
         said.append("the marker in the runtime directory is gone")
     cause = "orderly" if clean else "unclean"
     if last is None:
         return BootEvidence(boot.boot_id, rebooted=True, evidence=", ".join(said), cause=cause, boot_wall_s=boot_wall_s)
+    mark_at_s = last.at_s
     if journal_boot_id == last.boot_id:
         last = _carried_on(last, journal_at_s)
     down_s = boot_wall_s - last.wall_s
@@ -131,6 +134,7 @@ def examine(
         last_sign_wall_s=last.wall_s,
         boot_wall_s=boot_wall_s,
         last_sign_s=last.at_s,
+        mark_at_s=mark_at_s,
     )
 
 

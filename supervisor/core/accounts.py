@@ -56,7 +56,8 @@ class Sheet:
     mttd_s: float | None = None  # over stalls and deaths
     mttr_s: float | None = None  # over all interruptions after which it trained again
     lost_steps: int = 0
-    lost_unknown: int = 0  # resumes of which nobody knows what they cost
+    lost_unknown: int = 0  # resumes of which nobody knows how many steps they cost
+    lost_s_unknown: int = 0  # resumes of which nobody knows how many seconds they cost: LOST is at least what is booked
 
     @property
     def ettr(self) -> float | None:
@@ -154,6 +155,7 @@ def _with_figures(
         name, wall_s, seconds, len(failures), len(incidents) - len(failures),
         _mean(item.detected_at_s - item.failed_at_s for item in failures), _mean(_repairs(incidents)),
         sum(loss.steps or 0 for loss in losses), sum(1 for loss in losses if loss.steps is None and loss.again),
+        sum(1 for loss in losses if loss.seconds is None),
     )  # fmt: skip
 
 

@@ -72,6 +72,7 @@ def _sheet(sheet: Sheet) -> Json:
         "mttr_s": sheet.mttr_s,
         "lost_steps": sheet.lost_steps,
         "lost_unknown": sheet.lost_unknown,
+        "lost_s_unknown": sheet.lost_s_unknown,
     }
 
 

@@ -23,6 +23,7 @@ from supervisor.core.turn import Turn
 from supervisor.harmless import harmless
 from supervisor.policy import alerting as rule
 from supervisor.policy.alerting import CRITICAL, INFO, WARNING, Notice
+from supervisor.policy.loss import IN_WORDS, Loss
 
 _MOST_TEXT: Final = 1000
 _FULL: Final = ("no space left", "is full", "disk quota")  # ENOSPC, SQLite's, EDQUOT
@@ -153,7 +154,7 @@ def _rebooted(turn: Turn) -> bool:
 def _reboot(turn: Turn, fact: facts.HostRebooted) -> str:
     """The same as the line in reboot_alerts.log, as a sentence."""
     told = next(command for command in turn.commands if isinstance(command, commands.AlertReboot))
-    lost = [f"{name} {'?' if steps is None else f'{steps:,}'} steps" for name, steps in sorted(told.lost.items())]
+    lost = [f"{name} {_steps(loss)} steps" for name, loss in sorted(told.losses.items())]
     parts = [
         f"{fact.why}, after {_span(fact.up_s)} up at level {fact.level or '?'}",
         f"lost: {', '.join(lost) or 'nothing'}",
@@ -161,6 +162,12 @@ def _reboot(turn: Turn, fact: facts.HostRebooted) -> str:
         *([f"pattern: {told.pattern}"] if told.pattern else []),
     ]
     return "; ".join(parts)
+
+
+def _steps(loss: Loss) -> str:
+    if loss.steps is None:
+        return "?"
+    return f"{IN_WORDS[loss.bound]}{loss.steps:,}"
 
 
 def damage_text(state: State) -> str:

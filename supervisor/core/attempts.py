@@ -12,9 +12,9 @@ from supervisor.core.settings import ProgramSpec, Progress
 from supervisor.core.state import Attempt, Program, Stop
 from supervisor.core.turn import Turn
 from supervisor.policy import memory, restart
-from supervisor.policy.accounting import lost_share
 from supervisor.policy.diagnosis import Diagnosis, diagnose
 from supervisor.policy.gate import Answer, Verdict
+from supervisor.policy.loss import IN_WORDS, Loss, furthest, loss
 
 _HOLDS_SLOT_S = 30.0  # a restart due within this keeps its slot; a longer wait hands it on
 _CHANGE_S = 120.0  # so long after a change of level starts are staggered
@@ -263,18 +263,29 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
     accounted = turn.state.oom_kills
     if not ending.oom_own:
         accounted = memory.accounted_after(ending.oom_kills, accounted, killed=verdict.cause == memory.OOM_KILLED)
-    left = len(ending.leftovers)
+    left, (steps, at_least) = len(ending.leftovers), _last_position(turn, *turn.present(name), ending)
     why = verdict.why + (f"; {left} left-over process{'' if left == 1 else 'es'} ended" if left else "")
     turn.record(
         facts.Exited(
-            why, name, attempt.token, verdict.cause, ending.code, ending.signal, ending.steps, ending.ckpt_step,
+            why, name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
-            verdict.counted, ending.max_rss_bytes, ended_at_s, accounted,
+            verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, at_least,
         )
     )  # fmt: skip
     turn.memory = turn.memory.forget(name)
     turn.command(commands.Forget(name, attempt.token))
     _follow(turn, name, attempt, ending, verdict)
+
+
+def _last_position(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> tuple[int | None, bool]:
+    """(Its last known step, whether it may have come further). Without a last beat it is where it was last seen."""
+    if ending.steps is not None:
+        return ending.steps, False
+    watch = turn.memory.watch(program.name, attempt.token)
+    seen = None if watch is None else watch.sample.steps
+    if attempt.resumed_step is not None:
+        seen = furthest(seen, program.steps)
+    return seen, seen is not None
 
 
 def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> None:
@@ -341,10 +352,10 @@ def on_report(turn: Turn, name: str, token: str, report: Report) -> None:
     if found is None:
         return
     program, attempt = found
-    if report.kind in {"resumed", "from_scratch"}:
+    step = _count(report.fields.get("step"))
+    if report.kind == "from_scratch" or (report.kind == "resumed" and step is not None):
         if attempt.resumed_step is None:
-            step = report.fields.get("step", 0)
-            _resumed(turn, program, token, step if isinstance(step, int) and 0 <= step < 2**64 else 0)
+            _resumed(turn, program, token, step or 0)
         if report.kind == "resumed":
             return
     if report.kind == "checkpoint_bad":
@@ -356,27 +367,37 @@ def on_report(turn: Turn, name: str, token: str, report: Report) -> None:
 
 
 def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
-    lost = None if program.steps is None else max(0, program.steps - step)
     rate = turn.memory.rates.get(program.name) or program.rate
-    lost_s = lost / rate if lost is not None and rate else None
-    share = None if lost is None else lost_share(lost, program.steps, program.began_step)
+    made = None if program.steps is None else furthest(program.steps, program.ckpt_step)
+    saved = program.exit_cause in _SAVED and program.exit_code is not None
+    cost = loss(made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate)
     after = f" after {program.exit_cause}" if program.exit_cause else ""
-    if lost is None:
-        why = f"resumed at step {step:,}{after}" if step else "begins at step 0"
-    else:
-        why = f"resumed at step {step:,}{after}, {lost:,} steps lost{_cost(lost_s, share)}"
+    why = f"resumed at step {step:,}{after}"
+    if made is not None:
+        why += f", {_cost(cost)}"
+    elif not step:
+        why = "begins at step 0"
     if step and step == program.quarantined_step:
         # The daemon died between the word and the deed, or the disk refused: the same deaths would come for ever.
         why += "; that checkpoint was to be set aside, and is now"
         turn.command(commands.QuarantineCheckpoint(program.name, step))
-    turn.record(facts.Resumed(why, program.name, token, step, lost, lost_s, program.exit_cause, share))
+    turn.record(
+        facts.Resumed(
+            why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, cost.bound != ""
+        )
+    )  # fmt: skip
 
 
-def _cost(lost_s: float | None, share: float | None) -> str:
-    """` (12 s, 3.1 % of its attempt)`, as far as it is known."""
-    told = [f"{lost_s:.0f} s"] if lost_s is not None else []
-    told += [f"{100 * share:.1f} % of its attempt"] if share is not None else []
-    return f" ({', '.join(told)})" if told else ""
+_SAVED = frozenset({"stopped", "left", "done"})  # causes of an end whose last act was a checkpoint
+
+
+def _cost(cost: Loss) -> str:
+    """`at least 500 steps lost (12 s, 3.1 % of its attempt)`, as far as it is known."""
+    if cost.steps is None:
+        return "how many steps were lost is not known"
+    told = [f"{cost.seconds:.0f} s"] if cost.seconds is not None else []
+    told += [f"{100 * cost.share:.1f} % of its attempt"] if cost.share is not None else []
+    return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(told)})" if told else "")
 
 
 def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> None:

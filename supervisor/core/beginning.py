@@ -17,7 +17,7 @@ from supervisor.core.reboots import reboot_pattern
 from supervisor.core.reconcile import reconcile
 from supervisor.core.state import Attempt, Program
 from supervisor.core.turn import Turn
-from supervisor.policy.accounting import lost_share
+from supervisor.policy.loss import ABOUT, furthest, loss
 from supervisor.policy.reboot_cause import WORDS
 
 
@@ -83,7 +83,7 @@ def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:
         up_s=boot.up_s,
         level=turn.state.level,
         programs=running,
-        steps=boot.steps,
+        steps=_still_true(turn, boot),
         last_sign_wall_s=boot.last_sign_wall_s,
         boot_wall_s=boot.boot_wall_s,
         last_sign_s=boot.last_sign_s,
@@ -94,29 +94,43 @@ def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:
     return fact
 
 
+def _still_true(turn: Turn, boot: BootEvidence) -> dict[str, int]:
+    """The steps of the sign of life, without those of a program that resumed after it from an older checkpoint.
+
+    Their loss is on record already. Taken for the program's position they would be lost a second time.
+    """
+    resumed_at_s = {
+        name: program.attempt.resumed_at_s for name, program in turn.state.live.items() if program.attempt is not None
+    }
+    at_s = boot.mark_at_s
+    return {
+        name: steps
+        for name, steps in boot.steps.items()
+        if at_s is None or (since_s := resumed_at_s.get(name)) is None or since_s <= at_s
+    }
+
+
 def _alert(turn: Turn, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> None:
     """Lost work is what lies between the last sign of life and the newest checkpoint that is still whole.
 
     What resumes is what has been started again by now: after an orderly reboot nothing had run at the last sign of life.
     """
-    lost: dict[str, int | None] = {}
-    lost_s: dict[str, float] = {}
-    shares: dict[str, float] = {}
+    losses = {}
     for name in fact.programs:
         program = turn.state.programs.get(name)
-        steps = fact.steps.get(name)
-        newest = ckpt_steps.get(name, program.ckpt_step if program is not None else None)
-        known = lost[name] = None if steps is None or newest is None else max(0, steps - newest)
-        if program is None or known is None:
-            continue
-        if program.rate:
-            lost_s[name] = known / program.rate
-        share = lost_share(known, steps, program.began_step)
-        if share is not None:
-            shares[name] = share
+        steps, recorded, began_step, rate = fact.steps.get(name), None, None, None
+        if program is not None:
+            steps = furthest(steps, program.steps, program.ckpt_step)
+            recorded, began_step, rate = program.ckpt_step, program.began_step, program.rate
+        newest = ckpt_steps.get(name, recorded)
+        made = None if steps is None else furthest(steps, newest)
+        found = loss(made, newest, exact=False, saved=False, began_step=began_step, rate=rate)
+        spec = turn.spec(name)
+        # Only a built-in worker's checkpoints can be read. What others have saved is known as of the sign of life.
+        losses[name] = found if spec is not None and spec.builtin else replace(found, bound=found.bound and ABOUT)
     resuming = tuple(sorted(turn.state.live))
     pattern = reboot_pattern(turn.state, now_s=turn.now_s)
-    turn.command(commands.AlertReboot(fact, turn.state.reboots_total, lost, resuming, lost_s, shares, pattern))
+    turn.command(commands.AlertReboot(fact, turn.state.reboots_total, losses, resuming, pattern))
 
 
 def _settle_attempt(
@@ -134,7 +148,11 @@ def _settle_attempt(
     if rebooted:
         why = "ended with the host"
         ended_at_s = turn.state.at_s if last_sign_s is None else last_sign_s
-        turn.record(facts.Exited(why, name, attempt.token, "reboot", None, None, program.steps, None, ended_at_s=ended_at_s))
+        turn.record(
+            facts.Exited(
+                why, name, attempt.token, "reboot", None, None, program.steps, None, ended_at_s=ended_at_s, at_least=True
+            )
+        )  # fmt: skip
         _requeue(turn, name, "resumes after the host's reboot")
     elif survivor is not None and survival is Survival.ALIVE:
         _adopt(turn, program, attempt, survivor)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from supervisor.core.facts import HostRebooted
 from supervisor.core.inputs import Survivor
 from supervisor.core.settings import ProgramSpec
 from supervisor.policy.alerting import Notice
+from supervisor.policy.loss import Loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +149,8 @@ class AlertReboot(Command):
 
     reboot: HostRebooted
     number: int
-    lost: dict[str, int | None]
+    losses: dict[str, Loss]
     resuming: tuple[str, ...]
-    lost_s: dict[str, float] = field(default_factory=dict)  # where it is known
-    lost_share: dict[str, float] = field(default_factory=dict)  # of what each one's attempt had computed
     pattern: str = ""  # what the reboots on record have in common
 
 

@@ -74,6 +74,7 @@ def cost_view(closed: Ledger, games: Games, since: Since, *, wall_s: float, usd_
         "useful_share": found.slots.ettr,
         "goodput": found.slots.goodput,
         "causes": [{"name": each.name, "hours": each.hours, "share": each.share, "usd": each.usd} for each in bill.causes],
+        "lost_s_unknown": found.slots.lost_s_unknown,
         "useful_frames": frames,
         "frames_unknown": blind,
         "usd_per_million_frames": cost.usd_per_million(bill.usd, frames),

@@ -497,6 +497,7 @@ class Resumed(AttemptFact):
     lost_s: float | None = None
     cause: str = ""
     lost_share: float | None = None  # of what the attempt before had computed; never more than all of it
+    at_least: bool = False  # the attempt before may have come further than anybody saw (`policy/loss.py`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -721,6 +722,7 @@ class Exited(AttemptFact):
     max_rss_bytes: int | None = None
     ended_at_s: float | None = None  # journal time; None: when the fact was recorded
     oom_kills: int | None = None  # the count of its cgroup up to which OOM kills are accounted for
+    at_least: bool = False  # `steps` is where it was last seen, not where it ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,7 @@ class BootEvidence:
     last_sign_wall_s: float | None = None
     boot_wall_s: float | None = None
     last_sign_s: float | None = None  # the same in journal time
+    mark_at_s: float | None = None  # when `steps` were written down, in journal time; the last sign may be newer
     kind: str = ""  # of the end of the boot before, as in `policy/reboot_cause.py`
     last_words: tuple[str, ...] = ()  # what speaks for it
 

@@ -71,11 +71,11 @@ class Incident(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """What a resume cost. `steps` is None when nobody knows; `seconds` is what was booked as LOST."""
+    """What a resume cost. None: unknown. `seconds` is what was booked as LOST."""
 
     at_s: float
     steps: int | None
-    seconds: float
+    seconds: float | None
     again: bool  # something had been trained before
 
 
@@ -164,25 +164,25 @@ class Book:
             at_s = max(at_s, last_s)
         self.marks.append((at_s, step))
 
-    def roll_back(self, at_s: float, step: int, told_s: float | None) -> float:
-        """Book as LOST what was computed behind `step` before this attempt; the seconds of it."""
+    def roll_back(self, at_s: float, step: int, told_s: float | None) -> float | None:
+        """Book as LOST what was computed behind `step` before this attempt; the seconds of it, None: unknown."""
         ahead: tuple[float, int] | None = None
         while self.marks and self.marks[-1][1] > step:
             ahead = self.marks.pop()
         known = self.marks[-1] if self.marks else None
         lost_s = self._behind(step, known, ahead, told_s)
-        left_s = self._lose(lost_s)
+        left_s = 0.0 if lost_s is None else self._lose(lost_s)
         if known is not None and known[1] == step:
             self.marks.pop()
         self.marks.append((at_s, step))
-        return lost_s - left_s
+        return None if lost_s is None else lost_s - left_s
 
     def _behind(
         self, step: int, known: tuple[float, int] | None, ahead: tuple[float, int] | None, told_s: float | None
-    ) -> float:
+    ) -> float | None:
         """Seconds of training behind a step: all since the mark ahead of it, and a share of what lies between."""
         if known is None and ahead is None:
-            return told_s or 0.0
+            return told_s if told_s is not None or self.computed_s(-1.0, self.began_s) > 0 else 0.0
         from_s, low = (-1.0, 0) if known is None else known
         if ahead is not None:
             between_s = self.computed_s(from_s, ahead[0])
@@ -190,8 +190,10 @@ class Book:
             return self.computed_s(ahead[0], self.began_s) + between_s * share
         since_s = self.computed_s(from_s, self.began_s)
         rate = self._rate()
-        if step == low or rate is None:
-            return since_s if step == low else min(since_s, told_s or 0.0)
+        if step == low:
+            return since_s
+        if rate is None:
+            return min(since_s, told_s) if told_s is not None else None if since_s > 0 else 0.0
         return max(0.0, since_s - (step - low) / rate)
 
     def _rate(self) -> float | None:

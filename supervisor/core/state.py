@@ -15,6 +15,7 @@ from supervisor.core.alert_record import AlertRecord, alerted
 from supervisor.core.backup_record import BackupRecord, recorded
 from supervisor.core.facts import Stamped
 from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, IllegalTransition, Phase, step
+from supervisor.policy.loss import furthest
 from supervisor.policy.restart import MOST_DEATHS
 
 _UPTIMES_KEPT: Final = 50
@@ -48,6 +49,7 @@ class Attempt:
     shim_start_ticks: int | None = None
     ready_at_s: float | None = None
     resumed_step: int | None = None
+    resumed_at_s: float | None = None
     stall: str | None = None
     stalled_at_s: float | None = None
     examined: bool = False
@@ -99,6 +101,7 @@ class Program:
     restarts: int = 0
     steps: int | None = None  # the last known position in environment steps
     rate: float | None = None  # steps a second, as last told
+    steps_exact: bool = False  # `steps` is where the newest attempt ended, read after its end
     began_step: int | None = None  # where the attempt that computed them had begun
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None
@@ -425,7 +428,7 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
         uptimes_s=uptimes[-_UPTIMES_KEPT:],
     )
     programs = {
-        name: replace(program, steps=fact.steps[name]) if name in fact.steps else program
+        name: replace(program, steps=furthest(program.steps, fact.steps.get(name)))
         for name, program in state.programs.items()
     }
     return replace(
@@ -627,7 +630,7 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
         case facts.BecameReady():
             return replace(attempt, ready_at_s=at_s)
         case facts.Resumed(step=resumed):
-            return replace(attempt, resumed_step=resumed)
+            return replace(attempt, resumed_step=resumed, resumed_at_s=at_s)
         case facts.Stalled(stall=stall):
             return replace(attempt, stall=stall, stalled_at_s=at_s, examined=False)
         case facts.Examined():
@@ -670,6 +673,13 @@ def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return attempt
 
 
+def _exact(program: Program, attempt: Attempt, fact: facts.Exited) -> bool:
+    """Whether the position after this end is exact. An attempt that never restored anything leaves it as it was."""
+    if fact.steps is None:
+        return program.steps_exact and attempt.resumed_step is None
+    return fact.cause != "reboot" and not fact.at_least
+
+
 def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Exited) -> Program:
     """The attempt is over: its running time is exposure, and a death that counts is remembered."""
     ended_at_s = stamped.at_s if fact.ended_at_s is None else fact.ended_at_s
@@ -677,7 +687,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     program = replace(
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
         exposure_s=program.exposure_s + ran_s, last_leftovers=fact.leftovers,
-        steps=program.steps if fact.steps is None else fact.steps,
+        steps=program.steps if fact.steps is None else fact.steps, steps_exact=_exact(program, attempt, fact),
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
     )  # fmt: skip
     if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):

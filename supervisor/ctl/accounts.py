@@ -101,7 +101,7 @@ def _hours(seconds: float) -> str:
 
 
 def _table(sheets: list[dict[str, Any]], paint: text.Paint) -> list[str]:
-    states = [state for state in sheets[0]["seconds"] if any(sheet["seconds"][state] >= 0.0005 for sheet in sheets)]
+    states = [state for state in sheets[0]["seconds"] if any(_booked(sheet, state) for sheet in sheets)]
     heads = [text.harmless("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]) for sheet in sheets]
     rows = [[_cell(sheet, state) for sheet in sheets] for state in states]
     sums = [f"{text.duration(sheet['wall_s'])} {'':>6}" for sheet in sheets]
@@ -120,8 +120,20 @@ def _table(sheets: list[dict[str, Any]], paint: text.Paint) -> list[str]:
     return [line.rstrip() for line in out]
 
 
+def _booked(sheet: dict[str, Any], state: str) -> bool:
+    return sheet["seconds"][state] >= 0.0005 or _unknown(sheet, state) > 0
+
+
+def _unknown(sheet: dict[str, Any], state: str) -> int:
+    """How many resumes there are whose lost time is unknown; only LOST has any. A daemon before this one has no such key."""
+    return int(sheet.get("lost_s_unknown", 0)) if state == "LOST" else 0
+
+
 def _cell(sheet: dict[str, Any], state: str) -> str:
-    seconds = sheet["seconds"][state]
+    seconds, unknown = sheet["seconds"][state], _unknown(sheet, state)
+    if unknown:
+        known = f"{_span(seconds)} " if seconds >= 0.0005 else ""
+        return f"{known}+{unknown}? {'':>6}"
     if seconds < 0.0005:
         return f"{text.UNKNOWN} {'':>6}" if not sheet["wall_s"] else f"0s {'':>6}"
     share = seconds / sheet["wall_s"] if sheet["wall_s"] else 0.0

@@ -53,7 +53,10 @@ def _causes(found: dict[str, Any]) -> list[str]:
     ]
     share = text.percent(None if not found["slot_hours"] else 1.0)
     rows.append(("all of it", f"{found['slot_hours']:.2f}", share, usd(found["usd"])))
-    return _table(rows, right={1, 2, 3})
+    unknown = found.get("lost_s_unknown", 0)  # a daemon before this one has no such key
+    resumes = f"{unknown} resume{'' if unknown == 1 else 's'}"
+    said = [f"lost work is at least this much: of {resumes} nobody knows how much time was lost"] if unknown else []
+    return [*_table(rows, right={1, 2, 3}), *said]
 
 
 def _frames(found: dict[str, Any]) -> list[str]:

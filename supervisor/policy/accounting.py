@@ -121,19 +121,3 @@ def proven_s(
     if not rate or done >= _FULL * rate * gap_s:
         return gap_s
     return done / rate
-
-
-def lost_share(lost_steps: int, steps: int | None, began_step: int | None) -> float | None:
-    """How much of what an attempt had computed was lost with it; None while nobody knows.
-
-    `steps` is where it was when it ended, `began_step` where it had begun. A rollback to before its beginning lost all of
-    it, and something of those before; the share is of this one attempt, so never more than 1.
-
-    Example: it had resumed at step 4,000, was at 10,000 when it died, and the next resumed at 9,700: 300 of 6,000, 5 %.
-    """
-    if steps is None or began_step is None:
-        return None
-    computed = steps - began_step
-    if computed <= 0:
-        return 1.0 if lost_steps > 0 else 0.0
-    return min(1.0, lost_steps / computed)

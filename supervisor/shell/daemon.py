@@ -15,7 +15,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -44,6 +44,7 @@ from supervisor.core.inputs import Asked, Began, BootEvidence, Terminated, Verb
 from supervisor.core.settings import Settings
 from supervisor.core.state import State, replay
 from supervisor.policy import confinement, reboot_cause
+from supervisor.policy.loss import furthest
 from supervisor.shell import logs
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.inbox import Inbox
@@ -76,6 +77,14 @@ class Start:
     version: str
     executable: str = sys.executable  # `image.settle` has the last word on it
     to_stdout: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Positions and newest checkpoints of attempts, by token."""
+
+    steps: dict[str, int] = field(default_factory=dict)
+    ckpt_steps: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -210,10 +219,10 @@ class Daemon:
             performer=performer, publish=lambda loop: self._publish(backend, loop), watchdog=self._notifier.watchdog,
             pause=_pause, longest_wait_s=_longest_wait_s(self._notifier),
         )  # fmt: skip
-        told = _told_before(mark, state) if mark is not None and mark.boot_id == this_boot.boot_id else {}
+        reported = _reported_before(mark, state) if mark is not None and mark.boot_id == this_boot.boot_id else Reported()
         alive = AliveWriter(
             Path(paths.alive),
-            lambda: self._mark(this_boot, system_clock, loop, journal.last_seq, told),
+            lambda: self._mark(this_boot, system_clock, loop, journal.last_seq, reported),
             settings.daemon.alive_period_s,
             _alive_failed,
         )
@@ -228,19 +237,20 @@ class Daemon:
 
     @staticmethod
     def _mark(
-        this_boot: boot.Boot, system_clock: clock.SystemClock, loop: Loop, last_seq: int, told: dict[str, int]
+        this_boot: boot.Boot, system_clock: clock.SystemClock, loop: Loop, last_seq: int, reported: Reported
     ) -> AliveMark:
         """A sign of life of this moment. The loop's references are swapped as a whole, so this sees one turn's truth.
 
-        `told` is what the daemon before told of attempts that still run: until the first look nothing newer is known.
+        `reported`: the previous daemon's last reports about attempts that still run. Until the first look nothing newer is
+        known.
         """
         state, memory = loop.state, loop.memory
-        known = {n: (p.steps, told.get(p.attempt.token)) for n, p in state.live.items() if p.attempt is not None}
+        known = {n: (p.steps, reported.steps.get(p.attempt.token)) for n, p in state.live.items() if p.attempt is not None}
         steps = {name: max(s for s in both if s is not None) for name, both in known.items() if both != (None, None)}
         newest = {n: w.sample.steps for n, w in memory.watches.items() if n in state.live and w.sample.steps is not None}
         return AliveMark(
             this_boot.boot_id, this_boot.pid1_ticks, system_clock.now_s(), system_clock.wall_s(), clock.boot_s(),
-            state.level, {**steps, **newest}, last_seq, _foreign_checkpoints(loop),
+            state.level, {**steps, **newest}, last_seq, _foreign_checkpoints(loop, reported.ckpt_steps),
         )  # fmt: skip
 
     def _alert(self, command: AlertReboot) -> None:
@@ -340,7 +350,7 @@ class Daemon:
         if evidence.rebooted:
             evidence = _with_cause(evidence, state)
             newest = self._newest_steps(parts.pool, list(expected))
-            evidence = replace(evidence, ckpt_steps={**evidence.ckpt_steps, **newest})
+            evidence = replace(evidence, ckpt_steps={**_recorded(state, evidence.ckpt_steps), **newest})
         survivors = parts.launcher.survey(expected)
         found = parts.launcher.strangers(spec.name for spec in self._settings.programs)
         known = {token for _, token in expected.values()}
@@ -392,14 +402,25 @@ def _make_trusted(runtime_dir: str) -> None:
         raise PermissionError(errno.EPERM, f"daemon.runtime_dir: {refusal(runtime_dir, why)}")
 
 
-def _foreign_checkpoints(loop: Loop) -> dict[str, int]:
+def _foreign_checkpoints(loop: Loop, reported: dict[str, int]) -> dict[str, int]:
     """The newest checkpoints of programs that are not ours: after a reboot their beats are gone, their files unknown."""
     found: dict[str, int] = {}
-    for name, watch in loop.memory.watches.items():
-        spec = loop.settings.program(name)
-        if spec is not None and not spec.builtin and watch.sample.ckpt_count and watch.sample.ckpt_step is not None:
-            found[name] = watch.sample.ckpt_step
+    for name, program in loop.state.live.items():
+        spec, attempt = loop.settings.program(name), program.attempt
+        if spec is None or spec.builtin or attempt is None:
+            continue
+        watch = loop.memory.watch(name, attempt.token)
+        seen = watch.sample.ckpt_step if watch is not None and watch.sample.ckpt_count else None
+        newest = furthest(seen, reported.get(attempt.token))
+        if newest is not None:
+            found[name] = newest
     return found
+
+
+def _recorded(state: State, seen: dict[str, int]) -> dict[str, int]:
+    """Checkpoints in the sign of life, or the newer ones that the journal has recorded since."""
+    recorded = {name: program.ckpt_step for name, program in state.programs.items()}
+    return {name: max(step, recorded.get(name) or step) for name, step in seen.items()}
 
 
 def _with_cause(evidence: BootEvidence, state: State) -> BootEvidence:
@@ -425,10 +446,17 @@ def _pause(seconds: float) -> None:
     signal.sigtimedwait([], seconds)
 
 
-def _told_before(mark: AliveMark, state: State) -> dict[str, int]:
-    """Steps in an earlier daemon's sign of life, by the token of the attempt that made them."""
-    live = {name: program.attempt.token for name, program in state.live.items() if program.attempt is not None}
-    return {token: mark.steps[name] for name, token in live.items() if name in mark.steps}
+def _reported_before(mark: AliveMark, state: State) -> Reported:
+    """What an earlier daemon's sign of life says of the attempts that were running when it was written."""
+    live = {
+        name: program.attempt.token
+        for name, program in state.live.items()
+        if program.attempt is not None and program.attempt.intended_at_s <= mark.at_s
+    }
+    return Reported(
+        {token: mark.steps[name] for name, token in live.items() if name in mark.steps},
+        {token: mark.ckpt_steps[name] for name, token in live.items() if name in mark.ckpt_steps},
+    )
 
 
 def _alive_failed(error: str) -> None:

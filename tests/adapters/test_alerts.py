@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from supervisor.adapters.alerts import append, reboot_line, span
 from supervisor.core.commands import AlertReboot
 from supervisor.core.facts import HostRebooted
+from supervisor.policy.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
 
 WALL_S = dt.datetime(2026, 11, 21, 5, 1, 44, tzinfo=dt.UTC).timestamp()
 REBOOT = HostRebooted(
     why="the host rebooted", old_boot_id="a" * 32, new_boot_id="b" * 32, cause="unclean", evidence="the boot id changed",
     down_s=41.4, up_s=1092.0, level="light", programs=("Breakout", "Pong"), steps={"Breakout": 5000},
 )  # fmt: skip
-ALERT = AlertReboot(REBOOT, 3, {"Pong": None, "Breakout": 1200}, ("Breakout", "Pong"))
+ALERT = AlertReboot(REBOOT, 3, {"Pong": UNKNOWN, "Breakout": Loss(1200)}, ("Breakout", "Pong"))
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +63,12 @@ def test_what_is_not_known_is_a_question_mark():
     nothing = replace(REBOOT, down_s=None, up_s=None, level="", programs=(), steps={})
     line = reboot_line(AlertReboot(nothing, 1, {}, ()), WALL_S)
     assert " up=? down=? level=? programs=none lost=none resuming=none " in line
+
+
+def test_what_was_lost_is_told_as_far_as_it_is_known():
+    losses = {"A": Loss(1200, 14.2, 0.031, AT_LEAST), "B": Loss(70, 1.0, None, ABOUT), "C": Loss(5), "D": UNKNOWN}
+    line = reboot_line(replace(ALERT, losses=losses), WALL_S)
+    assert " lost=A:>=1200/14s/3.1%,B:~70/1s,C:5,D:? " in line
 
 
 @pytest.mark.parametrize(

@@ -400,6 +400,18 @@ def test_a_resume_that_nobody_can_price_is_counted():
     assert story.summary(100).slots.lost_unknown == 1
 
 
+def test_lost_time_that_nobody_knows_is_unknown_and_not_zero():
+    story = Story("P").start(0, trains=0).saved(40, 500).dies(50).start(50, trains=60).resumed(60, 800)
+    sheet = story.summary(100).slots
+    assert (sheet.lost_unknown, sheet.lost_s_unknown) == (1, 1), "one mark gives no rate, and nobody told the seconds"
+    nothing_known = Story("P").start(0, trains=0).dies(50).start(50, trains=60).resumed(60, 800)
+    assert nothing_known.summary(100).slots.lost_s_unknown == 1, "it trained for 50 s, behind a step that nobody knows"
+    first = Story("P").start(0).resumed(5, 0)
+    assert first.summary(10).slots.lost_s_unknown == 0, "nothing was trained before"
+    at_once = Story("P").start(0).resumed(5, 0).dies(6).start(7).resumed(9, 5)
+    assert at_once.summary(10).slots.lost_s_unknown == 0
+
+
 # --- where the journal begins --------------------------------------------------------------------------------------------
 
 

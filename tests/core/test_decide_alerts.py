@@ -153,7 +153,7 @@ def test_a_reboot_with_what_it_cost():
     assert told(decision) == [("reboot", "critical")]
     text = of(decision, facts.AlertRaised)[0].why
     assert "down 60 s, after " in text
-    assert text.endswith("at level light; lost: Pong 500 steps; resuming: Pong")
+    assert text.endswith("at level light; lost: Pong about 500 steps; resuming: Pong")
     decision = core.later(60.0).reboot("boot-3", cause="orderly", up_s=None, down_s=None)
     assert told(decision) == [("reboot", "info")]
     assert "after ? up" in decision.facts[-1].why or kinds(decision)[-1] == "AlertHeld"

@@ -357,6 +357,46 @@ def test_resumed_tells_what_was_lost():
     assert len(core.told(facts.Resumed)) == 2, "each report counts once"
 
 
+def test_a_worker_that_saved_as_it_left_has_lost_nothing():
+    core = Core(settings("Pong")).running("Pong")
+    resume(core, 0)
+    core.ask("restart", "Pong")
+    core.ended("Pong", code=75, steps=8_990)
+    core.running("Pong")
+    resume(core, 9_000)
+    resumed = core.told(facts.Resumed)[-1]
+    assert (resumed.lost_steps, resumed.lost_s, resumed.at_least) == (0, 0.0, False), "its last beat is from before the save"
+
+
+def test_without_a_last_beat_it_was_where_it_was_last_seen():
+    """Its beat was on a tmpfs that is gone: not 0, and not exact either."""
+    core = Core(settings("Pong")).running("Pong")
+    resume(core, 0)
+    core.later(1.0).look(Pong={"steps": 9_000})
+    core.ended("Pong", signal=9, ckpt_step=8_000)
+    exited = core.told(facts.Exited)[0]
+    assert (exited.steps, exited.at_least) == (9_000, True)
+    core.running("Pong")
+    core.ended("Pong", signal=9)  # before it had restored anything: what is known of the one before stays
+    core.to_wake()
+    core.running("Pong")
+    resume(core, 8_000)
+    assert core.told(facts.Resumed)[-1].why.endswith("after killed, at least 1,000 steps lost (11.1 % of its attempt)")
+    core.ended("Pong", signal=9)
+    core.to_wake()
+    core.running("Pong")
+    resume(core, 8_000)
+    assert core.told(facts.Resumed)[-1].lost_steps is None, "nobody saw it train"
+
+
+@pytest.mark.parametrize("step", ["nonsense", -1, None, 2**64, True])
+def test_a_resume_at_no_step_claims_nothing(step):
+    core = Core(settings("Pong")).running("Pong")
+    core.look(core.report("Pong", "resumed", step=step), Pong={"steps": 500})
+    assert not core.told(facts.Resumed), "step 0 would be the loss of everything"
+    assert core.told(facts.Reported)[0].kind == "resumed"
+
+
 def test_a_start_from_scratch_is_reported_never_silent():
     core = Core(settings("Pong")).running("Pong")
     core.look(core.report("Pong", "from_scratch", reason="every checkpoint is damaged", step="nonsense"), Pong={})

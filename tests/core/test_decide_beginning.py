@@ -10,6 +10,7 @@ from supervisor.core.inputs import Survival
 from supervisor.core.lifecycle import Phase
 from supervisor.core.state import State, fold, fold_all, replay
 from supervisor.core.view import box_view
+from supervisor.policy.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
 
 
 def test_a_killed_daemon_adopts_every_worker():
@@ -121,7 +122,7 @@ def test_a_backoff_that_came_due_while_no_daemon_was_there():
 
 
 def rebooted(**evidence):
-    core = Core(settings("Pong", "Qbert", "Enduro", slots=2))
+    core = Core(settings(spec("Pong", builtin=True), "Qbert", spec("Enduro", builtin=True), slots=2))
     core.begin()
     core.running("Enduro", "Pong")
     core.look(Pong={"steps": 5000, "ckpt_step": 4000, "ckpt_count": 1})
@@ -153,18 +154,61 @@ def test_the_alert_tells_what_was_lost_and_what_resumes():
     _, decision = rebooted()
     alert = of(decision, commands.AlertReboot)[0]
     assert alert.number == 1
-    assert alert.lost == {"Pong": 5000, "Enduro": None}, "no checkpoint known: not 0"
+    assert alert.losses == {"Pong": Loss(5000, bound=AT_LEAST), "Enduro": UNKNOWN}, "no checkpoint known: not 0"
     assert alert.resuming == ("Enduro", "Pong")
     assert alert.reboot.why == "the host rebooted (test), unclean, down 95 s"
     _, decision = rebooted(ckpt_steps={"Pong": 8500, "Enduro": 70})
-    assert of(decision, commands.AlertReboot)[0].lost == {"Pong": 500, "Enduro": 0}
+    losses = of(decision, commands.AlertReboot)[0].losses
+    assert losses == {"Pong": Loss(500, bound=AT_LEAST), "Enduro": UNKNOWN}, "a sign of life no newer than it: not 0"
+
+
+def test_a_sign_of_life_older_than_the_checkpoint_is_no_loss_of_zero():
+    """55,628 steps were shown, the sign of life was at 54,700, the newest checkpoint at 54,896: `0/0s/0.0%` was told."""
+    core, decision = rebooted(ckpt_steps={"Pong": 9_500})
+    assert of(decision, commands.AlertReboot)[0].losses["Pong"] == UNKNOWN
+    core.running("Pong")
+    core.look(core.report("Pong", "resumed", step=9_500), Pong={})
+    resumed = core.told(facts.Resumed)[0]
+    assert (resumed.lost_steps, resumed.lost_s, resumed.lost_share) == (None, None, None)
+    assert resumed.why == "resumed at step 9,500 after reboot, how many steps were lost is not known"
+
+
+def test_the_record_is_the_furthest_that_any_witness_has_seen():
+    """The sign of life of a daemon that has just started shows less than the journal."""
+    core = Core(settings(spec("Pong", builtin=True))).running("Pong")
+    core.look(Pong={"steps": 9_000, "ckpt_step": 8_000, "ckpt_count": 1})
+    decision = core.later(5.0).reboot("boot-2", steps={"Pong": 7_000}, ckpt_steps={"Pong": 6_000})
+    assert of(decision, commands.AlertReboot)[0].losses == {"Pong": Loss(2_000, bound=AT_LEAST)}
+    assert core.program("Pong").steps == 8_000
+
+
+def test_what_others_have_saved_is_only_known_as_of_the_sign_of_life():
+    core = Core(settings("Mine")).running("Mine")
+    decision = core.later(5.0).reboot("boot-2", steps={"Mine": 900}, ckpt_steps={"Mine": 700})
+    assert of(decision, commands.AlertReboot)[0].losses == {"Mine": Loss(200, bound=ABOUT)}
+
+
+def test_steps_that_are_on_record_as_lost_are_not_lost_again():
+    """The box goes down after a worker has resumed from an older checkpoint, and before the next sign of life."""
+    core = Core(settings("Pong")).running("Pong")
+    core.ended("Pong", signal=9, steps=9_000, ckpt_step=8_000)
+    core.running("Pong")
+    mark_at_s = core.now_s
+    core.later(1.0).look(core.report("Pong", "resumed", step=8_000), Pong={})
+    decision = core.later(1.0).reboot("boot-2", steps={"Pong": 9_000}, ckpt_steps={"Pong": 8_000}, mark_at_s=mark_at_s)
+    assert of(decision, commands.AlertReboot)[0].losses == {"Pong": UNKNOWN}
+    core.running("Pong")
+    core.look(core.report("Pong", "resumed", step=8_000), Pong={})
+    assert [fact.lost_steps for fact in core.told(facts.Resumed)] == [1_000, None]
+    again = core.later(9.0).reboot("boot-3", steps={"Pong": 8_300}, ckpt_steps={"Pong": 8_000}, mark_at_s=core.now_s)
+    assert of(again, commands.AlertReboot)[0].losses["Pong"].steps == 300
 
 
 def test_lost_work_is_told_again_by_the_worker_that_resumes():
     core, _ = rebooted()
     core.running("Pong")
     core.look(core.report("Pong", "resumed", step=8500), Pong={})
-    assert core.told(facts.Resumed)[0].why == "resumed at step 8,500 after reboot, 500 steps lost"
+    assert core.told(facts.Resumed)[0].why == "resumed at step 8,500 after reboot, at least 500 steps lost"
 
 
 def test_a_reboot_with_nothing_known():
@@ -224,7 +268,7 @@ def test_a_program_that_left_the_config_while_the_host_was_down():
     core.settings = settings()
     decision = core.later(9.0).reboot("boot-2", steps={"Pong": 5})
     assert core.state.programs == {}
-    assert of(decision, commands.AlertReboot)[0].lost == {"Pong": None}
+    assert of(decision, commands.AlertReboot)[0].losses == {"Pong": UNKNOWN}
 
 
 def test_many_reboots_are_remembered_within_bounds():

@@ -271,5 +271,7 @@ def test_the_rate_is_remembered_for_what_the_next_reboot_costs():
     core.later(5.0).reboot("boot-2", steps={"Pong": 4000}, ckpt_steps={"Pong": 3200})
     from core_kit import commands, of
 
+    from supervisor.policy.loss import ABOUT, Loss
+
     (alert,) = of(core.last, commands.AlertReboot)
-    assert (alert.lost, alert.lost_s, alert.lost_share) == ({"Pong": 800}, {"Pong": 8.0}, {"Pong": 0.2})
+    assert alert.losses == {"Pong": Loss(800, 8.0, 0.2, ABOUT)}

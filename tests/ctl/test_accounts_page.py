@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,19 @@ def test_one_program_alone(api: Path, shown: FakeBackend) -> None:
     assert ctl("accounts", "all", socket=api).stdout == ctl("accounts", socket=api).stdout
     nobody = ctl("accounts", "Nobody", socket=api)
     assert (nobody.returncode, nobody.stdout) == (1, "Nobody: ERROR (no such process)\n")
+
+
+def test_lost_time_that_nobody_knows_is_shown_as_unknown(api: Path, backend: FakeBackend) -> None:
+    facts_ = [fact for _, fact in DAY if not isinstance(fact, facts.Resumed | facts.Checkpointed)]
+    facts_[10:10] = [facts.Resumed("resumed", "Pong", AGAIN, 29_700, None)]
+    unsaid = [Stamped(n, 60.0 * n, time.time() - 7200 + 60 * n, "b" * 32, fact) for n, fact in enumerate(facts_, 1)]
+    exited = next(n for n, each in enumerate(unsaid) if isinstance(each.fact, facts.Exited))
+    unsaid[exited] = replace(unsaid[exited], fact=replace(unsaid[exited].fact, steps=None))
+    backend.journal = unsaid
+    done = ctl("accounts", "Pong", socket=api)
+    rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line}
+    assert rows["LOST"][:2] == ["LOST", "+1?"], done.stdout
+    assert "of 1 resume nobody knows how much time was lost" in ctl("cost", socket=api).stdout
 
 
 def test_json_and_windows(api: Path, shown: FakeBackend) -> None:

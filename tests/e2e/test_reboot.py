@@ -26,7 +26,7 @@ def test_after_a_power_cut_everything_that_ran_resumes(box: Box) -> None:
         resumed = box.facts("Resumed", name)[-1]
         assert resumed["step"] >= 100
         assert resumed["cause"] == "reboot"
-        assert resumed["lost_steps"] is not None
+        assert resumed["lost_steps"] is None or resumed["lost_steps"] > 0, "unknown where no sign of life is newer, never 0"
     assert box.program("c")["phase"] == "STOPPED", "what the operator stopped stays stopped"
     lines = (box.state / "reboot_alerts.log").read_text().splitlines()
     assert len(lines) == 1

@@ -1,8 +1,8 @@
-"""What is proven over a gap in which nobody looked, and what share of an attempt was lost."""
+"""What is proven over a gap in which nobody looked."""
 
 import pytest
 
-from supervisor.policy.accounting import Account, booked_as, lost_share, proven_s
+from supervisor.policy.accounting import Account, booked_as, proven_s
 
 
 @pytest.mark.parametrize(
@@ -23,22 +23,6 @@ from supervisor.policy.accounting import Account, booked_as, lost_share, proven_
 )
 def test_what_a_gap_of_a_minute_proves(before, after, rate, progress, proven):
     assert proven_s(60.0, steps_before=before, steps_after=after, rate=rate, progress_s=progress) == proven
-
-
-@pytest.mark.parametrize(
-    ("lost", "steps", "began", "share"),
-    [
-        (300, 10_000, 4_000, 0.05),
-        (0, 10_000, 4_000, 0.0),
-        (9_000, 10_000, 4_000, 1.0),  # rolled back to before its beginning: all of it, and of others
-        (5, 4_000, 4_000, 1.0),
-        (0, 4_000, 4_000, 0.0),
-        (300, None, 4_000, None),
-        (300, 10_000, None, None),
-    ],
-)
-def test_what_share_of_an_attempt_was_lost(lost, steps, began, share):
-    assert lost_share(lost, steps, began) == share
 
 
 def test_every_phase_of_a_worker_has_an_account():

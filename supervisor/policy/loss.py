@@ -1,0 +1,76 @@
+"""How much work was lost between the end of one attempt and the checkpoint that the next one resumes from.
+
+The rule. `made` is the furthest step that is known: the maximum of the last beat, the sign of life, the journal and the
+checkpoints. It is *exact* where it was read from the last beat after the attempt had ended; else the attempt may have come
+further. The next attempt resumes at `resumed`. First match wins:
+
+1. `made` or `resumed` unknown: the loss is unknown.
+2. `made` is further than `resumed`: the difference. It is the loss itself where `made` is exact, else at least the loss.
+3. `made` is exact, and equal to `resumed` or the attempt saved as it left: 0.
+4. Else unknown: what is known of the end is no newer than the checkpoint itself.
+
+Worked example, a power cut: the sign of life shows step 55,100, the newest checkpoint is 54,896: at least 204 steps are
+lost. If the sign of life shows 54,700 instead, it is older than the checkpoint: the loss is unknown. `max(0, 54,700 -
+54,896)` would report 0 steps, 0 s and 0.0 % of an end at 55,628.
+
+Seconds are steps by the program's rate, and the share is of the attempt that ended. Each is None where it is unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Steps, the seconds of training that they took, and their share of the attempt that ended. None: unknown."""
+
+    steps: int | None = None
+    seconds: float | None = None
+    share: float | None = None
+    bound: str = ""  # AT_LEAST, ABOUT, or empty: `steps` is exact
+
+
+UNKNOWN: Final = Loss()
+AT_LEAST: Final = ">="  # the attempt may have come further than anybody saw
+ABOUT: Final = "~"  # its newest checkpoint may be a newer one, too
+IN_WORDS: Final = {"": "", AT_LEAST: "at least ", ABOUT: "about "}
+
+
+def furthest(*steps: int | None) -> int | None:
+    """The furthest step that any of these sources knows; None: no source knows one."""
+    return max((step for step in steps if step is not None), default=None)
+
+
+def loss(
+    made: int | None, resumed: int | None, *, exact: bool, saved: bool, began_step: int | None, rate: float | None
+) -> Loss:
+    """What it cost. `saved`: the attempt left in order, so that its last act was a checkpoint. `rate`: steps a second."""
+    if made is None or resumed is None:
+        return UNKNOWN
+    steps = made - resumed
+    if steps <= 0:
+        if not exact or (steps < 0 and not saved):
+            return UNKNOWN
+        steps = 0
+    seconds = steps / rate if rate else None
+    if steps == 0:
+        seconds = 0.0
+    return Loss(steps, seconds, lost_share(steps, made, began_step), "" if exact else AT_LEAST)
+
+
+def lost_share(lost_steps: int, steps: int, began_step: int | None) -> float | None:
+    """How much of what an attempt had computed was lost with it; None: unknown.
+
+    `steps` is where it was when it ended, `began_step` where it had begun. A rollback to before its beginning lost all of
+    it, and something of those before; the share is of this one attempt, so never more than 1.
+
+    Example: it had resumed at step 4,000, was at 10,000 when it died, and the next resumed at 9,700: 300 of 6,000, 5 %.
+    """
+    if began_step is None:
+        return None
+    computed = steps - began_step
+    if computed <= 0:
+        return 1.0 if lost_steps > 0 else 0.0
+    return min(1.0, lost_steps / computed)
