@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from supervisor.adapters import cgroups, kernel_log
@@ -102,7 +103,7 @@ def read_ending(
     record = read_exit(paths, program, attempt, token)
     if record is None:
         return None
-    steps, ckpt_step, batch_size = _last_beat(paths, program, attempt, token)
+    last = _last_beat(paths, program, attempt, token)
     confined = cgroups.read_note(paths.attempt_dir(program, attempt, token))
     return Ending(
         code=record.code,
@@ -110,10 +111,11 @@ def read_ending(
         leftovers=tuple(name[:_NAME_CHARS] for name in record.leftovers[:_MAX_LEFTOVERS]),
         last_lines=() if record.spawn_error else last_words(paths, program, from_bytes),
         max_rss_bytes=record.max_rss_bytes or None,
-        steps=steps,
-        ckpt_step=ckpt_step,
+        steps=last.steps,
+        ckpt_step=last.ckpt_step,
+        ckpt_at_s=last.ckpt_at_s(journal_s),
         reports=_reports(paths, program, attempt, token),
-        batch_size=batch_size,
+        batch_size=last.batch_size,
         oom_kills=record.oom_kills,
         oom_own=confined is not None and confined.counts_oom,
         memory_max_bytes=None if confined is None else confined.limits.memory_max_bytes,
@@ -126,16 +128,18 @@ def read_ending(
 def without_record(
     paths: Paths, program: str, attempt: int, token: str, *,
     fate: str, leftovers: tuple[str, ...] = (), from_bytes: tuple[int, int] = (0, 0),
+    journal_s: Callable[[int], float] | None = None,
 ) -> Ending:  # fmt: skip
     """The ending of an attempt whose shim could not write a record; `fate` says why."""
-    steps, ckpt_step, batch_size = _last_beat(paths, program, attempt, token)
+    last = _last_beat(paths, program, attempt, token)
     return Ending(
         leftovers=leftovers,
         last_lines=last_words(paths, program, from_bytes),
-        steps=steps,
-        ckpt_step=ckpt_step,
+        steps=last.steps,
+        ckpt_step=last.ckpt_step,
+        ckpt_at_s=last.ckpt_at_s(journal_s),
         reports=_reports(paths, program, attempt, token),
-        batch_size=batch_size,
+        batch_size=last.batch_size,
         fate=fate,
     )
 
@@ -144,11 +148,28 @@ def _reports(paths: Paths, program: str, attempt: int, token: str) -> tuple[Repo
     return read_reports(f"{paths.attempt_dir(program, attempt, token)}/{contract.REPORTS_FILE}")
 
 
-def _last_beat(paths: Paths, program: str, attempt: int, token: str) -> tuple[int | None, int | None, int | None]:
-    """(environment steps, newest checkpoint's step, batch). Zero steps before training: nothing was known yet."""
+@dataclass(frozen=True, slots=True)
+class _LastBeat:
+    """What a worker had reported when it ended. None: not known."""
+
+    steps: int | None = None
+    ckpt_step: int | None = None
+    ckpt_ns: int | None = None  # CLOCK_BOOTTIME at which that checkpoint was durable
+    batch_size: int | None = None
+
+    def ckpt_at_s(self, journal_s: Callable[[int], float] | None) -> float | None:
+        return None if self.ckpt_ns is None or journal_s is None else journal_s(self.ckpt_ns)
+
+
+def _last_beat(paths: Paths, program: str, attempt: int, token: str) -> _LastBeat:
+    """Zero steps before training: nothing was known yet."""
     beat = contract.read_beat(paths.beat(program, attempt))
     if beat is None or beat.token != token:
-        return None, None, None
+        return _LastBeat()
     known = beat.env_steps > 0 or beat.phase >= contract.Phase.TRAINING
-    ckpt_step = None if beat.ckpt_step == contract.UNKNOWN else beat.ckpt_step
-    return beat.env_steps if known else None, ckpt_step, beat.batch_size or None
+    return _LastBeat(
+        beat.env_steps if known else None,
+        None if beat.ckpt_step == contract.UNKNOWN else beat.ckpt_step,
+        None if beat.ckpt_ns == contract.UNKNOWN else beat.ckpt_ns,
+        beat.batch_size or None,
+    )

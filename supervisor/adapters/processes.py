@@ -441,7 +441,9 @@ class LocalLauncher:
                 )  # fmt: skip
                 how = f" by signal {-status}" if status is not None and status < 0 else ""
                 fate = f"its shim was killed{how}"
-                ending = endings.without_record(*args, fate=fate, leftovers=leftovers, from_bytes=attempt.logs_from)
+                ending = endings.without_record(
+                    *args, fate=fate, leftovers=leftovers, from_bytes=attempt.logs_from, journal_s=self._clock.from_boot_ns
+                )
         except Exception as error:  # noqa: BLE001  an end that nobody hears of would hold up the program for ever
             ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
         self._forget(live)
@@ -581,7 +583,10 @@ class LocalLauncher:
             self._close_attempt(program, number, token)
             return Survivor(token, Survival.NEVER)
         fate = "its shim was killed" if this_boot or leftovers else "no exit record was left"
-        ending = endings.without_record(paths, program, number, token, fate=fate, leftovers=leftovers, from_bytes=from_bytes)
+        ending = endings.without_record(
+            paths, program, number, token, fate=fate, leftovers=leftovers, from_bytes=from_bytes,
+            journal_s=self._clock.from_boot_ns,
+        )  # fmt: skip
         return Survivor(token, Survival.VANISHED, ending=ending)
 
     def _close_attempt(self, program: str, number: int, token: str) -> None:

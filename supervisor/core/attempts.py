@@ -270,6 +270,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
             why, name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, at_least,
+            None if ending.ckpt_at_s is None else min(turn.now_s, ending.ckpt_at_s),
         )
     )  # fmt: skip
     turn.memory = turn.memory.forget(name)

@@ -247,6 +247,7 @@ class Ran:
 
     workers: int
     since_s: float | None  # what was trained since then is in no record yet; None: nothing was
+    changed_at_s: float | None = None  # the level was changed then, in that boot; None: it was not
 
 
 def ran(turn: Turn) -> Ran:
@@ -256,7 +257,12 @@ def ran(turn: Turn) -> Ran:
     trained = [attempt.ready_at_s for attempt in attempts if attempt.ready_at_s is not None]
     marks = [at_s for at_s in (climb.reviewed_at_s, climb.level_since_s) if at_s is not None]
     since_s = max([min(trained), *marks]) if trained else None
-    return Ran(sum(attempt.pid is not None for attempt in attempts), since_s)
+    # A change in the first turn of a boot does not count: nothing of that boot ran at the level that was left.
+    booted_s = turn.state.reboots[-1].at_s if turn.state.reboots else None
+    changed_at_s = climb.changed_at_s
+    if changed_at_s is not None and booted_s is not None and changed_at_s <= booted_s:
+        changed_at_s = None
+    return Ran(sum(attempt.pid is not None for attempt in attempts), since_s, changed_at_s)
 
 
 def on_reboot(turn: Turn, reboot: facts.HostRebooted, before: Ran) -> None:
@@ -269,7 +275,7 @@ def on_reboot(turn: Turn, reboot: facts.HostRebooted, before: Ran) -> None:
     up_s = 0.0 if last_s is None or before.since_s is None else max(0.0, last_s - before.since_s)
     sure = reboot.down_s is not None and reboot.down_s <= _SURE_DOWN_S
     left = turn.settings.place(climb.before)
-    change_s = None if last_s is None or climb.changed_at_s is None else last_s - climb.changed_at_s
+    change_s = None if last_s is None or before.changed_at_s is None else last_s - before.changed_at_s
     found = attribute(
         reboot.cause, workers=before.workers, sign_age_s=turn.settings.daemon.alive_period_s if sure else None,
         since_change_s=change_s, stepped_down=left is not None and left > place,

@@ -723,6 +723,7 @@ class Exited(AttemptFact):
     ended_at_s: float | None = None  # journal time; None: when the fact was recorded
     oom_kills: int | None = None  # the count of its cgroup up to which OOM kills are accounted for
     at_least: bool = False  # `steps` is where it was last seen, not where it ended
+    checkpoint_at_s: float | None = None  # when that checkpoint was durable, in journal time
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ class Ending:
     max_rss_bytes: int | None = None
     steps: int | None = None  # from the last beat
     ckpt_step: int | None = None
+    ckpt_at_s: float | None = None  # when that was durable, in journal time
     reports: tuple[Report, ...] = ()
     batch_size: int | None = None  # from the last beat
     oom_kills: tuple[int, int] | None = None  # in its cgroup: before it began, when it had ended

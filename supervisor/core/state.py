@@ -615,6 +615,12 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
     return replace(program, attempt=_changed(attempt, stamped.at_s, fact))
 
 
+def _durable(program: Program, stamped: Stamped, at_s: float | None) -> Program:
+    """When its newest checkpoint was durable; None: unknown. The time of the one before would be a wrong age."""
+    wall_s = None if at_s is None else stamped.wall_s - (stamped.at_s - at_s)
+    return replace(program, ckpt_at_s=at_s, ckpt_wall_s=wall_s)
+
+
 def _resumed(program: Program, step_: int) -> Program:
     """The worker took the newest checkpoint that was whole: a newer one that we knew of is gone."""
     newest = None if step_ == program.quarantined_step else step_ or None
@@ -692,6 +698,9 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     )  # fmt: skip
     if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):
         program = replace(program, ckpt_step=fact.checkpoint_step, quarantined_since_ckpt=False, quarantined_step=None)
+        program = _durable(program, stamped, fact.checkpoint_at_s)
+    elif fact.checkpoint_step is not None and fact.checkpoint_step == program.ckpt_step and fact.checkpoint_at_s is not None:
+        program = _durable(program, stamped, fact.checkpoint_at_s)  # it was put on record some time after it was durable
     if not fact.counted:
         return program
     return replace(

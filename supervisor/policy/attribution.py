@@ -7,7 +7,8 @@ First match wins:
 3. By the age of the last sign of life when the box went down: **1** up to two minutes, **0.5** up to ten, **0** beyond, for
    the daemon itself may have been dead and nobody knows what ran. Unknown age: **0.5**.
 4. The level charged is the one in force, except within a minute of a step down: heat and memory lag behind, so it is the
-   level that was left.
+   level that was left. The step must have been made in the boot that ended: a level that the reboot before had led away
+   from has not run since.
 
 Worked example: unclean, sign of life 4 s old, eight workers, at heavy since 17 minutes: 1, against heavy. The same 20 s
 after heavy was left for the level below: 1, against heavy.

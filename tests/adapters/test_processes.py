@@ -196,6 +196,7 @@ def test_an_ending_carries_the_last_beat_the_reports_and_the_exact_last_lines(wo
     ending = world.inbox.expect(Ended).ending
     assert ending.signal == signal.SIGKILL
     assert (ending.steps, ending.ckpt_step) == (44, 40)
+    assert 0.0 <= ending.ended_at_s - ending.ckpt_at_s < 30.0, "both in journal time"
     assert [(report.kind, report.fields.get("step")) for report in ending.reports] == [("resumed", 10), ("odd", None)]
     assert ending.last_lines == ("last\u202e form", "x" * 400)
 

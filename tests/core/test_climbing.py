@@ -308,6 +308,19 @@ def test_a_reboot_right_after_a_step_down_is_held_against_the_level_left():
     assert core.told(facts.RebootJudged)[-1].level == "wide"
 
 
+def test_one_step_down_is_charged_to_the_level_left_once():
+    """The box goes down again seconds after each boot: heavy was left at the first of them, and has not run since."""
+    core = climbed("heavy")
+    core.train(60.0)
+    for number in range(3):
+        power_cut(core, f"boot-{number + 2}", up_s=50.0, down_s=1.0)
+        core.train(20.0)
+    judged = [fact.level for fact in core.told(facts.RebootJudged)]
+    chosen = core.levels()
+    assert judged[0] == "heavy"
+    assert "heavy" not in judged[1:], (judged, chosen)
+
+
 def test_a_reboot_while_pinned_moves_nothing():
     core = climbed("wide")
     core.pin("heavy")

@@ -445,6 +445,31 @@ def test_a_newer_checkpoint_than_the_one_on_record_is_known_from_the_last_beat()
     assert (core.program("Pong").ckpt_step, core.program("Pong").steps) == (190, 200)
 
 
+def test_the_age_of_a_checkpoint_goes_with_its_step():
+    """The step was taken from the exit, the time from the checkpoint before it."""
+    core = Core(settings("Pong")).running("Pong")
+    core.look(Pong={"ckpt_step": 100, "ckpt_count": 1})
+    core.later(500.0)
+    core.ended("Pong", signal=9, ckpt_step=190, ckpt_at_s=core.now_s - 20.0, steps=200)
+    program = core.program("Pong")
+    assert program.ckpt_at_s == core.now_s - 20.0
+    assert program.ckpt_wall_s == core.wall_offset_s + core.now_s - 20.0
+    core.running("Pong").ended("Pong", signal=9, ckpt_step=190, ckpt_at_s=core.now_s - 30.0)
+    assert core.program("Pong").ckpt_at_s == core.now_s - 30.0, "the same one, and now its time is known better"
+    core.to_wake()
+    core.running("Pong").ended("Pong", signal=9, ckpt_step=260)
+    assert (core.program("Pong").ckpt_step, core.program("Pong").ckpt_at_s) == (260, None), "unknown: not the older one's"
+    core.to_wake()
+    core.running("Pong").ended("Pong", signal=9, ckpt_step=260)
+    assert core.program("Pong").ckpt_at_s is None
+
+
+def test_a_checkpoint_is_never_from_the_future():
+    core = Core(settings("Pong")).running("Pong")
+    core.ended("Pong", signal=9, ckpt_step=190, ckpt_at_s=core.now_s + 20.0)
+    assert core.program("Pong").ckpt_at_s == core.now_s
+
+
 def test_a_damaged_newest_checkpoint_does_not_hide_the_newer_ones_after_it():
     core = Core(settings("Pong")).running("Pong")
     core.look(Pong={"ckpt_step": 80_000, "ckpt_count": 1})
