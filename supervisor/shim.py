@@ -2,12 +2,12 @@
 
 The launcher starts `python -S -I /proc/self/fd/N PROGRAM ATTEMPT RUN_DIR` for every attempt, with the whole order as JSON
 on stdin (nothing secret in argv; its words are for `ps`). Descriptor N is the compiled shim. The shim locks the run
-directory, writes the fence, starts the worker, answers one JSON line on stdout, and from then on only waits. When the
-worker is gone it ends whatever is left of the tree, writes `exit.json` and leaves. SIGTERM to the shim ends the whole
-tree now.
+directory, writes the fence, starts the worker, answers one JSON line on stdout, and from then on only waits. When nothing
+of the tree is left it writes `exit.json` and leaves. SIGUSR1 to the shim asks the tree to save and leave (`_Leaving`),
+SIGTERM ends it now. Processes that a worker leaves behind are asked too, and killed once the program's grace is over.
 
 Example: a worker dies of signal 9 and leaves a daemonised `sleep` in a session of its own. As sub-reaper the shim
-inherits the sleep, kills it, names it ("sleep(1234)") in the record, and holds the lock until it is reaped: no second
+inherits the sleep, ends it, names it ("sleep(1234)") in the record, and holds the lock until it is reaped: no second
 attempt can meet it.
 
 The obvious alternative, the daemon itself as parent, loses logs and exit codes with the daemon, and a daemon that died
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _NEVER_WORKS = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.EINVAL)
-_DEATH = {_signal.SIGCHLD, _signal.SIGTERM}
+_ASK = _signal.SIGUSR1  # from the daemon: the tree is to save and leave
+_AWAITED = {_signal.SIGCHLD, _signal.SIGTERM, _ASK}
+_SETTLE_S = 1.0  # for `tee` to write what is left in its pipe, for a shell to end by itself
+_LOOK_LEAST_S, _LOOK_MOST_S = 0.01, 0.5
 
 
 class Refused(Exception):
@@ -67,6 +70,8 @@ class Order:
     umask: int
     files: int  # soft limit of open files
     cgroup: str  # where it goes, into `shim` and `tree` (`supervisor/adapters/cgroups.py`); empty: it stays where it is
+    grace_s: float  # for processes that the worker leaves behind: between their SIGTERM and their SIGKILL
+    signal_to: str  # the program's `stop_signal_to`: tree, leader or all
     lock_wait_s: float
 
     def __init__(self, fields: dict[str, object]) -> None:
@@ -338,64 +343,193 @@ def _read(path: str) -> bytes:
 # --- after the worker --------------------------------------------------------------------------------------------------
 
 
-def _wait(pid: int) -> tuple[int, "struct_rusage"]:
-    """Reap all that comes home until the worker itself does: (wait status, rusage). SIGTERM makes that now."""
-    while True:
-        if _signal.sigwait(_DEATH) == _signal.SIGTERM:
-            os.kill(pid, _signal.SIGKILL)  # not reaped yet: the number is still the worker's
-        while True:
-            got, status, usage = os.wait4(-1, os.WNOHANG)
-            if got == pid:
-                return status, usage
-            if got == 0:
-                break
+class _Process:
+    """One descendant of the shim, as /proc shows it."""
 
+    def __init__(self, pid: int, stat: bytes) -> None:
+        name_end = stat.rindex(b")")
+        fields = stat[name_end + 2 :].split()
+        self.pid, self.parent, self.start_ticks = pid, int(fields[1]), int(fields[19])
+        self.name = stat[stat.index(b"(") + 1 : name_end].decode("utf-8", "replace")
+        self.is_stopped = fields[0] == b"T"
+        # A zombie may be a main thread that has ended while others live on.
+        self.is_alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
 
-def _end_tree() -> dict[int, str]:
-    """SIGKILL and reap until there is no child left; returns the names of those that had to be killed, by pid.
-
-    All descendants come home to their sub-reaper when their parents go, whatever session they made for themselves, so
-    "no child" (ECHILD) means "no descendant". One look at /proc can miss a process whose parent goes at that moment, so
-    it looks again after each death, and now and then without one.
-    """
-    ended: dict[int, str] = {}
-    pause_s = 0.01
-    while True:
+    def handles_sigterm(self) -> bool:
+        """Whether SIGTERM makes it do something, such as to save. Who blocks it waits for it (sigwait, signalfd)."""
+        mask = 0
         try:
-            while os.wait4(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return ended
-        _kill_descendants(ended)
-        _signal.sigtimedwait({_signal.SIGCHLD}, pause_s)
-        pause_s = min(2 * pause_s, 1.0)
+            for line in _read(f"/proc/{self.pid}/status").splitlines():
+                if line.startswith((b"SigCgt:", b"SigBlk:")):
+                    mask |= int(line.split()[1], 16)
+        except (OSError, ValueError):
+            return False  # it is gone
+        return bool(mask >> (_signal.SIGTERM - 1) & 1)
+
+    def send(self, number: int) -> None:
+        """To this very process: a pid that was given to another one since the look is not signalled."""
+        try:
+            fd = os.pidfd_open(self.pid)
+        except OSError:
+            return  # gone
+        try:
+            if _start_ticks(self.pid) == self.start_ticks:
+                _signal.pidfd_send_signal(fd, number)
+        except OSError:
+            pass  # gone, or another user's: then the wait goes on until it leaves by itself
+        finally:
+            os.close(fd)
 
 
-def _kill_descendants(ended: dict[int, str]) -> None:
-    children: dict[int, list[tuple[int, str]]] = {}
+def _descendants() -> list[_Process]:
+    """All of the tree, parents before children, zombies included.
+
+    All descendants come home to their sub-reaper when their parents go, whatever session they made for themselves. One
+    look can miss a process whose parent goes at that moment; so there is another look after each death.
+    """
+    children: dict[int, list[_Process]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
         try:
-            with open(f"/proc/{entry}/stat", "rb") as file:
-                stat = file.read()
+            process = _Process(int(entry), _read(f"/proc/{entry}/stat"))
         except OSError:
             continue  # gone since the listing
-        name_end = stat.rindex(b")")
-        state, parent = stat[name_end + 2 :].split(None, 2)[:2]
-        name = stat[stat.index(b"(") + 1 : name_end].decode("utf-8", "replace")
-        # A zombie may be a main thread that has ended while others live on, so it is killed too, but not named.
-        children.setdefault(int(parent), []).append((int(entry), "" if state in (b"Z", b"X") else name))
-    found = [os.getpid()]
-    for parent_pid in found:
-        for pid, name in children.get(parent_pid, ()):
-            found.append(pid)
-            if name:
-                ended.setdefault(pid, name)
-            try:
-                os.kill(pid, _signal.SIGKILL)
-            except OSError:
-                pass  # gone, or another user's: then the wait goes on until it leaves by itself
+        children.setdefault(process.parent, []).append(process)
+    found = list(children.get(os.getpid(), ()))
+    for process in found:
+        found.extend(children.get(process.pid, ()))
+    return found
+
+
+class _Leaving:
+    """Ends the tree: asks it to save and leave, each process once and in an order that lets all of them save; or kills it.
+
+    SIGTERM goes to the topmost processes that handle it. What is below them is theirs: torchrun passes it on to its
+    ranks, and a trainer still needs its data loaders while it saves. A process without a handler has nothing to save, and
+    others may stand on it: a shell, a plain launcher, the `tee` whose end would be a SIGPIPE in the middle of a save. It
+    is signalled when nobody with a handler is left, a second later. Half way through the grace the processes below a
+    handler are asked too: a shell with a trap does nothing while its foreground child runs.
+
+    Example: `bash -c "python train.py | tee log; echo done"`. Python handles SIGTERM, saves for 3 s and leaves; tee finds
+    the end of its input and leaves; bash prints "done" and leaves. Nobody else was signalled.
+
+    The obvious alternatives lose the save. SIGTERM to the worker alone ends bash, and what it leaves behind would have to
+    be killed. SIGTERM to all at once ends tee first, and gives the ranks of a torchrun two: the second interrupts what
+    the first began.
+    """
+
+    def __init__(self, order: Order, worker: int) -> None:
+        self.worker = worker
+        self.ended: dict[int, str] = {}  # names, by pid, of those that no stop asked to leave, and of those that were killed
+        self._grace_s, self._to = order.grace_s, order.signal_to
+        self._worker_lives = True
+        self._began_s: float | None = None
+        self._is_left_over = False  # the worker left by itself, and these are the processes that it left behind
+        self._is_killing = False
+        self._asked: set[tuple[int, int]] = set()
+        self._handled_s: float | None = None  # when a process with a handler was last seen
+        self._pause_s = _LOOK_LEAST_S
+
+    def begin(self) -> None:
+        """The daemon asks. It decides on the kill as well: its grace may be another one than at the start."""
+        if self._began_s is None:
+            self._began_s = time.monotonic()
+
+    def kill(self) -> None:
+        self._is_killing = True
+        self._pause_s = _LOOK_LEAST_S
+
+    def worker_left(self) -> None:
+        self._worker_lives = False
+        self._pause_s = _LOOK_LEAST_S
+        if self._began_s is None:
+            self._began_s, self._is_left_over = time.monotonic(), True
+
+    def wait(self) -> int:
+        """The next signal; 0 when it is time to look again."""
+        if self._began_s is None and not self._is_killing:
+            return int(_signal.sigwait(_AWAITED))
+        info = _signal.sigtimedwait(_AWAITED, self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _LOOK_MOST_S)
+        return 0 if info is None else int(info.si_signo)
+
+    def go_on(self) -> None:
+        """Do what is due now."""
+        if self._began_s is None and not self._is_killing:
+            return
+        now_s = time.monotonic()
+        if self._is_left_over and now_s >= (self._began_s or 0.0) + self._grace_s:
+            self._is_killing = True
+        found = _descendants()
+        if self._is_killing or self._is_left_over:
+            for process in found:
+                if process.is_alive and process.pid != self.worker:
+                    self.ended.setdefault(process.pid, process.name)
+        if self._is_killing:
+            for process in found:
+                process.send(_signal.SIGKILL)
+        else:
+            self._ask([process for process in found if process.is_alive], now_s)
+
+    def _ask(self, tree: list[_Process], now_s: float) -> None:
+        for process in tree:
+            if process.is_stopped:
+                process.send(_signal.SIGCONT)
+        if self._to == "all":
+            self._ask_each(tree)
+            return
+        if self._to == "leader" and self._worker_lives:
+            self._ask_each([process for process in tree if process.pid == self.worker])
+            return
+        began_s = self._began_s or 0.0
+        is_late = now_s >= began_s + self._grace_s / 2
+        covered: set[int] = set()
+        first, others = [], []
+        for process in tree:
+            if process.parent in covered and not is_late:
+                covered.add(process.pid)
+            elif process.handles_sigterm():
+                covered.add(process.pid)
+                first.append(process)
+            else:
+                others.append(process)
+        self._ask_each(first)
+        if first:
+            self._handled_s = now_s
+            if first[0].pid == self.worker and not is_late:  # nothing to see before; the worker's end is a signal
+                self._pause_s = max(_LOOK_LEAST_S, began_s + self._grace_s / 2 - now_s)
+        elif self._handled_s is None or now_s - self._handled_s >= _SETTLE_S:
+            self._ask_each(others)
+
+    def _ask_each(self, processes: list[_Process]) -> None:
+        for process in processes:
+            if (process.pid, process.start_ticks) not in self._asked:
+                self._asked.add((process.pid, process.start_ticks))
+                process.send(_signal.SIGTERM)
+
+
+def _see_off(leaving: _Leaving) -> tuple[int, "struct_rusage"]:
+    """Reap until there is no child left, which means no descendant; returns the worker's (wait status, rusage)."""
+    end: tuple[int, struct_rusage] | None = None
+    while True:
+        number = leaving.wait()
+        if number == _signal.SIGTERM:
+            leaving.kill()
+        elif number == _ASK:
+            leaving.begin()
+        try:
+            while True:
+                got, status, usage = os.wait4(-1, os.WNOHANG)
+                if got == leaving.worker:
+                    end = status, usage
+                    leaving.worker_left()
+                if got == 0:
+                    break
+        except ChildProcessError:
+            assert end is not None  # noqa: S101  the worker was the first child
+            return end
+        leaving.go_on()
 
 
 def _exit_record(order: Order, pid: int, status: int, usage: "struct_rusage | None") -> dict[str, object]:
@@ -468,9 +602,9 @@ def _close_own_code() -> None:
 
 
 def main() -> None:
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, _DEATH)
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, _AWAITED)
     _close_own_code()
-    for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGPIPE, _signal.SIGUSR1, _signal.SIGUSR2):
+    for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGPIPE, _signal.SIGUSR2):
         _signal.signal(number, _signal.SIG_IGN)
     order = _read_order()
     os.setsid()
@@ -493,11 +627,12 @@ def main() -> None:
     for fd in (0, 1):
         os.dup2(null, fd)
     os.chdir("/")
-    status, usage = _wait(pid)
+    leaving = _Leaving(order, pid)
+    status, usage = _see_off(leaving)
     result = _exit_record(order, pid, status, usage)
     after = _oom_kills(cgroup=order.cgroup)
     result["oom_kills"] = None if oom_kills is None or after is None else [oom_kills, after]
-    result["leftovers"] = [f"{name}({number})" for number, name in _end_tree().items()]
+    result["leftovers"] = [f"{name}({number})" for number, name in leaving.ended.items()]
     _write_exit(order, result)
     os._exit(0)
 

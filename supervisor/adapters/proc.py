@@ -222,8 +222,17 @@ def catches(pid: int, number: int) -> bool:
 
     Sending SIGUSR1 to a process that neither handles nor ignores it would kill it.
     """
+    return _in_mask(pid, "SigCgt:", number)
+
+
+def ignores(pid: int, number: int) -> bool:
+    """True when the process ignores the signal (SigIgn of /proc/PID/status)."""
+    return _in_mask(pid, "SigIgn:", number)
+
+
+def _in_mask(pid: int, key: str, number: int) -> bool:
     for line in (read_text(pid, "status") or "").splitlines():
-        if line.startswith("SigCgt:"):
+        if line.startswith(key):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
 

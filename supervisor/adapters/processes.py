@@ -135,7 +135,7 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         "run_dir": paths.run_dir(name), "attempt_dir": paths.attempt_dir(name, attempt, token),
         "stdout": paths.log(name, "stdout"), "stderr": paths.log(name, "stderr"),
         "record": paths.shim_record(name), "umask": proc.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
-        "cgroup": cgroup,
+        "cgroup": cgroup, "grace_s": spec.stop_grace_s, "signal_to": spec.stop_signal_to,
     }  # fmt: skip
 
 
@@ -376,6 +376,21 @@ class LocalLauncher:
                 proc.send(fd, number)
         finally:
             os.close(fd)
+
+    def ask_to_leave(self, program: str, token: str) -> None:
+        """The whole tree of this attempt is to save and leave. Its shim signals each process once (`shim.py`, `_Leaving`).
+
+        Asking again changes nothing, so a new daemon may repeat what the one before began.
+        """
+        attempt = self.attempt(token)
+        if attempt is None or attempt.program != program:
+            return
+        if proc.ignores(attempt.shim_pid, signal.SIGUSR1):  # a shim of an older release can only see the worker leave
+            self.signal(program, token, "SIGCONT")
+            self.signal(program, token, "SIGTERM")
+            return
+        for number in (signal.SIGCONT, signal.SIGUSR1):
+            proc.send_verified(attempt.shim_pid, attempt.shim_start_ticks, number)
 
     def kill_tree(self, program: str, token: str) -> None:
         """End the whole tree now. Outcome: Ended."""

@@ -22,6 +22,7 @@ from supervisor.core.settings import (
     Progress,
 )
 from supervisor.policy.alerting import SEVERITIES
+from supervisor.policy.ending import STOP_SIGNAL_TO
 from supervisor.policy.gate import ON_TIMEOUT
 from supervisor.policy.health import ACTIONS
 from supervisor.policy.restart import MOST_DEATHS
@@ -108,6 +109,7 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
 _CHOICES: Final = {
     "daemon.log_level": LOG_LEVELS,
     "program.progress": tuple(Progress),
+    "program.stop_signal_to": STOP_SIGNAL_TO,
     "gate.on_timeout": ON_TIMEOUT,
     "load.mode": (FIXED, CLIMB),
     "alerts.min_severity": SEVERITIES,
@@ -226,6 +228,10 @@ MEANINGS: Final[dict[str, str]] = {
     "program.stall_timeout_s": "limit without progress while training, in place of the learned one",
     "program.start_timeout_s": "limit from its start to its first sign of progress",
     "program.stop_grace_s": "time to save and leave between SIGTERM and SIGKILL",
+    "program.stop_signal_to": (
+        "which processes get SIGTERM first: the topmost that handle it; the one that was started; all of them. "
+        "Taken at its next start"
+    ),
     "program.on_sick": "what follows from any illness of [health], in place of its three settings",
     "program.gpu": "index of its GPU as `nvidia-smi` lists them: it sees no other (CUDA_VISIBLE_DEVICES)",
     "program.min_free_mb": "in place of [gate]'s min_free_mb; 0: what it held before decides",
@@ -271,8 +277,8 @@ _UNSET: Final = {
 }
 
 COMMON_KEYS: Final = (
-    "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "on_sick", "gpu", "min_free_mb",
-    "gate_poll_s", "gate_timeout_s", "cpu_weight", "env",
+    "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "stop_signal_to", "on_sick", "gpu",
+    "min_free_mb", "gate_poll_s", "gate_timeout_s", "cpu_weight", "env",
 )  # fmt: skip
 ALERT_LISTS: Final = ("urls", "command", "kinds")  # of [alerts]: `config/alerts.py` checks them
 FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes")

@@ -19,7 +19,6 @@ from supervisor.policy.loss import IN_WORDS, Loss, furthest, loss
 _HOLDS_SLOT_S = 30.0  # a restart due within this keeps its slot; a longer wait hands it on
 _CHANGE_S = 120.0  # so long after a change of level starts are staggered
 _GRACE_S = 20.0  # for a program that has left the config, and its own setting with it
-_TERM = "SIGTERM"
 _LEAST_IMPORTANT = 10**9
 
 
@@ -178,7 +177,7 @@ def on_spawned(turn: Turn, item: SpawnSucceeded) -> None:
     spec = turn.spec(item.program) or commands.orphan_spec(item.program)
     turn.command(commands.Watch(spec, found[1].number, item.token, item.pid, item.start_ticks))
     if found[1].stop is not None:  # asked to stop while it was being started
-        turn.command(commands.SendSignal(item.program, item.token, _TERM))
+        turn.command(commands.AskToLeave(item.program, item.token))
 
 
 def on_spawn_broke(turn: Turn, item: SpawnBroke) -> None:
@@ -221,8 +220,7 @@ def stop(
     tally.tell(turn, name)
     turn.record(facts.StopIntended(why, name, attempt.token, reason, by, grace_s))
     set_control(turn, name, attempt.token, leave_by_s=turn.now_s + grace_s)
-    turn.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
-    turn.command(commands.SendSignal(name, attempt.token, _TERM))
+    turn.command(commands.AskToLeave(name, attempt.token))
 
 
 # --- the end -------------------------------------------------------------------------------------------------------------

@@ -209,5 +209,4 @@ def _adopt(turn: Turn, program: Program, attempt: Attempt, survivor: Survivor) -
     if attempt.stop is None:
         set_control(turn, name, attempt.token)
     else:  # the daemon may have died between the fact and the signal
-        turn.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
-        turn.command(commands.SendSignal(name, attempt.token, "SIGTERM"))
+        turn.command(commands.AskToLeave(name, attempt.token))

@@ -68,6 +68,14 @@ class SendSignal(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class AskToLeave(Command):
+    """Ask the whole tree of an attempt to save and leave: SIGCONT, and one SIGTERM for each process that handles it."""
+
+    program: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class KillTree(Command):
     """SIGKILL for the whole tree of an attempt. Outcome: Ended."""
 

@@ -17,6 +17,7 @@ from supervisor.policy.checkpointing import CheckpointSettings
 from supervisor.policy.confinement import CgroupSettings
 from supervisor.policy.cost import CostSettings
 from supervisor.policy.divergence import DivergenceSettings
+from supervisor.policy.ending import STOP_SIGNAL_TO
 from supervisor.policy.gate import GateSettings
 from supervisor.policy.health import HealthSettings
 from supervisor.policy.prechecks import PrecheckSettings
@@ -104,6 +105,7 @@ class ProgramSpec:
     stall_timeout_s: float | None = None  # overrides every learned limit while training
     start_timeout_s: float | None = None  # spawn to the first sign of progress
     stop_grace_s: float = 20.0  # SIGTERM to SIGKILL
+    stop_signal_to: str = STOP_SIGNAL_TO[0]  # who gets SIGTERM first (`supervisor/shim.py`)
     on_sick: str | None = None  # what follows from any illness (`policy/health.py`)
     done_codes: tuple[int, ...] = (0,)  # exit codes that mean: finished, do not start again
     num_envs: int | None = None

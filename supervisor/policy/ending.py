@@ -2,8 +2,9 @@
 
 The rule:
 
-1. Whoever is to leave gets SIGCONT, SIGTERM and `grace_s` to save and go (20 s for an operator's stop, 3 s in a stall).
-2. Then SIGKILL, for the whole tree.
+1. The worker and all that it has started get SIGCONT, SIGTERM and `grace_s` to save and leave: 20 s for an operator's
+   stop, 3 s in a stall. The grace counts for the whole tree: a shell that leaves at once takes nothing from its trainer.
+2. What is left after the grace gets SIGKILL.
 3. Then again after as long as it has waited so far, at least 10 s, at most 10 min: SIGKILL waits for a process in state D
    and takes it when the kernel lets go, so to repeat it quickly does nothing, and never to repeat it trusts one signal.
 4. One that the kernel holds is said to be held: to everybody who waits for it to be down, once, instead of no answer. Held
@@ -23,6 +24,8 @@ from typing import Final
 
 _AGAIN_S: Final = 10.0
 _AGAIN_MOST_S: Final = 600.0
+
+STOP_SIGNAL_TO: Final = ("tree", "leader", "all")  # `stop_signal_to`: who gets SIGTERM first (`supervisor/shim.py`)
 
 HELD: Final = "the kernel does not let go of it (state D), so it ends when it comes out of there"
 

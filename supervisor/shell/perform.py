@@ -85,6 +85,8 @@ class Performer:
                 self.controls.write(command)
             case commands.SendSignal(program=program, token=token, signal=signal):
                 self.launcher.signal(program, token, signal)
+            case commands.AskToLeave(program=program, token=token):
+                self.launcher.ask_to_leave(program, token)
             case commands.KillTree(program=program, token=token):
                 self.launcher.kill_tree(program, token)
             case commands.TakeEvidence(program=program, token=token):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from attempts_kit import BOOT, REPO, World, eventually, gone, kill, python, spec
 
-from supervisor.adapters import endings, proc, processes
+from supervisor.adapters import endings, proc, processes, shim_code
 from supervisor.core.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from workers import contract
 
@@ -283,6 +283,31 @@ def test_ten_stubborn_trees_are_ended_in_parallel(world):
         assert ending.signal == signal.SIGKILL
         assert len(ending.leftovers) == 2
     assert all(gone(pid) for pid in trees)
+
+
+TO_BE_ASKED = "trap 'echo asked; exit 75' TERM; echo up; while :; do sleep 0.05; done"
+
+
+def test_a_shim_that_is_stopped_passes_the_asking_on_all_the_same(world):
+    started = world.run(["bash", "-c", TO_BE_ASKED])
+    assert eventually(lambda: world.stdout() == "up\n")
+    kill(started.shim_pid, signal.SIGSTOP)
+    world.launcher.ask_to_leave("Breakout", started.token)  # another program's name: nothing happens
+    world.launcher.ask_to_leave("Pong", started.token)
+    assert world.inbox.expect(Ended).ending.code == 75
+    assert world.stdout() == "up\nasked\n"
+
+
+def test_a_worker_under_the_shim_of_an_older_release_is_asked_by_the_daemon(world, monkeypatch, tmp_path):
+    older = tmp_path / "shim.py"
+    text = shim_code._SOURCE.read_text()
+    older.write_text(text.replace("_signal.SIGTERM, _ASK}", "_signal.SIGTERM}").replace("_signal.SIGUSR2", "_ASK"))
+    monkeypatch.setattr(shim_code, "_SOURCE", older)
+    started = world.run(["bash", "-c", TO_BE_ASKED])
+    assert eventually(lambda: world.stdout() == "up\n")
+    kill(started.pid, signal.SIGSTOP)
+    world.launcher.ask_to_leave("Pong", started.token)
+    assert world.inbox.expect(Ended).ending.code == 75
 
 
 def test_a_tree_whose_shim_is_stopped_is_ended_all_the_same(world, monkeypatch):

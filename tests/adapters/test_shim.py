@@ -11,56 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from attempts_kit import REPO, eventually, gone, kill, python, spec
+from attempts_kit import eventually, gone, kill, python
+from shim_kit import SHIM, TOKEN
 
 from supervisor import shim as shim_module
 from supervisor.adapters import processes
-from supervisor.core.settings import Paths
 from workers.contract import ExitRecord, now_ns
-
-SHIM = REPO / "supervisor" / "shim.py"
-TOKEN = "ab" * 16
-
-
-class Shim:
-    """One started shim and the answers it gave."""
-
-    def __init__(self, order: dict) -> None:
-        self.order = order
-        stdin = os.memfd_create("order")
-        os.write(stdin, json.dumps(order).encode())
-        os.lseek(stdin, 0, os.SEEK_SET)
-        args = [sys.executable, "-S", "-I", str(SHIM), "Pong", "1"]
-        self.process = subprocess.Popen(args, stdin=stdin, stdout=subprocess.PIPE, env={})
-        os.close(stdin)
-
-    def answer(self) -> dict:
-        with self.process.stdout as stdout:
-            return json.loads(stdout.readline())
-
-    def exit(self) -> ExitRecord:
-        self.process.wait(60)
-        return ExitRecord.from_json(Path(self.order["attempt_dir"], "exit.json").read_text())
-
-
-@pytest.fixture
-def start(tmp_path):
-    shims = []
-    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
-
-    def start(argv, attempt=1, token=TOKEN, **changes) -> Shim:
-        order = processes.shim_order(paths, spec("Pong", argv), attempt, token, "00" * 16)
-        for place in (order["attempt_dir"], Path(order["record"]).parent):
-            processes.make_dir(place)
-        shims.append(Shim(order | changes))
-        return shims[-1]
-
-    yield start
-    for one in shims:
-        one.process.stdout.close()
-        one.process.terminate()
-        one.process.wait(60)
-        assert eventually(lambda token=one.order["token"]: not processes._members(token, None))
 
 
 def test_an_exit_code_is_recorded_with_times_and_usage(start):
@@ -167,7 +123,7 @@ def test_the_worker_does_not_outlive_a_killed_shim(start):
 def test_hangup_and_interrupt_do_not_touch_the_shim(start):
     shim = start(["sleep", "60"])
     pid = shim.answer()["pid"]
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGQUIT, signal.SIGUSR2):
         kill(shim.process.pid, number)
     kill(pid)
     assert shim.exit().signal == signal.SIGKILL

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
+from core_kit import Core, commands, facts, kinds, of, settings, spec
 
 from supervisor.core.inputs import Ended, Ending, EvidenceTaken, Report, Sampled, SpawnBroke, SpawnSucceeded, Survival
 from supervisor.core.lifecycle import Phase
@@ -134,7 +134,7 @@ def test_asked_to_stop_while_it_was_being_started():
     core.begin()
     core.ask("stop", "Pong")
     decision = core.spawned("Pong")
-    assert signals(decision) == ["SIGTERM"]
+    assert of(decision, commands.AskToLeave)
     assert core.phase("Pong") is Phase.STOPPING
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
+from core_kit import Core, commands, facts, kinds, of, settings, spec
 
 from supervisor.core.facts import Stamped
 from supervisor.core.inputs import Survival
@@ -95,7 +95,7 @@ def test_adopted_but_gone_from_the_config():
     core.settings = settings()
     decision = core.begin(core.survivor("Pong", Survival.ALIVE), core.survivor("Qbert", Survival.ENDED, code=1))
     assert of(decision, commands.Adopt)[0].spec.argv == ()
-    assert signals(decision) == ["SIGCONT", "SIGTERM"]
+    assert of(decision, commands.AskToLeave)
     assert core.phase("Pong") is Phase.STOPPING
     assert "Qbert" not in core.state.programs
     core.ended("Pong", code=75)

@@ -43,7 +43,7 @@ def test_evidence_comes_before_healing():
     assert examined.commands == ()
     assert "stacks, wchan" in core.told(facts.Examined)[0].why
     core.watch(1, Pong=since)
-    assert signals(core.last) == ["SIGCONT", "SIGTERM"]
+    assert of(core.last, commands.AskToLeave)
     assert of(core.last, facts.StopIntended)[0].grace_s == 3.0
     assert core.watch(2, Pong=since) == [], "nothing is judged any more: it is leaving"
     assert of(core.to_wake(), commands.KillTree)

@@ -69,7 +69,7 @@ def test_evidence_that_has_come_is_acted_upon_at_the_next_look():
     core.watch(11, Pong=same)
     core.evidence("Pong")
     core.watch(1, Pong=same)
-    assert of(core.last, commands.SendSignal), "it is asked to leave"
+    assert of(core.last, commands.AskToLeave), "it is asked to leave"
 
 
 def test_what_was_shown_while_the_journal_could_not_be_written_was_not_judged(judged):

@@ -67,7 +67,7 @@ def test_a_stranger_of_a_program_that_is_to_be_down_is_stopped():
     decision = began(core, Pong=(9, stranger()))
     assert core.phase("Pong") is Phase.STOPPING
     assert not core.program("Pong").wanted
-    assert [command.signal for command in of(decision, commands.SendSignal)] == ["SIGCONT", "SIGTERM"]
+    assert of(decision, commands.AskToLeave)
     core.ended("Pong", code=75)
     assert core.phase("Pong") is Phase.STOPPED
 

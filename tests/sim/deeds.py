@@ -27,6 +27,9 @@ class Deeds:
                     del self.watched[name]
             case commands.SendSignal(token=token, signal=signal):
                 self.signal(token, signal)
+            case commands.AskToLeave(token=token):
+                self.signal(token, "SIGCONT")
+                self.signal(token, "SIGTERM")
             case commands.KillTree(token=token):
                 self.kill(token)
             case commands.TakeEvidence(program=name, token=token):

@@ -1,0 +1,32 @@
+"""The shim's fixture: starts shims, and sees to it that nothing of their trees is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attempts_kit import eventually, spec
+from shim_kit import TOKEN, Shim
+
+from supervisor.adapters import processes
+from supervisor.core.settings import Paths
+
+
+@pytest.fixture
+def start(tmp_path):
+    shims = []
+    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+
+    def start(argv, attempt=1, token=TOKEN, **changes) -> Shim:
+        order = processes.shim_order(paths, spec("Pong", argv), attempt, token, "00" * 16)
+        for place in (order["attempt_dir"], Path(order["record"]).parent):
+            processes.make_dir(place)
+        shims.append(Shim(order | changes))
+        return shims[-1]
+
+    yield start
+    for one in shims:
+        one.process.stdout.close()
+        one.process.terminate()
+        one.process.wait(60)
+        assert eventually(lambda token=one.order["token"]: not processes._members(token, None))

@@ -1,0 +1,208 @@
+"""How a tree is asked to leave by its shim: every process that has to save can save, whatever it is wrapped in."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from attempts_kit import eventually, gone, kill, python
+from shim_kit import Shim
+
+# One SIGTERM begins the save; a second one would break it off, and so would a pipe that nobody reads any more.
+SAVER = """
+import os, signal, sys, time
+def leave(*_): raise SystemExit(0)
+signal.signal(signal.SIGTERM, leave)
+try:
+    open(sys.argv[1] + ".up", "w").close()
+    while True: signal.pause()
+finally:
+    for part in range(15):
+        time.sleep(0.1)
+        print("saving", sys.argv[1], part, flush=True)
+    if len(sys.argv) > 2: os.kill(int(sys.argv[2]), 0)
+    open(sys.argv[1] + ".saved", "w").close()
+"""
+# As a plain launcher does it (multiprocessing, subprocess): no handler, it waits for its ranks.
+PLAIN = """
+import subprocess, sys
+ranks = [subprocess.Popen([sys.executable, "-S", "saver.py", name]) for name in "ab"]
+for rank in ranks: rank.wait()
+"""
+# As torchrun does it: a handler that passes SIGTERM on, and waits.
+PASSING = """
+import signal, subprocess, sys
+ranks = [subprocess.Popen([sys.executable, "-S", "saver.py", name]) for name in "ab"]
+signal.signal(signal.SIGTERM, lambda *_: [rank.terminate() for rank in ranks])
+for rank in ranks: rank.wait()
+"""
+# A handler that ends the launcher at once and leaves its ranks alone.
+LEAVING = PASSING.replace("[rank.terminate() for rank in ranks]", "sys.exit(1)")
+# A trainer with a data loader, which has no handler and must live until the save is done.
+LOADING = """
+import os, subprocess, sys
+loader = subprocess.Popen(["sleep", "60"])
+sys.argv = ["saver.py", "a", str(loader.pid)]
+try: exec(open("saver.py").read())
+finally: loader.kill()
+"""
+PY = f"{sys.executable} -S"
+WRAPPED = {
+    "shell, then more": (["bash", "-c", f"{PY} saver.py a; echo done >> log"], "a"),
+    "pipeline": (["bash", "-c", f"{PY} saver.py a | tee log"], "a"),
+    "pipeline and more": (["bash", "-c", f"{PY} saver.py a 2>&1 | tee log; echo done >> log"], "a"),
+    "pipeline of sh": (["sh", "-c", f"{PY} saver.py a | tee log; :"], "a"),
+    "background job": (["sh", "-c", f"{PY} saver.py a & {PY} saver.py b & wait"], "ab"),
+    "session of its own": (["bash", "-c", f"setsid {PY} saver.py a & wait"], "a"),
+    "environment of its own": (["bash", "-c", f"setsid env -i {PY} saver.py a; :"], "a"),
+    "trap at exit": (["bash", "-c", f"trap 'echo bye >> log' EXIT; {PY} saver.py a; :"], "a"),
+    "trap that passes it on": (["bash", "-c", f"trap 'kill $p; wait $p' TERM; {PY} saver.py a & p=$!; wait"], "a"),
+    "trap that waits": (["bash", "-c", f"trap 'echo bye' TERM; {PY} saver.py a; :"], "a"),
+    "plain launcher": ([*PY.split(), "plain.py"], "ab"),
+    "launcher that passes it on": ([*PY.split(), "passing.py"], "ab"),
+    "launcher that leaves": ([*PY.split(), "leaving.py"], "ab"),
+    "data loader": ([*PY.split(), "loading.py"], "a"),
+    "no wrapper": ([*PY.split(), "saver.py", "a"], "a"),
+}
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    for name, text in {"saver": SAVER, "plain": PLAIN, "passing": PASSING, "leaving": LEAVING, "loading": LOADING}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+def up(box: Path, names: str) -> bool:
+    return eventually(lambda: all((box / f"{name}.up").exists() for name in names))
+
+
+def ask(shim: Shim) -> None:
+    shim.process.send_signal(signal.SIGUSR1)
+
+
+@pytest.mark.parametrize(("argv", "names"), WRAPPED.values(), ids=WRAPPED)
+def test_what_is_asked_to_leave_saves_first(start, box, argv, names):
+    shim = start(argv, cwd=str(box), grace_s=6.0)
+    shim.answer()
+    assert up(box, names)
+    ask(shim)
+    record = shim.exit()
+    said = Path(shim.order["stderr"]).read_text()
+    assert [name for name in names if not (box / f"{name}.saved").exists()] == [], said
+    assert record.leftovers == (), "nobody had to be killed"
+    if "tee" in str(argv):
+        assert (box / "log").read_text().startswith("".join(f"saving a {part}\n" for part in range(15)))
+
+
+def test_a_program_without_a_handler_leaves_at_once(start):
+    shim = start(["bash", "-c", "sleep 60 | cat; echo more"])
+    shim.answer()
+    began_s = time.monotonic()
+    ask(shim)
+    assert shim.exit().signal == signal.SIGTERM
+    assert time.monotonic() - began_s < 5.0
+
+
+def test_the_command_after_the_trainer_is_asked_as_well(start, box):
+    shim = start(["bash", "-c", f"{PY} saver.py a; sleep 60; echo no >> log"], cwd=str(box))
+    shim.answer()
+    assert up(box, "a")
+    ask(shim)
+    assert shim.exit().signal == signal.SIGTERM
+    assert (box / "a.saved").exists()
+    assert not (box / "log").exists()
+
+
+def test_stopped_processes_are_continued(start, box):
+    shim = start(["bash", "-c", f"{PY} saver.py a | tee log"], cwd=str(box))
+    pid = shim.answer()["pid"]
+    assert up(box, "a")
+    children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    for stopped in (*children, pid):
+        kill(stopped, signal.SIGSTOP)
+    ask(shim)
+    shim.exit()
+    assert (box / "a.saved").exists()
+
+
+def test_sigterm_to_the_shim_ends_what_does_not_leave(start):
+    shim = start(["sh", "-c", "trap '' TERM; setsid sleep 60 & echo up; while :; do sleep 60; done"])
+    shim.answer()
+    assert eventually(lambda: Path(shim.order["stdout"]).read_text() == "up\n")
+    ask(shim)
+    with pytest.raises(subprocess.TimeoutExpired):
+        shim.process.wait(0.5)
+    shim.process.terminate()
+    record = shim.exit()
+    assert record.signal == signal.SIGKILL
+    assert len(record.leftovers) >= 1
+
+
+def test_a_worker_that_leaves_by_itself_leaves_its_children_time_to_save(start, box):
+    shim = start(["sh", "-c", f"{PY} saver.py a & while [ ! -e a.up ]; do sleep 0.01; done; exit 5"], cwd=str(box))
+    record = shim.exit()
+    assert record.code == 5
+    assert (box / "a.saved").exists()
+    assert [name[:6] for name in record.leftovers] == ["python"]
+
+
+def test_children_that_ignore_sigterm_are_killed_after_the_grace(start):
+    shim = start(["sh", "-c", "trap '' TERM; sleep 60 & exit 3"], grace_s=0.2)
+    record = shim.exit()
+    assert record.code == 3
+    assert len(record.leftovers) == 1
+    assert gone(int(record.leftovers[0].rpartition("(")[2][:-1]))
+
+
+def test_with_a_grace_of_nothing_children_are_killed_at_once(start, box):
+    shim = start(
+        ["sh", "-c", f"{PY} saver.py a & while [ ! -e a.up ]; do sleep 0.01; done; exit 5"], cwd=str(box), grace_s=0.0
+    )
+    assert len(shim.exit().leftovers) == 1
+    assert not (box / "a.saved").exists()
+
+
+STAYING = python(
+    "import signal, subprocess, sys, time\n"
+    "child = subprocess.Popen([sys.executable, '-S', 'saver.py', 'a'])\n"
+    "signal.signal(signal.SIGTERM, lambda *_: open('told', 'a').write('x'))\n"
+    "child.wait()\n"
+)
+
+
+@pytest.mark.parametrize(("to", "asked"), [("tree", False), ("leader", False), ("all", True)])
+def test_who_is_asked_first_is_a_setting(start, box, to, asked):
+    shim = start(STAYING, cwd=str(box), signal_to=to, grace_s=3600.0)
+    shim.answer()
+    assert up(box, "a")
+    ask(shim)
+    assert eventually((box / "told").exists)
+    assert eventually((box / "a.saved").exists) if asked else not (box / "a.saved").exists()
+    shim.process.terminate()
+    shim.exit()
+    assert (box / "told").read_text() == "x"
+
+
+def test_leader_alone_means_that_its_pipeline_is_asked_when_it_has_left(start, box):
+    shim = start(["bash", "-c", f"{PY} saver.py a; :"], cwd=str(box), signal_to="leader")
+    shim.answer()
+    assert up(box, "a")
+    ask(shim)
+    assert shim.exit().signal == signal.SIGTERM, "the shell had no handler"
+    assert (box / "a.saved").exists()
+
+
+def test_asking_again_changes_nothing(start, box):
+    shim = start(["bash", "-c", f"{PY} saver.py a; :"], cwd=str(box))
+    shim.answer()
+    assert up(box, "a")
+    for _ in range(20):
+        ask(shim)
+        time.sleep(0.05)
+    shim.exit()
+    assert (box / "a.saved").exists()
