@@ -45,18 +45,14 @@ parse() {
     [[ -z $first_config || -r $first_config ]] || die "--config: $first_config cannot be read"
 }
 
+# Borrowed packages are complete as they are; without apt-get deploy/bootstrap says what it lacks.
 install_debian_packages() {
-    local missing=() python=$1
     ((${#packages[@]} == 0)) && command -v apt-get >/dev/null || return 0
-    "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
-    command -v gcc >/dev/null || missing+=(gcc libc6-dev)
-    command -v pkg-config >/dev/null || missing+=(pkg-config)
-    pkg-config --exists libsystemd 2>/dev/null || missing+=(libsystemd-dev)
-    "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
-        missing+=(python3-dev)
-    ((${#missing[@]})) || return 0
-    act "install with apt-get: ${missing[*]}" \
-        env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+    if "$dry_run"; then
+        PYTHON=$1 deploy/system-packages service --dry-run
+    else
+        PYTHON=$1 deploy/system-packages service || die "nothing was installed; the lines above say what is missing"
+    fi
 }
 
 make_account() {
@@ -67,9 +63,14 @@ make_account() {
 }
 
 write_config() {
-    [[ ! -e $CONFIG ]] || return 0
-    if [[ -n $first_config ]]; then
-        act "write $CONFIG, from $first_config" install -D -m 644 "$first_config" "$CONFIG"
+    if [[ -e $CONFIG ]]; then
+        [[ -z $first_config ]] || cmp -s "$first_config" "$CONFIG" ||
+            say "$CONFIG exists and stays as it is: --config is for the first installation alone. To take it over:" \
+                "install -m 644 $first_config $CONFIG && $prefix/current/.venv/bin/supervisorctl -c $CONFIG update"
+    elif [[ -n $first_config ]]; then
+        # Checked before it is in place: a refused one would count as the configuration from then on.
+        "$dry_run" || check_config "$1" "$first_config"
+        act "write $CONFIG, from $first_config" write_file "$CONFIG" "$(<"$first_config")"
     else
         act "write $CONFIG, two games at a light load" write_default "$1"
     fi

@@ -13,6 +13,16 @@ readonly UNITS=(
 )
 # shellcheck disable=SC2034
 readonly CONFIG=/etc/extralife/extralife.toml STATE=/var/lib/extralife RUNTIME=/run/extralife ACCOUNT=extralife
+readonly JUDGED=/run/extralife-upgrade.said LEFT_WORKERS=/run/extralife-upgrade.workers # upgrade.sh, while it runs
+# All that an installation, an upgrade, the units and what they run make on this machine, besides the prefix and the account:
+# uninstall.sh removes the first list always, the second with --delete-data. Whoever makes one more adds it here.
+# shellcheck disable=SC2034
+readonly MADE=(
+    "${UNITS[@]/#//etc/systemd/system/}" /etc/sysusers.d/extralife.conf /etc/tmpfiles.d/extralife.conf
+    "$RUNTIME" /run/extralife-last-words "$JUDGED" "$LEFT_WORKERS" /var/cache/extralife
+)
+# shellcheck disable=SC2034
+readonly MADE_AND_FILLED=("$STATE" "$(dirname "$CONFIG")" /etc/systemd/system/{extralife.service,extralife.slice}.d)
 
 say() {
     printf '%s: %s\n' "$name" "$*" 2>/dev/null || true # a terminal that has gone must not end what is under way
@@ -103,10 +113,12 @@ sources() {
         pyproject.toml README.md CHANGELOG.md LICENSE -type f -not -name '*.pyc' -not -path '*.egg-info/*' | LC_ALL=C sort
 }
 
+project_version() {
+    sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml
+}
+
 release_name() {
-    local version
-    version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-    printf '%s-%s' "$version" "$({
+    printf '%s-%s' "$(project_version)" "$({
         sources | xargs -d '\n' sha256sum
         printf '%s\n' "$1" "${packages[@]}"
     } | sha256sum | cut -c 1-10)"
@@ -135,6 +147,7 @@ borrow_packages() {
     "$2" -m venv --without-pip "$release/.venv"
     site=$("$release/.venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     printf '%s\n' "$release" "${packages[@]}" >"$site/extralife.pth"
+    name_version "$site"
     for script in supervisord:supervisor.__main__ supervisorctl:supervisor.ctl.__main__; do
         printf '#!%s\nimport sys\nfrom %s import main\nsys.exit(main())\n' "$release/.venv/bin/python" "${script#*:}" \
             >"$release/.venv/bin/${script%%:*}"
@@ -142,14 +155,25 @@ borrow_packages() {
     done
 }
 
+# name_version SITE: which version this is, as an installed package says it. Without it the metadata of an older extralife
+# in the borrowed packages would count.
+name_version() {
+    local version info
+    version=$(project_version)
+    info=$1/extralife-$version.dist-info
+    mkdir "$info"
+    printf 'Metadata-Version: 2.1\nName: extralife\nVersion: %s\n' "$version" >"$info/METADATA"
+    printf 'extralife\n' >"$info/INSTALLER"
+}
+
 check_release() {
     runuser -u "$ACCOUNT" -- "$1/.venv/bin/python" -P -c 'import supervisor.shell.daemon' || die "the user $ACCOUNT cannot run" \
         "$1/.venv/bin/python; is its interpreter or one of its packages below a directory that is closed to others?"
 }
 
-# check_config RELEASE: it can be used by that release, in the service's directories.
+# check_config RELEASE [FILE]: it can be used by that release, in the service's directories.
 check_config() {
-    local said
+    local said file=${2:-$CONFIG}
     # The directories themselves are made by systemd at the first start. Whoever asks the daemon finds them only here.
     said=$("$1/.venv/bin/python" -P -c '
 import sys
@@ -161,7 +185,7 @@ except config.ConfigError as error:
 for key, wanted in (("state_dir", sys.argv[2]), ("runtime_dir", sys.argv[3])):
     if getattr(paths, key) != wanted:
         sys.exit(f"[daemon] needs {key} = \"{wanted}\", where the service has it, not {getattr(paths, key)}")
-' "$CONFIG" "$STATE" "$RUNTIME" 2>&1) || die "$CONFIG cannot be used, and nothing was started:"$'\n'"$said"
+' "$file" "$STATE" "$RUNTIME" 2>&1) || die "$file cannot be used, and nothing was started:"$'\n'"$said"
 }
 
 in_use() {

@@ -90,7 +90,7 @@ is_active_soon() {
 
 # judge RELEASE BEFORE: 0 when it is well; else `verdict` says what is wrong. May be interrupted.
 judge() {
-    local said=/run/extralife-upgrade.said # not on a disk, which may be full
+    local said=$JUDGED # not on a disk, which may be full
     health judge "$SOCKET" "$2" "$1" "$ready_s" "$healthy_s" >"$said" 2>&1 8>&- &
     judging=$!
     local well=true
@@ -277,7 +277,7 @@ change_image() {
 # go_back OLD NEW WHY: ends the script.
 go_back() {
     trap '' INT TERM HUP
-    local old=$1 new=$2 why=$3 before=$prefix/upgrading/before workers=/run/extralife-upgrade.workers
+    local old=$1 new=$2 why=$3 before=$prefix/upgrading/before workers=$LEFT_WORKERS
     local healthy_s=$((healthy_s < 10 ? healthy_s : 10)) # the release before has proved itself
     say "$new is not well: $why"
     say "back to $old"

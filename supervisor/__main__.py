@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
     def load(*, starting: bool = False) -> config.Loaded:
-        return config.load(options.config, environ, flags, starting=starting)
+        return config.load(options.config, environ, flags, starting=starting, as_owner=options.check)
 
     try:
         loaded = load(starting=not (options.check or options.detach))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -27,18 +28,39 @@ LEAST_FREE_BYTES: Final = 64 * 2**20
 MOST_SOCKET_BYTES: Final = 107  # sun_path less its closing NUL, unix(7)
 
 
-def check(sheet: Sheet, paths: Paths, state: Origin, runtime: Origin, programs: Iterable[str]) -> None:
-    """Errors and warnings on both directories, and on the length of the sockets in the second."""
-    existing = _writable(sheet, "state_dir", Path(paths.state_dir), state)
+def user_of(paths: Paths) -> int:
+    """The user that the daemon of this state directory runs as: its owner if root asks, else ourselves.
+
+    Root checks the file of a service that has a user of its own. The obvious alternative, to judge by our own rights, would
+    refuse each directory of that user.
+    """
+    uid = os.geteuid()
+    try:
+        return uid or Path(paths.state_dir).stat().st_uid
+    except OSError:
+        return uid
+
+
+def check(
+    sheet: Sheet, paths: Paths, state: Origin, runtime: Origin, programs: Iterable[str], uid: int | None = None
+) -> None:
+    """Errors and warnings on both directories, and on the length of the sockets in the second.
+
+    `uid` is the user that the daemon will run as; without it, our own.
+    """
+    uid = os.geteuid() if uid is None else uid
+    existing = _writable(sheet, "state_dir", Path(paths.state_dir), state, uid)
     if existing is not None:
         _room(sheet, paths, existing, state)
         kind = kind_of(existing)
         if kind not in MEMORY and (why := unsafe(kind)):  # a state in memory is for trying things out, and doctor tells
             sheet.warn(state, f"daemon.state_dir: {existing} {why}; choose a disk of this machine with --state-dir")
-        if why := trust.loose(paths.state_dir):
+        if why := _loose(Path(paths.state_dir), uid):
             sheet.warn(state, f"daemon.state_dir: {why}; another user could exchange checkpoints: chmod go-w")
-    if _writable(sheet, "runtime_dir", Path(paths.runtime_dir), runtime) is not None:
-        _trusted(sheet, Path(paths.runtime_dir), runtime)
+    if _writable(sheet, "runtime_dir", Path(paths.runtime_dir), runtime, uid) is not None:
+        runtime_dir = Path(paths.runtime_dir)
+        if why := _loose(runtime_dir, uid):
+            sheet.error(runtime, f"daemon.runtime_dir: {refusal(runtime_dir, why)}")
     sockets = [paths.socket, *map(paths.notify_socket, programs)]
     longest = max(sockets, key=lambda path: len(os.fsencode(path)))
     if (length := len(os.fsencode(longest))) > MOST_SOCKET_BYTES:
@@ -49,8 +71,8 @@ def check(sheet: Sheet, paths: Paths, state: Origin, runtime: Origin, programs: 
         )
 
 
-def _writable(sheet: Sheet, key: str, path: Path, origin: Origin) -> Path | None:
-    """The directory, or the nearest one that exists above it, if this user can write there; else None and an error."""
+def _writable(sheet: Sheet, key: str, path: Path, origin: Origin, uid: int) -> Path | None:
+    """The directory, or the nearest one that exists above it, if the user can write there; else None and an error."""
     name, flag = f"daemon.{key}", f"--{key.replace('_', '-')}"
     try:
         existing = next(each for each in (path, *path.parents) if os.path.lexists(each))
@@ -60,11 +82,11 @@ def _writable(sheet: Sheet, key: str, path: Path, origin: Origin) -> Path | None
             sheet.error(origin, f"{name}: {path.parent} does not exist; create it, mount its disk, or choose with {flag}")
         elif os.statvfs(existing).f_flag & os.ST_RDONLY:
             sheet.error(origin, f"{name}: {existing} lies on a read-only file system; choose another place with {flag}")
-        elif existing == path and existing.stat().st_uid != os.geteuid():
-            owner, us = _user(existing.stat().st_uid), _user(os.geteuid())
+        elif existing == path and existing.stat().st_uid != uid:
+            owner, us = _user(existing.stat().st_uid), _user(uid)
             sheet.error(origin, f"{name}: {path} belongs to {owner}, not to {us}; run as {owner} or choose with {flag}")
-        elif not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
-            who = _user(os.geteuid())
+        elif not _may_use(existing, uid, exists=existing == path):
+            who = _user(uid)
             sheet.error(origin, f"{name}: {existing} is read-only for {who}; change its mode or choose another with {flag}")
         else:
             return existing
@@ -73,13 +95,18 @@ def _writable(sheet: Sheet, key: str, path: Path, origin: Origin) -> Path | None
     return None
 
 
-def _trusted(sheet: Sheet, path: Path, origin: Origin) -> None:
+def _may_use(directory: Path, uid: int, *, exists: bool) -> bool:
+    """Whether the user may read and write there. Root makes what does not exist yet, and gives it to the user."""
+    if uid == os.geteuid() or not exists:
+        return os.access(directory, os.R_OK | os.W_OK | os.X_OK)
+    return directory.stat().st_mode & stat.S_IRWXU == stat.S_IRWXU
+
+
+def _loose(path: Path, uid: int) -> str:
     try:
-        why = trust.loose(path)
+        return trust.loose(path, uid)
     except OSError as error:
-        why = f"{error.filename} cannot be read: {error.strerror}"
-    if why:
-        sheet.error(origin, f"daemon.runtime_dir: {refusal(path, why)}")
+        return f"{error.filename} cannot be read: {error.strerror}"
 
 
 def refusal(path: str | Path, why: str) -> str:

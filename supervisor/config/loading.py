@@ -42,12 +42,14 @@ def load(
     *,
     look: bool = True,
     starting: bool = False,
+    as_owner: bool = False,
 ) -> Loaded:
     """Read, merge and check everything; nothing is applied before all of it is right. Raises ConfigError.
 
     `flags` are [daemon]'s keys and `slots`, as strings or values; None is "not given". `look` is False for one who only
     wants to know the settings: a client of another user than the daemon's need not own the daemon's directories.
     `starting` is True for the daemon's own start: mistakes that cost no training are warnings then.
+    `as_owner` checks the directories for the user that the state directory belongs to, if root asks.
     """
     sheet = Sheet(source.read(path or places.find_config(environ)))
     for key in sheet.source.body:
@@ -76,7 +78,8 @@ def load(
         sheet.error(sheet.at("program"), "there is no program; add a section such as [program.Pong]")
     if look and paths is not None:
         runtime, state = (sheet.origins[f"daemon.{key}"] for key in ("runtime_dir", "state_dir"))
-        directories.check(sheet, paths, state, runtime, [spec.name for spec in specs])
+        uid = directories.user_of(paths) if as_owner else None
+        directories.check(sheet, paths, state, runtime, [spec.name for spec in specs], uid)
     if paths is not None:
         _check_group(sheet, made["daemon"].socket_group, paths.state_dir, look=look, starting=starting)
     if sheet.errors or paths is None:

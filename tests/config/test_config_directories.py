@@ -132,6 +132,34 @@ def test_somebody_elses(place: Place) -> None:
     assert place.load(PONG, look=False).settings.paths.state_dir == str(state), "a client need not own it"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
+def test_root_checks_the_file_of_a_service_that_has_a_user_of_its_own() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # pytest's own are root's alone, all the way up
+        base = Path(directory)
+        base.chmod(0o755)
+        state, runtime = base / "state", base / "run"
+        file = base / "service.toml"
+        file.write_text(f'[daemon]\nstate_dir = "{state}"\nruntime_dir = "{runtime}"\n{PONG}')
+
+        def check() -> tuple[int, str]:
+            command = [sys.executable, "-m", "supervisor", "-c", str(file), "--check"]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+            return done.returncode, done.stderr
+
+        assert check() == (0, ""), "before the first start nothing exists"
+        state.mkdir(mode=0o750)
+        os.chown(state, NOBODY, -1)
+        assert check() == (0, ""), "systemd makes the runtime directory at the start"
+        runtime.mkdir(mode=0o700)
+        code, said = check()
+        assert (code, f"{runtime} belongs to root, not to nobody" in said) == (2, True), said
+        os.chown(runtime, NOBODY, -1)
+        assert check() == (0, "")
+        state.chmod(0o550)
+        code, said = check()
+        assert (code, f"{state} is read-only for nobody" in said) == (2, True), said
+
+
 def test_a_runtime_directory_that_others_may_change_is_refused(place: Place) -> None:
     runtime = place.directory / "run"
     runtime.mkdir()
