@@ -4,30 +4,15 @@ env |= preload.environment(directory)       # for the process under test
 preload.set_clock(directory, -3600)         # while it runs
 """
 
-import functools
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 
-import pytest
+from tools import compiled
 
 SOURCE = Path(__file__).with_suffix(".c")
 
 
-@functools.cache
-def _library():
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler (apt-get install gcc libc6-dev)")
-    keep = tempfile.TemporaryDirectory(prefix="xl-preload-")
-    library = Path(keep.name) / "preload.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
-    return library, keep  # the directory goes with this process
-
-
 def environment(directory):
-    library, _ = _library()
+    library, _ = compiled(SOURCE, "preload.so", "-ldl")
     return {"LD_PRELOAD": str(library), "FAULTS_DIR": str(directory)}
 
 

@@ -6,35 +6,22 @@ nvml.load()                        # or for this one
 """
 
 import ctypes
-import functools
 import os
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 
-import pytest
+from tools import compiled
 
 SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
 NAME = "libnvidia-ml.so.1"
 MB = 2**20
 
 
-@functools.cache
-def _library():
-    compiler = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler (apt-get install gcc libc6-dev)")
-    keep = tempfile.TemporaryDirectory(prefix="xl-nvml-")
-    library = Path(keep.name) / NAME
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", f"-Wl,-soname,{NAME}", "-o", library, SOURCE], check=True)
-    return library, keep  # the directory goes with this process
-
-
 class SimulatedNvml:
     """A box's GPUs, as told line by line."""
 
     def __init__(self, directory):
+        # Compiled here, not at first use: without a compiler the test is skipped before it has anything to clean up.
+        self.library, _ = compiled(SOURCE, NAME, f"-Wl,-soname,{NAME}")
         self.scenario = directory / "nvml-scenario"
         self.plays("gpus 0")
 
@@ -45,12 +32,10 @@ class SimulatedNvml:
         aside.rename(self.scenario)
 
     def environment(self):
-        library, _ = _library()
-        return {"LD_LIBRARY_PATH": str(library.parent), "NVML_SCENARIO": str(self.scenario)}
+        return {"LD_LIBRARY_PATH": str(self.library.parent), "NVML_SCENARIO": str(self.scenario)}
 
     def load(self):
         """Into this process: a library of that name that is loaded already is what pynvml gets."""
-        library, _ = _library()
-        ctypes.CDLL(str(library))
+        ctypes.CDLL(str(self.library))
         # os.environ alone is Python's; the library reads C's, which it is copied to.
         os.environ["NVML_SCENARIO"] = str(self.scenario)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -53,14 +54,31 @@ def test_the_lock_is_exact_and_names_no_build_of_torch():
 @pytest.fixture
 def clone(tmp_path):
     """As much of a fresh clone as deploy/bootstrap looks at before it installs anything."""
-    for file in ("deploy/bootstrap", "tests/requirements.lock", "tests/requirements-systemd.lock", "pyproject.toml"):
+    for file in (
+        "deploy/bootstrap",
+        "deploy/system-packages",
+        "tests/requirements.lock",
+        "tests/requirements-systemd.lock",
+        "pyproject.toml",
+    ):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / file, tmp_path / file)
     return tmp_path
 
 
-def bootstrap(clone, python):
-    env = {**os.environ, "PYTHON": str(python)}
+@pytest.fixture(scope="module")
+def no_packages(tmp_path_factory):
+    """A PATH with every command of this machine, except those that could install something."""
+    where = tmp_path_factory.mktemp("bin")
+    for directory in os.environ["PATH"].split(":"):
+        for command in Path(directory).glob("*"):
+            if command.name not in {"apt-get", "sudo"} and not (where / command.name).is_symlink():
+                (where / command.name).symlink_to(command)
+    return str(where)
+
+
+def bootstrap(clone, python, path):
+    env = {**os.environ, "PYTHON": str(python), "PATH": path}
     return subprocess.run([clone / "deploy/bootstrap"], env=env, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -71,8 +89,9 @@ def fake_python(clone, script):
     return fake
 
 
-def test_an_old_python_is_refused_with_what_to_install(clone):
-    done = bootstrap(clone, fake_python(clone, '[ "$1" = -V ] && echo Python 3.9.2; [ "$1" = -V ]'))
+def test_an_old_python_is_refused_with_what_to_install(clone, no_packages):
+    old = 'case "$2" in *version_info*) exit 1;; esac; [ "$1" = -V ] && echo Python 3.9.2; exit 0'
+    done = bootstrap(clone, fake_python(clone, old), no_packages)
     assert done.returncode == 1
     assert "Python 3.11 or newer is needed" in done.stderr
     assert "Python 3.9.2" in done.stderr
@@ -80,14 +99,55 @@ def test_an_old_python_is_refused_with_what_to_install(clone):
     assert not (clone / ".venv").exists()
 
 
-def test_a_python_without_venv_is_refused_with_what_to_install(clone):
+def test_a_python_without_venv_is_refused_with_what_to_install_where_nothing_can_be_installed(clone, no_packages):
     script = 'case "$2" in *ensurepip*) exit 1;; esac; [ "$1" = -V ] && echo Python 3.12.1; exit 0'
-    done = bootstrap(clone, fake_python(clone, script))
+    done = bootstrap(clone, fake_python(clone, script), no_packages)
     assert done.returncode == 1
     assert done.stderr == (
-        "bootstrap: Python 3.12.1 lacks its venv module. Install it (apt-get install python3-venv) and run this again.\n"
+        "system-packages: python3-venv is missing and could not be installed here. Install it as root "
+        "(apt-get install python3-venv)\n"
+        "bootstrap: nothing was installed; the lines above say what is missing\n"
     )
     assert not (clone / ".venv").exists()
+
+
+@pytest.fixture
+def poor(tmp_path, no_packages):
+    """A PATH of a machine that lacks a compiler and more, whose apt-get finds no package."""
+    where = tmp_path / "bin"
+    where.mkdir()
+    for command in Path(no_packages).iterdir():
+        if command.name not in {"gcc", "g++", "pkg-config", "shellcheck", "systemd-notify"}:
+            (where / command.name).symlink_to(command)
+    (where / "apt-get").write_text('#!/bin/sh\necho "$@" >>"$0.log"\necho "E: Unable to locate package" >&2\nexit 100\n')
+    (where / "sudo").write_text('#!/bin/sh\n[ "$1" = -n ] && shift\nexec "$@"\n')
+    for name in ("apt-get", "sudo"):
+        (where / name).chmod(0o755)
+    return where
+
+
+def system_packages(who, path, **more):
+    env = {**os.environ, "PATH": str(path), "PYTHON": sys.executable, **more}
+    command = [ROOT / "deploy/system-packages", who]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_packages_that_cannot_be_installed_are_a_line_each_and_stop_nothing(poor):
+    done = system_packages("service", poor)
+    assert done.returncode == 0, done.stderr
+    left_out = [line for line in done.stderr.splitlines() if line.startswith("system-packages: left out: ")]
+    assert [line for line in left_out if "apt-get install gcc libc6-dev)" in line], done.stderr
+    assert [line for line in left_out if line.endswith("(to have it: apt-get install pkg-config)")]
+    assert "update" in (poor / "apt-get.log").read_text(), "fresh package lists are tried before it gives up"
+    assert system_packages("run", poor).stderr == "", "a compiler is not needed to train"
+
+
+def test_without_a_right_to_install_nothing_is_tried(poor):
+    (poor / "apt-get").unlink()
+    done = system_packages("test", poor)
+    assert done.returncode == 0
+    assert "left out: the check of the shell scripts (to have it: apt-get install shellcheck)" in done.stderr
+    assert done.stdout == ""
 
 
 def test_tests_run_refuses_what_it_does_not_know():

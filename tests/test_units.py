@@ -1,17 +1,15 @@
 """The systemd units hold what they promise: systemd itself finds nothing wrong, and little is open to the daemon."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from tools import needs
 
 ROOT = Path(__file__).resolve().parents[1]
 UNITS = sorted(path for path in (ROOT / "units").iterdir() if path.suffix in {".service", ".slice", ".socket"})
 MOST_EXPOSED = 2.5
-
-pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 
 
 @pytest.fixture
@@ -23,7 +21,7 @@ def units(tmp_path):
 
 
 def analyze(*args):
-    return subprocess.run(["systemd-analyze", *args], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([needs("systemd-analyze"), *args], capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_systemd_finds_nothing_wrong(units):

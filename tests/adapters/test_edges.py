@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tools import needs
 
 from supervisor.adapters import edges as module
 from supervisor.adapters.edges import Edges, Heard, hear, parse
@@ -93,9 +93,7 @@ def ear(tmp_path):
 
 def notify(ear, *arguments, program="Pong", token=TOKEN):
     """The real command, as a shell script would call it."""
-    command = shutil.which("systemd-notify")
-    if command is None:
-        pytest.fail("systemd-notify is missing: install the package `systemd`")
+    command = needs("systemd-notify")
     env = {**os.environ, "NOTIFY_SOCKET": ear.path(program), ENV_TOKEN: token}
     # Through a shell: the credentials that it passes may be those of its parent.
     return subprocess.run(

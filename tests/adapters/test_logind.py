@@ -4,7 +4,6 @@ import array
 import os
 import random
 import select
-import shutil
 import socket
 import struct
 import subprocess
@@ -12,6 +11,7 @@ import threading
 
 import pytest
 from attempts_kit import eventually
+from tools import needs
 
 from supervisor.adapters.logind import Bus, BusError, HostWatch, call, parse
 
@@ -26,8 +26,8 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 @pytest.fixture
 def bus(tmp_path):
     """A message bus of our own, with nobody on it."""
-    if shutil.which("dbus-daemon") is None or shutil.which("dbus-send") is None:
-        pytest.skip("dbus-daemon is not installed")
+    needs("dbus-daemon")
+    needs("dbus-send")
     path, config = tmp_path / "bus", tmp_path / "bus.conf"
     config.write_text(CONFIG.format(path=path))
     command = ["dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile", "--print-address=1"]

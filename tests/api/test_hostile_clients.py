@@ -20,6 +20,7 @@ from fake_backend import FakeBackend
 from malformed import malformed, request
 from serving import call, raw, served, until
 from structlog.testing import capture_logs
+from tools import allow_open_files
 
 from supervisor.api import limits, rest
 
@@ -332,9 +333,11 @@ def test_when_all_are_being_served_the_newcomer_is_told_so(
 
 
 def test_a_thousand_requests_at_once_are_all_answered(path: Path) -> None:
+    # Client and server are this process: each request has a descriptor at either end. Some are open already.
+    requests = min(1000, (allow_open_files(2_200) - 200) // 2)
     answered, waiting = 0, selectors.DefaultSelector()
     began = time.monotonic()
-    for _ in range(1000):
+    for _ in range(requests):
         sock = connect(path)
         sock.sendall(STATUS.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         waiting.register(sock, selectors.EVENT_READ)
@@ -345,7 +348,7 @@ def test_a_thousand_requests_at_once_are_all_answered(path: Path) -> None:
             answered += one_answer(sock).startswith(b"HTTP/1.1 200")
             waiting.unregister(sock)
             sock.close()
-    assert answered == 1000
+    assert answered == requests > 0
     assert time.monotonic() - began < 60, "two seconds on a quiet machine"
 
 

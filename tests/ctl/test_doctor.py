@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from dataclasses import replace
@@ -164,8 +165,13 @@ def test_the_real_packages_answer_and_a_game_that_is_none_is_told() -> None:
     assert "game Pongg_error" in found
 
 
-def test_the_kernel_says_whether_its_clock_is_synchronised(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checks.synchronised() in {True, False}, "Linux answers everybody"
+def test_the_kernel_is_asked_for_its_clock() -> None:
+    if ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(1024)) < 0:  # a container's seccomp filter may forbid it
+        pytest.skip("this machine does not let us ask the kernel for its clock (adjtimex)")
+    assert checks.synchronised() in {True, False}
+
+
+def test_doctor_says_whether_the_clock_is_synchronised(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     for answer, level in ((True, "ok"), (False, "warn"), (None, "unknown")):
         monkeypatch.setattr(checks, "synchronised", lambda answer=answer: answer)
         assert levels(checks.clock(patient)) == [level]

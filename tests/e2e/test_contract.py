@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 
 import pytest
 from box import Box, until
+from tools import needs
 
 
 def test_an_unmodified_script_that_only_prints(box: Box) -> None:
@@ -41,8 +41,7 @@ def test_progress_may_be_the_growth_of_a_checkpoint_directory(box: Box) -> None:
 
 
 def test_a_shell_script_with_systemd_notify(box: Box) -> None:
-    if shutil.which("systemd-notify") is None:
-        pytest.fail("systemd-notify is missing: install the package `systemd`")
+    needs("systemd-notify")
     script = (
         "sleep 0.3; systemd-notify --ready --status='warming up'; i=0; "
         "while [ $i -lt 8 ]; do i=$((i+1)); systemd-notify WATCHDOG=1 X_EXTRALIFE_STEPS=$i; sleep 0.1; done; "

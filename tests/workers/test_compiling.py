@@ -6,10 +6,13 @@ CUDA graphs take the same path; on a CPU, `reduce-overhead` only compiles.
 import os
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 import torch
 from learners import games, learner, settings
+from tools import needs
 
 from workers import compiling
 from workers.algorithms import train
@@ -36,6 +39,9 @@ def trained(algo, **changes):
 @pytest.mark.parametrize("setting", ["compile", "cuda_graphs"])
 @pytest.mark.parametrize("algo", ["dqn", "pqn", "ppo"])
 def test_compiled_it_learns_the_same(algo, setting):
+    needs("g++")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        pytest.skip("Python's headers are not installed (apt-get install python3-dev)")
     torch.compiler.reset()
     plain, fast = trained(algo), trained(algo, **{setting: True})
     assert fast.updates == plain.updates > 0

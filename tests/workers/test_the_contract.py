@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import socket
 import struct
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tools import needs
 
 from workers import contract
 from workers.contract import (
@@ -805,8 +805,7 @@ def test_the_documents_python_runs(tmp_path, number):
 
 @pytest.mark.parametrize("number", range(len(examples("sh"))))
 def test_the_documents_shell_notifies(tmp_path, number):
-    if shutil.which("systemd-notify") is None:
-        pytest.fail("systemd-notify is missing: install the package `systemd`")
+    needs("systemd-notify")
     script = tmp_path / "train.sh"
     script.write_text(examples("sh")[number])
     heard, over = [], threading.Event()

@@ -1,0 +1,50 @@
+"""Programs and limits of the machine that a test needs: there, or the test is skipped with the package that has it."""
+
+from __future__ import annotations
+
+import functools
+import resource
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+# The package of Debian and Ubuntu; deploy/system-packages installs the same.
+PACKAGES = {
+    "dbus-daemon": "dbus",
+    "dbus-send": "dbus",
+    "gcc": "gcc libc6-dev",
+    "g++": "g++",
+    "systemd-analyze": "systemd",
+    "systemd-notify": "systemd",
+}
+
+
+def needs(name: str, *others: str) -> str:
+    """The path of the first of these commands that is installed."""
+    for each in (name, *others):
+        if path := shutil.which(each):
+            return path
+    pytest.skip(f"{name} is not installed (apt-get install {PACKAGES[name]})")
+
+
+@functools.cache
+def compiled(source: Path, name: str, *options: str) -> tuple[Path, object]:
+    """A shared library made of one C file, once a process, and what keeps it; its directory goes with the process."""
+    compiler = needs("gcc", "cc", "clang")
+    keep = tempfile.TemporaryDirectory(prefix="xl-compiled-")
+    library = Path(keep.name) / name
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, *options], check=True)
+    return library, keep
+
+
+def allow_open_files(wanted: int) -> int:
+    """The soft limit of open files, raised towards `wanted` as far as the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return most
+    return wanted if soft == resource.RLIM_INFINITY else soft
