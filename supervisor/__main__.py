@@ -134,7 +134,7 @@ def _serves(path: str) -> bool:
         try:
             probe.connect(path)
             probe.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            return b" 200 " in probe.recv(64)
+            return probe.recv(64).startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 503 "))  # 503: it serves, and is in trouble
         except OSError:
             return False
 

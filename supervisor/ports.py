@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from supervisor.core.facts import JournalRestored, JournalSalvaged
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from supervisor.core.facts import Fact, Stamped
     from supervisor.core.inputs import Input, Sample, Survivor
@@ -37,11 +41,64 @@ class Inbox(Protocol):
     def post(self, item: Input) -> None: ...
 
 
+class JournalMoved(OSError):
+    """The journal's open file is not the one at its path any more, and `why`: nothing was appended."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(errno.ESTALE, why, path)
+        self.why = why
+
+    def __str__(self) -> str:
+        return self.why
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """What became of a damaged journal. `lost` is None when nobody can know how many facts it held.
+
+    `damaged_path`: the name under which the damaged file is kept; empty: no file was left to keep.
+    """
+
+    damaged_path: str
+    why: str
+    saved: int
+    lost: int | None
+
+    def fact(self) -> JournalSalvaged:
+        """As the rebuilt journal has it."""
+        return JournalSalvaged(str(self), self.why, self.damaged_path, self.saved, self.lost)
+
+    def __str__(self) -> str:
+        lost = "an unknown number of facts is lost" if self.lost is None else f"{self.lost} facts are lost"
+        kept = f"it is kept as {self.damaged_path}" if self.damaged_path else "no damaged file is left to keep"
+        return f"the journal was damaged ({self.why}): {self.saved} facts were saved, {lost}; {kept}"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The journal was written anew while the daemon ran. `salvage`: not all of it could be read."""
+
+    why: str
+    kept: int
+    found_kept_as: str = ""  # the file that had taken its place; empty: there was none
+    salvage: Salvage | None = None
+
+    def fact(self) -> JournalRestored:
+        """As the restored journal has it, when nothing was lost."""
+        found = f"; a file that was in its place is kept as {self.found_kept_as}" if self.found_kept_as else ""
+        why = f"{self.why} while extralife ran: all {self.kept} facts were written to a new journal{found}"
+        return JournalRestored(why, self.why, self.kept, self.found_kept_as)
+
+
 class Journal(Protocol):
     """The durable record. `append` returns only once the facts survive a power cut."""
 
     def append(self, facts: Sequence[Fact], *, at_s: float, wall_s: float, boot_id: str) -> list[Stamped]:
         """All of them in one transaction, or OSError and none of them."""
+        ...
+
+    def restore(self, bridge: Callable[[Salvage], Sequence[Fact]], *, at_s: float, wall_s: float, boot_id: str) -> Restored:
+        """After JournalMoved: write it anew at its path. Raises OSError. `bridge`: what to add where facts are lost."""
         ...
 
     def read(self, after_seq: int = 0) -> Iterable[Stamped]: ...

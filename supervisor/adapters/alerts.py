@@ -52,7 +52,7 @@ def journal_line(fact: JournalSalvaged, wall_s: float) -> str:
     when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
     lost = "?" if fact.lost is None else fact.lost
     quoted = fact.error.replace('"', "'")
-    return harmless(f'{when} JOURNAL damaged kept={fact.kept} lost={lost} file={fact.kept_as} error="{quoted}"')
+    return harmless(f'{when} JOURNAL damaged kept={fact.kept} lost={lost} file={fact.kept_as or "none"} error="{quoted}"')
 
 
 def service_line(starts: int, within_s: float, wall_s: float) -> str:

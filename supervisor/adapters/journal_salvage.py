@@ -35,10 +35,24 @@ _CERTAIN: Final = 2  # commits behind a damaged frame: the first may be one that
 
 
 def carve(path: Path) -> dict[int, Row]:
-    """Every whole row in the file and its WAL, by number, with the CRC of the present schema. Raises OSError."""
-    data = path.read_bytes()
+    """Every whole row in the file and its WAL, by number, with the CRC of the present schema. Raises OSError.
+
+    Either of the two may be missing: a WAL that was left alone still has its rows.
+    """
+    return carve_bytes(_bytes(path), _bytes(beside(path, "-wal")))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def carve_bytes(data: bytes, wal: bytes) -> dict[int, Row]:
+    """The same of the contents of both files: an open file can be read when it has no name any more."""
     pages = {n + 1: data[at : at + _PAGE_BYTES] for n, at in enumerate(range(0, len(data), _PAGE_BYTES))}
-    pages |= _committed(_wal(path))
+    pages |= _committed(_frames(wal))
     rows = [row for n, page in pages.items() for row in _rows(pages, page, _HEADER_BYTES if n == 1 else 0)]
     schema = next((schema for schema in range(SCHEMA, 0, -1) if any(crc_of(row, schema) == row[7] for row in rows)), SCHEMA)
     return {row[0]: (*row[:7], crc_of(row)) for row in rows if crc_of(row, schema) == row[7]}
@@ -57,7 +71,7 @@ class _Frame:
 
 def torn_commits(path: Path) -> int:
     """How many commits of the present WAL SQLite does not see, because a damaged frame lies before them."""
-    frames = _wal(path)
+    frames = _frames(_bytes(beside(path, "-wal")))
     return sum(frame.commits for frame in frames[_end(frames) :]) if _certainly_torn(frames) else 0
 
 
@@ -79,12 +93,8 @@ def _certainly_torn(frames: list[_Frame]) -> bool:
     return False
 
 
-def _wal(path: Path) -> list[_Frame]:
+def _frames(data: bytes) -> list[_Frame]:
     """The frames of the WAL's present generation, in order, the damaged ones too."""
-    try:
-        data = beside(path, "-wal").read_bytes()
-    except FileNotFoundError:
-        return []
     if len(data) < _WAL_HEADER.size:
         return []
     magic, _, page_bytes, _, *salt, sum0, sum1 = _WAL_HEADER.unpack_from(data)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 import zlib
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -77,6 +78,7 @@ _SCHEMA_2: Final = (
 )
 STEPS: Final = {0: _SCHEMA_1, 1: _SCHEMA_2}  # from -> what makes the next of it
 SCHEMA: Final = len(STEPS)
+REPLACED: Final = ".replaced"
 
 
 def crc_of(row: Row, schema: int = SCHEMA) -> int:
@@ -201,28 +203,57 @@ def new_file(path: Path) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-def finish_swap(path: Path) -> None:
+def finish_swap(path: Path) -> Path | None:
     """Let a rebuilt journal take the place of the one before: the end of a salvage or an upgrade, or of one cut short.
 
     The old WAL must be gone, durably, before the new file has the name: SQLite would replay it into the new file.
+    A file that has no second name is nobody's copy: it is kept as `journal.sqlite.found`. Returns that name, if any.
     """
     rebuilt = beside(path, ".rebuilt")
     if not rebuilt.exists():
-        return
-    for suffix in ("-wal", "-shm"):
-        beside(path, suffix).unlink(missing_ok=True)
+        forget_replaced(path)
+        return None
+    kept = free_name(path, ".found")
+    found = [_vacate(beside(path, suffix), beside(kept, suffix)) for suffix in ("", "-wal", "-shm")]
     sync(path.parent)
     rebuilt.replace(path)
     sync(path.parent)
+    forget_replaced(path)
+    return next((name for name in found if name is not None), None)
 
 
-def link_aside(path: Path, kept: Path) -> None:
-    """A second name for the file and its WAL, named so that SQLite would still read the two together."""
-    _link(path, kept)
-    wal = beside(path, "-wal")
-    if wal.exists() and wal.stat().st_size > 0:
-        _link(wal, beside(kept, "-wal"))
+def forget_replaced(path: Path) -> None:
+    """Remove the second names of a journal all of whose facts are in the new one (`journal_held.py`, `spare`)."""
+    for suffix in ("", "-wal"):
+        beside(path, REPLACED + suffix).unlink(missing_ok=True)
+
+
+def _vacate(path: Path, kept: Path) -> Path | None:
+    """Make room at a path. A file that would be lost by that is renamed; returns its new name, None: nothing was kept."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    copied = found.st_nlink > 1 or found.st_size == 0 or path.name.endswith("-shm")  # SQLite makes that one anew
+    if not (stat.S_ISREG(found.st_mode) and copied):
+        path.rename(kept)
+        return kept
+    if path.name.endswith("-wal") or path.name.endswith("-shm"):  # the journal's own name is taken in one step
+        path.unlink()
+    return None
+
+
+def link_aside(path: Path, kept: Path) -> Path | None:
+    """A second name for the file and its WAL, named so that SQLite would still read the two together.
+
+    Returns the name that stands for both; None when there is neither.
+    """
+    pairs = [(beside(path, suffix), beside(kept, suffix)) for suffix in ("", "-wal")]
+    there = [(old, new) for old, new in pairs if old.exists() and (old == path or old.stat().st_size > 0)]
+    for old, new in there:
+        _link(old, new)
     sync(path.parent)
+    return there[0][1] if there else None
 
 
 def _link(path: Path, kept: Path) -> None:
@@ -236,7 +267,12 @@ def _link(path: Path, kept: Path) -> None:
 def free_name(path: Path, suffix: str) -> Path:
     """`journal.sqlite` + suffix, with a number behind it when that one is taken by another file."""
     names = (beside(path, f"{suffix}{number}") for number in ("", *(f"-{n}" for n in range(1, 1000))))
-    return next(name for name in names if not name.exists() or name.samefile(path))
+    there = path.exists()
+    return next(name for name in names if _is_free(name) or (there and name.exists() and name.samefile(path)))
+
+
+def _is_free(name: Path) -> bool:
+    return not os.path.lexists(name) and not os.path.lexists(beside(name, "-wal"))
 
 
 def beside(path: Path, suffix: str) -> Path:

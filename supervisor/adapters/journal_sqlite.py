@@ -36,14 +36,15 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
 
 from supervisor.adapters import journal_schema as schema
+from supervisor.adapters.foundations import Identity
+from supervisor.adapters.journal_held import Held
 from supervisor.adapters.journal_salvage import carve, torn_commits
 from supervisor.adapters.journal_schema import (
     APPLICATION_ID,
@@ -57,7 +58,8 @@ from supervisor.adapters.journal_schema import (
     transaction,
 )
 from supervisor.core.codec import MalformedFact, UnknownFact, decode, encode
-from supervisor.core.facts import Fact, JournalSalvaged, Stamped
+from supervisor.core.facts import Fact, Stamped
+from supervisor.ports import JournalMoved, Restored, Salvage
 
 _BUSY_TIMEOUT_S: Final = 5.0
 _PAGE_ROWS: Final = 1000
@@ -74,6 +76,9 @@ _ERRNO: Final = {
 }
 
 
+_ORPHAN: Final = "the file was removed, and its write-ahead log was left"
+
+
 class JournalRefused(OSError):
     """The journal is whole, and not for this program: of a newer schema, or not a journal at all."""
 
@@ -84,26 +89,6 @@ class JournalDamaged(OSError):
     def __init__(self, path: Path, why: object) -> None:
         super().__init__(f"{path}: the journal is damaged: {why}")
         self.why = str(why)
-
-
-@dataclass(frozen=True, slots=True)
-class Salvage:
-    """What became of a damaged journal. `lost` is None when nobody can know how many facts it held."""
-
-    damaged_path: str
-    why: str
-    saved: int
-    lost: int | None
-
-    def fact(self) -> JournalSalvaged:
-        """As the rebuilt journal has it."""
-        return JournalSalvaged(str(self), self.why, self.damaged_path, self.saved, self.lost)
-
-    def __str__(self) -> str:
-        lost = "an unknown number of facts is lost" if self.lost is None else f"{self.lost} facts are lost"
-        return (
-            f"the journal was damaged ({self.why}): {self.saved} facts were saved, {lost}; it is kept as {self.damaged_path}"
-        )
 
 
 class JournalReader:
@@ -164,14 +149,30 @@ class Journal:
         schema.finish_swap(self._path)
         with as_os_error(self._path):
             if not self._path.exists():
+                if has_orphan(self._path):
+                    raise JournalDamaged(self._path, _ORPHAN)
                 schema.build(self._path, [])
             # Looked at read-only first: a writing connection would move the WAL into a damaged file when it is closed.
             with contextlib.closing(_connect_readonly(self._path)) as db:
                 if schema.version(db) < SCHEMA:
                     self.upgraded = schema.upgrade(self._path, db)
             schema.finish_swap(self._path)
-        self._db = connect(self._path)
-        self.last_seq = _last_seq(self._db)
+        self._open()
+
+    def _open(self) -> None:
+        held = Held(self._path)  # first, so that it is surely the file that the connection opens
+        try:
+            db = connect(self._path)
+            try:
+                last_seq = _last_seq(db)
+                held.complete(db)
+            except BaseException:
+                db.close()
+                raise
+        except BaseException:
+            held.close()
+            raise
+        self._db, self._held, self.last_seq = db, held, last_seq
 
     def append(self, facts: Sequence[Fact], *, at_s: float, wall_s: float, boot_id: str) -> list[Stamped]:
         """All of them in one transaction that has reached the disk, or OSError and none of them.
@@ -185,10 +186,12 @@ class Journal:
         encoded = [encode(fact) for fact in facts]
         if not encoded:
             return []
+        self._held.check()
         with as_os_error(self._path), transaction(self._db):
             first = _last_seq(self._db) + 1
             rows = [_row(first + n, at_s, wall_s, boot_id, *each) for n, each in enumerate(encoded)]
             self._db.executemany(INSERT, rows)
+        self._held.check()  # a commit into a file without a name would be gone with this process
         self.last_seq = rows[-1][0]
         return [Stamped(row[0], at_s, wall_s, boot_id, fact) for row, fact in zip(rows, facts, strict=True)]
 
@@ -197,6 +200,7 @@ class Journal:
         fact, (at_s, boot_id) = found.fact(), stamp
         with as_os_error(self._path), transaction(self._db):
             self._db.execute(INSERT, _row(seq, at_s, wall_s, boot_id, *encode(fact)))
+        self._held.note_hole(self.last_seq + 1, seq - 1)
         self.last_seq = seq
         return Stamped(seq, at_s, wall_s, boot_id, fact)
 
@@ -204,8 +208,53 @@ class Journal:
         """The facts after `after_seq`, oldest first."""
         return _read(self._db, self._path, after_seq)
 
+    def moved(self) -> str:
+        """Why the open file is not the journal any more; empty: it is. Raises OSError when that cannot be known."""
+        try:
+            self._held.check()
+        except JournalMoved as error:
+            return error.why
+        return ""
+
+    def identity(self) -> Identity | None:
+        """Of the journal's open file, for who looks whether its path still leads there."""
+        return self._held.identity
+
+    def restore(self, bridge: Callable[[Salvage], Sequence[Fact]], *, at_s: float, wall_s: float, boot_id: str) -> Restored:
+        """Write the journal anew at its path, from the file that is still open. Raises OSError: it is as it was.
+
+        Only what `append` has acknowledged is taken: facts of a commit that was refused are not. If not all of it can be
+        read any more, the facts of `bridge` are added in the same file: that facts were lost, and the state that all of
+        them had come to. A file that has taken the journal's path is kept (`schema.finish_swap`).
+        """
+        why = self.moved() or "asked for"
+        self._held.check_directory()
+        wall, seq = wall_s + 0.0, self.last_seq
+        floor, rows, lost = self._held.rows(self._db, seq)
+        found, damaged = None, self._held.damaged_name(wall_s) if lost else None
+        if lost:
+            found = Salvage("" if damaged is None else str(damaged), why, len(rows), lost)
+            told = [_row(seq + 1 + n, at_s + 0.0, wall, boot_id, *encode(fact)) for n, fact in enumerate(bridge(found))]
+            rows = [*rows, *told]
+
+        def keep() -> None:
+            if damaged is not None:
+                schema.link_aside(self._path, damaged)
+            elif not lost:
+                self._held.spare()
+
+        with as_os_error(self._path):
+            schema.build(beside(self._path, ".rebuilt"), rows, floor=floor, before_rename=keep)
+        kept = schema.finish_swap(self._path)
+        old_db, old_held = self._db, self._held
+        self._open()
+        old_db.close()  # SQLite sees that its file has moved, and leaves the new one's WAL alone
+        old_held.close()
+        return Restored(why, len(rows), "" if kept is None else str(kept), found)
+
     def close(self) -> None:
         self._db.close()
+        self._held.close()
 
 
 def open_or_salvage(
@@ -229,7 +278,7 @@ def open_or_salvage(
     last = facts[-1].seq if facts else 0
     if seen_seq > last:
         why = f"it ends at fact {last}, and fact {seen_seq} had been written"
-        found = Salvage(str(path), why, len(facts), seen_seq - last)
+        found = Salvage("", why, len(facts), seen_seq - last)
         facts.append(journal.append_salvaged(found, _stamp_of(facts), wall_s=wall_s, seq=seen_seq + 1))
     return journal, facts, found
 
@@ -241,30 +290,42 @@ def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: 
     fact that tells of it. A crash at any moment leaves either the damaged journal in place or the new one.
     """
     path = Path(path)
+    found_rows = carve(path)  # before SQLite opens it: beside an empty database it removes the WAL
     floor, last = _extent(path)
-    found_rows = carve(path)
     floor = floor if floor in found_rows and found_rows[floor][4] == _SNAPSHOT else 0
     rows = [row for seq, row in sorted(found_rows.items()) if seq >= floor and _is_a_fact(row)]
     lost = None if last is None else last - max(floor, 1) + 1 - len(rows)
     damaged = schema.free_name(path, f".damaged-{int(wall_s)}")
-    found = Salvage(str(damaged), why, len(rows), lost)
+    found = Salvage(str(damaged if path.exists() else beside(damaged, "-wal")), why, len(rows), lost)
     at_s, boot_id = (rows[-1][1], rows[-1][3]) if rows else (0.0, "")
     seq = max(last or 0, seen_seq, rows[-1][0] if rows else 0) + 1
     told = _row(seq, at_s, wall_s, boot_id, *encode(found.fact()))
     with as_os_error(path):
         schema.build(
             beside(path, ".rebuilt"), [*rows, told], floor=floor,
-            before_rename=lambda: schema.link_aside(path, damaged),
+            before_rename=lambda: _keep(path, damaged),
         )  # fmt: skip
     schema.finish_swap(path)
     return found
 
 
+def _keep(path: Path, damaged: Path) -> None:
+    schema.link_aside(path, damaged)
+
+
 # --- opening ---------------------------------------------------------------------------------------------------------
+
+
+def has_orphan(path: Path) -> bool:
+    """Whether a WAL was left alone, without its journal: a new journal would take it for its own, and replay it."""
+    wal = beside(path, "-wal")
+    return wal.exists() and wal.stat().st_size > 0
 
 
 def _read_all(path: Path) -> list[Stamped]:
     if not path.exists():
+        if has_orphan(path):
+            raise JournalDamaged(path, _ORPHAN)
         return []
     torn = torn_commits(path)
     if torn:
@@ -280,7 +341,9 @@ def _stamp_of(facts: list[Stamped]) -> tuple[float, str]:
 def _extent(path: Path) -> tuple[int, int | None]:
     """(the first number that counts, the last one; None when the way to it is damaged), as far as SQLite still knows."""
     floor, last = 0, None
-    db = sqlite3.connect(_readonly(path), uri=True, isolation_level=None)
+    if not path.exists() or path.stat().st_size == 0:
+        return floor, last
+    db = sqlite3.connect(_uri(path, "ro"), uri=True, isolation_level=None)
     with contextlib.closing(db), contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
         floor = schema.floor(db)
         last = _last_seq(db)
@@ -297,15 +360,18 @@ def _is_a_fact(row: Row) -> bool:
     return True
 
 
-def _readonly(path: Path) -> str:
-    return f"file:{quote(os.fspath(path.absolute()))}?mode=ro"
+def _uri(path: Path, mode: str) -> str:
+    return f"file:{quote(os.fspath(path.absolute()))}?mode={mode}"
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """A connection that writes. Beside the journal's own only for `journal_archive.py`."""
     with as_os_error(path):
         # Not bound to the thread that opens it: the daemon folds the journal before its deciding thread begins.
-        db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        # Never made here: an empty database in place of a removed journal would be taken for a damaged one.
+        db = sqlite3.connect(
+            _uri(path, "rw"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
         try:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
@@ -319,7 +385,7 @@ def connect(path: Path) -> sqlite3.Connection:
 def _connect_readonly(path: Path, *, named: Path | None = None) -> sqlite3.Connection:
     with as_os_error(named or path):
         db = sqlite3.connect(
-            _readonly(path), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            _uri(path, "ro"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
         try:
             _refuse_strangers(db, named or path)
@@ -337,6 +403,8 @@ def _refuse_strangers(db: sqlite3.Connection, path: Path) -> None:
     if application_id != APPLICATION_ID:
         if carve(path):
             raise JournalDamaged(path, f"its header has the application id {application_id:#x}")
+        if not db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+            raise JournalDamaged(path, "it is an empty database")
         msg = f"{path}: this is not a journal of extralife (SQLite application id {application_id:#x}): move it aside"
         raise JournalRefused(msg)
     version, told = schema.version(db), schema.told_version(db)

@@ -127,13 +127,16 @@ class Api:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def healthz(self, _: Request) -> Response:
-        """503 when the deciding loop has not turned for long: the socket answers even then."""
+        """503 when the deciding loop has not turned for long, and while something that it relies on is in trouble."""
         snapshot = self._backend.snapshot()
         age_s = self._wall_s() - snapshot.wall_s
         if age_s > STALE_S:
             return answer({"error": f"the deciding loop has not turned for {age_s:.0f} s", "age_s": age_s}, 503)
-        told = {"ok": True, "state": snapshot.daemon.state, "age_s": age_s, "worst_gap_s": snapshot.worst_gap_s}
-        return answer(told)
+        troubles = snapshot.daemon.troubles
+        told = {"ok": not troubles, "state": snapshot.daemon.state, "age_s": age_s, "worst_gap_s": snapshot.worst_gap_s}
+        if not troubles:
+            return answer(told)
+        return answer({**told, "error": "; ".join(troubles), "troubles": list(troubles)}, 503)
 
     async def status(self, _: Request) -> Response:
         return answer(self._backend.snapshot().to_json())

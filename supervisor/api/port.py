@@ -103,11 +103,18 @@ class DaemonView:
     reboot_pattern: str = ""  # what the newest ones have in common (`policy/reboot_pattern.py`)
     mtbf_s: float | None = None
     journal: JournalView = JournalView()
+    foundations: tuple[Json, ...] = ()  # `core.foundations.troubles_view`
     usd_per_hour: float | None = None
     gpu: Json = field(default_factory=dict)  # `core.hardware_view.gpu_view`
     cgroups: Json | None = None  # `adapters.cgroups.Cgroups.view`, and `unmet`: a limit that nobody holds anyone to
     vetoes: tuple[Json, ...] = ()  # `core.hardware_view.vetoes_view`
     release: str | None = None  # the directory whose code it runs
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What keeps extralife from its work just now, one sentence each; empty: nothing."""
+        journal = (f"the journal cannot be written: {self.journal.error}",) if self.journal.error else ()
+        return (*journal, *(each["why"] for each in self.foundations))
 
     @classmethod
     def of(cls, box: Mapping[str, Any], **rest: Any) -> Self:

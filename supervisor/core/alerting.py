@@ -85,6 +85,12 @@ def unwritable(error: str, at_s: float, wall_s: float) -> Notice:
     return Notice(id_, "disk" if _is_full(error) else "journal", CRITICAL, text, wall_s)
 
 
+def damaged(text: str, at_s: float, wall_s: float) -> Notice:
+    """The alert for a journal that had to be rebuilt while the daemon ran, and has lost facts."""
+    id_ = hashlib.blake2b(f"damaged/{at_s!r}/{wall_s!r}".encode(), digest_size=8).hexdigest()
+    return Notice(id_, "journal", CRITICAL, harmless(text)[:_MOST_TEXT], wall_s)
+
+
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 
@@ -131,6 +137,12 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
     match fact:
         case facts.JournalStalled(error=error):
             yield Alert("disk" if _is_full(error) else "journal", CRITICAL, "", fact.why)
+        case facts.JournalRestored():
+            yield Alert("journal", WARNING, "", fact.why)
+        case facts.FoundationLost(troubled=troubled):
+            yield Alert("foundation", CRITICAL if troubled else WARNING, "", fact.why)
+        case facts.FoundationRestored(troubled=True):
+            yield Alert("foundation", INFO, "", fact.why)
         case facts.Vetoed(rule="disk"):
             yield Alert("disk", CRITICAL, "", fact.why)
         case facts.GpuLost():
@@ -176,7 +188,8 @@ def damage_text(state: State) -> str:
     if damage is None:
         return ""
     lost = "?" if damage.lost is None else damage.lost
-    return f"the journal was damaged ({damage.error}): {damage.kept} facts kept, {lost} lost; it is kept as {damage.kept_as}"
+    kept_as = f"it is kept as {damage.kept_as}" if damage.kept_as else "no damaged file is left to keep"
+    return f"the journal was damaged ({damage.error}): {damage.kept} facts kept, {lost} lost; {kept_as}"
 
 
 def _span(seconds: float | None) -> str:

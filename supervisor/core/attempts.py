@@ -35,7 +35,7 @@ def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
     After a change of level, starts from the queue are `staggered`: building 256 environments eight times at once would
     take every core for a minute.
     """
-    if turn.state.stopping or turn.memory.ended:
+    if turn.state.stopping or turn.memory.ended or turn.memory.holds_starts:
         return
     _shed(turn)
     _rotate(turn)

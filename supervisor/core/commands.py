@@ -163,6 +163,13 @@ class AlertReboot(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreFoundation(Command):
+    """Restore a file or directory that the daemon relies on. Outcome: FoundationsLooked. It is tried until it is back."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tell(Command):
     """Put an alert into systemd's journal, where there is one. No outcome."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.core import alerting, backups, climbing, facts
+from supervisor.core import alerting, backups, climbing, facts, foundations
 from supervisor.core.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.core.beginning import on_began
 from supervisor.core.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
@@ -25,6 +25,7 @@ from supervisor.core.inputs import (
     ConfigLoaded,
     Ended,
     EvidenceTaken,
+    FoundationsLooked,
     Sampled,
     SnapshotDue,
     SpawnBroke,
@@ -41,7 +42,7 @@ from supervisor.core.turn import Decision, Turn
 
 AnyInput = (
     AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigLoaded | Ended
-    | EvidenceTaken | Sampled | SpawnBroke | SpawnSucceeded | SnapshotDue | Terminated | Woke
+    | EvidenceTaken | FoundationsLooked | Sampled | SpawnBroke | SpawnSucceeded | SnapshotDue | Terminated | Woke
 )  # fmt: skip
 
 
@@ -70,12 +71,10 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             on_config(turn, item)
         case Terminated():
             on_terminated(turn, item)
-        case AlertTried() | ClockMoved() | SnapshotDue() | BackupChecked() | BackupDue() | BackupMade() | BackupRestored():
-            _keep_house(turn, item)
         case Began():
             on_began(turn, item)
         case _:
-            assert_never(item)
+            _keep_house(turn, item)
     on_deadlines(turn)
     backups.pursue(turn)
     climbing.on_deadlines(turn)
@@ -85,7 +84,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     return turn.decision()
 
 
-House = AlertTried | ClockMoved | SnapshotDue | BackupChecked | BackupDue | BackupMade | BackupRestored
+House = AlertTried | ClockMoved | FoundationsLooked | SnapshotDue | BackupChecked | BackupDue | BackupMade | BackupRestored
 
 
 def _keep_house(turn: Turn, item: House) -> None:
@@ -96,6 +95,8 @@ def _keep_house(turn: Turn, item: House) -> None:
         case ClockMoved(step_s=step_s):
             why = f"the wall clock moved by {step_s:+.1f} s; nothing but displayed times depends on it"
             turn.record(facts.ClockStepped(why, step_s))
+        case FoundationsLooked():
+            foundations.on_looked(turn, item)
         case SnapshotDue():
             why = f"what the facts so far have come to, {item.facts:,} of them since the last time"
             turn.record(facts.Snapshot(why, encoded(turn.state)))
@@ -105,19 +106,24 @@ def _keep_house(turn: Turn, item: House) -> None:
             backups.on_due(turn, item)
         case BackupMade():
             backups.on_made(turn, item)
-        case _:
+        case BackupRestored():
             backups.on_restored(turn, item)
+        case _:
+            assert_never(item)
 
 
 def _tell_trouble(turn: Turn) -> None:
-    """That the journal could not be written: first of the facts of the turn that gets through, in their transaction.
+    """That the journal could not be written, or had to be restored: first of the facts of the turn that gets through.
 
     It makes every turn have a fact, and with that every look, once a second, a try whether the disk has room again.
     """
-    trouble = turn.memory.trouble
-    if trouble is None:
+    trouble, restored = turn.memory.trouble, turn.memory.restored
+    if trouble is None and restored is None:
         return
-    for_s = max(0.0, turn.now_s - trouble.since_s)
-    why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): nothing was begun meanwhile"
-    turn.memory = replace(turn.memory, trouble=None)
-    turn.record(facts.JournalStalled(why, trouble.error, for_s, trouble.since_wall_s))
+    turn.memory = replace(turn.memory, trouble=None, restored=None)
+    if restored is not None:
+        turn.record(restored)
+    if trouble is not None:
+        for_s = max(0.0, turn.now_s - trouble.since_s)
+        why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): nothing was begun meanwhile"
+        turn.record(facts.JournalStalled(why, trouble.error, for_s, trouble.since_wall_s))

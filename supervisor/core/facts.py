@@ -129,6 +129,41 @@ class JournalStalled(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class JournalRestored(Fact):
+    """The journal's file was removed or replaced while the daemon ran; its `kept` facts are in a new file, none is lost.
+
+    `found_kept_as`: the name under which the file that had taken its place is kept; empty: there was none.
+    """
+
+    error: str
+    kept: int
+    found_kept_as: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundationLost(Fact):
+    """A file or directory that the daemon relies on is missing, replaced or unreadable (`policy/foundations.py`).
+
+    `look` is one of `missing`, `replaced`, `damaged`, `unknown`. `troubled`: it could not be restored.
+    """
+
+    name: str
+    path: str
+    look: str
+    troubled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundationRestored(Fact):
+    """It is in place again, after `for_s`. `troubled`: it had stayed away for longer than one try to restore it."""
+
+    name: str
+    path: str
+    for_s: float
+    troubled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot(Fact):
     """What all facts before this one have come to (`core/snapshot.py`). Folding it gives `state`, whatever came before.
 

@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass, field
 
 from supervisor.core.settings import Settings
+from supervisor.policy.foundations import Finding
 from supervisor.policy.readings import Gpus, Host
 
 
@@ -218,6 +219,13 @@ class ClockMoved(Input):
     """The wall clock moved against CLOCK_BOOTTIME by `step_s`."""
 
     step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FoundationsLooked(Input):
+    """All that is not as it should be of the files and directories that the daemon relies on; posted when it changes."""
+
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from supervisor.core.facts import JournalRestored
 from supervisor.core.inputs import Sample
 from supervisor.core.settings import Settings
 from supervisor.core.state import Program
 from supervisor.policy.absence import Absence
+from supervisor.policy.foundations import Finding
 from supervisor.policy.prechecks import Held
 from supervisor.policy.readings import Gpus, Host
 
@@ -120,6 +122,18 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """A finding about something that the daemon relies on, and since when it stands (`foundations.py`)."""
+
+    finding: Finding
+    since_s: float
+    since_wall_s: float
+    why: str
+    troubled: bool = False  # at some time of this episode it could not be restored
+    recorded: bool = False  # a fact reports it
+
+
+@dataclass(frozen=True, slots=True)
 class Reaching:
     """How a target of alerts is just now: an alert is on its way to it, or it is left alone until `retry_at_s`."""
 
@@ -153,9 +167,17 @@ class Memory:
     objections: dict[str, Held] = field(default_factory=dict)  # by rule of `policy/prechecks.py`
     tenure: Tenure | None = None
     trouble: Trouble | None = None  # set by the loop when a commit failed
+    restored: JournalRestored | None = None  # set by the loop: the first fact of the next turn
+    foundations: dict[str, Standing] = field(default_factory=dict)  # by name of the watched thing
+    foundations_at_s: dict[str, float] = field(default_factory=dict)  # when each was last put on record
     backups_begun: frozenset[str] = frozenset()  # what this daemon has asked its thread of backups to do
     reaching: dict[str, Reaching] = field(default_factory=dict)  # by target of alerts
     ended: bool = False  # EndDaemon was given
+
+    @property
+    def holds_starts(self) -> bool:
+        """Whether no worker may be started now: something that a start relies on is not in place."""
+        return any(each.finding.holds_starts for each in self.foundations.values())
 
     def watch(self, name: str, token: str) -> Watch | None:
         found = self.watches.get(name)

@@ -115,7 +115,7 @@ def next_wake_s(turn: Turn) -> float | None:
         return None
     due: list[float] = []
     for program in turn.state.programs.values():
-        if program.retry_at_s is not None and not turn.state.stopping:
+        if program.retry_at_s is not None and not turn.state.stopping and not turn.memory.holds_starts:
             due.append(program.retry_at_s)
         if program.attempt is not None and program.attempt.stop is not None:
             due.append(max(kill_due_s(program.attempt.stop), turn.memory.blind_until_s or 0.0))

@@ -141,6 +141,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
             f"the daemon answers, but has decided nothing for {text.duration(now_s - status['wall_s'])}: see maintail"
         )
     lines += _journal(daemon.get("journal"), now_s)
+    lines += [_trouble(trouble, now_s) for trouble in daemon.get("foundations") or ()]
     lines += hardware.lines(daemon, now_s)
     unmet = (daemon.get("cgroups") or {}).get("unmet")
     lines += [text.harmless(unmet)] if unmet else []
@@ -196,9 +197,13 @@ def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
         ago = text.duration(now_s - damage["wall_s"])
         lines.append(
             f"the journal was damaged {ago} ago: {lost} facts lost, {damage['kept']} kept; "
-            f"the damaged file is {text.harmless(damage['kept_as'])}"
+            + (f"the damaged file is {text.harmless(damage['kept_as'])}" if damage["kept_as"] else "no damaged file is left")
         )
     return lines
+
+
+def _trouble(trouble: dict[str, Any], now_s: float) -> str:
+    return f"trouble since {text.duration(now_s - trouble['since_wall_s'])}: {text.harmless(trouble['why'])}"
 
 
 def _lately_damaged(journal: dict[str, Any] | None, now_s: float) -> bool:

@@ -49,6 +49,10 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "gpu": ("6ddc2545566941c48fe43765f53460f1", "a GPU is lost or in error, or NVML does not answer"),
     "daemon": ("7165f5c801d44a20aa4e14e143269604", "the daemon before did not end in order"),
     "journal": ("b262a1e13e3949e892af1a55c605f31e", "extralife's own record was damaged, or could not be written"),
+    "foundation": (
+        "6b1de7d1f37c4b7e9a0f6f4c2f0f3b55",
+        "a file or directory that extralife relies on was removed, was replaced or cannot be read",
+    ),
     "finished": ("83dc2f89fb064928bbf328640fdf84c1", "a program has reached its target"),
     "service": ("d757b11095ea415f937f85215e71ad07", "the service failed, or its daemon ends again and again"),
     "test": ("315af56f4e5b4ddea33e8e6214f42414", "you asked for it: supervisorctl alerts test"),

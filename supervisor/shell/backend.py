@@ -25,6 +25,7 @@ from supervisor.core.alerts_view import alerts_view
 from supervisor.core.backup_record import BackupRecord
 from supervisor.core.climb_view import climb_view, in_force
 from supervisor.core.cost_view import Games, cost_view
+from supervisor.core.foundations import troubles_view
 from supervisor.core.hardware_view import gpu_view
 from supervisor.core.inputs import Asked, ConfigLoaded, Verb
 from supervisor.core.memory import Memory
@@ -249,6 +250,7 @@ def snapshot_of(published: Published, version: str, cgroups: Json | None = None)
     box = view.box_view(state, settings.level, now_s=published.now_s, wall_s=published.wall_s, boot_at_s=memory.boot_at_s)
     box["level"] |= in_force(climb_view(state, settings, now_s=published.now_s))
     box["journal"] = view.journal_view(state, memory.trouble)
+    box["foundations"] = troubles_view(memory)
     box["gpu"] = gpu_view(memory.gpus, state)
     box["cgroups"] = None if not cgroups else {**cgroups, "unmet": _unmet(settings, cgroups)}
     samples = {name: watch.sample for name, watch in memory.watches.items()}

@@ -30,6 +30,7 @@ from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
 from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
 from supervisor.adapters.evidence import LocalEvidence
+from supervisor.adapters.foundations import Foundations
 from supervisor.adapters.gpu_nvml import NvmlGpu
 from supervisor.adapters.host import LocalHost
 from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
@@ -45,7 +46,7 @@ from supervisor.core.settings import Settings
 from supervisor.core.state import State, replay
 from supervisor.policy import confinement, reboot_cause
 from supervisor.policy.loss import furthest
-from supervisor.shell import logs
+from supervisor.shell import foundations, logs
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
@@ -107,6 +108,7 @@ class _Parts:
     loop: Loop
     pool: ThreadPoolExecutor
     backups: Backups
+    foundations: Foundations
 
 
 class Daemon:
@@ -209,10 +211,13 @@ class Daemon:
         backend = DaemonBackend(
             inbox, replies, system_clock, self._loaded, self._reload, self._start.version, backups.progress, groups.view
         )
+        watched = Foundations(inbox, system_clock)
+        watched.watch(*foundations.rows(paths, journal))
         performer = Performer(
             paths=paths, launcher=launcher, probes=probes, edges=edges, controls=Controls(paths, system_clock),
             replies=replies, pool=pool, take_evidence=LocalEvidence(paths, launcher.attempt, inbox, system_clock).take,
             alert=self._alert, backups=backups, courier=AlertCourier(lambda: loop.settings.alerts, inbox, system_clock),
+            foundations=watched,
         )  # fmt: skip
         loop = Loop(
             settings=settings, state=state, clock=system_clock, boot_id=this_boot.boot_id, journal=journal, inbox=inbox,
@@ -228,7 +233,7 @@ class Daemon:
         )
         return _Parts(
             this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, gpu, host, alive,
-            backend, performer, loop, pool, backups,
+            backend, performer, loop, pool, backups, watched,
         )  # fmt: skip
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
@@ -279,6 +284,7 @@ class Daemon:
         parts.gpu.start()
         parts.host.start()
         parts.sampler.start()
+        parts.foundations.start()
         self._host_watch = HostWatch(lambda: self._host_goes_down(parts))
         self._host_watch.start()
         self._notifier.ready(status_line(parts.loop.state))
@@ -373,6 +379,7 @@ class Daemon:
     def _close(self, parts: _Parts, journal: Journal) -> None:
         if self._housekeeping is not None:
             self._housekeeping.stop()
+        parts.foundations.stop()
         parts.sampler.stop()
         parts.gpu.stop()
         parts.host.stop()

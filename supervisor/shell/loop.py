@@ -6,8 +6,8 @@ wedged NVML or disk is merely "unknown".
 When the journal cannot be written (a full disk, an I/O error), nothing is begun that is not on record: what has happened
 waits in order and is tried again every second, in one transaction with the fact that says so. Workers train on. Requests
 are refused with the reason, at once: one that is silently done when there is room, an hour after somebody gave up on it,
-is worse than one that was not done. Only an orderly end is not waited for: after 5 s the daemon goes as if killed, and
-the next one adopts the workers.
+is worse than one that was not done. If the journal's file was removed or replaced, it is written anew first. Only an
+orderly end is not waited for: after 5 s the daemon goes as if killed, and the next one adopts the workers.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from typing import Final, Protocol
 
 import structlog
 
-from supervisor.core.alerting import unwritable
+from supervisor.core.alerting import damaged, unwritable
 from supervisor.core.decide import AnyInput, decide
-from supervisor.core.inputs import Asked, Sampled, Terminated, Woke
+from supervisor.core.facts import Fact, Snapshot, Stamped
+from supervisor.core.inputs import Asked, FoundationsLooked, Sampled, Terminated, Woke
 from supervisor.core.memory import Memory, Trouble
 from supervisor.core.settings import Settings
-from supervisor.core.state import State
+from supervisor.core.snapshot import encoded
+from supervisor.core.state import State, fold
 from supervisor.core.turn import Decision
 from supervisor.policy import absence
 from supervisor.policy.alerting import Notice
-from supervisor.ports import Clock, Journal
+from supervisor.policy.foundations import JOURNAL, Finding, Look
+from supervisor.ports import Clock, Journal, JournalMoved, Salvage
 from supervisor.shell.inbox import Inbox
 
 log = structlog.get_logger()
@@ -50,6 +53,10 @@ class Performer(Protocol):
     def alarm(self, notice: Notice) -> None:
         """Somebody has to know although nothing can be recorded."""
         ...
+
+
+def _is_lost_journal(found: Finding) -> bool:
+    return found.name == JOURNAL and found.look is not Look.UNKNOWN
 
 
 @dataclass(slots=True)
@@ -84,6 +91,11 @@ class Loop:
 
     def turn(self, item: AnyInput) -> None:
         """Deal with one input: all of it, or (when the journal cannot be written) none of it for now."""
+        missed = isinstance(item, FoundationsLooked) and any(_is_lost_journal(found) for found in item.findings)
+        if not missed or self._restore(item):
+            self._decide(item)
+
+    def _decide(self, item: AnyInput, *, again: bool = False) -> None:
         wall_s = self.clock.wall_s()
         try:
             decision = decide(self.settings, self.state, self.memory, item, wall_s=wall_s, boot_id=self.boot_id)
@@ -94,7 +106,15 @@ class Loop:
             self.performer.refuse(item, _FAILED)
             self.wake_at_s = None  # a deadline that always fails must not make this loop spin; every look asks again
             return
-        if not self._commit(decision, item, wall_s):
+        try:
+            committed = self._commit(decision, item, wall_s)
+        except JournalMoved as moved:
+            if again:
+                self._stalled(item, wall_s, str(moved))
+            elif self._restore(item):
+                self._decide(item, again=True)
+            return
+        if not committed:
             return
         self.settings, self.state, self.memory = decision.settings, decision.state, decision.memory
         self.wake_at_s = decision.wake_at_s
@@ -112,12 +132,42 @@ class Loop:
             log.exception("fact_refused", input=type(item).__name__)
             self.performer.refuse(item, _FAILED)
             return False
+        except JournalMoved:
+            raise
         except (OSError, sqlite3.Error) as error:
             self._stalled(item, wall_s, str(error))
             return False
         self.leave_at_s = None
         for fact in decision.facts:
             log.info(type(fact).__name__, program=getattr(fact, "program", None), why=fact.why)
+        return True
+
+    def _restore(self, item: AnyInput) -> bool:
+        """The journal's file was removed or replaced: write it anew before anything else. Returns whether it is whole.
+
+        If some facts can't be read any more, the new file ends with the state of this thread, which all of them made:
+        what was acknowledged stays true, and only history is lost.
+        """
+        wall_s, state = self.clock.wall_s(), self.state
+
+        def bridge(found: Salvage) -> tuple[Fact, ...]:
+            nonlocal state
+            lost = found.fact()
+            state = fold(state, Stamped(0, item.now_s, wall_s, self.boot_id, lost))
+            return lost, Snapshot("the state before facts were lost", encoded(state))
+
+        try:
+            restored = self.journal.restore(bridge, at_s=item.now_s, wall_s=wall_s, boot_id=self.boot_id)
+        except (OSError, sqlite3.Error) as error:
+            self._stalled(item, wall_s, f"its file was removed or replaced, and cannot be restored: {error}")
+            return False
+        self.state = state
+        if restored.salvage is None:
+            log.critical("journal_restored", why=restored.fact().why)
+            self.memory = replace(self.memory, restored=restored.fact())
+        else:
+            log.critical("journal_damaged", told=str(restored.salvage))
+            self.performer.alarm(damaged(str(restored.salvage), item.now_s, wall_s))
         return True
 
     def _stalled(self, item: AnyInput, wall_s: float, error: str) -> None:

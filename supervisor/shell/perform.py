@@ -17,6 +17,7 @@ from supervisor.adapters import checkpoints, logs
 from supervisor.adapters.backup_thread import Backups
 from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
+from supervisor.adapters.foundations import Foundations
 from supervisor.core import commands
 from supervisor.core.commands import Command
 from supervisor.core.decide import AnyInput
@@ -48,6 +49,7 @@ class Performer:
     alert: Callable[[commands.AlertReboot], None]
     backups: Backups
     courier: Courier
+    foundations: Foundations
     reexec: bool = field(default=False)
 
     def perform(self, decision: Decision) -> None:
@@ -106,6 +108,8 @@ class Performer:
                 self.courier.deliver(target, notice)
             case commands.Reply(request_id=request_id, results=results):
                 self.replies.answer(request_id, results)
+            case commands.RestoreFoundation(name=name):
+                self.foundations.restore(name)
             case commands.ClearLogs():
                 self.pool.submit(self._clear, command)
             case commands.EndDaemon(reexec=reexec):

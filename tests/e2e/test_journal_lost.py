@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import sqlite3
 
+import pytest
 from box import Box, until
 
 
@@ -53,3 +55,69 @@ def test_a_journal_that_was_removed_is_missed(box: Box) -> None:
     assert told["kept"] == 0
     assert told["lost"] >= seq
     box.wait_phase("a", "RUNNING")
+
+
+@pytest.mark.fault("journal-removed")
+def test_a_journal_removed_under_a_daemon_is_written_anew_and_what_was_answered_holds(box: Box) -> None:
+    box.config(box.trainer("a") + box.trainer("b"))
+    box.start()
+    for name in "ab":
+        box.wait_phase(name, "RUNNING")
+    before = box.facts()
+    pid = box.program("b")["pid"]
+    for file in box.state.glob("journal.sqlite*"):
+        file.unlink()
+    assert "a: stopped" in box.ctl("stop", "a").stdout
+    restored = box.wait_fact("JournalRestored")
+    assert "removed" in restored["error"]
+    assert box.facts()[: len(before)] == before, "under the old numbers"
+    box.kill_daemon()
+    box.start()
+    assert box.program("a")["phase"] == "STOPPED", "what was answered is true"
+    assert box.wait_phase("b", "RUNNING")["pid"] == pid
+    assert not box.facts("JournalSalvaged")
+    assert "journal restored" in box.ctl("history").stdout
+
+
+@pytest.mark.fault("journal-removed")
+def test_a_journal_removed_while_nothing_happens_is_restored_within_seconds(box: Box) -> None:
+    box.config(box.trainer("a"))
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    (box.state / "journal.sqlite-wal").unlink()
+    until(lambda: "journal.sqlite-wal was removed" in box.ctl("history").stdout, 20, "it to be restored and reported")
+    assert len(box.shims()) == 1
+
+
+def test_a_state_directory_that_is_away_holds_up_what_is_new_until_it_is_back(box: Box) -> None:
+    box.config(box.trainer("a") + box.trainer("b", keys="autostart = false"))
+    box.start()
+    pid = box.wait_phase("a", "RUNNING")["pid"]
+    away = box.state.with_name("away")
+    box.state.rename(away)
+    box.state.mkdir()
+    try:
+        said = until(lambda: box.ctl("status").stdout.startswith("the journal cannot be written"), 20, "status to say it")
+        assert said
+        assert get_health(box)[0] == 503
+        assert "nothing was done" in box.ctl("start", "b").stdout
+        assert not list(box.state.glob("journal.sqlite*")), "no new journal is begun there"
+    finally:
+        for left in sorted(box.state.rglob("*"), reverse=True):
+            left.rmdir() if left.is_dir() else left.unlink()
+        box.state.rmdir()
+        away.rename(box.state)
+    until(lambda: get_health(box)[0] == 200, 20, "health after it came back")
+    assert "b: started" in box.ctl("start", "b").stdout
+    assert box.program("a")["pid"] == pid
+
+
+def get_health(box: Box) -> tuple[int, str]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(10.0)
+        probe.connect(str(box.runtime / "supervisor.sock"))
+        probe.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = b""
+        while part := probe.recv(65536):
+            answer += part
+    return int(answer.split()[1]), answer.decode()

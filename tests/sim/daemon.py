@@ -15,6 +15,7 @@ from supervisor.core.codec import decode, encode
 from supervisor.core.facts import Stamped
 from supervisor.core.state import State, fold
 from supervisor.policy import absence
+from supervisor.ports import Restored
 from supervisor.shell import loop as loop_module
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
@@ -113,6 +114,10 @@ class Box:
             self.journal.append(row)
             rows.append(row)
         return rows
+
+    def restore(self, _bridge, **_):
+        """`ports.Journal.restore`: all of it is still in the open file."""
+        return Restored("journal.sqlite was removed", len(self.journal))
 
     def has_doubled(self):
         """Since the whole of it was last folded anew."""

@@ -7,6 +7,7 @@ from world import Ending, Odds, Verb, World
 from supervisor.core.facts import Snapshot
 from supervisor.core.inputs import SnapshotDue
 from supervisor.core.state import fold_all, replay
+from supervisor.ports import JournalMoved
 
 
 @pytest.mark.fault("disk-full-journal")
@@ -26,6 +27,19 @@ def test_the_disk_under_the_journal_is_full_for_ten_minutes():
         "0:20:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
         "0:20:06  P0   resumed at step 59,175 after killed, 294 steps lost (3 s, 0.5 % of its attempt)",
         "0:20:06  P0   trains, 5.9 s after its start",
+    ]
+
+
+@pytest.mark.fault("journal-removed")
+def test_the_journals_file_is_removed_while_a_worker_dies():
+    """The first write notices; the journal is written anew, and the same input is dealt with at once."""
+    world = quiet_world()
+    world.core.failing, world.core.fails_once = JournalMoved("/state/journal.sqlite", "journal.sqlite was removed"), True
+    world.end(worker(world).token, Ending(signal=9))
+    world.run(60.0)
+    assert told(world)[:2] == [
+        "0:10:00  box  journal.sqlite was removed while extralife ran: all 11 facts were written to a new journal",
+        "0:10:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
     ]
 
 

@@ -1,0 +1,265 @@
+"""Looks, every two seconds, at the files and directories that the daemon relies on, and restores them when ordered to.
+
+A watched thing is one row (`Watched`): its name, its path, the identity that is expected there, and how to restore it.
+What follows from a finding is decided in `policy/foundations.py`; a row says only what is true of its own file.
+
+The rules:
+
+* Identity is device, inode and kind. It is taken from the open descriptor where there is one (`of_fd`), else from one that
+  was opened at the first look (`Remembered`). `lstat` of the path must give the same one.
+* Only ENOENT and ENOTDIR mean that something is missing. Any other error means that nothing is known of it.
+* A look can hang, on a network file system or FUSE, and no signal ends it. So each round of looks runs in a thread of its
+  own. A path that has not answered for `hang_s` is reported as unknown, its thread is left to itself, and the rounds go
+  on without that path until the thread comes back.
+* An input is posted only when the findings have changed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from supervisor.core.inputs import FoundationsLooked
+from supervisor.policy.foundations import Finding, Look
+from supervisor.ports import Clock, Inbox
+
+log = structlog.get_logger()
+
+_PERIOD_S: Final = 2.0
+_HANG_S: Final = 5.0
+_KINDS: Final = {
+    stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFSOCK: "socket", stat.S_IFLNK: "link", stat.S_IFIFO: "FIFO",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which file this is, whatever its name. `links` is 0 for an open file without a name; it is not compared."""
+
+    device: int
+    inode: int
+    kind: str
+    links: int = 1
+
+    def same(self, other: Identity) -> bool:
+        return (self.device, self.inode, self.kind) == (other.device, other.inode, other.kind)
+
+
+def of_fd(fd: int) -> Identity:
+    """The identity of an open file. Raises OSError."""
+    return _of(os.fstat(fd))
+
+
+def of_path(path: str | os.PathLike[str]) -> Identity | None:
+    """The identity of the file at a path (of a link: its own); None when there is none. Raises OSError when unknown."""
+    try:
+        return _of(os.lstat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _of(found: os.stat_result) -> Identity:
+    return Identity(found.st_dev, found.st_ino, _KINDS.get(stat.S_IFMT(found.st_mode), "special file"), found.st_nlink)
+
+
+class Remembered:
+    """The file that a path led to when it was first seen, or when it was last restored (`renew`).
+
+    Holds a descriptor of it (O_PATH: it can't be read or written, and needs no permission). Without one the kernel may
+    give the inode number of a removed file to the next new file at once, and a replaced file would look like the old one.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._fd = -1
+
+    def __call__(self) -> Identity | None:
+        if self._fd < 0:
+            self.renew()
+        return None if self._fd < 0 else of_fd(self._fd)
+
+    def renew(self) -> None:
+        """What is at the path now is right. Raises OSError."""
+        try:
+            fd = os.open(self._path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            fd = -1
+        old, self._fd = self._fd, fd
+        if old >= 0:
+            os.close(old)
+
+    def close(self) -> None:
+        """Let go of the file, when nobody watches it any more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One watched thing. `expected` gives its identity; None: not known, or not there yet: nothing is reported.
+
+    `check` says what else is wrong with it although its identity is right (empty: nothing); it may raise OSError.
+    `restore` puts it back (OSError: it could not) and makes `expected` give the new identity. It is called in the looking
+    thread, again and again until the path is right; it must never remove or overwrite what somebody else put there.
+    """
+
+    name: str
+    path: str
+    expected: Callable[[], Identity | None]
+    check: Callable[[], str] | None = None
+    restore: Callable[[], None] | None = None
+    consequence: str = ""  # what does not work without it
+    remedy: str = ""  # what the operator can do
+    holds_starts: bool = False
+
+
+def look(row: Watched) -> Finding | None:
+    """One look at one watched thing; None: it is as it should be. Never raises."""
+    finding = Finding(
+        row.name, row.path, Look.UNKNOWN, "", row.consequence, row.remedy, row.restore is not None,
+        holds_starts=row.holds_starts,
+    )  # fmt: skip
+    try:
+        expected = row.expected()
+        if expected is None:
+            return None
+        found = of_path(row.path)
+        wrong = row.check() if row.check is not None else ""
+    except OSError as error:
+        return replace(finding, detail=error.strerror or str(error))
+    if found is None:
+        return replace(finding, look=Look.MISSING)
+    if not found.same(expected):
+        return replace(finding, look=Look.REPLACED, detail=_difference(expected, found))
+    return replace(finding, look=Look.DAMAGED, detail=wrong) if wrong else None
+
+
+def _difference(expected: Identity, found: Identity) -> str:
+    if found.kind != expected.kind:
+        return f"by a {found.kind}"
+    return "it is on another file system" if found.device != expected.device else f"by another {found.kind}"
+
+
+class Foundations:
+    """The looking thread, and the table of what it looks at."""
+
+    def __init__(self, inbox: Inbox, clock: Clock, *, period_s: float = _PERIOD_S, hang_s: float = _HANG_S) -> None:
+        self._inbox, self._clock, self._period_s, self._hang_s = inbox, clock, period_s, hang_s
+        self._guard = threading.Lock()
+        self._rows: dict[str, Watched] = {}
+        self._ordered: frozenset[str] = frozenset()
+        self._stuck: dict[str, _Round] = {}
+        self._posted: tuple[Finding, ...] = ()
+        self._newest: dict[str, Finding | None] = {}
+        self._over, self._wake = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="foundations", daemon=True)
+
+    def watch(self, *rows: Watched) -> None:
+        """Look at these too, from now on. A row of the same name is replaced. Any thread may call."""
+        with self._guard:
+            self._rows = {**self._rows, **{row.name: row for row in rows}}
+
+    def forget(self, *names: str) -> None:
+        """Do not look at these any more."""
+        with self._guard:
+            self._rows = {name: row for name, row in self._rows.items() if name not in names}
+
+    def restore(self, name: str) -> None:
+        """Restore it at once, and try again at every look until it is in place. Returns at once."""
+        with self._guard:
+            self._ordered |= {name}
+        self._wake.set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(self._hang_s)
+
+    def look(self) -> None:
+        """One round of looks; post the findings if they are others than before."""
+        with self._guard:
+            rows, ordered = dict(self._rows), self._ordered
+        self._stuck = {name: each for name, each in self._stuck.items() if each.at == name}
+        now = _Round([row for name, row in rows.items() if name not in self._stuck], ordered)
+        now.start()
+        now.over.wait(self._hang_s)
+        self._newest = {name: found for name, found in {**self._newest, **now.found}.items() if name in rows}
+        hung = now.at if not now.over.is_set() else None
+        if hung is not None:
+            self._stuck[hung] = now
+            self._newest[hung] = _silent(rows[hung], self._hang_s)
+        with self._guard:  # what is in place is not restored a second time, should somebody remove it again
+            self._ordered -= {name for name, found in now.found.items() if found is None and name in ordered}
+        findings = tuple(found for found in self._newest.values() if found is not None)
+        if findings != self._posted:
+            self._posted = findings
+            self._inbox.post(FoundationsLooked(self._clock.now_s(), findings))
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self.look()
+            except Exception:  # the next round may do better; a daemon without this thread would not notice anything
+                log.exception("foundations_not_looked_at")
+            self._wake.wait(self._period_s)
+            self._wake.clear()
+
+
+def _silent(row: Watched, for_s: float) -> Finding:
+    return Finding(
+        row.name, row.path, Look.UNKNOWN, f"its file system has not answered for {for_s:g} s", row.consequence, row.remedy,
+        holds_starts=row.holds_starts,
+    )  # fmt: skip
+
+
+class _Round(threading.Thread):
+    """One look at each row, in a thread that may hang. `at`: the row that it is busy with."""
+
+    def __init__(self, rows: list[Watched], ordered: frozenset[str]) -> None:
+        super().__init__(name="foundations-look", daemon=True)
+        self.found: dict[str, Finding | None] = {}
+        self.at: str | None = None
+        self.over = threading.Event()
+        self._rows, self._ordered = rows, ordered
+
+    def run(self) -> None:
+        for row in self._rows:
+            self.at = row.name
+            found = look(row)
+            if found is not None and row.name in self._ordered and found.look is not Look.UNKNOWN:
+                found = _restored(row, found)
+            self.found[row.name] = found
+        self.at = None
+        self.over.set()
+
+
+def _restored(row: Watched, found: Finding) -> Finding | None:
+    """The finding after a try to restore it."""
+    if row.restore is None:
+        return found
+    try:
+        row.restore()
+    except OSError as error:
+        return replace(found, error=error.strerror or str(error))
+    except Exception as error:  # a fault of ours; the next look tries again
+        log.exception("foundation_not_restored", name=row.name)
+        return replace(found, error=repr(error))
+    log.warning("foundation_restored", name=row.name, path=row.path)
+    return look(row)
+
+
+def directory(path: str | os.PathLike[str]) -> int:
+    """A descriptor that stands for a directory, whatever becomes of its name. Raises OSError."""
+    return os.open(Path(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,0 +1,105 @@
+"""What follows when a file or directory that the daemon relies on is no longer the one that it opened or made.
+
+The daemon holds files open and relies on others by their paths: the lock, the logs, the control socket, directories.
+Somebody may remove, rename or replace any of them while it runs. `adapters/foundations.py` looks at each by identity
+(device, inode, kind) every two seconds. For each finding the rule is, first match wins:
+
+1. It can't be looked at (no permission, an I/O error, a mount that hangs): trouble. Nothing is restored. A reading that
+   failed is not a missing file, and restoring a file that is still there could destroy it.
+2. It is missing or replaced, and there is no safe way to restore it: trouble.
+3. It is missing or replaced, and the last try to restore it failed: trouble. The look after this one tries again.
+4. Otherwise it is restored.
+
+Worked example: `systemd-logind` removes an ordinary user's runtime directory at logout. Look 1 finds the control socket
+missing: it is restored, and reported. Were the disk full, look 2 would find it still missing, with the error of the try:
+trouble, shown in `status` until a later try succeeds.
+
+A finding that comes and goes is recorded at most once in ten minutes (`record_again`): a mount that fails and recovers
+every few seconds must not fill the journal.
+
+Why not inotify: it reports nothing for a network file system, an unmount or a mount over the directory, and it loses
+events when its queue is full. Looking at 20 paths takes less than a millisecond.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+_AGAIN_S: Final = 600.0
+JOURNAL: Final = "journal"  # the loop restores and reports it by itself: no fact can be recorded without it
+
+
+class Look(enum.StrEnum):
+    """What one look at a path found, when it was not the expected file."""
+
+    MISSING = "missing"
+    REPLACED = "replaced"  # another file, directory or file system has its path
+    DAMAGED = "damaged"  # it is the right file, and its content is not right
+    UNKNOWN = "unknown"  # it could not be looked at
+
+
+class Answer(enum.StrEnum):
+    """What follows from a finding."""
+
+    RESTORE = "restore"
+    TROUBLE = "trouble"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One watched thing that is not as it should be. A thing that is as it should be has no finding."""
+
+    name: str  # of the watched thing, as people read it: "control socket"
+    path: str
+    look: Look
+    detail: str = ""  # why it is unknown, or what is at its path instead
+    consequence: str = ""  # what does not work meanwhile
+    remedy: str = ""  # what the operator can do, where the daemon can do nothing
+    restorable: bool = False
+    error: str = ""  # of the newest try to restore it
+    holds_starts: bool = False  # no worker may be started while this lasts
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to a finding, and the sentence for people."""
+
+    answer: Answer
+    why: str
+
+
+def judge(finding: Finding) -> Verdict:
+    """Restore or trouble, with the reason."""
+    what = f"the {finding.name} {finding.path} {_state(finding)}"
+    if finding.restorable and not finding.error and finding.look is not Look.UNKNOWN:
+        return Verdict(Answer.RESTORE, f"{what}: it is restored")
+    parts = [what]
+    if finding.error:
+        parts.append(f"it could not be restored ({finding.error}), and is tried again")
+    parts += [part for part in (finding.consequence, finding.remedy) if part]
+    return Verdict(Answer.TROUBLE, "; ".join(parts))
+
+
+def _state(finding: Finding) -> str:
+    detail = f" ({finding.detail})" if finding.detail else ""
+    match finding.look:
+        case Look.MISSING:
+            return f"was removed{detail}"
+        case Look.REPLACED:
+            return f"was replaced{detail}"
+        case Look.DAMAGED:
+            return f"is damaged{detail}"
+        case _:
+            return f"cannot be looked at{detail}"
+
+
+def over(name: str, path: str, for_s: float) -> str:
+    """The sentence for a finding that is gone. Example: `the control socket /run/x/s is in place again, after 2 s`."""
+    return f"the {name} {path} is in place again, after {for_s:.0f} s"
+
+
+def record_again(recorded_at_s: float | None, now_s: float) -> bool:
+    """Whether a new finding about the same thing may be recorded. Example: recorded at 100 s: not at 400 s, but at 700 s."""
+    return recorded_at_s is None or now_s - recorded_at_s >= _AGAIN_S

@@ -1,0 +1,210 @@
+"""Looking at what the daemon relies on, on real files: by identity, without hanging, and restoring only when ordered."""
+
+import os
+import socket
+import threading
+
+from fakes import FakeClock
+
+from supervisor.adapters.foundations import Foundations, Identity, Remembered, Watched, look, of_fd, of_path
+from supervisor.policy.foundations import Look
+
+
+class Posts:
+    """`ports.Inbox` that keeps what is posted."""
+
+    def __init__(self):
+        self.items = []
+
+    def post(self, item):
+        self.items.append(item)
+
+    def newest(self):
+        """The findings that were posted last, as (name, look)."""
+        return [(found.name, found.look) for found in self.items[-1].findings]
+
+
+def watching(*rows, hang_s=5.0):
+    posts = Posts()
+    made = Foundations(posts, FakeClock(), hang_s=hang_s)
+    made.watch(*rows)
+    return made, posts
+
+
+def remembered(path, **more):
+    seen = Remembered(path)
+    seen.renew()
+    return Watched("thing", str(path), seen, **more)
+
+
+def test_a_file_is_known_by_device_inode_and_kind(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    with path.open() as file:
+        assert of_fd(file.fileno()) == of_path(path)
+        path.unlink()
+        assert of_fd(file.fileno()).links == 0
+    assert of_path(path) is None
+    assert of_path(path / "below") is None, "a file has nothing below it: missing, not unknown"
+    path.symlink_to("nowhere")
+    assert of_path(path).kind == "link", "a link is not followed"
+
+
+def test_what_is_in_place_is_no_finding(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    row = remembered(path)
+    path.write_text("other content, the same file")
+    assert look(row) is None
+    assert look(Watched("thing", str(path), lambda: None)) is None, "nobody knows which one it should be"
+
+
+def test_removed_and_replaced_are_told_apart(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    row = remembered(path, consequence="nothing works", remedy="do something")
+    path.rename(tmp_path / "elsewhere")
+    found = look(row)
+    assert (found.look, found.consequence, found.remedy, found.restorable) == (
+        Look.MISSING, "nothing works", "do something", False,
+    )  # fmt: skip
+    path.write_text("x")
+    found = look(row)
+    assert (found.look, found.detail) == (Look.REPLACED, "by another file")
+    path.unlink()
+    path.mkdir()
+    assert look(row).detail == "by a directory"
+    (tmp_path / "elsewhere").replace(tmp_path / "again")
+    path.rmdir()
+    (tmp_path / "again").rename(path)
+    assert look(row) is None, "the same file is back"
+
+
+def test_another_file_system_at_the_path_is_said(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    here = of_path(path)
+    found = look(Watched("thing", str(path), lambda: Identity(here.device + 1, here.inode, here.kind)))
+    assert found.detail == "it is on another file system"
+
+
+def test_what_cannot_be_looked_at_is_unknown_and_not_missing(tmp_path):
+    path = tmp_path / ("x" * 300)  # ENAMETOOLONG: lstat fails as it does with EIO, also for root
+    found = look(Watched("thing", str(path), lambda: Identity(1, 1, "file"), restore=lambda: None))
+    assert (found.look, found.detail) == (Look.UNKNOWN, "File name too long")
+
+
+def test_content_is_checked_when_the_file_is_right(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    found = look(remembered(path, check=lambda: "its content is not what was compiled"))
+    assert (found.look, found.detail) == (Look.DAMAGED, "its content is not what was compiled")
+
+
+def test_only_changes_are_posted(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    made, posts = watching(remembered(path))
+    made.look()
+    assert not posts.items
+    path.unlink()
+    made.look()
+    made.look()
+    assert posts.newest() == [("thing", Look.MISSING)]
+    assert len(posts.items) == 1
+    path.write_text("y")
+    made.look()
+    made.forget("thing")
+    made.look()
+    assert [[found.look for found in item.findings] for item in posts.items] == [[Look.MISSING], [Look.REPLACED], []]
+
+
+def test_nothing_is_restored_unless_it_was_ordered_and_then_until_it_is_in_place(tmp_path):
+    path, tries = tmp_path / "socket", []
+    seen = Remembered(path)
+
+    def restore():
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError(28, "No space left on device")
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(os.fspath(path))
+        seen.renew()
+
+    path.write_text("")
+    seen.renew()
+    made, posts = watching(Watched("control socket", str(path), seen, restore=restore))
+    path.unlink()
+    made.look()
+    made.look()
+    assert not tries
+    made.restore("control socket")
+    made.look()
+    assert posts.items[-1].findings[0].error == "No space left on device"
+    made.look()
+    assert posts.items[-1].findings == ()
+    assert path.is_socket()
+    path.unlink()
+    made.look()
+    assert posts.newest() == [("control socket", Look.MISSING)], "each episode is ordered anew"
+    assert len(tries) == 2
+
+
+def test_what_is_unknown_is_never_restored(tmp_path):
+    path = tmp_path / ("x" * 300)
+    tries = []
+    row = Watched("thing", str(path), lambda: Identity(1, 1, "file"), restore=lambda: tries.append(1))
+    made, posts = watching(row)
+    made.restore("thing")
+    made.look()
+    assert posts.newest() == [("thing", Look.UNKNOWN)]
+    assert not tries
+
+
+def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    answer = threading.Event()
+
+    def hangs():
+        answer.wait(60.0)
+        return of_path(tmp_path)
+
+    made, posts = watching(
+        Watched("mount", "/mnt/dead", hangs), Watched("thing", str(path), Remembered(path)), hang_s=1.0
+    )  # fmt: skip
+    made.look()
+    assert posts.newest() == [("mount", Look.UNKNOWN)]
+    assert posts.items[-1].findings[0].detail == "its file system has not answered for 1 s"
+    made.look()  # what came behind the one that hangs is looked at now
+    path.unlink()
+    made.look()
+    assert posts.newest() == [("mount", Look.UNKNOWN), ("thing", Look.MISSING)]
+    answer.set()
+    waiting = [thread for thread in threading.enumerate() if thread.name == "foundations-look"]
+    for thread in waiting:
+        thread.join(10.0)
+    made.look()
+    assert posts.newest() == [("mount", Look.MISSING), ("thing", Look.MISSING)], "it is looked at again"
+
+
+def test_the_thread_looks_by_itself_and_an_order_wakes_it(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    seen, back = Remembered(path), threading.Event()
+    seen.renew()
+
+    def restore():
+        path.write_text("new")
+        seen.renew()
+        back.set()
+
+    made = Foundations(Posts(), FakeClock(), period_s=60.0)
+    made.watch(Watched("thing", str(path), seen, restore=restore))
+    path.unlink()
+    made.start()
+    try:
+        made.restore("thing")
+        assert back.wait(10.0)
+    finally:
+        made.stop()

@@ -1,0 +1,287 @@
+"""A journal whose files are removed, replaced or cut short while it is open, or while no daemon runs. Real files, real SQLite."""
+
+import contextlib
+import itertools
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from supervisor.adapters import journal_archive
+from supervisor.adapters.journal_sqlite import Journal, JournalReader, open_or_salvage
+from supervisor.core.facts import DaemonStopped, Finished, JournalSalvaged, Snapshot
+from supervisor.core.snapshot import encoded
+from supervisor.core.state import State
+from supervisor.ports import JournalMoved
+
+SUFFIXES = ("", "-wal", "-shm")
+SUBSETS = [each for size in (1, 2, 3) for each in itertools.combinations(SUFFIXES, size)]
+STAMP = {"at_s": 1.0, "wall_s": 1.7e9, "boot_id": "boot-1"}
+
+
+def written(path, count=3):
+    journal = Journal(path)
+    for number in range(count):
+        append(journal, number)
+    return journal
+
+
+def append(journal, number):
+    return journal.append([Finished(why=f"fact {number}", program="Pong")], **STAMP)
+
+
+def whys(path):
+    with JournalReader(path) as reader:
+        return [each.fact.why for each in reader.read()]
+
+
+def nothing_lost(found):
+    raise AssertionError(f"facts were lost: {found}")
+
+
+def restore(journal, bridge=nothing_lost):
+    return journal.restore(bridge, **STAMP)
+
+
+def beside(path, suffix):
+    return path.with_name(path.name + suffix)
+
+
+@pytest.mark.parametrize("gone", SUBSETS, ids=lambda gone: "+".join(suffix or "db" for suffix in gone))
+def test_what_is_removed_under_a_live_journal_is_noticed_and_written_anew(tmp_path, gone):
+    path = tmp_path / "journal.sqlite"
+    journal = written(path)
+    for suffix in gone:
+        beside(path, suffix).unlink()
+    with pytest.raises(JournalMoved, match="was removed"):
+        append(journal, 3)
+    assert journal.last_seq == 3, "what was refused is not acknowledged"
+    restored = restore(journal)
+    assert (restored.kept, restored.salvage) == (3, None)
+    (row,) = append(journal, 3)
+    assert row.seq == 4
+    assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
+    assert not list(tmp_path.glob("*.replaced*"))
+    del journal  # a daemon that is killed closes nothing
+    assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES, ids=["db", "wal", "shm"])
+def test_what_somebody_put_in_its_place_is_kept_and_not_written_to(tmp_path, suffix):
+    path = tmp_path / "journal.sqlite"
+    journal = written(path)
+    beside(path, suffix).rename(tmp_path / "aside")
+    beside(path, suffix).write_bytes(b"somebody's own file")
+    with pytest.raises(JournalMoved, match="was replaced by another file"):
+        append(journal, 3)
+    restored = restore(journal)
+    append(journal, 3)
+    assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
+    if suffix != "-shm":  # SQLite's index is no data: it is made anew from the rest
+        assert restored.found_kept_as
+        with open(restored.found_kept_as, "rb") as kept:
+            assert kept.read() == b"somebody's own file"
+        assert restored.found_kept_as in restored.fact().why
+
+
+def test_another_journal_in_its_place_is_kept_with_its_facts(tmp_path):
+    path, other = tmp_path / "journal.sqlite", tmp_path / "other.sqlite"
+    with contextlib.closing(written(other, 1)):
+        pass
+    journal = written(path)
+    other.replace(path)
+    with pytest.raises(JournalMoved):
+        append(journal, 3)
+    restored = restore(journal)
+    append(journal, 3)
+    assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
+    with contextlib.closing(sqlite3.connect(restored.found_kept_as)) as db:
+        assert db.execute("SELECT count(*) FROM fact").fetchone() == (1,)
+
+
+def test_an_emptied_wal_is_cut_and_its_facts_are_bridged_by_the_state(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal = written(path)
+    os.truncate(beside(path, "-wal"), 0)
+    with pytest.raises(JournalMoved, match=r"was cut to 0 of"):
+        append(journal, 3)
+    told = []
+
+    def bridge(found):
+        told.append(found)
+        return [found.fact(), Snapshot("the state before facts were lost", encoded(State(level="light")))]
+
+    restored = restore(journal, bridge)
+    if restored.salvage is None:  # all of it was in SQLite's page cache
+        assert restored.kept == 3
+        return
+    assert told == [restored.salvage]
+    assert restored.salvage.saved + restored.salvage.lost == 3
+    append(journal, 5)
+    with JournalReader(path) as reader:
+        facts = list(reader.read())
+    assert [type(each.fact) for each in facts[-3:]] == [JournalSalvaged, Snapshot, Finished]
+    assert [each.seq for each in facts[-3:]] == [4, 5, 6], "no number is given twice"
+
+
+def test_a_database_that_was_cut_short_is_noticed(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal = written(path)
+    os.truncate(path, 0)
+    with pytest.raises(JournalMoved, match="was cut from"):
+        append(journal, 3)
+
+
+def test_a_checkpoint_by_somebody_else_is_no_damage(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal = written(path)
+    script = f"import sqlite3; db = sqlite3.connect({str(path)!r}); print(db.execute('PRAGMA wal_checkpoint(TRUNCATE)').fetchone())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("(0,")
+    append(journal, 3)
+    assert beside(path, "-wal").stat().st_size > 0
+    assert journal.moved() == ""
+
+
+def test_a_commit_that_lands_in_a_removed_file_is_no_success(tmp_path):
+    """Removed between the check and the commit: the transaction itself cannot know."""
+    path = tmp_path / "journal.sqlite"
+    journal = written(path)
+    journal._db.create_function("gone", 0, lambda: path.unlink() or 1)
+    journal._db.execute("CREATE TEMP TRIGGER removes AFTER INSERT ON main.fact BEGIN SELECT gone(); END")
+    with pytest.raises(JournalMoved, match="was removed"):
+        append(journal, 3)
+    restore(journal)
+    (row,) = append(journal, "again")
+    assert row.seq == 4
+    assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact again"]
+
+
+def test_nothing_is_restored_into_a_directory_that_is_not_the_journals(tmp_path):
+    path = tmp_path / "state" / "journal.sqlite"
+    path.parent.mkdir()
+    journal = written(path)
+    path.parent.rename(tmp_path / "away")
+    with pytest.raises(JournalMoved):
+        append(journal, 3)
+    with pytest.raises(OSError, match="the directory of the journal was removed"):
+        restore(journal)
+    path.parent.mkdir()
+    with pytest.raises(OSError, match="is not the one that extralife began with"):
+        restore(journal)
+    assert not list(path.parent.iterdir())
+    path.parent.rmdir()
+    (tmp_path / "away").rename(path.parent)
+    append(journal, 3)
+    assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
+
+
+def test_a_restored_journal_has_its_floor_and_its_gaps(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal = written(path, 5)
+    journal.append([Snapshot("a snapshot", encoded(State()))], **STAMP)
+    append(journal, 6)
+    journal_archive.compact(path, before_wall_s=1.8e9, most_bytes=2**30, pause=lambda _: False)
+    journal.close()
+    journal, facts, found = open_or_salvage(path, wall_s=1.7e9, seen_seq=20)
+    assert found.lost == 13
+    path.unlink()
+    restored = restore(journal)
+    assert restored.salvage is None, "numbers that were lost long ago are not lost a second time"
+    append(journal, 7)
+    with JournalReader(path) as reader:
+        assert [each.seq for each in reader.read()] == [*(each.seq for each in facts), 22]
+
+
+def test_a_failed_restore_leaves_everything_for_the_next_try(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal = written(path)
+    path.unlink()
+    beside(path, ".rebuilt.building").mkdir()  # no file can be made under this name
+    with pytest.raises(OSError):
+        restore(journal)
+    with pytest.raises(JournalMoved):
+        append(journal, 3)
+    beside(path, ".rebuilt.building").rmdir()
+    restore(journal)
+    append(journal, 3)
+    assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
+
+
+def test_nobody_but_the_writer_makes_a_journal(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    for opener in (journal_archive.since_snapshot, JournalReader):
+        with pytest.raises(OSError):
+            opener(path)
+    with pytest.raises(OSError):
+        journal_archive.compact(path, before_wall_s=1.0, most_bytes=1, pause=lambda _: False)
+    assert not list(tmp_path.iterdir())
+
+
+# --- between two daemons -------------------------------------------------------------------------------------------------
+
+
+def killed(path, count=3):
+    """The files of a daemon that was killed: its facts are in the WAL."""
+    live = path.with_name("live") / "journal.sqlite"
+    live.parent.mkdir()
+    journal = written(live, count)
+    for suffix in SUFFIXES:
+        shutil.copyfile(beside(live, suffix), beside(path, suffix))
+    journal.close()
+
+
+@pytest.mark.parametrize("gone", SUBSETS, ids=lambda gone: "+".join(suffix or "db" for suffix in gone))
+def test_what_is_removed_between_two_daemons_never_keeps_the_next_from_starting(tmp_path, gone):
+    path = tmp_path / "journal.sqlite"
+    killed(path)
+    for suffix in gone:
+        beside(path, suffix).unlink()
+    journal, facts, found = open_or_salvage(path, wall_s=1.7e9, seen_seq=3)
+    if "-wal" not in gone:
+        assert [each.fact.why for each in facts if isinstance(each.fact, Finished)] == ["fact 0", "fact 1", "fact 2"]
+    else:
+        assert found.lost == 3
+        assert found.damaged_path == ""
+    if found is not None and found.damaged_path:
+        assert os.path.exists(found.damaged_path), "what it is kept as is there"
+        assert found.damaged_path != str(path)
+    (row,) = journal.append([DaemonStopped("after that")], **STAMP)
+    assert row.seq >= 4, "no number is given twice"
+    journal.close()
+    again, facts_again, found_again = open_or_salvage(path, wall_s=1.8e9, seen_seq=row.seq)
+    assert found_again is None
+    assert [each.seq for each in facts_again] == [*(each.seq for each in facts), row.seq]
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not a database at all" * 300, "empty database"], ids=["empty", "foreign", "made"]
+)
+@pytest.mark.parametrize("wal", ["left", "gone"])
+def test_a_headless_journal_is_set_aside_and_the_daemon_starts(tmp_path, content, wal):
+    path = tmp_path / "journal.sqlite"
+    killed(path)
+    if wal == "gone":
+        beside(path, "-wal").unlink()
+    beside(path, "-shm").unlink()
+    if content == "empty database":
+        path.unlink()
+        keeps_wal = beside(path, "-wal").rename(tmp_path / "wal") if wal == "left" else None
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA journal_mode = WAL")
+        if keeps_wal is not None:
+            keeps_wal.rename(beside(path, "-wal"))
+    else:
+        path.write_bytes(content)
+    journal, facts, found = open_or_salvage(path, wall_s=1.7e9, seen_seq=3)
+    if wal == "left":
+        assert [each.fact.why for each in facts if isinstance(each.fact, Finished)] == ["fact 0", "fact 1", "fact 2"]
+    if found is not None and found.damaged_path:
+        assert os.path.exists(found.damaged_path)
+    append(journal, 3)
+    journal.close()
+    assert whys(path)[-1] == "fact 3"

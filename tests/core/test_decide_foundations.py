@@ -1,0 +1,112 @@
+"""Files and directories that the daemon relies on: found missing, restored, in trouble, and in place again."""
+
+from dataclasses import replace
+
+from core_kit import Core, facts, kinds, of, settings
+
+from supervisor.core import commands
+from supervisor.core.facts import JournalRestored
+from supervisor.core.foundations import troubles_view
+from supervisor.core.inputs import FoundationsLooked
+from supervisor.core.lifecycle import Phase
+from supervisor.policy.foundations import JOURNAL, Finding, Look
+
+GONE = Finding("control socket", "/r/s", Look.MISSING, restorable=True)
+FAILED = replace(GONE, error="No space left on device")
+DEAD = Finding("state directory", "/s", Look.REPLACED, holds_starts=True)
+
+
+def looked(core, *findings):
+    return core.give(FoundationsLooked(core.now_s, findings))
+
+
+def begun():
+    return Core(settings("Pong")).running("Pong")
+
+
+def test_what_can_be_restored_is_ordered_once_and_reported_once():
+    core = begun()
+    first = looked(core, GONE)
+    assert of(first, commands.RestoreFoundation) == [commands.RestoreFoundation("control socket")]
+    assert of(first, facts.FoundationLost) == [
+        facts.FoundationLost(
+            "the control socket /r/s was removed: it is restored", "control socket", "/r/s", "missing", troubled=False
+        )
+    ]
+    assert troubles_view(core.memory) == (), "what is being restored is no trouble yet"
+    core.later(2.0)
+    over = looked(core)
+    assert of(over, facts.FoundationRestored) == [
+        facts.FoundationRestored(
+            "the control socket /r/s is in place again, after 2 s", "control socket", "/r/s", 2.0, troubled=False
+        )
+    ]
+    assert core.memory.foundations == {}
+
+
+def test_a_try_that_failed_is_trouble_until_a_later_one_succeeds():
+    core = begun()
+    looked(core, GONE)
+    failed = looked(core.later(2.0), FAILED)
+    assert [fact.troubled for fact in of(failed, facts.FoundationLost)] == [True]
+    assert not of(failed, commands.RestoreFoundation), "the looking thread tries again by itself"
+    assert [each["name"] for each in troubles_view(core.memory)] == ["control socket"]
+    assert "No space left on device" in troubles_view(core.memory)[0]["why"]
+    assert kinds(looked(core.later(2.0), replace(FAILED, error="another error"))) == [], "it is reported once"
+    (over,) = of(looked(core.later(2.0)), facts.FoundationRestored)
+    assert (over.troubled, over.for_s) == (True, 6.0)
+    assert troubles_view(core.memory) == ()
+
+
+def test_what_was_replaced_while_it_was_restored_is_ordered_again():
+    core = begun()
+    looked(core, GONE)
+    again = looked(core, replace(GONE, look=Look.REPLACED))
+    assert of(again, commands.RestoreFoundation)
+
+
+def test_what_comes_and_goes_is_seen_and_not_recorded_each_time():
+    core = begun()
+    looked(core, GONE)
+    looked(core.later(2.0))
+    again = looked(core.later(2.0), GONE)
+    assert kinds(again) == []
+    assert of(again, commands.RestoreFoundation), "it is restored all the same"
+    assert kinds(looked(core.later(2.0))) == [], "an end without a beginning is not recorded"
+    assert "FoundationLost" in kinds(looked(core.later(700.0), GONE))
+
+
+def test_the_journal_is_left_to_the_loop():
+    core = begun()
+    assert kinds(looked(core, Finding(JOURNAL, "/s/journal.sqlite", Look.MISSING, restorable=True))) == []
+    assert kinds(looked(core)) == []
+
+
+def test_what_the_loop_restored_comes_first_and_is_an_alert():
+    core = begun()
+    restored = JournalRestored("journal.sqlite was removed", "removed", 7)
+    core.memory = replace(core.memory, restored=restored)
+    decision = core.woke()
+    assert decision.facts[0] == restored
+    assert [told.notice.kind for told in of(decision, commands.Tell)] == ["journal"]
+    assert core.memory.restored is None
+
+
+def test_alerts_say_trouble_and_its_end():
+    core = begun()
+    told = []
+    for findings in ((DEAD,), (), (GONE,), ()):
+        told += [(each.notice.kind, each.notice.severity) for each in of(looked(core.later(1.0), *findings), commands.Tell)]
+    assert told == [("foundation", "critical"), ("foundation", "info"), ("foundation", "warning")]
+
+
+def test_no_worker_is_started_on_a_state_directory_that_is_not_ours():
+    core = begun()
+    looked(core, DEAD)
+    assert core.memory.holds_starts
+    core.ended("Pong", signal=9, ckpt_step=5)
+    core.later(60.0).woke()
+    assert core.phase("Pong") is Phase.BACKOFF
+    looked(core)
+    core.woke()
+    assert core.phase("Pong") is Phase.STARTING

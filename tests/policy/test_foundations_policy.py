@@ -1,0 +1,53 @@
+"""The rule for a file that is not in place any more: restored where that is safe, else trouble with what to do."""
+
+from dataclasses import replace
+
+import pytest
+
+from supervisor.policy.foundations import Answer, Finding, Look, judge, over, record_again
+
+GONE = Finding("control socket", "/run/x/supervisor.sock", Look.MISSING, restorable=True)
+
+
+@pytest.mark.parametrize(
+    ("finding", "answer", "why"),
+    [
+        (GONE, Answer.RESTORE, "the control socket /run/x/supervisor.sock was removed: it is restored"),
+        (
+            replace(GONE, look=Look.REPLACED, detail="by another socket"), Answer.RESTORE,
+            "the control socket /run/x/supervisor.sock was replaced (by another socket): it is restored",
+        ),
+        (
+            replace(GONE, look=Look.UNKNOWN, detail="Input/output error"), Answer.TROUBLE,
+            "the control socket /run/x/supervisor.sock cannot be looked at (Input/output error)",
+        ),
+        (
+            replace(GONE, error="No space left on device", consequence="requests do not arrive"), Answer.TROUBLE,
+            (
+                "the control socket /run/x/supervisor.sock was removed; it could not be restored (No space left on device), "
+                "and is tried again; requests do not arrive"
+            ),
+        ),
+        (
+            Finding("state directory", "/s", Look.REPLACED, "it is on another file system", "no worker starts", "mount it"),
+            Answer.TROUBLE,
+            "the state directory /s was replaced (it is on another file system); no worker starts; mount it",
+        ),
+        (
+            Finding("shim", "/run/x/shim.pyc", Look.DAMAGED, "another content", restorable=True), Answer.RESTORE,
+            "the shim /run/x/shim.pyc is damaged (another content): it is restored",
+        ),
+    ],
+)  # fmt: skip
+def test_the_answer_and_its_sentence(finding, answer, why):
+    verdict = judge(finding)
+    assert (verdict.answer, verdict.why) == (answer, why)
+
+
+def test_the_end_of_it_says_how_long_it_took():
+    assert over("lock", "/s/lock", 2.4) == "the lock /s/lock is in place again, after 2 s"
+
+
+@pytest.mark.parametrize(("before_s", "now_s", "again"), [(None, 0.0, True), (100.0, 400.0, False), (100.0, 700.0, True)])
+def test_what_comes_and_goes_is_recorded_once_in_ten_minutes(before_s, now_s, again):
+    assert record_again(before_s, now_s) is again
