@@ -27,7 +27,6 @@ import hashlib
 import json
 import math
 import os
-import stat
 import sys
 import threading
 import time
@@ -47,6 +46,7 @@ from workers.contract import (
     Client,
     Manifest,
     checkpoint_name,
+    open_below,
     parse_checkpoint_name,
     read_boot_id,
 )
@@ -496,18 +496,19 @@ def _sync_directory(path: Path) -> None:
 
 def _read_file(directory: Path, name: str) -> bytes:
     """All bytes. `_Damaged` when the file is not there or no file, although its directory is; else OSError."""
-    path = directory / name
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not hold us
+        fd = open_below(directory, name)
     except FileNotFoundError:
         if directory.is_dir():
             raise _Damaged(f"{name} is missing") from None
         raise
     except NotADirectoryError:
         raise _Damaged("it is not a directory") from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
+            raise _Damaged(f"{name} is not a file") from None
+        raise
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise _Damaged(f"{name} is not a file")
         pieces = []
         while piece := os.read(fd, _CHUNK_BYTES):
             pieces.append(piece)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 import hashlib
 import json
 import math
@@ -26,6 +27,7 @@ import mmap
 import os
 import re
 import socket
+import stat
 import struct
 import sys
 import threading
@@ -36,7 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 # --- environment of a worker -----------------------------------------------------------------------------------------
 
@@ -684,6 +686,64 @@ def _next_save_ns(control: Control, at_ns: int) -> int:
     return at_ns + interval_ns - (at_ns - offset_ns) % interval_ns
 
 
+# --- names that come from files -----------------------------------------------------------------------------------------
+
+_MOST_NAME_BYTES: Final = 255
+_MOST_DEPTH: Final = 16
+
+
+def checked_name(name: object) -> str:
+    """One component of a path, as it may be joined to a directory. Raises ValueError for any other.
+
+    Every name that was read from a file goes through here, or through `checked_path`, before it becomes part of a path. A
+    manifest or a list is written by a program that nobody has checked, and `directory / "../../x"` is a path like others.
+
+    Example: "model.pt" and "..." are names. "", "..", "a/b", 256 letters and whatever has a NUL are none.
+    """
+    if not isinstance(name, str) or name in {"", ".", ".."} or "/" in name or "\0" in name:
+        raise ValueError(_no_name(name))
+    try:
+        size = len(os.fsencode(name))
+    except UnicodeEncodeError:
+        size = _MOST_NAME_BYTES + 1
+    if size > _MOST_NAME_BYTES:
+        raise ValueError(_no_name(name))
+    return name
+
+
+def checked_path(path: object) -> str:
+    """A relative path of such names, such as `shards/rank-0.pt`: what it names lies below its directory."""
+    names = path.split("/") if isinstance(path, str) else []
+    if not 0 < len(names) <= _MOST_DEPTH:
+        raise ValueError(_no_name(path))
+    return "/".join(checked_name(name) for name in names)
+
+
+def _no_name(name: object) -> str:
+    return f"{name!r:.200} is no name of a file below its directory"
+
+
+def open_below(directory: str | os.PathLike[str], path: str, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of the regular file `path` below `directory`. No link in `path` is followed, and no FIFO waited for.
+
+    Raises ValueError for a path that is none, and OSError: also for a link (ELOOP) and for no regular file (EINVAL).
+    """
+    *parents, name = checked_path(path).split("/")
+    below = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for parent in parents:
+            inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=below)
+            os.close(below)
+            below = inner
+        fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=below)
+    finally:
+        os.close(below)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return fd
+
+
 # --- checkpoints --------------------------------------------------------------------------------------------------------
 
 MANIFEST_FILE: Final = "manifest.json"
@@ -712,8 +772,9 @@ class Manifest:
     """`manifest.json` of one committed checkpoint directory `ckpt-<env steps>.<token>/`.
 
     `identity` says what the checkpoint is of (game, algorithm, network shape, resolution ...): a worker refuses one
-    whose identity differs from its own. `files` maps each file name to (size in bytes, hex digest). `self_digest` is
-    that of the manifest without it: a flipped bit in `identity` must read as damage, not as another game's checkpoint.
+    whose identity differs from its own. `files` maps each file, by its path below the directory (`model.pt`,
+    `shards/rank-0.pt`), to (size in bytes, hex digest). `self_digest` is that of the manifest without it: a flipped bit in
+    `identity` must read as damage, not as another game's checkpoint.
     """
 
     program: str
@@ -747,7 +808,8 @@ class Manifest:
             if body.pop("self_digest") != _digest_of(body):
                 msg = "it does not match its own digest"
                 raise ValueError(msg)
-            files = {str(k): (int(v["size_bytes"]), str(v["digest"])) for k, v in body["files"].items()}
+            files = {checked_path(k): (int(v["size_bytes"]), str(v["digest"])) for k, v in body["files"].items()}
+            _check_apart(files)
             best, created_wall_s = body["mean_return"], float(body["created_wall_s"])
             if not 0 <= created_wall_s < _YEAR_10000_S:
                 msg = f"it says that it was made at {created_wall_s:g} s"
@@ -764,6 +826,16 @@ class Manifest:
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             msg = f"not a checkpoint manifest: {type(error).__name__} {error}"
             raise ValueError(msg) from error
+
+
+def _check_apart(paths: Iterable[str]) -> None:
+    """No file is the manifest itself, or the directory of another one."""
+    known = {MANIFEST_FILE, *paths}
+    for path in paths:
+        parents = {path[:at] for at, letter in enumerate(path) if letter == "/"}
+        if path == MANIFEST_FILE or parents & known:
+            msg = f"{path!r:.200} is in the way of another file"
+            raise ValueError(msg)
 
 
 def _finite(text: str) -> float:

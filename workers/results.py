@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 from dataclasses import dataclass
 from itertools import groupby
@@ -30,6 +29,7 @@ COLUMNS: Final = (
     "hns", "games",
 )  # fmt: skip
 MOST_ROWS: Final = 50_000  # 5 MB
+_MOST: Final = 1e15  # more is no score and no time: squares and sums of it must stay finite for the page of all programs
 MOST_BYTES: Final = 16 * 2**20  # what a reader reads at most
 
 
@@ -170,7 +170,7 @@ def _whole(text: str) -> int:
 
 def _finite(text: str) -> float:
     number = float(text)
-    if not math.isfinite(number):
-        msg = f"{text} is no finite number"
+    if not abs(number) <= _MOST:  # NaN is not either
+        msg = f"{text} is no figure of a game"
         raise ValueError(msg)
     return number

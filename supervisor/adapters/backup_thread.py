@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from supervisor.adapters import backups
-from supervisor.adapters.backups import BackupError, Halfway, Interrupted, NothingThere, Task
+from supervisor.adapters.backups import BackupError, BackupInfo, Halfway, Interrupted, NothingThere, Task
 from supervisor.core import commands
 from supervisor.core.inputs import BackupChecked, BackupMade, BackupRestored, Input
 from supervisor.core.settings import Paths, Settings
@@ -103,7 +103,7 @@ class Backups:
             wall_s=self._clock.wall_s(), task=self._task,
         )  # fmt: skip
         removed = self._prune((command.name, *command.spare))
-        return BackupMade(self._clock.now_s(), info.name, "", info.steps, info.size_bytes, info.method, removed)
+        return BackupMade(self._clock.now_s(), info.name, "", info.steps, info.size_bytes, info.method, removed, info.missed)
 
     def _check(self, command: commands.CheckBackup) -> BackupChecked:
         info = backups.find(self._root, command.backup, command.programs)
@@ -116,15 +116,16 @@ class Backups:
         info = backups.find(self._root, command.backup, command.programs)
         run_dirs, kept = self._run_dirs(command.programs), True
 
-        def keep() -> None:
+        def keep() -> BackupInfo | None:
             nonlocal kept
             try:
-                backups.make(
+                return backups.make(
                     self._root, command.kept_as, run_dirs, label=f"{_KEPT_LABEL} to {command.backup}", cause=ROLLBACK,
                     wall_s=self._clock.wall_s(), task=self._task, every=True,
                 )  # fmt: skip
             except NothingThere:
                 kept = False
+                return None
 
         steps = backups.restore(info, run_dirs, keep, self._task)
         self._prune((command.kept_as, command.backup))

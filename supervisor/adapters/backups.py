@@ -7,7 +7,8 @@
 Made like a checkpoint: everything under `<name>.tmp`, synced, renamed, the directory synced. A file is cloned (FICLONE)
 where the file system can, else linked, else copied; whichever it was, every byte that lies in the backup has been read
 and matches the digest in the checkpoint's manifest. Checkpoints are never changed in place, so a link is as good as a
-copy against everything but the disk itself.
+copy against everything but the disk itself. A program whose checkpoints cannot be copied is left out and named: what one
+program writes must not cost the others their backup. A full disk fails the whole.
 
 Going back must leave, whatever ends this process in the middle, either what was there or what was wanted:
 
@@ -39,7 +40,7 @@ from typing import Any, Final
 from supervisor.adapters import checkpoints
 from supervisor.adapters.checkpoints import CheckpointInfo
 from supervisor.adapters.files import open_regular
-from workers.contract import CHECKPOINTS_DIR, MANIFEST_FILE, TMP_SUFFIX, parse_checkpoint_name
+from workers.contract import CHECKPOINTS_DIR, MANIFEST_FILE, TMP_SUFFIX, checked_name, parse_checkpoint_name
 from workers.options import nearest
 
 BACKUP_FILE: Final = "backup.json"
@@ -52,6 +53,8 @@ _CHUNK_BYTES: Final = 1 << 20
 _FICLONE: Final = 0x40049409  # ioctl_ficlone(2)
 _TRIES: Final = 3  # a worker may prune the checkpoint that is being copied; the newest but two stay for minutes
 REFLINK, LINK, COPY = "reflink", "link", "copy"
+_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # of the backups' own disk: no program can be saved
+_OPEN_AT_ONCE: Final = 64
 _METHODS: Final = (REFLINK, LINK, COPY)  # the last that had to be used is what a backup is told to be
 
 
@@ -94,6 +97,7 @@ class BackupInfo:
     created_wall_s: float = 0.0
     method: str = ""
     programs: tuple[Saved, ...] = ()
+    missed: dict[str, str] = field(default_factory=dict)  # programs whose checkpoints could not be copied, and why
     error: str = ""
 
     @property
@@ -141,7 +145,7 @@ def make(
 ) -> BackupInfo:
     """A verified copy of the newest whole checkpoint of each program (`every`: of all whole ones), whole or not at all.
 
-    Raises BackupError when nothing came of it. One of that name that is whole already is what was wanted.
+    Raises BackupError when nothing came of it. If a complete backup with this name exists, it is returned.
     """
     final, aside = root / name, root / (name + TMP_SUFFIX)
     if final.exists():
@@ -156,15 +160,18 @@ def make(
         found = {program: _candidates(run_dir, every=every) for program, run_dir in run_dirs.items()}
         task.total_bytes = sum(info.size_bytes or 0 for some in found.values() for info in (some if every else some[:1]))
         methods: set[str] = set()
-        saved = []
+        saved, missed = [], {}
         for program, run_dir in run_dirs.items():
             task.program = program
-            each = _save(program, run_dir, aside / PROGRAMS_DIR / program, methods, task, every=every)
-            if each is not None:
+            each = _save_or_miss(program, run_dir, aside / PROGRAMS_DIR, methods, task, every=every)
+            if isinstance(each, str):
+                missed[program] = each
+            elif each is not None:
                 saved.append(each)
         if not saved:
-            raise NothingThere("none of the programs has a whole checkpoint yet")
-        info = BackupInfo(final, label, cause, wall_s, max(methods, key=_METHODS.index), tuple(saved))
+            told = "; ".join(f"{program}: {why}" for program, why in missed.items())
+            raise NothingThere(told or "none of the programs has a whole checkpoint yet")
+        info = BackupInfo(final, label, cause, wall_s, max(methods, key=_METHODS.index), tuple(saved), missed)
         _write(aside / BACKUP_FILE, _to_json(info))
         for directory in (aside / PROGRAMS_DIR, aside):
             _sync(directory)
@@ -185,9 +192,37 @@ def _candidates(run_dir: Path, *, every: bool) -> list[CheckpointInfo]:
     return found if every else found[: _TRIES + 3]
 
 
-def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Task, *, every: bool) -> Saved | None:
-    """The newest whole checkpoint, or all; None when there is none."""
+def _save_or_miss(
+    program: str, run_dir: Path, directory: Path, methods: set[str], task: Task, *, every: bool
+) -> Saved | str | None:
+    """The same as `_save`; a string says why the program cannot be saved. Raises OSError if none can be."""
+    try:
+        target = directory / checked_name(program)
+        try:
+            return _save(program, run_dir, target, methods, task, every=every)
+        except OSError as error:
+            shutil.rmtree(target, ignore_errors=True)
+            if error.errno in _DISK:
+                raise
+            return _told(error)
+    except ValueError as error:
+        return str(error)
+
+
+def _why_nothing(run_dir: Path) -> str | None:
+    """None: it has no checkpoint yet. Else what is wrong with those that it has."""
+    try:
+        names = [name for name in os.listdir(run_dir / CHECKPOINTS_DIR) if parse_checkpoint_name(name)]  # noqa: PTH208
+    except FileNotFoundError:
+        return None
+    wrong = [f"{info.path.name}: {info.error}" for info in checkpoints.survey(run_dir) if info.error]
+    return f"none of its checkpoints is whole; {wrong[0]}" if names and wrong else None
+
+
+def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Task, *, every: bool) -> Saved | str | None:
+    """The newest whole checkpoint, or all; None when there is none yet, a string when none can be copied."""
     target.mkdir(mode=0o700)
+    wrong: list[str] = []
     saved: list[tuple[str, int, int]] = []
     for _ in range(_TRIES):
         candidates = _candidates(run_dir, every=every)
@@ -196,7 +231,10 @@ def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Ta
                 break
             try:
                 methods.add(_copy_checkpoint(info.path, target / info.path.name, task))
-            except checkpoints.Damaged:
+            except (checkpoints.Damaged, OSError) as error:
+                if isinstance(error, OSError) and error.errno in _DISK:
+                    raise
+                wrong.append(f"{info.path.name}: {_told(error)}")
                 shutil.rmtree(target / info.path.name, ignore_errors=True)
                 continue
             saved.append((info.path.name, info.env_steps, info.size_bytes or 0))
@@ -204,7 +242,7 @@ def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Ta
             break
     if not saved:
         target.rmdir()
-        return None
+        return f"none of its checkpoints can be copied; {wrong[0]}" if wrong else _why_nothing(run_dir)
     results = _copy_results(run_dir / RESULTS_FILE, target / RESULTS_FILE)
     _sync(target)
     return Saved(program, tuple(saved), results)
@@ -217,17 +255,25 @@ def _copy_checkpoint(source: Path, target: Path, task: Task) -> str:
         fds: dict[str, int] = {}
         try:
             manifest = checkpoints.manifest_of(source)
-            for name in (MANIFEST_FILE, *manifest.files):  # all of them first: what is pruned meanwhile stays readable
+            # First of all, as many as may be: a checkpoint that is pruned meanwhile stays readable.
+            for name in (MANIFEST_FILE, *manifest.files)[:_OPEN_AT_ONCE]:
                 fds[name] = checkpoints.opened(source, name)
                 stack.callback(os.close, fds[name])
+            target.mkdir(mode=0o755)
+            for name, (size, digest) in manifest.files.items():
+                (target / name).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                with contextlib.ExitStack() as later:
+                    fd = fds.get(name)
+                    if fd is None:
+                        fd = checkpoints.opened(source, name)
+                        later.callback(os.close, fd)
+                    methods.add(_copy_file(fd, target / name, size, digest, task))
         except FileNotFoundError as error:
             raise checkpoints.Damaged("it was pruned") from error
-        target.mkdir(mode=0o755)
-        for name, (size, digest) in manifest.files.items():
-            methods.add(_copy_file(fds[name], target / name, size, digest, task))
         text = os.pread(fds[MANIFEST_FILE], _CHUNK_BYTES, 0)
         _write(target / MANIFEST_FILE, text)
-    _sync(target)
+    for directory, _, _ in os.walk(target, topdown=False):
+        _sync(Path(directory))
     return max(methods, key=_METHODS.index)
 
 
@@ -331,19 +377,20 @@ def verify(info: BackupInfo, programs: Iterable[str] = (), task: Task | None = N
     wanted = set(programs)
     if info.error:
         return info.error
-    for saved in info.programs:
-        if wanted and saved.program not in wanted:
-            continue
-        for name, _, size in saved.checkpoints:
-            checked = checkpoints.verify(checkpoints.look(_inside(info, saved.program) / name))
-            if not checked.verified:
-                return f"{saved.program}, {name}: {checked.error}"
-            if task is not None:
-                task.went_on(size)
-        wrong = _wrong_results(_inside(info, saved.program) / RESULTS_FILE, saved.results)
-        if wrong:
-            return f"{saved.program}, {RESULTS_FILE}: {wrong}"
-    return ""
+    chosen = (saved for saved in info.programs if not wanted or saved.program in wanted)
+    return "; ".join(wrong for saved in chosen if (wrong := _wrong(info, saved, task)))
+
+
+def _wrong(info: BackupInfo, saved: Saved, task: Task | None) -> str:
+    """The first fault of what a backup has of one program."""
+    for name, _, size in saved.checkpoints:
+        checked = checkpoints.verify(checkpoints.look(_inside(info, saved.program) / name))
+        if not checked.verified:
+            return f"{saved.program}, {name}: {checked.error}"
+        if task is not None:
+            task.went_on(size)
+    wrong = _wrong_results(_inside(info, saved.program) / RESULTS_FILE, saved.results)
+    return f"{saved.program}, {RESULTS_FILE}: {wrong}" if wrong else ""
 
 
 def find(root: Path, name: str, programs: Iterable[str] = ()) -> BackupInfo:
@@ -379,16 +426,18 @@ def _wrong_results(path: Path, expected: tuple[int, str] | None) -> str:
 # --- going back -------------------------------------------------------------------------------------------------------
 
 
-def restore(info: BackupInfo, run_dirs: dict[str, Path], keep: Callable[[], object], task: Task) -> dict[str, int]:
+def restore(
+    info: BackupInfo, run_dirs: dict[str, Path], keep: Callable[[], BackupInfo | None], task: Task
+) -> dict[str, int]:
     """Give these programs what the backup has of them; the step of each. None of them may be running.
 
-    `keep` makes the backup of what is there; it is called once the source is known to be whole. Raises BackupError:
-    nothing that counts was changed; or Halfway.
+    `keep` makes the backup of what is there, None if there is nothing; it is called once the source is known to be whole.
+    Raises BackupError: nothing that counts was changed; or Halfway.
     """
     wrong = verify(info, run_dirs, task)
     if wrong:
         raise BackupError(wrong)
-    keep()
+    kept = keep()
     chosen = [saved for saved in info.programs if saved.program in run_dirs]
     aside: list[Path] = []
     try:
@@ -402,7 +451,7 @@ def restore(info: BackupInfo, run_dirs: dict[str, Path], keep: Callable[[], obje
     done: dict[str, int] = {}
     for saved in chosen:
         try:
-            _exchange(info, saved, run_dirs[saved.program])
+            _exchange(info, saved, run_dirs[saved.program], _names_in(kept, saved.program))
         except OSError as error:
             raise Halfway(f"{saved.program}: {_told(error)}", done) from error
         done[saved.program] = saved.env_steps
@@ -435,7 +484,13 @@ def _put_aside(info: BackupInfo, saved: Saved, directory: Path, task: Task) -> l
     return out
 
 
-def _exchange(info: BackupInfo, saved: Saved, run_dir: Path) -> None:
+def _names_in(kept: BackupInfo | None, program: str) -> frozenset[str]:
+    """The checkpoints of a program that a backup has."""
+    found = () if kept is None else kept.programs
+    return frozenset(name for saved in found if saved.program == program for name, _, _ in saved.checkpoints)
+
+
+def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: frozenset[str]) -> None:
     """The renames; see above for why in this order."""
     directory = run_dir / CHECKPOINTS_DIR
     names = [name for name, _, _ in saved.checkpoints]
@@ -445,7 +500,7 @@ def _exchange(info: BackupInfo, saved: Saved, run_dir: Path) -> None:
             _sync(directory)
     for found in reversed(checkpoints.survey(run_dir)):
         if found.path.name not in names:
-            _away(found)
+            _away(found, kept)
             _sync(directory)  # each by itself: not every file system keeps the order of renames over a power cut
     _exchange_results(_inside(info, saved.program) / RESULTS_FILE, run_dir / RESULTS_FILE, given=saved.results is not None)
     for item in list(directory.iterdir()):
@@ -453,9 +508,9 @@ def _exchange(info: BackupInfo, saved: Saved, run_dir: Path) -> None:
             shutil.rmtree(item, ignore_errors=True)
 
 
-def _away(found: CheckpointInfo) -> None:
-    """Out of the list in one step. A whole one is in the backup that was just made; a damaged one stays as `.bad`."""
-    if found.verified is False:
+def _away(found: CheckpointInfo, kept: frozenset[str]) -> None:
+    """Out of the list in one step. One that the backup of before does not have stays as `.bad`: it exists nowhere else."""
+    if found.path.name not in kept:
         checkpoints.set_aside(found.path)
         return
     target = found.path.with_name(found.path.name + TMP_SUFFIX)
@@ -507,6 +562,7 @@ def _to_json(info: BackupInfo) -> bytes:
             saved.program: {"checkpoints": [list(each) for each in saved.checkpoints], "results": saved.results}
             for saved in info.programs
         },
+        "missed": info.missed,
     }  # fmt: skip
     return json.dumps({**body, "self_digest": _digest(body)}, indent=1, allow_nan=False).encode()
 
@@ -515,17 +571,19 @@ def _from_json(path: Path, body: dict[str, Any]) -> BackupInfo:
     programs = []
     for program, said in body["programs"].items():
         found = tuple((str(name), int(steps), int(size)) for name, steps, size in said["checkpoints"])
-        if (
-            not found
-            or "/" in program
-            or program.startswith(".")
-            or not all(parse_checkpoint_name(each[0]) for each in found)
-        ):
+        if not found or checked_name(program).startswith(".") or not all(parse_checkpoint_name(each[0]) for each in found):
             return BackupInfo(path, error="its list names what is no checkpoint")
         results = said["results"]
         programs.append(Saved(program, found, None if results is None else (int(results[0]), str(results[1]))))
+    missed = {str(program): str(why) for program, why in body.get("missed", {}).items()}
     return BackupInfo(
-        path, str(body["label"]), str(body["cause"]), float(body["created_wall_s"]), str(body["method"]), tuple(programs)
+        path,
+        str(body["label"]),
+        str(body["cause"]),
+        float(body["created_wall_s"]),
+        str(body["method"]),
+        tuple(programs),
+        missed,
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ from workers.contract import (
     CHECKPOINTS_DIR,
     MANIFEST_FILE,
     Manifest,
+    open_below,
     parse_checkpoint_name,
 )
 
@@ -154,8 +154,6 @@ def manifest_of(path: Path) -> Manifest:
 
 
 def _check(path: Path, name: str, size: int, digest: str) -> None:
-    if name in {"", ".", ".."} or "/" in name or "\0" in name:
-        raise Damaged(f"its manifest lists {name!r}, which is no file of its own")
     found, running = 0, hashlib.blake2b(digest_size=32)
     fd = opened(path, name)
     try:
@@ -171,23 +169,29 @@ def _check(path: Path, name: str, size: int, digest: str) -> None:
 
 
 def opened(path: Path, name: str) -> int:
-    """For reading, of regular files only; what is no file of ours is damage, what the disk refuses is OSError."""
+    """A file of a checkpoint, for reading. Raises Damaged for what is no file of it, OSError for what the disk refuses.
+
+    The checkpoint itself may not be a link either: it would lead to files that are not the program's.
+    """
     try:
-        # O_NONBLOCK: a FIFO must not hold the daemon.
-        fd = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        return open_below(path.parent, f"{path.name}/{name}")
     except FileNotFoundError:
         if path.is_dir():
             raise Damaged(f"{name} is missing") from None
         raise
     except NotADirectoryError:
-        raise Damaged("it is not a directory") from None
+        raise Damaged(_no_directory(path, name)) from None
+    except ValueError as error:
+        raise Damaged(str(error)) from None
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise Damaged(f"{name} is a link") from None
+        if error.errno in (errno.EINVAL, errno.ENXIO):
+            raise Damaged(f"{name} is not a file") from None
         raise
-    except UnicodeEncodeError:
-        raise Damaged(f"its manifest lists {name!r}, which is no file of its own") from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise Damaged(f"{name} is not a file")
-    return fd
+
+
+def _no_directory(path: Path, name: str) -> str:
+    if path.is_symlink():
+        return "it is a link"
+    return f"the directory of {name} is none" if path.is_dir() else "it is not a directory"

@@ -50,6 +50,7 @@ _HOLDER_PATIENCE_S: Final = 8.0  # more than a shim waits for the lock
 _POLL_S: Final = 0.02
 _STARTS_AT_ONCE: Final = 16
 _HUNG_START_S: Final = 5.0
+_ATTEMPT_DIR: Final = re.compile(r"([0-9]{1,18})-", re.ASCII)
 _HOLDER: Final = re.compile(r"attempt (\d+), token ([0-9a-f]+), shim pid (\d+)")
 # For workers that are Python, unless the program's own environment says otherwise: a printed line is in the log at
 # once (also the last one before a SIGKILL, and the one that counts as a sign of progress), and a segfault leaves a stack.
@@ -344,9 +345,9 @@ class LocalLauncher:
             return
         with contextlib.suppress(OSError):
             for path in parent.iterdir():
-                number = path.name.partition("-")[0]
-                if number.isdigit() and int(number) < attempt:
-                    numbers[path] = int(number)
+                number = _attempt_number(path.name)
+                if number is not None and number < attempt:
+                    numbers[path] = number
         for path in sorted(numbers, key=numbers.__getitem__, reverse=True)[KEPT_ATTEMPTS - 1 :]:
             shutil.rmtree(path, ignore_errors=True)
             for old in (self._paths.beat(program, numbers[path]), self._paths.control(program, numbers[path])):
@@ -514,8 +515,9 @@ class LocalLauncher:
     def _attempt_number(self, program: str, token: str) -> int:
         with contextlib.suppress(OSError):
             for path in Path(self._paths.attempt_dir(program, 0, "")).parent.glob(f"*-{token}"):
-                if path.name.partition("-")[0].isdigit():
-                    return int(path.name.partition("-")[0])
+                number = _attempt_number(path.name)
+                if number is not None:
+                    return number
         return 0
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
@@ -653,6 +655,12 @@ class LocalLauncher:
     @staticmethod
     def _thread(name: str, target: Callable[..., None], *args: object) -> None:
         threading.Thread(target=target, args=args, name=name, daemon=True).start()
+
+
+def _attempt_number(name: str) -> int | None:
+    """Of an attempt's directory, `12-<token>`; None for what else a program has put beside it."""
+    found = _ATTEMPT_DIR.match(name)
+    return None if found is None else int(found[1])
 
 
 _NOBODY: Final = proc.Stat(0, "", "X", 0, 0, 0, 0, 0)

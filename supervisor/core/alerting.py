@@ -145,6 +145,10 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
             yield Alert("foundation", INFO, "", fact.why)
         case facts.Vetoed(rule="disk"):
             yield Alert("disk", CRITICAL, "", fact.why)
+        case facts.BackupFailed():
+            yield Alert("backup", WARNING, "", fact.why)
+        case facts.BackedUp(missed=missed) if missed:
+            yield Alert("backup", WARNING, "", fact.why)
         case facts.GpuLost():
             yield Alert("gpu", CRITICAL, "", fact.why)
         case facts.GpusUnknown(hung_s=hung_s) if hung_s is not None or before.gpus.most:

@@ -69,8 +69,9 @@ def recorded(record: BackupRecord, fact: facts.BackupFact) -> BackupRecord:
             return replace(record, making=(*record.making, making), due_wall_s=due_wall_s)
         case facts.BackedUp(name=name) | facts.BackupFailed(name=name):
             rest = tuple(each for each in record.making if each.name != name)
-            whole = isinstance(fact, facts.BackedUp)
-            labels = {each.label for each in record.making if each.name == name and each.cause == rule.LEVEL and whole}
+            made = isinstance(fact, facts.BackedUp)
+            whole = isinstance(fact, facts.BackedUp) and not fact.missed
+            labels = {each.label for each in record.making if each.name == name and each.cause == rule.LEVEL and made}
             tried = tuple(sorted({*record.tried, *labels}))
             return _ended(replace(record, making=rest, tried=tried), name, ok=whole, text=fact.why)
         case facts.RollbackIntended():

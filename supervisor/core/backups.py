@@ -23,6 +23,7 @@ from supervisor.core.lifecycle import Phase
 from supervisor.core.turn import Turn
 from supervisor.policy import backups as rule
 
+_CHARS_KEPT = 500
 FAILED, SHUTDOWN_STATE, SUCCESS = 30, 6, 80  # Supervisor's fault codes
 
 
@@ -99,10 +100,12 @@ def on_made(turn: Turn, item: BackupMade) -> None:
     size = f"{item.size_bytes / 1e6:,.1f} MB"
     gone = f"; {', '.join(item.removed)} had to go" if item.removed else ""
     count = f"{len(item.steps)} program{'' if len(item.steps) == 1 else 's'}"
-    without = [name for name in making.programs if name not in item.steps]
+    without = [name for name in making.programs if name not in item.steps and name not in item.missed]
     none_yet = f"; nothing yet of {', '.join(without)}" if without else ""
-    why = f"backup {item.name} is whole: {count}, {size} ({item.method}){none_yet}{gone}"
-    turn.record(facts.BackedUp(why, item.name, item.steps, item.size_bytes, item.method, item.removed))
+    is_whole = f"lacks {', '.join(item.missed)}" if item.missed else "is whole"
+    missed = "".join(f"; {name} could not be saved: {why[:_CHARS_KEPT]}" for name, why in item.missed.items())
+    why = f"backup {item.name} {is_whole}: {count}, {size} ({item.method}){missed}{none_yet}{gone}"
+    turn.record(facts.BackedUp(why, item.name, item.steps, item.size_bytes, item.method, item.removed, item.missed))
 
 
 def on_checked(turn: Turn, item: BackupChecked) -> None:

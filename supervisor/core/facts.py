@@ -12,7 +12,7 @@ Telemetry (frames, rates, GPU samples) is not a fact: only verdicts drawn from i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 
@@ -345,7 +345,8 @@ class BackupIntended(BackupFact):
 class BackedUp(BackupFact):
     """A verified copy of each program's newest whole checkpoint is durable. `method`: reflink, link or copy.
 
-    `removed` are the older backups that had to go for it.
+    `removed` are the older backups that had to go for it. `missed` are programs whose checkpoints could not be copied, with
+    the reason.
     """
 
     name: str
@@ -353,6 +354,7 @@ class BackedUp(BackupFact):
     size_bytes: int
     method: str
     removed: tuple[str, ...] = ()
+    missed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

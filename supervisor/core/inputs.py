@@ -252,6 +252,7 @@ class BackupMade(Input):
     size_bytes: int = 0
     method: str = ""
     removed: tuple[str, ...] = ()
+    missed: dict[str, str] = field(default_factory=dict)  # programs that could not be saved, and why
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "checkpoint": ("3a3c3878e81246749a301ac757785698", "a checkpoint cannot be written"),
     "disk": ("a31eadf44b6947899cfcb620fea4e3e9", "a disk is full, or nearly"),
     "gpu": ("6ddc2545566941c48fe43765f53460f1", "a GPU is lost or in error, or NVML does not answer"),
+    "backup": ("8b471541574c4f5b90f1030dfa868f1d", "no backup could be made, or one lacks a program"),
     "daemon": ("7165f5c801d44a20aa4e14e143269604", "the daemon before did not end in order"),
     "journal": ("b262a1e13e3949e892af1a55c605f31e", "extralife's own record was damaged, or could not be written"),
     "foundation": (

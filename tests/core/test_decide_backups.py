@@ -58,6 +58,20 @@ def test_a_backup_is_on_record_before_it_is_begun_and_ends_once():
     assert of(whole, facts.BackedUp)[0].why == f"backup {both} is whole: 2 programs, 1.0 MB (copy)"
 
 
+def test_a_program_that_could_not_be_saved_is_named_and_an_alert():
+    core = running()
+    name, _, _ = reply(ask(core, Verb.BACKUP))
+    made = core.give(BackupMade(core.now_s, name, "", {"Pong": 5}, 2_000_000, "link", (), {"Qbert": "x is no name"}))
+    (fact,) = of(made, facts.BackedUp)
+    assert fact.why == f"backup {name} lacks Qbert: 1 program, 2.0 MB (link); Qbert could not be saved: x is no name"
+    assert fact.missed == {"Qbert": "x is no name"}
+    assert [(end.name, end.ok, end.text) for end in core.state.backups.ends] == [(name, False, fact.why)]
+    assert [command.notice.kind for command in of(made, commands.Tell)] == ["backup"]
+    name, _, _ = reply(ask(core.later(10_000.0), Verb.BACKUP))
+    failed = core.give(BackupMade(core.now_s, name, "the disk is full"))
+    assert [command.notice.kind for command in of(failed, commands.Tell)] == ["backup"]
+
+
 def test_a_backup_that_fails_says_why():
     core = running()
     name, _, _ = reply(ask(core, Verb.BACKUP, "Pong"))

@@ -32,7 +32,7 @@ from mutation import damaged, json_texts, json_values
 from structlog.testing import capture_logs
 
 from supervisor import config
-from supervisor.adapters import boot, checkpoints, edges, endings, processes
+from supervisor.adapters import backups, boot, checkpoints, edges, endings, processes
 from supervisor.adapters.edges import Edges
 from supervisor.adapters.journal_sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.adapters.probes import LocalProbes
@@ -187,11 +187,33 @@ def check_manifest(data: bytes) -> None:
     except ValueError:
         manifest = None
     assert manifest is None or Manifest.from_json(manifest.to_json()) == manifest
+    for name in () if manifest is None else manifest.files:
+        assert os.path.normpath(f"/below/{name}") == f"/below/{name}", "it leads elsewhere"
     run_dir = place() / "programs" / "Pong"
     with untouched(run_dir / "checkpoints" / f"ckpt-500.{TOKEN}" / "manifest.json", data):
         (info,) = checkpoints.survey(run_dir)
         checkpoints.verify(info)
         time.localtime(info.created_wall_s)
+
+
+BACKUP: dict[str, Any] = {
+    "version": 1, "label": "x", "cause": "operator", "created_wall_s": 1e9, "method": "link", "missed": {"Qbert": "no"},
+    "programs": {"Pong": {"checkpoints": [[f"ckpt-500.{TOKEN}", 500, 9]], "results": [5, "ab"]}},
+}  # fmt: skip
+ODD_BACKUPS = [
+    BACKUP | {"programs": {name: BACKUP["programs"]["Pong"]}} for name in ("../x", "/x", "a/b", "\0", "\ud800", ".", "")
+]
+
+
+def check_backup(data: bytes) -> None:
+    root = place() / "backups"
+    with untouched(root / "b1" / "backup.json", data):
+        (info,) = backups.survey(root)
+        for saved in info.programs:
+            for name in (saved.program, *(each[0] for each in saved.checkpoints)):
+                assert os.path.normpath(f"/below/{name}") == f"/below/{name}", "it leads elsewhere"
+                assert "/" not in name
+        backups.verify(info)
 
 
 EXIT = asdict(ExitRecord(TOKEN, 5, 1, None, False, 1, 1e9, 0.1, 0.1, 1000, ("sleep(1234)",)))
@@ -438,6 +460,7 @@ TARGETS = {
             check_manifest,
             200,
         ),
+        Target("backup", json_values([BACKUP, *ODD_BACKUPS]).map(sealed) | damaged([sealed(BACKUP)]), check_backup, 200),
         Target("exit", json_texts([EXIT, EXIT | {"code": None, "signal": 9}]), check_exit, 200),
         Target("reports", st.lists(json_texts(REPORTS), max_size=4).map(b"\n".join), check_reports, 150),
         Target("shim", json_texts([ATTEMPT]), check_shim_record, 100),
