@@ -7,8 +7,8 @@
 With a pattern (`policy/reboot_pattern.py`) in the reboots on record: `pattern="4 in 70 min, ..."` at the end.
 
 What was lost is counted up to the last sign of life: `>=1200` steps. It is `~1200` for a program of your own, whose newest
-checkpoint is known as of then. Unknown is `?`, never 0. Control characters are spelled out: a line of this log must not
-steer anybody's terminal.
+checkpoint is known as of then. Unknown is `?`, never 0. `MOVED` in place of `REBOOT`: the disk is in
+another box now. Control characters are spelled out: a line of this log must not steer anybody's terminal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     }
     if alert.pattern:
         fields["pattern"] = f'"{alert.pattern}"'
-    return harmless(f"{when} REBOOT " + " ".join(f"{key}={value}" for key, value in fields.items()))
+    if fact.cause == "moved":  # another box: it has no reboot on record yet
+        del fields["n"]
+    said = "MOVED" if fact.cause == "moved" else "REBOOT"
+    return harmless(f"{when} {said} " + " ".join(f"{key}={value}" for key, value in fields.items()))
 
 
 def journal_line(fact: JournalSalvaged, wall_s: float) -> str:

@@ -44,11 +44,12 @@ class BootFiles:
 
     boot_id: Path = Path("/proc/sys/kernel/random/boot_id")
     pid1_stat: Path = Path("/proc/1/stat")
+    folder: Path | None = None  # of witnesses of which box this is (`box_identity.py`); None: the system's own
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> BootFiles:
         given = environ.get(ENV_BOOT_FILES)
-        return cls(Path(given) / "boot_id", Path(given) / "pid1_stat") if given else cls()
+        return cls(Path(given) / "boot_id", Path(given) / "pid1_stat", Path(given)) if given else cls()
 
 
 @dataclass(frozen=True, slots=True)

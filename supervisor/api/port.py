@@ -100,6 +100,7 @@ class DaemonView:
     reboots_total: int | None = None
     reboots_24h: int | None = None
     last_reboot: RebootView | None = None
+    box: Json | None = None  # which box this is, since when, and those before it (`core.view.box_view`)
     reboot_pattern: str = ""  # what the newest ones have in common (`policy/reboot_pattern.py`)
     mtbf_s: float | None = None
     journal: JournalView = JournalView()

@@ -26,6 +26,7 @@ from supervisor.policy.alerting import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.loss import IN_WORDS, Loss
 
 _MOST_TEXT: Final = 1000
+_SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING}  # of a reboot, by its cause
 _FULL: Final = ("no space left", "is full", "disk quota")  # ENOSPC, SQLite's, EDQUOT
 
 
@@ -102,7 +103,7 @@ def _found(turn: Turn, before: State) -> Iterator[Alert]:
             case facts.ProgramFact():
                 yield from _of_program(fact)
             case facts.HostRebooted():
-                yield Alert("reboot", CRITICAL if fact.cause == "unclean" else INFO, "", _reboot(turn, fact))
+                yield Alert("reboot", _SEVERITY.get(fact.cause, INFO), "", _reboot(turn, fact))
             case facts.DaemonStarted(clean=clean):
                 if damage is not None and (ever_s is None or damage.wall_s > ever_s):
                     yield Alert("journal", CRITICAL, "", damage_text(before))

@@ -17,6 +17,7 @@ from supervisor.core.reboots import reboot_pattern
 from supervisor.core.reconcile import reconcile
 from supervisor.core.state import Attempt, Program
 from supervisor.core.turn import Turn
+from supervisor.policy import box_identity
 from supervisor.policy.loss import ABOUT, furthest, loss
 from supervisor.policy.reboot_cause import WORDS
 
@@ -28,7 +29,9 @@ def on_began(turn: Turn, item: Began) -> None:
     boot_at_s = None if item.boot.boot_wall_s is None else turn.now_s - (turn.wall_s - item.boot.boot_wall_s)
     turn.memory = replace(turn.memory, boot_at_s=boot_at_s)
     ran = climbing.ran(turn)
-    rebooted = _rebooted(turn, item.boot) if item.boot.rebooted else None
+    identity = _compared(turn, item.boot)
+    rebooted = _rebooted(turn, item.boot, identity) if item.boot.rebooted else None
+    _identify(turn, item.boot, identity)
     sign_wall_s = item.boot.last_sign_wall_s
     last_sign_s = None if sign_wall_s is None else min(turn.now_s, turn.now_s - (turn.wall_s - sign_wall_s))
     if item.boot.last_sign_s is not None:
@@ -49,7 +52,7 @@ def on_began(turn: Turn, item: Began) -> None:
         if program.phase in HAS_PROCESS and program.attempt is None:
             _requeue(turn, name, "its end is on record, what followed was lost with a damaged journal")
     climbing.settle_in(turn)
-    if rebooted is not None:
+    if rebooted is not None and not identity.another:
         climbing.on_reboot(turn, rebooted, ran)
     reconcile(turn, why="extralife started")
     for name, (number, stranger) in sorted(item.strangers.items()):
@@ -68,17 +71,56 @@ def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
     return f"{how}, {adopted} running worker{'' if adopted == 1 else 's'} adopted" if adopted else how
 
 
-def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:
+def _compared(turn: Turn, boot: BootEvidence) -> box_identity.Verdict:
+    """Whether this is the box that the record is of."""
+    box = turn.state.box
+    if box is None:
+        return box_identity.Verdict(another=False)
+    same_boot = not boot.rebooted or boot.boot_id == turn.state.boot_id
+    return box_identity.compare(box.witnesses, boot.box, same_boot=same_boot, settled=box.outlived > 0)
+
+
+def _identify(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) -> None:
+    """Put on record which box this is, where that says anything new."""
+    box = turn.state.box
+    known = {} if box is None or identity.another else box.witnesses
+    witnesses = box_identity.merged(known, boot.box)
+    if not boot.box or witnesses == known:
+        return
+    hostname = witnesses.get(box_identity.HOSTNAME, "")
+    named = hostname or "a box without a name"
+    if box is None:
+        why = f"this box is {named}"
+    elif identity.another:
+        why = f"{_another(turn, identity)}: the record of levels and reboots of {named} begins, the one before is kept"
+    elif identity.changed:
+        why = f"the same box, now {named}: {identity.why} changed"
+    else:
+        why = f"the same box, {named}: more is known of it"
+    turn.record(facts.BoxIdentified(why, hostname, witnesses, another=identity.another))
+
+
+def _another(turn: Turn, identity: box_identity.Verdict) -> str:
+    before = turn.state.box.hostname if turn.state.box is not None else ""
+    return f"this is another box than {before or 'before'} ({identity.why} changed)"
+
+
+def _rebooted(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) -> facts.HostRebooted:
     running = tuple(sorted(turn.state.live))
     old_boot_id = turn.state.boot_id
     down = "unknown" if boot.down_s is None else f"{boot.down_s:.0f} s"
     told = f": {WORDS[boot.kind]}" if boot.kind else ""
+    cause, kind, words = boot.cause, boot.kind, boot.last_words
+    why = f"the host rebooted ({boot.evidence}), {cause}{told}, down {down}"
+    if identity.another:  # its disk was copied or moved: no box has gone down, and nobody's last words are these
+        cause, kind, words = "moved", "", ()
+        why = f"{_another(turn, identity)}: everything resumes here, away {down}"
     fact = facts.HostRebooted(
-        why=f"the host rebooted ({boot.evidence}), {boot.cause}{told}, down {down}",
+        why=why,
         old_boot_id=old_boot_id,
         new_boot_id=boot.boot_id,
-        cause=boot.cause,
-        evidence=boot.evidence,
+        cause=cause,
+        evidence=f"{identity.why} changed" if identity.another else boot.evidence,
         down_s=boot.down_s,
         up_s=boot.up_s,
         level=turn.state.level,
@@ -87,8 +129,8 @@ def _rebooted(turn: Turn, boot: BootEvidence) -> facts.HostRebooted:
         last_sign_wall_s=boot.last_sign_wall_s,
         boot_wall_s=boot.boot_wall_s,
         last_sign_s=boot.last_sign_s,
-        end=boot.kind,
-        last_words=boot.last_words,
+        end=kind,
+        last_words=words,
     )
     turn.record(fact)
     return fact

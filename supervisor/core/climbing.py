@@ -258,9 +258,9 @@ def ran(turn: Turn) -> Ran:
     marks = [at_s for at_s in (climb.reviewed_at_s, climb.level_since_s) if at_s is not None]
     since_s = max([min(trained), *marks]) if trained else None
     # A change in the first turn of a boot does not count: nothing of that boot ran at the level that was left.
-    booted_s = turn.state.reboots[-1].at_s if turn.state.reboots else None
+    begun_s = [reboot.at_s for reboot in turn.state.reboots[-1:]] + ([turn.state.box.since_s] if turn.state.box else [])
     changed_at_s = climb.changed_at_s
-    if changed_at_s is not None and booted_s is not None and changed_at_s <= booted_s:
+    if changed_at_s is not None and begun_s and changed_at_s <= max(begun_s):
         changed_at_s = None
     return Ran(sum(attempt.pid is not None for attempt in attempts), since_s, changed_at_s)
 

@@ -78,9 +78,9 @@ class DaemonSuspended(Fact):
 class HostRebooted(Fact):
     """The box restarted. `down_s` is last sign of life to boot; `up_s` the life of the boot that ended (None: unknown).
 
-    `cause` is one of `orderly`, `operator`, `unclean`; `end` says more of it (`policy/reboot_cause.py`; empty: unknown),
-    in the box's own `last_words`. `steps` are each program's environment steps at the last sign of life, so that lost work
-    can be told once it has resumed.
+    `cause` is one of `orderly`, `operator`, `unclean`, `moved` (this is another box, see `BoxIdentified`); `end` says more
+    of it (`policy/reboot_cause.py`; empty: unknown), in the box's own `last_words`.
+    `steps` are each program's environment steps at the last sign of life, so that lost work can be told once it has resumed.
     """
 
     old_boot_id: str
@@ -97,6 +97,18 @@ class HostRebooted(Fact):
     last_sign_s: float | None = None  # in journal time
     end: str = ""
     last_words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BoxIdentified(Fact):
+    """Which box this is, whenever something that tells it is new or has changed (`policy/box_identity.py`).
+
+    `another`: not the box that the record is of. Its own record of levels and reboots begins; the older one is kept.
+    """
+
+    hostname: str
+    witnesses: dict[str, str]
+    another: bool = False
 
 
 @dataclass(frozen=True, slots=True)

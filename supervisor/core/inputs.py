@@ -155,6 +155,7 @@ class BootEvidence:
     mark_at_s: float | None = None  # when `steps` were written down, in journal time; the last sign may be newer
     kind: str = ""  # of the end of the boot before, as in `policy/reboot_cause.py`
     last_words: tuple[str, ...] = ()  # what speaks for it
+    box: dict[str, str] = field(default_factory=dict)  # witnesses of which box this is (`policy/box_identity.py`)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from supervisor.core.alert_record import AlertRecord, alerted
 from supervisor.core.backup_record import BackupRecord, recorded
 from supervisor.core.facts import Stamped
 from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, IllegalTransition, Phase, step
+from supervisor.policy.box_identity import MACHINE
 from supervisor.policy.loss import furthest
 from supervisor.policy.restart import MOST_DEATHS
 
@@ -22,6 +23,7 @@ _UPTIMES_KEPT: Final = 50
 _REBOOTS_KEPT: Final = 200
 _BAD_KEPT: Final = 20
 _COSTS_KEPT: Final = 20
+_BOXES_KEPT: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,28 @@ class Reboot:
 
 
 @dataclass(frozen=True, slots=True)
+class Box:
+    """The box that levels and reboots on record are of."""
+
+    hostname: str
+    witnesses: dict[str, str]
+    since_s: float
+    since_wall_s: float
+    outlived: int = 0  # so many reboots has its machine-id outlived
+
+
+@dataclass(frozen=True, slots=True)
+class FormerBox:
+    """A box that this state directory was on before, and what it had shown there."""
+
+    hostname: str
+    since_wall_s: float
+    until_wall_s: float
+    reboots: int
+    levels: dict[str, LevelRecord]
+
+
+@dataclass(frozen=True, slots=True)
 class Damage:
     """The newest damage of the journal, for `status`. `lost` is None when nobody can know how many facts it took."""
 
@@ -245,6 +269,8 @@ class State:
     levels: dict[str, LevelRecord] = field(default_factory=dict)
     reboots: tuple[Reboot, ...] = ()  # the last ones
     reboots_total: int = 0
+    box: Box | None = None
+    former_boxes: tuple[FormerBox, ...] = ()  # the last ones
     oom_kills: int | None = None  # the count of our cgroup up to which OOM kills are accounted for
     gpus: Gpus = Gpus()
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
@@ -317,8 +343,8 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return replace(state, stopping=not keep, clean=True if keep else state.clean)
         case facts.DaemonStopped():
             return replace(state, clean=True, daemon_pid=None, stopping=False)
-        case facts.HostRebooted():
-            return _rebooted(state, stamped, fact)
+        case facts.HostRebooted() | facts.BoxIdentified():
+            return _new_boot(state, stamped, fact)
         case facts.LevelChosen():
             return _level_chosen(state, stamped, fact)
         case facts.LadderLaid() | facts.Reviewed() | facts.RebootJudged() | facts.LevelSettled():
@@ -412,6 +438,12 @@ def _pinned(climb: Climb, stamped: Stamped, fact: facts.LevelPinned | facts.Leve
     return replace(climb, load=fact.load, reviewed_at_s=stamped.at_s) if fact.load else climb
 
 
+def _new_boot(state: State, stamped: Stamped, fact: facts.HostRebooted | facts.BoxIdentified) -> State:
+    if isinstance(fact, facts.HostRebooted):
+        return _rebooted(state, stamped, fact)
+    return _identified(state, stamped, fact)
+
+
 def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State:
     """Count the reboot against the level that it happened at, unless it was an orderly one."""
     since_s, last_s = state.climb.level_since_s, fact.last_sign_s
@@ -436,9 +468,33 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
         levels={**state.levels, fact.level: record},
         climb=climb,
         reboots=(*state.reboots, reboot)[-_REBOOTS_KEPT:],
-        reboots_total=state.reboots_total + 1,
+        reboots_total=state.reboots_total + (fact.cause != "moved"),
+        box=state.box and replace(state.box, outlived=state.box.outlived + 1),
         programs=programs,
     )
+
+
+def _identified(state: State, stamped: Stamped, fact: facts.BoxIdentified) -> State:
+    """The same box with other witnesses, or another box: then the record of levels, reboots and hardware begins anew.
+
+    What programs were seen to hold, and the batches that fitted, were those of the other hardware. The pin goes too.
+    """
+    before = state.box
+    same_machine = before is not None and before.witnesses.get(MACHINE) == fact.witnesses.get(MACHINE)
+    box = Box(fact.hostname, fact.witnesses, stamped.at_s, stamped.wall_s, before.outlived if before and same_machine else 0)
+    if not fact.another:
+        if before is not None:
+            box = replace(box, since_s=before.since_s, since_wall_s=before.since_wall_s)
+        return replace(state, box=box)
+    former = FormerBox(
+        before.hostname if before else "", before.since_wall_s if before else stamped.wall_s, stamped.wall_s,
+        state.reboots_total, state.levels,
+    )  # fmt: skip
+    programs = {name: replace(program, needs=(), batches=()) for name, program in state.programs.items()}
+    return replace(
+        state, box=box, former_boxes=(*state.former_boxes, former)[-_BOXES_KEPT:], levels={}, reboots=(), reboots_total=0,
+        climb=Climb(level_since_s=stamped.at_s), gpus=Gpus(), vetoes={}, programs=programs, oom_kills=None,
+    )  # fmt: skip
 
 
 def _with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> State:

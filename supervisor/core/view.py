@@ -178,6 +178,7 @@ def box_view(state: State, level: Level | None, *, now_s: float, wall_s: float, 
         "last_reboot": None
         if last is None
         else {"wall_s": last.wall_s, "cause": last.cause, "down_s": last.down_s, "level": last.level},
+        "box": _box(state),
         "reboot_pattern": reboot_pattern(state, now_s=now_s),
         "mtbf_s": up_s / unclean if unclean else None,
         "journal": journal_view(state, None),
@@ -192,6 +193,18 @@ def box_view(state: State, level: Level | None, *, now_s: float, wall_s: float, 
             "batch_size": level.batch_size if level else None,
         },
     }
+
+
+def _box(state: State) -> Json | None:
+    """Which box this is, since when, and which ones the state directory was on before."""
+    if state.box is None:
+        return None
+    former = [
+        {"hostname": each.hostname, "since_wall_s": each.since_wall_s, "until_wall_s": each.until_wall_s,
+         "reboots": each.reboots}
+        for each in state.former_boxes
+    ]  # fmt: skip
+    return {"hostname": state.box.hostname, "since_wall_s": state.box.since_wall_s, "former": former}
 
 
 def journal_view(state: State, trouble: Trouble | None) -> Json:

@@ -61,7 +61,7 @@ class _Fold:
                 self._begin(row.at_s, levels, load, self.names[self.level] if self.level is not None else "")
             case facts.IntervalChosen(interval_s=interval_s):
                 self.intervals_s.append(interval_s)
-            case facts.HostRebooted(down_s=down_s) if down_s is not None:
+            case facts.HostRebooted(down_s=down_s, cause=cause) if down_s is not None and cause != "moved":
                 self.downtimes_s.append(down_s)
             case _ if self.names:
                 self._take(row.at_s, row.fact)

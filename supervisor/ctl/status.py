@@ -145,6 +145,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     lines += hardware.lines(daemon, now_s)
     unmet = (daemon.get("cgroups") or {}).get("unmet")
     lines += [text.harmless(unmet)] if unmet else []
+    lines += _box(daemon.get("box"), now_s)
     if daemon.get("reboot_pattern"):
         lines.append(f"reboots form a pattern: {text.harmless(daemon['reboot_pattern'])}")
     level = daemon["level"]
@@ -204,6 +205,17 @@ def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
 
 def _trouble(trouble: dict[str, Any], now_s: float) -> str:
     return f"trouble since {text.duration(now_s - trouble['since_wall_s'])}: {text.harmless(trouble['why'])}"
+
+
+def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
+    """That this is another box than the one before, for the first day."""
+    if not box or not box["former"] or now_s - box["since_wall_s"] > _DAMAGE_SHOWN_S:
+        return []
+    names = text.harmless(box["hostname"] or text.UNKNOWN), text.harmless(box["former"][-1]["hostname"] or text.UNKNOWN)
+    ago = text.duration(now_s - box["since_wall_s"])
+    return [
+        f"this is another box since {ago}: {names[0]} (before: {names[1]}); its own record of levels and reboots has begun"
+    ]
 
 
 def _lately_damaged(journal: dict[str, Any] | None, now_s: float) -> bool:

@@ -27,6 +27,7 @@ from supervisor.adapters import alerts, boot, cgroups, checkpoints, clock, last_
 from supervisor.adapters.alert_courier import AlertCourier
 from supervisor.adapters.backup_thread import Backups
 from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
+from supervisor.adapters.box_identity import witnesses
 from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
 from supervisor.adapters.evidence import LocalEvidence
@@ -352,6 +353,7 @@ class Daemon:
             wall_now_s=clock.wall_s(), boot_now_s=clock.boot_s(), journal_boot_id=state.boot_id,
             journal_at_s=state.at_s,
         )  # fmt: skip
+        evidence = replace(evidence, box=witnesses(BootFiles.of(os.environ)))
         expected = {n: (p.attempt.number, p.attempt.token) for n, p in state.live.items() if p.attempt is not None}
         if evidence.rebooted:
             evidence = _with_cause(evidence, state)

@@ -48,6 +48,13 @@ def test_the_boxs_own_last_words_are_in_it():
     assert line.endswith("evidence=\"the boot id changed; Kernel panic - not syncing: 'x'\"")
 
 
+def test_another_box_has_not_rebooted():
+    line = reboot_line(replace(ALERT, reboot=replace(REBOOT, cause="moved")), WALL_S)
+    assert " MOVED cause=moved " in line
+    assert "REBOOT" not in line
+    assert " n=" not in line
+
+
 def test_a_pattern_stands_at_the_end():
     line = reboot_line(replace(ALERT, pattern="3 in 40 min, all at light"), WALL_S)
     assert line.endswith(' evidence="the boot id changed" pattern="3 in 40 min, all at light"')

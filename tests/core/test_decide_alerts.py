@@ -159,6 +159,14 @@ def test_a_reboot_with_what_it_cost():
     assert "after ? up" in decision.facts[-1].why or kinds(decision)[-1] == "AlertHeld"
 
 
+def test_a_box_that_is_another_one_is_a_warning():
+    core = core_of().running("Pong")
+    core.begin(core.survivor("Pong", Survival.ALIVE), box={"product": "p1", "hostname": "alpha"})
+    decision = core.later(60.0).reboot("boot-2", box={"product": "p2", "hostname": "beta"}, cause="unclean")
+    assert told(decision)[0] == ("reboot", "warning")
+    assert "this is another box than alpha" in of(decision, facts.AlertRaised)[0].why
+
+
 def test_a_pattern_of_reboots_is_in_the_alert():
     core = core_of(rules=replace(RULES, same_within_s=0.0)).running("Pong")
     for number in range(2, 5):

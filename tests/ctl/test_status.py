@@ -49,6 +49,14 @@ def test_a_pattern_of_reboots_stands_on_a_line_of_its_own(api: Path, busy: FakeB
     assert "reboots form a pattern: 3 in 40 min, all at heavy" in ctl("status", socket=api).stdout.splitlines()
 
 
+def test_another_box_is_said_for_a_day(api: Path, busy: FakeBackend) -> None:
+    former = {"hostname": "alpha", "since_wall_s": 1.0, "until_wall_s": 2.0, "reboots": 3}
+    told = "(before: alpha); its own record of levels and reboots has begun"
+    for age_s, former_boxes, shown in ((3600.0, [former], True), (90_000.0, [former], False), (3600.0, [], False)):
+        busy.header = daemon(box={"hostname": "beta", "since_wall_s": time.time() - age_s, "former": former_boxes})
+        assert (told in ctl("status", socket=api).stdout) is shown
+
+
 def test_every_column_has_what_is_known(api: Path, busy: FakeBackend) -> None:
     told = ctl("status", socket=api)
     assert told.returncode == 0

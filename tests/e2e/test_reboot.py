@@ -53,6 +53,34 @@ def test_an_orderly_reboot_is_told_apart(box: Box) -> None:
     box.wait_phase("a", "RUNNING")
 
 
+def test_a_copied_box_begins_its_own_record_and_trains_on(box: Box) -> None:
+    (box.boot_files / "hostname").write_text("alpha")
+    (box.boot_files / "product_uuid").write_text("4c4c4544-0042-3510-8051-b4c04f595931")
+    box.config(box.trainer("a"))
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    until(lambda: (box.program("a").get("steps") or 0) > 120, 20, "some progress")
+    box.power_cut()
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    assert box.wait_fact("HostRebooted")["cause"] == "unclean"
+    assert box.status()["daemon"]["reboots_total"] == 1
+    (box.boot_files / "hostname").write_text("beta")
+    (box.boot_files / "product_uuid").write_text("4c4c4544-0042-3510-8051-b4c04f595932")
+    box.power_cut()
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    assert box.facts("HostRebooted")[-1]["cause"] == "moved"
+    box.wait_fact("Resumed", "a", count=3)
+    assert box.facts("Resumed", "a")[-1]["step"] >= 100, "it goes on where the other box was"
+    daemon = box.status()["daemon"]
+    assert (daemon["reboots_total"], daemon["box"]["hostname"]) == (0, "beta")
+    assert daemon["box"]["former"][0]["hostname"] == "alpha"
+    assert "this is another box since" in box.ctl("status").stdout
+    assert "this is another box than alpha" in box.ctl("history").stdout
+    assert " MOVED cause=moved " in (box.state / "reboot_alerts.log").read_text()
+
+
 def test_a_daemon_restart_is_not_a_reboot(box: Box) -> None:
     box.config(box.trainer("a"))
     box.start()

@@ -1,0 +1,74 @@
+"""Whether this is the box that the record is of, or its disk has been copied or moved to another one.
+
+Witnesses of the record and of now are compared, each only where both know it. First match wins:
+
+1. The same boot goes on: the same box, whatever was renamed in it.
+2. The mainboard's or virtual machine's UUID (DMI): equal: the same box; different: another one.
+3. A network card or a GPU is still there: the same box, with parts exchanged.
+4. At least two of these differ: machine-id, host name, network cards, GPUs, CPU and memory: another box. A machine-id that
+   has not outlived a reboot yet says nothing: a stateless image makes a new one at each boot.
+5. Else the same box.
+
+Worked examples. A virtual machine is cloned: its UUID differs: another box. A box without a readable UUID is renamed: one
+witness: the same box. A rented container is started again on the same host: the same UUID, GPUs and kernel: the same box. A
+disk is put into another computer: no card, no GPU is the same: another box.
+
+Why not machine-id alone: images are cloned with it, containers lack it, stateless systems make it anew. Why two: each single
+one changes for a reason of its own (a renamed host, more memory, another network card, a re-installed system).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+PRODUCT, MACHINE, HOSTNAME, CARDS, GPUS, HARDWARE = "product", "machine", "hostname", "cards", "gpus", "hardware"
+WITNESSES: Final = {
+    PRODUCT: "the mainboard's UUID",
+    MACHINE: "the machine-id",
+    HOSTNAME: "the host name",
+    CARDS: "the network cards",
+    GPUS: "the GPUs",
+    HARDWARE: "CPU and memory",
+}
+_PARTS: Final = (CARDS, GPUS)  # of which there may be several, separated by commas
+_ENOUGH: Final = 2
+
+Witnesses = Mapping[str, str]  # a witness that is missing or empty is unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`changed`: the witnesses that differ, in words."""
+
+    another: bool
+    changed: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        return " and ".join([", ".join(self.changed[:-1]), self.changed[-1]] if len(self.changed) > 1 else self.changed)
+
+
+def compare(before: Witnesses, now: Witnesses, *, same_boot: bool, settled: bool) -> Verdict:
+    """Whether this is another box. `settled`: the machine-id on record has outlived a reboot."""
+    both = [key for key in WITNESSES if before.get(key) and now.get(key)]
+    differ = [key for key in both if before[key] != now[key]]
+    told = tuple(WITNESSES[key] for key in differ)
+    if same_boot:
+        return Verdict(another=False, changed=told)
+    if PRODUCT in both:
+        return Verdict(another=PRODUCT in differ, changed=told)
+    if any(_share(before[key], now[key]) for key in _PARTS if key in both):
+        return Verdict(another=False, changed=told)
+    votes = [key for key in differ if key != MACHINE or settled]
+    return Verdict(another=len(votes) >= _ENOUGH, changed=told)
+
+
+def _share(one: str, other: str) -> bool:
+    return bool(set(one.split(",")) & set(other.split(",")))
+
+
+def merged(before: Witnesses, now: Witnesses) -> dict[str, str]:
+    """What is known from here on: a witness that cannot be read now keeps what it was."""
+    return {key: now.get(key) or before.get(key, "") for key in WITNESSES if now.get(key) or before.get(key)}
