@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO, cast
 
 from supervisor import config, image
+from supervisor.adapters import sd_journal
 
 EXIT_USAGE: Final = 2
 EXIT_REFUSED: Final = 1
@@ -47,6 +48,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit status: 0 an orderly end, 1 refused (another daemon, a full disk), 2 a bad configuration."""
+    if sd_journal.is_stream(2, os.environ):
+        sys.stderr = cast("TextIO", sd_journal.Complaints(sys.stderr))
     args = list(sys.argv[1:] if argv is None else argv)
     options = parser().parse_args(args)
     if options.print_default:

@@ -25,15 +25,15 @@ from typing import Any, Final
 
 import structlog
 
-from supervisor.adapters import clock
+from supervisor.adapters import clock, sd_journal
 from supervisor.policy.alerting import COMMAND, KINDS, AlertSettings, Notice, body, target_name, title
 from workers import contract
 
 log = structlog.get_logger()
 
 _CHILD: Final = str(Path(__file__).with_name("alert_child.py"))
-_JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
-_PRIORITIES: Final = {"info": 6, "warning": 4, "critical": 2}  # syslog's
+_JOURNAL_SOCKET: Final = sd_journal.SOCKET
+_PRIORITIES: Final = {"info": sd_journal.INFO, "warning": sd_journal.WARNING, "critical": sd_journal.CRITICAL}
 _MOST_SAID: Final = 300
 _MOST_AT_ONCE: Final = 16
 _ENV: Final = "EXTRALIFE_ALERT_"
@@ -93,16 +93,14 @@ def test_notice(wall_s: float) -> Notice:
 
 def tell_systemd(notice: Notice) -> None:
     """One entry in systemd's journal with the MESSAGE_ID of its kind; nothing where there is no such journal."""
-    try:
-        from systemd import journal
-    except ImportError:
-        return
-    if _JOURNAL_SOCKET.exists():
-        fields = {key: value for key, value in _fields(notice).items() if value}
-        journal.send(
-            notice.text, MESSAGE_ID=KINDS[notice.kind][0], PRIORITY=str(_PRIORITIES[notice.severity]),
-            SYSLOG_IDENTIFIER="extralife", **fields,
-        )  # fmt: skip
+    fields = {key: value for key, value in _fields(notice).items() if value}
+    sd_journal.send(
+        {
+            "MESSAGE": notice.text, "MESSAGE_ID": KINDS[notice.kind][0], "PRIORITY": str(_PRIORITIES[notice.severity]),
+            "SYSLOG_IDENTIFIER": "extralife", **fields,
+        },
+        _JOURNAL_SOCKET,
+    )  # fmt: skip
 
 
 def _fields(notice: Notice) -> dict[str, str]:

@@ -30,6 +30,7 @@ from workers.options import OPTIONS, Option, Value
 
 TOP: Final = (*SECTIONS, "levels", "training", "program")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+LOG_FORMATS: Final = ("text", "json")
 
 YEAR_S: Final = 366 * 86_400.0
 _MOST: Final = 2**63 - 1
@@ -108,6 +109,7 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
 }
 _CHOICES: Final = {
     "daemon.log_level": LOG_LEVELS,
+    "daemon.log_format": LOG_FORMATS,
     "program.progress": tuple(Progress),
     "program.stop_signal_to": STOP_SIGNAL_TO,
     "gate.on_timeout": ON_TIMEOUT,
@@ -127,6 +129,7 @@ MEANINGS: Final[dict[str, str]] = {
     "daemon.sample_period_s": "time between two looks at every worker",
     "daemon.alive_period_s": "time between two durable signs of life, by which the downtime of a reboot is told",
     "daemon.log_level": "least severity that is logged",
+    "daemon.log_format": "of the lines in systemd's journal (`journalctl -u extralife`). The main log is always JSON",
     "daemon.log_max_bytes": "a worker's log is rotated once it is larger",
     "daemon.log_backups": "rotated logs kept for each of a worker's two channels; 0: none",
     "daemon.socket_group": "group that may use the control socket; empty: the owner alone",

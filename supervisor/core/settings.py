@@ -207,6 +207,7 @@ class DaemonSettings:
     sample_period_s: float = 1.0
     alive_period_s: float = 5.0
     log_level: str = "info"
+    log_format: str = "text"  # of the lines for systemd's journal; the main log is JSON
     log_max_bytes: int = 50 * 2**20
     log_backups: int = 3
     socket_group: str = ""  # group that may use the control socket (0660); empty: the owner alone (0600)

@@ -1,7 +1,8 @@
 """structlog, configured once: JSON lines into the main log, and for people (or the journal) on standard output.
 
-The loop logs each committed fact once, so log and journal never disagree. Under systemd standard output is the journal,
-which stamps and stores the lines; on a terminal they are coloured; with `--detach` there is only the file.
+The loop logs each committed fact once, so log and journal never disagree. Under systemd standard output is its journal,
+which stamps and stores the lines: they carry their severity and no time, and are text, or JSON by `daemon.log_format`. On a
+terminal they are coloured; with `--detach` there is only the file.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from supervisor.adapters import sd_journal
 from supervisor.core.settings import DaemonSettings
 from supervisor.harmless import harmless
 
@@ -41,7 +43,7 @@ def configure(main_log: str, settings: DaemonSettings, *, to_stdout: bool) -> No
     root.setLevel(level)
     root.handlers = [_file(main_log, settings, shared)]
     if to_stdout:
-        root.addHandler(_stdout(shared))
+        root.addHandler(_stdout(settings, shared))
     logging.getLogger("apscheduler").setLevel(logging.WARNING)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
@@ -54,14 +56,44 @@ def _file(path: str, settings: DaemonSettings, shared: list[Any]) -> logging.Han
     return handler
 
 
-def _stdout(shared: list[Any]) -> logging.Handler:
+def _stdout(settings: DaemonSettings, shared: list[Any]) -> logging.Handler:
     handler = logging.StreamHandler(sys.stdout)
-    if "JOURNAL_STREAM" in os.environ:  # under systemd
-        handler.setFormatter(_formatter(structlog.processors.JSONRenderer(), shared))
+    if sd_journal.is_stream(1, os.environ):
+        handler.setFormatter(_Severe(_journal_format(settings, shared)))
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), pad_event_to=20)
         handler.setFormatter(_formatter(renderer, shared, _printable))
     return handler
+
+
+class _Severe(logging.Formatter):
+    """Another formatter's lines, each with its severity for systemd's journal."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        severity = next((number for level, number in _SEVERITIES if record.levelno >= level), sd_journal.DEBUG)
+        return sd_journal.prefixed(self._inner.format(record), severity)
+
+
+_SEVERITIES = (
+    (logging.CRITICAL, sd_journal.CRITICAL), (logging.ERROR, sd_journal.ERROR), (logging.WARNING, sd_journal.WARNING),
+    (logging.INFO, sd_journal.INFO),
+)  # fmt: skip
+
+
+def _journal_format(settings: DaemonSettings, shared: list[Any]) -> logging.Formatter:
+    if settings.log_format == "json":
+        return _formatter(structlog.processors.JSONRenderer(), shared)
+    renderer = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
+    return _formatter(renderer, shared, _without_stamp, _printable)
+
+
+def _without_stamp(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The journal has its own time and severity of each line."""
+    return {key: value for key, value in event.items() if key not in {"timestamp", "level"}}
 
 
 def _formatter(renderer: Any, shared: list[Any], *before: Any) -> logging.Formatter:

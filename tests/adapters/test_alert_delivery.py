@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from alert_receiver import Hook, Receiver
 from fakes import FakeClock, FakeCourier
+from journald_kit import Journald
 
 from supervisor.adapters import alert_child, alert_delivery, alert_failure
 from supervisor.adapters.alert_courier import AlertCourier
@@ -303,17 +304,15 @@ def test_an_alarm_reaches_everybody_who_wants_it_without_a_record(tmp_path):
 # --- systemd's journal, and without a daemon -------------------------------------------------------------------------
 
 
-def test_systemds_journal_gets_the_message_id_of_the_kind(monkeypatch, tmp_path):
-    journal = pytest.importorskip("systemd.journal")
-    sent = []
-    monkeypatch.setattr(journal, "send", lambda text, **fields: sent.append((text, fields)))
-    monkeypatch.setattr(alert_delivery, "_JOURNAL_SOCKET", tmp_path / "none")
-    tell_systemd(NOTICE)
-    assert sent == [], "there is no such journal"
-    monkeypatch.setattr(alert_delivery, "_JOURNAL_SOCKET", tmp_path)
-    tell_systemd(NOTICE)
-    ((text, fields),) = sent
-    assert (text, fields["MESSAGE_ID"], fields["PRIORITY"]) == ("Pong: no such game", KINDS["fatal"][0], "2")
+def test_systemds_journal_gets_the_message_id_of_the_kind(monkeypatch):
+    with Journald() as journald:
+        monkeypatch.setattr(alert_delivery, "_JOURNAL_SOCKET", journald.path.with_name("none"))
+        tell_systemd(NOTICE)
+        monkeypatch.setattr(alert_delivery, "_JOURNAL_SOCKET", journald.path)
+        tell_systemd(NOTICE)
+        fields = journald.entry()
+        assert journald.empty(), "nothing is sent where there is no such journal"
+    assert (fields["MESSAGE"], fields["MESSAGE_ID"], fields["PRIORITY"]) == ("Pong: no such game", KINDS["fatal"][0], "2")
     assert (fields["EXTRALIFE_ALERT_KIND"], fields["EXTRALIFE_ALERT_PROGRAM"]) == ("fatal", "Pong")
     assert "EXTRALIFE_ALERT_DROPPED" not in fields
 

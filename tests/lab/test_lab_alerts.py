@@ -65,6 +65,23 @@ def entries(box: Installed, message_id: str) -> list[str]:
     return said.splitlines()
 
 
+def test_the_log_in_the_journal_is_text_with_severities(box: Installed) -> None:
+    lines = until(
+        lambda: [line for line in log_of(box) if line["MESSAGE"].startswith("serving ")],
+        30,
+        "the daemon's log in the journal",
+    )
+    assert {line["PRIORITY"] for line in lines} == {"6"}
+    assert not any(line["MESSAGE"].startswith(("{", "<")) for line in log_of(box)), "neither JSON nor a prefix"
+
+
+def log_of(box: Installed) -> list[dict[str, str]]:
+    """What the service's processes have said, with the journal's own fields."""
+    said = box.run("journalctl", "-u", UNIT, "_TRANSPORT=stdout", "-o", "json", "--no-pager", check=False).stdout
+    rows = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return [row for row in rows if isinstance(row.get("MESSAGE"), str)]
+
+
 def test_the_service_may_read_the_secrets_and_reach_everybody(box: Installed) -> None:
     tried = json.loads(box.ctl("alerts", "test", "--json"))
     assert [each["ok"] for each in tried] == [True, True], tried
