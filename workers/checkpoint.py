@@ -28,7 +28,6 @@ import json
 import math
 import os
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 import safetensors.torch
 import torch
 
+from workers.background import begun_or_done
 from workers.contract import (
     BACKUPS_DIR,
     BAD_SUFFIX,
@@ -52,6 +52,7 @@ from workers.contract import (
 )
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterable, Mapping
 
 TENSORS_FILE: Final = "tensors.safetensors"
@@ -204,8 +205,7 @@ class Checkpointer:
         text = json.dumps(state).encode()
         score = mean_return if mean_return is not None and math.isfinite(mean_return) else None
         job = _Job(env_steps, dict(tensors), text, score, stall_s)
-        self._thread = threading.Thread(target=self._write, args=(job,), name="checkpoint", daemon=True)
-        self._thread.start()
+        self._thread = begun_or_done("checkpoint", self._write, job)
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:

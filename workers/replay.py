@@ -57,6 +57,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from workers.background import begun_or_done
 from workers.contract import read_boot_id
 
 if TYPE_CHECKING:
@@ -405,8 +406,7 @@ class Replay:
         low = self._oldest()
         # Which rows there are is read now, while they are: the ring may come round before they are summed up.
         args = (self._files, _rows(self._steps, max(self._committed, low), self._total), self._total, low)
-        self._commit_thread = threading.Thread(target=self._commit, args=args, name="replay-commit", daemon=True)
-        self._commit_thread.start()
+        self._commit_thread = begun_or_done("replay-commit", self._commit, *args)
         return True
 
     @property

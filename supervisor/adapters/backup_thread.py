@@ -7,13 +7,12 @@ a log from being emptied or evidence from being taken.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from supervisor.adapters import backups
+from supervisor.adapters import backups, threads
 from supervisor.adapters.backups import BackupError, BackupInfo, Halfway, Interrupted, NothingThere, Task
 from supervisor.core import commands
 from supervisor.core.inputs import BackupChecked, BackupMade, BackupRestored, Input
@@ -33,7 +32,7 @@ class Backups:
     def __init__(self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock) -> None:
         self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
         self._root = Path(paths.backups)
-        self._pool = ThreadPoolExecutor(1, "backup")
+        self._pool = threads.begun(1, "backup")
         self._task, self._doing = Task(), ""
 
     def perform(self, command: BackupCommand) -> None:

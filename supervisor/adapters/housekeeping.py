@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
+from apscheduler.executors.pool import BasePoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from supervisor.adapters import journal_archive
+from supervisor.adapters import journal_archive, threads
 from supervisor.adapters.logs import LogGuard
 from supervisor.core.inputs import BackupDue, SnapshotDue
 from supervisor.core.settings import Settings
@@ -29,6 +30,7 @@ _LOGS: Final = dt.timedelta(seconds=60)
 _JOURNAL: Final = dt.timedelta(hours=1)
 _FIRST_LOOK: Final = dt.timedelta(seconds=60)  # at the journal: a daemon's first minute has better things to do
 _CALENDAR: Final = dt.timedelta(seconds=20)
+_JOBS: Final = 3
 _DAY_S: Final = 86_400.0
 
 
@@ -46,6 +48,13 @@ class _Every(BaseTrigger):  # type: ignore[misc]  # APScheduler is untyped
         return now + (self._first if previous is None else self._period)
 
 
+class _Pool(BasePoolExecutor):  # type: ignore[misc]  # APScheduler is untyped
+    """One thread a job, so that none waits for another."""
+
+    def __init__(self) -> None:
+        super().__init__(threads.begun(_JOBS, "housekeeping"))
+
+
 class Housekeeping:
     """A background scheduler with its few jobs."""
 
@@ -55,7 +64,7 @@ class Housekeeping:
         self._over = threading.Event()
         self._due_told_s: float | None = None
         self._logs = LogGuard(settings)
-        self._scheduler = BackgroundScheduler(timezone="UTC")
+        self._scheduler = BackgroundScheduler(executors={"default": _Pool()}, timezone="UTC")
 
     def start(self) -> None:
         # Explicit: the default grace of one second silently drops a job that a busy box ran late.

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -24,6 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
 from supervisor.api.names import expand, plain
 from supervisor.api.peer import who
@@ -77,8 +76,8 @@ class Api:
 
     def __init__(self, backend: Backend, wall_s: Callable[[], float]) -> None:
         self._backend, self._wall_s = backend, wall_s
-        self._readers = _begun(_READERS, "api-read")
-        self._askers = _begun(_ASKERS, "api-ask")
+        self._readers = threads.begun(_READERS, "api-read")
+        self._askers = threads.begun(_ASKERS, "api-ask")
         self._asking = 0
         self._rpc = Rpc(backend, self._read, self._wait)
 
@@ -304,14 +303,6 @@ class Api:
             return await asyncio.get_running_loop().run_in_executor(self._askers, call, *args)
         finally:
             self._asking -= 1
-
-
-def _begun(threads: int, name: str) -> ThreadPoolExecutor:
-    """A pool with all of its threads begun: on a box where no more can be, just then, people ask what is wrong."""
-    pool, all_there = ThreadPoolExecutor(threads, name), threading.Barrier(threads)
-    for _ in range(threads):
-        pool.submit(all_there.wait)
-    return pool
 
 
 def _update(backend: Backend, names: list[str], dry_run: bool, by: str, uid: int | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from supervisor import config, image, trust
-from supervisor.adapters import alerts, boot, cgroups, checkpoints, clock, last_words, limits, singleton, starts
+from supervisor.adapters import alerts, boot, cgroups, checkpoints, clock, last_words, limits, singleton, starts, threads
 from supervisor.adapters.alert_courier import AlertCourier
 from supervisor.adapters.backup_thread import Backups
 from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
@@ -193,7 +193,7 @@ class Daemon:
         )
         system_clock = clock.SystemClock(offset_s)
         inbox, replies = Inbox(), Replies()
-        pool = ThreadPoolExecutor(4, "worker")
+        pool = threads.begun(4, "worker")
         part = cgroups.find(settings.cgroups.parent) if settings.cgroups.use else cgroups.Part(None, "cgroups.use is false")
         groups = cgroups.Cgroups(part, lambda name: _limits(loop.settings, name))
         groups.settle()

@@ -141,6 +141,35 @@ def test_jobs_go_on_when_the_wall_clock_was_set(tmp_path, told, step_s, goes_on)
     assert done.stdout.split() == ["True", str(goes_on)]
 
 
+WITHOUT_FORKS = """
+import datetime as dt, sys, threading
+sys.path.insert(0, "tests")
+from pathlib import Path
+import preload
+from supervisor.adapters import housekeeping
+
+ran = threading.Event()
+keeper = housekeeping.Housekeeping(lambda: None, None, None)
+keeper._scheduler.add_job(ran.set, housekeeping._Every(dt.timedelta(seconds=0.2)), id="job")
+keeper._scheduler.start()
+preload.no_forks(Path(sys.argv[1]), refused=True)
+ran.clear()
+print(ran.wait(20.0), flush=True)
+preload.no_forks(Path(sys.argv[1]), refused=False)
+keeper._scheduler.shutdown(wait=False)
+"""
+
+
+def test_jobs_go_on_while_no_thread_can_be_begun(tmp_path):
+    env = {**os.environ, **preload.environment(tmp_path), "PYTHONPATH": "."}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FORKS, tmp_path],
+        env=env, capture_output=True, text=True, check=True, timeout=60, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.stdout.split() == ["True"]
+    assert "Traceback" not in done.stderr
+
+
 def test_a_time_of_the_backups_calendar_is_told_once(settings):
     inbox, now = Inbox(), [1_800_000_000.0]
     settings = replace(settings, backup=BackupSettings(calendar="hourly"))

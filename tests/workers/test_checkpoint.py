@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import preload
 import pytest
 import safetensors
 import torch
@@ -479,6 +480,36 @@ def test_sigkill_in_mid_save(run_dir: Path) -> None:
         assert loaded.state == {"step": loaded.env_steps}
         assert torch.equal(loaded.tensors["w"], torch.full((500_000,), float(loaded.env_steps)))
         assert not [name for name in names(run_dir) if name.endswith((".tmp", ".bad"))]
+
+
+WITHOUT_THREADS = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    sys.path.insert(0, "tests")
+    import preload
+    import torch
+    from workers.checkpoint import Checkpointer
+    from workers.contract import Client
+    torch.set_num_threads(1)
+    run_dir, faults = map(Path, sys.argv[1:])
+    saver = Checkpointer(run_dir, Client({}), {"game": "Pong"})
+    preload.no_forks(faults, refused=True)
+    for step in (1, 2):
+        assert saver.save(step, {"w": torch.full((500,), float(step))}, {"step": step}, mean_return=None, stall_s=0.0)
+        assert saver.wait(0)
+        print(saver.committed_step, saver.failure)
+    """
+)
+
+
+def test_while_no_thread_can_be_begun_it_is_saved_all_the_same(run_dir: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THREADS, str(run_dir), str(tmp_path)], cwd=REPO, capture_output=True, text=True,
+        env={**os.environ, **preload.environment(tmp_path), "OMP_NUM_THREADS": "1"}, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["1 None", "2 None"], done.stderr
+    assert Checkpointer(run_dir, Client({}), {"game": "Pong"}).load_newest() is not None
 
 
 # --- damage --------------------------------------------------------------------------------------------------------------
