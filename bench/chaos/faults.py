@@ -1,0 +1,582 @@
+"""The faults, one function each: what it does, to whom, and which invariants it may break for how long (`table.py`)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import preload
+
+from chaos import ROOT
+from chaos.invariants import Checker, Scoreboard
+from chaos.world import WATCHDOG_S, World, configuration
+
+
+class NotPossible(Exception):
+    """The world is not in the state that the fault needs: it is left out, and counted as left out."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """What a fault works on. `dice` is its own, so that what it does depends on the seed and its place in the plan."""
+
+    world: World
+    board: Scoreboard
+    checker: Checker
+    dice: random.Random
+    program: str
+    said: list[str] = field(default_factory=list)
+    later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)  # (seconds from now, what)
+
+    def main(self) -> int:
+        """The pid of the program's worker, as /proc has it."""
+        program = self.checker.seen.get(self.program)
+        if program is None or not program.mains or program.steps is None:
+            raise NotPossible(f"no worker of {self.program} trains")
+        return program.mains[0].pid
+
+    def shim(self) -> int:
+        program = self.checker.seen.get(self.program)
+        if program is None or not program.shims or not program.mains:
+            raise NotPossible(f"no worker of {self.program} runs")
+        return program.shims[0].pid
+
+    def daemon(self) -> int:
+        life = self.world.systemd.alive()
+        if life is None:
+            raise NotPossible("no daemon is up")
+        return int(life.process.pid)
+
+    def order(self, fault: str) -> None:
+        """The worker does it itself at its next step (`hooks/sitecustomize.py`)."""
+        self.main()
+        aside = self.world.orders / f".{self.program}"
+        aside.write_text(fault)
+        order = aside.rename(self.world.orders / self.program)
+        if not self.wait(lambda: not order.exists(), 10.0):
+            order.unlink(missing_ok=True)  # the next attempt must not take it
+            raise NotPossible(f"{self.program} takes no steps")
+
+    def newest(self) -> Path:
+        found = self.checker.truth.newest(self.program)
+        if found is None:
+            raise NotPossible(f"{self.program} has no checkpoint yet")
+        return found
+
+    def ask(self, verb: str, *names: str) -> bool:
+        done, said = self.world.ask(verb, *names)
+        self.said.append(said)
+        return done
+
+    def wait(self, look: Callable[[], Any], timeout_s: float) -> bool:
+        """Whether it came true in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while not look():
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.05)
+        return True
+
+
+def _kill(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+# --- workers -----------------------------------------------------------------------------------------------------------
+
+
+def worker_killed(scene: Scene) -> None:
+    _kill(scene.main(), signal.SIGKILL)
+
+
+def worker_terminated(scene: Scene) -> None:
+    _kill(scene.main(), signal.SIGTERM)
+
+
+def worker_stopped(scene: Scene) -> None:
+    _kill(scene.main(), signal.SIGSTOP)
+
+
+def worker_segfaults(scene: Scene) -> None:
+    scene.order("segfault")
+
+
+def worker_hangs(scene: Scene) -> None:
+    scene.order("hang")
+
+
+def worker_holds_gil(scene: Scene) -> None:
+    scene.order("gil")
+
+
+def worker_exits(scene: Scene) -> None:
+    scene.order("exit")
+
+
+def worker_out_of_memory(scene: Scene) -> None:
+    scene.order("memory")
+
+
+def worker_leaves_children(scene: Scene) -> None:
+    before = len(scene.checker.seen[scene.program].processes)
+    pid = scene.main()
+    scene.order("orphan")
+    if not scene.wait(lambda: len(scene.checker.seen[scene.program].processes) > before, 10.0):
+        raise NotPossible("it took no order")
+    _kill(pid, signal.SIGKILL)
+
+
+def shim_killed(scene: Scene) -> None:
+    _kill(scene.shim(), signal.SIGKILL)
+
+
+def save_fails(scene: Scene) -> None:
+    """No file of this worker may grow beyond 4 KiB for a few seconds: what a quota or a bad disk does."""
+    pid = scene.main()
+    scene.board.exempt("steps", scene.program, 40.0)
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    time.sleep(6.0)
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
+
+def _damage(scene: Scene, how: Callable[[Path], None]) -> None:
+    """The newest checkpoint, while its worker stands still; then the worker is killed, so that it is loaded."""
+    pid = scene.main()
+    whole = scene.checker.seen[scene.program].whole
+    if len(whole) < 2:
+        raise NotPossible("there is no second checkpoint to go back to")
+    scene.board.exempt("checkpoint", scene.program, 20.0)
+    scene.board.exempt("steps", scene.program, 60.0)
+    _kill(pid, signal.SIGSTOP)
+    try:
+        how(scene.newest() / "tensors.safetensors")
+    except FileNotFoundError as error:
+        raise NotPossible("it was pruned meanwhile") from error
+    finally:
+        _kill(pid, signal.SIGKILL)
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def checkpoint_flipped(scene: Scene) -> None:
+    _damage(scene, _flip)
+
+
+def checkpoint_cut(scene: Scene) -> None:
+    _damage(scene, lambda path: os.truncate(path, path.stat().st_size // 2))
+
+
+def checkpoint_emptied(scene: Scene) -> None:
+    _damage(scene, lambda path: os.truncate(path, 0))
+
+
+def checkpoint_file_missing(scene: Scene) -> None:
+    _damage(scene, Path.unlink)
+
+
+# --- the daemon --------------------------------------------------------------------------------------------------------
+
+
+def daemon_killed(scene: Scene) -> None:
+    _kill(scene.daemon(), signal.SIGKILL)
+
+
+def daemon_terminated(scene: Scene) -> None:
+    _kill(scene.daemon(), signal.SIGTERM)
+
+
+def daemon_frozen(scene: Scene) -> None:
+    """Shorter than the watchdog allows."""
+    pid = scene.daemon()
+    seconds = scene.dice.uniform(6.0, WATCHDOG_S - 4.0)
+    scene.board.exempt("status", "daemon", seconds + 4.0)
+    _kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    _kill(pid, signal.SIGCONT)
+
+
+def daemon_hangs(scene: Scene) -> None:
+    """Until the service manager's watchdog ends it."""
+    pid = scene.daemon()
+    scene.board.exempt("status", "daemon", WATCHDOG_S + 8.0)
+    _kill(pid, signal.SIGSTOP)
+    scene.wait(lambda: scene.world.systemd.life.process.pid != pid, WATCHDOG_S + 8.0)
+
+
+def daemon_reloaded(scene: Scene) -> None:
+    scene.daemon()
+    scene.board.exempt("status", "daemon", 8.0)
+    scene.ask("reload")
+
+
+def second_daemon(scene: Scene) -> None:
+    scene.daemon()
+    env = {**os.environ, **scene.world.env, "EXTRALIFE_BOOT_FILES": str(scene.world.box.boot_files), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "supervisor", "-c", str(scene.world.config_file)],
+        cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    scene.said.append(f"status {done.returncode}: {done.stderr}")
+
+
+def second_daemon_without_lock(scene: Scene) -> None:
+    """The lock file is removed, and another daemon is started right after."""
+    scene.daemon()
+    _removed(scene.world.state / "lock")
+    second_daemon(scene)
+
+
+def journal_not_writable(scene: Scene) -> None:
+    """No file of the daemon may grow for a few seconds, and there is something to record."""
+    pid, worker = scene.daemon(), scene.main()
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    _kill(worker, signal.SIGKILL)
+    time.sleep(scene.dice.uniform(3.0, 6.0))
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
+
+def journal_flipped(scene: Scene) -> None:
+    """One bit of a recorded fact, between two daemons."""
+    pid = scene.daemon()
+    with scene.world.systemd.held():
+        _kill(pid, signal.SIGKILL)
+        scene.world.systemd.life.process.wait()
+        path = scene.world.state / "journal.sqlite"
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        data = bytearray(path.read_bytes())
+        places, at = [], -1
+        while (at := data.find(b"a slot of level", at + 1)) >= 0:
+            places.append(at)
+        if places:
+            data[scene.dice.choice(places)] ^= 1
+            path.write_bytes(data)
+    if not places:
+        raise NotPossible("the journal holds no start")
+
+
+def clock_stepped(scene: Scene) -> None:
+    if "LD_PRELOAD" not in scene.world.env:
+        raise NotPossible("there is no C compiler for the library that steps the clock")
+    scene.daemon()
+    preload.set_clock(
+        scene.world.directory, scene.dice.choice((-7200, -3600, 0, 3600, 7200)) + scene.dice.randrange(60, 600)
+    )
+
+
+def forks_refused(scene: Scene) -> None:
+    if "LD_PRELOAD" not in scene.world.env:
+        raise NotPossible("there is no C compiler for the library that refuses them")
+    scene.daemon()
+    pid = scene.main()
+    preload.no_forks(scene.world.directory, refused=True)
+    try:
+        _kill(pid, signal.SIGKILL)
+        time.sleep(4.0)
+    finally:
+        preload.no_forks(scene.world.directory, refused=False)
+
+
+# --- the box -----------------------------------------------------------------------------------------------------------
+
+
+def box_cut_off(scene: Scene) -> None:
+    scene.world.power_cut()
+
+
+def disk_full(scene: Scene) -> None:
+    """The state directory's file system, to its last byte; and there is something to record."""
+    if not scene.world.disk:
+        raise NotPossible("the state directory is no file system of its own (that needs root)")
+    scene.daemon()
+    pid = scene.main()
+    for name in scene.world.programs:
+        scene.board.exempt("steps", name, 45.0)
+    ballast = scene.world.state / "ballast"
+    with ballast.open("wb") as file:
+        for size in (1 << 20, 4096, 1):
+            with contextlib.suppress(OSError):
+                while os.write(file.fileno(), bytes(size)) == size:
+                    pass
+        _kill(pid, signal.SIGKILL)
+        deadline_s = time.monotonic() + scene.dice.uniform(4.0, 8.0)
+        while time.monotonic() < deadline_s:
+            with contextlib.suppress(OSError):  # what is pruned makes room
+                while os.write(file.fileno(), bytes(4096)) == 4096:
+                    pass
+            time.sleep(0.1)
+    ballast.unlink()
+
+
+def state_read_only(scene: Scene) -> None:
+    """For a few seconds nothing new can be opened for writing in it, as after an error of the disk."""
+    if not scene.world.disk:
+        raise NotPossible("the state directory is no file system of its own (that needs root)")
+    scene.daemon()
+    for name in scene.world.programs:
+        scene.board.exempt("steps", name, 45.0)
+    path = str(scene.world.state)
+    subprocess.run(["mount", "--bind", path, path], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
+        time.sleep(scene.dice.uniform(5.0, 8.0))
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+# --- requests ----------------------------------------------------------------------------------------------------------
+
+
+def _killed_after(scene: Scene, pid: int) -> None:
+    time.sleep(scene.dice.choice((0.0, 0.0, 0.02, 0.2)))
+    _kill(pid, signal.SIGKILL)
+
+
+def stopped_by_operator(scene: Scene) -> None:
+    """An acknowledged stop, the daemon killed right after; the same with the start half a minute later."""
+    pid = scene.daemon()
+    scene.main()
+    program, world, board = scene.program, scene.world, scene.board
+    board.want(program, False)
+    if not scene.ask("stop", program):
+        board.want(program, True)
+        raise NotPossible(f"the stop was not acknowledged: {scene.said[-1]}")
+    _killed_after(scene, pid)
+
+    def start() -> None:
+        for _ in range(20):
+            life = world.systemd.alive()
+            if life is not None and world.ask("start", program)[0]:
+                board.cause(program, "started by the operator")
+                board.want(program, True)
+                _kill(life.process.pid, signal.SIGKILL)
+                board.cause("daemon", "killed after the start was acknowledged")
+                return
+            time.sleep(1.0)
+        board.breaks("acknowledged", program, "no start was accepted for 20 s")
+        board.want(program, True)
+
+    scene.later.append((25.0, start))
+
+
+def restarted_by_operator(scene: Scene) -> None:
+    pid = scene.daemon()
+    scene.main()
+    token = scene.checker.seen[scene.program].mains[0].token
+    if not scene.ask("restart", scene.program):
+        raise NotPossible(f"the restart was not acknowledged: {scene.said[-1]}")
+    _killed_after(scene, pid)
+    board, checker, program = scene.board, scene.checker, scene.program
+
+    def look() -> None:
+        if any(each.token == token for each in checker.seen[program].mains):
+            board.breaks("acknowledged", program, "its restart was acknowledged, and the old attempt still runs")
+
+    scene.later.append((25.0, look))
+
+
+def bad_update(scene: Scene) -> None:
+    """A mistake in the configuration, applied as a client does."""
+    scene.daemon()
+    good = scene.world.config_file.read_text()
+    scene.world.config_file.write_text(configuration(scene.world, slots=-7))
+    try:
+        scene.said.append(str(scene.world.request("POST", "/api/v1/update", {"names": [], "dry_run": False})))
+    finally:
+        scene.world.config_file.write_text(good)
+
+
+def hostile_clients(scene: Scene) -> None:
+    """Half requests, garbage, huge heads, connections that say nothing and stay for some seconds."""
+    scene.daemon()
+    path, held = str(scene.world.runtime / "supervisor.sock"), []
+    noise = [
+        b"", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00\x01\x00" * 40,
+        b"POST /RPC2 HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", scene.dice.randbytes(2000), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ]  # fmt: skip
+    try:
+        for _ in range(60):
+            with contextlib.suppress(OSError):
+                client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                held.append(client)
+                client.settimeout(2.0)
+                client.connect(path)
+                client.sendall(scene.dice.choice(noise))
+        time.sleep(2.0)
+    finally:
+        for client in held:
+            client.close()
+
+
+# --- things that are taken away ------------------------------------------------------------------------------------------
+
+
+def _removed(*paths: Path) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def journal_removed(scene: Scene) -> None:
+    scene.daemon()
+    _removed(*scene.world.state.glob("journal.sqlite*"))
+
+
+def journal_replaced(scene: Scene) -> None:
+    """By an empty file of another identity."""
+    scene.daemon()
+    path = scene.world.state / "journal.sqlite"
+    aside = path.with_name("other")
+    aside.write_bytes(b"")
+    aside.rename(path)
+
+
+def lock_removed(scene: Scene) -> None:
+    scene.daemon()
+    _removed(scene.world.state / "lock")
+
+
+def main_log_removed(scene: Scene) -> None:
+    scene.daemon()
+    _removed(scene.world.state / "extralife.log")
+
+
+def alert_log_removed(scene: Scene) -> None:
+    scene.daemon()
+    path = scene.world.state / "reboot_alerts.log"
+    if not path.exists():
+        raise NotPossible("nothing was written to it yet")
+    _removed(path)
+
+
+def alive_mark_removed(scene: Scene) -> None:
+    scene.daemon()
+    _removed(scene.world.state / "alive")
+
+
+def socket_removed(scene: Scene) -> None:
+    scene.daemon()
+    scene.board.exempt("status", "daemon", 12.0)
+    _removed(scene.world.runtime / "supervisor.sock")
+
+
+def runtime_dir_removed(scene: Scene) -> None:
+    """As logind does at the logout of an ordinary user."""
+    scene.daemon()
+    scene.board.exempt("status", "daemon", 12.0)
+    _removed(scene.world.runtime)
+
+
+def run_dir_removed(scene: Scene) -> None:
+    scene.daemon()
+    scene.main()
+    _forget_checkpoints(scene)
+    _removed(scene.world.run_dir(scene.program))
+
+
+def checkpoints_removed(scene: Scene) -> None:
+    scene.daemon()
+    scene.main()
+    _forget_checkpoints(scene)
+    _removed(scene.world.run_dir(scene.program) / "checkpoints")
+
+
+def _forget_checkpoints(scene: Scene) -> None:
+    """All of them are gone by the fault itself; from the next one on the invariant holds again."""
+    scene.board.exempt("checkpoint", scene.program, 10.0)
+    scene.board.exempt("steps", scene.program, 90.0)
+
+
+def fence_removed(scene: Scene) -> None:
+    scene.main()
+    _removed(scene.world.run_dir(scene.program) / "fence")
+
+
+def beat_removed(scene: Scene) -> None:
+    scene.daemon()
+    scene.main()
+    _removed(*(scene.world.runtime / "beats").glob(f"{scene.program}.*.beat"))
+
+
+def beat_overwritten(scene: Scene) -> None:
+    scene.daemon()
+    scene.main()
+    for path in (scene.world.runtime / "beats").glob(f"{scene.program}.*.beat"):
+        path.write_bytes(scene.dice.randbytes(4096))
+
+
+def state_dir_renamed(scene: Scene) -> None:
+    """Away, and back after some seconds."""
+    scene.daemon()
+    if scene.world.disk:
+        raise NotPossible("it is a mount point")
+    for name in scene.world.programs:
+        scene.board.exempt("checkpoint", name, 20.0)
+        scene.board.exempt("steps", name, 60.0)
+    away = scene.world.state.with_name("state.away")
+    scene.world.state.rename(away)
+    time.sleep(scene.dice.uniform(3.0, 6.0))
+    new = scene.world.state
+    if new.exists():
+        _removed(new)
+    away.rename(new)
+
+
+def bad_reload(scene: Scene) -> None:
+    """`supervisorctl reload` with a mistake in the file."""
+    scene.daemon()
+    good = scene.world.config_file.read_text()
+    scene.world.config_file.write_text(configuration(scene.world, slots=-7))
+    try:
+        scene.said.append(str(scene.world.request("POST", "/api/v1/ask", {"verb": "reload", "names": []}, 30.0)))
+        time.sleep(2.0)
+    finally:
+        scene.world.config_file.write_text(good)
+
+
+def bad_hangup(scene: Scene) -> None:
+    """SIGHUP with a mistake in the file."""
+    pid = scene.daemon()
+    good = scene.world.config_file.read_text()
+    scene.world.config_file.write_text(configuration(scene.world, slots=-7))
+    try:
+        _kill(pid, signal.SIGHUP)
+        time.sleep(3.0)
+    finally:
+        scene.world.config_file.write_text(good)
+
+
+def bad_boot(scene: Scene) -> None:
+    """A mistake in the file, and then the box is cut off: the next daemon starts with the last good configuration."""
+    scene.daemon()
+    good = scene.world.config_file.read_text()
+    scene.world.config_file.write_text(configuration(scene.world, slots=-7))
+    try:
+        scene.world.power_cut()
+        scene.wait(scene.world.systemd.alive, 30.0)
+        time.sleep(3.0)
+    finally:
+        scene.world.config_file.write_text(good)

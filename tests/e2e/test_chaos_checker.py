@@ -1,0 +1,204 @@
+"""The checker of a chaos run sees what it is there for: each invariant broken on purpose, by real processes and files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from box import ROOT
+
+from workers import contract
+
+sys.path.insert(0, str(ROOT / "bench"))
+
+from chaos import invariants
+from chaos.invariants import Checker, Scoreboard
+from chaos.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, ("Pong",))
+    made.daemon_log.touch()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def board(world: World) -> Scoreboard:
+    made = Scoreboard(world)
+    made.want("Pong", run=True)
+    made.cause("Pong", "a fault")
+    return made
+
+
+class Tree:
+    """A shim and a worker as /proc shows them; neither is one."""
+
+    def __init__(self, world: World, attempt: int) -> None:
+        self.token = f"{attempt:032x}"
+        env = {
+            **os.environ, "EXTRALIFE_RUN_DIR": str(world.run_dir("Pong")), "EXTRALIFE_TOKEN": self.token,
+            "EXTRALIFE_PROGRAM": "Pong", "EXTRALIFE_ATTEMPT": str(attempt),
+        }  # fmt: skip
+        started = [
+            "sh",
+            "-c",
+            "sleep 1000 & echo $!; wait",
+            "/proc/self/fd/9",
+            "Pong",
+            str(attempt),
+            str(world.run_dir("Pong")),
+        ]
+        self.shim = subprocess.Popen(started, env=env, stdout=subprocess.PIPE)
+        assert self.shim.stdout is not None
+        self.worker = int(self.shim.stdout.readline())
+        self.shim.stdout.close()
+
+    def kill_shim(self) -> None:
+        self.shim.kill()
+        self.shim.wait()
+
+    def end(self) -> None:
+        self.kill_shim()
+        os.kill(self.worker, 9)
+
+
+def commit(world: World, step: int) -> Path:
+    """A checkpoint as `workers.checkpoint` leaves it, with other contents."""
+    where = world.run_dir("Pong") / "checkpoints" / contract.checkpoint_name(step, "a" * 32)
+    where.mkdir(parents=True)
+    data = b"numbers" * 100
+    (where / "tensors.safetensors").write_bytes(data)
+    files = {"tensors.safetensors": (len(data), hashlib.blake2b(data, digest_size=32).hexdigest())}
+    manifest = contract.Manifest("Pong", "a" * 32, 1, "b" * 32, step, time.time(), {}, files)
+    (where / contract.MANIFEST_FILE).write_text(manifest.to_json())
+    return where
+
+
+def broken(board: Scoreboard) -> list[str]:
+    return [each.invariant for each in board.broken]
+
+
+def test_two_workers_of_a_program_are_seen(world: World, board: Scoreboard) -> None:
+    checker, trees = Checker(board), [Tree(world, 1)]
+    try:
+        checker._turn()
+        assert not board.broken
+        trees.append(Tree(world, 2))
+        checker._turn()
+        assert broken(board) == ["once"]
+        assert board.broken[0].before[-1].endswith("a fault (Pong)")
+    finally:
+        for tree in trees:
+            tree.end()
+
+
+def test_a_worker_without_its_shim_is_seen(world: World, board: Scoreboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invariants, "UNSUPERVISED_S", 0.0)
+    checker, tree = Checker(board), Tree(world, 1)
+    try:
+        checker._turn()
+        assert not board.broken
+        tree.kill_shim()
+        checker._turn()
+        checker._turn()
+        assert broken(board) == ["supervised"]
+    finally:
+        os.kill(tree.worker, 9)
+
+
+def test_a_stopped_program_that_runs_is_seen(world: World, board: Scoreboard) -> None:
+    checker, tree = Checker(board), Tree(world, 1)
+    try:
+        board.want("Pong", run=False)
+        board.wanted_since_s["Pong"] -= 60.0
+        checker._turn()
+        assert broken(board) == ["acknowledged"]
+    finally:
+        tree.end()
+
+
+def test_a_flipped_bit_costs_a_checkpoint_its_word(world: World, board: Scoreboard) -> None:
+    checker = Checker(board)
+    first, second = commit(world, 100), commit(world, 200)
+    checker._turn()
+    assert checker.seen["Pong"].whole == (200, 100)
+    path = second / "tensors.safetensors"
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.write_bytes(data)
+    checker._turn()
+    assert checker.seen["Pong"].whole == (100,)
+    assert checker.seen["Pong"].damaged == (200,)
+    assert broken(board) == ["checkpoint"], "nothing was injected that may cost the newest one"
+    board.broken.clear()
+    (first / contract.MANIFEST_FILE).unlink()
+    for _ in range(3):
+        checker._turn()
+    assert broken(board) == ["checkpoint"], "none is left"
+
+
+def test_a_fault_may_exempt_what_it_breaks_and_only_for_its_time(world: World, board: Scoreboard) -> None:
+    checker = Checker(board)
+    commit(world, 100)
+    newest = commit(world, 200)
+    checker._turn()
+    board.exempt("checkpoint", "Pong", 0.2)
+    (newest / contract.MANIFEST_FILE).unlink()
+    checker._turn()
+    assert not board.broken
+    time.sleep(0.2)
+    (newest / contract.MANIFEST_FILE).write_text("")
+    board.breaks("checkpoint", "Pong", "it is over")
+    assert broken(board) == ["checkpoint"]
+
+
+def test_a_worker_that_resumes_too_far_back_is_seen(world: World, board: Scoreboard) -> None:
+    checker, tree = Checker(board), Tree(world, 1)
+    (world.runtime / "beats").mkdir()
+    env = {
+        contract.ENV_BEAT: str(world.runtime / "beats" / "Pong.1.beat"), contract.ENV_TOKEN: tree.token,
+        contract.ENV_ATTEMPT: "1", contract.ENV_BOOT_ID: "c" * 32,
+    }  # fmt: skip
+    try:
+        commit(world, 100)
+        commit(world, 200)
+        client = contract.Client(env)
+        checker._turn()
+        client.progress(env_steps=100, resumed_step=100)
+        checker._turn()
+        assert broken(board) == ["steps"]
+        assert "resumed at 100, whole checkpoint 200 was there" in board.broken[0].text
+        assert checker.training("Pong")
+    finally:
+        tree.end()
+
+
+def test_a_wanted_program_that_does_not_train_is_seen(
+    world: World, board: Scoreboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invariants, "TRAINS_AGAIN_S", 0.1)
+    checker = Checker(board)
+    time.sleep(0.15)
+    checker._turn()
+    assert broken(board) == ["trains"]
+
+
+def test_a_traceback_in_the_daemons_log_is_seen(world: World, board: Scoreboard) -> None:
+    checker = Checker(board)
+    checker._tracebacks()
+    assert not board.broken
+    with world.daemon_log.open("a") as log:
+        log.write("Traceback (most recent call last):\n  File ...\nValueError: wrong\n")
+    checker._tracebacks()
+    assert broken(board) == ["traceback"]
+    assert "ValueError: wrong" in board.broken[0].text
