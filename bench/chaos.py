@@ -17,6 +17,7 @@ import os
 import random
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,7 @@ def main() -> int:
     again = [Path(sys.executable).name, "bench/chaos.py", "--seed", str(seed), "--minutes", f"{args.minutes:g}"]
     again += ["--faults", str(args.faults)] if args.faults else []
     again += ["--programs", str(args.programs), "--kinds", *args.kinds]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a run that is ended leaves no processes either
     print(f"seed {seed}; again: {shlex.join(again)}", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="xl-chaos-"))
     began_s = time.monotonic()
