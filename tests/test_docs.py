@@ -54,6 +54,10 @@ def test_links_resolve(document):
             assert anchor in anchors(resolved), f"{target}: no such heading"
 
 
+def test_links_are_found():
+    assert sum(len(links(document)) for document in DOCUMENTS) > 200
+
+
 def happenings():
     """The rows of README's table: what happens, the link to its rule, the link to its test."""
     text = (ROOT / "README.md").read_text()

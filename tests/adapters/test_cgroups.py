@@ -280,6 +280,7 @@ def test_what_only_the_cgroup_still_knows_ends_too(world):
     started = world.run(python(FAMILY))
     assert eventually(lambda: "up" in world.stdout())
     members = world.groups.members(started.token)
+    assert len(members) >= 3
     os.kill(started.shim_pid, signal.SIGKILL)
     world.inbox.expect(Ended, started.token)
     assert all(gone(pid) for pid in members)

@@ -204,7 +204,7 @@ def test_a_disk_without_room_for_the_archive_leaves_everything(night, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
     try:
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="disk I/O error"):
             compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=never)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

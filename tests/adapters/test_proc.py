@@ -21,7 +21,7 @@ def test_a_name_with_spaces_and_parentheses_does_not_shift_the_fields():
 
 def test_no_process_and_no_stat_are_none():
     assert proc.read_stat(2**22 + 1) is None
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="subsection not found"):
         proc.parse_stat(b"nonsense")
 
 
@@ -38,7 +38,7 @@ def test_a_state_file_belongs_to_the_process_and_not_to_its_number():
     assert file.state() == "Z"
     process.communicate()
     assert file.state() is None
-    with pytest.raises(OSError):
+    with pytest.raises(FileNotFoundError):
         proc.StateFile(process.pid)
     del file
     assert proc.open_files(os.getpid()) < before, "closed with its last reader"

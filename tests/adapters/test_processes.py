@@ -315,6 +315,7 @@ def test_a_tree_whose_shim_is_stopped_is_ended_all_the_same(world, monkeypatch):
     started = world.run(["sh", "-c", "setsid sleep 60 & echo up; wait"])
     assert eventually(lambda: world.stdout() == "up\n")
     tree = [stat.pid for stat in proc.descendants([started.shim_pid])]
+    assert len(tree) == 2, "the shell and its sleep"
     kill(started.shim_pid, signal.SIGSTOP)
     world.launcher.kill_tree("Pong", started.token)
     assert world.inbox.expect(Ended).ending.fate == "its shim was killed by signal 9"
@@ -519,6 +520,7 @@ def test_directories_are_made_by_several_starts_at_once(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         for made in [pool.submit(processes.make_dir, place / each) for place in places for each in "cdefghij"]:
             made.result()
+    assert all((place / each).is_dir() for place in places for each in "cdefghij")
 
 
 def test_a_file_in_the_way_of_a_directory_is_named(tmp_path):

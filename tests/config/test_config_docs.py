@@ -20,7 +20,9 @@ def test_the_page_is_what_the_tables_say() -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_key_has_a_meaning(section: str) -> None:
-    for name, key in tables.section_keys(section).items():
+    keys = tables.section_keys(section)
+    assert keys
+    for name, key in keys.items():
         assert key.option.help, f"say in supervisor/config/tables.py, MEANINGS, what {section}.{name} means"
         assert f"| `{name}` |" in PAGE.read_text()
         if key.option.default is not None:
@@ -42,5 +44,7 @@ def test_every_option_is_told() -> None:
 
 
 def test_every_block_of_toml_is_toml() -> None:
-    for block in PAGE.read_text().split("```toml\n")[1:]:
+    blocks = PAGE.read_text().split("```toml\n")[1:]
+    assert blocks
+    for block in blocks:
         assert tomllib.loads(block.split("```")[0])

@@ -137,6 +137,7 @@ def test_a_level_that_changes_the_load_restarts_each_with_a_checkpoint_and_stagg
     assert all("moves to level heavy" in stop.why for stop in stops)
     core.train(120.0)
     starts = [item.at_s for item in core.journal if isinstance(item.fact, facts.SpawnIntended)][-4:]
+    assert len(starts) == 4
     assert all(later - sooner >= 2.0 for sooner, later in itertools.pairwise(starts))
     assert core.told(facts.LevelSettled)[-1].cost_s > 0.0
     assert climbing.costs(core.state).change_s == pytest.approx(core.state.climb.costs_s[-1], abs=60.0)

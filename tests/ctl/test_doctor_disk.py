@@ -39,7 +39,9 @@ def small_disk(patient: Patient) -> Iterator[Patient]:
 
 
 def test_how_long_a_durable_write_takes(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(0.0 < each < 30.0 for each in checks_disk.sync_times(tempfile.gettempdir()))
+    times_s = checks_disk.sync_times(tempfile.gettempdir())
+    assert len(times_s) >= 3
+    assert all(0.0 < each < 30.0 for each in times_s)
     monkeypatch.setattr(checks_disk, "sync_times", lambda _directory: [0.2, 0.3, 0.4])
     (slow,) = checks_disk.fsync(patient)
     assert slow.level == "warn"

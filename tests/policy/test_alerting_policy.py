@@ -56,7 +56,7 @@ def test_when_the_next_one_may_go():
 
 @given(
     st.integers(1, 120),
-    st.lists(st.tuples(st.floats(0.0, 2000.0), st.sampled_from("abcdefgh")), max_size=150),
+    st.lists(st.tuples(st.floats(0.0, 2000.0), st.sampled_from("abcdefgh")), min_size=1, max_size=150),
     st.sampled_from([0.0, 600.0, 3600.0]),
 )
 def test_no_hour_has_more_than_twice_the_limit_and_a_deadline_holds(most, arrivals, within_s):

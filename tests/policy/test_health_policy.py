@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from supervisor.policy import collapse, exploding, falling, health
@@ -50,25 +50,23 @@ def test_falling_return(mean, best, first, sick):
     assert falling.is_sick(SETTINGS, Returns(mean, best, first, 5.0)) is sick
 
 
-@given(MAYBE, MAYBE, MAYBE, MAYBE)
-def test_what_is_not_known_is_no_illness(a, b, c, d):
-    if exploding.is_sick(SETTINGS, q_max_abs=a, bound=b):
-        assert None not in (a, b)
-    if falling.is_sick(SETTINGS, Returns(a, b, c, d)):
-        assert None not in (a, b, c, d)
-    if collapse.is_sick(SETTINGS, Returns(b, c, d, 1.0), share=a):
-        assert None not in (a, b, c, d)
+@given(st.tuples(MAYBE, MAYBE, MAYBE, MAYBE).filter(lambda found: None in found), NUMBERS)
+def test_what_is_not_known_is_no_illness(found, number):
+    a, b, c, d = found
+    assert exploding.is_sick(SETTINGS, q_max_abs=None, bound=number) is not True
+    assert exploding.is_sick(SETTINGS, q_max_abs=number, bound=None) is not True
+    assert falling.is_sick(SETTINGS, Returns(a, b, c, d)) is not True
+    assert collapse.is_sick(SETTINGS, Returns(b, c, d, 1.0), share=a) is not True
 
 
 @given(NUMBERS, NUMBERS, NUMBERS, st.floats(1e-3, 1e3), NUMBERS)
 def test_a_fall_does_not_depend_on_how_a_game_counts(mean, best, first, scale, shift):
-    if best - first > 1:
-        one = falling.is_sick(SETTINGS, Returns(mean, best, first, 0.5))
-        moved = [value * scale + shift for value in (mean, best, first)]
-        other = falling.is_sick(SETTINGS, Returns(*moved, 0.5 * scale))
-        lost = (best - mean) / (best - first)
-        if all(not math.isclose(lost, edge, rel_tol=1e-3, abs_tol=1e-3) for edge in (0.5, 0.25)):
-            assert one is other
+    assume(best - first > 1)
+    lost = (best - mean) / (best - first)
+    assume(not any(math.isclose(lost, edge, rel_tol=1e-3, abs_tol=1e-3) for edge in (0.5, 0.25)))
+    one = falling.is_sick(SETTINGS, Returns(mean, best, first, 0.5))
+    moved = [value * scale + shift for value in (mean, best, first)]
+    assert falling.is_sick(SETTINGS, Returns(*moved, 0.5 * scale)) is one
 
 
 @pytest.mark.parametrize(

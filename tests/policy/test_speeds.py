@@ -50,7 +50,7 @@ class Textbook:
 looked = st.tuples(st.integers(0, 3), st.floats(0.5, 2.0), st.sampled_from([0.0, 600.0, 5e4]), st.integers(1, 9))
 
 
-@given(st.lists(looked, max_size=12), st.integers(0, 2**32))
+@given(st.lists(looked, min_size=1, max_size=12), st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 def test_it_is_the_textbook_filter_however_long_a_level_is_stayed_at(stays, seed):
     chance, speeds, known = Random(seed), pace.unread(4), Textbook(4)

@@ -78,6 +78,7 @@ def test_it_notices_what_the_optimizers_do(algo):
         after = one._look_at(step)
         fresh = acting(net, one.precision)
         kept, one._actor = one._actor, fresh
+        assert len(after) > 0
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(after, one._look_at(step), strict=True))
         one._actor = kept
         checked.append(any(not np.array_equal(mine, theirs) for mine, theirs in zip(before, after, strict=True)))

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -641,7 +642,7 @@ def test_an_error_of_the_disk_is_no_damage(run_dir: Path, monkeypatch: pytest.Mo
             return original(fd, size)
 
         patch.setattr(os, "read", failing)
-        with pytest.raises(OSError) as caught:
+        with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
             Attempt(run_dir, TOKENS[1], 2).saver.load_newest()
         assert caught.value.errno == number
     loaded = Attempt(run_dir, TOKENS[1], 3).saver.load_newest()

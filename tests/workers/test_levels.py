@@ -67,6 +67,7 @@ def test_counters_schedules_and_optimizer_go_on_over_every_change_of_level(algo,
         if state is not None:
             again, same = made.snapshot()
             assert {name for name in same if same[name] != state[name]} <= {"batch_size", "owed"}
+            assert tensors
             assert all(again[name].equal(tensors[name]) for name in tensors), "weights, moments and randomness"
         run.train(2_000)
         rate = made.optimizer.param_groups[0]["lr"]

@@ -146,7 +146,9 @@ ops = st.one_of(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(st.lists(ops, max_size=14), st.integers(0, 2**32), st.integers(0, 40), st.integers(1, 4), st.integers(1, 4))
+@given(
+    st.lists(ops, min_size=1, max_size=14), st.integers(0, 2**32), st.integers(0, 40), st.integers(1, 4), st.integers(1, 4)
+)
 @example([("append", 9), ("close", 2), ("append", 5), ("kill", 7), ("append", 3)], 0, 21, 4, 3)
 @example(
     [("append", 9), ("close", 7), ("append", 9), ("commit", 0), ("kill", 1), ("append", 12), ("cut_power", 4)], 1, 3, 2, 2
