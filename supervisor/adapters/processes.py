@@ -31,6 +31,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from supervisor.adapters import cgroups, endings, files, limits, proc
 from supervisor.adapters.shim_code import ShimCode
 from supervisor.core.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
     from supervisor.core.settings import Paths, ProgramSpec
     from supervisor.ports import Clock, Inbox
+
+log = structlog.get_logger()
 
 KEPT_ATTEMPTS: Final = 20
 _KILL_PATIENCE_S: Final = 2.0  # a shim needs milliseconds to end its tree; one that is stopped or stuck gets no more
@@ -185,6 +189,10 @@ def sweep(
             os.close(fd)
         patience_s = min(_MOST_PATIENCE_S, 2 * patience_s)  # in state D for hours: not a scan of /proc a second
     return tuple(f"{name}({pid})" for pid, name in ended.items())
+
+
+def _passed(until_s: float) -> bool:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) > until_s
 
 
 def _members(token: str, shim: tuple[int, int] | None, more: Callable[[], Iterable[int]] = tuple) -> list[proc.Stat]:
@@ -525,8 +533,13 @@ class LocalLauncher:
         return {program: self._survey(program, *attempt) for program, attempt in sorted(expected.items())}
 
     def strangers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
-        """(attempt, Survivor) of each of these programs that runs although nobody expects it: its shim holds the lock."""
+        """(attempt, Survivor) of each of these programs that runs although nobody expects it: its shim holds the lock.
+
+        A holder that cannot be adopted is ended: its record is of another boot id, its worker is gone, or it hangs. A held
+        lock is proof that it lives in this kernel, whatever the boot id says, and no attempt could start beside it.
+        """
         found = {}
+        until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
         for program in programs:
             if not Path(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}").exists():
                 continue
@@ -534,11 +547,36 @@ class LocalLauncher:
             if lock is not None:
                 os.close(lock)
                 continue
+            held = self._holder(program, until_s)
+            if held is not None:
+                found[program] = held
+        return found
+
+    def _holder(self, program: str, until_s: float) -> tuple[int, Survivor] | None:
+        """Who holds a run directory's lock, if it can be adopted. Else the lock is free on return, where it is ours."""
+        while True:
             holder = _HOLDER.search(self._lock_text(program))
             alive = self._find_alive(program, holder[2]) if holder else None
             if holder is not None and alive is not None:
-                found[program] = (int(holder[1]), alive)
-        return found
+                return int(holder[1]), alive
+            lock = self._try_lock(program)
+            if lock is not None:
+                os.close(lock)
+                return None
+            if holder is not None and (self._of_another_boot(program, holder[2]) or _passed(until_s)):
+                self._end_unrecorded(program, int(holder[1]), holder[2])
+                return None
+            if _passed(until_s):  # by somebody who is not ours: the start says so, and is tried again
+                return None
+            time.sleep(_POLL_S)  # a shim that is just starting, or just leaving
+
+    def _end_unrecorded(self, program: str, number: int, token: str) -> None:
+        ended = sweep(token, None, more=lambda: self._groups.members(token))
+        log.warning("unrecorded_attempt_ended", program=program, attempt=number, processes=ended)
+
+    def _of_another_boot(self, program: str, token: str) -> bool:
+        record = read_record(self._paths.shim_record(program))
+        return record is not None and record.token == token and record.boot_id != self._boot_id
 
     def _survey(self, program: str, number: int, token: str) -> Survivor:
         until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
@@ -547,8 +585,7 @@ class LocalLauncher:
             if alive is not None:
                 return alive
             lock = self._try_lock(program)
-            late = time.clock_gettime(time.CLOCK_BOOTTIME) > until_s
-            if lock is not None or late or endings.read_exit(self._paths, program, number, token) is not None:
+            if lock is not None or _passed(until_s) or endings.read_exit(self._paths, program, number, token) is not None:
                 # Nobody holds the run directory, or another attempt does, or ours is over: it has no shim to adopt.
                 try:
                     return self._post_mortem(program, number, token)

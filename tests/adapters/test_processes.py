@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from attempts_kit import BOOT, REPO, World, eventually, gone, kill, python, spec
+from attempts_kit import BOOT, REPO, BootClock, World, eventually, gone, kill, python, spec
 
 from supervisor.adapters import endings, proc, processes, shim_code
 from supervisor.core.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
@@ -210,6 +210,48 @@ def test_an_exit_record_or_a_beat_of_another_attempt_is_not_taken(world):
     other = "00" * 16
     assert endings.read_ending(world.paths, "Pong", 1, other) is None
     assert endings.without_record(world.paths, "Pong", 1, other, fate="x").steps is None
+
+
+STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+
+
+def test_a_worker_of_another_boot_id_that_still_runs_blocks_nobody(world):
+    """Its start is on no record, so nobody expects it; its lock is held, so nothing could start beside it."""
+    started = world.run(python(STUBBORN))
+    assert eventually(lambda: "up" in world.stdout())
+    world.launcher.close()
+    other = processes.LocalLauncher(world.paths, "f" * 32, world.inbox, BootClock())
+    try:
+        assert other.strangers(["Pong", "Nobody"]) == {}
+        assert gone(started.pid)
+        token = world.token()
+        other.spawn(spec("Pong", python("print('again')")), 2, token)
+        assert world.inbox.expect(Ended, token).ending.code == 0
+    finally:
+        other.close()
+    world._launcher = None
+
+
+def test_a_shim_that_hangs_without_its_worker_blocks_nobody(world, monkeypatch):
+    monkeypatch.setattr(processes, "_HOLDER_PATIENCE_S", 0.2)
+    started = world.run(python(STUBBORN))
+    assert eventually(lambda: "up" in world.stdout())
+    again = world.new_launcher()
+    kill(started.shim_pid, signal.SIGSTOP)
+    Path(world.paths.shim_record("Pong")).unlink()
+    kill(started.pid)
+    assert eventually(lambda: gone(started.pid))
+    assert again.strangers(["Pong"]) == {}
+    assert gone(started.shim_pid)
+
+
+def test_a_lock_that_somebody_else_holds_is_left_alone(world, monkeypatch):
+    monkeypatch.setattr(processes, "_HOLDER_PATIENCE_S", 0.2)
+    directory = Path(world.paths.run_dir("Pong"))
+    directory.mkdir(parents=True)
+    with (directory / contract.LOCK_FILE).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert world.launcher.strangers(["Pong"]) == {}
 
 
 def test_the_last_lines_are_of_this_attempt_alone(world):

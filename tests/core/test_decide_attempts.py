@@ -464,6 +464,19 @@ def test_the_age_of_a_checkpoint_goes_with_its_step():
     assert core.program("Pong").ckpt_at_s is None
 
 
+def test_an_exit_that_is_dated_in_the_future_ended_now():
+    """A shim's clock is ours; a record that was damaged or copied from another boot must not end an attempt tomorrow."""
+    core = Core(settings("Pong")).running("Pong")
+    core.later(100.0)
+    core.ended("Pong", signal=9, ended_at_s=core.now_s + 5_000.0)
+    assert core.told(facts.Exited)[0].ended_at_s == core.now_s
+    assert core.program("Pong").exposure_s == 100.0
+    core.running("Pong")
+    began_s = core.attempt("Pong").intended_at_s
+    core.later(9.0).ended("Pong", signal=9, ended_at_s=began_s - 5_000.0)
+    assert core.told(facts.Exited)[1].ended_at_s == began_s, "nor before it began"
+
+
 def test_a_checkpoint_is_never_from_the_future():
     core = Core(settings("Pong")).running("Pong")
     core.ended("Pong", signal=9, ckpt_step=190, ckpt_at_s=core.now_s + 20.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import uuid
+from pathlib import Path
 
 from box import Box, until
 
@@ -79,6 +81,23 @@ def test_a_copied_box_begins_its_own_record_and_trains_on(box: Box) -> None:
     assert "this is another box since" in box.ctl("status").stdout
     assert "this is another box than alpha" in box.ctl("history").stdout
     assert " MOVED cause=moved " in (box.state / "reboot_alerts.log").read_text()
+
+
+def test_a_worker_that_outlives_its_boot_id_and_its_record_blocks_no_start(box: Box) -> None:
+    """A container whose boot id is another one after a restart, and a journal that lost what it had not written out."""
+    box.config(box.trainer("a"))
+    box.start()
+    first = box.wait_phase("a", "RUNNING")
+    until(lambda: (box.program("a").get("steps") or 0) > 120, 20, "some progress")
+    box.kill_daemon()
+    for path in (*box.state.glob("journal.sqlite*"), box.state / "alive"):
+        path.unlink()
+    box.set_boot(uuid.uuid4())
+    box.start()
+    again = box.wait_phase("a", "RUNNING")
+    assert again["pid"] != first["pid"]
+    assert not Path(f"/proc/{first['pid']}").exists()
+    assert box.wait_fact("Resumed", "a")["step"] >= 50, "from its checkpoint"
 
 
 def test_a_daemon_restart_is_not_a_reboot(box: Box) -> None:

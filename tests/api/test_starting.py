@@ -1,0 +1,63 @@
+"""Whether a start succeeded: only the attempt that was asked for may be reported."""
+
+import asyncio
+
+import pytest
+from fake_backend import FakeBackend, program
+
+from supervisor.api import starting
+from supervisor.api.port import ABNORMAL_TERMINATION, NOT_RUNNING, SPAWN_ERROR, SUCCESS
+
+LONG_S = 60.0  # seen in the same condition for so long: it must not make an old attempt a new one
+
+
+def said(phase, *, attempt, before=4, same_for_s=LONG_S, **known):
+    view = program("Pong", phase, **{"attempt": attempt, "pid": 7, "uptime_s": LONG_S, **known})
+    found = starting.outcome("Pong", view, before, same_for_s)
+    return None if found is None else found[1:]
+
+
+@pytest.mark.parametrize("phase", ["RUNNING", "STARTING", "DONE", "BACKOFF", "FATAL", "STOPPING"])
+def test_the_attempt_from_before_a_restart_is_no_answer(phase):
+    assert said(phase, attempt=4) is None
+    assert said(phase, attempt=3) is None
+    assert said(phase, attempt=None) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "known", "told"),
+    [
+        ("RUNNING", {}, (SUCCESS, "started")),
+        ("STARTING", {}, (SUCCESS, "started")),
+        ("STARTING", {"pid": None}, None),
+        ("STARTING", {"uptime_s": 0.1, "same_for_s": 0.1}, None),
+        ("DONE", {}, (SUCCESS, "started")),
+        ("BACKOFF", {"spawn_error": "no such file"}, (SPAWN_ERROR, "spawn error: no such file")),
+        ("FATAL", {"why": "exit code 78"}, (ABNORMAL_TERMINATION, "abnormal termination: exit code 78")),
+        ("STOPPED", {"same_for_s": 0.0}, (NOT_RUNNING, "not running: it was stopped meanwhile")),
+        ("STOPPING", {}, None),
+    ],
+)
+def test_the_attempt_that_was_asked_for(phase, known, told):
+    assert said(phase, attempt=5, **known) == told
+
+
+def test_a_restart_is_reported_with_the_new_attempt():
+    """The first snapshots still show the old attempt, trains as it does."""
+    backend = FakeBackend()
+    backend.add(program("Pong", "RUNNING", attempt=4, pid=7, uptime_s=LONG_S))
+    before = starting.attempts(backend.snapshot())
+    story = iter([
+        ("RUNNING", 4, 7), ("RUNNING", 4, 7), ("STOPPING", 4, 7), ("STARTING", 5, None), ("RUNNING", 5, 8), ("RUNNING", 5, 8),
+    ])  # fmt: skip
+    shown = []
+
+    def snapshot():
+        phase, attempt, pid = next(story)
+        backend.change("Pong", phase=phase, attempt=attempt, pid=pid)
+        shown.append((phase, attempt))
+        return backend.snapshot()
+
+    (result,) = asyncio.run(starting.settled(snapshot, before, [("Pong", SUCCESS, "accepted")]))
+    assert result == ("Pong", SUCCESS, "started")
+    assert shown[-1] == ("RUNNING", 5), "answered by the new one, and not before"
