@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import subprocess
 import sys
@@ -10,10 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Final, TextIO, cast
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from supervisor import config, image
 from supervisor.adapters import sd_journal
+
+if TYPE_CHECKING:
+    from supervisor.adapters.last_config import Instead
 
 EXIT_USAGE: Final = 2
 EXIT_REFUSED: Final = 1
@@ -62,22 +66,66 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
     def load(*, starting: bool = False) -> config.Loaded:
+        from supervisor.adapters.next_image import wait_until_written
+
+        if not options.check and (sentence := wait_until_written(options.config, environ)) is not None:
+            raise config.ConfigError([sentence])
         return config.load(options.config, environ, flags, starting=starting, as_owner=options.check)
 
+    instead: Instead | None = None
     try:
-        loaded = load(starting=not (options.check or options.detach))
+        if options.check:
+            loaded = load()
+        else:
+            loaded, instead = _load_or_last_good(
+                functools.partial(load, starting=not options.detach), options.config, environ, flags
+            )
     except config.ConfigError as error:
-        for sentence in error.errors:
-            print(f"supervisord: {sentence}", file=sys.stderr)
+        _complain(error.errors)
         return EXIT_USAGE
-    for sentence in loaded.warnings:
-        print(f"supervisord: warning: {sentence}", file=sys.stderr)
+    _complain([f"warning: {sentence}" for sentence in loaded.warnings])
     if options.check:
-        print(config.summary(loaded.settings))
-        return 0
+        return _checked(loaded)
     if options.detach:
         return detach([arg for arg in args if arg != "--detach"], loaded)
-    return serve(loaded, load, args, started_as)
+    return serve(loaded, load, args, started_as, instead)
+
+
+def _complain(sentences: Sequence[str]) -> None:
+    for sentence in sentences:
+        print(f"supervisord: {sentence}", file=sys.stderr)
+
+
+def _checked(loaded: config.Loaded) -> int:
+    """What `--check` ends with. The daemon is imported too: a reload asks this of the image that it would start."""
+    import supervisor.shell.daemon  # noqa: F401
+
+    print(config.summary(loaded.settings))
+    return 0
+
+
+def _load_or_last_good(
+    load: Callable[[], config.Loaded], config_file: str | None, environ: dict[str, str], flags: dict[str, object]
+) -> tuple[config.Loaded, Instead | None]:
+    """The settings, or those that the newest daemon had where the configuration cannot be used. Raises ConfigError."""
+    from supervisor.adapters import last_config
+
+    loaded: config.Loaded | None = None
+    try:
+        loaded = load()
+        lost = last_config.lost_file(config_file, environ, flags)
+        if not lost:
+            return loaded, None
+        errors = [lost]
+    except config.ConfigError as error:
+        errors = error.errors
+    found = last_config.in_place(errors, config_file, environ, flags)
+    if found is not None:
+        _complain([*errors, f"STARTS WITH THE LAST GOOD CONFIGURATION, {found[1].where}"])
+        return found
+    if loaded is None:
+        raise config.ConfigError(errors)
+    return loaded, None
 
 
 def _our_turn(environ: dict[str, str], config_file: str | None) -> bool:
@@ -88,14 +136,16 @@ def _our_turn(environ: dict[str, str], config_file: str | None) -> bool:
     return ENV_LISTEN_FD in environ or starts.wait_for_turn(environ, config_file)
 
 
-def serve(loaded: config.Loaded, load: Callable[[], config.Loaded], args: Sequence[str], started_as: str) -> int:
+def serve(
+    loaded: config.Loaded, load: Callable[[], config.Loaded], args: Sequence[str], started_as: str, instead: Instead | None
+) -> int:
     """Become the daemon. What keeps it from starting is one sentence on standard error."""
     from supervisor.adapters.singleton import Taken
     from supervisor.api.listener import SocketTaken
     from supervisor.shell.daemon import Daemon, Start
 
     try:
-        return Daemon(loaded, load, Start(tuple(args), version(), started_as)).run()
+        return Daemon(loaded, load, Start(tuple(args), version(), started_as, instead=instead)).run()
     except (Taken, SocketTaken) as error:
         print(f"supervisord: {error}", file=sys.stderr)
     except OSError as error:

@@ -16,15 +16,79 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ENV_CONFIG = "EXTRALIFE_CONFIG"
+SYSTEM_CONFIG = "/etc/extralife/extralife.toml"
+SYSTEM_STATE = "/var/lib/extralife"
+_LARGEST_BYTES = 1 << 20
 
 
 def find_config(environ: Mapping[str, str]) -> str | None:
     """The config file when none was named: $EXTRALIFE_CONFIG, ./extralife.toml, the user's, the system's; else None."""
     if environ.get(ENV_CONFIG):
         return environ[ENV_CONFIG]
+    return next((place for place in config_places(environ) if os.path.isfile(place)), None)
+
+
+def config_places(environ: Mapping[str, str]) -> list[str]:
+    """Where a config file is looked for when none was named, the first one first."""
     home = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME', '')}/.config"
-    places = ("extralife.toml", f"{home}/extralife/extralife.toml", "/etc/extralife/extralife.toml")
-    return next((os.path.abspath(place) for place in places if os.path.isfile(place)), None)
+    places = ("extralife.toml", f"{home}/extralife/extralife.toml", SYSTEM_CONFIG)
+    return [os.path.abspath(place) for place in places]
+
+
+def daemon_table(path: str) -> dict[str, str]:
+    """state_dir and runtime_dir of a config file, whatever else is wrong with it. Raises OSError."""
+    import tomllib
+
+    with open(path, "rb") as file:
+        text = file.read(_LARGEST_BYTES).decode("utf-8", "replace")
+    try:
+        table: object = tomllib.loads(text).get("daemon", {})
+    except (ValueError, RecursionError):
+        table = _scan(text)
+    if not isinstance(table, dict):
+        return {}
+    return {key: table[key] for key in ("state_dir", "runtime_dir") if isinstance(table.get(key), str)}
+
+
+def _scan(text: str) -> dict[str, str]:
+    """The plain `key = "value"` lines of [daemon] in a text that is no TOML any more."""
+    found, section = {}, ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line.partition("#")[0].strip(" []")
+        elif section == "daemon":
+            key, _, value = line.partition("=")
+            value = value.strip()
+            if value[:1] in {'"', "'"} and value.find(value[0], 1) > 0:
+                found[key.strip()] = value[1 : value.find(value[0], 1)]
+    return found
+
+
+def pointer(default_dir: str, config: str) -> str:
+    """The file that remembers which directories a config file named, for a time when that file cannot be read."""
+    from hashlib import blake2b
+
+    mark = blake2b(os.fsencode(os.path.abspath(config)), digest_size=4).hexdigest()
+    return f"{default_dir}/directories-of-{mark}"
+
+
+def pointed(config: str | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """state_dir and runtime_dir that the newest daemon of this config file had; empty where nothing is remembered.
+
+    Without a config file those of the places where one is looked for: it may be on a disk that is not mounted yet.
+    """
+    for default_dir in dict.fromkeys((state_dir_for(environ), SYSTEM_STATE)):
+        for place in config_places(environ) if config is None else [config]:
+            try:
+                with open(pointer(default_dir, place), encoding="utf-8") as file:
+                    lines = file.read(_LARGEST_BYTES).splitlines()
+                    owner = os.fstat(file.fileno()).st_uid
+            except (OSError, ValueError):
+                continue
+            trusted = owner in {0, os.geteuid()} or (os.geteuid() == 0 and default_dir == SYSTEM_STATE)
+            if trusted and len(lines) == 3 and lines[0] == os.path.abspath(place):
+                return {"state_dir": lines[1], "runtime_dir": lines[2]}
+    return {}
 
 
 def state_dir_for(environ: Mapping[str, str]) -> str:
@@ -32,7 +96,7 @@ def state_dir_for(environ: Mapping[str, str]) -> str:
     if environ.get("STATE_DIRECTORY"):  # systemd's, systemd.exec(5)
         return environ["STATE_DIRECTORY"].split(":")[0]
     if environ.get("INVOCATION_ID") and os.geteuid() == 0:  # a system service whose unit names no StateDirectory=
-        return "/var/lib/extralife"
+        return SYSTEM_STATE
     base = environ.get("XDG_STATE_HOME") or f"{environ.get('HOME', '/root')}/.local/state"
     return f"{base}/extralife"
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from supervisor import config
+from supervisor.adapters import last_config
 from supervisor.adapters.alert_delivery import Tried, deliver_to_all, tell_systemd
 from supervisor.harmless import harmless
 from supervisor.policy.alerting import COMMAND, CRITICAL, AlertSettings, Notice, target_name, wanted
@@ -48,7 +49,7 @@ def tell(
     except (OSError, ValueError) as error:
         _say(f"<4>not in systemd's journal: {error}")
     try:
-        rules = config.alerts_alone(path, environ)
+        rules = _rules(path, environ)
     except config.ConfigError as error:
         _say(f"<3>nobody is told: {error}")
         return []
@@ -62,6 +63,17 @@ def tell(
         if not left:
             break
     return left
+
+
+def _rules(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
+    """[alerts] of the file, or of the last good configuration where the file cannot be read. Raises ConfigError."""
+    try:
+        return config.alerts_alone(path, environ)
+    except config.ConfigError:
+        kept = last_config.find(path, environ, {})
+        if kept is None:
+            raise
+        return last_config.load(kept, environ).settings.alerts
 
 
 def _only(rules: AlertSettings, targets: set[str]) -> AlertSettings:

@@ -58,6 +58,13 @@ def journal_line(fact: JournalSalvaged, wall_s: float) -> str:
     return harmless(f'{when} JOURNAL damaged kept={fact.kept} lost={lost} file={fact.kept_as or "none"} error="{quoted}"')
 
 
+def config_line(errors: tuple[str, ...], in_use: str, wall_s: float) -> str:
+    """The line for a start with the last good configuration, without its newline."""
+    when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
+    quoted = "; ".join(errors).replace('"', "'")
+    return harmless(f'{when} CONFIG refused in_use="{in_use}" error="{quoted}"')
+
+
 def service_line(starts: int, within_s: float, wall_s: float) -> str:
     """The line for a daemon that ends again and again, without its newline."""
     when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")

@@ -27,7 +27,7 @@ from supervisor.api import logfiles, starting
 from supervisor.api.names import expand, plain
 from supervisor.api.peer import who
 from supervisor.api.pins import MOST_PIN_S, is_span
-from supervisor.api.port import BAD_NAME, BAD_SIGNAL, SUCCESS, Backend, Result
+from supervisor.api.port import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS, Backend, Result
 from supervisor.api.refused import Refused
 from supervisor.api.rest import heard_out
 from supervisor.api.rpc.http import Rpc
@@ -131,8 +131,11 @@ class Api:
         age_s = self._wall_s() - snapshot.wall_s
         if age_s > STALE_S:
             return answer({"error": f"the deciding loop has not turned for {age_s:.0f} s", "age_s": age_s}, 503)
-        troubles = snapshot.daemon.troubles
-        told = {"ok": not troubles, "state": snapshot.daemon.state, "age_s": age_s, "worst_gap_s": snapshot.worst_gap_s}
+        fault, troubles = snapshot.daemon.config, snapshot.daemon.troubles
+        told = {
+            "ok": not troubles, "state": snapshot.daemon.state, "age_s": age_s, "worst_gap_s": snapshot.worst_gap_s,
+            "config": None if fault is None else asdict(fault),
+        }  # fmt: skip
         if not troubles:
             return answer(told)
         return answer({**told, "error": "; ".join(troubles), "troubles": list(troubles)}, 503)
@@ -233,7 +236,7 @@ class Api:
             by, uid = who(request.scope)
             done = await self._wait(self._backend.ask, verb, good, signal, by, uid, timeout_s)
             if verb in {Verb.SHUTDOWN, Verb.RELOAD} and done:  # nothing to say is how these succeed
-                raise Refused(503, done[0][2])
+                raise Refused(422 if done[0][1] == CANT_REREAD else 503, done[0][2])
             if verb in {Verb.START, Verb.RESTART} and wait:
                 done = await starting.settled(self._backend.snapshot, starting.attempts(snapshot), done)
         told = {result[0]: result for result in done}

@@ -28,6 +28,7 @@ SPAWN_ERROR: Final = 50
 ALREADY_STARTED: Final = 60
 NOT_RUNNING: Final = 70
 SUCCESS: Final = 80
+CANT_REREAD: Final = 92
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,16 @@ class JournalView:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigView:
+    """The configuration cannot be used. `in_use` is the kept one in its place; empty: the settings before go on."""
+
+    wall_s: float
+    errors: tuple[str, ...]
+    in_use: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonView:
     """The daemon and the box: the header of `status`. `state` is running, stopping or reloading."""
 
@@ -105,6 +116,7 @@ class DaemonView:
     mtbf_s: float | None = None
     journal: JournalView = JournalView()
     foundations: tuple[Json, ...] = ()  # `core.foundations.troubles_view`
+    config: ConfigView | None = None
     usd_per_hour: float | None = None
     gpu: Json = field(default_factory=dict)  # `core.hardware_view.gpu_view`
     cgroups: Json | None = None  # `adapters.cgroups.Cgroups.view`, and `unmet`: a limit that nobody holds anyone to
@@ -120,10 +132,12 @@ class DaemonView:
     @classmethod
     def of(cls, box: Mapping[str, Any], **rest: Any) -> Self:
         """From `core.view.box_view`'s dict and whatever else is known of the daemon itself."""
-        last = box["last_reboot"]
-        known = {key: value for key, value in box.items() if key not in {"level", "last_reboot", "journal", "vetoes"}}
+        last, fault = box["last_reboot"], box["config"]
+        apart = {"level", "last_reboot", "journal", "vetoes", "config"}
+        known = {key: value for key, value in box.items() if key not in apart}
         return cls(
             level=LevelView(**box["level"]), last_reboot=None if last is None else RebootView(**last),
+            config=None if fault is None else ConfigView(**fault),
             journal=JournalView.of(box["journal"]), vetoes=tuple(box["vetoes"]), **{**known, **rest},
         )  # fmt: skip
 
@@ -220,7 +234,8 @@ class Backend(Protocol):
         """Post a request and wait for its reply, at most `timeout_s`; then FAILED with a text that says so.
 
         `names` are existing program names at the time of the call; `signal` is a full name such as SIGHUP. When the
-        daemon ends, every waiting call returns at once.
+        daemon ends, every waiting call returns at once. RELOAD of a configuration that cannot be used is refused with
+        CANT_REREAD and every mistake.
         """
         ...
 

@@ -7,7 +7,7 @@ is right, so a bad edit leaves the running configuration alone. docs/config.md l
 
 from supervisor.config.changes import Changes, applicable, diff, explain, summary
 from supervisor.config.default import DEFAULT_TOML
-from supervisor.config.loading import Loaded, alerts_alone, load
+from supervisor.config.loading import Loaded, alerts_alone, load, load_given
 from supervisor.config.sheet import ConfigError, Origin
 from supervisor.places import find_config, runtime_dir_for, state_dir_for
 
@@ -23,6 +23,7 @@ __all__ = [
     "explain",
     "find_config",
     "load",
+    "load_given",
     "runtime_dir_for",
     "state_dir_for",
     "summary",

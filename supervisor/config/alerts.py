@@ -86,6 +86,20 @@ def _urls(sheet: Sheet, table: dict[str, Any]) -> list[tuple[int, str]]:
 def _of_file(sheet: Sheet, path: str) -> list[str]:
     """One URL a line; empty lines and those that begin with # are passed over."""
     origin = sheet.at("alerts", "urls_file")
+    text = _secrets(sheet, origin, path) if sheet.source.files is None else sheet.source.files.get(path, "")
+    sheet.read[path] = text
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        url = line.strip()
+        if _URL.fullmatch(url):
+            found.append(url)
+        elif url and not url.startswith("#"):
+            sheet.error(origin, f"alerts.urls_file: line {number} of {path} is no URL such as ntfy://topic (not shown)")
+    return found
+
+
+def _secrets(sheet: Sheet, origin: Origin, path: str) -> str:
+    """The text of a file that only its owner may read; empty when it cannot be used, which is an error."""
     try:
         # O_NONBLOCK: a FIFO in its place would be waited for. It means nothing to a file.
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123  of a descriptor
@@ -93,21 +107,14 @@ def _of_file(sheet: Sheet, path: str) -> list[str]:
             data = file.read(_LARGEST_BYTES + 1) if stat.S_ISREG(mode) else b""
     except OSError as error:
         sheet.error(origin, f"alerts.urls_file: {path} cannot be read: {error.strerror}; correct the path, or its owner")
-        return []
+        return ""
     if not stat.S_ISREG(mode) or len(data) > _LARGEST_BYTES:
         sheet.error(origin, f"alerts.urls_file: {path} is no file of URLs, one a line; name another one")
-        return []
+        return ""
     if mode & 0o077:
         sheet.error(origin, f"alerts.urls_file: others may read {path}, and it holds secrets; chmod 600 {path}")
-        return []
-    found = []
-    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
-        url = line.strip()
-        if _URL.fullmatch(url):
-            found.append(url)
-        elif url and not url.startswith("#"):
-            sheet.error(origin, f"alerts.urls_file: line {number} of {path} is no URL such as ntfy://topic (not shown)")
-    return found
+        return ""
+    return data.decode("utf-8", "replace")
 
 
 def _kinds(sheet: Sheet, table: dict[str, Any]) -> tuple[str, ...]:

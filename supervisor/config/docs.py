@@ -56,7 +56,7 @@ One TOML file. Without `-c FILE` it is the first of `$EXTRALIFE_CONFIG`, `./extr
 The later wins: default, file, environment (`EXTRALIFE_*` for the daemon, `RL_*` for every built-in program), flag
 (`--state-dir`, `--runtime-dir`, `--log-level`, `--slots`). `supervisord --check` names every mistake at once and ends with
 status 2; `supervisorctl config --explain` shows each value with its origin. A file with a mistake is never applied in part:
-what runs goes on as it was.
+what runs goes on as it was, and a boot that finds one starts with the [last good](box.md#a-bad-configuration) configuration.
 
 `supervisorctl reread` shows what a changed file would touch and `update` applies it. A program restarts only when what it
 runs has changed; limits, priority and levels change live, and so does a thread count that follows from the number of slots

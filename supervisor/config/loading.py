@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from supervisor import membership, places
 from supervisor.config import alerts, directories, ladder, source
 from supervisor.config.cores import usable_cores
-from supervisor.config.programs import Defaults, Given, option, programs, rl_overrides
+from supervisor.config.given import PREFIX, Given, is_override
+from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, label
 from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, TOP, Key, directory_keys, section_keys
 from supervisor.core.settings import SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
@@ -18,7 +19,6 @@ from supervisor.policy.alerting import AlertSettings
 from supervisor.policy.backups import calendar_error
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
-_PREFIX: Final = "EXTRALIFE_"
 _LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")
 _SYSTEMD: Final = {"state_dir": "STATE_DIRECTORY", "runtime_dir": "RUNTIME_DIRECTORY"}  # systemd.exec(5)
 
@@ -33,6 +33,7 @@ class Loaded:
     origins: dict[str, Origin]
     values: dict[str, object]
     warnings: tuple[str, ...] = ()
+    given: Given = field(default_factory=Given)
 
 
 def load(
@@ -52,6 +53,28 @@ def load(
     `as_owner` checks the directories for the user that the state directory belongs to, if root asks.
     """
     sheet = Sheet(source.read(path or places.find_config(environ)))
+    return _checked(sheet, environ, flags or {}, look=look, starting=starting, as_owner=as_owner)
+
+
+def load_given(given: Given, environ: Mapping[str, str], where: str) -> Loaded:
+    """The same of everything that an earlier load was given, called `where` in sentences. Raises ConfigError.
+
+    Of `environ` only what is no setting counts, such as systemd's directories.
+    """
+    others = {key: value for key, value in environ.items() if not is_override(key)}
+    sheet = Sheet(source.parsed(where, given.path, given.text, given.files))
+    return _checked(sheet, others | given.environ, given.flags, starting=True)
+
+
+def _checked(
+    sheet: Sheet,
+    environ: Mapping[str, str],
+    flags: Mapping[str, object],
+    *,
+    look: bool = True,
+    starting: bool = False,
+    as_owner: bool = False,
+) -> Loaded:
     for key in sheet.source.body:
         if key not in TOP:
             known = nearest(key, TOP) or f"; the sections are {', '.join(TOP)}"
@@ -59,7 +82,7 @@ def load(
     tables = sheet.table("program")
     has_builtin = any(isinstance(table, dict) and "command" not in table for table in tables.values())
     rl = rl_overrides(sheet, *from_environment(environ)) if has_builtin else {}
-    overrides = _overrides(sheet, environ, flags or {}, rl)
+    overrides = _overrides(sheet, environ, flags, rl)
     made = {name: _section(sheet, name, overrides) for name in SECTIONS}
     for section, low, high in ORDERED:
         _ordered(sheet, made[section], section, low, high)
@@ -84,7 +107,8 @@ def load(
         _check_group(sheet, made["daemon"].socket_group, paths.state_dir, look=look, starting=starting)
     if sheet.errors or paths is None:
         raise ConfigError(sheet.errors)
-    return Loaded(Settings(paths, programs=specs, **made), sheet.origins, sheet.values, tuple(sheet.warnings))
+    settings = Settings(paths, programs=specs, **made)
+    return Loaded(settings, sheet.origins, sheet.values, tuple(sheet.warnings), Given.of(sheet, environ, flags))
 
 
 def alerts_alone(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
@@ -95,22 +119,22 @@ def alerts_alone(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
 # --- environment and flags -------------------------------------------------------------------------------------------------
 
 
-def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, object], rl: Given) -> Overrides:
+def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, object], rl: Options) -> Overrides:
     """EXTRALIFE_* < flags for [daemon] and slots; `RL_*` of the load for [level], so that `status` tells the truth."""
     names = {key: ("daemon", key) for key in (*section_keys("daemon"), *DIRECTORIES)} | {
         "slots": ("level", "slots"), "usd_per_hour": ("cost", "usd_per_hour"),
     }  # fmt: skip
     found: Overrides = {("level", key): rl[key] for key in _LEVEL_OPTIONS if key in rl and rl[key][0] != AUTO}
-    variables = {_PREFIX + key.upper(): key for key in names}
+    variables = {PREFIX + key.upper(): key for key in names}
     for variable in sorted(environ):
-        if not variable.startswith(_PREFIX) or not environ[variable]:
+        if not variable.startswith(PREFIX) or not environ[variable]:
             continue
         if variable in variables:
             found[names[variables[variable]]] = environ[variable], Origin(ENVIRONMENT, variable)
         elif not _is_reserved(variable):
-            hint = nearest(variable.removeprefix(_PREFIX), [key.upper() for key in names])
+            hint = nearest(variable.removeprefix(PREFIX), [key.upper() for key in names])
             if hint:  # a typo; any other name of the prefix is somebody else's
-                wanted = hint.replace("mean ", f"mean {_PREFIX}")
+                wanted = hint.replace("mean ", f"mean {PREFIX}")
                 sheet.error(Origin(ENVIRONMENT, variable), f"is not a setting{wanted}")
     for key, value in flags.items():
         flag = Origin(FLAG, "--" + key.replace("_", "-"))
@@ -234,7 +258,7 @@ def _directory(
 
 
 def _rungs(
-    sheet: Sheet, tables: Mapping[str, Any], levels: tuple[Level, ...], start: Level, rl: Given, environ: Mapping[str, str]
+    sheet: Sheet, tables: Mapping[str, Any], levels: tuple[Level, ...], start: Level, rl: Options, environ: Mapping[str, str]
 ) -> tuple[Rung, ...]:
     """Every program at every level. That of the start is made last: `config --explain` shows the values of there."""
     made: dict[str, tuple[ProgramSpec, ...]] = {}
@@ -252,10 +276,10 @@ def _warn_memory(sheet: Sheet, level: Level) -> None:
         sheet.warn(sheet.at("level", "memory_mb"), f"level.memory_mb: {told}")
 
 
-def _defaults(sheet: Sheet, level: Level, section: str, rl: Given, environ: Mapping[str, str]) -> Defaults:
+def _defaults(sheet: Sheet, level: Level, section: str, rl: Options, environ: Mapping[str, str]) -> Defaults:
     """What every built-in program starts from: the level's load, and [training]."""
-    load: Given = {}
-    given: Given = {}
+    load: Options = {}
+    given: Options = {}
     for key in ("num_envs", "batch_size"):
         origin = sheet.origins[f"{section}.{key}"]
         load[key] = getattr(level, key), Origin(DEFAULT, f"{section}.{key}") if origin.kind == DEFAULT else origin

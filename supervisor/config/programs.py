@@ -42,7 +42,7 @@ _KNOWN_GAMES: Final = (*GAMES, *EXTRA_GAMES)
 _HOW: Final = 'for a built-in game set game = "NAME", for a program of your own set command = ["python", "train.py"]'
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
-Given = dict[str, tuple[Value, Origin]]  # option -> value and where it came from
+Options = dict[str, tuple[Value, Origin]]  # option -> value and where it came from
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class Defaults:
 
     level: Level
     threads: int
-    load: Given  # [level]'s environments, batch and threads
-    given: Given  # [training]
-    overrides: Given  # RL_*
+    load: Options  # [level]'s environments, batch and threads
+    given: Options  # [training]
+    overrides: Options  # RL_*
     environ: Mapping[str, str]
 
 
@@ -216,7 +216,7 @@ def _builtin(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     return replace(spec, own_digest=_digest(["builtin", settings["game"], own, env]))
 
 
-def _loaded(values: Given, defaults: Defaults) -> Given:
+def _loaded(values: Options, defaults: Defaults) -> Options:
     """With the load that nothing of its own says: a preset's before the level's; and `auto` as a number."""
     given = {key: value for key, (value, _) in values.items()}
     by_preset = Origin(DERIVED, f"preset {given.get('preset')}")
@@ -231,7 +231,7 @@ def _loaded(values: Given, defaults: Defaults) -> Given:
     return values
 
 
-def option(sheet: Sheet, path: tuple[str, ...], value: object, values: Given) -> None:
+def option(sheet: Sheet, path: tuple[str, ...], value: object, values: Options) -> None:
     """One option of a built-in program, from [training] or its own section, checked into `values`."""
     name = label(*path)
     try:
@@ -260,7 +260,7 @@ def _game(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaults)
     return None
 
 
-def _check_together(sheet: Sheet, name: str, values: Given) -> None:
+def _check_together(sheet: Sheet, name: str, values: Options) -> None:
     """Options that are each right on their own. A sentence begins with the option at fault: that one's place is told."""
     resolved: dict[str, object] = {key: option.default for key, option in OPTIONS.items() if option.default is not None}
     resolved |= {key: value for key, (value, _) in values.items()}
@@ -274,7 +274,7 @@ def _check_together(sheet: Sheet, name: str, values: Given) -> None:
 
 
 def _builtin_spec(
-    name: str, settings: Mapping[str, Any], values: Given, env: dict[str, str], common: dict[str, Any], defaults: Defaults
+    name: str, settings: Mapping[str, Any], values: Options, env: dict[str, str], common: dict[str, Any], defaults: Defaults
 ) -> ProgramSpec:
     flags = [
         word
@@ -307,7 +307,7 @@ def _checkout(environ: Mapping[str, str]) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), environ.get("PYTHONPATH")]))}
 
 
-def rl_overrides(sheet: Sheet, values: Mapping[str, Value], errors: list[str]) -> Given:
+def rl_overrides(sheet: Sheet, values: Mapping[str, Value], errors: list[str]) -> Options:
     """`RL_*` as overrides of every built-in program; the parsing is the worker's own (`workers/options.py`)."""
     given = {key: (value, Origin(ENVIRONMENT, OPTIONS[key].env_name)) for key, value in values.items()}
     for error in errors:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,8 +28,11 @@ _POSITION: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of doc
 
 def read(path: str | None) -> Source:
     """The parsed file, or the embedded default for None. Raises ConfigError with one sentence."""
-    where = DEFAULT_NAME if path is None else path
-    text = DEFAULT_TOML if path is None else _text(path)
+    return parsed(DEFAULT_NAME if path is None else path, path, DEFAULT_TOML if path is None else _text(path))
+
+
+def parsed(where: str, path: str | None, text: str, files: Mapping[str, str] | None = None) -> Source:
+    """A configuration's text as `where`, which sentences name. `files` are the texts of the files that it names."""
     try:
         body = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -38,7 +42,7 @@ def read(path: str | None) -> Source:
     except ValueError as error:  # a number of more digits than Python reads
         raise ConfigError([f"{where}: not valid TOML: {error}; write a smaller number"]) from None
     absolute = None if path is None else str(Path(path).absolute())
-    return Source(where, absolute, body, lines(text))
+    return Source(where, absolute, body, lines(text), text, files)
 
 
 def _text(path: str) -> str:

@@ -144,6 +144,8 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
             yield Alert("foundation", CRITICAL if troubled else WARNING, "", fact.why)
         case facts.FoundationRestored(troubled=True):
             yield Alert("foundation", INFO, "", fact.why)
+        case facts.ConfigRefused():
+            yield Alert("config", CRITICAL, "", fact.why)
         case facts.Vetoed(rule="disk"):
             yield Alert("disk", CRITICAL, "", fact.why)
         case facts.BackupFailed():

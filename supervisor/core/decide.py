@@ -22,6 +22,7 @@ from supervisor.core.inputs import (
     BackupRestored,
     Began,
     ClockMoved,
+    ConfigFaulty,
     ConfigLoaded,
     Ended,
     EvidenceTaken,
@@ -34,15 +35,16 @@ from supervisor.core.inputs import (
     Woke,
 )  # fmt: skip
 from supervisor.core.memory import Memory
-from supervisor.core.operator import end_if_empty, on_asked, on_config, on_terminated
+from supervisor.core.operator import end_if_empty, on_asked, on_config, on_config_fault, on_terminated
 from supervisor.core.settings import Settings
 from supervisor.core.snapshot import encoded
 from supervisor.core.state import State
 from supervisor.core.turn import Decision, Turn
 
 AnyInput = (
-    AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigLoaded | Ended
-    | EvidenceTaken | FoundationsLooked | Sampled | SpawnBroke | SpawnSucceeded | SnapshotDue | Terminated | Woke
+    AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigFaulty
+    | ConfigLoaded | Ended | EvidenceTaken | FoundationsLooked | Sampled | SpawnBroke | SpawnSucceeded | SnapshotDue
+    | Terminated | Woke
 )  # fmt: skip
 
 
@@ -84,12 +86,17 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     return turn.decision()
 
 
-House = AlertTried | ClockMoved | FoundationsLooked | SnapshotDue | BackupChecked | BackupDue | BackupMade | BackupRestored
+House = (
+    AlertTried | ClockMoved | ConfigFaulty | FoundationsLooked | SnapshotDue | BackupChecked | BackupDue | BackupMade
+    | BackupRestored
+)  # fmt: skip
 
 
 def _keep_house(turn: Turn, item: House) -> None:
     """What concerns no attempt: notes for the record, alerts, and backups."""
     match item:
+        case ConfigFaulty():
+            on_config_fault(turn, item)
         case AlertTried():
             alerting.on_tried(turn, item)
         case ClockMoved(step_s=step_s):

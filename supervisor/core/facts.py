@@ -176,6 +176,23 @@ class FoundationRestored(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigRefused(Fact):
+    """The configuration cannot be used, for these reasons. `in_use` is the kept one that is in force in its place.
+
+    An empty `in_use`: the daemon was to read it anew and goes on with the settings that it has.
+    """
+
+    errors: tuple[str, ...]
+    in_use: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMended(Fact):
+    """The configuration, which was refused before, is good again and in force."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot(Fact):
     """What all facts before this one have come to (`core/snapshot.py`). Folding it gives `state`, whatever came before.
 

@@ -179,6 +179,16 @@ class ConfigLoaded(Input):
     only: tuple[str, ...] = ()  # program names; empty: all
     by: str = "operator"
     uid: int | None = None
+    of_file: bool = True  # False: a program is taken out, and the configuration was not read
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFaulty(Input):
+    """The configuration cannot be used, at a start (then `in_use` is the kept one in its place) or for a reload."""
+
+    errors: tuple[str, ...]
+    in_use: str = ""
+    by: str = "operator"
 
 
 @dataclass(frozen=True, slots=True)

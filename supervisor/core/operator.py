@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from supervisor.core import backups, climbing, commands, facts
 from supervisor.core.attempts import fill_slots, stop
-from supervisor.core.inputs import Asked, ConfigLoaded, Terminated, Verb
+from supervisor.core.inputs import Asked, ConfigFaulty, ConfigLoaded, Terminated, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.memory import Pending
 from supervisor.core.reconcile import reconcile
@@ -20,6 +20,7 @@ from supervisor.core.turn import Turn
 
 SUCCESS, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
 Result = tuple[str, int, str]
+_MOST_ERRORS = 5  # in one sentence
 
 
 def on_asked(turn: Turn, item: Asked) -> None:
@@ -160,10 +161,23 @@ def end_if_empty(turn: Turn) -> None:
 def on_config(turn: Turn, item: ConfigLoaded) -> None:
     """Apply a checked configuration. Only what it changes is touched."""
     turn.record(facts.OperatorAsked(f"{item.by} asked to update", "update", item.only, item.uid))
+    if item.of_file and turn.state.config is not None:
+        turn.record(facts.ConfigMended(f"the configuration is good again: {item.by} asked to update"))
     turn.settings = merged(turn.settings, item.settings, item.only)
     climbing.settle_in(turn)
     reconcile(turn, why="the configuration was updated")
     fill_slots(turn)
+
+
+def on_config_fault(turn: Turn, item: ConfigFaulty) -> None:
+    """Nothing changes: the reasons are put on record, and somebody is told."""
+    more = len(item.errors) - _MOST_ERRORS
+    mistakes = "; ".join(item.errors[:_MOST_ERRORS]) + (f"; and {more} more" if more > 0 else "")
+    if item.in_use:
+        why = f"started with the last good configuration, {item.in_use}: the present one cannot be used: {mistakes}"
+    else:
+        why = f"{item.by} asked for a reload, refused: everything goes on as it was: {mistakes}"
+    turn.record(facts.ConfigRefused(why, item.errors, item.in_use, item.by))
 
 
 def merged(old: Settings, new: Settings, only: tuple[str, ...]) -> Settings:

@@ -154,6 +154,10 @@ class Paths:
         return f"{self.state_dir}/reboot_alerts.log"
 
     @property
+    def last_config(self) -> str:
+        return f"{self.state_dir}/last-config"
+
+    @property
     def backups(self) -> str:
         return f"{self.state_dir}/backups"
 

@@ -248,6 +248,16 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigFault:
+    """The configuration cannot be used. `in_use` is the kept one in its place; empty: the settings before go on."""
+
+    wall_s: float
+    errors: tuple[str, ...]
+    in_use: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """Everything that the journal says."""
 
@@ -275,6 +285,7 @@ class State:
     gpus: Gpus = Gpus()
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
     damage: Damage | None = None
+    config: ConfigFault | None = None  # as long as the configuration is refused
     backups: BackupRecord = field(default_factory=BackupRecord)
     alerts: AlertRecord = field(default_factory=AlertRecord)
     gaps: int = 0  # how often facts were lost to a damaged journal: from then on, counts are "at least"
@@ -337,7 +348,7 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
         case facts.DaemonStarted(pid=pid, salt=salt):
             return replace(
                 state, daemon_pid=pid, salt=salt, daemon_since_s=stamped.at_s, daemon_since_wall_s=stamped.wall_s,
-                stopping=False, clean=False,
+                stopping=False, clean=False, config=None,
             )  # fmt: skip
         case facts.DaemonStopping(keep_workers=keep):
             return replace(state, stopping=not keep, clean=True if keep else state.clean)
@@ -359,11 +370,24 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return replace(state, alerts=alerted(state.alerts, stamped, fact))
         case facts.Vetoed() | facts.VetoLifted():
             return _vetoed(state, stamped, fact)
+        case facts.ConfigRefused() | facts.ConfigMended() | facts.JournalSalvaged():
+            return _trouble(state, stamped, fact)
+        case _:
+            return replace(state, gpus=_gpus(state.gpus, stamped.at_s, fact))
+
+
+def _trouble(
+    state: State, stamped: Stamped, fact: facts.ConfigRefused | facts.ConfigMended | facts.JournalSalvaged
+) -> State:
+    """What is wrong with what extralife itself stands on: its configuration, its journal."""
+    match fact:
+        case facts.ConfigRefused(errors=errors, in_use=in_use, by=by):
+            return replace(state, config=ConfigFault(stamped.wall_s, errors, in_use, by))
+        case facts.ConfigMended():
+            return replace(state, config=None)
         case facts.JournalSalvaged(error=error, kept_as=kept_as, kept=kept, lost=lost):
             damage = Damage(stamped.wall_s, error, kept_as, kept, lost)
             return replace(state, damage=damage, gaps=state.gaps + (lost != 0))
-        case _:
-            return replace(state, gpus=_gpus(state.gpus, stamped.at_s, fact))
 
 
 def _gpus(gpus: Gpus, at_s: float, fact: facts.Fact) -> Gpus:

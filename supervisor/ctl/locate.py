@@ -13,12 +13,8 @@ from supervisor.ctl.session import Failed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from supervisor.core.settings import Settings
     from supervisor.ctl.session import Options
-
-_KEYS = ("state_dir", "runtime_dir")
 
 
 def socket_path(options: Options) -> str:
@@ -58,35 +54,14 @@ def _absolute(path: str) -> str:
 
 
 def _daemon_table(path: str | None, *, named: bool) -> dict[str, str]:
-    """state_dir and runtime_dir of a configuration."""
-    if path is None:
-        return {}
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123  as above
-            data = file.read()
-    except OSError as error:
-        if named:
-            raise Failed(f"{path}: cannot be read: {error.strerror}; name another file with -c") from None
-        return {}
-    import tomllib
-
-    text = data.decode("utf-8", "replace")
-    try:
-        table: Any = tomllib.loads(text).get("daemon", {})
-    except tomllib.TOMLDecodeError:
-        table = _scan(text)
-    return {key: table[key] for key in _KEYS if isinstance(table, dict) and isinstance(table.get(key), str)}
-
-
-def _scan(text: str) -> dict[str, str]:
-    """The plain `key = "value"` lines of [daemon] in a text that is no TOML any more."""
-    found, section = {}, ""
-    for line in map(str.strip, text.splitlines()):
-        if line.startswith("["):
-            section = line.partition("#")[0].strip(" []")
-        elif section == "daemon":
-            key, _, value = line.partition("=")
-            value = value.strip()
-            if value[:1] in {'"', "'"} and value.find(value[0], 1) > 0:
-                found[key.strip()] = value[1 : value.find(value[0], 1)]
-    return found
+    """state_dir and runtime_dir of a configuration; of one that cannot be read, those of its newest daemon."""
+    error: OSError | None = None
+    if path is not None:
+        try:
+            return places.daemon_table(path)
+        except OSError as unreadable:
+            error = unreadable
+    table = places.pointed(path, os.environ)
+    if error is not None and named and not table:
+        raise Failed(f"{path}: cannot be read: {error.strerror}; name another file with -c") from None
+    return table

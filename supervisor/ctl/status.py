@@ -140,6 +140,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         lines.append(
             f"the daemon answers, but has decided nothing for {text.duration(now_s - status['wall_s'])}: see maintail"
         )
+    lines += _config(daemon.get("config"), now_s)
     lines += _journal(daemon.get("journal"), now_s)
     lines += [_trouble(trouble, now_s) for trouble in daemon.get("foundations") or ()]
     lines += hardware.lines(daemon, now_s)
@@ -181,6 +182,19 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
 def _how(level: dict[str, Any]) -> str:
     told = [word for word, key in (("on trial", "trial"), ("pinned", "pinned")) if level.get(key)]
     return f" ({', '.join(told)})" if told else ""
+
+
+def _config(fault: dict[str, Any] | None, now_s: float) -> list[str]:
+    """That the configuration cannot be used, and each reason: until it is corrected and taken over."""
+    if fault is None:
+        return []
+    since = text.duration(now_s - fault["wall_s"])
+    if fault["in_use"]:
+        first = f"THE CONFIGURATION CANNOT BE USED: started {since} ago with the last good one, {fault['in_use']}"
+    else:
+        first = f"the configuration cannot be used: the reload that {fault['by']} asked for {since} ago was refused"
+    reasons = [f"  {error}" for error in fault["errors"]]
+    return [text.harmless(line) for line in (first, *reasons, "  correct it, then: supervisorctl update")]
 
 
 def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:

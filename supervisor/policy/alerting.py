@@ -54,6 +54,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
         "6b1de7d1f37c4b7e9a0f6f4c2f0f3b55",
         "a file or directory that extralife relies on was removed, was replaced or cannot be read",
     ),
+    "config": ("68cf6726e7ab4874bf4d4dbd52cf4f8a", "the configuration cannot be used: the one before goes on"),
     "finished": ("83dc2f89fb064928bbf328640fdf84c1", "a program has reached its target"),
     "service": ("d757b11095ea415f937f85215e71ad07", "the service failed, or its daemon ends again and again"),
     "test": ("315af56f4e5b4ddea33e8e6214f42414", "you asked for it: supervisorctl alerts test"),

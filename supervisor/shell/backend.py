@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from supervisor import config, image
 from supervisor.adapters.alert_delivery import as_json, deliver_to_all, test_notice
 from supervisor.adapters.backups_shown import backups_view, check_view
 from supervisor.adapters.journal_sqlite import JournalReader
 from supervisor.adapters.tested import survey
 from supervisor.api import rows
-from supervisor.api.port import FAILED, DaemonView, Json, ProgramView, Result, Snapshot
+from supervisor.api.port import CANT_REREAD, FAILED, DaemonView, Json, ProgramView, Result, Snapshot
 from supervisor.core import view
 from supervisor.core.accounts_view import Since, accounts_view
 from supervisor.core.alerts_view import alerts_view
@@ -27,7 +29,7 @@ from supervisor.core.climb_view import climb_view, in_force
 from supervisor.core.cost_view import Games, cost_view
 from supervisor.core.foundations import troubles_view
 from supervisor.core.hardware_view import gpu_view
-from supervisor.core.inputs import Asked, ConfigLoaded, Verb
+from supervisor.core.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
 from supervisor.core.memory import Memory
 from supervisor.core.results_view import results_view
 from supervisor.core.settings import Settings
@@ -37,6 +39,8 @@ from supervisor.shell.books import Books
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
 from supervisor.shell.replies import Replies
+
+log = structlog.get_logger()
 
 _WINDOW_S: Final = 60.0
 
@@ -89,10 +93,16 @@ class DaemonBackend:
         version: str,
         backup_progress: Callable[[], Json | None] = lambda: None,
         cgroups: Callable[[], Json] = dict,
+        next_image: Callable[[], list[str]] = list,
+        keep_config: Callable[[config.Loaded], None] = lambda _: None,
     ) -> None:
-        """`reload` reads the configuration again, as at the start; it raises config.ConfigError."""
+        """`reload` reads the configuration again, as at the start; it raises config.ConfigError.
+
+        `next_image` says why the image that a reload would start could not start. `keep_config` keeps a good one.
+        """
         self._inbox, self._replies, self._clock = inbox, replies, clock
         self._loaded, self._reload, self._version = loaded, reload, version
+        self._next_image, self._keep_config = next_image, keep_config
         self._published: Published | None = None
         self._gaps = Gaps()
         self._paths, self._backup_progress, self._cgroups = loaded.settings.paths, backup_progress, cgroups
@@ -111,6 +121,10 @@ class DaemonBackend:
         return snapshot_of(published, self._version, self._cgroups())
 
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
+        if verb is Verb.RELOAD and (errors := self._mistakes()):
+            log.critical("reload_refused", by=by, errors=errors)
+            self._inbox.post(ConfigFaulty(self._clock.now_s(), tuple(errors), by=by))
+            return [("", CANT_REREAD, "; ".join(errors))]
         number, waiting = self._replies.open()
         self._inbox.post(Asked(self._clock.now_s(), verb, number, tuple(names), signal, by, uid))
         try:
@@ -118,6 +132,13 @@ class DaemonBackend:
         except FutureTimeout:
             self._replies.forget(number)
             return [(name, FAILED, f"no answer within {timeout_s:g} s; it may still happen") for name in names]
+
+    def _mistakes(self) -> list[str]:
+        """Why a reload would lose the daemon; none: it would not, or it is ending, and its loop answers that itself."""
+        published = self._published
+        if published is not None and (published.state.stopping or published.memory.ended):
+            return []
+        return self._next_image()
 
     def reread(self) -> Json:
         published = self._published
@@ -148,6 +169,7 @@ class DaemonBackend:
             said = f"nothing was done: the journal cannot be written ({running.memory.trouble.error})"
             return {"errors": [said], "applied": False}
         settings = new.settings if running is None else config.applicable(running.settings, new.settings)
+        self._keep_config(new)
         self._inbox.post(ConfigLoaded(self._clock.now_s(), settings, tuple(names), by, uid))
         if names:
             told = {key: [name for name in value if name in names] for key, value in told.items()}
@@ -158,7 +180,7 @@ class DaemonBackend:
         if published is not None:
             rest = tuple(spec for spec in published.settings.programs if spec.name != name)
             settings = replace(published.settings, programs=rest)
-            self._inbox.post(ConfigLoaded(self._clock.now_s(), settings, (name,), by, uid))
+            self._inbox.post(ConfigLoaded(self._clock.now_s(), settings, (name,), by, uid, of_file=False))
 
     def configured(self) -> list[Json]:
         published = self._published

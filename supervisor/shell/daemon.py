@@ -23,7 +23,20 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from supervisor import config, image, trust
-from supervisor.adapters import alerts, boot, cgroups, checkpoints, clock, last_words, limits, singleton, starts, threads
+from supervisor.adapters import (
+    alerts,
+    boot,
+    cgroups,
+    checkpoints,
+    clock,
+    last_config,
+    last_words,
+    limits,
+    next_image,
+    singleton,
+    starts,
+    threads,
+)
 from supervisor.adapters.alert_courier import AlertCourier
 from supervisor.adapters.backup_thread import Backups
 from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
@@ -42,7 +55,7 @@ from supervisor.adapters.systemd import Notifier, handed_over
 from supervisor.api.listener import Listener, listen, take_over
 from supervisor.config.directories import refusal
 from supervisor.core.commands import AlertReboot
-from supervisor.core.inputs import Asked, Began, BootEvidence, Terminated, Verb
+from supervisor.core.inputs import Began, BootEvidence, ConfigFaulty, Terminated, Verb
 from supervisor.core.settings import Settings
 from supervisor.core.state import State, replay
 from supervisor.policy import confinement, reboot_cause
@@ -68,7 +81,7 @@ _CONTROL: Final = "control"  # the control socket's name in the service manager'
 _OPEN_S: Final = 120.0  # what one step of a start may take: a journal of years, digests of big checkpoints
 _GOES_DOWN_S: Final = 15.0  # less than the service manager's watchdog waits
 _STEP_S: Final = 0.2
-_NOBODY_WAITS: Final = 0  # request number of what nobody waits for
+_RELOAD_S: Final = 60.0  # from SIGHUP to the end of this image
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,12 @@ class Start:
     version: str
     executable: str = sys.executable  # `image.settle` has the last word on it
     to_stdout: bool = True
+    instead: last_config.Instead | None = None  # the configuration could not be used, and this one is in its place
+
+    @property
+    def command(self) -> list[str]:
+        """The command line of the next image."""
+        return image.again(self.executable, self.argv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +229,16 @@ class Daemon:
         )  # fmt: skip
         backups = Backups(paths, lambda: loop.settings, inbox, system_clock)
         backend = DaemonBackend(
-            inbox, replies, system_clock, self._loaded, self._reload, self._start.version, backups.progress, groups.view
+            inbox,
+            replies,
+            system_clock,
+            self._loaded,
+            self._reload,
+            self._start.version,
+            backups.progress,
+            groups.view,
+            self._next_image,
+            self._keep_config,
         )
         watched = Foundations(inbox, system_clock)
         watched.watch(*foundations.rows(paths, journal))
@@ -259,6 +287,30 @@ class Daemon:
             state.level, {**steps, **newest}, last_seq, _foreign_checkpoints(loop, reported.ckpt_steps),
         )  # fmt: skip
 
+    def _next_image(self) -> list[str]:
+        """Why the image that a reload starts could not start."""
+        unfinished = next_image.wait_until_written(self._loaded.given.path, os.environ)
+        return next_image.mistakes(self._start.command) if unfinished is None else [unfinished]
+
+    def _keep_config(self, loaded: config.Loaded) -> None:
+        """For a start that finds a bad one. One of other directories is not this state directory's."""
+        if replace(loaded.settings.paths, config_file=None) != replace(self._paths, config_file=None):
+            return
+        error = last_config.keep(self._paths, loaded.given, os.environ, clock.wall_s())
+        if error:
+            log.error("config_not_kept", error=error)
+
+    def _own_up(self, parts: _Parts) -> None:
+        """Say that the configuration is not the one that was asked for."""
+        instead = self._start.instead
+        if instead is None:
+            return
+        log.critical("config_refused", errors=instead.errors, in_use=instead.where)
+        self._tell(alerts.config_line(instead.errors, instead.where, clock.wall_s()))
+        parts.loop.turn(
+            ConfigFaulty(max(parts.clock.now_s(), parts.loop.state.at_s), instead.errors, instead.where, "start")
+        )
+
     def _alert(self, command: AlertReboot) -> None:
         line = alerts.reboot_line(command, clock.wall_s())
         log.warning("host_rebooted", line=line)
@@ -278,6 +330,7 @@ class Daemon:
         parts.loop.turn(self._began(parts))
         if not parts.loop.memory.ended and parts.loop.state.daemon_pid != os.getpid():
             raise OSError("the journal cannot be written: extralife does not start without its record; see the main log")
+        self._own_up(parts)
         marker = Path(self._paths.marker)
         boot.leave_marker(marker, parts.boot)
         parts.alive.write()
@@ -290,6 +343,8 @@ class Daemon:
         self._host_watch.start()
         self._notifier.ready(status_line(parts.loop.state))
         self._notifier.keep(listener.sock.fileno(), _CONTROL)
+        if self._start.instead is None:
+            self._keep_config(self._loaded)
         server = self._open(parts, listener)
         try:
             parts.loop.run()
@@ -320,7 +375,10 @@ class Daemon:
         now_s = parts.clock.now_s()
         name = signal.Signals(number).name
         if number == signal.SIGHUP:
-            parts.inbox.post(Asked(now_s, Verb.RELOAD, _NOBODY_WAITS, by=name, uid=None))
+            # The check of the next image takes a second, and this thread decides.
+            threading.Thread(
+                target=parts.backend.ask, args=(Verb.RELOAD, (), "", name, None, _RELOAD_S), daemon=True
+            ).start()
         else:
             self._signalled = True
             self._terminated.set()
@@ -396,7 +454,7 @@ class Daemon:
     def _become_next_image(self, listener: Listener) -> None:
         """Replace this program image: same pid, same control socket, workers untouched. Does not return."""
         self._notifier.reloading()
-        argv = image.again(self._start.executable, self._start.argv)
+        argv = self._start.command
         log.info("reexec", argv=argv)
         os.environ[ENV_LISTEN_FD] = str(listener.hand_on())
         sys.stdout.flush()

@@ -64,6 +64,7 @@ class FakeBackend:
     updates: list[tuple[tuple[str, ...], bool]] = field(default_factory=list)
     removed: list[tuple[str, str, int | None]] = field(default_factory=list)
     file: list[dict[str, Any]] = field(default_factory=list)
+    refusal: list[Result] = field(default_factory=list)  # of a reload
     gate: threading.Event | None = None  # an ask waits for it
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     tested: list[Outcome] = field(default_factory=list)
@@ -91,7 +92,7 @@ class FakeBackend:
         self.waiting.release()
         if self.gate is not None:
             assert self.gate.wait(timeout_s)
-        return [self.do(verb, name) for name in names]
+        return list(self.refusal) if verb is Verb.RELOAD else [self.do(verb, name) for name in names]
 
     def do(self, verb: Verb, name: str) -> Result:
         view = self.programs[name]

@@ -281,6 +281,13 @@ def test_an_end_that_comes_between_is_told_too(rpc: Any, backend: FakeBackend) -
     assert fault_of(rpc.supervisor.stopAllProcesses) == (6, "SHUTDOWN_STATE")
 
 
+def test_a_restart_that_would_meet_a_bad_configuration_is_a_fault(rpc: Any, backend: FakeBackend) -> None:
+    backend.refusal = [("", 92, "line 1: not TOML; line 2: neither")]
+    assert fault_of(rpc.supervisor.restart) == (92, "CANT_REREAD: line 1: not TOML; line 2: neither")
+    backend.refusal = [("", 30, "nothing was done: the journal cannot be written")]
+    assert fault_of(rpc.supervisor.restart) == (30, "FAILED: nothing was done: the journal cannot be written")
+
+
 def test_shutdown_and_restart(rpc: Any, backend: FakeBackend) -> None:
     assert rpc.supervisor.shutdown() is True
     assert rpc.supervisor.restart() is True

@@ -8,7 +8,7 @@ from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
 
 from supervisor import config
 from supervisor.core.facts import Stamped
-from supervisor.core.inputs import ClockMoved, Survival, Verb
+from supervisor.core.inputs import ClockMoved, ConfigFaulty, ConfigLoaded, Survival, Verb
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
 from supervisor.core.settings import SECTIONS
 from supervisor.core.state import fold
@@ -382,6 +382,34 @@ def test_every_section_can_be_updated_alone(section):
     assert f"[{section}]" in config.diff(core.settings, config.applicable(core.settings, new)).sections
     core.load(new, only=(f"[{section}]",))
     assert getattr(core.settings, section) == getattr(new, section) != getattr(settings("A"), section)
+
+
+def test_a_refused_configuration_is_on_record_until_a_good_one_is_applied():
+    core = Core(settings("A")).running("A")
+    decision = core.give(ConfigFaulty(core.now_s, ("line 1: a", "line 2: b"), by="SIGHUP"))
+    assert kinds(decision) == ["ConfigRefused"]
+    assert decision.facts[0].why == (
+        "SIGHUP asked for a reload, refused: everything goes on as it was: line 1: a; line 2: b"
+    )
+    assert core.state.config.errors == ("line 1: a", "line 2: b")
+    core.give(ConfigLoaded(core.now_s, core.settings, ("A",), of_file=False))
+    assert core.state.config is not None, "a program was taken out, and the file not read"
+    assert "ConfigMended" in kinds(core.load(core.settings))
+    assert core.state.config is None
+    assert "ConfigMended" not in kinds(core.load(core.settings))
+
+
+def test_of_many_mistakes_the_first_are_told():
+    core = Core(settings("A"))
+    errors = tuple(f"line {number}" for number in range(1, 8))
+    decision = core.give(ConfigFaulty(core.now_s, errors, "x.toml as of then", by="start"))
+    assert decision.facts[0].why == (
+        "started with the last good configuration, x.toml as of then: the present one cannot be used: "
+        "line 1; line 2; line 3; line 4; line 5; and 2 more"
+    )
+    assert (core.state.config.errors, core.state.config.in_use) == (errors, "x.toml as of then")
+    core.begin()
+    assert core.state.config is None, "a start that says nothing of it has read the file"
 
 
 def test_logs_are_cleared_by_those_who_may_block_and_strangers_are_told():

@@ -47,6 +47,7 @@ class Box:
         self.config_file = directory / "extralife.toml"
         self.log = directory / "daemon.log"
         self.daemon: subprocess.Popen[bytes] | None = None
+        self.home = {"XDG_STATE_HOME": str(directory / "home")}  # the user's own is left alone
         self.env: dict[str, str] = {}  # of the daemon, besides what it needs
         self.daemons: list[subprocess.Popen[bytes]] = []
 
@@ -89,7 +90,7 @@ grace_s = 0.5
     # the daemon
 
     def start(self, *, wait: bool = True) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "EXTRALIFE_BOOT_FILES": str(self.boot_files), "PYTHONPATH": str(ROOT), **self.env}
+        env = {**os.environ, "EXTRALIFE_BOOT_FILES": str(self.boot_files), "PYTHONPATH": str(ROOT), **self.home, **self.env}
         with self.log.open("ab") as log:
             self.daemon = subprocess.Popen(
                 [sys.executable, "-m", "supervisor", "-c", str(self.config_file)],
@@ -153,7 +154,7 @@ grace_s = 0.5
     # what it says
 
     def ctl(self, *args: str, timeout_s: float = 30, check: bool = False) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **self.home}
         return subprocess.run(
             [sys.executable, "-m", "supervisor.ctl", "-c", str(self.config_file), *args],
             cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout_s * PATIENCE, check=check,

@@ -277,7 +277,8 @@ programs. A test compares what happens with this page. `python tests/e2e/stock_s
   `update` applies the whole file. Unlike our own `update` it starts a changed program that had been stopped, if its
   `autostart` is true, and forgets its count of restarts: it removes and adds, as with Supervisor
   ([why](adr/0010-stock-update-by-sections.md)).
-- **reload** lets the daemon replace itself; the workers are not touched (Supervisor stops and starts all of them).
+- **reload** lets the daemon replace itself; the workers are not touched (Supervisor stops and starts all of them). A configuration with
+  a mistake is refused with CANT_REREAD and all of its sentences, and the daemon goes on as it was.
 - **While the daemon ends** reads go on being answered, so that `status` shows who is still saving; Supervisor refuses all.
 - **tail** replaces what is not UTF-8 and shows control characters as ␛ or ␀. Supervisor's server breaks off at the first,
   its client at the second. At most one MiB is read at a time.

@@ -32,6 +32,7 @@ from supervisor.core.inputs import (
     Began,
     BootEvidence,
     ClockMoved,
+    ConfigFaulty,
     ConfigLoaded,
     Ended,
     Ending,
@@ -194,6 +195,10 @@ class AnyInputs(RuleBasedStateMachine):
     def update(self, slots, digests, only):
         new = configured(*(spec(name, digest=digest) for name, digest in digests.items()), slots=slots)
         self.give(ConfigLoaded(self.now_s, new, only))
+
+    @rule(errors=st.lists(st.text(max_size=20), min_size=1, max_size=9), in_use=st.sampled_from(["", "x.toml as of then"]))
+    def bad_config(self, errors, in_use):
+        self.give(ConfigFaulty(self.now_s, tuple(errors), in_use))
 
     @rule(facts=st.integers(0, 10**6))
     def snapshot(self, facts):

@@ -85,10 +85,14 @@ async def shutdown(call: Call) -> bool:
 async def restart(call: Call) -> bool:
     """Let the daemon replace itself, with its configuration read anew. Workers are not touched.
 
+    A configuration with a mistake is refused with CANT_REREAD, and the daemon goes on as it was.
+
     @return boolean result   always true unless error
     """
     call.changing()
-    await call.ask(Verb.RELOAD, [])
+    refused = await call.ask(Verb.RELOAD, [])
+    if refused:
+        raise Fault(Code.CANT_REREAD if refused[0][1] == Code.CANT_REREAD else Code.FAILED, refused[0][2])
     return True
 
 

@@ -1,0 +1,206 @@
+"""The last good configuration: kept in the state directory, for a start that finds a bad one.
+
+A mistake in the file, or a file on a disk that is not mounted yet, must not end a night of training at the next reboot. So
+each configuration that a daemon runs with is kept whole: the text, the files that it names, variables and flags. Why not a
+copy of the text alone: a bad `RL_LR` in the unit keeps a start from its settings just as well.
+
+The file is JSON below a line with its digest, of mode 0600 (it may hold secrets), written aside and renamed. The one before
+stays as `.before`, for a disk that damages the newest. A copy that another user could have written is not used.
+
+Example: `slots = -7` is written into the file, then the box loses its power. The daemon starts with the kept text, says so
+in `status`, /healthz, its log and an alert, and goes on saying so until the file is corrected and taken over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from supervisor import config, places
+from supervisor.adapters import boot
+from supervisor.config.given import Given
+from supervisor.core.settings import Paths
+
+_VERSION: Final = 1
+_LARGEST_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A configuration that a daemon has run with, and when it was kept."""
+
+    given: Given
+    wall_s: float
+    state_dir: str  # where it was found
+
+    @property
+    def where(self) -> str:
+        """How sentences call it."""
+        when = datetime.fromtimestamp(self.wall_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+        return f"{self.given.path or 'the embedded default'} as of {when}"
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """Why a start does not go by its configuration, and by which one it goes instead."""
+
+    errors: tuple[str, ...]
+    where: str
+
+
+def keep(paths: Paths, given: Given, environ: Mapping[str, str], wall_s: float) -> str | None:
+    """Keep it, unless it is kept already. Returns an error sentence instead of raising: training goes on without."""
+    path = Path(paths.last_config)
+    try:
+        with contextlib.suppress(OSError, ValueError):
+            if read(path).given == given:
+                _point(paths, given, environ)
+                return None
+        body = json.dumps({"version": _VERSION, "wall_s": wall_s, "given": given.to_json()})
+        _write(path, f"{_digest(body)}\n{body}\n", keep_before=True)
+        _point(paths, given, environ)
+    except OSError as error:
+        what = error.strerror or str(error)
+        return (
+            f"the configuration in use could not be kept as {error.filename or path}: {what}; a start goes by an older one"
+        )
+    return None
+
+
+def read(path: Path) -> Kept:
+    """Raises OSError, or ValueError with a reason, for one that is damaged or could be somebody else's."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise ValueError(f"{path} could have been written by another user")
+        data = file.read(_LARGEST_BYTES)
+    digest, _, body = data.partition(b"\n")
+    text = body.decode("utf-8", "replace").rstrip("\n")
+    if digest.decode("ascii", "replace") != _digest(text):
+        raise ValueError(f"{path} is damaged")
+    value = json.loads(text)
+    if value["version"] != _VERSION:
+        raise ValueError(f"{path} was kept by another version of extralife")
+    return Kept(Given.from_json(value["given"]), float(value["wall_s"]), str(path.parent))
+
+
+def find(config_file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Kept | None:
+    """What was kept by the newest daemon of this configuration, wherever its state directory is; None: nothing was."""
+    for state_dir in dict.fromkeys(_state_dirs(config_file, environ, flags)):
+        newest = Path(Paths(state_dir, "").last_config)
+        for path in (newest, _before(newest)):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                return read(path)
+    return None
+
+
+def load(kept: Kept, environ: Mapping[str, str]) -> config.Loaded:
+    """Its settings, checked anew. Raises ConfigError: the box, or the version of extralife, may be another one now."""
+    loaded = config.load_given(kept.given, environ, kept.where)
+    if loaded.settings.paths.state_dir != kept.state_dir:
+        used = loaded.settings.paths.state_dir
+        raise config.ConfigError([f"{kept.where}: is kept in {kept.state_dir}, and is of another state directory, {used}"])
+    return loaded
+
+
+def in_place(
+    errors: list[str], config_file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]
+) -> tuple[config.Loaded, Instead] | None:
+    """What a start can go by in place of a configuration with these errors; None: nothing is kept, or somebody watches.
+
+    Raises ConfigError with the errors of both when the kept one cannot be used either.
+    """
+    kept = find(config_file, environ, flags)
+    if kept is None or _attended(kept, environ):
+        return None
+    try:
+        return load(kept, environ), Instead(tuple(errors), kept.where)
+    except config.ConfigError as error:
+        head = "the last good configuration cannot be used either:"
+        raise config.ConfigError([*errors, head, *error.errors]) from None
+
+
+def lost_file(config_file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> str:
+    """That there is no config file any more, though the newest daemon had one; empty: there is, or there never was."""
+    if config_file is not None or places.find_config(environ) is not None:
+        return ""
+    kept = find(None, environ, flags)
+    if kept is None or kept.given.path is None:
+        return ""
+    return f"{kept.given.path}: is gone, or its disk is not mounted, and no other configuration is found"
+
+
+def _attended(kept: Kept, environ: Mapping[str, str]) -> bool:
+    """Whether somebody has just typed the command, and reads why it was refused.
+
+    A terminal alone does not say so: a box may start `tmux new -d supervisord` at boot, with nobody in front of it. So the
+    newest daemon must have lived in this very boot.
+    """
+    if environ.get("NOTIFY_SOCKET") or environ.get("EXTRALIFE_LISTEN_FD"):
+        return False
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    mark = boot.read_mark(Path(Paths(kept.state_dir, "").alive))
+    try:
+        return mark is None or mark.boot_id == boot.read_boot(boot.BootFiles.of(environ)).boot_id
+    except OSError:
+        return False
+
+
+def _state_dirs(config_file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Iterator[str]:
+    """Where the state directory may be, of a configuration that cannot be used. The most certain place comes first."""
+    named = [flags.get("state_dir"), environ.get("EXTRALIFE_STATE_DIR")]
+    with contextlib.suppress(OSError, ValueError):
+        if config_file is not None:
+            named.append(places.daemon_table(config_file).get("state_dir"))
+    named += [places.pointed(config_file, environ).get("state_dir"), places.state_dir_for(environ)]
+    for each in named:
+        if isinstance(each, str) and each and "\0" not in each:
+            yield os.path.abspath(os.path.expanduser(each))  # noqa: PTH100, PTH111  as the configuration does
+
+
+def _point(paths: Paths, given: Given, environ: Mapping[str, str]) -> None:
+    """Remember the directories that the file names: without the file nobody else knows where to look."""
+    if given.path is None or "state_dir" in given.flags or "EXTRALIFE_STATE_DIR" in given.environ:
+        return
+    path = Path(places.pointer(places.state_dir_for(environ), given.path))
+    text = f"{given.path}\n{paths.state_dir}\n{paths.runtime_dir}\n"
+    if text.count("\n") != 3:  # a path with a line end: nothing that could be read back
+        return
+    with contextlib.suppress(OSError, ValueError):
+        if path.read_text() == text:
+            return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(path, text, keep_before=False)
+
+
+def _write(path: Path, text: str, *, keep_before: bool) -> None:
+    """Aside, synced, renamed. Between the two renames only `.before` is there, and `find` reads it."""
+    aside = path.with_name(f"{path.name}.new")
+    aside.unlink(missing_ok=True)
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:  # noqa: PTH123  of a descriptor
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    if keep_before and path.exists():
+        path.rename(_before(path))
+    aside.rename(path)
+    boot.sync_directory(path.parent)
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(f"{path.name}.before")
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()

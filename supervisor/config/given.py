@@ -1,0 +1,67 @@
+"""Everything that a configuration was made from: its text, the files that it names, variables and flags.
+
+A start that finds a bad file goes back to it as a whole. The file's text alone would not do: a bad `RL_LR` in the unit, or
+a file of secrets that cannot be read, keeps a start from its settings just as a bad file does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
+
+from supervisor.config.sheet import Sheet
+
+PREFIX: Final = "EXTRALIFE_"
+_PREFIXES: Final = (PREFIX, "RL_")
+_NOT_SETTINGS: Final = frozenset({"EXTRALIFE_CONFIG", "EXTRALIFE_LISTEN_FD", "EXTRALIFE_BOOT_FILES"})
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What `load` was given. `path` is None for the embedded default; `flags` hold only those that were given.
+
+    Texts and variables may hold secrets: no `repr` shows them.
+    """
+
+    path: str | None = None
+    text: str = field(default="", repr=False)
+    files: dict[str, str] = field(default_factory=dict, repr=False)
+    environ: dict[str, str] = field(default_factory=dict, repr=False)
+    flags: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, object]) -> Self:
+        """What this sheet was made from."""
+        return cls(
+            sheet.source.path,
+            sheet.source.text,
+            dict(sheet.read),
+            {key: environ[key] for key in sorted(environ) if is_override(key)},
+            {key: str(value) for key, value in flags.items() if value is not None},
+        )
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=True, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Raises ValueError for anything but what `to_json` has made."""
+        value: Any = json.loads(text)
+        names = ("path", "text", "files", "environ", "flags")
+        if not isinstance(value, dict) or set(value) != set(names):
+            raise ValueError("it is not what a configuration was made from")
+        texts = [value["text"], *([] if value["path"] is None else [value["path"]])]
+        for name in ("files", "environ", "flags"):
+            if not isinstance(value[name], dict):
+                raise ValueError(f"its {name} are no table")
+            texts += value[name].values()
+        if not all(isinstance(each, str) for each in texts):
+            raise ValueError("a text in it is something else")
+        return cls(**value)
+
+
+def is_override(variable: str) -> bool:
+    """Whether an environment variable may be a setting."""
+    return variable.startswith(_PREFIXES) and variable not in _NOT_SETTINGS

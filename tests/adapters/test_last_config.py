@@ -1,0 +1,169 @@
+"""The last good configuration on disk, and the child that is asked whether the next image would start."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from supervisor import places
+from supervisor.adapters import last_config, next_image
+from supervisor.config.given import Given
+from supervisor.core.settings import Paths
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_STATE_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    (tmp_path / "state").mkdir()
+    return Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+
+
+def given(tmp_path: Path, text: str = "[level]\nslots = 2\n") -> Given:
+    return Given(str(tmp_path / "extralife.toml"), text, {"/urls": "ntfy://x\n"}, {"RL_LR": "1e-4"}, {"slots": "3"})
+
+
+def test_what_is_kept_comes_back_whole(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
+    assert last_config.keep(paths, given(tmp_path), environ, 1e9) is None
+    found = last_config.read(Path(paths.last_config))
+    assert (found.given, found.wall_s, found.state_dir) == (given(tmp_path), 1e9, paths.state_dir)
+    assert Path(paths.last_config).stat().st_mode & 0o777 == 0o600
+    assert "ntfy" not in repr(found)
+    assert "1e-4" not in repr(found)
+
+
+def test_the_same_is_not_written_again(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
+    last_config.keep(paths, given(tmp_path), environ, 1e9)
+    before = Path(paths.last_config).stat().st_ino
+    last_config.keep(paths, given(tmp_path), environ, 2e9)
+    assert Path(paths.last_config).stat().st_ino == before
+    assert not Path(f"{paths.last_config}.before").exists()
+
+
+def test_every_flipped_byte_is_noticed(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
+    last_config.keep(paths, given(tmp_path), environ, 1e9)
+    path = Path(paths.last_config)
+    good = path.read_bytes()
+    for place in range(0, len(good) - 1, 7):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        with pytest.raises(ValueError):
+            last_config.read(path)
+    for length in range(0, len(good) - 1, 11):
+        path.write_bytes(good[:length])
+        with pytest.raises(ValueError):
+            last_config.read(path)
+
+
+@pytest.mark.parametrize("place", ["newest", "none of them"])
+def test_a_cut_between_the_two_renames_loses_nothing(
+    tmp_path: Path, paths: Paths, environ: dict[str, str], place: str
+) -> None:
+    last_config.keep(paths, given(tmp_path, "one = 1\n"), environ, 1e9)
+    last_config.keep(paths, given(tmp_path, "two = 2\n"), environ, 2e9)
+    path = Path(paths.last_config)
+    path.unlink()
+    if place == "none of them":
+        Path(f"{path}.before").unlink()
+    found = last_config.find(None, environ, {"state_dir": paths.state_dir})
+    assert (None if found is None else found.given.text) == ("one = 1\n" if place == "newest" else None)
+
+
+def test_it_is_found_by_the_pointer_when_the_file_is_gone(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
+    kept = Given(str(tmp_path / "extralife.toml"), "x = 1\n")
+    last_config.keep(paths, kept, environ, 1e9)
+    found = last_config.find(str(tmp_path / "extralife.toml"), environ, {})
+    assert found is not None
+    assert found.given == kept
+    assert last_config.find(str(tmp_path / "another.toml"), environ, {}) is None
+    assert places.pointed(kept.path, environ) == {"state_dir": paths.state_dir, "runtime_dir": paths.runtime_dir}
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
+    last_config.keep(paths, given(tmp_path), environ, 1e9)
+    path = Path(paths.last_config)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert last_config.find(None, environ, {"state_dir": paths.state_dir}) is None
+
+
+def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path, environ: dict[str, str]) -> None:
+    error = last_config.keep(Paths(str(tmp_path / "nowhere"), "/run"), given(tmp_path), environ, 1e9)
+    assert error is not None
+    assert "No such file or directory; a start goes by an older one" in error
+
+
+# --- the next image --------------------------------------------------------------------------------------------------
+
+
+def child(tmp_path: Path, source: str) -> list[str]:
+    script = tmp_path / "image.py"
+    script.write_text(source)
+    return [sys.executable, str(script)]
+
+
+def test_an_image_that_would_start_has_no_mistakes(tmp_path: Path) -> None:
+    assert next_image.mistakes(child(tmp_path, "import sys\nassert sys.argv[1:] == ['--check']\nprint('config OK')")) == []
+
+
+def test_its_mistakes_are_told_one_by_one(tmp_path: Path) -> None:
+    source = "import sys\nfor word in ('warning: w', 'a: one', 'b: two'): print('supervisord: ' + word, file=sys.stderr)\nsys.exit(2)"
+    assert next_image.mistakes(child(tmp_path, source)) == ["a: one", "b: two"]
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("import nothing_of_that_name", "ended with 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        ("import os\nos.kill(os.getpid(), 11)", "was ended by signal 11: it said nothing"),
+        ("import time\ntime.sleep(60)", "did not end within 0.5 s"),
+    ],
+)
+def test_an_image_that_cannot_be_asked_would_not_start(tmp_path: Path, source: str, told: str) -> None:
+    (sentence,) = next_image.mistakes(child(tmp_path, source), timeout_s=0.5 if "sleep" in source else 30.0)
+    assert told in sentence
+
+
+def test_an_interpreter_that_is_gone_would_not_start(tmp_path: Path) -> None:
+    assert next_image.mistakes([str(tmp_path / "python")]) == [
+        f"{tmp_path}/python cannot be started: No such file or directory"
+    ]
+
+
+def test_the_child_gets_nothing_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+    assert next_image.mistakes(child(tmp_path, "import os, sys\nsys.exit('NOTIFY_SOCKET' in os.environ)")) == []
+
+
+def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "extralife.toml"
+    path.write_text("half")
+
+    def write() -> None:
+        for _ in range(4):
+            time.sleep(0.1)
+            path.write_text(path.read_text() + " more")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert next_image.wait_until_written(str(path), {}) is None
+    assert path.read_text() == "half more more more more"
+    writer.join()
+    path.write_text("again")
+    assert next_image.wait_until_written(str(path), {}, most_s=0.0) is not None, "written a moment ago"
+
+
+@pytest.mark.parametrize("age_s", [60.0, -3600.0])
+def test_an_old_file_is_not_waited_for_nor_one_of_the_future(tmp_path: Path, age_s: float) -> None:
+    path = tmp_path / "extralife.toml"
+    path.write_text("whole")
+    os.utime(path, (time.time() - age_s,) * 2)
+    assert next_image.wait_until_written(str(path), {}, most_s=0.0) is None
+    assert next_image.wait_until_written(str(tmp_path / "nothing"), {}) is None

@@ -1,0 +1,234 @@
+"""A configuration with a mistake: a reload is refused, and a start goes by the last good one, on real processes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import pty
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from box import PATIENCE, ROOT, Box, until
+
+GOOD = 2
+BAD = "slots = -7\nnonsense = 1"
+
+
+def write(box: Box, slots: object = GOOD) -> None:
+    box.config(box.trainer("a"), slots=slots)  # type: ignore[arg-type]
+
+
+def spoil(box: Box) -> None:
+    box.config_file.write_text(box.config_file.read_text().replace(f"slots = {GOOD}", BAD))
+
+
+def healthz(box: Box) -> dict[str, Any]:
+    class Local(http.client.HTTPConnection):
+        def connect(self) -> None:
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.connect(f"{box.runtime}/supervisor.sock")
+
+    asked = Local("localhost")
+    asked.request("GET", "/healthz")
+    told: dict[str, Any] = json.loads(asked.getresponse().read())
+    asked.close()
+    return told
+
+
+@pytest.fixture
+def running(box: Box) -> Box:
+    write(box)
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    return box
+
+
+def test_a_reload_of_a_bad_file_is_refused_with_all_its_mistakes(running: Box) -> None:
+    box, before = running, running.status()["daemon"]
+    worker = box.program("a")["pid"]
+    spoil(box)
+    done = box.ctl("reload")
+    assert done.returncode == 1
+    assert "level.slots" in done.stdout
+    assert "level.nonsense is not a setting" in done.stdout
+    assert "Restarted" not in done.stdout
+    after = box.status()["daemon"]
+    assert (after["pid"], after["started_wall_s"]) == (before["pid"], before["started_wall_s"])
+    assert box.program("a")["pid"] == worker
+    assert len(after["config"]["errors"]) == 2
+
+
+def test_sighup_with_a_bad_file_is_told_until_the_file_is_good_again(running: Box) -> None:
+    box, before = running, running.status()["daemon"]
+    spoil(box)
+    assert box.daemon is not None
+    box.daemon.send_signal(signal.SIGHUP)
+    fact = box.wait_fact("ConfigRefused")
+    assert fact["by"] == "SIGHUP"
+    assert "critical" in next(line for line in box.log.read_text().splitlines() if "reload_refused" in line)
+    shown = box.ctl("status").stdout
+    assert shown.startswith("the configuration cannot be used: the reload that SIGHUP asked for")
+    assert healthz(box)["config"]["errors"] == fact["errors"]
+    assert box.status()["daemon"]["started_wall_s"] == before["started_wall_s"]
+    write(box)
+    assert box.ctl("update").returncode == 0
+    box.wait_fact("ConfigMended")
+    assert box.status()["daemon"]["config"] is None
+    box.daemon.send_signal(signal.SIGHUP)
+    until(lambda: box.status()["daemon"]["started_wall_s"] > before["started_wall_s"], 30, "the next image")
+
+
+def test_a_bad_variable_is_refused_like_a_bad_line(box: Box) -> None:
+    """The variable was good when this daemon started; the next image has the same, and a stricter file around it."""
+    write(box)
+    box.env = {"EXTRALIFE_SLOTS": "3"}
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    box.kill_daemon()
+    box.env = {"EXTRALIFE_SLOTS": "many"}
+    box.start()
+    told = box.status()["daemon"]
+    assert told["level"]["slots"] == 3, "with the variable of the last good start"
+    assert "EXTRALIFE_SLOTS" in told["config"]["errors"][0]
+
+
+def no_file(box: Box) -> None:
+    box.config_file.unlink()
+
+
+def a_directory(box: Box) -> None:
+    box.config_file.unlink()
+    box.config_file.mkdir()
+
+
+def half_of_it(box: Box) -> None:
+    text = box.config_file.read_text()
+    box.config_file.write_text(text[: text.index("[program.a]") + 20])
+
+
+def nobody_may_read_it(box: Box) -> None:
+    """Root may read everything: a link into nowhere cannot be read by anybody."""
+    box.config_file.unlink()
+    box.config_file.symlink_to("/proc/self/nothing/extralife.toml")
+
+
+@pytest.mark.parametrize("damage", [spoil, no_file, a_directory, half_of_it, nobody_may_read_it])
+def test_a_boot_with_a_bad_file_trains_on_with_the_last_good_one(running: Box, damage: Callable[[Box], None]) -> None:
+    box = running
+    box.wait_fact("Checkpointed", "a")
+    box.power_cut()
+    damage(box)
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    told = box.status()["daemon"]
+    assert (told["level"]["slots"], told["state_dir"]) == (GOOD, str(box.state))
+    assert str(box.config_file) in told["config"]["in_use"]
+    first = box.ctl("status").stdout.splitlines()[0]
+    assert first.startswith("THE CONFIGURATION CANNOT BE USED: started ")
+    assert "CONFIG refused" in (box.state / "reboot_alerts.log").read_text()
+    assert "STARTS WITH THE LAST GOOD CONFIGURATION" in box.log.read_text()
+    assert healthz(box)["ok"] is True
+    assert healthz(box)["config"]["in_use"]
+    if not box.config_file.is_dir():
+        assert box.ctl("update").returncode != 0, "it still compares with the file"
+    shutil.rmtree(box.config_file) if box.config_file.is_dir() else box.config_file.unlink(missing_ok=True)
+    write(box, 3)
+    assert box.ctl("update").returncode == 0
+    assert box.status()["daemon"]["config"] is None
+    assert box.status()["daemon"]["level"]["slots"] == 3
+
+
+def test_a_service_that_is_started_again_starts_with_a_bad_file(running: Box) -> None:
+    box = running
+    worker = box.program("a")["pid"]
+    box.kill_daemon()
+    spoil(box)
+    box.start()
+    assert box.program("a")["pid"] == worker, "adopted: the daemon alone was gone"
+
+
+def test_a_damaged_copy_gives_way_to_the_one_before(running: Box) -> None:
+    box = running
+    write(box, 3)
+    assert box.ctl("update").returncode == 0
+    until((box.state / "last-config.before").exists, 10, "the second good one to be kept")
+    box.kill_daemon()
+    kept = box.state / "last-config"
+    kept.write_bytes(kept.read_bytes().replace(b"slots = 3", b"slots = 9"))
+    no_file(box)
+    box.start()
+    assert box.status()["daemon"]["level"]["slots"] == GOOD
+
+
+@pytest.mark.parametrize("how", ["nothing is kept", "another user could have written it", "it does not fit any more"])
+def test_without_a_good_one_it_refuses_as_ever(running: Box, how: str) -> None:
+    box = running
+    box.kill_daemon()
+    spoil(box)
+    kept = box.state / "last-config"
+    if how == "nothing is kept":
+        kept.unlink()
+    elif how == "another user could have written it":
+        kept.chmod(0o666)
+    else:  # a state directory that was moved: what is kept in it names the old one
+        moved = box.directory / "moved"
+        box.state.rename(moved)
+        box.config_file.write_text(box.config_file.read_text().replace(str(box.state), str(moved)))
+    daemon = box.start(wait=False)
+    assert daemon.wait(30 * PATIENCE) == 2
+    said = box.log.read_text()
+    assert "level.slots" in said
+    assert ("the last good configuration cannot be used either" in said) == (how == "it does not fit any more")
+
+
+def at_a_terminal(box: Box) -> tuple[int, str]:
+    """`supervisord` typed by hand: its exit status and what the terminal shows."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "EXTRALIFE_BOOT_FILES": str(box.boot_files), "PYTHONPATH": str(ROOT), **box.home}
+    env.pop("NOTIFY_SOCKET", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "supervisor", "-c", str(box.config_file)],
+        cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    box.daemons.append(process)
+    os.close(theirs)
+    said = b""
+    while b"STARTS WITH" not in said:
+        try:
+            said += os.read(ours, 65536)
+        except OSError:  # it has ended
+            break
+    if process.poll() is None and b"STARTS WITH" in said:
+        process.kill()
+    code = process.wait(30 * PATIENCE)
+    os.close(ours)
+    return code, said.decode()
+
+
+def test_by_hand_it_refuses_and_after_a_reboot_not_even_then(running: Box) -> None:
+    box = running
+    box.kill_daemon()
+    spoil(box)
+    code, said = at_a_terminal(box)
+    assert code == 2
+    assert "level.nonsense" in said
+    box.set_boot(uuid.uuid4())  # `tmux new -d supervisord` at boot has a terminal too
+    code, said = at_a_terminal(box)
+    assert code == -signal.SIGKILL
+    assert "STARTS WITH THE LAST GOOD CONFIGURATION" in said
+
+
+def test_what_is_kept_is_for_its_owner_alone(running: Box) -> None:
+    kept = running.state / "last-config"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    pointers = list(Path(running.home["XDG_STATE_HOME"]).glob("extralife/directories-of-*"))
+    assert [path.read_text().splitlines()[1] for path in pointers] == [str(running.state)]
