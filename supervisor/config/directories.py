@@ -107,6 +107,8 @@ def _loose(path: Path, uid: int) -> str:
         return trust.loose(path, uid)
     except OSError as error:
         return f"{error.filename} cannot be read: {error.strerror}"
+    except ValueError as error:  # a name that no file can have
+        return f"{path!r} cannot be a path: {error}"
 
 
 def refusal(path: str | Path, why: str) -> str:

@@ -153,6 +153,8 @@ def _pinned(sheet: Sheet, name: str, common: Mapping[str, Any], env: Mapping[str
 def _on_device(sheet: Sheet, name: str, device: str, common: dict[str, Any]) -> None:
     """A program without CUDA waits for no memory of a GPU; one on `cuda:1` waits for that one's."""
     number = device.partition(":")[2]
+    if number and not number.isdecimal():
+        return  # refused already
     if device == "cpu":
         common["min_free_mb"] = 0
     elif number and common["gpu"] is not None:
