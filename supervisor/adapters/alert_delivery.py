@@ -142,8 +142,9 @@ def _run(
         given.write(data.encode("utf-8", "replace"))
         given.seek(0)
         try:
+            # A group to be killed as one, in the daemon's session: children in other sessions are orphans of workers.
             process = subprocess.Popen(
-                argv, stdin=given, stdout=said, stderr=subprocess.STDOUT, env=dict(env), start_new_session=True, cwd="/"
+                argv, stdin=given, stdout=said, stderr=subprocess.STDOUT, env=dict(env), process_group=0, cwd="/"
             )
         except OSError as error:
             return None, f"{argv[0]} cannot be started: {error.strerror or error}"

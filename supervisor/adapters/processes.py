@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from supervisor.adapters import cgroups, endings, files, limits, proc
+from supervisor.adapters import cgroups, endings, files, limits, orphans, proc
 from supervisor.adapters.shim_code import ShimCode
 from supervisor.core.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from workers import contract
@@ -52,6 +52,7 @@ _MOST_PATIENCE_S: Final = 30.0
 _LOCK_WAIT_S: Final = 5.0  # a predecessor that is just leaving needs milliseconds; a living one will not go
 _HOLDER_PATIENCE_S: Final = 8.0  # more than a shim waits for the lock
 _POLL_S: Final = 0.02
+_REAP_PERIOD_S: Final = 10.0
 _STARTS_AT_ONCE: Final = 16
 _HUNG_START_S: Final = 5.0
 _ATTEMPT_DIR: Final = re.compile(r"([0-9]{1,18})-", re.ASCII)
@@ -168,13 +169,14 @@ def sweep(
     """SIGKILL every process of an attempt and wait until all are gone; returns their names, but not of pid `spare`.
 
     Found by the token in their environment, by the session that the shim had made (`shim` is its pid and start ticks), as
-    descendants of those, and by what `more` tells (its cgroup). A process in an uninterruptible wait makes this wait too:
-    until it is gone its files and its GPU memory are not free. For trees without a shim only: with one, SIGTERM to the
-    shim is exact.
+    descendants of those, and by what `more` finds (its cgroup, orphans that came home). A process in an uninterruptible wait
+    makes this wait too: until it is gone its files and its GPU memory are not free. For trees without a shim only: with one,
+    SIGTERM to the shim is exact.
     """
     ended: dict[int, str] = {}
     patience_s = 1.0
-    while found := _members(token, shim, more):
+    # A process whose parent ends during a look may be missed by it. All parents have ended before the second empty look.
+    while (found := _members(token, shim, more)) or (found := _members(token, shim, more)):
         fds = []
         for stat in found:
             fd = proc.open_verified(stat.pid, stat.start_ticks)
@@ -212,9 +214,10 @@ class LocalLauncher:
     """`ports.Launcher` for this machine. Calls return at once; outcomes are posted to the inbox."""
 
     def __init__(
-        self, paths: Paths, boot_id: str, inbox: Inbox, clock: Clock, groups: cgroups.Cgroups = cgroups.NONE
-    ) -> None:
-        self._groups = groups
+        self, paths: Paths, boot_id: str, inbox: Inbox, clock: Clock, groups: cgroups.Cgroups = cgroups.NONE,
+        come_home: orphans.Orphans = orphans.NONE,
+    ) -> None:  # fmt: skip
+        self._groups, self._orphans = groups, come_home
         self._paths, self._boot_id, self._inbox, self._clock = paths, boot_id, inbox, clock
         self._guard = threading.Lock()  # over `_live` and the pidfds in it; never held over I/O that can block
         self._live: dict[str, _Live] = {}
@@ -418,7 +421,7 @@ class LocalLauncher:
             if proc.wait_gone(fd, _KILL_PATIENCE_S):
                 return
             self._groups.kill_all(token)
-            sweep(token, shim, more=lambda: self._groups.members(token))  # the shim carries the mark too
+            sweep(token, shim, more=self._others(token, shim[1] if shim else None))  # the shim carries the mark too
         finally:
             os.close(fd)
 
@@ -438,7 +441,8 @@ class LocalLauncher:
 
     def _watch(self) -> None:
         while True:
-            for fd, _events in self._epoll.poll():
+            self._orphans.reap(self._shims)
+            for fd, _events in self._epoll.poll(_REAP_PERIOD_S):
                 if fd == self._wake:
                     return
                 with self._guard:
@@ -461,7 +465,7 @@ class LocalLauncher:
             if ending is None:
                 leftovers = sweep(
                     live.token, (attempt.shim_pid, attempt.shim_start_ticks), spare=attempt.pid,
-                    more=lambda: self._groups.members(live.token),
+                    more=self._others(live.token, attempt.shim_start_ticks),
                 )  # fmt: skip
                 how = f" by signal {-status}" if status is not None and status < 0 else ""
                 fate = f"its shim was killed{how}"
@@ -473,6 +477,19 @@ class LocalLauncher:
         self._forget(live)
         self._inbox.post(Ended(self._clock.now_s(), live.program, live.token, ending))
         self._groups.end(live.token)
+
+    def _others(self, token: str, since_ticks: int | None) -> Callable[[], list[int]]:
+        """Processes of an attempt whose shim is gone that have neither its mark nor its session: by cgroup, and orphans."""
+
+        def found() -> list[int]:
+            home = [] if since_ticks is None else self._orphans.since(since_ticks)
+            return [*self._groups.members(token), *home]
+
+        return found
+
+    def _shims(self) -> set[int]:
+        with self._guard:
+            return {live.shim.pid for live in self._live.values() if live.shim is not None}
 
     @staticmethod
     def _reap(live: _Live) -> int | None:
@@ -622,9 +639,8 @@ class LocalLauncher:
         shim = (record.shim_pid, record.shim_start_ticks) if record and this_boot else None
         if shim is not None:
             self._reap_orphan(*shim)
-        leftovers = sweep(
-            token, shim, spare=record.pid if record else None, more=lambda: self._groups.members(token)
-        )  # fmt: skip
+        more = self._others(token, shim[1] if shim else None)
+        leftovers = sweep(token, shim, spare=record.pid if record else None, more=more)
         self._groups.end(token)
         from_bytes = record.logs_from if record else (0, 0)
         ending = endings.read_ending(paths, program, number, token, from_bytes, self._clock.from_boot_ns)

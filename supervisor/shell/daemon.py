@@ -33,6 +33,7 @@ from supervisor.adapters import (
     last_words,
     limits,
     next_image,
+    orphans,
     singleton,
     starts,
     threads,
@@ -217,7 +218,10 @@ class Daemon:
         groups = cgroups.Cgroups(part, lambda name: _limits(loop.settings, name))
         groups.settle()
         log.info("cgroups", **groups.view())
-        launcher = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock, groups)
+        come_home = orphans.Orphans()
+        if not come_home.adopt():
+            log.warning("no_subreaper", consequence="a process in a session of its own outlives a shim that is killed")
+        launcher = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock, groups, come_home)
         wake = threading.Event()  # set by edges, awaited by the sampler
         edges = Edges(paths.notify_socket, wake.set)
         probes = LocalProbes(paths, system_clock, edges, groups)

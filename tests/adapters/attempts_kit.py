@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from supervisor.adapters import cgroups, proc
+from supervisor.adapters import cgroups, orphans, proc
 from supervisor.adapters.processes import LocalLauncher, sweep
 from supervisor.core.inputs import Input, SpawnSucceeded
 from supervisor.core.settings import Paths, ProgramSpec
@@ -67,8 +67,8 @@ class BootClock:
 class World:
     """A launcher on directories of its own. `token` of each attempt is remembered, and its processes end with the test."""
 
-    def __init__(self, root: Path, groups: cgroups.Cgroups = cgroups.NONE) -> None:
-        self.groups = groups
+    def __init__(self, root: Path, groups: cgroups.Cgroups = cgroups.NONE, home: orphans.Orphans = orphans.NONE) -> None:
+        self.groups, self.home = groups, home
         self.paths = Paths(str(root / "state"), str(root / "run"))
         Path(self.paths.state_dir).mkdir()
         Path(self.paths.runtime_dir).mkdir()
@@ -79,7 +79,7 @@ class World:
     @property
     def launcher(self) -> LocalLauncher:
         if self._launcher is None:
-            self._launcher = LocalLauncher(self.paths, BOOT, self.inbox, BootClock(), self.groups)
+            self._launcher = LocalLauncher(self.paths, BOOT, self.inbox, BootClock(), self.groups, self.home)
         return self._launcher
 
     def new_launcher(self) -> LocalLauncher:

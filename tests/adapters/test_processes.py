@@ -399,6 +399,57 @@ print(json.dumps({name: [item.pid, item.shim_pid] for name, item in started.item
 sys.stdin.read()
 """
 
+HOME = """
+import json, os, signal, subprocess, sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from attempts_kit import World, eventually, gone, kill
+from supervisor.adapters import orphans, proc, processes
+from supervisor.core.inputs import Ended
+processes._REAP_PERIOD_S = 0.05
+home = orphans.Orphans()
+if sys.argv[3] == "home": assert home.adopt()
+world = World(Path(sys.argv[2]), home=home)
+helper = subprocess.Popen(["sleep", "60"])  # of the daemon's own session
+said = lambda: Path(sys.argv[2], "hidden").exists() and Path(sys.argv[2], "hidden").read_text().split()
+hide = f"setsid -f env -i sh -c 'echo $$ >> {sys.argv[2]}/hidden; exec sleep 60'"
+other = world.run(["sh", "-c", "sleep 60 & wait"], name="Other")
+started = world.run(["sh", "-c", f"{hide}; {hide}; wait; sleep 60"])
+assert eventually(lambda: len(said() or ()) == 2)
+hidden = [int(word) for word in said()]
+assert eventually(lambda: all(proc.read_stat(pid).name == "sleep" for pid in hidden))
+later = world.run(["sh", "-c", "sleep 60 & wait"], name="Later")
+kill(started.shim_pid)
+ending = world.inbox.expect(Ended, started.token).ending
+left = [pid for pid in hidden if not gone(pid)]
+alive = [helper.poll() is None, *(proc.is_alive(each.shim_pid, each.shim_start_ticks) for each in (other, later))]
+reaped = sys.argv[3] != "home" or eventually(lambda: not any(map(proc.read_stat, hidden)))
+kill(later.pid, signal.SIGTERM)  # its shim's end is told by Popen, whatever the reaper does
+code = world.inbox.expect(Ended, later.token).ending.signal
+for pid in left: kill(pid)
+helper.kill()
+world.close()
+told = {"fate": ending.fate, "leftovers": ending.leftovers, "hidden": hidden, "left": left}
+print(json.dumps(told | {"alive": alive, "reaped": reaped, "signal": code}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("home", ["home", "pid 1"])
+def test_the_orphans_of_a_killed_shim_come_home_to_the_daemon_and_are_ended(tmp_path, home):
+    """In a session and an environment of their own: without a sub-reaper nothing finds them (the second case)."""
+    args = [sys.executable, "-c", HOME, str(Path(__file__).parent), str(tmp_path), home]
+    told = json.loads(subprocess.run(args, cwd=REPO, stdout=subprocess.PIPE, timeout=120, check=True).stdout)
+    assert told["fate"] == "its shim was killed by signal 9"
+    assert told["alive"] == [True] * 3, "neither the daemon's helpers nor other attempts are touched"
+    assert told["reaped"], "no zombie stays"
+    assert told["signal"] == signal.SIGTERM
+    if home == "home":
+        assert told["left"] == []
+        assert {f"sleep({pid})" for pid in told["hidden"]} <= set(told["leftovers"])
+    else:
+        assert told["left"] == told["hidden"]
+
+
 CHATTY = "while :; do echo out; echo err >&2; sleep 0.01; done"
 PARENT = "setsid sleep 60 & sleep 60 & wait"
 
