@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import stat
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
+
+from tools import PYTHON
 
 
 class Receiver:
@@ -75,7 +76,8 @@ class Hook:
 
     def write(self, body: str) -> None:
         self.file.write_text(
-            f"#!{sys.executable}\nimport json, os, sys\n"
+            # A shell starts the interpreter, whose path may have a space in it: the kernel would end it there.
+            f"#!/bin/sh\n'''exec' {PYTHON} \"$0\" \"$@\"\n' '''\nimport json, os, sys\n"
             f"told = json.load(sys.stdin)\n"
             f"env = {{k: v for k, v in os.environ.items() if k.startswith('EXTRALIFE_ALERT_') or k == 'NOTIFY_SOCKET'}}\n"
             f"line = json.dumps({{'told': told, 'env': env, 'pid': os.getpid(), 'argv': sys.argv[1:]}}) + '\\n'\n"

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import functools
+import os
 import resource
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+
+# For sockets, whose paths must be short, and for what is written often: memory, or /tmp where there is none to write to.
+MEMORY_DIR = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp")
+# For a line of a shell: the checkout may lie below a directory with a space in its name.
+PYTHON = shlex.quote(sys.executable)
 
 # The package of Debian and Ubuntu; deploy/system-packages installs the same.
 PACKAGES = {

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from test_checkpoints import OTHER, TOKEN, commit
+from tools import MEMORY_DIR
 
 from supervisor.adapters import backups, checkpoints
 from supervisor.adapters.backups import BackupError, Halfway, Interrupted, Task
@@ -326,7 +327,7 @@ def killed(here, at, name):
 @pytest.fixture
 def in_memory():
     """A directory on tmpfs: fifty stories with some forty syncs each."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+    with tempfile.TemporaryDirectory(dir=MEMORY_DIR) as name:
         yield Path(name)
 
 

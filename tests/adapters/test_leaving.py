@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from attempts_kit import eventually, gone, kill, python
 from shim_kit import Shim
+from tools import PYTHON
 
 # One SIGTERM begins the save; a second one would break it off, and so would a pipe that nobody reads any more.
 SAVER = """
@@ -50,7 +50,7 @@ sys.argv = ["saver.py", "a", str(loader.pid)]
 try: exec(open("saver.py").read())
 finally: loader.kill()
 """
-PY = f"{sys.executable} -S"
+PY = f"{PYTHON} -S"
 WRAPPED = {
     "shell, then more": (["bash", "-c", f"{PY} saver.py a; echo done >> log"], "a"),
     "pipeline": (["bash", "-c", f"{PY} saver.py a | tee log"], "a"),

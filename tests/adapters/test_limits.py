@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import pytest
 from attempts_kit import REPO
+from tools import PYTHON
 
 LOOK = """
 import json, resource
@@ -21,7 +21,7 @@ print(json.dumps([limits.GIVEN_FILES, before, raised, look(), most, *said]))
 
 @pytest.mark.parametrize(("soft", "hard", "most"), [(100, 300, 12), (300, 300, 43), (1024, 4096, 224)])
 def test_the_soft_limit_is_raised_and_given_back(soft, hard, most):
-    shell = f"ulimit -S -n {soft} && ulimit -H -n {hard} && exec {sys.executable} -c '{LOOK}'"
+    shell = f"ulimit -S -n {soft} && ulimit -H -n {hard} && exec {PYTHON} -c '{LOOK}'"
     told = subprocess.run(["sh", "-c", shell], cwd=REPO, capture_output=True, text=True, check=False)
     found = json.loads(told.stdout)
     assert found[:6] == [soft, soft, hard, soft, most, None], told.stderr

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from attempts_kit import eventually, gone, kill, python
 from shim_kit import SHIM, TOKEN
+from tools import PYTHON
 
 from supervisor import shim as shim_module
 from supervisor.adapters import processes
@@ -74,7 +75,7 @@ os.execve("/bin/sleep", ["sleep", "61"], {})
 
 def test_grandchildren_of_any_session_end_with_the_worker_and_are_named(start, tmp_path):
     # The daemonised one clears its environment and its session: only a sub-reaper sees that it belongs here.
-    daemonise = f"{sys.executable} -S -c '{DAEMONISE}'; while [ ! -e up ]; do sleep 0.01; done"
+    daemonise = f"{PYTHON} -S -c '{DAEMONISE}'; while [ ! -e up ]; do sleep 0.01; done"
     shim = start(["sh", "-c", f"sleep 60 & setsid sleep 60 & {daemonise}; exit 5"], cwd=str(tmp_path))
     record = shim.exit()
     assert record.code == 5
@@ -101,9 +102,7 @@ status = dict(line.rstrip().split(":", 1) for line in open("/proc/self/status"))
 print(fds[:-1], os.readlink("/proc/self/fd/0"), status["SigBlk"].strip(), int(status["SigIgn"], 16), os.umask(0), os.getcwd())
 """
     # An interpreter ignores SIGPIPE and SIGXFSZ for itself; a shell does not: look from the outside too.
-    shim = start(
-        ["sh", "-c", f"grep SigIgn /proc/self/status; exec {sys.executable} -S -c '{look}'"], umask=0o027, cwd="/usr"
-    )
+    shim = start(["sh", "-c", f"grep SigIgn /proc/self/status; exec {PYTHON} -S -c '{look}'"], umask=0o027, cwd="/usr")
     shim.answer()
     assert shim.exit().code == 0
     lines = Path(shim.order["stdout"]).read_text().splitlines()

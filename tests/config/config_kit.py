@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tools import MEMORY_DIR
+
 from supervisor import config
 from supervisor.core.settings import ProgramSpec, Settings
 
@@ -16,7 +18,7 @@ class Place:
         self.file = directory / "extralife.toml"
         self.environ = {
             "HOME": str(directory), "PATH": "/usr/bin:/bin", "EXTRALIFE_STATE_DIR": str(directory / "state"),
-            "EXTRALIFE_RUNTIME_DIR": "/dev/shm/xl-test",
+            "EXTRALIFE_RUNTIME_DIR": f"{MEMORY_DIR}/xl-test",
         }  # fmt: skip
 
     def load(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from config_kit import Place
+from tools import MEMORY_DIR
 
 from supervisor.config import directories, source
 from supervisor.config.sheet import Origin, Sheet
@@ -25,11 +26,11 @@ TELL = """
 import sys
 from supervisor import config
 try:
-    for warning in config.load(sys.argv[1], {"EXTRALIFE_RUNTIME_DIR": "/dev/shm/xl-test"}).warnings:
+    for warning in config.load(sys.argv[1], {"EXTRALIFE_RUNTIME_DIR": "MEMORY_DIR/xl-test"}).warnings:
         print("warning:", warning)
 except config.ConfigError as error:
     print(*error.errors, sep="\\n")
-"""
+""".replace("MEMORY_DIR", str(MEMORY_DIR))
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_an_empty_one(place: Place) -> None:
 
 
 def test_the_path_of_a_socket_has_107_bytes(place: Place) -> None:
-    short = "/dev/shm/" + "x" * (107 - len("/dev/shm/") - len("/supervisor.sock"))
+    short = f"{MEMORY_DIR}/" + "x" * (107 - len(f"{MEMORY_DIR}/") - len("/supervisor.sock"))
     assert place.errors(PONG, runtime_dir=short) == []
     (error,) = place.errors(PONG, runtime_dir=short + "x")
     assert error == (
@@ -113,8 +114,8 @@ def test_the_path_of_a_socket_has_107_bytes(place: Place) -> None:
     )
     (error,) = place.errors(f'[program.{"n" * 64}]\ncommand = "sleep 1"\n', runtime_dir=short)
     assert f"/notify/{'n' * 64}, and the kernel takes 107" in error, "a long name counts too"
-    (error,) = place.errors(PONG, runtime_dir="/dev/shm/" + "é" * 45)
-    assert "socket 115 bytes" in error, "bytes, not characters"
+    (error,) = place.errors(PONG, runtime_dir=f"{MEMORY_DIR}/" + "é" * 45)
+    assert f"socket {len(str(MEMORY_DIR)) + 107} bytes" in error, "bytes, not characters"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
@@ -223,7 +224,7 @@ def test_one_that_this_user_cannot_write() -> None:
         if root:
             os.chown(state, NOBODY, -1)
         with as_nobody() if root else contextlib.nullcontext():
-            directories.check(sheet, Paths(str(state), "/dev/shm/xl-test"), origin, Origin("default"), [])
+            directories.check(sheet, Paths(str(state), f"{MEMORY_DIR}/xl-test"), origin, Origin("default"), [])
         (error,) = sheet.errors
         assert error.startswith(f"flag --state-dir: daemon.state_dir: {state} is read-only for ")
         assert error.endswith("; change its mode or choose another with --state-dir")

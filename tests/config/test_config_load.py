@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from config_kit import Place, flags_of
+from tools import MEMORY_DIR
 
 from supervisor import config, places
 from supervisor.config.cores import usable_cores
@@ -335,10 +336,10 @@ def test_root_under_systemd_has_its_state_in_var_lib() -> None:
 
 
 def test_systemd_says_where(place: Place) -> None:
-    environ = {"STATE_DIRECTORY": str(place.directory / "s"), "RUNTIME_DIRECTORY": "/dev/shm/xl-test", "HOME": "/root"}
+    environ = {"STATE_DIRECTORY": str(place.directory / "s"), "RUNTIME_DIRECTORY": f"{MEMORY_DIR}/xl-test", "HOME": "/root"}
     place.file.write_text("[program.Pong]\n")
     loaded = config.load(str(place.file), environ)
-    assert loaded.settings.paths == Paths(str(place.directory / "s"), "/dev/shm/xl-test", str(place.file))
+    assert loaded.settings.paths == Paths(str(place.directory / "s"), f"{MEMORY_DIR}/xl-test", str(place.file))
     assert str(loaded.origins["daemon.state_dir"]) == "environment STATE_DIRECTORY"
 
 

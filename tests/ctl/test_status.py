@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -210,7 +211,7 @@ def test_a_pipe_that_closes_is_no_error(api: Path, backend: FakeBackend) -> None
 
     backend.add(*(program(f"p{n:04d}") for n in range(2000)))
     told = subprocess.run(
-        f"{' '.join(CTL)} -s unix://{api} status | head -1", shell=True, capture_output=True, text=True, timeout=60,
+        f"{shlex.join(CTL)} -s unix://{api} status | head -1", shell=True, capture_output=True, text=True, timeout=60,
         check=False, env=environment(), cwd=ROOT,
     )  # fmt: skip
     assert told.stdout.startswith("level light")

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tools import MEMORY_DIR
+
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER = ROOT / "tests" / "e2e" / "programs" / "trainer.py"
 PATIENCE = float(os.environ.get("EXTRALIFE_TEST_PATIENCE", "1"))  # multiplies every deadline, for slow machines
@@ -40,7 +42,7 @@ class Box:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.state = directory / "state"
-        self.runtime = Path(tempfile.mkdtemp(prefix="xl-", dir="/dev/shm"))
+        self.runtime = Path(tempfile.mkdtemp(prefix="xl-", dir=MEMORY_DIR))
         self.boot_files = directory / "boot"
         self.boot_files.mkdir()
         self.set_boot(uuid.uuid4())

@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 from box import PATIENCE, ROOT, Box, until
+from tools import MEMORY_DIR
 
 sys.path.insert(0, str(ROOT / "bench"))
 
@@ -231,7 +232,7 @@ class Theirs(Side):
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
         self.directory = directory
-        self.runtime = Path(tempfile.mkdtemp(prefix="xl-", dir="/dev/shm"))
+        self.runtime = Path(tempfile.mkdtemp(prefix="xl-", dir=MEMORY_DIR))
         self.socket = self.runtime / "supervisor.sock"
         self.client = stock_supervisor() / "supervisorctl"
         self.daemon: subprocess.Popen[bytes] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,12 +13,12 @@ import time
 import pytest
 from box import ROOT, Box, until
 
-SAVER = f"{sys.executable} {ROOT / 'tests' / 'e2e' / 'programs' / 'saver.py'}"
+SAVER = shlex.join([sys.executable, str(ROOT / "tests" / "e2e" / "programs" / "saver.py")])
 WRAPPED = {
     "then": (["bash", "-c", f"{SAVER} a; echo done"], "a"),
     "tee": (["bash", "-c", f"{SAVER} a | tee log"], "a"),
     "job": (["sh", "-c", f"setsid {SAVER} a & wait"], "a"),
-    "ranks": (f"{SAVER} a b".split(), "ab"),
+    "ranks": (shlex.split(f"{SAVER} a b"), "ab"),
 }
 
 
