@@ -153,6 +153,7 @@ def test_the_log_in_the_journal_is_text_with_severities_and_without_a_second_tim
     assert "<3>RuntimeError: bug" in lines
     assert all(line.startswith("<3>") for line in lines[4:]), "each line of a traceback"
     kept = (tmp_path / "main.log").read_text().splitlines()
+    assert len(kept) == 5, "a traceback is in its entry"
     assert all({"timestamp", "level"} <= json.loads(line).keys() for line in kept), "the file has both"
 
 
