@@ -1,0 +1,296 @@
+"""Mutants: small faults that a tool puts into the code, one at a time. A good test suite fails for each of them.
+
+    tests/mutants                          every part, each to its end (days on two cores)
+    tests/mutants policy core              these parts
+    tests/mutants policy --minutes 5       stops after five minutes; the next call goes on from there
+    tests/mutants policy --again           only those that survived last time, after new assertions
+    tests/mutants --sample 100 --seed 7    100 mutants of all parts (or of those that are named), drawn by that seed
+
+It ends with a table, and with every survivor that tests/mutants.toml does not judge, as an entry for that file.
+Exit status: 0, or 1 when there is such a survivor, or 2 when the tests fail without any mutant.
+
+mutmut makes the mutants and runs the tests. This file gives it a copy of the tree for each part below build/mutants, draws
+the samples, and keeps the faulty code from harming the box: processes of its own (a PID namespace, where that is allowed),
+files of at most 2 GiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.stats import status_by_exit_code
+
+ROOT = Path(__file__).resolve().parents[1]
+WORK = ROOT / "build" / "mutants"
+JUDGED = ROOT / "tests" / "mutants.toml"
+MOST_FILE_BYTES = 2 << 30
+NONE = "no.such.mutant"  # mutmut makes the mutants and learns which test runs which function, and then finds nothing to run
+NAMES_AT_ONCE = 500  # of one command line
+PARTS = {  # the code, and the tests that ought to kill what is wrong in it
+    "policy": (["supervisor/policy"], ["tests/policy"]),
+    "core": (["supervisor/core"], ["tests/core"]),
+    "config": (["supervisor/config"], ["tests/config"]),
+    "api": (["supervisor/api"], ["tests/api"]),
+    "journal": (["supervisor/adapters/journal*"], ["tests/adapters/test_journal*.py"]),
+    "processes": (
+        [f"supervisor/adapters/{name}*.py" for name in ("processes", "proc", "starts", "endings", "edges", "cgroups", "boot")],
+        [f"tests/adapters/test_{name}.py" for name in ("processes", "proc", "starts", "shim", "edges", "cgroups", "boot")],
+    ),
+    "adapters": (["supervisor/adapters"], ["tests/adapters"]),  # those that are in no part before
+    "storage": (
+        [f"workers/{name}.py" for name in ("checkpoint", "replay", "rollout", "records", "results", "contract", "prefetch")],
+        [f"tests/workers/test_{name}.py" for name in (
+            "checkpoint", "replay", "replay_widths", "rollout", "records", "results", "the_contract", "prefetch",
+            "resume_exact", "dqn", "on_policy",
+        )],
+    ),
+    "learning": (
+        [f"workers/{name}.py" for name in (
+            "acting", "algorithms", "dqn", "learner", "networks", "ppo", "pqn", "precision", "schedules", "stopwatch",
+        )],
+        [f"tests/workers/test_{name}.py" for name in (
+            "acting", "dqn", "networks", "on_policy", "precision", "schedules", "stopwatch", "resume_exact",
+        )],
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    part: str
+    name: str  # mutmut's, such as supervisor.policy.gate.x_check__mutmut_7
+    status: str  # killed, timeout, survived, no tests, not checked ...
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a mutant is, apart from its number, which moves with every edit above it."""
+
+    file: str
+    function: str
+    was: str
+    now: str
+
+
+# --- the copies ----------------------------------------------------------------------------------------------------------
+
+
+def expanded(patterns: list[str]) -> list[str]:
+    """Files and directories of the tree, as given or by their pattern."""
+    found = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
+    return sorted(found)
+
+
+def sources(part: str) -> list[str]:
+    """The Python files of a part; a file belongs to the first part that names it."""
+    files: list[str] = []
+    for name, (patterns, _) in PARTS.items():
+        named = expanded([*patterns, *(f"{pattern}/**/*.py" for pattern in patterns if not pattern.endswith(".py"))])
+        new = [path for path in named if path.endswith(".py") and path not in files]
+        if name == part:
+            return new
+        files += new
+    raise KeyError(part)
+
+
+def copy_tree(part: str) -> Path:
+    """The tracked and the new files of the tree, brought up to date; what mutmut made there before stays."""
+    where = WORK / part
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+    )
+    tree = {name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()}
+    for name in tree:
+        source, target = ROOT / name, where / name
+        if name != "pyproject.toml" and not (target.exists() and target.read_bytes() == source.read_bytes()):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    for base in (where, where / "mutants"):
+        for found in (path for top in ("supervisor", "workers", "tests") for path in (base / top).rglob("*.py")):
+            if str(found.relative_to(base)) not in tree:
+                found.unlink()
+    (where / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + settings(part))
+    for base in (where, where / "mutants"):
+        base.mkdir(exist_ok=True)
+        if not (base / ".venv").is_symlink():
+            (base / ".venv").symlink_to(ROOT / ".venv")
+    return where
+
+
+def settings(part: str) -> str:
+    """The [tool.mutmut] of a part. Tests may take five times as long as they did, and half a minute more."""
+    also = ["README.md", "CHANGELOG.md", "bench", "deploy", "docs", "supervisor", "units", "workers"]
+    paths = sorted({path.split("/")[0] for path in sources(part)})
+    values = {
+        "source_paths": paths, "only_mutate": sources(part), "also_copy": also,
+        "pytest_add_cli_args": ["-m", "not slow and not lab and not root", "-p", "no:cacheprovider"],
+        "pytest_add_cli_args_test_selection": expanded(PARTS[part][1]), "timeout_multiplier": 5.0, "timeout_constant": 30.0,
+        "use_git_change_detection": False, "on_dependency_change": "ignore",
+    }  # fmt: skip
+    return "\n[tool.mutmut]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+
+# --- running -------------------------------------------------------------------------------------------------------------
+
+
+def run(where: Path, names: list[str], processes: int, until_s: float) -> int:
+    """mutmut's exit status; what it has found so far is on disk if the time is over first."""
+    environment = {
+        **os.environ, "PYTHONPATH": str(where / "mutants"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
+    mutmut = [sys.executable, "-m", "mutmut", "run", "--max-children", str(processes), *names]
+    with (where / "log").open("ab") as log:
+        started = subprocess.Popen(
+            [*apart(), *mutmut], cwd=where, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            return started.wait(timeout=max(1.0, until_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return 0
+        finally:
+            if started.poll() is None:
+                os.killpg(started.pid, signal.SIGKILL)
+                started.wait()
+
+
+def apart() -> list[str]:
+    """Faulty code may signal any process that it sees, so it sees only its own; empty where that is not allowed."""
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if os.geteuid() != 0:
+        command[1:1] = ["--user", "--map-current-user"]
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
+        return command
+    print("tests/mutants: no PID namespace is allowed here: mutants run among the other processes of this user", flush=True)
+    return []
+
+
+def statuses(part: str) -> list[Mutant]:
+    base = WORK / part / "mutants"
+    return [
+        Mutant(part, name, status_by_exit_code[code])
+        for path in sources(part)
+        if (base / f"{path}.meta").exists()
+        for name, code in json.loads((base / f"{path}.meta").read_text())["exit_code_by_key"].items()
+    ]
+
+
+def prepare(part: str, processes: int) -> None:
+    """Make the mutants of a part, and learn which test runs which function: all of its tests run once."""
+    where = copy_tree(part)
+    (where / "log").unlink(missing_ok=True)
+    run(where, [NONE], processes, time.monotonic() + 3600.0)
+    if not statuses(part) or not (where / "mutants" / "mutmut-stats.json").exists():
+        print((where / "log").read_text(errors="replace")[-6000:])
+        print(f"tests/mutants: the tests of {part} fail without any mutant, see {where / 'log'}")
+        sys.exit(2)
+
+
+def check(part: str, names: list[str], processes: int, until_s: float) -> None:
+    for begin in range(0, len(names), NAMES_AT_ONCE):
+        if time.monotonic() < until_s:
+            run(WORK / part, names[begin : begin + NAMES_AT_ONCE], processes, until_s)
+
+
+# --- what came of it -------------------------------------------------------------------------------------------------------
+
+
+def change_of(mutant: Mutant) -> Change:
+    before = Path.cwd()
+    os.chdir(WORK / mutant.part)
+    try:
+        lines = get_diff_for_mutant(mutant.name).splitlines()
+    finally:
+        os.chdir(before)
+    file = next(line[4:].strip() for line in lines if line.startswith("--- ")).removeprefix("a/")
+    was, now = ("\n".join(line[1:].strip() for line in lines if line[:1] == sign and line[:3] != sign * 3) for sign in "-+")
+    function = mutant.name.rpartition(".")[2].rpartition("__mutmut_")[0].removeprefix("x_").removeprefix("x")
+    return Change(file, function.replace("ǁ", ".").strip("."), was, now)
+
+
+def judged() -> dict[Change, str]:
+    entries = tomllib.loads(JUDGED.read_text()).get("survivor", []) if JUDGED.exists() else []
+    return {Change(each["file"], each["function"], each["was"], each["now"]): each["reason"] for each in entries}
+
+
+def entry(change: Change) -> str:
+    fields = {"file": change.file, "function": change.function, "was": change.was, "now": change.now, "reason": ""}
+    return "[[survivor]]\n" + "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in fields.items())
+
+
+def report(mutants: list[Mutant]) -> int:
+    """The table and the survivors that nobody has judged; the exit status."""
+    known, unjudged = judged(), []
+    print(f"{'part':<10} {'mutants':>8} {'killed':>8} {'survived':>9} {'judged':>7} {'not run':>8} {'killed of run':>14}")
+    for part in [*PARTS, "all"]:
+        those = [mutant for mutant in mutants if part in (mutant.part, "all")]
+        count = Counter(mutant.status for mutant in those)
+        if not those:
+            continue
+        gone = count["not checked"] + count["check was interrupted by user"]
+        alive = [mutant for mutant in those if mutant.status in ("survived", "no tests")]
+        ran, fine = len(those) - gone, 0
+        if part != "all":
+            changes = [change_of(mutant) for mutant in alive]
+            unjudged += [change for change in changes if change not in known]
+            fine = sum(change in known for change in changes)
+        else:
+            fine = len(alive) - len(unjudged)
+        share = f"{100 * (ran - len(alive)) / ran:.1f} %" if ran else "?"
+        print(f"{part:<10} {len(those):>8} {ran - len(alive):>8} {len(alive):>9} {fine:>7} {gone:>8} {share:>14}")
+    if unjudged:
+        print(f"\n{len(unjudged)} survivors are not judged: write the missing assertion, or a reason into {JUDGED.name}:\n")
+        print("\n".join(entry(change) for change in unjudged))
+    return int(bool(unjudged))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--sample", type=int, metavar="N", help="that many mutants, drawn at random")
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="of the sample (default: by the time)")
+    parser.add_argument("--again", action="store_true", help="only those that survived last time")
+    parser.add_argument("--show", action="store_true", help="run nothing, report what is known")
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop after so many; call again to go on")
+    parser.add_argument("--processes", type=int, default=2)
+    args = parser.parse_args()
+    parts = args.parts or list(PARTS)
+    for part in parts:
+        if part not in PARTS:
+            parser.error(f"{part} is not a part; there are {', '.join(PARTS)}")
+    until_s = time.monotonic() + 60.0 * args.minutes
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_FILE_BYTES, MOST_FILE_BYTES))  # of everything that it starts, too
+    if not args.show:
+        for part in parts:
+            if time.monotonic() < until_s:
+                prepare(part, args.processes)
+    mutants = [mutant for part in parts for mutant in statuses(part)]
+    if args.sample is not None:
+        print(f"a sample of {args.sample} of {len(mutants)} mutants, --seed {args.seed}", flush=True)
+        mutants = random.Random(args.seed).sample(mutants, min(args.sample, len(mutants)))
+    elif args.again:
+        mutants = [mutant for mutant in mutants if mutant.status in ("survived", "no tests")]
+    names = {mutant.name for mutant in mutants}
+    if not args.show:
+        for part in parts:
+            wanted = [each.name for each in mutants if each.part == part and (args.again or each.status == "not checked")]
+            check(part, wanted, args.processes, until_s)
+    return report([mutant for part in parts for mutant in statuses(part) if mutant.name in names])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
