@@ -91,7 +91,7 @@ def main() -> int:
     print(f"seed {seed}; again: {shlex.join(again)}", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="xl-chaos-"))
     began_s = time.monotonic()
-    disk = mounted and small_disk(directory / "state")
+    disk = directory / "disk" if mounted and small_disk(directory / "disk") else None
     world = World(directory, GAMES[: args.programs], env=preloaded(directory), disk=disk, verbose=not args.quiet)
     run = Run.begin(world)
     try:
@@ -101,11 +101,11 @@ def main() -> int:
         found = report.result(run, seed=seed, took_s=time.monotonic() - began_s)
         if args.keep:
             (directory / "events.txt").write_text("".join(f"{at:9.1f} {what}\n" for at, what in world.events))
-            if disk:
-                shutil.copytree(directory / "state", directory / "state.copy", ignore=shutil.ignore_patterns("replay"))
+            if disk is not None:
+                shutil.copytree(disk / "state", directory / "state.copy", ignore=shutil.ignore_patterns("replay"))
             print(f"kept: {directory}")
-        if disk:
-            subprocess.run(["umount", str(directory / "state")], check=False)
+        if disk is not None:
+            subprocess.run(["umount", str(disk)], check=False)
         if not args.keep:
             shutil.rmtree(directory, ignore_errors=True)
     print(report.text(found, shlex.join(again)))

@@ -393,8 +393,6 @@ FAULTS: tuple[Fault, ...] = (
 NOT_YET = frozenset(
     """
     second-daemon-without-lock
-    journal-removed
-    journal-replaced
     lock-removed
     main-log-removed
     alert-log-removed
@@ -405,7 +403,6 @@ NOT_YET = frozenset(
     fence-removed
     beat-removed
     beat-overwritten
-    state-dir-renamed
     bad-reload
     bad-hangup
     bad-boot

@@ -224,12 +224,14 @@ class World:
     box: Any = None
     systemd: Any = None
     short: Path = Path()
-    disk: bool = False  # the state directory is a file system of its own that can be filled
+    disk: Path | None = None  # a file system of its own that can be filled; the state directory lies on it
     verbose: bool = False
 
     def __post_init__(self) -> None:
         self.short = Path(tempfile.mkdtemp(prefix="xlc-", dir="/dev/shm"))
         self.box = Box(self.directory)
+        if self.disk is not None:
+            self.box.state = self.disk / "state"
         self.orders.mkdir()
         self.state.mkdir(mode=0o700, exist_ok=True)
         self.config_file.write_text(configuration(self))
