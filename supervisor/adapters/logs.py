@@ -153,7 +153,10 @@ class LogGuard:
         system that counts late: therefore every five seconds in any case.
         """
         settings, now_s = self._settings(), time.clock_gettime(time.CLOCK_BOOTTIME)
-        disk = os.statvfs(settings.paths.state_dir)
+        try:
+            disk = os.statvfs(settings.paths.state_dir)
+        except OSError:  # `shell/foundations.py` reports a state directory that is gone
+            return False
         free_bytes = disk.f_bavail * disk.f_frsize
         looked_s, free_then_bytes = self._looked
         if now_s - looked_s < _LOOK_ANYWAY_S and free_then_bytes - free_bytes < settings.daemon.log_max_bytes:

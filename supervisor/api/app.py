@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Final
@@ -334,6 +335,10 @@ def _guarded(handler: Handler) -> Handler:
             return answer({"error": str(refused)}, refused.status)
         except ClientDisconnect:
             return answer({"error": "the client has gone"}, 400)
+        except (OSError, sqlite3.Error) as error:
+            # The disk or the journal, not the code: `status` and the alerts report it, and it may be over in a moment.
+            log.warning("api_request_refused", path=request.url.path, error=str(error))
+            return answer({"error": f"this cannot be read now: {error}"}, 503)
         except Exception as error:
             log.exception("api_request_failed", path=request.url.path)
             return answer({"error": f"this request met a bug ({type(error).__name__}); the daemon's log has it"}, 500)

@@ -189,6 +189,18 @@ def test_the_guard_leaves_to_the_calendar_what_is_within_twice_the_bound(guarded
     assert log.stat().st_size == 0
 
 
+def test_the_guard_waits_for_a_state_directory_that_is_gone(guarded):
+    _, settings = guarded
+    state_dir = Path(settings.paths.state_dir)
+    guard = LogGuard(lambda: settings)
+    assert guard._is_due()
+    state_dir.rename(state_dir.with_name("away"))
+    guard._looked = -1e9, 0
+    assert not guard._is_due(), "and it is no error: it is reported where it is looked at"
+    state_dir.with_name("away").rename(state_dir)
+    assert guard._is_due()
+
+
 def test_a_flood_is_copied_once_and_then_dropped_with_a_line_that_says_so(guarded):
     log, settings = guarded
     guard = LogGuard(lambda: settings)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pwd
+import sqlite3
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -308,6 +309,19 @@ def test_reread_and_update(api: Path, backend: FakeBackend) -> None:
     status, told = call(api, "/api/v1/reread", {})
     assert status == 422
     assert told["errors"] == backend.changes["errors"]
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(2, "/state/journal.sqlite: there is no journal"), sqlite3.OperationalError("disk I/O error")]
+)
+def test_a_disk_that_fails_is_an_answer_and_no_bug(
+    api: Path, backend: FakeBackend, error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend.error = error
+    status, told = call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong"]})
+    assert status == 503
+    assert told["error"] == f"this cannot be read now: {error}"
+    assert "Traceback" not in "".join(capsys.readouterr())
 
 
 def test_a_bug_in_the_daemon_is_an_answer(api: Path, backend: FakeBackend) -> None:
