@@ -403,9 +403,6 @@ NOT_YET = frozenset(
     fence-removed
     beat-removed
     beat-overwritten
-    bad-reload
-    bad-hangup
-    bad-boot
     """.split()
 )
 BY_NAME = {fault.name: fault for fault in FAULTS}
