@@ -81,7 +81,7 @@ EXIT_SHUT_DOWN: Final = 100  # the operator's `shutdown`, told to a service mana
 _CONTROL: Final = "control"  # the control socket's name in the service manager's store
 _OPEN_S: Final = 120.0  # what one step of a start may take: a journal of years, digests of big checkpoints
 _GOES_DOWN_S: Final = 15.0  # less than the service manager's watchdog waits
-_STEP_S: Final = 0.2
+_STEP_S: Final = 0.05
 _RELOAD_S: Final = 60.0  # from SIGHUP to the end of this image
 
 
@@ -140,9 +140,9 @@ class Daemon:
         self._settings: Settings = loaded.settings
         self._paths = loaded.settings.paths
         self._notifier = Notifier(os.environ)
-        self._service = Service(self._notifier)
+        self._service = Service(self._notifier, self._awaits_stop)
         self._signalled = False  # told to end by a signal, not by `supervisorctl shutdown`
-        self._terminated = threading.Event()
+        self._terminated = False  # SIGTERM or SIGINT has come
         self._host_watch: HostWatch | None = None
         self._housekeeping: Housekeeping | None = None
 
@@ -354,7 +354,7 @@ class Daemon:
             parts.loop.run()
         finally:
             if not parts.performer.reexec:
-                self._notifier.stopping(extend_s=30.0)
+                self._service.ends(extend_s=30.0)
             parts.replies.abandon()
             server.stop()
 
@@ -385,7 +385,7 @@ class Daemon:
             ).start()
         else:
             self._signalled = True
-            self._terminated.set()
+            self._terminated = True
             parts.inbox.post(Terminated(now_s, by=name))
 
     def _host_goes_down(self, parts: _Parts) -> None:
@@ -394,17 +394,26 @@ class Daemon:
         log.warning("host_goes_down")
         parts.inbox.post(Terminated(parts.clock.now_s(), by="the host's shutdown"))
 
+    def _awaits_stop(self) -> bool:
+        """The host goes down, and the service manager will say so too: it ends us then, and does not start us again."""
+        watch = self._host_watch
+        if watch is None or not self._notifier.heard or self._terminated:
+            return False
+        return watch.told and not watch.cancelled.is_set()
+
     def _let_host_go(self) -> None:
-        """All is saved and on record. Whoever ends too soon is started again; the stop comes in a moment."""
+        """All is saved and on record: the host may go on, and the service manager's SIGTERM comes in a moment.
+
+        A daemon that ended before it would be started again, and would start every training in a box that goes down.
+        """
         watch = self._host_watch
         if watch is None:
             return
         watch.release()
         waited_s = 0.0
-        while watch.told and not watch.cancelled.is_set() and waited_s < _GOES_DOWN_S:
+        while self._awaits_stop() and waited_s < _GOES_DOWN_S:
+            _pause(_STEP_S)
             waited_s += _STEP_S
-            if self._terminated.wait(_STEP_S):
-                break
         watch.stop()
 
     def _began(self, parts: _Parts) -> Began:

@@ -3,10 +3,15 @@
 An orderly end waits for checkpoints, and how long that may be is known only here: as long as the slowest of those who
 were asked to leave is allowed to. That much is asked for, once for each new answer, and no more: a worker that even
 SIGKILL does not end (state D) must not hold up the shutdown of the box for ever.
+
+When logind has announced a shutdown of the host, the end begins before the service manager asks for it. It must not hear
+STOPPING=1 then: systemd takes a service that says so for one that is stopping by itself, and sends it no SIGTERM. The
+daemon would wait for that signal, and the shutdown for the daemon. Once the signal has come, everything is said as ever.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,16 +24,17 @@ _KILLED_AND_CLOSED_S: Final = 15.0  # from the last SIGKILL to the end of this p
 
 @dataclass(slots=True)
 class Service:
-    """Remembers what was said last."""
+    """Remembers what was said last. `awaits_stop` is True while the service manager's SIGTERM is still to come."""
 
     notifier: Notifier
+    awaits_stop: Callable[[], bool] = lambda: False
     said: str = ""
     leave_by_s: float | None = None
 
     def after_turn(self, state: State, now_s: float) -> None:
         """Called by the deciding thread; it costs nothing while nothing changes."""
         status = status_line(state)
-        if state.stopping:
+        if state.stopping and not self.awaits_stop():
             leave_by_s = max(_leave_by_s(state), default=None)
             if leave_by_s is not None and (self.leave_by_s is None or leave_by_s > self.leave_by_s):
                 self.leave_by_s = leave_by_s
@@ -36,6 +42,11 @@ class Service:
         if status != self.said:
             self.said = status
             self.notifier.status(status)
+
+    def ends(self, extend_s: float) -> None:
+        """The deciding thread has come to its end."""
+        if not self.awaits_stop():
+            self.notifier.stopping(extend_s)
 
 
 def _leave_by_s(state: State) -> list[float]:

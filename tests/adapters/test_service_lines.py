@@ -65,3 +65,18 @@ def test_an_end_takes_as_long_as_the_slowest_may_and_no_longer():
         75.0, "2 of 2 programs are saving and leaving", "1 of 1 programs are saving and leaving",
         "0 of 0 programs are saving and leaving",
     ]  # fmt: skip
+
+
+def test_systemd_is_not_told_of_an_end_that_it_has_still_to_ask_for():
+    """It sends no SIGTERM to a service that says STOPPING=1 by itself, and the daemon would wait for that signal."""
+    told, awaits = Told(), [True]
+    service = Service(told, lambda: awaits[0])
+    state = State(programs={"a": running("a", Stop("shutdown", 10.0, 20.0))}, level="light", stopping=True)
+    service.after_turn(state, 10.0)
+    service.ends(30.0)
+    assert told.lines == ["1 of 1 programs are saving and leaving"]
+    awaits[0] = False  # SIGTERM has come
+    service.after_turn(state, 12.0)
+    assert told.lines[1:] == [33.0], "10 s asked at, 20 s of grace, 15 s to close, 12 s now"
+    service.ends(30.0)
+    assert told.lines[2:] == [30.0]

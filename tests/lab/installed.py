@@ -42,8 +42,9 @@ INTERVAL_S = 4.0
 FACTS = """
 import json, sqlite3, sys
 db = sqlite3.connect("file:/var/lib/extralife/journal.sqlite?mode=ro", uri=True)
-rows = db.execute("SELECT seq, kind, body FROM fact WHERE kind = ? ORDER BY seq", (sys.argv[1],)).fetchall()
-print(json.dumps([{"seq": seq, "kind": kind, **json.loads(body)} for seq, kind, body in rows]))
+columns = ("seq", "kind", "at_s", "boot_id")
+rows = db.execute("SELECT seq, kind, at_s, boot_id, body FROM fact WHERE kind = ? ORDER BY seq", (sys.argv[1],)).fetchall()
+print(json.dumps([{**dict(zip(columns, row)), **json.loads(row[-1])} for row in rows]))
 """
 _INTEGRITY = """
 import sqlite3

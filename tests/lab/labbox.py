@@ -165,12 +165,19 @@ class Box:
     def reboot(self) -> float:
         """`systemctl reboot`; returns the seconds until everything is started again."""
         began_s = time.monotonic()
+        self.go_down()
+        self.boot()
+        return time.monotonic() - began_s
+
+    def go_down(self) -> float:
+        """`systemctl reboot`; returns the seconds until it is down. `boot` is what comes next."""
+        began_s = time.monotonic()
         self.run("systemctl", "reboot", check=False)
         assert self._outer is not None
         assert self._outer.wait(180 * PATIENCE) == _REBOOT, self.console.read_text(errors="replace")[-2000:]
+        took_s = time.monotonic() - began_s
         self._kill()
-        self.boot()
-        return time.monotonic() - began_s
+        return took_s
 
     def close(self) -> None:
         """Off, and nothing of it left but its directory."""
@@ -257,13 +264,19 @@ class Box:
         done = subprocess.run(
             ["bash", "-c", enter, seat, str(init), _PATH, "HOME=/root", "LANG=C.UTF-8", *command],
             capture_output=True, text=True, timeout=timeout_s * PATIENCE, check=False, stdin=subprocess.DEVNULL,
+            start_new_session=True,  # a signal for a process group stays in the box
         )  # fmt: skip
         if check and done.returncode != 0:
             raise AssertionError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"[-4000:])
         return done
 
     def signal(self, pid: int, number: signal.Signals) -> None:
-        """A signal for a process of the box, by its number in there."""
+        """A signal for a process of the box, by its number in there.
+
+        Never 0, which MainPID is while a service is down: that would be the whole process group of the command.
+        """
+        if pid <= 0:
+            raise AssertionError(f"no process has the number {pid}")
         self.run("kill", f"-{number.name.removeprefix('SIG')}", str(pid))
 
     def show(self, unit: str, name: str) -> str:
