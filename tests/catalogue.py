@@ -41,4 +41,6 @@ FAULTS = {
     "pid-reuse": "a dead worker's pid belongs to somebody else",
     "fork-fails": "nothing can be forked (EAGAIN)",
     "two-daemons": "a second daemon is started",
+    "runtime-removed": "the runtime directory or the control socket is removed",
+    "beat-damaged": "a worker's beat file is removed or overwritten",
 }

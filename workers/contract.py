@@ -152,6 +152,7 @@ _BEAT_MAGIC: Final = b"XLBEAT01"
 _WHO: Final = struct.Struct("<HHII16s16sQ")  # version, padding, attempt, pid, boot id, token, start ticks
 _WHAT: Final = struct.Struct("<HHI QQQ QQQQQQ ddd QQIIII Q II QQ")  # everything that moves, in `_MOVING`'s order
 _MORE_HEADER: Final = struct.Struct("<II")  # crc32 of what follows, its length
+_TOKEN_AT: Final = 28  # in `_WHO`
 _MORE_AT: Final = 256  # beyond the body, where a reader that doesn't know of it does not look
 _MORE: Final = struct.Struct("<dddddddddddddddd")  # in `_MEASURED`'s order; grows at its end only
 _CONTROL_MAGIC: Final = b"XLCTRL01"
@@ -320,14 +321,17 @@ class _Record:
             raise OSError(msg)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(path, flags, 0o600)
+        self._path, self._magic, self._head = Path(path), magic, head
         try:
             os.ftruncate(fd, RECORD_BYTES)
             self._map = mmap.mmap(fd, RECORD_BYTES)
+            self._file = _which(os.fstat(fd))
         finally:
             os.close(fd)
         self._rest_at, self._end = _BODY_AT + len(head), _BODY_AT + len(head) + rest_bytes
         self._head_crc = zlib.crc32(head)
-        self._seq = _SEQ.unpack_from(self._map, _SEQ_AT)[0] | 1  # odd: nothing to read before the first write
+        # Odd: nothing to read before the first write. Below any overflow, whatever somebody has written there.
+        self._seq = _SEQ.unpack_from(self._map, _SEQ_AT)[0] >> 1 | 1
         _HEADER.pack_into(self._map, 0, magic, self._seq, 0, 0, len(head) + rest_bytes)
         self._map[_BODY_AT : self._rest_at] = head
         header = memoryview(self._map)[:_BODY_AT]
@@ -351,6 +355,17 @@ class _Record:
                 self._seq = words[_SEQ_WORD] = odd + 1
                 return
 
+    def in_place(self) -> bool:
+        """Whether a reader of the path finds this record, whole. Costs one stat(2)."""
+        try:
+            if _which(self._path.lstat()) != self._file:
+                return False
+        except OSError:
+            return False
+        size = self._end - _BODY_AT
+        magic, _, _, _, length = _HEADER.unpack_from(self._map, 0)
+        return (magic, length) == (self._magic, size) and self._map[_BODY_AT : self._rest_at] == self._head
+
     def stamp_live(self, at_ns: int) -> None:
         """Eight aligned bytes outside of sequence and CRC: another thread than `write`'s may call this."""
         self._words[_LIVE_WORD] = at_ns
@@ -359,6 +374,20 @@ class _Record:
         self._words.release()
         self._halves.release()
         self._map.close()
+
+
+def _which(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory for our eyes only, with its parents; one of another user is refused. Raises OSError."""
+    if not directory.is_dir():
+        _make_private(directory.parent)
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        if directory.stat().st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "belongs to another user", str(directory))
 
 
 def read_record(data: bytes, magic: bytes) -> tuple[int, int, bytes] | None:
@@ -372,13 +401,14 @@ def read_record(data: bytes, magic: bytes) -> tuple[int, int, bytes] | None:
     return seq, live_ns, body
 
 
-def read_beat(path: str | os.PathLike[str]) -> Beat | None:
+def read_beat(path: str | os.PathLike[str], *, follow: bool = False) -> Beat | None:
     """The newest whole beat in the file, or None when there is none: absent, torn by a death in mid-write, damaged.
 
-    A reader that meets a write in progress looks again, a bounded number of times.
+    `follow` is for links of /proc, which no worker can make. A reader that meets a write in progress looks again, a bounded
+    number of times.
     """
     for _ in range(_READ_TRIES):
-        data = _read_mapped(path)
+        data = _read_mapped(path, follow=follow)
         record = read_record(data, _BEAT_MAGIC)
         if record is not None:
             with contextlib.suppress(ValueError):
@@ -389,13 +419,28 @@ def read_beat(path: str | os.PathLike[str]) -> Beat | None:
     return None
 
 
-def _read_mapped(path: str | os.PathLike[str]) -> bytes:
+def beat_defect(path: str | os.PathLike[str], token: str) -> str:
+    """What is wrong with an attempt's beat file, as a clause; empty when it is whole, or in the middle of a write."""
+    data = _read_mapped(path)
+    if not data:
+        return "it is gone"
+    if len(data) < _BODY_AT + _WHO.size or data[:8] != _BEAT_MAGIC:
+        return "it is no beat record any more"
+    if data[_BODY_AT + _TOKEN_AT : _BODY_AT + _TOKEN_AT + 16].hex() != token:
+        return "it is of another attempt"
+    seq = _SEQ.unpack_from(data, _SEQ_AT)[0]
+    if seq & 1 or read_beat(path) is not None:
+        return ""
+    return "its checksum is wrong"
+
+
+def _read_mapped(path: str | os.PathLike[str], *, follow: bool = False) -> bytes:
     """One record's bytes, or none: whatever a worker has put in its place costs the reader neither time nor memory.
 
     A link is not followed, a FIFO does not block (`O_NONBLOCK`), a file of gigabytes is read no further than a record.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     except (OSError, ValueError):
         return b""
     try:
@@ -443,6 +488,7 @@ class ControlReader:
     def __init__(self, path: str | os.PathLike[str], token: str) -> None:
         self._path, self._token, self._seq = Path(path), token, -1
         self._map: mmap.mmap | None = None
+        self._file: tuple[int, int] | None = None
         self._last = Control(token)
 
     def read(self) -> Control:
@@ -459,14 +505,22 @@ class ControlReader:
                     self._last = Control(self._token, interval_ms, offset_ms, save_now, leave_by_ns)
         return self._last
 
+    def look_again(self) -> None:
+        """Read the file that is at the path now: a daemon writes a removed record anew. Another thread may call this."""
+        with contextlib.suppress(OSError):
+            if self._file not in {None, _which(self._path.lstat())} and self._open():
+                self._seq = -1
+
     def _open(self) -> bool:
+        found = None
         with contextlib.suppress(OSError, ValueError):
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self._map = mmap.mmap(fd, RECORD_BYTES, prot=mmap.PROT_READ)
+                found = mmap.mmap(fd, RECORD_BYTES, prot=mmap.PROT_READ)
+                self._map, self._file = found, _which(os.fstat(fd))
             finally:
                 os.close(fd)
-        return self._map is not None
+        return found is not None
 
 
 # --- the small client ----------------------------------------------------------------------------------------------------
@@ -527,6 +581,7 @@ class Client:
         # Phases and commits may come from other threads; reentrant, because they may come from a signal handler too.
         self._lock = threading.RLock()
         self._record = _Record(env[ENV_BEAT], _BEAT_MAGIC, who, _WHAT.size) if self.supervised else None
+        self._beat_path, self._who = env.get(ENV_BEAT, ""), who
         self._control = ControlReader(env.get(ENV_CONTROL, ""), self.token) if self.supervised else None
         if self._record is not None:
             self._record.stamp_live(at_ns)
@@ -674,9 +729,26 @@ class Client:
             raise ValueError(msg) from None
 
     def _live(self, period_s: float) -> None:
-        assert self._record is not None  # noqa: S101  only started with a record
         while not self._closing.wait(period_s):
+            assert self._record is not None  # noqa: S101  only started with a record
             self._record.stamp_live(now_ns())
+            if not self._record.in_place():
+                with contextlib.suppress(OSError):  # the directory cannot be made now: the next look tries again
+                    self._beat_anew()
+            if self._control is not None:
+                self._control.look_again()
+
+    def _beat_anew(self) -> None:
+        """Somebody has removed, replaced or overwritten the beat record: make it again, with all that was in it.
+
+        The supervisor cannot do that: only this process can write to the memory that it maps. Raises OSError.
+        """
+        _make_private(Path(self._beat_path).parent)
+        fresh = _Record(self._beat_path, _BEAT_MAGIC, self._who, _WHAT.size)
+        fresh.stamp_live(now_ns())
+        with self._lock:
+            self._record = fresh  # the old mapping is let go when its last user has returned
+            self._record.write(self._next, self._more)
 
 
 def _next_save_ns(control: Control, at_ns: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from supervisor.core.commands import SetControl
@@ -17,6 +18,8 @@ class Controls:
         self._paths, self._clock = paths, clock
         self._attempts: dict[str, int] = {}
         self._writers: dict[str, ControlWriter] = {}
+        self._last: dict[str, SetControl] = {}
+        self._guard = threading.RLock()  # over all of these: `restore` is called by another thread
 
     def begin(self, token: str, attempt: int) -> None:
         """An attempt was started or adopted."""
@@ -24,6 +27,27 @@ class Controls:
 
     def write(self, command: SetControl) -> None:
         """Raises OSError when the runtime directory cannot be written."""
+        with self._guard:
+            self._write(command)
+
+    def restore(self) -> None:
+        """Write every record anew whose file is gone: its worker opens the new file. Raises OSError."""
+        with self._guard:
+            for command in tuple(self._last.values()):
+                if not Path(self._paths.control(command.program, self._attempts[command.token])).exists():
+                    self._writers.pop(command.token).close()
+                    self._write(command)
+
+    def missing(self) -> str:
+        """Whose record is gone, as a clause; empty when none is."""
+        with self._guard:
+            gone = [
+                command.program for command in self._last.values()
+                if not Path(self._paths.control(command.program, self._attempts[command.token])).exists()
+            ]  # fmt: skip
+        return f"the control record of {', '.join(sorted(gone))} is gone" if gone else ""
+
+    def _write(self, command: SetControl) -> None:
         attempt = self._attempts.get(command.token)
         if attempt is None:
             return
@@ -41,13 +65,16 @@ class Controls:
                 leave_by_ns=UNKNOWN if command.leave_by_s is None else self._clock.to_boot_ns(command.leave_by_s),
             )
         )
+        self._last[command.token] = command
 
     def end(self, program: str, token: str) -> None:
         """The attempt is over: its records on tmpfs are no longer needed."""
-        writer = self._writers.pop(token, None)
-        if writer is not None:
-            writer.close()
-        attempt = self._attempts.pop(token, None)
+        with self._guard:
+            writer = self._writers.pop(token, None)
+            if writer is not None:
+                writer.close()
+            self._last.pop(token, None)
+            attempt = self._attempts.pop(token, None)
         if attempt is not None:
             for path in (self._paths.control(program, attempt), self._paths.beat(program, attempt)):
                 Path(path).unlink(missing_ok=True)

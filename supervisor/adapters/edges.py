@@ -115,6 +115,7 @@ class Edges:
         """`path_of` gives a program's socket path; `wake` is called after each message that was heard."""
         self._path_of, self._wake = path_of, wake
         self._guard = threading.Lock()
+        self._binding = threading.Lock()  # over `_sockets`
         self._sockets: dict[str, _Bound] = {}
         self._heard: dict[str, Heard] = {}
         self._selector = selectors.DefaultSelector()
@@ -129,12 +130,32 @@ class Edges:
         """Listen for a program, before its worker is started. Raises OSError.
 
         Nothing happens if the path still leads to our socket. One that was left by an earlier daemon, or removed under
-        us by somebody who tidies up, is made anew. For the deciding thread only.
+        us by somebody who tidies up, is made anew. Any thread may call.
         """
+        with self._binding:
+            self._bind(program)
+
+    def missing(self) -> str:
+        """Whose socket cannot be reached at its path any more, as a clause; empty when all can."""
+        with self._binding:
+            gone = sorted(name for name in self._sockets if not self._in_place(name))
+        return f"the socket of {', '.join(gone)} is gone" if gone else ""
+
+    def restore(self) -> None:
+        """Bind every socket anew that cannot be reached any more. Raises OSError."""
+        with self._binding:
+            for program in tuple(self._sockets):
+                self._bind(program)
+
+    def _in_place(self, program: str) -> bool:
+        path = Path(self._path_of(program))
+        return path.is_socket() and path.stat().st_ino == self._sockets[program].inode
+
+    def _bind(self, program: str) -> None:
         path = Path(self._path_of(program))
         bound = self._sockets.get(program)
         if bound is not None:
-            if path.is_socket() and path.stat().st_ino == bound.inode:
+            if self._in_place(program):
                 return
             self._selector.unregister(bound.sock)
             del self._sockets[program]

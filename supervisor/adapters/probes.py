@@ -5,6 +5,11 @@ fails leaves its field None: not known, which is not zero and not "stalled".
 
 A beat record that cannot be read at this moment (its writer was interrupted in the middle) is no sign of a stall either:
 the newest beat that could be read stands until there is another.
+
+A beat file can also be removed, replaced or overwritten. Its worker makes it again within a second (`contract.Client`).
+Until then, or where it cannot, the record that the worker still maps is read through /proc. Where even that fails, the
+growth of its log and its CPU time stand in for its beats, with the patience of programs without beats: what cannot be
+read is unknown, and unknown is not stalled (docs/adr/0031-lost-beats.md).
 """
 
 from __future__ import annotations
@@ -38,6 +43,8 @@ _MOST_REPORTS: Final = 256  # ... and lines
 _MOST_REPORTS_EVER: Final = 1000  # of one attempt, while it runs
 _REPORTS_S: Final = 5.0  # between two looks for the first report of a program that need not know of them
 _LOAD_S: Final = 10.0  # between two looks at a cgroup: the kernel's own averages move that slowly
+_LOST_S: Final = 5.0  # so long a worker has to make its beat file again; also between two looks at its open files
+_FIRST_BEAT_S: Final = 10.0  # an adopted worker may have been started a moment ago
 _FUTURE_S: Final = 1.0  # a stamp that lies further ahead is of another clock
 
 Reports = tuple[tuple[str, str, Report], ...]
@@ -56,6 +63,10 @@ class _Watched:
     since_s: float
     reports_file: str
     stat: proc.StateFile | None
+    adopted: bool = False
+    lost_at_s: float | None = None  # since when its beats cannot be read in any way
+    mapped: str | None = None  # where /proc has the record that it maps
+    mapped_due_s: float = 0.0
     beat: contract.Beat | None = None
     seen: Seen | None = None
     grown_at_s: float | None = None
@@ -79,15 +90,18 @@ class LocalProbes:
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
 
-    def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int) -> None:
-        """Begin to read an attempt; `expect` its edges first (they may come before its pid is known)."""
+    def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int, *, adopted: bool = False) -> None:
+        """Begin to read an attempt; `expect` its edges first (they may come before its pid is known).
+
+        `adopted`: an earlier daemon had started it, so its beat file must be there.
+        """
         file = None
         with contextlib.suppress(OSError):
             file = proc.StateFile(pid)
         stat = proc.read_stat(pid) if file is None else None
         reports = f"{self._paths.attempt_dir(spec.name, attempt, token)}/{contract.REPORTS_FILE}"
         ticks = stat.start_ticks if stat else None
-        watched = _Watched(spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file)
+        watched = _Watched(spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file, adopted)
         self._edges.expect(spec.name, token)
         with self._guard:
             self._watched[spec.name] = watched
@@ -180,11 +194,57 @@ class LocalProbes:
         stat = proc.read_stat(item.pid)  # no descriptor was left for it: the long way, every time
         return stat.state if stat is not None and stat.start_ticks == item.start_ticks else None
 
-    def _from_beat(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+    def beat_defect(self, program: str, token: str) -> str:
+        """What is wrong with an attempt's beat file, as a clause; empty while it is well, or not begun yet."""
+        with self._guard:
+            item = self._watched.get(program)
+        if item is None or item.token != token:
+            return ""
+        late = item.adopted and self._clock.now_s() - item.since_s > _FIRST_BEAT_S
+        if item.beat is None and not late:
+            return ""
+        return contract.beat_defect(self._paths.beat(program, item.attempt), token)
+
+    def _newest_beat(self, item: _Watched) -> contract.Beat | None:
+        """The newest beat of the attempt, or the one that was read last."""
         beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
         if beat is not None and beat.token == item.token:
-            item.beat = beat
-        beat = item.beat
+            item.lost_at_s = item.mapped = None
+            return beat
+        if not self.beat_defect(item.spec.name, item.token):
+            item.lost_at_s = None
+            return item.beat
+        beat = self._mapped_beat(item)
+        if beat is not None:
+            item.lost_at_s = None
+        elif item.lost_at_s is None:
+            item.lost_at_s = self._clock.now_s()
+        return beat or item.beat
+
+    def _mapped_beat(self, item: _Watched) -> contract.Beat | None:
+        """A beat from the record that its worker maps, although its path leads there no more."""
+        now_s = self._clock.now_s()
+        if item.mapped is None and now_s >= item.mapped_due_s:
+            item.mapped_due_s = now_s + _LOST_S
+            item.mapped = proc.open_at(item.pid, Path(self._paths.beat(item.spec.name, item.attempt)).name)
+        beat = contract.read_beat(item.mapped, follow=True) if item.mapped is not None else None
+        if beat is not None and beat.token == item.token:
+            return beat
+        item.mapped = None
+        return None
+
+    def _from_witnesses(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+        ticks = proc.cpu_ticks(item.pid)
+        self._note_growth(item, self._logs(item) | ({} if ticks is None else {"cpu": (ticks, 0)}))
+        return Sample(
+            item.token, state, progress_at_s=item.grown_at_s, phase="training", beat_lost=True,
+            status=heard.status if heard else "",
+        )  # fmt: skip
+
+    def _from_beat(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+        beat = item.beat = self._newest_beat(item)
+        if item.lost_at_s is not None and self._clock.now_s() - item.lost_at_s >= _LOST_S:
+            return self._from_witnesses(item, state, heard)
         if beat is None:
             return Sample(item.token, state, status=heard.status if heard else "")
         at, stamp = self._clock.from_boot_ns, self._stamp

@@ -108,6 +108,26 @@ def _read(path: str) -> bytes:
         os.close(fd)
 
 
+def cpu_ticks(pid: int) -> int | None:
+    """The CPU time that a process and its threads have used, in clock ticks; None when it cannot be read."""
+    try:
+        stat = _read(f"/proc/{pid}/stat")
+        used = stat[stat.rindex(b")") + 2 :].split()[11:13]
+        return int(used[0]) + int(used[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def open_at(pid: int, name: str) -> str | None:
+    """The path in /proc of a file of this name that a process has open, removed or not; None when it has none."""
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(entry.readlink()).removesuffix(" (deleted)").rpartition("/")[2] == name:
+                    return str(entry)
+    return None
+
+
 def is_alive(pid: int, start_ticks: int) -> bool:
     """True while this very process lives: same start ticks, and not a zombie."""
     stat = read_stat(pid)

@@ -433,6 +433,25 @@ class LocalLauncher:
             live = self._live.get(token)
             return live.attempt if live is not None else None
 
+    def unrecorded(self) -> str:
+        """Whose shim record is gone, as a clause; empty when none is."""
+        gone = sorted(each.program for each in self._running() if not Path(self._paths.shim_record(each.program)).exists())
+        return f"the record of {', '.join(gone)} is gone" if gone else ""
+
+    def restore_records(self) -> None:
+        """Write the shim records anew that are gone: the next daemon finds a worker by it at once. Raises OSError."""
+        for attempt in self._running():
+            path = Path(self._paths.shim_record(attempt.program))
+            if not path.exists():
+                make_dir(path.parent)
+                with os.fdopen(files.create(f"{path}.tmp"), "w", encoding="utf-8") as aside:
+                    aside.write(json.dumps(asdict(attempt)) + "\n")
+                Path(f"{path}.tmp").rename(path)
+
+    def _running(self) -> list[Attempt]:
+        with self._guard:
+            return [live.attempt for live in self._live.values() if live.attempt is not None]
+
     def _watch_shim(self, live: _Live) -> None:
         with self._guard:
             if live.token in self._live:  # not closed meanwhile

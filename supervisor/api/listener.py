@@ -17,16 +17,19 @@ import os
 import shutil
 import socket
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from supervisor import membership
+from supervisor.adapters.foundations import Identity, Remembered
 
 QUEUE: Final = 1024  # a client with a timeout of its own gets EAGAIN at once when the queue is full
 _LONGEST_PATH: Final = 107  # bytes of sun_path, unix(7)
 
 
-class SocketTaken(Exception):
+class SocketTaken(OSError):
     """Another daemon answers on the control socket."""
 
 
@@ -37,6 +40,29 @@ class Listener:
         """`trouble`: why the group that was asked for has no access; empty when it has."""
         self.sock, self.path, self.trouble = sock, path, trouble
         self._file = _identity(path)
+        self._seen = Remembered(path)
+        self._seen.renew()
+        self.renewed: list[Callable[[socket.socket], None]] = []  # called with the new socket of `restore`
+
+    def identity(self) -> Identity | None:
+        """Of the socket's file, held open so that its number is not given away; None: there was none from the start."""
+        return self._seen()
+
+    def restore(self, group: str) -> None:
+        """Listen anew at the path; the clients of the socket before stay connected. Raises OSError.
+
+        A file that somebody put in our socket's place is kept under another name; a daemon that answers there stays.
+        """
+        if os.path.lexists(self.path):
+            _refuse_if_alive(self.path)
+            Path(self.path).rename(f"{self.path}.replaced-{time.time_ns()}")
+        new = listen(self.path, group)
+        old, self.sock, self.trouble, self._file = self.sock, new.sock, new.trouble, new._file
+        new._seen.close()
+        self._seen.renew()
+        for tell in self.renewed:
+            tell(self.sock)
+        old.close()  # the server has a descriptor of its own, and serves on it whoever has connected before
 
     def hand_on(self) -> int:
         """The descriptor for the next program image, which takes it with `take_over`. The socket file stays."""
@@ -45,6 +71,7 @@ class Listener:
 
     def close(self) -> None:
         """An orderly end: the file goes too, if it is still ours."""
+        self._seen.close()
         self.sock.close()
         if self._file is not None and _identity(self.path) == self._file:
             Path(self.path).unlink(missing_ok=True)

@@ -56,6 +56,10 @@ class Server:
         if not self._uvicorn.ready.wait(_START_S) or not self._uvicorn.started:
             raise RuntimeError("the API did not start; the log says why")
 
+    def also(self, sock: socket.socket) -> None:
+        """Accept on this listening socket too, from now on. From any thread."""
+        self._uvicorn.also(_Queue(fileno=os.dup(sock.fileno())))
+
     def stop(self) -> None:
         """Finish what is being answered (bounded), close the connections and end the thread."""
         self._api.end()
@@ -107,6 +111,23 @@ class _Uvicorn(uvicorn.Server):
                 loop.remove_reader(sock.fileno())
         await asyncio.sleep(_LAST_REQUESTS_S)
         await super().shutdown(sockets)
+
+    def also(self, sock: socket.socket) -> None:
+        """As uvicorn does with the sockets that it is given at its start."""
+
+        def protocol() -> asyncio.Protocol:
+            made = self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            assert isinstance(made, asyncio.Protocol)  # noqa: S101  for the type checker
+            return made
+
+        async def accept() -> None:
+            serving = asyncio.get_running_loop()
+            self.servers.append(await serving.create_server(protocol, sock=sock, backlog=self.config.backlog))
+
+        if self._serving is not None:
+            asyncio.run_coroutine_threadsafe(accept(), self._serving)
 
     def end(self) -> None:
         """From any thread."""

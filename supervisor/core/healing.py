@@ -210,7 +210,7 @@ def reading(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> s
         progress_at_s=_awake(_progress_at_s(turn, spec), absences),
         live_at_s=_awake(sample.live_at_s, absences),
         proc_state=sample.proc_state,
-        beats=spec.progress is Progress.BEAT,
+        beats=spec.progress is Progress.BEAT and not sample.beat_lost,
         num_envs=spec.num_envs if sample.num_envs is None else sample.num_envs,
         largest_gap_s=program.gap_s("training"),
         stall_timeout_s=spec.stall_timeout_s,

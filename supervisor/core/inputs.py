@@ -33,6 +33,7 @@ class Sample:
     phase: str | None = None  # a name of workers.contract.Phase in lower case
     phase_since_s: float | None = None
     phase_deadline_s: float | None = None
+    beat_lost: bool = False  # its beats cannot be read just now: `progress_at_s` is of its log and its CPU time
     ready: bool = False  # training has begun: phase TRAINING, READY=1, or a first sign of progress
     steps: int | None = None
     frames: int | None = None

@@ -91,6 +91,7 @@ def directories(who: Patient) -> Iterator[Finding]:
         if why := trust.loose(state, owner):
             yield Finding("state", "warn", f"{why}: another user could exchange checkpoints in {state}", "chmod go-w")
     yield from _runtime(runtime, state.stat().st_uid, who.root)
+    yield from _lingering(runtime, state.stat().st_uid, who.root)
     group = who.settings.daemon.socket_group
     if group and (why := membership.outside(group, state.stat().st_uid)):
         what = f"daemon.socket_group: {why}: only the daemon's own user and root can use the control socket"
@@ -116,6 +117,23 @@ def _runtime(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
         yield Finding("runtime", "warn", what, "choose a runtime_dir on tmpfs, below /run")
     else:
         yield Finding("runtime", "ok", f"{runtime} in memory")
+
+
+def _lingering(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
+    """Logind removes /run/user/UID at the user's last logout, and ends what the user runs, unless lingering is on."""
+    if runtime.parts[:3] != ("/", "run", "user") or owner == 0:
+        return
+    import pwd
+
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = str(owner)
+    if Path(f"{root}/var/lib/systemd/linger/{name}").exists():
+        yield Finding("lingering", "ok", f"on for {name}: {runtime} outlives a logout")
+    else:
+        what = f"{runtime} is removed when {name} logs out, and what {name} runs may be ended"
+        yield Finding("lingering", "bad", what, f"loginctl enable-linger {name}, or install the service (deploy/install.sh)")
 
 
 def boot_enabled_watchdog(who: Patient) -> Iterator[Finding]:

@@ -7,9 +7,9 @@ under way. What no training waits for comes last, with the libraries that it tak
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
+import socket
 import sys
 import threading
 import uuid
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from supervisor import config, image, trust
+from supervisor import config, image
 from supervisor.adapters import (
     alerts,
     boot,
@@ -54,7 +54,6 @@ from supervisor.adapters.probes import LocalProbes
 from supervisor.adapters.processes import LocalLauncher, make_dir
 from supervisor.adapters.systemd import Notifier, handed_over
 from supervisor.api.listener import Listener, listen, take_over
-from supervisor.config.directories import refusal
 from supervisor.core.commands import AlertReboot
 from supervisor.core.inputs import Began, BootEvidence, ConfigFaulty, Terminated, Verb
 from supervisor.core.settings import Settings
@@ -149,7 +148,7 @@ class Daemon:
     def run(self) -> int:
         """Serve until the end; the exit status. Raises singleton.Taken, SocketTaken or OSError before anything began."""
         make_dir(self._paths.state_dir)
-        _make_trusted(self._paths.runtime_dir)
+        foundations.make_trusted(self._paths.runtime_dir)
         lock = singleton.hold(self._paths.lock)
         limits.raise_files()
         logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
@@ -191,9 +190,7 @@ class Daemon:
     def _listener(self) -> Listener:
         group = self._settings.daemon.socket_group
         handed_on = os.environ.pop(ENV_LISTEN_FD, "")
-        if handed_on.isdigit():
-            return take_over(int(handed_on), self._paths.socket, group)
-        kept = handed_over(os.environ, os.getpid()).get(_CONTROL)
+        kept = int(handed_on) if handed_on.isdigit() else handed_over(os.environ, os.getpid()).get(_CONTROL)
         if kept is not None:
             if Path(self._paths.socket).is_socket():
                 return take_over(kept, self._paths.socket, group)
@@ -337,6 +334,13 @@ class Daemon:
         self._own_up(parts)
         marker = Path(self._paths.marker)
         boot.leave_marker(marker, parts.boot)
+        parts.foundations.watch(
+            *foundations.runtime_rows(
+                self._paths, listener, parts.edges, parts.launcher, parts.performer.controls, parts.boot,
+                lambda: parts.loop.settings.daemon.socket_group,
+            )
+        )  # fmt: skip
+        listener.renewed.append(self._keep)
         parts.alive.write()
         parts.alive.start()
         parts.gpu.start()
@@ -346,7 +350,7 @@ class Daemon:
         self._host_watch = HostWatch(lambda: self._host_goes_down(parts))
         self._host_watch.start()
         self._notifier.ready(status_line(parts.loop.state))
-        self._notifier.keep(listener.sock.fileno(), _CONTROL)
+        self._keep(listener.sock)
         if self._start.instead is None:
             self._keep_config(self._loaded)
         server = self._open(parts, listener)
@@ -358,6 +362,11 @@ class Daemon:
             parts.replies.abandon()
             server.stop()
 
+    def _keep(self, sock: socket.socket) -> None:
+        """The service manager holds this control socket for the next daemon, and no other."""
+        self._notifier.forget(_CONTROL)
+        self._notifier.keep(sock.fileno(), _CONTROL)
+
     def _open(self, parts: _Parts, listener: Listener) -> Server:
         """The calendar and the API. Who has connected since the socket was there is answered now."""
         from supervisor.adapters.housekeeping import Housekeeping
@@ -367,6 +376,7 @@ class Daemon:
         self._housekeeping.start()
         server = Server(parts.backend, listener, clock.wall_s)
         server.start()
+        listener.renewed.append(server.also)
         log.info("serving", socket=listener.path, pid=os.getpid(), version=self._start.version)
         return server
 
@@ -473,13 +483,6 @@ class Daemon:
         sys.stdout.flush()
         limits.restore_files()
         os.execv(argv[0], argv)  # noqa: S606  no shell, on purpose
-
-
-def _make_trusted(runtime_dir: str) -> None:
-    """The runtime directory, which nobody else may change. The configuration's check may be from before its parent was."""
-    make_dir(runtime_dir)
-    if why := trust.loose(runtime_dir):
-        raise PermissionError(errno.EPERM, f"daemon.runtime_dir: {refusal(runtime_dir, why)}")
 
 
 def _foreign_checkpoints(loop: Loop, reported: dict[str, int]) -> dict[str, int]:

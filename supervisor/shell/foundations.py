@@ -5,10 +5,21 @@ To watch another thing, add its row here, or call `Foundations.watch` where the 
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
-from supervisor.adapters.foundations import Remembered, Watched
+from supervisor import trust
+from supervisor.adapters import boot
+from supervisor.adapters.controls import Controls
+from supervisor.adapters.edges import Edges
+from supervisor.adapters.foundations import Identity, Remembered, Watched, of_path
 from supervisor.adapters.journal_sqlite import Journal
+from supervisor.adapters.processes import LocalLauncher, make_dir
+from supervisor.api.listener import Listener
+from supervisor.config.directories import refusal
 from supervisor.core.settings import Paths
 from supervisor.policy.foundations import JOURNAL
 
@@ -27,6 +38,79 @@ def rows(paths: Paths, journal: Journal) -> tuple[Watched, ...]:
         # The deciding thread restores it, before it deals with any other input: only there the connection may be used.
         Watched(JOURNAL, journal_file, journal.identity, check=journal.moved, restore=_by_the_loop),
     )  # fmt: skip
+
+
+def runtime_rows(
+    paths: Paths, listener: Listener, edges: Edges, launcher: LocalLauncher, controls: Controls, this_boot: boot.Boot,
+    group: Callable[[], str],
+) -> tuple[Watched, ...]:  # fmt: skip
+    """What lies in the runtime directory. Each round restores in this order: the directory first, then what is in it."""
+    whole, marker = Remembered(paths.runtime_dir), Remembered(paths.marker)
+    notify, shims, beats = (Remembered(f"{paths.runtime_dir}/{name}") for name in ("notify", "shims", "beats"))
+    for each in (whole, marker):
+        each.renew()
+
+    def remake(remembered: Remembered, path: str, *more: Callable[[], None]) -> Callable[[], None]:
+        def restore() -> None:
+            make_trusted(path)
+            for each in more:
+                each()
+            remembered.renew()
+
+        return restore
+
+    def mark() -> None:
+        boot.leave_marker(Path(paths.marker), this_boot)
+        marker.renew()
+
+    def row(name: str, remembered: Remembered, check: Callable[[], str], *more: Callable[[], None]) -> Watched:
+        path = f"{paths.runtime_dir}/{name}"
+        return Watched(f"runtime directory's {name}", path, remembered, check, remake(remembered, path, *more))
+
+    return (
+        Watched(
+            "runtime directory", paths.runtime_dir, whole, restore=remake(whole, paths.runtime_dir), holds_starts=True,
+            consequence="no client can connect and no worker is started; workers that run train on", remedy=_remedy(paths),
+        ),
+        Watched(
+            "control socket", paths.socket, listener.identity, restore=lambda: listener.restore(group()),
+            consequence="no client can connect",
+        ),
+        row("notify", notify, edges.missing, edges.restore),
+        row("shims", shims, launcher.unrecorded, launcher.restore_records),
+        row("beats", beats, controls.missing, controls.restore),
+        Watched("boot marker", paths.marker, marker, restore=mark),
+    )  # fmt: skip
+
+
+def beat_row(program: str, path: str, defect: Callable[[], str]) -> Watched:
+    """The beat file of one attempt. Its worker makes it again, so all that is done here is to see whether it has."""
+
+    def by_the_worker() -> None:
+        if why := defect():
+            raise OSError(f"{why}, and its worker has not made it again")
+
+    return Watched(
+        f"beat file of {program}", path, lambda: of_path(path) or (_NO_FILE if defect() else None), defect, by_the_worker,
+        consequence="until then its log and its CPU time show whether it gets on",
+    )  # fmt: skip
+
+
+_NO_FILE: Final = Identity(0, 0, "file")
+
+
+def _remedy(paths: Paths) -> str:
+    """Logind removes the directory of a user who has logged out, and that user's daemon cannot make it again."""
+    if not paths.runtime_dir.startswith("/run/user/"):
+        return ""
+    return "the system removes it when you log out, unless you switch lingering on: loginctl enable-linger"
+
+
+def make_trusted(directory: str) -> None:
+    """A directory in which nobody else may change anything; made if it is missing. Raises OSError."""
+    make_dir(directory)
+    if why := trust.loose(directory):
+        raise PermissionError(errno.EPERM, f"daemon.runtime_dir: {refusal(directory, why)}")
 
 
 def _by_the_loop() -> None:

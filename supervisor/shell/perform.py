@@ -22,10 +22,11 @@ from supervisor.core import commands
 from supervisor.core.commands import Command
 from supervisor.core.decide import AnyInput
 from supervisor.core.inputs import Asked
-from supervisor.core.settings import Paths, ProgramSpec
+from supervisor.core.settings import Paths, ProgramSpec, Progress
 from supervisor.core.turn import Decision
 from supervisor.policy.alerting import Notice
 from supervisor.ports import Courier, Launcher, Probes
+from supervisor.shell.foundations import beat_row
 from supervisor.shell.replies import Replies
 from workers import contract
 
@@ -80,8 +81,10 @@ class Performer:
                 self._adopt(command)
             case commands.Watch(spec=spec, attempt=attempt, token=token, pid=pid):
                 self.probes.watch(spec, attempt, token, pid)
+                self._watch_beat(spec, attempt, token)
             case commands.Forget(program=program, token=token):
                 self.probes.forget(program, token)
+                self.foundations.forget(f"beat file of {program}")
                 self.controls.end(program, token)
             case commands.SetControl():
                 self.controls.write(command)
@@ -132,6 +135,11 @@ class Performer:
         if why is not None:
             self.launcher.refuse(name, token, why)
 
+    def _watch_beat(self, spec: ProgramSpec, attempt: int, token: str) -> None:
+        if spec.progress is Progress.BEAT:
+            path = self.paths.beat(spec.name, attempt)
+            self.foundations.watch(beat_row(spec.name, path, lambda: self.probes.beat_defect(spec.name, token)))
+
     def _clear(self, command: commands.ClearLogs) -> None:
         done = []
         for name in command.programs:
@@ -147,7 +155,8 @@ class Performer:
     def _adopt(self, command: commands.Adopt) -> None:
         survivor = command.survivor
         self.controls.begin(survivor.token, command.attempt)
-        self.probes.watch(command.spec, command.attempt, survivor.token, survivor.pid or 0)
+        self.probes.watch(command.spec, command.attempt, survivor.token, survivor.pid or 0, adopted=True)
+        self._watch_beat(command.spec, command.attempt, survivor.token)
         self.launcher.adopt(command.spec.name, survivor)
 
 

@@ -39,10 +39,10 @@ class Scene:
         self.process = subprocess.Popen(["sleep", "1000"])
         self.clients = []
 
-    def watch(self, progress=Progress.BEAT, name="Pong", token=TOKEN, attempt=1, pid=None, **fields):
+    def watch(self, progress=Progress.BEAT, name="Pong", token=TOKEN, attempt=1, pid=None, adopted=False, **fields):
         spec = ProgramSpec(name, ("x",), "d", progress=progress, **fields)
         Path(self.paths.attempt_dir(name, attempt, token)).mkdir(parents=True, exist_ok=True)
-        self.probes.watch(spec, attempt, token, self.process.pid if pid is None else pid)
+        self.probes.watch(spec, attempt, token, self.process.pid if pid is None else pid, adopted=adopted)
 
     def client(self, name="Pong", token=TOKEN, attempt=1):
         env = {
@@ -164,6 +164,45 @@ def test_a_torn_beat_is_no_stall_the_newest_whole_one_stands(scene):
         assert replace(scene.look(), proc_state=None) == replace(before, proc_state=None)
     path.unlink()
     assert scene.look().steps == 10
+
+
+def test_a_removed_beat_is_read_from_the_record_that_its_worker_still_maps(scene):
+    scene.watch(pid=os.getpid())
+    me = scene.client()
+    me.phase(Phase.TRAINING, env_steps=10)
+    assert scene.look().steps == 10
+    Path(scene.paths.beat("Pong", 1)).unlink()
+    assert scene.probes.beat_defect("Pong", TOKEN) == "it is gone"
+    me.progress(env_steps=20)
+    for _ in range(3):
+        scene.clock.at_s += 10
+        seen = scene.look()
+        assert (seen.steps, seen.beat_lost) == (20, False)
+
+
+def test_where_no_beat_can_be_read_the_log_and_the_cpu_time_are_witnesses(scene):
+    scene.watch()
+    scene.client().phase(Phase.TRAINING, env_steps=10)
+    before = scene.look()
+    Path(scene.paths.beat("Pong", 1)).write_bytes(b"\xff" * 4096)
+    assert scene.probes.beat_defect("Pong", TOKEN) == "it is no beat record any more"
+    assert scene.look().steps == before.steps, "its worker has a moment to make it again"
+    scene.clock.at_s += 6
+    seen = scene.look()
+    assert (seen.beat_lost, seen.steps, seen.live_at_s, seen.progress_at_s) == (True, None, None, None)
+    scene.log("stdout", "step 20\n")
+    scene.clock.at_s += 1
+    assert scene.look().progress_at_s == scene.clock.at_s
+
+
+def test_an_adopted_worker_whose_beat_file_is_gone_is_judged_by_its_witnesses(scene):
+    scene.watch(adopted=True)
+    scene.clock.at_s += 5
+    assert not scene.look().beat_lost, "it may have been started a moment ago"
+    scene.clock.at_s += 6
+    scene.look()
+    scene.clock.at_s += 6
+    assert scene.look().beat_lost
 
 
 def test_a_stamp_that_was_never_set_or_is_of_another_clock_is_not_known(scene):

@@ -143,6 +143,18 @@ def test_a_runtime_directory_that_others_may_write_to(patient: Patient, tmp_path
     assert "every user may write to" in runtime.what
 
 
+def test_a_runtime_directory_that_a_logout_takes_away(patient: Patient) -> None:
+    def lingering(owner: int) -> list[Finding]:
+        return list(checks._lingering(Path("/run/user/65534/extralife-1"), owner, patient.root))
+
+    (found,) = lingering(65534)
+    assert (found.level, found.do.split(",")[0]) == ("bad", "loginctl enable-linger nobody")
+    write(patient, "var/lib/systemd/linger/nobody")
+    assert levels(lingering(65534)) == ["ok"]
+    assert lingering(0) == [], "root's is not removed"
+    assert not list(checks._lingering(Path("/run/extralife"), 65534, patient.root))
+
+
 def test_a_state_directory_that_is_not_there_yet(patient: Patient, tmp_path: Path) -> None:
     (tmp_path / "state").rmdir()
     assert levels(checks.directories(patient)) == ["warn"]

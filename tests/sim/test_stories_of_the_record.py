@@ -1,12 +1,15 @@
 """Stories about the record itself: a full disk under the journal, a second daemon on it."""
 
+from dataclasses import replace
+
 import pytest
 from test_stories import quiet_world, told, worker
 from world import Ending, Odds, Verb, World
 
 from supervisor.core.facts import Snapshot
-from supervisor.core.inputs import SnapshotDue
+from supervisor.core.inputs import FoundationsLooked, SnapshotDue
 from supervisor.core.state import fold_all, replay
+from supervisor.policy.foundations import Finding, Look
 from supervisor.ports import JournalMoved
 
 
@@ -41,6 +44,23 @@ def test_the_journals_file_is_removed_while_a_worker_dies():
         "0:10:00  box  journal.sqlite was removed while extralife ran: all 11 facts were written to a new journal",
         "0:10:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
     ]
+
+
+@pytest.mark.fault("runtime-removed")
+def test_a_runtime_directory_that_cannot_be_made_again_holds_up_starts_alone():
+    world = quiet_world()
+    gone = Finding("runtime directory", "/run/user/1000/x", Look.MISSING, restorable=True, holds_starts=True)
+    world.post(FoundationsLooked(0.0, (gone,)))
+    world.post(FoundationsLooked(0.0, (replace(gone, error="Permission denied"),)))
+    world.run(60.0)
+    world.end(worker(world).token, Ending(signal=9))
+    world.run(60.0)
+    assert not world.alive(), "no worker is started without it"
+    world.post(FoundationsLooked(0.0, ()))
+    world.run(60.0)
+    assert [found.number for found in world.alive()] == [2]
+    assert told(world)[0] == "0:10:00  box  the runtime directory /run/user/1000/x was removed: it is restored"
+    assert any("is in place again, after 120 s" in line for line in told(world))
 
 
 @pytest.mark.fault("two-daemons")

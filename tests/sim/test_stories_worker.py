@@ -39,6 +39,19 @@ def test_a_worker_beats_without_getting_on():
     ]
 
 
+@pytest.mark.fault("beat-damaged")
+def test_a_beat_that_cannot_be_read_is_unknown_and_not_stalled():
+    """Its log still grows; ten minutes later nothing of it moves any more."""
+    world = quiet_world()
+    found = worker(world)
+    found.beat_lost = True
+    found.stick(world.now_s)
+    world.run(660.0)
+    assert told(world)[0] == (
+        "0:20:01  P0   no progress for 601 s while training (limit 600 s): it gives no sign of life of its own"
+    )
+
+
 @pytest.mark.fault("segfault")
 def test_a_worker_segfaults():
     world = quiet_world()

@@ -53,6 +53,7 @@ class Worker:
     died_at_s: float | None = None
     saving_s: float = 0.0  # blocked by checkpoints so far
     pace: float = 1.0
+    beat_lost: bool = False  # its beats cannot be read
     bad_since_s: float | None = None  # its losses are not finite since then
     figures: dict = field(default_factory=dict)  # what else its beats tell
     said: list = field(default_factory=list)  # reports beside that it resumed
@@ -132,6 +133,9 @@ class Worker:
         if self.died_at_s is not None:
             now_s = min(now_s, self.died_at_s)
         self.advance(now_s)
+        if self.beat_lost and self.alive:
+            moved_s = now_s if self.stuck_at_s is None else self.stuck_at_s
+            return Sample(self.token, self.state, progress_at_s=moved_s + offset_s, phase="training", beat_lost=True)
         trains = self.resumed is not None
         live_at_s = self.stuck_at_s if self.state == "T" and self.stuck_at_s is not None else (self.live_at_s or now_s)
         moved_at_s = min(now_s, self.at_s) if trains else min(now_s, self.began_s + START_S, self.stuck_at_s or now_s)

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -831,3 +832,54 @@ def test_the_documents_shell_notifies(tmp_path, number):
     said = "\n".join(heard)
     for expected in ("READY=1", "X_EXTRALIFE_STEPS=", "X_EXTRALIFE_CHECKPOINT=", "STOPPING=1"):
         assert expected in said
+
+
+# --- a record that somebody has taken away ---------------------------------------------------------------------------------
+
+
+def eventually(holds):
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", ["unlinked", "directory", "zeros", "garbage", "short", "another"])
+def test_a_worker_makes_its_beat_again(tmp_path, how):
+    path = tmp_path / "run" / "beats" / "Pong.1.beat"
+    path.parent.mkdir(parents=True)
+    token = "ab" * 16
+    me = contract.Client({contract.ENV_BEAT: str(path), contract.ENV_TOKEN: token}, live_period_s=0.02)
+    me.phase(contract.Phase.TRAINING, env_steps=10)
+    if how == "unlinked":
+        path.unlink()
+    elif how == "directory":
+        shutil.rmtree(tmp_path / "run")
+    elif how == "another":
+        path.unlink()
+        path.write_bytes(b"x" * 4096)
+    else:
+        content = {"zeros": bytes(4096), "garbage": b"\xff" * 300, "short": b"x"}[how]
+        with path.open("r+b") as file:
+            file.write(content)
+    eventually(lambda: not contract.beat_defect(path, token) and contract.read_beat(path))
+    assert contract.read_beat(path).env_steps == 10
+    me.progress(env_steps=11)
+    assert contract.read_beat(path).env_steps == 11
+    assert path.parent.stat().st_mode & 0o077 == 0 or how != "directory"
+    me.close()
+
+
+def test_a_control_record_that_was_written_anew_is_read(tmp_path):
+    beat, path, token = tmp_path / "beat", tmp_path / "control", "ab" * 16
+    writer = contract.ControlWriter(path)
+    writer.write(contract.Control(token, save_now=1))
+    env = {contract.ENV_BEAT: str(beat), contract.ENV_CONTROL: str(path), contract.ENV_TOKEN: token}
+    me = contract.Client(env, live_period_s=0.02)
+    assert me.control().save_now == 1
+    path.unlink()
+    anew = contract.ControlWriter(path)
+    anew.write(contract.Control(token, save_now=5))
+    eventually(lambda: me.control().save_now == 5)
+    for each in (writer, anew, me):
+        each.close()

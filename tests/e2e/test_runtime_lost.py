@@ -1,0 +1,84 @@
+"""The runtime directory, or what lies in it, is removed under a running daemon: logind does so at a logout."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from box import Box, until
+
+
+def in_place(box: Box) -> bool:
+    return (box.runtime / "supervisor.sock").is_socket() and box.ctl("status").returncode in {0, 3}
+
+
+@pytest.mark.fault("runtime-removed")
+def test_a_removed_runtime_directory_is_made_again_with_all_that_was_in_it(box: Box) -> None:
+    box.config(box.trainer("a") + box.trainer("b"))
+    box.start()
+    before = {name: box.wait_phase(name, "RUNNING")["pid"] for name in "ab"}
+    shutil.rmtree(box.runtime)
+    until(lambda: in_place(box), 20, "the control socket to be back")
+    until(lambda: not box.status()["daemon"]["foundations"], 20, "nothing to be amiss any more")
+    assert box.runtime.stat().st_mode & 0o077 == 0
+    for file in ("boot-marker", "notify/a", "notify/b", "shims/a.json", "shims/b.json"):
+        until(lambda file=file: (box.runtime / file).exists(), 20, file)
+    steps = box.program("a")["steps"]
+    until(lambda: box.program("a")["steps"] > steps, 20, "its beats to be read again")
+    assert "foundation restored" in box.ctl("history").stdout
+    box.ctl("restart", "b")  # everything that a start needs is there
+    until(
+        lambda: (now := box.program("b")) and now["phase"] == "RUNNING" and now["pid"] != before["b"], 30, "another worker"
+    )
+    assert box.program("a")["pid"] == before["a"]
+    assert not box.facts("Stalled")
+
+
+def test_a_removed_control_socket_is_listened_on_again_and_another_ones_file_is_kept(box: Box) -> None:
+    box.config(box.trainer("a"))
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    path = box.runtime / "supervisor.sock"
+    path.unlink()
+    path.write_text("somebody's")
+    until(lambda: in_place(box), 20, "the control socket to be back")
+    assert [each.read_text() for each in box.runtime.glob("supervisor.sock.replaced-*")] == ["somebody's"]
+    path.unlink()
+    assert box.daemon is not None
+    box.daemon.send_signal(signal.SIGHUP)
+    until(lambda: in_place(box), 20, "it to be back after a reload too")
+    box.kill_daemon()
+    box.start()
+    assert box.program("a")["restarts"] == 0
+
+
+@pytest.mark.fault("runtime-removed")
+def test_a_daemon_started_after_the_removal_adopts_and_nobody_is_ended_as_silent(box: Box) -> None:
+    box.config(box.trainer("a"))
+    box.start()
+    worker = box.wait_phase("a", "RUNNING")["pid"]
+    box.kill_daemon()
+    shutil.rmtree(box.runtime)
+    box.start()
+    program = box.wait_phase("a", "RUNNING")
+    assert program["pid"] == worker
+    until(lambda: list(Path(box.runtime, "beats").glob("a.*.beat")), 20, "the worker to make its beat file again")
+    steps = until(lambda: box.program("a")["steps"], 20, "its beats")
+    until(lambda: box.program("a")["steps"] > steps, 20, "it to get on")
+    assert not box.facts("Stalled")
+
+
+@pytest.mark.fault("beat-damaged")
+def test_an_overwritten_beat_is_told_as_such_and_is_no_stall(box: Box) -> None:
+    box.config(box.trainer("a"))
+    box.start()
+    worker = box.wait_phase("a", "RUNNING")["pid"]
+    (beat,) = Path(box.runtime, "beats").glob("a.*.beat")
+    with beat.open("r+b") as file:
+        file.write(b"\xff" * 200)
+    steps = box.program("a")["steps"] or 0
+    until(lambda: (box.program("a")["steps"] or 0) > steps + 5, 20, "its beats to be read again")
+    assert box.program("a")["pid"] == worker
+    assert not box.facts("Stalled")
