@@ -25,20 +25,20 @@ XML_BODIES = [
 ]  # fmt: skip
 HEADS = [
     b"", b"\r\n", b"\n\n\n", b"\x00", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET", b"GET /\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
-    b"GET  / HTTP/1.1\r\n\r\n", b"G\xc3\xa9T / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET  / HTTP/1.1\r\n\r\n", b"G\xc3\xa9T / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"GET / HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"GET / HTTP/1.1\r\nHost x\r\n\r\n",
-    b"GET / HTTP/1.1\r\n folded: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nA: \x00\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\x80: y\r\n\r\n",
-    b"GET /%zz%00%ff HTTP/1.1\r\nHost: x\r\n\r\n", b"GET http://[::1 HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", b"DELETE /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"POST /api/v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
-    b"GET /api/v1/ask HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
-    b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 70_000 + b"\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 20_000 + b"\r\n", b"A" * 200_000,
-    b"GET /api/v1/programs/%F0%28%8C%28 HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /api/v1/programs/../../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /api/v1/logs/%2e%2e%2f%2e%2e%2fetc%2fpasswd/stdout HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /api/v1/facts?limit=" + b"9" * 6000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /api/v1/facts?after=NaN HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /api/v1/facts?limit=0x10 HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /api/v1/mainlog?offset=-1 HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /api/v1/mainlog?tail=1e3 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET / HTTP/1.1\r\n folded: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nA: \x00\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\n\x80: y\r\n\r\n",
+    b"GET /%zz%00%ff HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET http://[::1 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"DELETE /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"POST /api/v1/status HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n",
+    b"GET /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+    b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + b"b" * 70_000 + b"\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 20_000 + b"\r\n", b"A" * 200_000,
+    b"GET /api/v1/programs/%F0%28%8C%28 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /api/v1/programs/../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /api/v1/logs/%2e%2e%2f%2e%2e%2fetc%2fpasswd/stdout HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /api/v1/facts?limit=" + b"9" * 6000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /api/v1/facts?after=NaN HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /api/v1/facts?limit=0x10 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /api/v1/mainlog?offset=-1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /api/v1/mainlog?tail=1e3 HTTP/1.1\r\nHost: localhost\r\n\r\n",
 ]  # fmt: skip
 LENGTHS = [
     b"-1",
@@ -60,7 +60,19 @@ CHUNKS = [
 
 def request(target: bytes, body: bytes, headers: bytes = b"", method: bytes = b"POST") -> bytes:
     size = str(len(body)).encode()
-    return method + b" " + target + b" HTTP/1.1\r\nHost: x\r\n" + headers + b"Content-Length: " + size + b"\r\n\r\n" + body
+    return (
+        method
+        + b" "
+        + target
+        + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+        + (b"text/xml" if target.startswith(b"/RPC2") else b"application/json")
+        + b"\r\n"
+        + headers
+        + b"Content-Length: "
+        + size
+        + b"\r\n\r\n"
+        + body
+    )
 
 
 def malformed(count: int, seed: int = 0) -> Iterator[bytes]:
@@ -69,11 +81,18 @@ def malformed(count: int, seed: int = 0) -> Iterator[bytes]:
     known = [*HEADS]
     known += [request(page, body) for body in JSON_BODIES for page in (b"/api/v1/ask", b"/api/v1/update", b"/api/v1/reread")]
     known += [request(b"/RPC2", body, b"Content-Type: text/xml\r\n") for body in XML_BODIES]
-    known += [b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: " + size + b"\r\n\r\n{}" for size in LENGTHS]
-    chunked = b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+    known += [
+        b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+        + size
+        + b"\r\n\r\n{}"
+        for size in LENGTHS
+    ]
+    chunked = (
+        b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    )
     known += [chunked + b"\r\n" + chunk for chunk in CHUNKS]
     known += [chunked + b"Content-Length: 3\r\n\r\n" + chunk for chunk in CHUNKS]
-    known += [b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n" * 200, HEADS[6] + HEADS[11]]
+    known += [b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200, HEADS[6] + HEADS[11]]
     asked = request(b"/api/v1/ask", json.dumps({"verb": "stop", "names": []}).encode())
     for number in range(count):
         if number < len(known):

@@ -11,7 +11,7 @@ import asyncio
 import json
 import math
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from supervisor.api.port import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS, Back
 from supervisor.api.refused import Refused
 from supervisor.api.rest import heard_out
 from supervisor.api.rpc.http import Rpc
+from supervisor.api.same_site import same_site
 from supervisor.api.signals import signal_name
 from supervisor.core.accounts_view import Since
 from supervisor.core.inputs import Verb
@@ -91,7 +92,7 @@ class Api:
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._askers.shutdown(wait=False, cancel_futures=True)
 
-    def app(self) -> ASGIApp:
+    def app(self, host_names: Iterable[str] = ()) -> ASGIApp:
         get: list[tuple[str, Handler]] = [
             ("/healthz", self.healthz),
             ("/api/v1/status", self.status),
@@ -122,7 +123,8 @@ class Api:
         ]
         routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
         routes += [Route(path, _guarded(handler), methods=["POST"]) for path, handler in post]
-        return heard_out(Starlette(routes=routes, exception_handlers={HTTPException: _no_route}))
+        pages = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+        return heard_out(same_site(pages, host_names))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
@@ -36,14 +36,16 @@ _STOP_S: Final = 10.0
 class Server:
     """Serves the API on a listener from `start` to `stop`. Stopping leaves the listener open: it may be handed on."""
 
-    def __init__(self, backend: Backend, listener: Listener, wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self, backend: Backend, listener: Listener, wall_s: Callable[[], float], host_names: Iterable[str] = ()
+    ) -> None:
         self._listener = listener
         self._api = Api(backend, wall_s)
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
-                self._api.app(), http=BoundedProtocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
-                log_config=None, access_log=False, server_header=False, date_header=False, proxy_headers=False,
-                backlog=ACCEPTED_AT_ONCE, h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+                self._api.app(host_names), http=BoundedProtocol, ws="none", loop="asyncio", lifespan="off",
+                interface="asgi3", log_config=None, access_log=False, server_header=False, date_header=False,
+                proxy_headers=False, backlog=ACCEPTED_AT_ONCE, h11_max_incomplete_event_size=MOST_HEAD_BYTES,
                 timeout_graceful_shutdown=_LAST_ANSWERS_S, timeout_keep_alive=_IDLE_S,
             )
         )  # fmt: skip

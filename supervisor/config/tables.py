@@ -132,6 +132,7 @@ MEANINGS: Final[dict[str, str]] = {
     "daemon.log_format": "of the lines in systemd's journal (`journalctl -u extralife`). The main log is always JSON",
     "daemon.log_max_bytes": "a worker's log is rotated once it is larger",
     "daemon.log_backups": "rotated logs kept for each of a worker's two channels; 0: none",
+    "daemon.host_names": "names, with spaces between them, by which browsers may reach the socket through a proxy (no port)",
     "daemon.socket_group": "group that may use the control socket; empty: the owner alone",
     "level.name": "what this load is called in status and history",
     "level.slots": "programs that run at once; the others wait in order of priority",

@@ -214,6 +214,7 @@ class DaemonSettings:
     log_format: str = "text"  # of the lines for systemd's journal; the main log is JSON
     log_max_bytes: int = 50 * 2**20
     log_backups: int = 3
+    host_names: str = ""  # by which a proxy or a tunnel reaches the control socket, besides localhost
     socket_group: str = ""  # group that may use the control socket (0660); empty: the owner alone (0600)
 
 

@@ -66,7 +66,10 @@ class Client:
         raise Refused(status, sentence)
 
     def _request(self, method: str, target: str, body: bytes, timeout_s: float | None) -> tuple[int, dict[str, str], bytes]:
-        head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             # Not settimeout: a socket that does not block is turned away at once while many others are connecting.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(_READ_S), 0))

@@ -374,7 +374,7 @@ class Daemon:
 
         self._housekeeping = Housekeeping(lambda: parts.loop.settings, parts.inbox, parts.clock)
         self._housekeeping.start()
-        server = Server(parts.backend, listener, clock.wall_s)
+        server = Server(parts.backend, listener, clock.wall_s, self._settings.daemon.host_names.split())
         server.start()
         listener.renewed.append(server.also)
         log.info("serving", socket=listener.path, pid=os.getpid(), version=self._start.version)

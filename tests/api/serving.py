@@ -29,6 +29,9 @@ def served(backend: FakeBackend, path: Path) -> Iterator[Server]:
         listener.close()
 
 
+JSON = {"Content-Type": "application/json"}
+
+
 class Connection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
         super().__init__("localhost", timeout=30)
@@ -45,7 +48,7 @@ def call(path: Path, target: str, body: Any = None, method: str | None = None) -
     connection = Connection(path)
     try:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        connection.request(method or ("GET" if data is None else "POST"), target, body=data)
+        connection.request(method or ("GET" if data is None else "POST"), target, body=data, headers=JSON)
         response = connection.getresponse()
         return response.status, json.loads(response.read())
     finally:

@@ -358,20 +358,20 @@ def test_a_hundred_connections_at_once(api: Path) -> None:
 
 BROKEN_BYTES = [
     b"", b"\r\n\r\n", b"\n", b"\x00" * 100, b"\xff\xfe\xfd\r\n\r\n", b"GET", b"GET /", b"GET / HTTP/9.9\r\n\r\n",
-    b"GET / HTTP/1.1\r\n\r\n", b"G\x01T / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET  / HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /%00%ff%zz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /api/v1/logs/..%2f..%2fetc/stdout HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nX : y\r\n\r\n",
-    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n{}",
-    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
-    b'POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"verb":',
-    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n{}",
-    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
-    b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+    b"GET / HTTP/1.1\r\n\r\n", b"G\x01T / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET  / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /%00%ff%zz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /api/v1/logs/..%2f..%2fetc/stdout HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nX : y\r\n\r\n",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: -1\r\n\r\n",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999999999999\r\n\r\n{}",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
+    b'POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{"verb":',
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: gzip\r\n\r\n{}",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
+    b"CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
 ]  # fmt: skip
 
 BROKEN_BODIES: list[tuple[object, int]] = [
@@ -417,7 +417,7 @@ def test_a_silent_client_costs_nobody_else_anything(api: Path) -> None:
     silent = [Connection(api) for _ in range(50)]
     for connection in silent:
         connection.connect()
-        connection.sock.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n")
+        connection.sock.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n")
     assert call(api, "/api/v1/status")[0] == 200
     for connection in silent:
         connection.close()

@@ -24,7 +24,7 @@ from tools import allow_open_files
 
 from supervisor.api import limits, rest
 
-STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n"
+STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture
@@ -123,7 +123,9 @@ def test_garbage_in_a_loop_does_not_fill_the_log(path: Path) -> None:
 
 def test_a_hundred_megabytes_of_body_are_refused_after_64_kilobytes(path: Path) -> None:
     with connect(path) as sock:
-        sock.sendall(b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\n\r\n")
+        sock.sendall(
+            b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 104857600\r\n\r\n"
+        )
         sent = 0
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             while sent < 100 * 2**20:
@@ -135,15 +137,21 @@ def test_a_hundred_megabytes_of_body_are_refused_after_64_kilobytes(path: Path) 
 
 def test_a_body_that_nobody_asked_for_is_not_read_to_its_end(path: Path) -> None:
     with connect(path) as sock:
-        sock.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        sock.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         assert cut_off(sock, (b"10000\r\n" + b"x" * 65536 + b"\r\n" for _ in range(10_000)))
         assert sock.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 REFUSED = [
-    (b"POST /api/v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\n", 405),
-    (b"POST /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 6\r\n\r\n", 404),
-    (b"POST /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", 404),
+    (b"POST /api/v1/status HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 6\r\n\r\n", 405),
+    (
+        b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: 6\r\n\r\n",
+        404,
+    ),
+    (
+        b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+        404,
+    ),
 ]
 
 
@@ -169,7 +177,9 @@ def test_a_body_that_never_comes_or_waits_to_be_asked_for_is_answered_without(
         assert closed(sock)
     monkeypatch.setattr(rest, "MOST_REST_S", 1e9)
     with connect(path) as sock:
-        sock.sendall(b"POST /nothing HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 6\r\n\r\n")
+        sock.sendall(
+            b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 6\r\n\r\n"
+        )
         assert sock.recv(65536).startswith(b"HTTP/1.1 404")
 
 
@@ -212,7 +222,9 @@ def test_a_head_that_comes_byte_by_byte_is_cut_off(path: Path, monkeypatch: pyte
 def test_a_body_that_comes_byte_by_byte_is_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BODY_S", 0.3)
     with connect(path) as sock:
-        sock.sendall(b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+        sock.sendall(
+            b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+        )
         assert cut_off(sock, (b" " for _ in range(1000)), pause_s=0.02)
 
 
@@ -244,7 +256,7 @@ def test_an_answer_that_nobody_reads_is_let_go(
     backend.change("Pong", stdout_log=str(log))
     readers = [connect(path) for _ in range(20)]
     for sock in readers:
-        sock.sendall(b"GET /api/v1/logs/Pong/stdout?tail=1048576 HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+        sock.sendall(b"GET /api/v1/logs/Pong/stdout?tail=1048576 HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
     until(lambda: all(map(hung_up, readers)), "the server to let go of all of them")
     for sock in readers:
         assert closed(sock)
@@ -260,7 +272,7 @@ def test_a_slow_reader_that_does_read_gets_everything(
     log.write_bytes(b"x" * 2**20)
     backend.change("Pong", stdout_log=str(log))
     with connect(path) as sock:
-        sock.sendall(b"GET /api/v1/logs/Pong/stdout?tail=1048576 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        sock.sendall(b"GET /api/v1/logs/Pong/stdout?tail=1048576 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         got = 0
         while piece := sock.recv(65536):
             got += len(piece)
@@ -277,7 +289,7 @@ def test_too_much_that_nobody_reads_is_answered_503(
     backend.change("Pong", stdout_log=str(log))
     readers = [connect(path) for _ in range(3)]
     for sock in readers:
-        sock.sendall(b"GET /api/v1/logs/Pong/stdout?tail=1048576 HTTP/1.1\r\nHost: x\r\n\r\n")
+        sock.sendall(b"GET /api/v1/logs/Pong/stdout?tail=1048576 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         sock.recv(1)
     until(lambda: raw(path, STATUS).startswith(b"HTTP/1.1 503"), "503")
     for sock in readers:

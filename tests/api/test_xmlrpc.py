@@ -433,7 +433,7 @@ def test_clearing_logs(rpc: Any, backend: FakeBackend) -> None:
 
 def post(api: Path, body: bytes, target: str = "/RPC2") -> tuple[int, bytes]:
     connection = Connection(api)
-    connection.request("POST", target, body)
+    connection.request("POST", target, body, {"Content-Type": "text/xml"})
     response = connection.getresponse()
     got = response.status, response.read()
     connection.close()

@@ -164,7 +164,7 @@ class Side:
     def _rpc(self, method: str, *args: Any) -> Any:
         connection = _Connection(self.socket)
         try:
-            connection.request("POST", "/RPC2", xmlrpc.client.dumps(args, method))
+            connection.request("POST", "/RPC2", xmlrpc.client.dumps(args, method), {"Content-Type": "text/xml"})
             ((value,), _) = xmlrpc.client.loads(connection.getresponse().read())
             return value
         finally:

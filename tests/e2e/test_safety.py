@@ -124,7 +124,7 @@ def test_two_hundred_connections_and_followers_that_vanish(training: Box) -> Non
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(path)
         sock.sendall(
-            [b"", b"GET /api/v1/st", b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n", b"POST /RPC2 HTTP/1.1\r\n"][
+            [b"", b"GET /api/v1/st", b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n", b"POST /RPC2 HTTP/1.1\r\n"][
                 number % 4
             ]
         )

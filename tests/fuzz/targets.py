@@ -367,12 +367,12 @@ def check_config(data: bytes) -> None:
 
 # --- HTTP, JSON and XML-RPC ------------------------------------------------------------------------------------------------
 
-STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n"
+STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
 ASK: dict[str, Any] = {"verb": "stop", "names": ["Pong"], "timeout_s": 5.0, "wait": False}
 REQUESTS = [
-    STATUS, STATUS * 3, b"GET /api/v1/facts?after=0&limit=10&program=Pong HTTP/1.1\r\nHost: x\r\n\r\n", request(b"/api/v1/ask", json.dumps(ASK).encode()),
-    b"GET /api/v1/logs/Pong/stdout?offset=0&limit=5 HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", *(head for head in HEADS if len(head) < 5000),
+    STATUS, STATUS * 3, b"GET /api/v1/facts?after=0&limit=10&program=Pong HTTP/1.1\r\nHost: localhost\r\n\r\n", request(b"/api/v1/ask", json.dumps(ASK).encode()),
+    b"GET /api/v1/logs/Pong/stdout?offset=0&limit=5 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", *(head for head in HEADS if len(head) < 5000),
 ]  # fmt: skip
 
 

@@ -57,7 +57,7 @@ _ASK: Final = """
 import socket, sys
 with socket.socket(socket.AF_UNIX) as asked:
     asked.connect("/run/extralife/supervisor.sock")
-    asked.sendall(b"GET /api/v1/status HTTP/1.1\\r\\nHost: box\\r\\nConnection: close\\r\\n\\r\\n")
+    asked.sendall(b"GET /api/v1/status HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n")
     print(b"".join(iter(lambda: asked.recv(65536), b"")).partition(b"\\r\\n\\r\\n")[2].decode())
 """
 _AGENT: Final = """

@@ -1,0 +1,83 @@
+"""Pages of other sites cannot act through a browser that reaches the control socket: one check before every route.
+
+The control socket is no TCP port, and the kernel keeps other users away. But `ssh -L 9001:/path/supervisor.sock box` makes
+it one on the operator's own machine, and from then on every page in that operator's browser can send requests to it. A page
+may send `text/plain`, forms and empty bodies to any address without asking. So for everything that acts:
+
+* the content type is JSON (text/xml for XML-RPC). A page of another site may not send either without asking first, and
+  that question (a preflight, OPTIONS) is refused here;
+* `Origin`, where a browser sends it, is the very host and port that were asked;
+* `Sec-Fetch-Site`, where a browser sends it, is `same-origin` or `none` (typed by the user). `same-site` is refused: another
+  port of localhost is the same site, and may be anybody's.
+
+Reading is refused across sites too, but for a link that the user follows: verifying a backup takes a disk's time.
+
+`Host` must be a name of this machine for every request: a page whose own name is made to mean 127.0.0.1 (DNS rebinding)
+passes all of the above, and would read logs and settings as well. Names of a proxy are `daemon.host_names`.
+
+Programs send no `Origin` and no `Sec-Fetch-Site`. Stock clients send `Host: localhost`, some an empty one, and text/xml.
+
+Example: `POST /api/v1/ask` with `Origin: http://localhost:8000` and `Host: localhost:9001` is refused with 403.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_OURS: Final = frozenset({"", "localhost", "127.0.0.1", "[::1]"})
+_READS: Final = frozenset({"GET", "HEAD"})
+_FETCH_SITES: Final = frozenset({None, "none", "same-origin"})
+_XML_PAGES: Final = ("/RPC2",)
+_JSON: Final = ("application/json",)
+_XML: Final = ("text/xml", "application/xml")
+
+
+def same_site(app: ASGIApp, host_names: Iterable[str] = ()) -> ASGIApp:
+    """`app` behind the check. `host_names` are names by which a proxy or a tunnel is reached, besides localhost."""
+    names = _OURS | {name.lower() for name in host_names}
+
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        refused = objection(scope["method"], scope["path"], Headers(scope=scope), names) if scope["type"] == "http" else None
+        if refused is None:
+            await app(scope, receive, send)
+            return
+        status, sentence = refused
+        body = json.dumps({"error": sentence}).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return checked
+
+
+def objection(method: str, path: str, headers: Headers, names: Iterable[str]) -> tuple[int, str] | None:
+    """(HTTP status, why) of a request that is refused; None: it is served."""
+    hosts = headers.getlist("host")
+    if len(hosts) > 1 or _name(hosts[0] if hosts else "") not in names:
+        return 403, "this host name is not mine: ask localhost, or name it as daemon.host_names in the configuration"
+    site, mode = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
+    reads = method in _READS
+    if site not in _FETCH_SITES and not (reads and mode == "navigate"):
+        return 403, "a page of another site may not ask this"
+    if reads:
+        return None
+    origins = headers.getlist("origin")
+    if origins and (len(origins) > 1 or origins[0].partition("://")[2].lower() != (hosts[0] if hosts else "").lower()):
+        return 403, "a page of another origin may not ask this"
+    wanted = _XML if path.rstrip("/") in _XML_PAGES else _JSON
+    if headers.get("content-type", "").partition(";")[0].strip().lower() not in wanted:
+        return 415, f"the content type must be {wanted[0]}"
+    return None
+
+
+def _name(host: str) -> str:
+    """A Host header without its port."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[: host.find("]") + 1]
+    return host.partition(":")[0]
