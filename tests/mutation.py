@@ -133,8 +133,8 @@ def copy_tree(part: str) -> Path:
 
 def settings(part: str) -> str:
     """The [tool.mutmut] of a part. Tests may take five times as long as they did, and half a minute more."""
-    also = ["README.md", "CHANGELOG.md", "bench", "deploy", "docs", "supervisor", "units", "workers"]
     paths = sorted({path.split("/")[0] for path in sources(part)})
+    also = [*{"supervisor", "workers"} - {*paths}, "README.md", "CHANGELOG.md", "bench", "deploy", "docs", "units"]
     values = {
         "source_paths": paths, "only_mutate": sources(part), "also_copy": also,
         "pytest_add_cli_args": ["-m", "not slow and not lab and not root", "-p", "no:cacheprovider"],

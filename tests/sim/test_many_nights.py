@@ -1,7 +1,7 @@
 """Days of faults in seconds, by seed: whatever happens, what must hold holds, and in the end everything trains again.
 
 `SIM_SEEDS=500 pytest tests/sim/test_many_nights.py` looks at more of them; `SIM_FIRST=123 SIM_SEEDS=1` at a single one;
-`python tests/sim/soak.py` goes on for as long as one likes.
+`python tests/sim/soak.py` goes on for as long as one likes, test_new_seeds.py takes other seeds with every slow run.
 """
 
 import os
