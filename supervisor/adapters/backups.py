@@ -154,7 +154,9 @@ def make(
             raise BackupError(f"there is a backup of that name, and {known.error}")
         return known
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not root.is_dir():
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sync(root.parent)
         sweep(root)
         (aside / PROGRAMS_DIR).mkdir(mode=0o700, parents=True)
         found = {program: _candidates(run_dir, every=every) for program, run_dir in run_dirs.items()}

@@ -305,6 +305,19 @@ def test_a_reused_pid_is_never_signalled(world):
         stranger.kill()
 
 
+def test_a_session_whose_number_was_given_away_is_not_swept():
+    """A shim's pid is another process' by now, which leads a session of its own: it and its children are strangers."""
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo up; wait"], env={"PATH": os.environ["PATH"]}, start_new_session=True,
+                          stdout=subprocess.PIPE) as stranger:  # fmt: skip
+        stranger.stdout.readline()
+        (child,) = proc.descendants([stranger.pid])
+        ticks = proc.read_stat(stranger.pid).start_ticks
+        assert processes.sweep("ab" * 16, (stranger.pid, ticks - 1)) == ()
+        assert proc.is_alive(stranger.pid, ticks)
+        assert proc.is_alive(child.pid, child.start_ticks)
+        assert processes.sweep("ab" * 16, (stranger.pid, ticks)) == (f"sleep({child.pid})",), "with the right ticks it is"
+
+
 @pytest.mark.parametrize("name", ["SIGNONE", "99", "-9", ""])
 def test_an_unknown_signal_is_refused(name):
     with pytest.raises(ValueError, match="no such signal"):

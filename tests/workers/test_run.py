@@ -5,6 +5,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workers import contract, envs, run
+from workers import contract, envs, replay, run
 from workers.args import make
 from workers.contract import Client, Control, ControlWriter, Phase, read_beat
 from workers.dqn import Learner
@@ -37,7 +38,7 @@ def until(look, what):
 class Attempt:
     """One worker with the environment that a supervisor would give it."""
 
-    def __init__(self, run_dir, number, *flags, game="Catch"):
+    def __init__(self, run_dir, number, *flags, game="Catch", boot_id=None):
         self.run_dir, self.token = run_dir, f"{number:032x}"
         run_dir.mkdir(exist_ok=True)
         (run_dir / contract.FENCE_FILE).write_text(self.token)
@@ -48,6 +49,7 @@ class Attempt:
             **os.environ, contract.ENV_PROGRAM: game, contract.ENV_TOKEN: self.token, contract.ENV_ATTEMPT: str(number),
             contract.ENV_RUN_DIR: str(run_dir), contract.ENV_BEAT: str(self.beat_file),
             contract.ENV_CONTROL: str(run_dir / f"{number}.control"), contract.ENV_STACKS: str(self.stacks),
+            **({} if boot_id is None else {contract.ENV_BOOT_ID: boot_id}),
         }  # fmt: skip
         self.process = subprocess.Popen(
             [sys.executable, "-m", "workers", "--program", game, *FLAGS, *flags],
@@ -132,6 +134,36 @@ def test_a_life_with_every_wish_then_resumed_to_its_target(attempt):
     assert [row["episode"] for row in rows] == [str(n) for n in range(1, 10)]
     assert {row["length"] for row in rows} == {"9"}, "a game of Catch is nine steps, the resetting one not counted"
     assert {row["env_steps"] for row in rows} == {str(second.checkpoints()[-1])}
+
+
+def committed(run_dir):
+    """Environment steps that the replay's header promises to have after a power cut."""
+    data = (run_dir / contract.REPLAY_DIR / replay.HEADER_FILE).read_bytes()
+    slots = [data[at : at + replay._SLOT.size] for at in replay._SLOTS_AT]
+    return max((replay._SLOT.unpack(slot) for slot in slots if len(slot) == replay._SLOT.size), default=(0, 0, 0))[1]
+
+
+def test_the_experience_of_each_checkpoint_outlives_a_power_cut(attempt):
+    """A checkpoint without its experience resumes, and then fills the replay anew: hours, at full size."""
+    first = attempt(1, "--steps=100000000", boot_id="aa" * 16)
+    first.wait_training()
+    assert committed(first.run_dir) == 0, "what was appended alone is not trusted"
+    for wanted in (1, 2):
+        first.control.write(Control(first.token, save_now=wanted))
+        saved = until(lambda wanted=wanted: (b := first.beat()).ckpt_count >= wanted and b, "the save that was asked for")
+        until(lambda saved=saved: committed(first.run_dir) >= saved.ckpt_step, "its experience on the disk")
+        first.wait_training()
+    first.process.kill()
+    first.end()
+    known = committed(first.run_dir)
+    second = attempt(2, f"--steps={saved.ckpt_step + 80}", boot_id="bb" * 16)
+    code, out, _ = second.end()
+    assert code == contract.EXIT_DONE
+    assert f"resumed at step {saved.ckpt_step:,} " in out
+    found = re.search(r"replay: (\d+) environment steps committed before the reboot", out)
+    assert found, out
+    assert int(found[1]) <= known
+    assert int(found[1]) >= min(saved.ckpt_step, 3900), "nothing of it is lost"
 
 
 def test_a_worker_that_lost_its_fence_commits_nothing_and_says_so(attempt):
