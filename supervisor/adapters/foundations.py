@@ -106,7 +106,8 @@ class Remembered:
 class Watched:
     """One watched thing. `expected` gives its identity; None: not known, or not there yet: nothing is reported.
 
-    `check` says what else is wrong with it although its identity is right (empty: nothing); it may raise OSError.
+    `check` says what else is wrong with it although its identity is right, as the predicate of a sentence ("cannot be
+    written"; empty: nothing). It may raise OSError.
     `restore` puts it back (OSError: it could not) and makes `expected` give the new identity. It is called in the looking
     thread, again and again until the path is right; it must never remove or overwrite what somebody else put there.
     """
@@ -118,6 +119,7 @@ class Watched:
     restore: Callable[[], None] | None = None
     consequence: str = ""  # what does not work without it
     remedy: str = ""  # what the operator can do
+    minor: bool = False  # that it was restored is not worth recording
     holds_starts: bool = False
 
 
@@ -125,7 +127,7 @@ def look(row: Watched) -> Finding | None:
     """One look at one watched thing; None: it is as it should be. Never raises."""
     finding = Finding(
         row.name, row.path, Look.UNKNOWN, "", row.consequence, row.remedy, row.restore is not None,
-        holds_starts=row.holds_starts,
+        minor=row.minor, holds_starts=row.holds_starts,
     )  # fmt: skip
     try:
         expected = row.expected()
@@ -220,7 +222,7 @@ class Foundations:
 def _silent(row: Watched, for_s: float) -> Finding:
     return Finding(
         row.name, row.path, Look.UNKNOWN, f"its file system has not answered for {for_s:g} s", row.consequence, row.remedy,
-        holds_starts=row.holds_starts,
+        minor=row.minor, holds_starts=row.holds_starts,
     )  # fmt: skip
 
 

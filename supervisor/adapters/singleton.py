@@ -2,13 +2,31 @@
 
 Taken before the journal is opened. A second daemon on the same state directory would start every program again beside
 the first; a pid file would refuse a start after each power cut, or accept a second one once the pid was reused.
+
+A lock on a file can be lost with the file: who removes `lock`, or the whole state directory, lets a second daemon take a
+lock on a new file. So there is a second witness that nobody can remove, a name in the kernel's table of abstract Unix
+sockets, made of the directory's path, the root directory and the user (`claim`). Any user may take such a name, so only
+one that is held by our own user counts. It is one per network namespace; the lock file is not.
+
+The daemon looks at the lock file by identity (`adapters/foundations.py`). If the file is gone, `Singleton.restore` makes a
+new one, locks it while nobody knows its name, and gives it the name only if nobody took that meanwhile.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import hashlib
 import os
+import socket
+import struct
 from pathlib import Path
+from typing import Final
+
+from supervisor.adapters.foundations import Identity, directory, of_fd, of_path
+
+_QUEUE: Final = 4096  # nobody accepts: each refused start leaves a closed connection in the queue
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: unix(7), SO_PEERCRED
 
 
 class Taken(Exception):
@@ -18,36 +36,137 @@ class Taken(Exception):
 class Singleton:
     """The held lock. Closes on exec: a daemon that re-executes itself takes it again, workers never inherit it."""
 
-    def __init__(self, fd: int, path: str) -> None:
-        self._fd, self.path = fd, path
+    def __init__(self, fd: int, path: str, witness: socket.socket | None) -> None:
+        self._fd, self.path, self._witness = fd, path, witness
+        self._directory_fd = directory(Path(path).parent)
+
+    def identity(self) -> Identity | None:
+        """Of the locked file, whether it still has its name or not."""
+        return of_fd(self._fd) if self._fd >= 0 else None
+
+    def restore(self) -> None:
+        """Lock a new file and give it the name, after ours was removed. Raises OSError: also when another daemon has it."""
+        state_dir = Path(self.path).parent
+        now = of_path(state_dir)
+        if now is None or not now.same(of_fd(self._directory_fd)):
+            raise OSError(errno.ESTALE, "the state directory is not the one that extralife began with")
+        ours = state_dir / f".lock.{os.getpid()}"
+        ours.unlink(missing_ok=True)
+        fd = _locked(ours, os.O_EXCL)
+        try:
+            os.link(ours, self.path)
+        except FileExistsError:
+            os.close(fd)
+            fd = _locked(Path(self.path))
+        except OSError:
+            os.close(fd)
+            raise
+        finally:
+            ours.unlink(missing_ok=True)
+        old, self._fd = self._fd, fd
+        os.close(old)
 
     def release(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        for fd in (self._fd, self._directory_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._directory_fd = -1
+        if self._witness is not None:
+            self._witness.close()
+            self._witness = None
 
 
-def hold(path: str) -> Singleton:
+def claim(state_dir: str) -> socket.socket | None:
+    """The name that only one daemon of this user has for a state directory, also for one that is gone. Raises Taken.
+
+    None: another user has taken the name, and it says nothing; the lock file alone decides then.
+    """
+    name = _name(state_dir)
+    witness = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        witness.bind(name)
+        witness.listen(_QUEUE)
+    except OSError as error:
+        witness.close()
+        if error.errno != errno.EADDRINUSE:
+            return None
+        pid = _holder(name)
+        if pid is None:
+            return None
+        raise Taken(_taken(str(pid or "unknown"), state_dir)) from None
+    return witness
+
+
+def _name(state_dir: str) -> bytes:
+    """Another root directory is another container, where the same path is another directory."""
+    root = of_path("/")
+    text = f"{os.path.realpath(state_dir)}|{root}|{os.geteuid()}"
+    return b"\0extralife/" + hashlib.blake2b(os.fsencode(text), digest_size=16).hexdigest().encode()
+
+
+def _holder(name: bytes) -> int | None:
+    """The pid of our own user's process that has this name; 0: its queue is full; None: another user's, or none any more."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(name)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return None
+        pid, uid, _ = _CREDENTIALS.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid if uid == os.geteuid() else None
+
+
+def hold(path: str, witness: socket.socket | None = None) -> Singleton:
     """Take the lock file, creating it, and leave our pid in it. Raises Taken or OSError, each with what to do."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = _opened(Path(path))
     except OSError as error:
         parent = Path(path).parent
         raise OSError(
             error.errno, f"cannot use {parent} as state directory: {error.strerror}; create it or choose another state_dir"
         ) from error
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(fd)
     except BlockingIOError:
-        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+        holder = _pid_in(fd)
         os.close(fd)
-        who = f"pid {holder}" if holder.isdigit() else "pid unknown"
-        raise Taken(
-            f"another supervisord ({who}) runs on {Path(path).parent}: stop that one first, or choose another state_dir"
-        ) from None
+        raise Taken(_taken(holder, str(Path(path).parent))) from None
     except OSError:
         os.close(fd)
         raise
+    return Singleton(fd, path, witness)
+
+
+def _taken(pid: str, state_dir: str) -> str:
+    who = f"pid {pid}" if pid.isdigit() else "pid unknown"
+    return f"another supervisord ({who}) runs on {state_dir}: stop that one first, or choose another state_dir"
+
+
+def _locked(path: Path, flags: int = 0) -> int:
+    fd = _opened(path, flags)
+    try:
+        _lock(fd)
+    except BlockingIOError:
+        holder = _pid_in(fd)
+        os.close(fd)
+        raise OSError(errno.EBUSY, f"another supervisord (pid {holder or 'unknown'}) has locked it") from None
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _opened(path: Path, flags: int = 0) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+
+
+def _lock(fd: int) -> None:
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return Singleton(fd, path)
+
+
+def _pid_in(fd: int) -> str:
+    return os.pread(fd, 32, 0).decode("ascii", "replace").strip()

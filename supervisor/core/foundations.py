@@ -44,7 +44,7 @@ def _record(turn: Turn, now: Standing, verdict: Verdict, finding: Finding) -> bo
     troubled = verdict.answer is Answer.TROUBLE
     worse = now.recorded and troubled and not now.troubled
     new = not now.recorded and rule.record_again(turn.memory.foundations_at_s.get(finding.name), turn.now_s)
-    if finding.name == rule.JOURNAL or not (worse or new):
+    if finding.name == rule.JOURNAL or (finding.minor and not troubled) or not (worse or new):
         return now.recorded
     turn.record(facts.FoundationLost(verdict.why, finding.name, finding.path, finding.look.value, troubled))
     at_s = {**turn.memory.foundations_at_s, finding.name: turn.now_s}

@@ -36,7 +36,7 @@ class Look(enum.StrEnum):
 
     MISSING = "missing"
     REPLACED = "replaced"  # another file, directory or file system has its path
-    DAMAGED = "damaged"  # it is the right file, and its content is not right
+    DAMAGED = "damaged"  # it is the right file, and it is not as it should be: the detail is the predicate
     UNKNOWN = "unknown"  # it could not be looked at
 
 
@@ -59,6 +59,7 @@ class Finding:
     remedy: str = ""  # what the operator can do, where the daemon can do nothing
     restorable: bool = False
     error: str = ""  # of the newest try to restore it
+    minor: bool = False  # only its trouble is recorded, not that it was restored at once
     holds_starts: bool = False  # no worker may be started while this lasts
 
 
@@ -90,7 +91,7 @@ def _state(finding: Finding) -> str:
         case Look.REPLACED:
             return f"was replaced{detail}"
         case Look.DAMAGED:
-            return f"is damaged{detail}"
+            return finding.detail
         case _:
             return f"cannot be looked at{detail}"
 

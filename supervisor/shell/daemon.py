@@ -147,11 +147,12 @@ class Daemon:
 
     def run(self) -> int:
         """Serve until the end; the exit status. Raises singleton.Taken, SocketTaken or OSError before anything began."""
+        witness = singleton.claim(self._paths.state_dir)  # before anything is made in the place of a removed directory
         make_dir(self._paths.state_dir)
         foundations.make_trusted(self._paths.runtime_dir)
-        lock = singleton.hold(self._paths.lock)
+        lock = singleton.hold(self._paths.lock, witness)
         limits.raise_files()
-        logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
+        main_log = logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
         listener = self._listener()
         if listener.trouble:
             log.error("control_socket_without_group", why=listener.trouble)
@@ -168,6 +169,7 @@ class Daemon:
         if misfits:
             log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")
         parts = self._build(journal, state)
+        parts.foundations.watch(*foundations.rows(self._paths, journal, lock, main_log))
         parts.backend.books.prime(facts)
         del facts
         try:
@@ -242,7 +244,6 @@ class Daemon:
             self._keep_config,
         )
         watched = Foundations(inbox, system_clock)
-        watched.watch(*foundations.rows(paths, journal))
         performer = Performer(
             paths=paths, launcher=launcher, probes=probes, edges=edges, controls=Controls(paths, system_clock),
             replies=replies, pool=pool, take_evidence=LocalEvidence(paths, launcher.attempt, inbox, system_clock).take,

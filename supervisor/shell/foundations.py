@@ -20,11 +20,13 @@ from supervisor.adapters.journal_sqlite import Journal
 from supervisor.adapters.processes import LocalLauncher, make_dir
 from supervisor.api.listener import Listener
 from supervisor.config.directories import refusal
+from supervisor.adapters.main_log import MainLog
+from supervisor.adapters.singleton import Singleton
 from supervisor.core.settings import Paths
 from supervisor.policy.foundations import JOURNAL
 
 
-def rows(paths: Paths, journal: Journal) -> tuple[Watched, ...]:
+def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> tuple[Watched, ...]:
     """What every daemon relies on, from its start to its end."""
     state_dir, journal_file = os.path.realpath(paths.state_dir), os.path.realpath(paths.journal)
     whole_state = Remembered(state_dir)
@@ -33,7 +35,20 @@ def rows(paths: Paths, journal: Journal) -> tuple[Watched, ...]:
         Watched(
             "state directory", state_dir, whole_state, holds_starts=True,
             consequence="no worker is started and nothing can be recorded; workers that run train on",
-            remedy="put it back, or mount its file system again",
+            remedy=(
+                "put it back, or mount its file system again; if the directory that is there now is the right one, restart "
+                "extralife"
+            ),
+        ),
+        Watched(
+            "lock", paths.lock, lock.identity, restore=lock.restore,
+            consequence="a second daemon could be started beside this one",
+            remedy="stop the other daemon, if there is one",
+        ),
+        # Somebody's logrotate does this every day: that is worth a line in the log itself, and no alert.
+        Watched(
+            "main log", paths.main_log, main_log.identity, check=main_log.trouble, restore=main_log.reopen, minor=True,
+            consequence="its lines are only on standard output", remedy="supervisorctl history has what was decided",
         ),
         # The deciding thread restores it, before it deals with any other input: only there the connection may be used.
         Watched(JOURNAL, journal_file, journal.identity, check=journal.moved, restore=_by_the_loop),

@@ -8,7 +8,6 @@ terminal they are coloured; with `--detach` there is only the file.
 from __future__ import annotations
 
 import logging
-import logging.handlers
 import os
 import sys
 from collections.abc import MutableMapping
@@ -17,12 +16,14 @@ from typing import Any
 import structlog
 
 from supervisor.adapters import sd_journal
+from supervisor.adapters.main_log import MainLog
 from supervisor.core.settings import DaemonSettings
 from supervisor.harmless import harmless
 
 
-def configure(main_log: str, settings: DaemonSettings, *, to_stdout: bool) -> None:
-    """Set up both ends; called once, before anything logs."""
+def configure(main_log: str, settings: DaemonSettings, *, to_stdout: bool) -> MainLog:
+    """Set up both ends; called once, before anything logs. Returns the file's end."""
+    logging.raiseExceptions = False  # a terminal that is gone is no reason to print a traceback for each line
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -41,17 +42,17 @@ def configure(main_log: str, settings: DaemonSettings, *, to_stdout: bool) -> No
     )
     root = logging.getLogger()
     root.setLevel(level)
-    root.handlers = [_file(main_log, settings, shared)]
+    file = _file(main_log, settings, shared)
+    root.handlers = [file]
     if to_stdout:
         root.addHandler(_stdout(settings, shared))
     logging.getLogger("apscheduler").setLevel(logging.WARNING)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    return file
 
 
-def _file(path: str, settings: DaemonSettings, shared: list[Any]) -> logging.Handler:
-    handler = logging.handlers.RotatingFileHandler(
-        path, maxBytes=settings.log_max_bytes, backupCount=settings.log_backups, encoding="utf-8"
-    )
+def _file(path: str, settings: DaemonSettings, shared: list[Any]) -> MainLog:
+    handler = MainLog(path, max_bytes=settings.log_max_bytes, backups=settings.log_backups)
     handler.setFormatter(_formatter(structlog.processors.JSONRenderer(), shared))
     return handler
 

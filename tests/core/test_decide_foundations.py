@@ -76,6 +76,15 @@ def test_what_comes_and_goes_is_seen_and_not_recorded_each_time():
     assert "FoundationLost" in kinds(looked(core.later(700.0), GONE))
 
 
+def test_what_is_restored_every_day_is_recorded_only_when_it_fails():
+    core, rotated = begun(), replace(GONE, name="main log", minor=True)
+    assert of(looked(core, rotated), commands.RestoreFoundation)
+    assert not of(looked(core), facts.FoundationRestored)
+    assert not of(looked(core, rotated), facts.FoundationLost)
+    assert of(looked(core, replace(rotated, error="Read-only file system")), facts.FoundationLost)
+    assert of(looked(core), facts.FoundationRestored)
+
+
 def test_the_journal_is_left_to_the_loop():
     core = begun()
     assert kinds(looked(core, Finding(JOURNAL, "/s/journal.sqlite", Look.MISSING, restorable=True))) == []

@@ -62,3 +62,26 @@ def test_no_detour_leads_a_second_daemon_to_the_same_state(box: Box) -> None:
     assert box.wait_phase("a", "RUNNING")["pid"] == pid
     assert [fact["adopted"] for fact in box.facts("DaemonStarted")] == [0, 1]
     assert len(box.facts("SpawnIntended")) == 1
+
+
+@pytest.mark.fault("two-daemons")
+def test_neither_a_removed_lock_nor_a_removed_state_directory_lets_a_second_daemon_in(box: Box) -> None:
+    box.config(box.trainer("a"))
+    first = box.start()
+    box.wait_phase("a", "RUNNING")
+    (box.state / "lock").unlink()
+    refused(supervisord(box, "--runtime-dir", str(box.runtime / "elsewhere")), first.pid)
+    until((box.state / "lock").exists, 20, "the lock to be made anew")
+    lost = box.wait_fact("FoundationLost")
+    assert (lost["name"], lost["look"], lost["troubled"]) == ("lock", "missing", False)
+    assert box.wait_fact("FoundationRestored")["name"] == "lock"
+    away = box.state.with_name("away")
+    box.state.rename(away)
+    try:
+        refused(supervisord(box), first.pid)
+        refused(supervisord(box, "--runtime-dir", str(box.runtime / "elsewhere")), first.pid)
+        assert not box.state.exists(), "nothing is made in its place"
+    finally:
+        away.rename(box.state)
+    assert len(box.facts("DaemonStarted")) == 1
+    assert len(box.shims()) <= 1
