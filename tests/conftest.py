@@ -7,7 +7,9 @@ a time limit: it would say how busy the machine is, not whether the code is righ
 from __future__ import annotations
 
 import json
+import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,8 @@ def pytest_configure():
     """A shell that starts this in the background has it ignore SIGINT, and so do all whom it starts: no Ctrl-C for them."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Daemons of tests note the mount point of their state directory there, and not in the user's own cache.
+    os.environ["XDG_CACHE_HOME"] = f"{tempfile.gettempdir()}/extralife-tests-{os.geteuid()}"
 
 
 def pytest_addoption(parser):

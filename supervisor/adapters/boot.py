@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from supervisor.adapters.foundations import directory
 from supervisor.core.inputs import BootEvidence
 
 ENV_BOOT_FILES: Final = "EXTRALIFE_BOOT_FILES"
@@ -223,6 +224,7 @@ class AliveWriter:
     def __init__(self, path: Path, make: Callable[[], AliveMark], period_s: float, on_error: Callable[[str], None]) -> None:
         """`make` gives the mark of this moment; it is called in the writer's thread."""
         self._path, self._make, self._period_s, self._on_error = path, make, period_s, on_error
+        self._directory_fd = -1
         newest = _newest(path)
         self._sequence = newest[0] if newest is not None else 0
         self._failed = False
@@ -246,6 +248,9 @@ class AliveWriter:
         self._thread.join(5.0)
         if not self._thread.is_alive():  # else it hangs on the disk, and so would we
             self.write()
+            if self._directory_fd >= 0:
+                os.close(self._directory_fd)
+                self._directory_fd = -1
 
     def write(self) -> None:
         """One mark, durably. Never raises."""
@@ -263,8 +268,15 @@ class AliveWriter:
     def _write(self, data: bytes) -> None:
         if len(data) > _SLOT_BYTES:
             raise ValueError(f"{len(data)} bytes do not fit into a slot of {_SLOT_BYTES}")
-        new = not self._path.exists()
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if self._directory_fd < 0:
+            # Kept from the first mark on. By its path a later mark could get into another journal's directory: one that
+            # is mounted there meanwhile, or that shows when this one's mount is gone.
+            self._directory_fd = directory(self._path.parent)
+        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            fd, new = os.open(self._path.name, flags, dir_fd=self._directory_fd), False
+        except FileNotFoundError:
+            fd, new = os.open(self._path.name, flags | os.O_CREAT, 0o600, dir_fd=self._directory_fd), True
         try:
             # A short write must not count: the next mark would then overwrite the only slot that is whole.
             if os.pwrite(fd, data, _SLOT_BYTES * ((self._sequence + 1) % 2)) != len(data):
@@ -273,16 +285,16 @@ class AliveWriter:
         finally:
             os.close(fd)
         if new:
-            sync_directory(self._path.parent)
+            sync_directory(".", dir_fd=self._directory_fd)
 
     def _run(self) -> None:
         while not self._over.wait(self._period_s):
             self.write()
 
 
-def sync_directory(path: Path) -> None:
+def sync_directory(path: str | Path, *, dir_fd: int | None = None) -> None:
     """Make a new name in it durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         os.fsync(fd)
     finally:

@@ -71,6 +71,8 @@ class Held:
 
     def check(self) -> None:
         """Raises JournalMoved when the paths do not lead to these files any more, another OSError when that is unknown."""
+        if self._fd < 0:
+            raise OSError(errno.EIO, "the journal could not be opened again", str(self._path))
         for suffix, fd in self._fds():
             path = beside(self._path, suffix)
             now, ours = of_path(path), of_fd(fd)

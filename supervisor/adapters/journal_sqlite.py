@@ -76,6 +76,9 @@ _ERRNO: Final = {
 }
 
 
+# What the descriptors of a file system that failed give. Not ENOSPC: a full disk has no room to open a journal either.
+_DEAD: Final = {errno.EIO, errno.ESTALE, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ENOTCONN}
+_REOPEN_AFTER: Final = 3  # failures in a row
 _ORPHAN: Final = "the file was removed, and its write-ahead log was left"
 
 
@@ -146,6 +149,8 @@ class Journal:
         """Open the journal, or make a new one. Raises JournalRefused, JournalDamaged or another OSError."""
         self._path = Path(path)
         self.upgraded: Path | None = None  # what the journal of an older schema is kept as
+        self._failures = 0  # of `append` in a row
+        self._refused = ""  # why the newest one was refused as moved
         schema.finish_swap(self._path)
         with as_os_error(self._path):
             if not self._path.exists():
@@ -186,14 +191,42 @@ class Journal:
         encoded = [encode(fact) for fact in facts]
         if not encoded:
             return []
+        first = self.last_seq + 1
+        rows = [_row(first + n, at_s, wall_s, boot_id, *each) for n, each in enumerate(encoded)]
+        try:
+            self._commit(rows)
+        except JournalMoved as error:
+            self._refused = error.why
+            raise
+        except OSError as error:
+            self._failures += error.errno in _DEAD
+            raise
+        self._failures, self.last_seq = 0, rows[-1][0]
+        return [Stamped(row[0], at_s, wall_s, boot_id, fact) for row, fact in zip(rows, facts, strict=True)]
+
+    def _commit(self, rows: list[Row]) -> None:
+        if self._failures and self._failures % _REOPEN_AFTER == 0:
+            self._reopen()
         self._held.check()
         with as_os_error(self._path), transaction(self._db):
-            first = _last_seq(self._db) + 1
-            rows = [_row(first + n, at_s, wall_s, boot_id, *each) for n, each in enumerate(encoded)]
+            last = _last_seq(self._db)
+            if last != self.last_seq:  # a commit that failed, or came too late for its check, turned up after all
+                raise JournalMoved(str(self._path), f"it ends at fact {last}, and {self.last_seq} were acknowledged")
             self._db.executemany(INSERT, rows)
         self._held.check()  # a commit into a file without a name would be gone with this process
-        self.last_seq = rows[-1][0]
-        return [Stamped(row[0], at_s, wall_s, boot_id, fact) for row, fact in zip(rows, facts, strict=True)]
+
+    def _reopen(self) -> None:
+        """After several failures: the descriptors may belong to a file system that failed and was mounted again.
+
+        The file at the path is taken only if it ends where this journal does (`_commit`). The old connection is closed
+        first: SQLite shares locks between connections by device and inode, and those may be the same.
+        """
+        acknowledged = self.last_seq
+        self._failures += 1  # so that the next try is some failures away
+        self.close()
+        with as_os_error(self._path):
+            self._open()
+        self.last_seq = acknowledged
 
     def append_salvaged(self, found: Salvage, stamp: tuple[float, str], *, wall_s: float, seq: int) -> Stamped:
         """The fact that facts were lost, under the number behind theirs: no number is ever given twice."""
@@ -227,7 +260,7 @@ class Journal:
         read any more, the facts of `bridge` are added in the same file: that facts were lost, and the state that all of
         them had come to. A file that has taken the journal's path is kept (`schema.finish_swap`).
         """
-        why = self.moved() or "asked for"
+        why = self.moved() or self._refused
         self._held.check_directory()
         wall, seq = wall_s + 0.0, self.last_seq
         floor, rows, lost = self._held.rows(self._db, seq)

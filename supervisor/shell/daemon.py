@@ -29,6 +29,7 @@ from supervisor.adapters import (
     cgroups,
     checkpoints,
     clock,
+    known_mount,
     last_config,
     last_words,
     limits,
@@ -147,6 +148,8 @@ class Daemon:
 
     def run(self) -> int:
         """Serve until the end; the exit status. Raises singleton.Taken, SocketTaken or OSError before anything began."""
+        cache = known_mount.cache_dir(os.environ)
+        known_mount.refuse_if_missing(self._paths.state_dir, cache)
         witness = singleton.claim(self._paths.state_dir)  # before anything is made in the place of a removed directory
         make_dir(self._paths.state_dir)
         foundations.make_trusted(self._paths.runtime_dir)
@@ -165,6 +168,8 @@ class Daemon:
             self._tell(alerts.journal_line(salvage.fact(), clock.wall_s()))
         if journal.upgraded is not None:
             log.warning("journal_upgraded", kept_as=str(journal.upgraded))
+        if why := known_mount.remember(self._paths.state_dir, cache):
+            log.warning("mount_point_not_noted", error=why)
         state, misfits = replay(facts)
         if misfits:
             log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")

@@ -369,3 +369,15 @@ def test_what_was_written_outlives_a_kill(tmp_path):
         assert mark is not None
         assert mark.at_s > newest
         newest = mark.at_s
+
+
+def test_the_mark_stays_in_its_directory_when_another_one_takes_the_path(tmp_path):
+    state = tmp_path / "state"
+    state.mkdir()
+    told = Told(state / "alive")
+    told.writer.write()
+    state.rename(tmp_path / "away")
+    state.mkdir()
+    told.writer.write()
+    assert not list(state.iterdir()), "it may belong to another journal"
+    assert read_mark(tmp_path / "away" / "alive") == told.mark

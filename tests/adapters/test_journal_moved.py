@@ -211,6 +211,62 @@ def test_a_failed_restore_leaves_everything_for_the_next_try(tmp_path):
     assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
 
 
+def descriptors_of(path):
+    """The descriptors that this process has of a file, by its name."""
+    found = []
+    for each in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{each}") == str(path):
+                found.append(int(each))
+    return found
+
+
+def test_descriptors_of_a_dead_file_system_are_given_up_for_the_path(tmp_path):
+    """A mount that failed and was mounted again: the path is right, and every write to the old descriptors fails."""
+    path = tmp_path / "journal.sqlite"
+    journal = written(path)
+    broken, end = os.pipe()
+    os.close(end)
+    for fd in descriptors_of(beside(path, "-wal")):
+        if fd != journal._held._wal_fd:
+            os.dup2(broken, fd)  # ESPIPE at each pwrite: SQLite calls it an I/O error
+    os.close(broken)
+    failures = 0
+    for _ in range(5):
+        try:
+            append(journal, 3)
+            break
+        except JournalMoved:
+            restore(journal)
+        except OSError:
+            failures += 1
+    assert 0 < failures <= 3
+    assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
+    assert journal.moved() == ""
+
+
+def test_a_commit_that_was_refused_is_not_there_twice(tmp_path, monkeypatch):
+    """The check after the commit could not look (EIO): nobody knows, so it is no success, and it is not kept either."""
+    path = tmp_path / "journal.sqlite"
+    journal = written(path)
+    looks = iter([None, OSError(5, "Input/output error")])
+
+    def check():
+        error = next(looks, None)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(journal._held, "check", check)
+    with pytest.raises(OSError, match="Input/output"):
+        append(journal, 3)
+    monkeypatch.undo()
+    with pytest.raises(JournalMoved, match="it ends at fact 4, and 3 were acknowledged"):
+        append(journal, 3)
+    assert "ends at fact 4" in restore(journal).why
+    append(journal, 3)
+    assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
+
+
 def test_nobody_but_the_writer_makes_a_journal(tmp_path):
     path = tmp_path / "journal.sqlite"
     for opener in (journal_archive.since_snapshot, JournalReader):

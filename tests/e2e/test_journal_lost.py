@@ -85,7 +85,8 @@ def test_a_journal_removed_while_nothing_happens_is_restored_within_seconds(box:
     box.start()
     box.wait_phase("a", "RUNNING")
     (box.state / "journal.sqlite-wal").unlink()
-    until(lambda: "journal.sqlite-wal was removed" in box.ctl("history").stdout, 20, "it to be restored and reported")
+    # A reader that comes first makes an empty WAL: then it was replaced.
+    until(lambda: "journal.sqlite-wal was re" in box.ctl("history").stdout, 20, "it to be restored and reported")
     assert len(box.shims()) == 1
 
 

@@ -1,0 +1,98 @@
+"""Remembers, outside of the state directory, which mount point it lies on: so a missing mount is noticed before a start.
+
+If the state directory's disk is not mounted, its path leads to a directory below it, on the root disk: usually an empty one.
+A daemon that starts there begins every training anew, beside the real ones, and writes its sign of life where the real
+journal appears a minute later. Nothing in the directory itself can tell: it is the wrong one.
+
+So after each start the mount point is written to a small file in the cache directory ($CACHE_DIRECTORY of systemd, else
+$XDG_CACHE_HOME/extralife, else ~/.cache/extralife). A later start is refused while that mount point is not a mount point.
+A state directory on the root file system leaves no file. A cache that cannot be read or written says nothing, and
+keeps nobody from starting.
+
+A mount point is a directory on another device than its parent. Bind mounts of the same file system, as systemd makes them
+for a service, are none: outside of the service they are not there, and nothing is missing.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def cache_dir(environ: Mapping[str, str]) -> Path | None:
+    """Where the files are; None: nowhere."""
+    if environ.get("CACHE_DIRECTORY"):
+        return Path(environ["CACHE_DIRECTORY"].split(":")[0])
+    base = environ.get("XDG_CACHE_HOME") or (f"{environ['HOME']}/.cache" if environ.get("HOME") else "")
+    return Path(base) / "extralife" if base else None
+
+
+def record_of(state_dir: str, cache: Path) -> Path:
+    """The file about one state directory."""
+    mark = hashlib.blake2b(os.fsencode(os.path.realpath(state_dir)), digest_size=8).hexdigest()
+    return cache / f"mount-{mark}.json"
+
+
+def mount_point(path: str) -> str:
+    """The nearest directory at or above a path that is on another device than its parent; `/` if there is none.
+
+    Raises OSError.
+    """
+    at = Path(os.path.realpath(path))
+    while at != at.parent:
+        if at.lstat().st_dev != at.parent.lstat().st_dev:
+            return str(at)
+        at = at.parent
+    return "/"
+
+
+def refuse_if_missing(state_dir: str, cache: Path | None) -> None:
+    """Raises OSError, with what to do, when the state directory lay on a mount that is not there now."""
+    if cache is None:
+        return
+    record = record_of(state_dir, cache)
+    try:
+        known = json.loads(record.read_text())["mount_point"]
+        there = Path(known)
+        mounted = there.parent == there or there.lstat().st_dev != there.parent.lstat().st_dev
+    except FileNotFoundError as error:
+        if error.filename == str(record):
+            return
+        mounted = False
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if not mounted:
+        raise OSError(
+            errno.ENXIO,
+            f"the state directory {state_dir} was on the file system mounted at {known}, and nothing is mounted there: "
+            f"mount it; to begin anew without it, remove {record}",
+        )
+
+
+def remember(state_dir: str, cache: Path | None) -> str:
+    """Note the mount point of a state directory that is in use. Returns why that failed; empty: it did not."""
+    if cache is None:
+        return ""
+    record = record_of(state_dir, cache)
+    try:
+        point = mount_point(state_dir)
+        if point == "/":
+            record.unlink(missing_ok=True)
+            return ""
+        text = json.dumps({"state_dir": os.path.realpath(state_dir), "mount_point": point}) + "\n"
+        if record.exists() and record.read_text() == text:
+            return ""
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside = record.with_suffix(f".{os.getpid()}")
+        with aside.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(record)
+    except OSError as error:
+        return f"{record}: {error.strerror or error}"
+    return ""
