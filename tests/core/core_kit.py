@@ -101,6 +101,8 @@ class Core:
             )
         if decision.state.stopping or decision.memory.ended:
             assert not of(decision, commands.Spawn), "something is started while everything is to end"
+        if decision.memory.holds_starts:
+            assert not of(decision, commands.Spawn), "something is started without what it relies on"
         folded = self.state
         for fact in decision.facts:
             assert fact.why.strip(), f"{fact!r} does not say why"

@@ -37,6 +37,7 @@ from supervisor.core.inputs import (
     Ended,
     Ending,
     EvidenceTaken,
+    FoundationsLooked,
     Report,
     Sample,
     Sampled,
@@ -54,6 +55,7 @@ from supervisor.core.memory import Memory, Trouble
 from supervisor.core.state import fold_all
 from supervisor.core.view import box_view, program_views
 from supervisor.policy.alerting import AlertSettings
+from supervisor.policy.foundations import Finding, Look
 
 NAMES = ["A", "B", "C", "gone"]
 names = st.sampled_from(NAMES)
@@ -71,6 +73,12 @@ endings = st.builds(
     reports=st.lists(reports, max_size=2).map(tuple), fate=st.sampled_from(["", "it vanished"]),
 )  # fmt: skip
 
+
+findings = st.builds(
+    Finding,
+    st.sampled_from(["journal", "lock", "state directory"]), st.just("/a/path"), st.sampled_from(Look),
+    restorable=st.booleans(), error=st.sampled_from(["", "disk full"]), minor=st.booleans(), holds_starts=st.booleans(),
+)  # fmt: skip
 
 ALERTS = AlertSettings(command=("page-me",), at_most_per_h=2)
 
@@ -172,6 +180,10 @@ class AnyInputs(RuleBasedStateMachine):
     def news_of_alerts(self, whose, real, error):
         reaching = self.core.memory.reaching.get(whose)
         self.give(AlertTried(self.now_s, whose, reaching.sending if real and reaching is not None else "odd", error))
+
+    @rule(found=st.lists(findings, max_size=3, unique_by=lambda each: each.name))
+    def foundations_are_looked_at(self, found):
+        self.give(FoundationsLooked(self.now_s, tuple(found)))
 
     @rule(seconds=st.sampled_from([0.0, 30.0, 10_000.0]))
     def the_journal_fails(self, seconds):
