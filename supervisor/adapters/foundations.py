@@ -106,8 +106,8 @@ class Remembered:
 class Watched:
     """One watched thing. `expected` gives its identity; None: not known, or not there yet: nothing is reported.
 
-    `check` says what else is wrong with it although its identity is right, as the predicate of a sentence ("cannot be
-    written"; empty: nothing). It may raise OSError.
+    `check` says what else is wrong with it although its identity is right, as a clause ("it cannot be written";
+    empty: nothing). It may raise OSError.
     `restore` puts it back (OSError: it could not) and makes `expected` give the new identity. It is called in the looking
     thread, again and again until the path is right; it must never remove or overwrite what somebody else put there.
     """

@@ -42,8 +42,8 @@ class MainLog(logging.handlers.RotatingFileHandler):
             return None
 
     def trouble(self) -> str:
-        """Why lines do not reach the file, as the predicate of a sentence; empty: they do."""
-        return f"cannot be written ({self._error})" if self._error else ""
+        """Why lines do not reach the file, as a clause; empty: they do."""
+        return f"it cannot be written: {self._error}" if self._error else ""
 
     def reopen(self) -> None:
         """Open the file at the path, and write a line that says so. Raises OSError."""

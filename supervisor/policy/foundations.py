@@ -36,7 +36,7 @@ class Look(enum.StrEnum):
 
     MISSING = "missing"
     REPLACED = "replaced"  # another file, directory or file system has its path
-    DAMAGED = "damaged"  # it is the right file, and it is not as it should be: the detail is the predicate
+    DAMAGED = "damaged"  # it is the right file, and the detail says what is wrong with it
     UNKNOWN = "unknown"  # it could not be looked at
 
 
@@ -91,7 +91,7 @@ def _state(finding: Finding) -> str:
         case Look.REPLACED:
             return f"was replaced{detail}"
         case Look.DAMAGED:
-            return finding.detail
+            return f"is not in order{detail}"
         case _:
             return f"cannot be looked at{detail}"
 

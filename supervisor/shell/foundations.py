@@ -17,11 +17,11 @@ from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
 from supervisor.adapters.foundations import Identity, Remembered, Watched, of_path
 from supervisor.adapters.journal_sqlite import Journal
+from supervisor.adapters.main_log import MainLog
 from supervisor.adapters.processes import LocalLauncher, make_dir
+from supervisor.adapters.singleton import Singleton
 from supervisor.api.listener import Listener
 from supervisor.config.directories import refusal
-from supervisor.adapters.main_log import MainLog
-from supervisor.adapters.singleton import Singleton
 from supervisor.core.settings import Paths
 from supervisor.policy.foundations import JOURNAL
 

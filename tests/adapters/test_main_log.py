@@ -39,7 +39,7 @@ def test_a_line_that_cannot_be_written_is_trouble_and_no_traceback(tmp_path, cap
     path = tmp_path / "none" / "extralife.log"
     handler = log_at(path)
     write(handler, "one")
-    assert handler.trouble() == "cannot be written (No such file or directory)"
+    assert handler.trouble() == "it cannot be written: No such file or directory"
     with pytest.raises(OSError, match="No such file"):
         handler.reopen()
     assert capsys.readouterr().err == ""
@@ -54,7 +54,7 @@ def test_a_line_that_cannot_be_written_is_trouble_and_no_traceback(tmp_path, cap
 def test_a_full_disk_stays_trouble_although_the_file_can_be_opened():
     handler = log_at("/dev/full")
     write(handler, "one")
-    assert handler.trouble() == "cannot be written (No space left on device)"
+    assert handler.trouble() == "it cannot be written: No space left on device"
     with pytest.raises(OSError, match="No space left"):
         handler.reopen()
     assert handler.trouble()

@@ -34,8 +34,8 @@ GONE = Finding("control socket", "/run/x/supervisor.sock", Look.MISSING, restora
             "the state directory /s was replaced (it is on another file system); no worker starts; mount it",
         ),
         (
-            Finding("shim", "/run/x/shim.pyc", Look.DAMAGED, "has another content", restorable=True), Answer.RESTORE,
-            "the shim /run/x/shim.pyc has another content: it is restored",
+            Finding("shim", "/run/x/shim.pyc", Look.DAMAGED, "it has another content", restorable=True), Answer.RESTORE,
+            "the shim /run/x/shim.pyc is not in order (it has another content): it is restored",
         ),
     ],
 )  # fmt: skip

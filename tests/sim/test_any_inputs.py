@@ -253,7 +253,7 @@ class AnyInputs(RuleBasedStateMachine):
     @invariant()
     def a_free_slot_is_used(self):
         state = self.core.state
-        if state.stopping or self.core.memory.ended:
+        if state.stopping or self.core.memory.ended or self.core.memory.holds_starts:
             return
         busy = [program for program in state.programs.values() if program.phase in HAS_PROCESS or program.retry_at_s
                 or state.backups.holds(program.name)]  # fmt: skip
