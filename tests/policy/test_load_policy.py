@@ -349,3 +349,37 @@ def test_time_that_goes_back_is_no_time():
     after = load.learned(state, at_s=400.0, up_s=0.0, reading=None)
     assert after.at_s == 1000.0
     assert after.speeds == load.pace.aged(state.speeds, 0.0)
+
+
+def test_the_ladder_as_it_is_shown_says_how_sure_the_speeds_are():
+    box = Box().holds(SIX).quiet(10)
+    lines = load.shown(S, COSTS, box.state)
+    assert [line.speed_error is None for line in lines] == [line.readings == 0 for line in lines]
+    assert lines[LIGHT].speed_error == load.pace.gain(box.state.speeds, LIGHT, SIX)[1]
+    assert lines[SIX].next_trial_s is None, "one is at home there"
+    twice = load._with(box.state, HEAVY, box.state.known[HEAVY]._replace(up_s=900.0, reboots=2.0))
+    assert load.shown(S, COSTS, twice)[HEAVY].mtbf_s == 450.0
+
+
+def test_after_a_burst_every_level_above_the_lowest_and_none_above_the_one_in_force_rests():
+    box = Box().holds(FIVE, up_h=500.0)
+    now_s, later_s = box.at_s, box.at_s + 90_000.0
+    state = load._with(box.state, MEDIUM, box.state.known[MEDIUM]._replace(next_trial_s=later_s))
+    state, verdict = load._burst(S, state._replace(recent_s=(1.0, 2.0, 3.0)), now_s)
+    rests_s = [known.next_trial_s for known in state.known]
+    assert rests_s == [0.0, now_s + S.cool_s, later_s, now_s + S.cool_s, 0.0, 0.0], "medium rested longer already"
+    assert verdict == load.LoadVerdict(LIGHT, trial=False, why="down to light: 3 reboots within 45 min")
+    assert (state.trial, state.recent_s) == (None, ())
+
+
+def test_what_was_seen_before_the_bad_hours_were_told_apart_goes_with_the_record():
+    state = load.begin(6)
+    known = state.known[THREE]._replace(reboots_ever=3.0, next_look_s=77.0, shortest_s=120.0)
+    state = load._with(state, THREE, known)._replace(
+        home=MEDIUM, trial=FIVE, stretch_s=500.0, cluster=load.Cluster(THREE, alarm=1.0)
+    )
+    turned = load._turned(state)
+    for record in (turned.known, turned.other.known):
+        assert (record[THREE].reboots_ever, record[THREE].next_look_s, record[THREE].shortest_s) == (3.0, 77.0, 120.0)
+    assert (turned.trial, turned.stretch_s, turned.cluster) == (None, 0.0, load.Cluster())
+    assert turned.bad is not state.bad
