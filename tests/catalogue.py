@@ -26,6 +26,7 @@ FAULTS = {
     "gpu-lost": "a GPU falls off the bus, runs hot, or reports an Xid",
     "disk-full-checkpoint": "the disk fills up during a checkpoint",
     "disk-full-journal": "the disk under the journal is full",
+    "state-away": "the state directory is removed, unmounted or covered while extralife runs",
     "journal-removed": "the journal is removed or replaced while extralife runs",
     "checkpoint-flipped": "the newest checkpoint has a flipped bit",
     "checkpoint-truncated": "the newest checkpoint is cut short",

@@ -105,6 +105,7 @@ def test_another_journal_in_its_place_is_kept_with_its_facts(tmp_path):
 def test_an_emptied_wal_is_cut_and_its_facts_are_bridged_by_the_state(tmp_path):
     path = tmp_path / "journal.sqlite"
     journal = written(path)
+    journal._db.execute("PRAGMA shrink_memory")  # or SQLite's page cache would still have all of it
     os.truncate(beside(path, "-wal"), 0)
     with pytest.raises(JournalMoved, match=r"was cut to 0 of"):
         append(journal, 3)
@@ -115,9 +116,6 @@ def test_an_emptied_wal_is_cut_and_its_facts_are_bridged_by_the_state(tmp_path):
         return [found.fact(), Snapshot("the state before facts were lost", encoded(State(level="light")))]
 
     restored = restore(journal, bridge)
-    if restored.salvage is None:  # all of it was in SQLite's page cache
-        assert restored.kept == 3
-        return
     assert told == [restored.salvage]
     assert restored.salvage.saved + restored.salvage.lost == 3
     append(journal, 5)

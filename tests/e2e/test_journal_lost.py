@@ -90,6 +90,7 @@ def test_a_journal_removed_while_nothing_happens_is_restored_within_seconds(box:
     assert len(box.shims()) == 1
 
 
+@pytest.mark.fault("state-away")
 def test_a_state_directory_that_is_away_holds_up_what_is_new_until_it_is_back(box: Box) -> None:
     box.config(box.trainer("a") + box.trainer("b", keys="autostart = false"))
     box.start()

@@ -33,6 +33,25 @@ def test_the_disk_under_the_journal_is_full_for_ten_minutes():
     ]
 
 
+@pytest.mark.fault("state-away")
+def test_the_state_directory_is_away_for_a_minute_and_no_worker_is_started_meanwhile():
+    """Its file system is unmounted lazily: the journal's open file still takes facts, and starts have to wait."""
+    world = quiet_world()
+    away = Finding("state directory", "/state", Look.REPLACED, "it is on another file system", holds_starts=True)
+    world.post(FoundationsLooked(0.0, (away,)))
+    world.run(5.0)
+    world.end(worker(world).token, Ending(signal=9))
+    world.run(60.0)
+    assert not world.alive()
+    world.post(FoundationsLooked(0.0))
+    world.run(60.0)
+    assert len(world.alive()) == 1
+    assert [line for line in told(world) if "state directory" in line] == [
+        "0:10:00  box  the state directory /state was replaced (it is on another file system)",
+        "0:11:05  box  the state directory /state is in place again, after 65 s",
+    ]
+
+
 @pytest.mark.fault("journal-removed")
 def test_the_journals_file_is_removed_while_a_worker_dies():
     """The first write notices; the journal is written anew, and the same input is dealt with at once."""

@@ -1,0 +1,119 @@
+"""The deciding thread's loop on a real journal whose file is taken away: what was acknowledged stays true."""
+
+import contextlib
+import os
+
+import pytest
+from fakes import FakeClock
+
+from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
+from supervisor.core import commands, facts
+from supervisor.core.inputs import Asked, Began, BootEvidence, FoundationsLooked, Verb
+from supervisor.core.settings import Paths, ProgramSpec, Settings
+from supervisor.core.state import State, replay
+from supervisor.policy.foundations import JOURNAL, Finding, Look
+from supervisor.shell.inbox import Inbox
+from supervisor.shell.loop import Loop
+
+LOST = FoundationsLooked(0.0, (Finding(JOURNAL, "journal.sqlite", Look.MISSING, restorable=True),))
+
+
+class Told:
+    """`loop.Performer` that keeps what it is told."""
+
+    def __init__(self):
+        self.done, self.refused, self.alarms = [], [], []
+
+    def perform(self, decision):
+        self.done += decision.commands
+
+    def refuse(self, item, text):
+        self.refused.append(text)
+
+    def alarm(self, notice):
+        self.alarms.append(notice)
+
+
+@pytest.fixture
+def loop(tmp_path):
+    (tmp_path / "state").mkdir()
+    made = Loop(
+        settings=Settings(Paths("/state", "/run"), programs=tuple(ProgramSpec(n, ("x",), n) for n in ("Pong", "Qbert"))),
+        state=State(), clock=FakeClock(), boot_id="boot-1",
+        journal=Journal(tmp_path / "state" / "journal.sqlite"), inbox=Inbox(), performer=Told(), publish=lambda _: None,
+        watchdog=lambda: None, pause=lambda _: None,
+    )  # fmt: skip
+    evidence = BootEvidence("boot-1", None, "first start")
+    made.turn(Began(made.clock.now_s(), made.settings, evidence, {}, 7, "1", "salt"))
+    yield made
+    made.journal.close()
+
+
+def stop(loop, name):
+    loop.turn(Asked(loop.clock.now_s(), Verb.STOP, 1, (name,)))
+
+
+def next_daemon(path):
+    """What the next daemon makes of the journal."""
+    journal, stamped, _ = open_or_salvage(path, wall_s=1.7e9)
+    with contextlib.closing(journal):
+        state, misfits = replay(stamped)
+    assert misfits == 0
+    return state, [type(each.fact).__name__ for each in stamped]
+
+
+def test_a_request_is_done_on_a_journal_that_was_removed_a_moment_ago(loop, tmp_path):
+    path = tmp_path / "state" / "journal.sqlite"
+    for file in path.parent.glob("journal.sqlite*"):
+        file.unlink()
+    stop(loop, "Pong")
+    assert not loop.performer.refused
+    assert loop.memory.trouble is None
+    state, kinds = next_daemon(path)
+    assert state == loop.state
+    assert not state.programs["Pong"].wanted
+    assert kinds.count("JournalRestored") == 1
+    assert kinds.index("JournalRestored") < kinds.index("OperatorAsked"), "it is said first"
+    notices = [each.notice.kind for each in loop.performer.done if isinstance(each, commands.Tell)]
+    assert "journal" in notices
+
+
+def test_a_look_alone_has_it_restored(loop, tmp_path):
+    path = tmp_path / "state" / "journal.sqlite"
+    path.unlink()
+    loop.turn(LOST)
+    assert path.exists()
+    assert "JournalRestored" in next_daemon(path)[1]
+
+
+def test_a_journal_cut_short_costs_history_and_never_the_truth(loop, tmp_path):
+    path = tmp_path / "state" / "journal.sqlite"
+    stop(loop, "Pong")
+    loop.journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    loop.journal._db.execute("PRAGMA shrink_memory")  # or SQLite's page cache would still have all of it
+    os.truncate(path, 4096)
+    stop(loop, "Qbert")
+    assert not loop.performer.refused
+    state, kinds = next_daemon(path)
+    assert state == loop.state
+    assert not state.programs["Pong"].wanted
+    assert not state.programs["Qbert"].wanted
+    assert {"JournalSalvaged", "Snapshot"} <= set(kinds)
+    assert [alarm.kind for alarm in loop.performer.alarms] == ["journal"]
+    assert state.gaps == 1
+    assert list(path.parent.glob("journal.sqlite.damaged-*")), "the file that was cut is kept"
+
+
+def test_without_its_directory_requests_are_refused_and_nothing_is_made(loop, tmp_path):
+    path = tmp_path / "state" / "journal.sqlite"
+    path.parent.rename(tmp_path / "away")
+    stop(loop, "Pong")
+    (said,) = loop.performer.refused
+    assert said.startswith("nothing was done: the journal cannot be written (its file was removed or replaced, and cannot")
+    assert loop.memory.trouble is not None
+    assert not path.parent.exists()
+    (tmp_path / "away").rename(path.parent)
+    stop(loop, "Pong")
+    assert len(loop.performer.refused) == 1
+    assert next_daemon(path)[0] == loop.state
+    assert facts.JournalStalled.__name__ in next_daemon(path)[1]
