@@ -1,9 +1,12 @@
 """Bad hours: found by reboots of the same level at the same hours of three days, and by nothing less."""
 
 import itertools
+import math
 import random
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from supervisor.core.snapshot import decoded, encoded
 from supervisor.policy import hours as rule
@@ -269,3 +272,79 @@ def test_reboots_of_a_level_that_has_no_training_on_record_say_nothing_of_hours(
         for minute in (0, 30, 60, 90):
             hours = rule.rebooted(hours, HEAVY, at_s=day * DAY_S + 12 * H + 60.0 * minute, weight=1.0)
     assert hours.bad is None
+
+
+# --- against the same rule written out, hour by hour -----------------------------------------------------------------------
+
+
+def by_the_book(ups, comes, first, length):
+    """`_likelier` without running sums. Returns also how much worse the hours are, and the time outside of them."""
+    inside_hours = [(first + number) % 24 for number in range(length)]
+    levels, out_s = [], 0.0
+    for up, came in zip(ups, comes, strict=True):
+        ins, whole, in_s, whole_s = sum(came[h] for h in inside_hours), sum(came), sum(up[h] for h in inside_hours), sum(up)
+        share = min(max(in_s / whole_s, 0.01), 0.99) if whole_s else 0.5
+        levels.append((ins, whole - ins, share))
+        out_s += whole_s - in_s if ins else 0.0
+    inside, outside = sum(ins for ins, _, _ in levels), sum(outs for _, outs, _ in levels)
+    due_in = sum((ins + outs) * share for ins, outs, share in levels)
+    due_out = sum((ins + outs) * (1.0 - share) for ins, outs, share in levels)
+    worse = ((inside + 0.5) / (due_in + 0.5)) / ((outside + 0.5) / (due_out + 0.5))
+    likely = inside * math.log(worse) - sum((i + o) * math.log(1.0 + share * (worse - 1.0)) for i, o, share in levels)
+    return likely, worse, out_s
+
+
+day_of_training = st.lists(st.sampled_from([0.0, 0.0, 3600.0, 20_000.0, 90_000.0]), min_size=24, max_size=24)
+day_of_reboots = st.lists(st.sampled_from([0.0] * 9 + [1.0, 2.5, 4.0]), min_size=24, max_size=24)
+levels_seen = st.lists(st.tuples(day_of_training, day_of_reboots), min_size=1, max_size=3)
+
+
+@given(levels_seen, st.integers(0, 23), st.integers(1, 12))
+def test_how_much_likelier_is_the_rule_written_out(levels, first, length):
+    ups, comes = [up for up, _ in levels], [came for _, came in levels]
+    likely, worse, out_s = by_the_book(ups, comes, first, length)
+    assume(abs(worse - rule._WORSE) > 1e-9)
+    rows = rule._rows(Hours(tuple(map(tuple, ups))), dict(enumerate(comes)))
+    found = rule._likelier(rows, first, length)
+    assert found == (pytest.approx(likely, abs=1e-9) if worse >= rule._WORSE and out_s >= rule._OUTSIDE_S else 0.0)
+
+
+@given(levels_seen, st.data())
+def test_no_stretch_that_is_likely_enough_is_passed_over(levels, data):
+    """The sum over all levels only saves time: whatever the rule itself would choose is among the candidates."""
+    ups, comes = [up for up, _ in levels], [came for _, came in levels]
+    struck = [hour for hour in range(24) if any(came[hour] for came in comes)]
+    assume(struck)
+    newest = data.draw(st.sampled_from(struck))
+    hours = Hours(tuple(map(tuple, ups)))
+    candidates = set(rule._candidates(hours, dict(enumerate(comes)), newest))
+    around = {
+        (first, length)
+        for first in struck
+        for length in range(1, rule._LONGEST + 1)
+        if (first + length - 1) % 24 in struck and (newest - first) % 24 < length
+    }
+    assert candidates <= around
+    likely = {each for each in around if by_the_book(ups, comes, *each)[0] > rule._LIKELIER + 1e-9}
+    worse = {each for each in likely if by_the_book(ups, comes, *each)[1] > rule._WORSE + 1e-9}
+    assert worse <= candidates
+
+
+@pytest.mark.parametrize(
+    ("stretch", "within", "without"),
+    [
+        ((3600.0, 7200.0), (3600.0, 7199.0), (3599.0, 7200.0)),
+        ((82_800.0, 3600.0), (82_800.0, 0.0, 3599.0), (82_799.0, 3600.0)),
+    ],
+)
+def test_the_bad_hours_begin_with_their_first_second_and_end_before_their_last(stretch, within, without):
+    assert [rule._within(stretch, phase_s) for phase_s in within] == [True] * len(within)
+    assert [rule._within(stretch, phase_s) for phase_s in without] == [False] * len(without)
+
+
+def test_training_counts_to_the_hour_in_which_it_was():
+    up = [0.0] * 24
+    up[5], up[6] = 100.0, 10.0
+    hours = Hours((tuple(up),), bad=(5 * 3600.0, 6 * 3600.0))
+    assert rule.share(hours, 0.0, 0, bad=True) == (0.0, 100.0)
+    assert rule.share(hours, 0.0, 0, bad=False) == (0.0, 10.0)

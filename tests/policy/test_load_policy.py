@@ -1,5 +1,7 @@
 """Which level to run at: the rules one by one, on the default ladder of six, with reviews every ten minutes."""
 
+import math
+
 import pytest
 
 from supervisor.core.snapshot import decoded, encoded
@@ -383,3 +385,28 @@ def test_what_was_seen_before_the_bad_hours_were_told_apart_goes_with_the_record
         assert (record[THREE].reboots_ever, record[THREE].next_look_s, record[THREE].shortest_s) == (3.0, 77.0, 120.0)
     assert (turned.trial, turned.stretch_s, turned.cluster) == (None, 0.0, load.Cluster())
     assert turned.bad is not state.bad
+
+
+def test_a_step_back_says_how_often_it_reboots_and_what_less_load_is_worth():
+    box = Box().holds(SIX)
+    for level in (MEDIUM, SIX):
+        known = box.state.known[level]._replace(up_s=7200.0, reboots=0.0 if level == MEDIUM else 24.0, failures=1)
+        box.state = load._with(box.state, level, known)
+    before = box.state
+    state, verdict = load._step_back(S, COSTS, before, box.at_s)
+    best = state.home
+    worth = load.advantage(S, COSTS, before, best, SIX)
+    lasts_h = 1.0 / load.rate(before, SIX) / 3600
+    assert best < SIX
+    assert verdict.why == (
+        f"back to {S.names[best]}: with one reboot in {lasts_h:.3g} h at {S.names[SIX]} it is worth {100 * (math.exp(min(worth, 5.0)) - 1):.0f} % more"
+    )
+    rests = [after.next_trial_s - now.next_trial_s for now, after in zip(before.known, state.known, strict=True)]
+    assert rests[: best + 1] == [0.0] * (best + 1), "the level that it goes to, and those below, are as they were"
+    assert rests[SIX] == box.at_s + 2.0 * S.cool_s, "it has failed once before"
+
+
+def test_placed_at_a_level_it_has_no_trial_and_has_run_no_time():
+    state = load.begin(6)._replace(home=THREE, trial=FIVE, stretch_s=99.0)
+    placed = load.placed(state, MEDIUM)
+    assert (placed.home, placed.trial, placed.stretch_s) == (MEDIUM, None, 0.0)

@@ -7,11 +7,27 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.policy import alerting, backups, checkpointing, cost, prechecks, reboot_pattern, restart, stall, visible
+from supervisor.policy import (
+    alerting,
+    backups,
+    checkpointing,
+    collapse,
+    cost,
+    divergence,
+    falling,
+    health,
+    memory,
+    prechecks,
+    reboot_pattern,
+    restart,
+    stall,
+    visible,
+)
 from supervisor.policy.accounting import Account
 from supervisor.policy.alerting import AlertSettings, Gone
 from supervisor.policy.attribution import Attribution, attribute
 from supervisor.policy.checkpointing import CheckpointSettings, History
+from supervisor.policy.divergence import DivergenceSettings
 from supervisor.policy.gate import MB, Answer, Verdict, Wish, check
 from supervisor.policy.prechecks import Box, Held, Need, Objection, PrecheckSettings, Rung
 from supervisor.policy.readings import Gpu, Gpus, Host
@@ -343,3 +359,39 @@ def test_a_span_of_time(seconds, told):
 def test_what_a_worker_without_progress_does(state, live_at_s, told):
     reading = stall.Reading(now_s=100.0, spawned_at_s=0.0, proc_state=state, live_at_s=live_at_s)
     assert stall._classify(stall.StallSettings(), reading)[2] == told
+
+
+def test_what_follows_divergence_without_a_checkpoint():
+    settings = DivergenceSettings(rollbacks=3)
+    none = divergence.after(settings, number=1, newest_step=None, fine_step=None, resumed_step=None)
+    assert none == divergence.RollBack(
+        None, give_up=False, why="roll-back 1 of 3: there is no checkpoint yet, other chance is drawn"
+    )
+    some = divergence.after(settings, number=1, newest_step=12_000, fine_step=None, resumed_step=5_000)
+    assert (some.from_step, some.why) == (
+        12_000, "roll-back 1 of 3: checkpoints from step 12,000 on are set aside, other chance is drawn",
+    )  # fmt: skip
+
+
+def test_a_share_of_entropy_at_its_edges():
+    settings = health.HealthSettings()
+    low, lost = settings.entropy_share, falling.Returns(0.0, 1.0, 0.0, 0.1)
+    assert collapse.is_sick(settings, lost, share=2.0 * low) is False
+    assert collapse.is_sick(settings, lost, share=1.999 * low) is None
+    assert collapse.is_sick(settings, lost, share=low) is None
+    assert collapse.is_sick(settings, lost, share=0.999 * low) is True
+
+
+def test_what_speaks_for_the_oom_killer():
+    assert memory.oom_kill(line="", oom_kills=(3, 4), accounted=None) == "it struck in this cgroup while the worker lived"
+    assert memory.accounted_after(None, 7, killed=True) == 7
+    assert memory.accounted_after((3, 3), None, killed=False) == 3
+
+
+def test_a_rule_that_could_not_look_keeps_its_time_for_a_minute():
+    old = Held(since_s=0.0, present=1, seen_s=100.0)
+    for now_s, kept in ((160.0, {"pressure": old}), (160.1, {})):
+        found = prechecks.weigh(
+            SETTINGS, [], present=1, now_s=now_s, vetoes={}, held={"pressure": old}, unseen=frozenset({"pressure"})
+        )
+        assert found == ((), kept)
