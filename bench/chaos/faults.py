@@ -21,7 +21,7 @@ from typing import Any
 import preload
 
 from chaos import ROOT
-from chaos.invariants import Checker, Scoreboard
+from chaos.invariants import ACKNOWLEDGED_S, Checker, Scoreboard
 from chaos.world import WATCHDOG_S, World, configuration
 
 
@@ -353,7 +353,7 @@ def _killed_after(scene: Scene, pid: int) -> None:
 
 
 def stopped_by_operator(scene: Scene) -> None:
-    """An acknowledged stop, the daemon killed right after; the same with the start half a minute later."""
+    """An acknowledged stop, the daemon killed right after; the same with the start some seconds later."""
     pid = scene.daemon()
     scene.main()
     program, world, board = scene.program, scene.world, scene.board
@@ -376,7 +376,7 @@ def stopped_by_operator(scene: Scene) -> None:
         board.breaks("acknowledged", program, "no start was accepted for 20 s")
         board.want(program, True)
 
-    scene.later.append((25.0, start))
+    scene.later.append((ACKNOWLEDGED_S + 4.0, start))
 
 
 def restarted_by_operator(scene: Scene) -> None:
@@ -392,7 +392,7 @@ def restarted_by_operator(scene: Scene) -> None:
         if any(each.token == token for each in checker.seen[program].mains):
             board.breaks("acknowledged", program, "its restart was acknowledged, and the old attempt still runs")
 
-    scene.later.append((25.0, look))
+    scene.later.append((ACKNOWLEDGED_S, look))
 
 
 def bad_update(scene: Scene) -> None:

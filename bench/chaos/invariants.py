@@ -23,6 +23,7 @@ UNSUPERVISED_S = 25.0 * PATIENCE
 ASTRAY_S = 10.0 * PATIENCE
 TRAINS_AGAIN_S = 60.0 * PATIENCE
 STATUS_S = 2.0 * PATIENCE
+ACKNOWLEDGED_S = 12.0 * PATIENCE  # stop_grace_s of the configuration, and a moment
 INTERVAL_S = (3 * CHECKPOINT_MAX_S + 6.0) * PATIENCE  # an interval, the save itself, and a busy machine
 WARM_UP_S = 45.0
 MORE_RSS_KIB, MORE_DESCRIPTORS, MORE_THREADS = 40 * 1024, 24, 12
@@ -245,7 +246,7 @@ class Checker(threading.Thread):
 
     def _acknowledged(self, name: str, program: Program) -> None:
         board = self._board
-        if board.wanted.get(name, True) or time.monotonic() - board.wanted_since_s[name] < 30.0:
+        if board.wanted.get(name, True) or time.monotonic() - board.wanted_since_s[name] < ACKNOWLEDGED_S:
             return
         if program.mains:
             board.breaks("acknowledged", name, f"its stop was acknowledged, and {program.mains[0].pid} runs")
