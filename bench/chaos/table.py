@@ -396,13 +396,9 @@ NOT_YET = frozenset(
     lock-removed
     main-log-removed
     alert-log-removed
-    socket-removed
-    runtime-dir-removed
     run-dir-removed
     checkpoints-removed
     fence-removed
-    beat-removed
-    beat-overwritten
     """.split()
 )
 BY_NAME = {fault.name: fault for fault in FAULTS}
