@@ -525,7 +525,8 @@ def beat_overwritten(scene: Scene) -> None:
     scene.daemon()
     scene.main()
     for path in (scene.world.runtime / "beats").glob(f"{scene.program}.*.beat"):
-        path.write_bytes(scene.dice.randbytes(4096))
+        with path.open("r+b") as record:  # not cut short first: the worker has it in its memory
+            record.write(scene.dice.randbytes(4096))
 
 
 def state_dir_renamed(scene: Scene) -> None:
