@@ -392,9 +392,6 @@ FAULTS: tuple[Fault, ...] = (
 
 NOT_YET = frozenset(
     """
-    second-daemon-without-lock
-    lock-removed
-    main-log-removed
     alert-log-removed
     run-dir-removed
     checkpoints-removed

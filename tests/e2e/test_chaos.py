@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 from chaos import report, table
 from chaos.run import plan
 
-SEED = int(os.environ.get("EXTRALIFE_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 
 
 def chaos(found: Path, *more: str, timeout_s: float) -> dict[str, Any]:
