@@ -55,6 +55,13 @@ class Performer(Protocol):
         ...
 
 
+def _said(error: OSError | sqlite3.Error) -> str:
+    """An error for people: what and where, without the number."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error)
+
+
 def _is_lost_journal(found: Finding) -> bool:
     return found.name == JOURNAL and found.look is not Look.UNKNOWN
 
@@ -159,7 +166,7 @@ class Loop:
         try:
             restored = self.journal.restore(bridge, at_s=item.now_s, wall_s=wall_s, boot_id=self.boot_id)
         except (OSError, sqlite3.Error) as error:
-            self._stalled(item, wall_s, f"its file was removed or replaced, and cannot be restored: {error}")
+            self._stalled(item, wall_s, f"its file was removed or replaced, and cannot be restored: {_said(error)}")
             return False
         self.state = state
         if restored.salvage is None:
