@@ -7,8 +7,9 @@
 With a pattern (`policy/reboot_pattern.py`) in the reboots on record: `pattern="4 in 70 min, ..."` at the end.
 
 What was lost is counted up to the last sign of life: `>=1200` steps. It is `~1200` for a program of your own, whose newest
-checkpoint is known as of then. Unknown is `?`, never 0. `MOVED` in place of `REBOOT`: the disk is in
-another box now. Control characters are spelled out: a line of this log must not steer anybody's terminal.
+checkpoint is known as of then. Unknown is `?`, never 0: the time of a line too, on a box whose clock is
+not set yet. A line `REBOOT n=3 clock=set at=... down=...` follows once it is. `MOVED` in place of `REBOOT`: the disk is
+in another box now. Control characters are spelled out: a line of this log must not steer anybody's terminal.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import os
 from pathlib import Path
 
 from supervisor.adapters.boot import sync_directory
-from supervisor.core.commands import AlertReboot
+from supervisor.core.commands import AlertClock, AlertReboot
 from supervisor.core.facts import JournalSalvaged
 from supervisor.harmless import harmless
+from supervisor.policy import wall_clock
 from supervisor.policy.loss import Loss
 
 
@@ -29,7 +31,7 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     """The line, without its newline. `wall_s` is the time of writing."""
     fact = alert.reboot
     lost = ",".join(f"{name}:{_cost(loss)}" for name, loss in sorted(alert.losses.items()))
-    when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
+    when = _when(wall_s)
     fields = {
         "n": str(alert.number),
         "cause": fact.cause,
@@ -50,9 +52,21 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     return harmless(f"{when} {said} " + " ".join(f"{key}={value}" for key, value in fields.items()))
 
 
+def clock_line(alert: AlertClock, wall_s: float) -> str:
+    """The line that mends the time of an earlier one, without its newline."""
+    return f"{_when(wall_s)} REBOOT n={alert.number} clock=set at={_when(alert.reboot_wall_s)} down={span(alert.down_s)}"
+
+
+def _when(wall_s: float) -> str:
+    """A time of day; `?` while the clock is not set."""
+    if not wall_clock.is_set(wall_s):
+        return "?"
+    return dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
+
+
 def journal_line(fact: JournalSalvaged, wall_s: float) -> str:
     """The line for a journal that was damaged, without its newline."""
-    when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
+    when = _when(wall_s)
     lost = "?" if fact.lost is None else fact.lost
     quoted = fact.error.replace('"', "'")
     return harmless(f'{when} JOURNAL damaged kept={fact.kept} lost={lost} file={fact.kept_as or "none"} error="{quoted}"')
@@ -67,8 +81,9 @@ def config_line(errors: tuple[str, ...], in_use: str, wall_s: float) -> str:
 
 def service_line(starts: int, within_s: float, wall_s: float) -> str:
     """The line for a daemon that ends again and again, without its newline."""
-    when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
-    return f'{when} DAEMON ends again and again starts={starts} within={span(within_s)} why="journalctl -u extralife"'
+    return (
+        f'{_when(wall_s)} DAEMON ends again and again starts={starts} within={span(within_s)} why="journalctl -u extralife"'
+    )
 
 
 def _cost(loss: Loss) -> str:

@@ -29,6 +29,7 @@ from typing import Final
 
 from supervisor.adapters.foundations import directory
 from supervisor.core.inputs import BootEvidence
+from supervisor.policy.wall_clock import is_set
 
 ENV_BOOT_FILES: Final = "EXTRALIFE_BOOT_FILES"
 _SLOT_BYTES: Final = 16384
@@ -102,7 +103,7 @@ def examine(
     `clean`: the last daemon had ended in order (None: there was none). `journal_boot_id` is the boot of the journal's
     last fact: it stands in for a lost mark, and when it is this boot, the reboot that an older mark tells of is on record
     already. `journal_at_s` is that fact's time: where it is later than the mark's, it was the last sign of life. A
-    downtime is not known (None) when the wall clock puts the boot before the last sign of life.
+    downtime is not known (None) when the wall clock puts the boot before the last sign of life, or is not set.
 
     Example: last sign at 12:00:00, now 12:00:45, up for 5 s: it was down for 40 s, or up to one period less.
     """
@@ -124,12 +125,13 @@ def examine(
     if journal_boot_id == last.boot_id:
         last = _carried_on(last, journal_at_s)
     down_s = boot_wall_s - last.wall_s
+    possible = down_s >= -_CLOCK_SLACK_S and is_set(last.wall_s) and is_set(boot_wall_s)
     return BootEvidence(
         boot_id=boot.boot_id,
         rebooted=True,
         evidence=", ".join(said),
         cause=cause,
-        down_s=None if down_s < -_CLOCK_SLACK_S else max(0.0, down_s),
+        down_s=max(0.0, down_s) if possible else None,
         up_s=last.boot_s - _pid1_at_s(last.pid1_ticks, last.boot_s),
         steps=last.steps,
         ckpt_steps=last.ckpt_steps,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 
 from supervisor.adapters.boot import AliveMark
+from supervisor.policy.wall_clock import is_set
 
 
 def wall_s() -> float:
@@ -35,7 +36,7 @@ def journal_offset(
 
     * same boot: as before, from the mark's own pair of clocks;
     * new boot: journal time goes on from the last sign of life by what the wall clock says has passed since, but at
-      least by the time since the boot, whatever the wall clock says;
+      least by the time since the boot, whatever the wall clock says. A clock that is not set says nothing;
     * nothing known: journal time begins now, or goes on from its last fact.
 
     Whatever the clocks say, journal time is never less than the journal's last fact.
@@ -50,7 +51,9 @@ def journal_offset(
     else:
         # A CLOCK_BOOTTIME that has not begun again (a container's restart) does not tell when this boot was.
         since_boot_s = boot_now_s if boot_now_s < last.boot_s else 0.0
-        now_s = last.at_s + max(since_boot_s, wall_now_s - last.wall_s)
+        # Between a clock that was not set and one that is lie decades, and not the time that the box was off.
+        both_set = is_set(wall_now_s) and is_set(last.wall_s)
+        now_s = last.at_s + max(since_boot_s, wall_now_s - last.wall_s if both_set else 0.0)
     return max(now_s, journal_at_s) - boot_now_s
 
 

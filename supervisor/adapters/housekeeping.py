@@ -21,6 +21,7 @@ from supervisor.adapters import journal_archive, threads
 from supervisor.adapters.logs import LogGuard
 from supervisor.core.inputs import BackupDue, SnapshotDue
 from supervisor.core.settings import Settings
+from supervisor.policy import wall_clock
 from supervisor.policy.backups import last_due
 from supervisor.ports import Clock, Inbox
 
@@ -93,7 +94,12 @@ class Housekeeping:
         self._logs.look()
 
     def look_at_calendar(self) -> None:
-        """Tell of a time of the backups' calendar once it has passed; whether it was answered, the core knows."""
+        """Tell of a time of the backups' calendar once it has passed; whether it was answered, the core knows.
+
+        Not while the clock is not set: no time of 1970 is one of the calendar's.
+        """
+        if not wall_clock.is_set(self._clock.wall_s()):
+            return
         now = dt.datetime.fromtimestamp(self._clock.wall_s(), dt.UTC).astimezone()
         due = last_due(self._settings().backup.calendar, now)
         if due is not None and due.timestamp() != self._due_told_s:

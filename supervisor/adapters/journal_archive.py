@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import json
 import os
 import sqlite3
@@ -103,7 +104,9 @@ def _cut(db: sqlite3.Connection, floor: int, before_wall_s: float, most_bytes: i
     """The number of the snapshot that is to be the journal's first fact; None when it may stay as it is."""
     every = "SELECT seq, wall_s FROM fact WHERE kind = 'Snapshot' AND seq > ? ORDER BY seq"
     snapshots = db.execute(every, (max(floor, 1),)).fetchall()
-    old = [seq for seq, wall_s in snapshots if wall_s < before_wall_s]
+    # One from a boot whose clock was not set is as old as the newest before it: 1970 is no reason to archive it.
+    newest_s = itertools.accumulate((wall_s for _, wall_s in snapshots), max)
+    old = [seq for (seq, _), wall_s in zip(snapshots, newest_s, strict=True) if wall_s < before_wall_s]
     used = (schema.pragma(db, "page_count") - schema.pragma(db, "freelist_count")) * schema.pragma(db, "page_size")
     if used <= most_bytes or not snapshots:
         return old[-1] if old else None

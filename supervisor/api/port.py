@@ -53,6 +53,7 @@ class RebootView:
     cause: str
     down_s: float | None = None
     level: str = ""
+    ago_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

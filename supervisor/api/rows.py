@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from typing import Any
 
 from supervisor.core.facts import Stamped
+from supervisor.policy import wall_clock
 
 
 def fact_row(stamped: Stamped) -> dict[str, Any]:
@@ -30,15 +31,20 @@ def fact_row(stamped: Stamped) -> dict[str, Any]:
     }
 
 
-def select(journal: Iterable[Stamped], program: str | None, limit: int, kinds: Sequence[str]) -> list[dict[str, Any]]:
+def select(
+    journal: Iterable[Stamped], program: str | None, limit: int, kinds: Sequence[str], clock_steps: Mapping[str, float]
+) -> list[dict[str, Any]]:
     """The rows that a reader asked for, oldest first: the first `limit`, or the newest -`limit` when it is negative.
 
-    A fact about several programs (a reboot) is found under each of them. `journal` starts after the reader's position.
+    Times of boots whose clock was set later are mended by `clock_steps` (`State.clock_steps`). A fact about several programs
+    (a reboot) is found under each of them. `journal` starts after the reader's position.
     """
     wanted = frozenset(kinds)
     found = (item for item in journal if _fits(item, program, wanted))
     chosen: Iterable[Stamped] = islice(found, limit) if limit >= 0 else deque(found, maxlen=-limit)
-    return [fact_row(item) for item in chosen]
+    return [
+        fact_row(item) | {"wall_s": wall_clock.shown(item.wall_s, item.boot_id, clock_steps)} for item in chosen
+    ]  # fmt: skip
 
 
 def _fits(stamped: Stamped, program: str | None, kinds: frozenset[str]) -> bool:

@@ -33,9 +33,14 @@ def signed(value: float | None) -> str:
     )
 
 
+_SKEW_S = 300.0  # of clocks that are both set
+
+
 def duration(seconds: float | None) -> str:
     """Two units at most: `42s`, `1m 5s`, `3h 5m`, `2d 4h`."""
     if seconds is None:
+        return UNKNOWN
+    if seconds < -_SKEW_S:  # since a moment that is yet to come: a clock is wrong, and the span is not known
         return UNKNOWN
     whole = max(0, round(seconds))
     if whole < 60:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.core import climbing, commands, facts
+from supervisor.core import climbing, clocks, commands, facts
 from supervisor.core.attempts import fill_slots, finish, set_control, stop
 from supervisor.core.inputs import Began, BootEvidence, Ending, Survival, Survivor
 from supervisor.core.lifecycle import HAS_PROCESS, Phase
@@ -28,6 +28,7 @@ def on_began(turn: Turn, item: Began) -> None:
     clean, before_s = turn.state.clean, turn.state.at_s
     boot_at_s = None if item.boot.boot_wall_s is None else turn.now_s - (turn.wall_s - item.boot.boot_wall_s)
     turn.memory = replace(turn.memory, boot_at_s=boot_at_s)
+    clocks.notice(turn)
     ran = climbing.ran(turn)
     identity = _compared(turn, item.boot)
     rebooted = _rebooted(turn, item.boot, identity) if item.boot.rebooted else None

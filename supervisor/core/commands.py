@@ -170,6 +170,15 @@ class RestoreFoundation(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class AlertClock(Command):
+    """Append one line to reboot_alerts.log: when the reboot of that number was, now that the clock is set."""
+
+    number: int
+    reboot_wall_s: float
+    down_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Tell(Command):
     """Put an alert into systemd's journal, where there is one. No outcome."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.core import alerting, backups, climbing, facts, foundations
+from supervisor.core import alerting, backups, climbing, clocks, facts, foundations
 from supervisor.core.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.core.beginning import on_began
 from supervisor.core.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
@@ -52,6 +52,8 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     """What follows from `item`, given what is true (`state`) and what was lately seen (`memory`)."""
     turn = Turn(settings, state, memory, item.now_s, wall_s, boot_id)
     _tell_trouble(turn)
+    if not isinstance(item, Began):  # that knows first whether this is the same boot
+        clocks.notice(turn)
     notice_own_absence(turn)
     match item:
         case Sampled():
@@ -100,8 +102,7 @@ def _keep_house(turn: Turn, item: House) -> None:
         case AlertTried():
             alerting.on_tried(turn, item)
         case ClockMoved(step_s=step_s):
-            why = f"the wall clock moved by {step_s:+.1f} s; nothing but displayed times depends on it"
-            turn.record(facts.ClockStepped(why, step_s))
+            clocks.on_moved(turn, step_s)
         case FoundationsLooked():
             foundations.on_looked(turn, item)
         case SnapshotDue():

@@ -119,6 +119,18 @@ class ClockStepped(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class ClockSet(Fact):
+    """The wall clock of this boot was not set until now (`policy/wall_clock.py`): what it has stamped is `step_s` too early.
+
+    `reboot_wall_s` and `down_s` mend the newest reboot, if that was stamped so; None: it was not, or nobody knows.
+    """
+
+    step_s: float
+    reboot_wall_s: float | None = None
+    down_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JournalSalvaged(Fact):
     """The journal was damaged: it is kept as `kept_as`, and rebuilt of the `kept` facts that could still be read.
 

@@ -34,6 +34,7 @@ from supervisor.core.facts import Stamped
 from supervisor.core.lifecycle import Phase
 from supervisor.core.snapshot import decoded
 from supervisor.core.state import State
+from supervisor.policy import wall_clock
 from supervisor.policy.accounting import COMPUTING, Account, booked_as
 
 ROUNDING_S: Final = 1e-6
@@ -348,6 +349,9 @@ class Ledger:
                 self.levels.append((at_s, level, slots))
             case facts.HostRebooted():
                 self._rebooted(stamped, fact)
+            case facts.ClockSet(step_s=step_s):
+                self.clocks = [(then_s, wall_clock.mended(wall_s, step_s)) for then_s, wall_s in self.clocks]
+                self.clocks.append((at_s, stamped.wall_s))
             case facts.ClockStepped():
                 self.clocks.append((at_s, stamped.wall_s))
             case facts.DaemonStarted(last_sign_s=last_sign_s):

@@ -13,8 +13,10 @@ from typing import Final
 from supervisor.core import facts, snapshot
 from supervisor.core.alert_record import AlertRecord, alerted
 from supervisor.core.backup_record import BackupRecord, recorded
+from supervisor.core.clock_times import with_times
 from supervisor.core.facts import Stamped
 from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, IllegalTransition, Phase, step
+from supervisor.policy import wall_clock
 from supervisor.policy.box_identity import MACHINE
 from supervisor.policy.loss import furthest
 from supervisor.policy.restart import MOST_DEATHS
@@ -24,6 +26,7 @@ _REBOOTS_KEPT: Final = 200
 _BAD_KEPT: Final = 20
 _COSTS_KEPT: Final = 20
 _BOXES_KEPT: Final = 10
+_CLOCKS_KEPT: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,7 @@ class Reboot:
     down_s: float | None
     up_s: float | None
     level: str
+    sign_wall_s: float | None = None  # of the last sign of life before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +285,7 @@ class State:
     reboots_total: int = 0
     box: Box | None = None
     former_boxes: tuple[FormerBox, ...] = ()  # the last ones
+    clock_steps: dict[str, float] = field(default_factory=dict)  # by boot: what has set a clock that was not set before
     oom_kills: int | None = None  # the count of our cgroup up to which OOM kills are accounted for
     gpus: Gpus = Gpus()
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
@@ -354,7 +359,7 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return replace(state, stopping=not keep, clean=True if keep else state.clean)
         case facts.DaemonStopped():
             return replace(state, clean=True, daemon_pid=None, stopping=False)
-        case facts.HostRebooted() | facts.BoxIdentified():
+        case facts.HostRebooted() | facts.BoxIdentified() | facts.ClockSet():
             return _new_boot(state, stamped, fact)
         case facts.LevelChosen():
             return _level_chosen(state, stamped, fact)
@@ -462,10 +467,23 @@ def _pinned(climb: Climb, stamped: Stamped, fact: facts.LevelPinned | facts.Leve
     return replace(climb, load=fact.load, reviewed_at_s=stamped.at_s) if fact.load else climb
 
 
-def _new_boot(state: State, stamped: Stamped, fact: facts.HostRebooted | facts.BoxIdentified) -> State:
+def _new_boot(
+    state: State, stamped: Stamped, fact: facts.HostRebooted | facts.BoxIdentified | facts.ClockSet
+) -> State:  # fmt: skip
     if isinstance(fact, facts.HostRebooted):
         return _rebooted(state, stamped, fact)
-    return _identified(state, stamped, fact)
+    if isinstance(fact, facts.BoxIdentified):
+        return _identified(state, stamped, fact)
+    return _clock_set(state, stamped, fact)
+
+
+def _clock_set(state: State, stamped: Stamped, fact: facts.ClockSet) -> State:
+    """Every time of day that this boot has stamped is mended, wherever the state holds it."""
+    steps = dict([*state.clock_steps.items(), (stamped.boot_id, fact.step_s)][-_CLOCKS_KEPT:])
+    state = replace(with_times(state, lambda wall_s: wall_clock.mended(wall_s, fact.step_s)), clock_steps=steps)
+    if fact.reboot_wall_s is None or not state.reboots:
+        return state
+    return replace(state, reboots=(*state.reboots[:-1], replace(state.reboots[-1], down_s=fact.down_s)))
 
 
 def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State:
@@ -474,7 +492,7 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
     if fact.up_s is not None and since_s is not None and last_s is not None:  # it may have begun within that boot
         fact = replace(fact, up_s=min(fact.up_s, max(0.0, last_s - since_s)))
     climb = replace(state.climb, level_since_s=stamped.at_s)
-    reboot = Reboot(stamped.at_s, stamped.wall_s, fact.cause, fact.down_s, fact.up_s, fact.level)
+    reboot = Reboot(stamped.at_s, stamped.wall_s, fact.cause, fact.down_s, fact.up_s, fact.level, fact.last_sign_wall_s)
     record = state.levels.get(fact.level, LevelRecord())
     unclean = fact.cause == "unclean"
     uptimes = record.uptimes_s + ((fact.up_s,) if unclean and fact.up_s is not None else ())

@@ -161,9 +161,9 @@ def _why(program: Program, sample: Sample | None) -> str:
     return program.why
 
 
-def box_view(state: State, level: Level | None, *, now_s: float, wall_s: float, boot_at_s: float | None) -> Json:
+def box_view(state: State, level: Level | None, *, now_s: float, boot_at_s: float | None) -> Json:
     """Boots and stability: the header of `status`."""
-    recent = [reboot for reboot in state.reboots if wall_s - reboot.wall_s <= _DAY_S]
+    recent = [reboot for reboot in state.reboots if now_s - reboot.at_s <= _DAY_S]  # journal time: no clock moves it
     last = state.reboots[-1] if state.reboots else None
     unclean = sum(record.reboots for record in state.levels.values())
     boot_up_s = None if boot_at_s is None else now_s - boot_at_s
@@ -177,7 +177,13 @@ def box_view(state: State, level: Level | None, *, now_s: float, wall_s: float, 
         "reboots_24h": len(recent),
         "last_reboot": None
         if last is None
-        else {"wall_s": last.wall_s, "cause": last.cause, "down_s": last.down_s, "level": last.level},
+        else {
+            "wall_s": last.wall_s,
+            "cause": last.cause,
+            "down_s": last.down_s,
+            "level": last.level,
+            "ago_s": now_s - last.at_s,
+        },
         "box": _box(state),
         "reboot_pattern": reboot_pattern(state, now_s=now_s),
         "mtbf_s": up_s / unclean if unclean else None,

@@ -9,6 +9,7 @@ from supervisor.ctl.client import Unreachable
 from supervisor.ctl.locate import settings as find_settings
 from supervisor.ctl.locate import state_dir as find_state_dir
 from supervisor.ctl.session import NOT_RUNNING, Failed, Options
+from supervisor.policy.wall_clock import is_set
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ def status(options: Options, gone: Unreachable) -> dict[str, Any]:
     if settings is not None:
         settings = settings.at(state.level)
     wall_s = text.wall_s()
-    now_s = state.at_s + max(0.0, wall_s - state.wall_s)
+    now_s = _moved_on(state.at_s, state.wall_s, wall_s)
     level = settings.level if settings is not None else None
-    box = box_view(state, level, now_s=now_s, wall_s=wall_s, boot_at_s=None)
+    box = box_view(state, level, now_s=now_s, boot_at_s=None)
     box["level"] |= in_force(climb_view(state, settings, now_s=now_s))
     last_sign_wall_s = _last_sign(state_dir, state.wall_s)
     daemon = {**box, "state": "dead", "pid": None, "version": None, "state_dir": state_dir, "uptime_s": None}
@@ -61,6 +62,13 @@ def status(options: Options, gone: Unreachable) -> dict[str, Any]:
     daemon["usd_per_hour"] = settings.cost.usd_per_hour if settings is not None else None
     views = [{**view, "uptime_s": None} for view in program_views(state, {}, settings, now_s=now_s)]
     return {"daemon": daemon, "programs": views, "now_s": now_s, "wall_s": wall_s, "worst_gap_s": None}
+
+
+def _moved_on(at_s: float, then_wall_s: float, now_wall_s: float) -> float:
+    """Journal time by the wall clock alone. Between a clock that was not set and one that is lie decades: no time passes."""
+    if not (is_set(then_wall_s) and is_set(now_wall_s)):
+        return at_s
+    return at_s + max(0.0, now_wall_s - then_wall_s)
 
 
 def level(options: Options, gone: Unreachable) -> dict[str, Any]:
@@ -71,7 +79,7 @@ def level(options: Options, gone: Unreachable) -> dict[str, Any]:
 
     with _readable(gone), JournalReader(f"{_state_dir(options, gone)}/journal.sqlite") as journal:
         state, _ = replay(journal.read())
-    now_s = state.at_s + max(0.0, text.wall_s() - state.wall_s)
+    now_s = _moved_on(state.at_s, state.wall_s, text.wall_s())
     return climb_view(state, find_settings(options), now_s=now_s)
 
 
@@ -86,7 +94,7 @@ def alerts(options: Options, gone: Unreachable) -> dict[str, Any]:
 
     with _readable(gone), JournalReader(f"{_state_dir(options, gone)}/journal.sqlite") as journal:
         state, _ = replay(journal.read())
-    now_s = state.at_s + max(0.0, text.wall_s() - state.wall_s)
+    now_s = _moved_on(state.at_s, state.wall_s, text.wall_s())
     settings = find_settings(options)
     if settings is not None:  # with the file of secrets, where we may read it: else its targets would look removed
         settings = replace(settings, alerts=config.alerts_alone(options.config_file, os.environ))
@@ -112,10 +120,14 @@ def facts(
     """The rows of /api/v1/facts."""
     from supervisor.adapters.journal_sqlite import JournalReader
     from supervisor.api.rows import select
+    from supervisor.core.state import replay
 
     limit = 2**62 if last is None else -last
     with _readable(gone), JournalReader(f"{_state_dir(options, gone)}/journal.sqlite") as journal:
-        return select(journal.read(after), program, limit, [kind for kind in kinds.split(",") if kind])
+        rows = list(journal.read())
+        state, _ = replay(rows)
+        newer = (row for row in rows if row.seq > after)
+        return select(newer, program, limit, [kind for kind in kinds.split(",") if kind], state.clock_steps)
 
 
 def accounts(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:
@@ -180,7 +192,7 @@ def _books(options: Options, gone: Unreachable, since: str) -> tuple[Ledger, Sin
     last_s, last_wall_s = (ledger.at_s, ledger.wall_s) if mark is None else (mark.at_s, mark.wall_s)
     if last_s < ledger.at_s:
         last_s, last_wall_s = ledger.at_s, ledger.wall_s
-    now_s = last_s + max(0.0, wall_s - last_wall_s)
+    now_s = _moved_on(last_s, last_wall_s, wall_s)
     asked = Since(
         ago_s=float(since[:-1]) if since.endswith("s") else None,
         wall_s=float(since[1:]) if since.startswith("@") else None,

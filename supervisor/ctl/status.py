@@ -162,7 +162,9 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     last = daemon["last_reboot"]
     if last is not None and told:
         down = f", down {text.duration(last['down_s'])}" if last["down_s"] is not None else ""
-        told += f" (last {text.duration(now_s - last['wall_s'])} ago, {last['cause']}{down})"
+        ago_s = last.get("ago_s")  # a daemon before this one has no such key
+        ago = text.duration(now_s - last["wall_s"] if ago_s is None else ago_s)
+        told += f" (last {ago} ago, {last['cause']}{down})"
     if told and daemon["mtbf_s"] is not None:
         told += f", MTBF {daemon['mtbf_s'] / 3600:.1f} h"
     parts += [part for part in (boot, told) if part]

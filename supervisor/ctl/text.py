@@ -12,6 +12,7 @@ import unicodedata
 
 from supervisor.api.words import UNKNOWN, clock, duration, number, signed
 from supervisor.harmless import harmless
+from supervisor.policy.wall_clock import is_set
 
 __all__ = ["UNKNOWN", "clock", "duration", "harmless", "number", "signed"]  # beside what is defined here
 
@@ -38,7 +39,7 @@ def percent(share: float | None) -> str:
 
 def when(wall_s: float | None, now_wall_s: float | None = None) -> str:
     """A moment in local time; only the time of day when it lies less than half a day back."""
-    if wall_s is None:
+    if wall_s is None or not is_set(wall_s):  # of a boot whose clock is not set yet
         return UNKNOWN
     near = now_wall_s is not None and 0 <= now_wall_s - wall_s < 43200
     return time.strftime("%H:%M:%S" if near else "%Y-%m-%d %H:%M:%S", time.localtime(wall_s))

@@ -263,13 +263,13 @@ class DaemonBackend:
         if published is None:
             return []
         with JournalReader(published.settings.paths.journal) as reader:
-            return rows.select(reader.read(after_seq), program, limit, kinds)
+            return rows.select(reader.read(after_seq), program, limit, kinds, published.state.clock_steps)
 
 
 def snapshot_of(published: Published, version: str, cgroups: Json | None = None) -> Snapshot:
     """The snapshot that people see."""
     settings, state, memory = published.settings, published.state, published.memory
-    box = view.box_view(state, settings.level, now_s=published.now_s, wall_s=published.wall_s, boot_at_s=memory.boot_at_s)
+    box = view.box_view(state, settings.level, now_s=published.now_s, boot_at_s=memory.boot_at_s)
     box["level"] |= in_force(climb_view(state, settings, now_s=published.now_s))
     box["journal"] = view.journal_view(state, memory.trouble)
     box["foundations"] = troubles_view(memory)

@@ -55,7 +55,7 @@ from supervisor.adapters.probes import LocalProbes
 from supervisor.adapters.processes import LocalLauncher, make_dir
 from supervisor.adapters.systemd import Notifier, handed_over
 from supervisor.api.listener import Listener, listen, take_over
-from supervisor.core.commands import AlertReboot
+from supervisor.core.commands import AlertClock, AlertReboot
 from supervisor.core.inputs import Began, BootEvidence, ConfigFaulty, Terminated, Verb
 from supervisor.core.settings import Settings
 from supervisor.core.state import State, replay
@@ -318,9 +318,13 @@ class Daemon:
             ConfigFaulty(max(parts.clock.now_s(), parts.loop.state.at_s), instead.errors, instead.where, "start")
         )
 
-    def _alert(self, command: AlertReboot) -> None:
-        line = alerts.reboot_line(command, clock.wall_s())
-        log.warning("host_rebooted", line=line)
+    def _alert(self, command: AlertReboot | AlertClock) -> None:
+        if isinstance(command, AlertClock):
+            line = alerts.clock_line(command, clock.wall_s())
+            log.warning("clock_set", line=line)
+        else:
+            line = alerts.reboot_line(command, clock.wall_s())
+            log.warning("host_rebooted", line=line)
         self._tell(line)
 
     def _tell(self, line: str) -> None:

@@ -47,7 +47,7 @@ class Performer:
     replies: Replies
     pool: Executor
     take_evidence: Callable[[str, str], None]  # (program, token); posts EvidenceTaken
-    alert: Callable[[commands.AlertReboot], None]
+    alert: Callable[[commands.AlertReboot | commands.AlertClock], None]
     backups: Backups
     courier: Courier
     foundations: Foundations
@@ -104,6 +104,8 @@ class Performer:
             case commands.Backup() | commands.CheckBackup() | commands.RestoreBackup():
                 self.backups.perform(command)
             case commands.AlertReboot():
+                self.pool.submit(self.alert, command)
+            case commands.AlertClock():
                 self.pool.submit(self.alert, command)
             case commands.Tell(notice=notice):
                 self.courier.tell(notice)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.adapters.alerts import append, reboot_line, span
-from supervisor.core.commands import AlertReboot
+from supervisor.adapters.alerts import append, clock_line, reboot_line, span
+from supervisor.core.commands import AlertClock, AlertReboot
 from supervisor.core.facts import HostRebooted
 from supervisor.policy.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
 
@@ -64,6 +64,13 @@ def test_the_time_has_the_offset_of_the_place(monkeypatch):
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     __import__("time").tzset()
     assert reboot_line(ALERT, WALL_S).startswith("2026-11-21T10:31:44+05:30 REBOOT ")
+
+
+def test_a_clock_that_is_not_set_gives_no_time_and_a_later_line_mends_it():
+    assert reboot_line(ALERT, 12.0).startswith("? REBOOT n=3 ")
+    line = clock_line(AlertClock(3, WALL_S, 41.4), WALL_S + 62.0)
+    assert line == "2026-11-21T05:02:46+00:00 REBOOT n=3 clock=set at=2026-11-21T05:01:44+00:00 down=0:00:41"
+    assert clock_line(AlertClock(3, WALL_S, None), WALL_S).endswith(" down=?")
 
 
 def test_what_is_not_known_is_a_question_mark():

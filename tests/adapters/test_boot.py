@@ -22,10 +22,10 @@ HZ = os.sysconf("SC_CLK_TCK")
 ROOT = Path(__file__).resolve().parents[2]
 OLD, NEW = "a" * 32, "b" * 32
 # Last sign of life at 12:00:00, the boot then 1,000 s old, pid 1 started 2 s into it.
-LAST = AliveMark(OLD, 2 * HZ, at_s=5_000.0, wall_s=43_200.0, boot_s=1_000.0, level="light", steps={"Pong": 700})
+LAST = AliveMark(OLD, 2 * HZ, at_s=5_000.0, wall_s=1_800_043_200.0, boot_s=1_000.0, level="light", steps={"Pong": 700})
 
 
-def seen(now, last=LAST, *, marker=True, clean=False, wall_now_s=43_245.0, boot_now_s=5.0, journal="", tmp=Path("/")):
+def seen(now, last=LAST, *, marker=True, clean=False, wall_now_s=1_800_043_245.0, boot_now_s=5.0, journal="", tmp=Path("/")):
     where = tmp if marker else tmp / "nowhere" / "marker"
     return examine(
         now, last, marker=where, clean=clean, wall_now_s=wall_now_s, boot_now_s=boot_now_s, journal_boot_id=journal
@@ -65,11 +65,11 @@ def test_another_boot_id_is_a_reboot():
     assert told.rebooted
     assert told.evidence == "the boot id changed, pid 1 was started at another time"
     assert told.cause == "unclean"
-    assert told.boot_wall_s == pytest.approx(43_243.0), "3 s after 12:00:40"
+    assert told.boot_wall_s == pytest.approx(1_800_043_243.0), "3 s after 12:00:40"
     assert told.down_s == pytest.approx(43.0)
     assert told.up_s == pytest.approx(998.0)
     assert told.steps == {"Pong": 700}
-    assert told.last_sign_wall_s == 43_200.0
+    assert told.last_sign_wall_s == 1_800_043_200.0
 
 
 def test_a_reboot_at_the_very_same_tick_is_one():
@@ -120,20 +120,25 @@ def test_an_orderly_end_is_told_apart(clean, cause):
     assert seen(Boot(NEW, 1), clean=clean).cause == cause
 
 
+@pytest.mark.parametrize(("before_s", "now_s"), [(9.0, 1_800_043_243.0), (1_800_043_200.0, 12.0), (9.0, 12.0)])
+def test_downtime_is_not_known_from_a_clock_that_is_not_set(before_s, now_s):
+    assert seen(Boot(NEW, 0), replace(LAST, wall_s=before_s), wall_now_s=now_s).down_s is None
+
+
 @pytest.mark.parametrize(("step_s", "down_s"), [(0.0, 38.0), (3_600.0, 3_638.0), (-3_600.0, None), (-39.0, 0.0)])
 def test_downtime_is_not_known_when_the_wall_clock_contradicts_it(step_s, down_s):
-    told = seen(Boot(NEW, 0), wall_now_s=43_243.0 + step_s)
+    told = seen(Boot(NEW, 0), wall_now_s=1_800_043_243.0 + step_s)
     assert told.rebooted
     assert told.down_s == (None if down_s is None else pytest.approx(down_s))
 
 
 def test_a_fact_after_the_mark_is_a_later_sign_of_life():
     told = examine(
-        Boot(NEW, 0), LAST, marker=Path("/"), clean=False, wall_now_s=43_245.0, boot_now_s=5.0, journal_boot_id=OLD,
+        Boot(NEW, 0), LAST, marker=Path("/"), clean=False, wall_now_s=1_800_043_245.0, boot_now_s=5.0, journal_boot_id=OLD,
         journal_at_s=5_004.0,
     )  # fmt: skip
     assert told.down_s == pytest.approx(36.0), "12:00:04 to 12:00:40, as the accounts book it"
-    assert (told.last_sign_s, told.last_sign_wall_s) == (5_004.0, 43_204.0)
+    assert (told.last_sign_s, told.last_sign_wall_s) == (5_004.0, 1_800_043_204.0)
     assert told.up_s == pytest.approx(1_002.0)
 
 
@@ -155,7 +160,7 @@ def test_a_journal_that_lost_its_newest_facts_makes_no_reboot():
 
 
 def test_pid_1_cannot_have_started_in_the_future():
-    assert seen(Boot(NEW, 99 * HZ), boot_now_s=5.0).boot_wall_s == pytest.approx(43_240.0)
+    assert seen(Boot(NEW, 99 * HZ), boot_now_s=5.0).boot_wall_s == pytest.approx(1_800_043_240.0)
 
 
 def test_the_marker_is_left(tmp_path):

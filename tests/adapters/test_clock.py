@@ -17,7 +17,7 @@ from supervisor.shell.sampler import Sampler
 HOUR_S = 3600.0
 
 
-def mark(at_s=1_000.0, wall_s=50_000.0, boot_s=900.0):
+def mark(at_s=1_000.0, wall_s=1_800_050_000.0, boot_s=900.0):
     return AliveMark("b" * 32, 1, at_s, wall_s, boot_s)
 
 
@@ -35,29 +35,35 @@ def test_the_first_start_begins_at_zero():
 
 @pytest.mark.parametrize("step_s", [0.0, HOUR_S, -HOUR_S])
 def test_within_a_boot_the_wall_clock_does_not_matter(step_s):
-    now_s = now_after(mark(), same_boot=True, boot_now_s=960.0, wall_now_s=50_060.0 + step_s)
+    now_s = now_after(mark(), same_boot=True, boot_now_s=960.0, wall_now_s=1_800_050_060.0 + step_s)
     assert now_s == pytest.approx(1_060.0)
 
 
 def test_over_a_reboot_it_goes_on_by_the_downtime():
     # 40 s down, 5 s up
-    assert now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=50_045.0) == pytest.approx(1_045.0)
+    assert now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=1_800_050_045.0) == pytest.approx(1_045.0)
 
 
 def test_a_wall_clock_set_back_over_a_reboot_costs_the_downtime_not_the_order():
-    now_s = now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=50_045.0 - HOUR_S)
+    now_s = now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=1_800_050_045.0 - HOUR_S)
     assert now_s == pytest.approx(1_005.0), "the time since the boot has certainly passed"
 
 
+@pytest.mark.parametrize(("before_s", "now_s"), [(9.0, 1_800_050_045.0), (1_800_050_000.0, 12.0), (9.0, 12.0)])
+def test_a_wall_clock_that_was_not_set_is_no_downtime_of_decades(before_s, now_s):
+    """A board without a battery begins in 1970; between that and the clock that the network has set lie 56 years."""
+    assert now_after(mark(wall_s=before_s), same_boot=False, boot_now_s=5.0, wall_now_s=now_s) == pytest.approx(1_005.0)
+
+
 def test_a_wall_clock_set_ahead_over_a_reboot_is_believed():
-    now_s = now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=50_045.0 + HOUR_S)
+    now_s = now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=1_800_050_045.0 + HOUR_S)
     assert now_s == pytest.approx(1_045.0 + HOUR_S)
 
 
 def test_a_restarted_container_does_not_gain_its_hosts_uptime():
     # Another boot id is given, but CLOCK_BOOTTIME runs on: the host had been up for 30 days.
     last = mark(boot_s=30 * 86_400.0)
-    now_s = now_after(last, same_boot=False, boot_now_s=30 * 86_400.0 + 60, wall_now_s=50_060.0)
+    now_s = now_after(last, same_boot=False, boot_now_s=30 * 86_400.0 + 60, wall_now_s=1_800_050_060.0)
     assert now_s == pytest.approx(1_060.0)
 
 

@@ -189,6 +189,10 @@ def test_a_time_of_the_backups_calendar_is_told_once(settings):
     now[0] += 3600
     keeper.look_at_calendar()
     assert inbox.take(0).due_wall_s == told.due_wall_s + 3600
+    now[0] = 7_300.0
+    keeper.look_at_calendar()
+    assert inbox.take(0) is None, "the clock is not set: 01:00 of 1970 is no time of the calendar"
+    now[0] = 1_800_090_000.0
     settings = replace(settings, backup=BackupSettings(calendar="off"))
     keeper.look_at_calendar()
     assert inbox.take(0) is None

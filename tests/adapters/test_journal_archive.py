@@ -130,6 +130,13 @@ def test_what_is_not_old_and_not_too_much_stays(night, tmp_path):
     assert not folder(path).exists()
 
 
+def test_a_boot_whose_clock_was_not_set_is_not_archived_for_it(night, tmp_path):
+    half = len(night) // 2
+    in_1970 = [*night[:half], *(type(each)(each.seq, each.at_s, 12.0, each.boot_id, each.fact) for each in night[half:])]
+    path = written(tmp_path / "journal.sqlite", in_1970)
+    assert compact(path, before_wall_s=night[0].wall_s, most_bytes=ENOUGH, pause=never) is None
+
+
 def test_a_journal_without_a_snapshot_stays_as_it_is(tmp_path):
     path = tmp_path / "journal.sqlite"
     with contextlib.closing(Journal(path)) as journal:

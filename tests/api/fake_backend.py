@@ -166,7 +166,13 @@ class FakeBackend:
         return (level or "light", SUCCESS, "done")
 
     def facts(self, after_seq: int, program: str | None, limit: int, kinds: Any) -> list[dict[str, Any]]:
-        return select((item for item in list(self.journal) if item.seq > after_seq), program, limit, kinds)
+        return select(
+            (item for item in list(self.journal) if item.seq > after_seq),
+            program,
+            limit,
+            kinds,
+            fold_all(self.journal).clock_steps,
+        )
 
     def alerts(self) -> dict[str, Any]:
         return self.alerted

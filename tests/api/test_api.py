@@ -101,7 +101,7 @@ def test_the_views_of_the_core_fit(backend: FakeBackend) -> None:
     views = program_views(state, {}, settings, now_s=9.0)
     shown = tuple(ProgramView.of(view) for view in views)
     assert [set(ProgramView.__dataclass_fields__) for _ in views] == [set(view) for view in views]
-    box = box_view(state, Level(), now_s=9.0, wall_s=WALL_S, boot_at_s=None)
+    box = box_view(state, Level(), now_s=9.0, boot_at_s=None)
     daemon = DaemonView.of(box, pid=7, version="0.1.0", state="running", state_dir="/state")
     told = Snapshot(daemon, shown, 9.0, WALL_S).to_json()
     assert told["daemon"]["reboots_24h"] == 1
@@ -141,7 +141,7 @@ def test_every_fact_becomes_a_row_that_json_can_carry() -> None:
     stamped = journal(facts.Exited("died", "Pong", "t", "crash", 1, None, 5, None, ("a",), ("x", "y")))[0]
     row = json.loads(json.dumps(fact_row(stamped)))
     assert row["fields"]["last_lines"] == ["x", "y"]
-    assert select([stamped], "Pung", 5, ()) == []
+    assert select([stamped], "Pung", 5, (), {}) == []
 
 
 def test_config_rows(api: Path, backend: FakeBackend) -> None:

@@ -229,7 +229,7 @@ def test_frequent_reboots_are_named_as_a_pattern():
         core.spawned("Pong")
     (alert,) = of(decision, commands.AlertReboot)
     assert alert.pattern == "4 in 54 min, each 15-20 min after light began"
-    shown = box_view(core.state, None, now_s=core.now_s, wall_s=1.0, boot_at_s=None)
+    shown = box_view(core.state, None, now_s=core.now_s, boot_at_s=None)
     assert shown["reboot_pattern"] == alert.pattern
     (alert,) = of(core.later(60.0).reboot("boot-6", cause="orderly"), commands.AlertReboot)
     assert alert.pattern.startswith("4 in 54 min"), "one that was asked for is no part of it"

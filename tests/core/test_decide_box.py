@@ -18,7 +18,7 @@ def on(box, *names):
 
 
 def shown(core):
-    return box_view(core.state, None, now_s=core.now_s, wall_s=core.now_s, boot_at_s=None)["box"]
+    return box_view(core.state, None, now_s=core.now_s, boot_at_s=None)["box"]
 
 
 def test_the_first_box_is_on_record():

@@ -125,13 +125,12 @@ def test_eta(known, eta):
 
 def test_the_box():
     core = Core(settings("Pong")).running("Pong")
-    shown = box_view(core.state, None, now_s=core.now_s, wall_s=1.0, boot_at_s=None)
+    shown = box_view(core.state, None, now_s=core.now_s, boot_at_s=None)
     assert (shown["mtbf_s"], shown["boot_up_s"], shown["last_reboot"], shown["reboots_total"]) == (None, None, None, 0)
     assert shown["level"] == {"name": "light", "slots": 2, "num_envs": None, "batch_size": None}
     core.later(1000.0).reboot("boot-2", up_s=900.0, down_s=50.0)
     core.later(90_000.0).reboot("boot-3", up_s=80_000.0, cause="orderly")
-    wall_s = core.wall_offset_s + core.now_s
-    shown = box_view(core.state, core.settings.level, now_s=core.now_s, wall_s=wall_s, boot_at_s=core.now_s - 100.0)
+    shown = box_view(core.state, core.settings.level, now_s=core.now_s, boot_at_s=core.now_s - 100.0)
     assert (shown["boots"], shown["reboots_total"], shown["reboots_24h"]) == (3, 2, 1)
     assert shown["mtbf_s"] == 900.0 + 80_000.0 + 100.0, "one unclean reboot in all the time that the box was up"
     assert shown["last_reboot"]["cause"] == "orderly"

@@ -240,7 +240,7 @@ def test_status_json_of_a_dead_daemon(dead: Path) -> None:
     assert told["daemon"]["state"] == "dead"
     assert told["daemon"]["pid"] is None
     pong = next(view for view in told["programs"] if view["name"] == "Pong")
-    assert (pong["phase"], pong["steps_per_s"], pong["steps"]) == ("STOPPED", None, 9)
+    assert (pong["phase"], pong["steps_per_s"], pong["steps"]) == ("STOPPED", None, 1800)
     assert (err, code) == ("", 4)
 
 

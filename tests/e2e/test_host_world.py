@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
@@ -115,6 +116,33 @@ def test_a_wall_clock_that_jumps_moves_nothing_but_what_is_shown(box: Box, step_
     told = box.ctl("history").stdout
     assert f"the wall clock moved by {stepped['step_s']:+.1f} s; nothing but displayed times depends on it" in told
     _restart_and_reboot(box, step_s, first["pid"])
+
+
+def test_a_clock_that_begins_in_1970_is_mended_once_it_is_set(box: Box) -> None:
+    """A board without a battery: the network sets its clock some time after the boot."""
+    box.env = preload.environment(box.directory)
+    box.config(box.trainer("a"))
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    until(lambda: (box.program("a")["steps"] or 0) > 60, 10, "a checkpoint to exist")
+    box.power_cut()
+    preload.set_clock(box.directory, 100 - int(time.time()))
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    assert box.wait_fact("HostRebooted")["down_s"] is None, "neither 56 years nor 0"
+    assert (box.state / "reboot_alerts.log").read_text().startswith("? REBOOT n=1 ")
+    at_s = box.status()["now_s"]
+    assert at_s < 3600.0, "journal time has not jumped"
+    preload.set_clock(box.directory, 0)
+    known = box.wait_fact("ClockSet")
+    assert known["down_s"] == pytest.approx(time.time() - known["reboot_wall_s"], abs=120.0)
+    rows = json.loads(box.ctl("history", "--all", "--json").stdout)
+    assert all(abs(time.time() - row["wall_s"]) < 3600.0 for row in rows), "no line of 1970 is left"
+    lines = until(
+        lambda: (box.state / "reboot_alerts.log").read_text().splitlines()[1:], 10, "the line that mends the other"
+    )
+    assert f" REBOOT n=1 clock=set at={dt.datetime.now(dt.UTC).year}-" in lines[0]
+    assert 0 <= box.status()["daemon"]["last_reboot"]["ago_s"] < 600.0
 
 
 def _mark_of(box: Box, step_s: int) -> boot.AliveMark | None:

@@ -276,7 +276,7 @@ class AnyInputs(RuleBasedStateMachine):
         core = self.core
         views = program_views(core.state, {}, core.settings, now_s=core.now_s)
         assert all(view["why"] for view in views)
-        box_view(core.state, core.settings.level, now_s=core.now_s, wall_s=core.wall_offset_s, boot_at_s=None)
+        box_view(core.state, core.settings.level, now_s=core.now_s, boot_at_s=None)
 
     def teardown(self):
         if hasattr(self, "core"):
