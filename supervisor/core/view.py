@@ -165,7 +165,8 @@ def box_view(state: State, level: Level | None, *, now_s: float, boot_at_s: floa
     """Boots and stability: the header of `status`."""
     recent = [reboot for reboot in state.reboots if now_s - reboot.at_s <= _DAY_S]  # journal time: no clock moves it
     last = state.reboots[-1] if state.reboots else None
-    unclean = sum(record.reboots for record in state.levels.values())
+    blind = sum(each.cause == "unclean" and each.up_s is None for each in state.reboots)  # nobody knows what came before
+    unclean = sum(record.reboots for record in state.levels.values()) - blind
     boot_up_s = None if boot_at_s is None else now_s - boot_at_s
     here_s = 0.0 if boot_at_s is None else now_s - max(boot_at_s, state.climb.changed_at_s or 0.0)
     up_s = sum(record.up_s for record in state.levels.values()) + here_s
@@ -186,7 +187,7 @@ def box_view(state: State, level: Level | None, *, now_s: float, boot_at_s: floa
         },
         "box": _box(state),
         "reboot_pattern": reboot_pattern(state, now_s=now_s),
-        "mtbf_s": up_s / unclean if unclean else None,
+        "mtbf_s": up_s / unclean if unclean > 0 else None,
         "journal": journal_view(state, None),
         "foundations": (),
         "config": None if state.config is None else asdict(state.config),

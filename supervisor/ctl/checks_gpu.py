@@ -196,15 +196,16 @@ def gpu_memory(who: Patient) -> Iterator[Finding]:
 
 def _memory(name: str, gpu: Gpu, needs: list[tuple[str, int]], ours: set[int]) -> Finding:
     total, free = gpu.total_bytes or 0, gpu.free_bytes or 0
-    holders = [(pid, size or 0) for pid, size in gpu.processes or () if pid not in ours]
+    holders = [(pid, size) for pid, size in gpu.processes or () if pid not in ours]
     strange = [(pid, size) for pid, size in holders if _is_here(pid)]
-    unseen = sum(size for pid, size in holders if not _is_here(pid))
+    hidden = [size for pid, size in holders if not _is_here(pid)]
+    unseen = sum(size or 0 for size in hidden)
     mine = sum(size or 0 for pid, size in gpu.processes or () if pid in ours)
     told = f"{_mb(free)} of {_mb(total)} are free"
     if strange:
-        told += f"; {', '.join(f'{_who(pid)} holds {_mb(size)}' for pid, size in strange)}, and is not extralife's"
-    if unseen:  # in a container the driver may number everybody by the host's pids, our own workers too
-        told += f"; {_mb(unseen)} are held by whom cannot be seen from here"
+        told += f"; {', '.join(f'{_who(pid)} holds {_held(size)}' for pid, size in strange)}, and is not extralife's"
+    if hidden:  # in a container the driver may number everybody by the host's pids, our own workers too
+        told += f"; {_held(unseen or None)} {'are' if unseen else 'is'} held by whom cannot be seen from here"
         mine += unseen
     told += "".join(f"; level {level} needs {_mb(need)}" for level, need in needs[-1:])
     beyond = next(((level, need) for level, need in needs if need > total), None)
@@ -216,6 +217,10 @@ def _memory(name: str, gpu: Gpu, needs: list[tuple[str, int]], ours: set[int]) -
         what = f"{told}; at level {tight[0]} programs wait for {_mb(tight[1] - free - mine)} more"
         return Finding(name, "warn", what, "end what else runs on this GPU, or pin programs to another one (gpu = N)")
     return Finding(name, "ok", told)
+
+
+def _held(size_bytes: int | None) -> str:
+    return "an unknown amount" if size_bytes is None else _mb(size_bytes)
 
 
 def _needs(

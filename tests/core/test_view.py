@@ -134,5 +134,8 @@ def test_the_box():
     assert (shown["boots"], shown["reboots_total"], shown["reboots_24h"]) == (3, 2, 1)
     assert shown["mtbf_s"] == 900.0 + 80_000.0 + 100.0, "one unclean reboot in all the time that the box was up"
     assert shown["last_reboot"]["cause"] == "orderly"
+    core.later(10.0).reboot("boot-4", up_s=None, down_s=None)
+    after = box_view(core.state, None, now_s=core.now_s, boot_at_s=core.now_s - 100.0)
+    assert after["mtbf_s"] == shown["mtbf_s"], "a life of unknown length is not one of 0 s"
     assert shown["level"]["num_envs"] == 32
     json.dumps(shown, allow_nan=False)
