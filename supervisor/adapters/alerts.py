@@ -74,7 +74,7 @@ def journal_line(fact: JournalSalvaged, wall_s: float) -> str:
 
 def config_line(errors: tuple[str, ...], in_use: str, wall_s: float) -> str:
     """The line for a start with the last good configuration, without its newline."""
-    when = dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
+    when = _when(wall_s)
     quoted = "; ".join(errors).replace('"', "'")
     return harmless(f'{when} CONFIG refused in_use="{in_use}" error="{quoted}"')
 
