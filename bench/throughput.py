@@ -71,7 +71,17 @@ OURS = {
 BLOCK = {"dqn": 256, "ppo": 1024, "pqn": 1024}
 
 
-def ours(algo: str, more: list[str], seconds: float, threads: int) -> Measured:
+def ours(
+    algo: str,
+    more: list[str],
+    seconds: float,
+    threads: int,
+    *,
+    game: str = "Pong",
+    block: int = 0,
+    settle_s: float = SETTLE_S,
+) -> Measured:
+    """`block` environment steps are a vector step or a rollout; 0: those of OURS."""
     from workers import contract
 
     with tempfile.TemporaryDirectory(prefix="throughput-") as scratch:
@@ -80,24 +90,26 @@ def ours(algo: str, more: list[str], seconds: float, threads: int) -> Measured:
         beat, control = run_dir / "beat", run_dir / "control"
         contract.ControlWriter(control).write(contract.Control(token, interval_ms=10_000))
         env = {
-            **os.environ, contract.ENV_PROGRAM: "Pong", contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: "1",
+            **os.environ, contract.ENV_PROGRAM: game, contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: "1",
             contract.ENV_RUN_DIR: scratch, contract.ENV_BEAT: str(beat), contract.ENV_CONTROL: str(control),
         }  # fmt: skip
         for name in [name for name in env if name.startswith("RL_") or name == "GLIBC_TUNABLES"]:
             del env[name]
-        command = [sys.executable, "-m", "workers", "--game=Pong", f"--algo={algo}", f"--threads={threads}"]
+        command = [sys.executable, "-m", "workers", f"--game={game}", f"--algo={algo}", f"--threads={threads}"]
         process = subprocess.Popen([*command, *OURS[algo], *more], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
         try:
-            return _watched(process, lambda: contract.read_beat(beat), BLOCK[algo], seconds)
+            return _watched(process, lambda: contract.read_beat(beat), block or BLOCK[algo], seconds, settle_s)
         finally:
             process.terminate()
             process.wait()
 
 
-def _watched(process: subprocess.Popen[bytes], read: Callable[[], Any], block: int, seconds: float) -> Measured:
+def _watched(
+    process: subprocess.Popen[bytes], read: Callable[[], Any], block: int, seconds: float, settle_s: float
+) -> Measured:
     blocks = _blocks(process, read, block)
     learning = next(at for at in blocks if at[3] > 0)
-    first = next(at for at in blocks if at[0] - learning[0] >= SETTLE_S)
+    first = next(at for at in blocks if at[0] - learning[0] >= settle_s)
     last = next(at for at in blocks if at[0] - first[0] >= seconds)
     wall_s, cpu_s, steps, _ = (after - before for before, after in zip(first, last, strict=True))
     return {"steps_per_s": steps / wall_s, "steps_per_cpu_s": steps / cpu_s}

@@ -1,0 +1,189 @@
+"""What only a GPU can show, in ten minutes: python bench/gpu.py [--minutes 10] [--only PART ...]
+
+Speed of the three trainers beside Stable-Baselines3, with torch.compile and with CUDA graphs; a real CUDA out-of-memory
+error under a real daemon, answered by a smaller batch; the memory gate against another process that holds the memory;
+NVML's readings by what the worker does; a resumed run that has the bits of one that never stopped.
+
+Each part is a process of its own (bench/gpu_parts.py) with its own time limit: its share of the time that is left, by the
+weights below. A part that hangs or crashes is one row that says so. It ends with one table and the list of what was not
+there; the same goes to bench/results/gpu.json. Exit status: 0 every part passed, 1 one did not, 77 there is no GPU.
+
+SB3 takes part if bench/throughput.py has made its environment before (bench/.envs/peers: minutes of downloads).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sides
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCH = ROOT / "bench"
+RESULTS = BENCH / "results" / "gpu.json"
+NO_GPU = 77
+ALGORITHMS, DTYPES = ("dqn", "ppo", "pqn"), ("bf16", "fp32")
+ENVS = {"full": (32, 64, 256), "tiny": (2, 4)}
+_LEAST_S = 20.0  # less is not enough for a part to begin
+
+
+@dataclass(frozen=True)
+class Part:
+    """One measurement: the name in the table, the words for gpu_parts.py, and its share of the time."""
+
+    name: str
+    words: tuple[str, ...]
+    weight: float = 1.0
+
+
+@dataclass
+class Outcome:
+    """How a part ended: its figures, what it did not find here, or why it failed."""
+
+    name: str
+    took_s: float = 0.0
+    figures: dict[str, Any] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
+    failed: str = ""
+
+
+def parts(size: str) -> list[Part]:
+    """First what is most in doubt on a new GPU, then the speeds."""
+    found = [
+        Part("out of memory", ("oom",), 4),
+        Part("gate", ("gate",), 3),
+        Part("NVML by phase", ("nvml",), 3),
+        *(Part(f"resume to the bit, {algo}", ("resume", algo), 1.5) for algo in ALGORITHMS),
+    ]
+    speeds = [("speed", algo, str(envs), dtype) for algo in ALGORITHMS for envs in ENVS[size] for dtype in DTYPES]
+    found += [Part(f"{algo}, {envs} envs, {dtype}", words) for words in speeds for _, algo, envs, dtype in [words]]
+    found += [Part(f"SB3 {algo}, {envs} envs", ("sb3", algo, str(envs))) for algo in ("dqn", "ppo") for envs in ENVS[size]]
+    middle = str(ENVS[size][1])
+    found.append(Part(f"dqn, {middle} envs, compiled", ("speed", "dqn", middle, "auto", "--compile=true"), 4))
+    found += [
+        Part(f"{algo}, {middle} envs, CUDA graphs", ("graphs", algo, middle, "auto", "--cuda-graphs=true"), 4)
+        for algo in ALGORITHMS
+    ]
+    return found
+
+
+def play(part: Part, limit_s: float, device: str, size: str) -> Outcome:
+    """Run a part; whatever it does, this returns soon after the limit, and no process of the part lives on."""
+    outcome, began_s = Outcome(part.name), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="extralife-gpu-", ignore_cleanup_errors=True) as scratch:
+        said, complaint = Path(scratch, "said"), Path(scratch, "complaint")
+        command = [sys.executable, BENCH / "gpu_parts.py", device, size, f"{limit_s:.0f}", scratch, *part.words]
+        # To files: a process that a part leaves behind would hold a pipe open, and this would wait for it.
+        with said.open("w") as out, complaint.open("w") as error:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=out,
+                stderr=error, start_new_session=True,
+            )  # fmt: skip
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            outcome.failed = f"not done after {limit_s:.0f} s"
+        _end(process, scratch)
+        if not outcome.failed and process.returncode:
+            last = (complaint.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
+            outcome.failed = f"exit status {process.returncode}: {last[:300]}"
+        if not outcome.failed:
+            told = json.loads(said.read_text().splitlines()[-1])
+            outcome.figures, outcome.absent, outcome.failed = told["figures"], told["absent"], told["failed"]
+    outcome.took_s = time.monotonic() - began_s
+    return outcome
+
+
+def _end(process: subprocess.Popen[bytes], scratch: str) -> None:
+    """A part ends its own children on SIGTERM. Whatever of it is left after ten seconds is killed.
+
+    Its own session is not enough: a daemon's workers have sessions of their own. Their command lines name the directory.
+    """
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    sides.end(scratch)
+
+
+def play_all(chosen: list[Part], budget_s: float, device: str, size: str) -> list[Outcome]:
+    """Time that a part does not use goes to those after it."""
+    until_s, outcomes = time.monotonic() + budget_s, []
+    for number, part in enumerate(chosen):
+        left_s = until_s - time.monotonic()
+        weights = sum(each.weight for each in chosen[number:])
+        limit_s = min(left_s, max(left_s * part.weight / weights, _LEAST_S))
+        if limit_s < _LEAST_S:
+            outcomes.append(Outcome(part.name, absent=["time: the parts before it took all of it"]))
+            continue
+        outcomes.append(play(part, limit_s, device, size))
+        print(row(outcomes[-1]), flush=True)
+    return outcomes
+
+
+def row(outcome: Outcome) -> str:
+    shown = outcome.failed or ", ".join(f"{name} {_shown(value)}" for name, value in outcome.figures.items()) or "not there"
+    state = "FAILED" if outcome.failed else "absent" if outcome.absent and not outcome.figures else "ok"
+    return f"{outcome.name:32s} {state:7s} {outcome.took_s:5.0f} s  {shown}"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+
+
+def gpu_name() -> str | None:
+    """As torch names the first GPU; None when it sees none. In a process of its own: this one holds no GPU memory."""
+    program = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
+
+
+def report(outcomes: list[Outcome], device: str, out: Path) -> None:
+    print(f"\n{device}\n")
+    print("\n".join(row(outcome) for outcome in outcomes))
+    absent = [f"  {outcome.name}: {why}" for outcome in outcomes for why in outcome.absent]
+    print("\nNot there:" if absent else "\nEverything was there.")
+    print("\n".join(absent))
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps({"device": device, "parts": [asdict(each) for each in outcomes]}, indent=1) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all parts together")
+    parser.add_argument("--only", action="append", metavar="PART", help="the parts whose name begins so; may be repeated")
+    parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="where the results go")
+    # For the bench's own test: every part's code, on a box without a GPU, in small.
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help=argparse.SUPPRESS)
+    parser.add_argument("--size", choices=list(ENVS), default="full", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    name = "the CPU, in small: no figure here is one of a GPU" if options.device == "cpu" else gpu_name()
+    if name is None:
+        print("There is no GPU here that torch can use: bench/gpu.py measures nothing without one.")
+        return NO_GPU
+    chosen = [
+        part for part in parts(options.size) if not options.only or part.name.startswith(tuple(options.only))
+    ]  # fmt: skip
+    if not chosen:
+        parser.error(
+            f"no part begins with {' or '.join(options.only)}; there are: {', '.join(p.name for p in parts('full'))}"
+        )
+    outcomes = play_all(chosen, options.minutes * 60, options.device, options.size)
+    report(outcomes, name, options.json)
+    return int(any(outcome.failed for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

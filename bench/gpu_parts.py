@@ -1,0 +1,375 @@
+"""One part of bench/gpu.py, in a process of its own: gpu_parts.py DEVICE SIZE SECONDS SCRATCH PART [WORDS]; prints JSON.
+
+figures: what was measured; absent: what this machine does not have, a sentence each; failed: what should hold and does not.
+With DEVICE `cpu` the same code runs in small. Only what needs CUDA or NVML says that it is not there; the error is then
+one of the host's memory, under a limit of address space.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+MIB = 2**20
+NO_NVML = "NVML: there is no NVIDIA driver here"
+NO_CUDA = "CUDA: there is no GPU here"
+_RATIO, _EPOCHS, _ROLLOUT = 8, 4, 128
+_HOG_LEAVES_MIB = 3_000  # of a GPU's memory: enough for a worker and a modest batch
+_TINY_ADDRESS_SPACE = 5 * 2**30  # of a worker on the CPU: torch alone maps 2 to 3 GiB
+_HOG = """
+import sys, torch
+leave = int(sys.argv[1]) * 2**20
+free, _ = torch.cuda.mem_get_info()
+held = torch.empty(max(free - leave, 0), dtype=torch.uint8, device="cuda")
+print(torch.cuda.mem_get_info()[0] >> 20, flush=True)
+sys.stdin.read()
+"""
+
+
+class Absent(Exception):
+    """This machine lacks what the part measures; the sentence says what."""
+
+
+class Wrong(Exception):
+    """What should hold does not; the sentence says what was found."""
+
+
+class Asked:
+    """What the command line asks for, and the time that is left."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.device, self.size, seconds, scratch, self.part, *self.words = words
+        self.scratch = Path(scratch)
+        self.until_s = time.monotonic() + float(seconds)
+
+    @property
+    def tiny(self) -> bool:
+        return self.size == "tiny"
+
+    @property
+    def cuda(self) -> bool:
+        return self.device == "cuda"
+
+    def left_s(self) -> float:
+        return self.until_s - time.monotonic()
+
+    def wait(self, look: Callable[[], Any], what: str, keep_s: float = 8.0) -> Any:
+        """The first true answer; Wrong once there is just enough time left to end everything in order."""
+        while not (found := look()):
+            if self.left_s() < keep_s:
+                raise Wrong(f"waited in vain for {what}")
+            time.sleep(0.1)  # another process, which tells nobody
+        return found
+
+
+# --- speed -------------------------------------------------------------------------------------------------------------
+
+
+def speed(asked: Asked) -> dict[str, Any]:
+    """Environment steps a second of a real worker: `speed ALGO ENVS DTYPE [FLAG ...]`."""
+    import throughput
+
+    algo, envs, dtype, *more = asked.words
+    count, block = int(envs), int(envs) * (1 if algo == "dqn" else _ROLLOUT)
+    flags = {
+        "dqn": [
+            f"--batch-size={_batch(count)}",
+            f"--replay-ratio={_RATIO}",
+            "--replay-size=20000",
+            "--learning-starts=2048",
+        ],
+        "ppo": [f"--n-steps={_ROLLOUT}", f"--batch-size={_batch(count)}", f"--epochs={_EPOCHS}"],
+        "pqn": [f"--n-steps={_ROLLOUT}", f"--batch-size={_batch(count)}", f"--epochs={_EPOCHS}"],
+    }[algo]
+    game, threads = ("Catch", 1) if asked.tiny else ("Pong", os.cpu_count() or 1)
+    settle_s = 0.5 if asked.tiny else 3.0
+    # Half of the time is for the start: imports, environments, and the first updates, which choose their algorithms.
+    seconds = 0.5 if asked.tiny else max(3.0, min(asked.left_s() / 2 - settle_s, 10.0))
+    words = [f"--num-envs={count}", f"--dtype={dtype}", f"--device={asked.device}", *flags, *more]
+    found = throughput.ours(algo, words, seconds, threads, game=game, block=block, settle_s=settle_s)
+    return {"steps/s": found["steps_per_s"], "steps/CPU s": found["steps_per_cpu_s"]}
+
+
+def graphs(asked: Asked) -> dict[str, Any]:
+    if not asked.cuda:
+        raise Absent(NO_CUDA)
+    return speed(asked)
+
+
+def sb3(asked: Asked) -> dict[str, Any]:
+    """Stable-Baselines3 with the same load: `sb3 ALGO ENVS`. Its networks compute in fp32."""
+    import throughput
+    from environments import ENVS
+
+    algo, envs = asked.words
+    if not (ENVS / "peers" / "complete").exists():
+        raise Absent("Stable-Baselines3 is not installed: bench/throughput.py makes its environment at first use")
+    settle_s, seconds = (0.5, 0.5) if asked.tiny else (2.0, max(3.0, min(asked.left_s() / 3, 10.0)))
+    command = [ENVS / "peers" / "bin" / "python", "-W", "ignore", ROOT / "bench" / "peer_sb3.py", algo, envs]
+    command += [_batch(int(envs)), _RATIO if algo == "dqn" else _EPOCHS, settle_s, seconds]
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True)
+    told: throughput.Measured = json.loads(done.stdout.strip().splitlines()[-1])
+    return {"steps/s": told["steps_per_s"], "steps/CPU s": told["steps_per_cpu_s"]}
+
+
+def _batch(envs: int) -> int:
+    """For SB3's dqn a batch has to divide what a vector step owes, 8 transitions an environment."""
+    return min(_RATIO * envs, 2048)
+
+
+# --- a real daemon -----------------------------------------------------------------------------------------------------
+
+
+class Daemon:
+    """A real supervisord with one program, Pong, on this device."""
+
+    def __init__(self, asked: Asked, tables: str, *, address_space: int = 0) -> None:
+        self.state = asked.scratch / "state"
+        # Sockets need a short path; the daemon's own mark on the command line is the scratch directory.
+        self.runtime = tempfile.TemporaryDirectory(prefix="xlb-", ignore_cleanup_errors=True)
+        self.config = asked.scratch / "x.toml"
+        level = "num_envs = 4\nbatch_size = 64\nthreads = 1\n" if asked.tiny else "num_envs = 64\nbatch_size = 512\n"
+        self.config.write_text(
+            f'[daemon]\nstate_dir = "{self.state}"\nruntime_dir = "{self.runtime.name}"\nsample_period_s = 0.5\n'
+            f"[level]\nslots = 1\n{level}[training]\nlearning_starts = 1_000\nreplay_size = 140_000\n"
+            f'device = "{asked.device}"\n{tables}'
+        )
+        command = [sys.executable, "-m", "supervisor", "-c", str(self.config)]
+        self.log = (asked.scratch / "daemon.log").open("wb")
+        limit = (address_space, address_space)
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+            preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, limit)) if address_space else None,  # noqa: PLW1509
+        )  # fmt: skip
+
+    def ctl(self, *words: str) -> str:
+        command = [sys.executable, "-m", "supervisor.ctl", "-c", str(self.config), *words]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+    def status(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self.ctl("status", "--json"))
+        except json.JSONDecodeError:  # it does not serve yet
+            found = {}
+        return found if found.get("daemon", {}).get("pid") else {}
+
+    def program(self) -> dict[str, Any]:
+        found: dict[str, Any] = next(iter(self.status().get("programs", [])), {})
+        return found
+
+    def trains(self) -> dict[str, Any] | None:
+        """The program, once it makes updates."""
+        found = self.program()
+        return found if found.get("phase") == "RUNNING" and found.get("updates") else None
+
+    def facts(self, kind: str) -> list[dict[str, Any]]:
+        with contextlib.closing(sqlite3.connect(f"file:{self.state}/journal.sqlite?mode=ro", uri=True)) as journal:
+            rows = journal.execute("SELECT body FROM fact WHERE kind = ? ORDER BY seq", (kind,)).fetchall()
+        return [json.loads(body) for (body,) in rows]
+
+    def close(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+        self.runtime.cleanup()
+
+
+@contextlib.contextmanager
+def daemon(asked: Asked, tables: str, *, address_space: int = 0) -> Iterator[Daemon]:
+    made = Daemon(asked, tables, address_space=address_space)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextlib.contextmanager
+def hog(leave_mib: int) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the GPU's memory, but for so much."""
+    command = [sys.executable, "-c", _HOG, str(leave_mib)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as held:
+        assert held.stdout is not None
+        if not held.stdout.readline():
+            raise Wrong("another process could not take the GPU's memory")
+        try:
+            yield held
+        finally:
+            held.kill()
+
+
+def oom(asked: Asked) -> dict[str, Any]:
+    """A batch that cannot fit: the worker dies of a real out-of-memory error, and gets smaller batches until one fits."""
+    # The first update comes after batch / ratio environment steps: a high ratio, and it comes at once.
+    batch, ratio = (16_384, 256.0) if asked.tiny else (65_536, 64.0)
+    network = "small" if asked.tiny else "auto"
+    tables = f'replay_ratio = {ratio}\nnetwork = "{network}"\n[gate]\nmin_free_mb = 0\n'
+    tables += f"[program.Pong]\nbatch_size = {batch}\n"
+    scarce = hog(_HOG_LEAVES_MIB) if asked.cuda else contextlib.nullcontext()
+    began_s = time.monotonic()
+    with scarce, daemon(asked, tables, address_space=0 if asked.cuda else _TINY_ADDRESS_SPACE) as box:
+        found = asked.wait(lambda: box.trains() if box.status() and box.facts("BatchLowered") else None, _story(box))
+        causes = [fact["cause"] for fact in box.facts("Exited")]
+        lowered = [fact["batch_size"] for fact in box.facts("BatchLowered")]
+    if set(causes) != {"out_of_memory"}:
+        raise Wrong(f"the ends were told as {', '.join(causes)}, not as out of memory")
+    return {"batch": batch, "lowered to": lowered[-1], "attempts": found["attempt"],
+            "trains again after s": time.monotonic() - began_s}  # fmt: skip
+
+
+def _story(box: Daemon) -> str:
+    return f"an out-of-memory error that a smaller batch answers (its log is {box.state}/programs/Pong/stdout.log)"
+
+
+def gate(asked: Asked) -> dict[str, Any]:
+    """Another process holds the memory: the program waits, and starts once it is free."""
+    if not asked.cuda:
+        raise Absent(NO_NVML)
+    tables = "[gate]\nmin_free_mb = 8000\npoll_s = 1.0\n[program.Pong]\n"
+    with contextlib.ExitStack() as stack:
+        held = stack.enter_context(hog(1_000))
+        box = stack.enter_context(daemon(asked, tables))
+        gated = asked.wait(lambda: (p := box.program()).get("phase") == "GATED" and p, "the program to wait for memory")
+        held.kill()
+        freed_s = time.monotonic()
+        asked.wait(lambda: box.program().get("phase") in {"STARTING", "RUNNING"}, "it to start")
+        started_s = time.monotonic() - freed_s
+        asked.wait(box.trains, "it to train")
+    return {"it said": gated["why"], "started after s": started_s}
+
+
+def nvml(asked: Asked) -> dict[str, Any]:
+    """What the driver says of the GPU while the worker acts, updates and so on."""
+    if not asked.cuda:
+        raise Absent(NO_NVML)
+    with daemon(asked, "[program.Pong]\n") as box:
+        asked.wait(box.trains, "it to train")
+        time.sleep(max(2.0, min(20.0, asked.left_s() - 15.0)))  # of readings, five a second
+        gpus = (box.status().get("daemon", {}).get("gpu") or {}).get("gpus") or []
+    if not gpus:
+        raise Wrong("the daemon has no reading of the GPU")
+    if phases := [phase for each in gpus for phase in each["by_phase"]]:
+        return {each["phase"]: _reading(each) for each in phases}
+    raise Absent("readings by phase: the driver does not show the ids of our processes, as in many containers")
+
+
+def _reading(phase: dict[str, Any]) -> str:
+    used, busy = phase["used"], phase["utilisation"]
+    shown = [f"{phase['looks']} looks"]
+    shown += [f"up to {used['most'] / MIB:,.0f} MiB"] if used else []
+    shown += [f"{busy['mean']:.0f} % busy"] if busy else []
+    return " ".join(shown)
+
+
+# --- resume ------------------------------------------------------------------------------------------------------------
+
+_TRAINER = {"dqn": {"learning_starts": 256, "replay_ratio": 2.0, "target_period": 512}, "ppo": {"n_steps": 16},
+            "pqn": {"n_steps": 16}}  # fmt: skip
+
+
+def resume(asked: Asked) -> dict[str, Any]:
+    """`resume ALGO`: a learner that never stopped, and one that loads its checkpoint from disk, end with the same bits."""
+    import torch
+
+    from workers import args as args_module
+    from workers import envs, precision
+    from workers.algorithms import make, train
+    from workers.checkpoint import Checkpointer
+    from workers.contract import Client
+
+    (algo,) = asked.words
+    game, count, before, after = ("Catch", 8, 64, 32) if asked.tiny else ("Pong", 32, 96, 64)
+    made = args_module.make(
+        game, algo=algo, num_envs=count, batch_size=64, threads=1, replay_size=20_000, deterministic=True,
+        device=asked.device, **_TRAINER[algo],
+    )  # fmt: skip
+    chosen = precision.choose(asked.device, made.dtype)
+    precision.use_deterministic(chosen.device)
+    torch.set_num_threads(1)
+    checkpoints, stores = asked.scratch / "checkpoints", asked.scratch / "stores"
+
+    def learner(name: str) -> Any:
+        return make(made, envs.spec_of(game, made.resolution), chosen, asked.scratch / name)
+
+    def run(one: Any, attempt: int, vector_steps: int) -> None:
+        until = one.env_steps + vector_steps * count
+        seeds = envs.env_seeds(made.seed, attempt, one.env_steps, count)
+        train(one, envs.make(one.spec, seeds, threads=1), lambda: one.env_steps < until, lambda: None)
+
+    whole = learner("whole")
+    run(whole, 1, before)
+    saver = Checkpointer(checkpoints, Client({}), {"game": game})
+    saved = saver.save(whole.env_steps, *whole.snapshot(), mean_return=whole.mean_return, stall_s=0.0)
+    if not (saved and saver.wait(60)) or saver.failure:
+        raise Wrong(f"the checkpoint could not be saved: {saver.failure}")
+    if (asked.scratch / "whole").exists():  # its replay, as it is now
+        shutil.copytree(asked.scratch / "whole", stores)
+    run(whole, 2, after)  # games cannot be saved: both begin new ones here
+
+    resumed = learner("stores")
+    torch.manual_seed(99)  # what the checkpoint does not restore shows
+    loaded = Checkpointer(checkpoints, Client({}), {"game": game}).load_newest()
+    if loaded is None:
+        raise Wrong("the checkpoint could not be read back")
+    resumed.restore(loaded.tensors, loaded.state)
+    at_checkpoint = resumed.updates
+    run(resumed, 2, after)
+    if differing := _differing(whole, resumed):
+        raise Wrong(f"the resumed learner has other bits than the one that went on: {', '.join(sorted(differing)[:5])}")
+    return {"updates since": resumed.updates - at_checkpoint, "dtype": str(chosen.dtype).rpartition(".")[2]}
+
+
+def _differing(one: Any, other: Any) -> set[str]:
+    """Names of what differs between two learners, tensors by their bits."""
+    import torch
+
+    def bits(tensors: dict[str, torch.Tensor]) -> dict[str, bytes]:
+        return {
+            name: t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            for name, t in tensors.items()
+        }
+
+    (ours, state), (theirs, other_state) = one.snapshot(), other.snapshot()
+    mine, his = {**bits(ours), **state}, {**bits(theirs), **other_state}
+    return {name for name in {*mine, *his} if mine.get(name) != his.get(name)}
+
+
+# --- the process -------------------------------------------------------------------------------------------------------
+
+PARTS: dict[str, Callable[[Asked], dict[str, Any]]] = {
+    "speed": speed, "graphs": graphs, "sb3": sb3, "oom": oom, "gate": gate, "nvml": nvml, "resume": resume,
+}  # fmt: skip
+
+
+def main() -> None:
+    sys.path.insert(0, str(ROOT / "bench"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # daemons and hogs are ended on the way out
+    asked = Asked(sys.argv[1:])
+    told: dict[str, Any] = {"figures": {}, "absent": [], "failed": ""}
+    try:
+        told["figures"] = PARTS[asked.part](asked)
+    except Absent as error:
+        told["absent"] = [str(error)]
+    except Wrong as error:
+        told["failed"] = str(error)
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
