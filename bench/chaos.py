@@ -95,7 +95,7 @@ def main() -> int:
     world = World(directory, GAMES[: args.programs], env=preloaded(directory), disk=disk, verbose=not args.quiet)
     run = Run.begin(world)
     try:
-        run.drive(plan(seed, chosen, world.programs), until_s=began_s + 60 * args.minutes, faults=args.faults)
+        run.drive(plan(seed, chosen, world.programs), minutes=args.minutes, faults=args.faults)
     finally:
         run.close()
         found = report.result(run, seed=seed, took_s=time.monotonic() - began_s)
@@ -105,7 +105,7 @@ def main() -> int:
                 shutil.copytree(disk / "state", directory / "state.copy", ignore=shutil.ignore_patterns("replay"))
             print(f"kept: {directory}")
         if disk is not None:
-            subprocess.run(["umount", str(disk)], check=False)
+            subprocess.run(["umount", "-l", str(disk)], check=False)
         if not args.keep:
             shutil.rmtree(directory, ignore_errors=True)
     print(report.text(found, shlex.join(again)))

@@ -94,10 +94,11 @@ class Run:
         run.reports.start()
         return run
 
-    def drive(self, planned: Any, *, until_s: float, faults: int | None) -> None:
-        """Inject until the time is over, or so many faults were injected."""
+    def drive(self, planned: Any, *, minutes: float, faults: int | None) -> None:
+        """Inject for so long, or so many faults; the time begins when both games train and have saved."""
         self._await(self._healthy, 120.0 * PATIENCE)
         self._await_checkpoints()
+        until_s = time.monotonic() + 60.0 * minutes
         for each in planned:
             if time.monotonic() > until_s or (faults is not None and len(self.injections) >= faults):
                 break
