@@ -99,20 +99,25 @@ def main() -> int:
     finally:
         run.close()
         found = report.result(run, seed=seed, took_s=time.monotonic() - began_s)
-        if args.keep:
-            (directory / "events.txt").write_text("".join(f"{at:9.1f} {what}\n" for at, what in world.events))
-            if disk is not None:
-                shutil.copytree(disk / "state", directory / "state.copy", ignore=shutil.ignore_patterns("replay"))
-            print(f"kept: {directory}")
-        if disk is not None:
-            subprocess.run(["umount", "-l", str(disk)], check=False)
-        if not args.keep:
-            shutil.rmtree(directory, ignore_errors=True)
-    print(report.text(found, shlex.join(again)))
-    out = Path(args.json)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(found, indent=1) + "\n")
+        print(report.text(found, shlex.join(again)), flush=True)  # also of a run that was ended before its time
+        out = Path(args.json)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(found, indent=1) + "\n")
+        put_away(world, disk, keep=args.keep)
     return 0 if report.passed(found) else 1
+
+
+def put_away(world: World, disk: Path | None, *, keep: bool) -> None:
+    """Remove the run's directory, or leave it with a copy of the state and what happened when."""
+    if keep:
+        (world.directory / "events.txt").write_text("".join(f"{at:9.1f} {what}\n" for at, what in world.events))
+        if disk is not None:
+            shutil.copytree(disk / "state", world.directory / "state.copy", ignore=shutil.ignore_patterns("replay"))
+        print(f"kept: {world.directory}")
+    if disk is not None:
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+    if not keep:
+        shutil.rmtree(world.directory, ignore_errors=True)
 
 
 if __name__ == "__main__":
