@@ -174,6 +174,10 @@ class Checkpointer:
         if client.fence_holds():  # else somebody else's save may be under way
             self._remove_leftovers()
 
+    def is_gone(self) -> bool:
+        """Somebody has removed all checkpoints; this attempt may still commit, and the next save makes the directory."""
+        return not self._dir.is_dir() and self._client.fence_holds()
+
     # saving
 
     def save(
@@ -263,6 +267,7 @@ class Checkpointer:
         aside = self._dir / (name + TMP_SUFFIX)
         if aside.exists():
             _remove(aside)
+        self._make_place()
         aside.mkdir()
         try:
             files = {
@@ -285,6 +290,19 @@ class Checkpointer:
             raise
         _sync_directory(self._dir)
         self._known[name] = _entry(name, manifest)
+
+    def _make_place(self) -> None:
+        """The directory of checkpoints, again if somebody has removed it.
+
+        Only where the fence says that this attempt may commit. Without its run directory it waits: the daemon makes that
+        again with the fence, and a run directory that a worker made by itself could be beside the one that counts.
+        """
+        if self._dir.is_dir():
+            return
+        if not self._client.fence_holds():
+            raise FileNotFoundError(errno.ENOENT, "its run directory was removed", str(self._run_dir))
+        self._dir.mkdir(parents=True, exist_ok=True)
+        _sync_directory(self._run_dir)
 
     def _refuse_unfit(self, job: _Job) -> None:
         """Not-finite numbers would push the good checkpoints out one by one; a lower step is a stray attempt's."""

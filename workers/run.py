@@ -378,6 +378,8 @@ class Session:
         told = self._records.look(now_s, self._figures)
         if told:
             self.say(told)
+        if self.saver.is_gone():  # what was computed since the start is only in memory now
+            self.asked.save = True
 
     def counters(self) -> dict[str, Any]:
         """Fields of the beat that change slowly."""

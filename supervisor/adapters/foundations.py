@@ -101,6 +101,10 @@ class Remembered:
             os.close(self._fd)
             self._fd = -1
 
+    def __del__(self) -> None:
+        """A row that is forgotten is let go by the last round that looks at it."""
+        self.close()
+
 
 @dataclass(frozen=True, slots=True)
 class Watched:

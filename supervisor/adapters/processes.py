@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from supervisor.adapters import cgroups, endings, files, limits, orphans, proc
+from supervisor.adapters import boot, cgroups, endings, files, limits, orphans, proc
 from supervisor.adapters.shim_code import ShimCode
 from supervisor.core.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from workers import contract
@@ -93,6 +93,7 @@ class _Live:
     shim_fd: int
     shim: subprocess.Popen[bytes] | None = None  # None: started by an earlier daemon
     attempt: Attempt | None = None
+    lock_fd: int = -1  # of a run directory that was made again: the shim's lock is on the one before
 
 
 def make_dir(path: str | Path) -> None:
@@ -448,6 +449,38 @@ class LocalLauncher:
                     aside.write(json.dumps(asdict(attempt)) + "\n")
                 Path(f"{path}.tmp").rename(path)
 
+    def restore_run_dir(self, program: str, token: str) -> None:
+        """Make the run directory of a running attempt again, with its lock and its fence. Raises OSError.
+
+        The fence comes last: from then on the worker may commit. The lock is held here for as long as the attempt runs,
+        because the shim holds that of the directory that is gone. A directory with another attempt's fence is left alone.
+        """
+        with self._guard:
+            live = self._live.get(token)
+        if live is None or live.attempt is None:
+            return
+        if not Path(self._paths.journal).exists():  # a file system that is away: nothing is made below its mount point
+            raise FileNotFoundError(errno.ENOENT, "the state directory is not in place", self._paths.state_dir)
+        run_dir = Path(self._paths.run_dir(program))
+        fence = endings.read_bounded(f"{run_dir}/{contract.FENCE_FILE}", 256).decode("ascii", "replace").strip()
+        if fence not in {"", token}:
+            raise FileExistsError(errno.EEXIST, "a run directory with another attempt's fence was put there", str(run_dir))
+        make_dir(self._paths.attempt_dir(program, live.number, token))
+        if live.lock_fd < 0:
+            lock = self._try_lock(program)
+            if lock is not None:
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, f"attempt {live.number}, token {token}, shim pid {live.attempt.shim_pid}\n".encode(), 0)
+                live.lock_fd = lock
+        if not fence:
+            aside = run_dir / f"{contract.FENCE_FILE}.tmp"
+            with os.fdopen(files.create(aside), "w", encoding="ascii") as file:
+                file.write(f"{token}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            aside.rename(run_dir / contract.FENCE_FILE)
+            boot.sync_directory(run_dir)
+
     def _running(self) -> list[Attempt]:
         with self._guard:
             return [live.attempt for live in self._live.values() if live.attempt is not None]
@@ -531,6 +564,8 @@ class LocalLauncher:
         with self._guard:
             if self._live.pop(live.token, None) is not None:
                 os.close(live.shim_fd)
+                if live.lock_fd >= 0:
+                    os.close(live.lock_fd)
         self._taken.discard(live.token)
 
     # --- finding again ---------------------------------------------------------------------------------------------------

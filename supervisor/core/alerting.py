@@ -100,6 +100,8 @@ def _found(turn: Turn, before: State) -> Iterator[Alert]:
     damage, ever_s = before.damage, before.daemon_since_wall_s
     for fact in turn.facts:
         match fact:
+            case facts.Resumed(program=name, step=0) if name in before.programs and before.programs[name].ckpt_step:
+                yield Alert("checkpoint", CRITICAL, name, f"{name}: {fact.why}")
             case facts.ProgramFact():
                 yield from _of_program(fact)
             case facts.HostRebooted():

@@ -376,6 +376,8 @@ def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
         why += f", {_cost(cost)}"
     elif not step:
         why = "begins at step 0"
+    if not step and program.ckpt_step:
+        why = f"no checkpoint was found, although there was one at step {program.ckpt_step:,}; {why}"
     if step and step == program.quarantined_step:
         # The daemon died between the word and the deed, or the disk refused: the same deaths would come for ever.
         why += "; that checkpoint was to be set aside, and is now"

@@ -18,7 +18,7 @@ from supervisor.core.memory import Away, Settled, Watch
 from supervisor.core.settings import ProgramSpec, Progress
 from supervisor.core.state import Attempt, LevelRecord, Program, Stop
 from supervisor.core.turn import Turn, kill_due_s
-from supervisor.policy import absence, checkpointing, divergence, ending, slowness, stall
+from supervisor.policy import absence, checkpointing, divergence, ending, slowness, stall, unsaved
 
 _CKPT_FACT_S = 600.0  # ten programs for three weeks are then 30,000 facts, folded in about a second
 _INTERVAL_FACT_S = 30.0
@@ -121,6 +121,7 @@ def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look
     if before is not None:
         checkups.note(turn, name, before)
     _note_checkpoint(turn, name, sample)
+    _note_unsaved(turn, name, sample)
     _judge(turn, name, sample)
     _forgive(turn, name)
     _choose_interval(turn, name, sample)
@@ -189,6 +190,24 @@ def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:
         turn.record(
             facts.Checkpointed(why, name, sample.token, sample.ckpt_step, sample.ckpt_stall_s, sample.ckpt_write_s, well)
         )
+
+
+def _note_unsaved(turn: Turn, name: str, sample: Sample) -> None:
+    """Once a spell, like a save that failed: the next durable checkpoint ends it."""
+    program, attempt = turn.present(name)
+    spec, since_s = turn.spec(name), sample.phase_since_s
+    if attempt.save_error or sample.phase != "training" or since_s is None or _blind(turn):
+        return
+    saves = sample.ckpt_count > 0 and sample.ckpt_at_s is not None
+    if not saves and (spec is None or not spec.builtin):  # nobody knows whether it saves at all
+        return
+    if sample.ckpt_at_s is not None:
+        since_s = max(since_s, sample.ckpt_at_s)
+    interval_s = program.interval_s or turn.settings.checkpoint.max_s
+    age_s = turn.now_s - absence.moved_on(since_s, turn.memory.absences)
+    error = unsaved.overdue(age_s, interval_s, sample.steps, sample.ckpt_step if saves else attempt.resumed_step)
+    if error:
+        turn.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))
 
 
 # --- stalls ----------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from supervisor.api.listener import Listener
 from supervisor.config.directories import refusal
 from supervisor.core.settings import Paths
 from supervisor.policy.foundations import JOURNAL
+from workers.contract import CHECKPOINTS_DIR
 
 
 def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> tuple[Watched, ...]:
@@ -96,6 +97,30 @@ def runtime_rows(
         row("beats", beats, controls.missing, controls.restore),
         Watched("boot marker", paths.marker, marker, restore=mark),
     )  # fmt: skip
+
+
+def run_dir_rows(program: str, run_dir: str, restore: Callable[[], None], *, saves: bool) -> tuple[Watched, ...]:
+    """The run directory of one running attempt, and its checkpoints. Its worker saves once the fence is there again."""
+    whole, saved = Remembered(run_dir), Remembered(f"{run_dir}/{CHECKPOINTS_DIR}")  # not opened here: a disk may hang
+
+    def again() -> None:
+        restore()
+        whole.renew()
+
+    def by_the_worker() -> None:
+        if not Path(f"{run_dir}/{CHECKPOINTS_DIR}").is_dir():
+            raise OSError("its worker has not made them again")
+        saved.renew()
+
+    directory = Watched(
+        f"run directory of {program}", run_dir, whole, restore=again,
+        consequence="its worker cannot save, and its log goes to a removed file until its next start",
+    )  # fmt: skip
+    checkpoints = Watched(
+        f"checkpoints of {program}", f"{run_dir}/{CHECKPOINTS_DIR}", saved, restore=by_the_worker,
+        consequence="what it has computed is only in its memory",
+    )  # fmt: skip
+    return (directory, checkpoints) if saves else (directory,)
 
 
 def beat_row(program: str, path: str, defect: Callable[[], str]) -> Watched:

@@ -26,7 +26,7 @@ from supervisor.core.settings import Paths, ProgramSpec, Progress
 from supervisor.core.turn import Decision
 from supervisor.policy.alerting import Notice
 from supervisor.ports import Courier, Launcher, Probes
-from supervisor.shell.foundations import beat_row
+from supervisor.shell.foundations import beat_row, run_dir_rows
 from supervisor.shell.replies import Replies
 from workers import contract
 
@@ -81,10 +81,10 @@ class Performer:
                 self._adopt(command)
             case commands.Watch(spec=spec, attempt=attempt, token=token, pid=pid):
                 self.probes.watch(spec, attempt, token, pid)
-                self._watch_beat(spec, attempt, token)
+                self._watch_places(spec, attempt, token)
             case commands.Forget(program=program, token=token):
                 self.probes.forget(program, token)
-                self.foundations.forget(f"beat file of {program}")
+                self.foundations.forget(*(f"{what} of {program}" for what in ("run directory", "checkpoints", "beat file")))
                 self.controls.end(program, token)
             case commands.SetControl():
                 self.controls.write(command)
@@ -137,10 +137,14 @@ class Performer:
         if why is not None:
             self.launcher.refuse(name, token, why)
 
-    def _watch_beat(self, spec: ProgramSpec, attempt: int, token: str) -> None:
+    def _watch_places(self, spec: ProgramSpec, attempt: int, token: str) -> None:
+        """Look at what a running attempt relies on (`foundations.py`)."""
+        name, run_dir = spec.name, self.paths.run_dir(spec.name)
+        rows = run_dir_rows(name, run_dir, lambda: self.launcher.restore_run_dir(name, token), saves=spec.builtin)
+        self.foundations.watch(*rows)
         if spec.progress is Progress.BEAT:
-            path = self.paths.beat(spec.name, attempt)
-            self.foundations.watch(beat_row(spec.name, path, lambda: self.probes.beat_defect(spec.name, token)))
+            path = self.paths.beat(name, attempt)
+            self.foundations.watch(beat_row(name, path, lambda: self.probes.beat_defect(name, token)))
 
     def _clear(self, command: commands.ClearLogs) -> None:
         done = []
@@ -158,7 +162,7 @@ class Performer:
         survivor = command.survivor
         self.controls.begin(survivor.token, command.attempt)
         self.probes.watch(command.spec, command.attempt, survivor.token, survivor.pid or 0, adopted=True)
-        self._watch_beat(command.spec, command.attempt, survivor.token)
+        self._watch_places(command.spec, command.attempt, survivor.token)
         self.launcher.adopt(command.spec.name, survivor)
 
 

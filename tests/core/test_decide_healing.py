@@ -433,3 +433,46 @@ def test_what_a_worker_says_cannot_move_the_cursor_of_who_reads_it():
     assert exited.why.isprintable()
     assert "ValueError" in exited.why
     assert exited.last_lines == ("ValueError: \x1b[2Jgone",)
+
+
+# --- saving ----------------------------------------------------------------------------------------------------------------
+
+
+def unsaved_reading(core, steps, **more):
+    return {
+        "progress_at_s": core.now_s, "live_at_s": core.now_s, "phase": "training", "phase_since_s": 0.0,
+        "steps": steps, **more,
+    }  # fmt: skip
+
+
+def test_a_program_that_trains_on_without_saving_is_reported_once_until_it_saves():
+    core = Core(settings("Pong")).running("Pong")
+    saved = {"ckpt_step": 900, "ckpt_at_s": core.now_s, "ckpt_count": 1}
+    core.look(Pong=unsaved_reading(core, 1000, **saved))
+    core.now_s += 2000.0
+    core.look(Pong=unsaved_reading(core, 50_000, **saved))
+    (failed,) = core.told(facts.CheckpointFailed)
+    assert failed.error.startswith("no checkpoint for 33 min since step 900")
+    core.now_s += 10.0
+    core.look(Pong=unsaved_reading(core, 50_500, **saved))
+    assert len(core.told(facts.CheckpointFailed)) == 1
+    core.now_s += 10.0
+    core.look(Pong=unsaved_reading(core, 51_000, ckpt_step=50_900, ckpt_at_s=core.now_s, ckpt_count=2))
+    assert core.state.programs["Pong"].attempt.save_error == ""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"phase": "evaluating"},
+        {"phase_since_s": None},
+        {"steps": 900},
+        {"ckpt_count": 0, "ckpt_at_s": None, "ckpt_step": None},  # not ours: nobody knows whether it saves at all
+    ],
+)
+def test_where_nothing_is_known_or_lost_nothing_is_reported(more):
+    core = Core(settings("Pong")).running("Pong")
+    saved = {"ckpt_step": 900, "ckpt_at_s": core.now_s, "ckpt_count": 1}
+    core.now_s += 2000.0
+    core.look(Pong={**unsaved_reading(core, 50_000, **saved), **more})
+    assert not core.told(facts.CheckpointFailed)

@@ -1,0 +1,38 @@
+"""Whether a program trains on without saving, although its checkpoints are due.
+
+A save that fails is reported by its worker. One that never happens is not: a worker whose wish to save is never met, whose
+directory is gone, or whose disk hangs. So the age of the newest checkpoint is compared with its interval from outside:
+
+* the limit is max(3 intervals, 10 minutes);
+* the time counts from the newest checkpoint, or from the moment when training began, whichever is later;
+* only steps beyond that checkpoint count: a program that makes none loses none.
+
+Worked example: interval 10 s, newest checkpoint at step 9,000 eleven minutes ago, now at step 60,000. The limit is 600 s,
+660 s have passed: overdue. With an interval of 300 s the limit is 900 s: not yet.
+
+Why not one missed interval: a rollout is finished before a save, an evaluation may take minutes, and a slow disk is no
+news. Why not the number of steps: what matters is the time that a power cut costs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_INTERVALS: Final = 3.0
+_LEAST_S: Final = 600.0
+
+
+def limit_s(interval_s: float) -> float:
+    """How long a program may train without a new checkpoint."""
+    return max(_INTERVALS * interval_s, _LEAST_S)
+
+
+def overdue(age_s: float, interval_s: float, steps: int | None, saved_step: int | None) -> str:
+    """What is wrong, as a sentence; empty while nothing is, or while nothing is known.
+
+    `age_s`: since the newest checkpoint, or since training began. `saved_step` is None before the first checkpoint.
+    """
+    if steps is None or steps <= (saved_step or 0) or age_s <= limit_s(interval_s):
+        return ""
+    since = "since training began" if saved_step is None else f"since step {saved_step:,}"
+    return f"no checkpoint for {age_s / 60:.0f} min {since} (every {interval_s:.0f} s is asked for), now at step {steps:,}"

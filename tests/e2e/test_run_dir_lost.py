@@ -1,0 +1,65 @@
+"""The run directory, or all checkpoints, are removed under a real worker: it saves again within seconds, or it is an alert."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from box import Box, until
+
+CATCH = """
+[training]
+num_envs = 8
+batch_size = 32
+learning_starts = 200
+replay_size = 2000
+threads = 1
+[checkpoint]
+min_s = 0.5
+first_s = 0.5
+max_s = 1.0
+[alerts]
+command = ["true"]
+[program.Catch]
+steps = 100000000
+"""
+
+
+def saved(box: Box) -> list[int]:
+    places = (box.state / "programs" / "Catch" / "checkpoints").glob("ckpt-*")
+    return sorted(int(path.name.split("-")[1].split(".")[0]) for path in places if path.suffix not in {".bad", ".tmp"})
+
+
+@pytest.mark.parametrize("what", ["Catch", "Catch/checkpoints"])
+def test_what_was_removed_is_made_again_and_saved_into_at_once(box: Box, what: str) -> None:
+    box.config(CATCH)
+    box.start()
+    before = box.wait_phase("Catch", "RUNNING", 90)
+    until(lambda: saved(box), 60, "a checkpoint")
+    steps = box.program("Catch")["steps"]
+    shutil.rmtree(box.state / "programs" / what)
+    until(lambda: saved(box) and saved(box)[-1] >= steps, 30, "a checkpoint of what was computed since")
+    assert box.program("Catch")["pid"] == before["pid"], "no step is lost: the worker was not ended"
+    fence = Path(box.state, "programs", "Catch", "fence").read_text().strip()
+    assert fence == box.facts("Spawned", "Catch")[-1]["token"]
+    assert box.facts("foundation"), "an alert's own kind stands for the fact's"
+    newest = saved(box)[-1]
+    assert box.stop_daemon() == 0
+    box.start()
+    resumed = box.wait_fact("Resumed", "Catch", count=2, timeout_s=90)
+    assert resumed["step"] >= newest
+
+
+def test_a_resume_that_finds_nothing_where_there_was_a_checkpoint_is_an_alert(box: Box) -> None:
+    box.config(CATCH)
+    box.start()
+    box.wait_fact("Checkpointed", "Catch", timeout_s=90)
+    assert box.stop_daemon() == 0
+    shutil.rmtree(box.state / "programs" / "Catch")
+    box.start()
+    resumed = box.wait_fact("Resumed", "Catch", count=2, timeout_s=90)
+    assert resumed["step"] == 0
+    assert "no checkpoint was found, although there was one at step" in resumed["why"]
+    alert = until(lambda: box.facts("checkpoint"), 20, "the alert")[0]
+    assert alert["severity"] == "critical"
