@@ -22,12 +22,14 @@ Runs in a thread of its own (`housekeeping.py`), on a connection of its own.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import itertools
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
@@ -41,6 +43,7 @@ from supervisor.core.lifecycle import IllegalTransition
 from supervisor.core.state import State, fold
 
 SNAPSHOT_FACTS: Final = 2000  # the next start folds about so many: a fifth of a second
+LASTING: Final = frozenset({"HostRebooted"})  # asked for as a whole list, over years, and few enough for that
 _PAGE_ROWS: Final = 1000
 _SLICE_ROWS: Final = 200
 _PAUSE_S: Final = 0.02
@@ -95,6 +98,39 @@ def read_archive(directory: Path, after_seq: int = 0) -> Iterator[Stamped]:
             if row[0] > after_seq:
                 after_seq = row[0]
                 yield Stamped(*row[:4], fact_of(row))
+
+
+def read_lasting(journal: Path, reader: Iterator[Stamped], after_seq: int, kinds: Sequence[str]) -> Iterator[Stamped]:
+    """The facts of a journal, and before them those of its archive if every kind that is asked for is a lasting one.
+
+    `reader` gives the journal's own. A file of the archive that is damaged or gone gives what can be read of it: the list
+    is for people, and the newest part of it lies in the journal.
+    """
+    if kinds and LASTING.issuperset(kinds):
+        for file in sorted(folder(journal).glob("facts-*.jsonl.gz")):
+            last = file.name.removesuffix(".jsonl.gz").rpartition("-")[2]
+            if not last.isdecimal() or int(last) <= after_seq:
+                continue
+            with contextlib.suppress(OSError):
+                found = file.stat()
+                for row in _lasting(file, found.st_mtime_ns, found.st_size):
+                    if row.seq > after_seq:
+                        after_seq = row.seq
+                        yield row
+    yield from (row for row in reader if row.seq > after_seq)
+
+
+@functools.lru_cache(maxsize=1000)
+def _lasting(file: Path, _mtime_ns: int, _size_bytes: int) -> tuple[Stamped, ...]:
+    """The few lasting facts of one file, remembered as long as it is the same file: `reboots -f` asks every second."""
+    marks = [json.dumps(kind) for kind in LASTING]
+    found: list[Stamped] = []
+    with contextlib.suppress(OSError, EOFError, MalformedFact, zlib.error, UnicodeDecodeError):
+        for row in _lines(file, marks):
+            fact = fact_of(row)
+            if type(fact).__name__ in LASTING:
+                found.append(Stamped(*row[:4], fact))
+    return tuple(found)
 
 
 # --- where to cut ------------------------------------------------------------------------------------------------------
@@ -170,10 +206,12 @@ def _write(path: Path, db: sqlite3.Connection, floor: int, cut: int) -> tuple[Pa
     return file, count
 
 
-def _lines(file: Path) -> Iterator[Row]:
-    """The rows of one file. Raises OSError or MalformedFact."""
+def _lines(file: Path, marks: Sequence[str] = ()) -> Iterator[Row]:
+    """The rows of one file, or only those whose line has one of these marks. Raises OSError or MalformedFact."""
     with gzip.open(file, "rt", encoding="ascii") as lines:
         for number, line in enumerate(lines, 1):
+            if marks and not any(mark in line for mark in marks):
+                continue
             try:
                 seq, at_s, wall_s, boot_id, kind, version, body, crc = json.loads(line)
             except ValueError as error:

@@ -148,7 +148,7 @@ class ProgramView:
     """One program as people see it; the fields of `core.view.program_view`."""
 
     name: str
-    phase: str  # QUEUED GATED STARTING RUNNING BACKOFF STOPPING DONE STOPPED FATAL
+    phase: str  # QUEUED GATED STARTING RUNNING BACKOFF STOPPING DONE STOPPED FATAL, and GONE
     wanted: str = "run"  # run or stop
     pid: int | None = None
     attempt: int | None = None

@@ -37,11 +37,11 @@ class LevelFigures:
 
     @property
     def host_mtbf_s(self) -> float | None:
-        return self.host_up_s / self.reboots if self.reboots else None
+        return self.host_up_s / self.reboots if self.reboots and self.host_up_s > 0.0 else None
 
     @property
     def program_mtbf_s(self) -> float | None:
-        return self.trained_s / self.failures if self.failures else None
+        return self.trained_s / self.failures if self.failures and self.trained_s > 0.0 else None
 
 
 @dataclass(frozen=True, slots=True)

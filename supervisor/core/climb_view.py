@@ -98,7 +98,7 @@ def _level(
         "up_s": up_s,
         "reboots": reboots,
         "failed_trials": 0 if shown is None else shown.failures,
-        "mtbf_s": up_s / reboots if reboots else None,
+        "mtbf_s": up_s / reboots if reboots and up_s > 0.0 else None,
         "mtbf_bound_s": mtbf_bound_s(reboots, up_s) if up_s else None,
         "steps_per_min": told,
         "speed": None if shown is None else shown.speed,

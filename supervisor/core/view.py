@@ -187,7 +187,7 @@ def box_view(state: State, level: Level | None, *, now_s: float, boot_at_s: floa
         },
         "box": _box(state),
         "reboot_pattern": reboot_pattern(state, now_s=now_s),
-        "mtbf_s": up_s / unclean if unclean > 0 else None,
+        "mtbf_s": up_s / unclean if unclean > 0 and up_s > 0.0 else None,
         "journal": journal_view(state, None),
         "foundations": (),
         "config": None if state.config is None else asdict(state.config),

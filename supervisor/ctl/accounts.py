@@ -208,4 +208,9 @@ def _levels(levels: dict[str, dict[str, Any]]) -> list[str]:
 def _mtbf(seconds: float, count: int, what: str) -> str:
     if count == 0:
         return f"{text.duration(seconds)} without a {what}"
-    return f"{text.duration(seconds)}, {count} {what}{'' if count == 1 else 's'}: one in {text.duration(seconds / count)}"
+    return f"{text.duration(seconds)}, {count} {what}{'' if count == 1 else 's'}: one in {_mean(seconds / count)}"
+
+
+def _mean(seconds: float) -> str:
+    """What would be shown as 0s is less than something, or not known."""
+    return text.UNKNOWN if seconds <= 0.0 else "less than 1s" if seconds < 1.0 else text.duration(seconds)

@@ -59,7 +59,8 @@ ACTIONS = {
     "  and an oracle; needs no daemon, and only reads the journal.",
     "start": "start NAME ..|all\n  Answers `started` once the worker's process lives; whether it trains is in `status`.",
     "status": "status [NAME ..] [--json] [--wide] [--watch [SECONDS]]\n"
-    "  How everything is. Exit code 0, 3 when a program is STOPPED, DONE or FATAL, 4 when the daemon is dead.",
+    "  How everything is. Exit code 0, 3 when a program is STOPPED, DONE, FATAL or in\n"
+    "  slow retry, 4 when the daemon is dead.",
     "stop": "stop NAME ..|all\n"
     "  Each saves and leaves, and stays down over restarts of daemon and host until it is started.",
     "tail": "tail [-f] [-N] NAME [stdout|stderr]\n  The last N bytes (1600) of a program's log, and with -f what follows.",

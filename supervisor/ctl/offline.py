@@ -41,6 +41,7 @@ def _sentence(last_sign_wall_s: float | None) -> str:
 def status(options: Options, gone: Unreachable) -> dict[str, Any]:
     """The shape of /api/v1/status. What only a live daemon knows is unknown; ages go on from the last fact."""
     from supervisor.adapters.journal_sqlite import JournalReader
+    from supervisor.adapters.presence import corrected, has_rebooted
     from supervisor.core.climb_view import climb_view, in_force
     from supervisor.core.state import replay
     from supervisor.core.view import box_view, program_views
@@ -60,7 +61,11 @@ def status(options: Options, gone: Unreachable) -> dict[str, Any]:
     daemon = {**box, "state": "dead", "pid": None, "version": None, "state_dir": state_dir, "uptime_s": None}
     daemon |= {"last_sign_wall_s": last_sign_wall_s, "says": _sentence(last_sign_wall_s)}
     daemon["usd_per_hour"] = settings.cost.usd_per_hour if settings is not None else None
-    views = [{**view, "uptime_s": None} for view in program_views(state, {}, settings, now_s=now_s)]
+    rebooted = has_rebooted(state, state_dir, os.environ)
+    views = [
+        corrected({**view, "uptime_s": None}, state.programs[view["name"]].attempt, rebooted=rebooted)
+        for view in program_views(state, {}, settings, now_s=now_s)
+    ]
     return {"daemon": daemon, "programs": views, "now_s": now_s, "wall_s": wall_s, "worst_gap_s": None}
 
 
@@ -118,16 +123,20 @@ def facts(
     options: Options, gone: Unreachable, after: int, program: str | None, last: int | None, kinds: str
 ) -> list[dict[str, Any]]:
     """The rows of /api/v1/facts."""
+    from pathlib import Path
+
+    from supervisor.adapters.journal_archive import read_lasting
     from supervisor.adapters.journal_sqlite import JournalReader
     from supervisor.api.rows import select
     from supervisor.core.state import replay
 
-    limit = 2**62 if last is None else -last
-    with _readable(gone), JournalReader(f"{_state_dir(options, gone)}/journal.sqlite") as journal:
+    limit, wanted = 2**62 if last is None else -last, [kind for kind in kinds.split(",") if kind]
+    path = Path(_state_dir(options, gone), "journal.sqlite")
+    with _readable(gone), JournalReader(path) as journal:
         rows = list(journal.read())
         state, _ = replay(rows)
-        newer = (row for row in rows if row.seq > after)
-        return select(newer, program, limit, [kind for kind in kinds.split(",") if kind], state.clock_steps)
+        newer = read_lasting(path, iter(rows), after, wanted)
+        return select(newer, program, limit, wanted, state.clock_steps)
 
 
 def accounts(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:

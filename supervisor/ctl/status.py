@@ -29,11 +29,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_DOWN = {"STOPPED", "DONE", "FATAL"}  # nothing brings these up by itself; Supervisor: STOPPED, EXITED, FATAL
+_DOWN = {"STOPPED", "DONE", "FATAL", "GONE"}  # nothing brings these up by itself; Supervisor: STOPPED, EXITED, FATAL
 _COLOURS = {
     "RUNNING": "green", "STARTING": "yellow", "STOPPING": "yellow", "BACKOFF": "yellow", "QUEUED": "blue",
     "GATED": "blue",
-    "DONE": "cyan", "STOPPED": "dim", "FATAL": "red",
+    "DONE": "cyan", "STOPPED": "dim", "FATAL": "red", "GONE": "red",
 }  # fmt: skip
 _STALE_S = 20.0  # the deciding loop turns every 5 s at the least
 _WHY_LEAST = 24
@@ -94,13 +94,21 @@ _HINT = (
 
 
 def code(status: dict[str, Any], names: list[str]) -> int:
-    """Supervisor's: 3 when a program shown is down for good, else 4 for an unknown name or a dead daemon, else 0."""
+    """Supervisor's: 3 when a program shown is down for good or its breaker is open, else 4 for an unknown name, else 0.
+
+    Always 4 when the daemon is dead.
+    """
     if status["daemon"]["state"] == "dead":
         return STATUS_UNKNOWN
     chosen, bad = choose(status["programs"], names)
-    if any(view["phase"] in _DOWN for view in chosen):
+    if any(view["phase"] in _DOWN or _is_broken(view) for view in chosen):
         return STATUS_NOT_RUNNING
     return STATUS_UNKNOWN if bad else OK
+
+
+def _is_broken(view: dict[str, Any]) -> bool:
+    """It died so often that its breaker is open: the next trial start may be hours away, and somebody has to look now."""
+    return view["phase"] == "BACKOFF" and bool(view["slow_retry"])
 
 
 def choose(views: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
@@ -166,7 +174,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         ago = text.duration(now_s - last["wall_s"] if ago_s is None else ago_s)
         told += f" (last {ago} ago, {last['cause']}{down})"
     if told and daemon["mtbf_s"] is not None:
-        told += f", MTBF {daemon['mtbf_s'] / 3600:.1f} h"
+        told += f", MTBF {_hours(daemon['mtbf_s'])}"
     parts += [part for part in (boot, told) if part]
     if daemon.get("cost"):
         parts.append(daemon["cost"])
@@ -179,6 +187,11 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         joined = longer
     line = text.harmless(level.get("line") or "") if level.get("mode") == "climb" else ""
     return [*lines, joined, *([line] if line else [])]
+
+
+def _hours(seconds: float) -> str:
+    """`6.2 h`; what would be shown as 0.0 is less than something."""
+    return "< 0.1 h" if seconds < 360.0 else f"{seconds / 3600:.1f} h"
 
 
 def _how(level: dict[str, Any]) -> str:

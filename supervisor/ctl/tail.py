@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TAIL_BYTES = 1600  # Supervisor's
+_ANSWER_BYTES = 1 << 20  # the most that the daemon gives in one answer
 _POLL_S = 0.2
 _PATIENCE_S = 15.0  # a daemon that reloads is back within a second or two
 
@@ -72,7 +73,7 @@ def _modifiers(args: list[str]) -> tuple[bool, int, list[str]]:
 def _show(session: Session, name: str | None, channel: str, size_bytes: int, *, follow: bool) -> int:
     write = _writer()
     try:
-        chunk = _fetch(session, name, channel, size_bytes)
+        chunk = _end_of(session, name, channel, size_bytes, write)
     except FileNotFoundError:
         session.say(f"{text.harmless(name or 'supervisord')}: ERROR (no log file)")
         return GENERIC
@@ -89,6 +90,26 @@ def _show(session: Session, name: str | None, channel: str, size_bytes: int, *, 
         return _follow(session, name, channel, chunk, write)
     except KeyboardInterrupt:
         return OK
+
+
+def _end_of(session: Session, name: str | None, channel: str, size_bytes: int, write: Callable[[bytes], None]) -> Chunk:
+    """The last bytes, the last part of them not written yet. One answer has at most 1 MiB, so more of them are asked for.
+
+    The log grows meanwhile, and is read to where it ended at first. If it is rotated meanwhile, what follows is the new one.
+    """
+    chunk = _fetch(session, name, channel, min(size_bytes, _ANSWER_BYTES))
+    end = chunk.next
+    if size_bytes <= _ANSWER_BYTES or len(chunk.data) < _ANSWER_BYTES:
+        return chunk
+    file, left = chunk.file, min(size_bytes, end)
+    chunk = _fetch(session, name, channel, Chunk(b"", file, end - left, ""))
+    while chunk.data and chunk.next < end and not chunk.note:
+        write(chunk.data)
+        chunk = _fetch(session, name, channel, chunk)
+    over = chunk.next - end
+    if over > 0 and chunk.file == file:  # grown since the first look: a follower sees it next
+        return Chunk(chunk.data[: len(chunk.data) - over], file, end, chunk.note)
+    return chunk
 
 
 def _follow(session: Session, name: str | None, channel: str, chunk: Chunk, write: Callable[[bytes], None]) -> int:

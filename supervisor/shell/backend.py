@@ -17,7 +17,9 @@ import structlog
 from supervisor import config, image
 from supervisor.adapters.alert_delivery import as_json, deliver_to_all, test_notice
 from supervisor.adapters.backups_shown import backups_view, check_view
+from supervisor.adapters.journal_archive import read_lasting
 from supervisor.adapters.journal_sqlite import JournalReader
+from supervisor.adapters.presence import corrected
 from supervisor.adapters.tested import survey
 from supervisor.api import rows
 from supervisor.api.port import CANT_REREAD, FAILED, DaemonView, Json, ProgramView, Result, Snapshot
@@ -262,8 +264,9 @@ class DaemonBackend:
         published = self._published
         if published is None:
             return []
-        with JournalReader(published.settings.paths.journal) as reader:
-            return rows.select(reader.read(after_seq), program, limit, kinds, published.state.clock_steps)
+        path, steps = Path(published.settings.paths.journal), published.state.clock_steps
+        with JournalReader(path) as reader:
+            return rows.select(read_lasting(path, reader.read(after_seq), after_seq, kinds), program, limit, kinds, steps)
 
 
 def snapshot_of(published: Published, version: str, cgroups: Json | None = None) -> Snapshot:
@@ -277,6 +280,9 @@ def snapshot_of(published: Published, version: str, cgroups: Json | None = None)
     box["cgroups"] = None if not cgroups else {**cgroups, "unmet": _unmet(settings, cgroups)}
     samples = {name: watch.sample for name, watch in memory.watches.items()}
     programs = view.program_views(state, samples, settings, now_s=published.now_s)
+    if memory.trouble is not None:  # ends cannot be recorded
+        attempts = {name: program.attempt for name, program in state.programs.items()}
+        programs = tuple(corrected(program, attempts[program["name"]], rebooted=False) for program in programs)
     daemon = DaemonView.of(
         box,
         pid=state.daemon_pid,

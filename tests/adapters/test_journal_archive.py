@@ -19,11 +19,11 @@ from supervisor.adapters import journal_archive
 from supervisor.adapters import journal_schema as schema
 from supervisor.adapters.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
-from supervisor.adapters.journal_archive import compact, folder, read_archive, since_snapshot
+from supervisor.adapters.journal_archive import compact, folder, read_archive, read_lasting, since_snapshot
 from supervisor.adapters.journal_sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.core.accounts import faults
 from supervisor.core.codec import MalformedFact, encode
-from supervisor.core.facts import Finished, Snapshot
+from supervisor.core.facts import Finished, HostRebooted, Snapshot, Stamped
 from supervisor.core.inputs import SnapshotDue
 from supervisor.core.ledger import Ledger
 from supervisor.core.settings import JournalSettings, Paths, Settings
@@ -356,3 +356,33 @@ def test_the_archive_can_be_read_with_zcat(night, tmp_path):
     lines = subprocess.run(["zcat", moved.archive], capture_output=True, check=True).stdout.splitlines()
     assert len(lines) == moved.facts
     assert lines[0].startswith(b"[1, ")
+
+
+def test_the_list_of_reboots_outlives_a_compaction(tmp_path):
+    """Thirty reboots, a snapshot, and one more: a compaction leaves one of them in the journal."""
+    path, facts = tmp_path / "journal.sqlite", []
+    for number in range(1, 31):
+        fact = HostRebooted(f"reboot {number}", "a", "b", "unclean", "boot id", 1.0, 2.0, "light", ("Pong",), {})
+        facts.append(Stamped(number, float(number), float(number), "b", fact))
+    facts.append(Stamped(31, 31.0, 31.0, "b", Snapshot("", encoded(fold_all(facts)))))
+    last = HostRebooted("reboot 31", "a", "b", "unclean", "boot id", 1.0, 2.0, "light", ("Pong",), {})
+    written(path, [*facts, Stamped(32, 32.0, 32.0, "b", last)])
+    moved = compact(path, before_wall_s=40.0, most_bytes=ENOUGH, pause=never)
+    assert moved.facts == 30
+    assert [type(each.fact).__name__ for each in all_of(path)] == ["Snapshot", "HostRebooted"]
+
+    def told(after_seq=0, kinds=("HostRebooted",)):
+        with JournalReader(path) as reader:
+            return [each.seq for each in read_lasting(path, reader.read(after_seq), after_seq, kinds)]
+
+    everything = [*range(1, 31), 31, 32]
+    assert told() == everything, "the snapshot is the reader's to leave out"
+    assert told(after_seq=29) == [30, 31, 32], "a follower goes on where it was"
+    assert told(after_seq=31) == [32]
+    assert told(kinds=()) == told(kinds=("Snapshot",)) == told(kinds=("HostRebooted", "Exited")) == [31, 32], (
+        "history's window"
+    )
+    moved.archive.write_bytes(moved.archive.read_bytes()[:-20])
+    assert told()[-1] == 32, "what can be read of a damaged archive, and all of the journal"
+    moved.archive.unlink()
+    assert told() == [31, 32]

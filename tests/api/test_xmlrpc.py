@@ -137,7 +137,12 @@ def test_every_phase_has_one_of_supervisors_states(monkeypatch: pytest.MonkeyPat
     assert info(waiting, snapshot)["description"] == "Not started, QUEUED"
     assert info(waiting, snapshot)["exitstatus"] == 0
     failed = info(program("P", "BACKOFF", why="exit code 1", retry_in_s=42.0, slow_retry=True), snapshot)
-    assert (failed["spawnerr"], failed["description"]) == ("exit code 1", "exit code 1, slow retry in 42s")
+    assert (failed["spawnerr"], failed["description"]) == ("exit code 1", "BACKOFF, exit code 1, slow retry in 42s")
+    assert (failed["state"], failed["statename"]) == (200, "FATAL"), "monitoring has to see an open breaker"
+    soon = info(program("P", "BACKOFF", why="exit code 1", retry_in_s=4.0), snapshot)
+    assert (soon["statename"], soon["description"]) == ("BACKOFF", "exit code 1, retry in 4s")
+    trial = program("P", "STARTING", slow_retry=True)
+    assert state_of(trial) == "STARTING", "the trial itself"
     assert info(program("P", "FATAL"), snapshot)["description"] == 'unknown error (try "tail P")'
     assert info(program("P", "FATAL", spawn_error="no such file: 'x'"), snapshot)["description"] == "no such file: 'x'"
     starting = program("P", "STARTING", pid=7, worker_phase="importing")

@@ -123,6 +123,14 @@ def test_eta(known, eta):
     assert eta_s(None) is None
 
 
+def test_a_box_of_whose_uptime_nothing_is_known_has_no_mean_of_it():
+    core = Core(settings("Pong")).running("Pong")
+    core.later(1000.0).reboot("boot-2", up_s=None, down_s=50.0)
+    assert core.state.reboots_total == 1
+    shown = box_view(core.state, None, now_s=core.now_s, boot_at_s=None)
+    assert shown["mtbf_s"] is None, "and not 0.0"
+
+
 def test_the_box():
     core = Core(settings("Pong")).running("Pong")
     shown = box_view(core.state, None, now_s=core.now_s, boot_at_s=None)

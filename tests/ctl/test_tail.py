@@ -139,3 +139,31 @@ def test_a_terminal_is_not_obeyed(api: Path, log: Path) -> None:
         assert "\x1b" not in shown
         terminal.interrupt()
         assert terminal.end()[1] == 0
+
+
+@pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 1, 3_500_000, 9_000_000])
+def test_a_tail_of_more_than_one_answer_is_whole(api: Path, log: Path, size: int) -> None:
+    """One answer has at most 1 MiB: the rest was left out without a word."""
+    written = b"".join(b"line %07d\n" % number for number in range(400_000))
+    log.write_bytes(written)
+    done = subprocess.run(
+        [*CTL, "-s", f"unix://{api}", "tail", f"-{size}", "Pong"],
+        capture_output=True,
+        check=True,
+        cwd=ROOT,
+        env=environment(),
+    )
+    assert done.stdout == written[-size:]
+
+
+def test_a_long_tail_is_followed_without_a_gap_or_a_line_twice(api: Path, log: Path) -> None:
+    written = b"".join(b"line %07d\n" % number for number in range(200_000))
+    log.write_bytes(written)
+    follower = Follower(api, "tail", "-f", "-2000000", "Pong")
+    assert follower.process.stdout is not None
+    assert follower.process.stdout.read(2_000_000) == written[-2_000_000:]
+    with log.open("ab") as out:
+        out.write(b"next\n")
+    assert follower.line() == b"next\n"
+    follower.interrupt()
+    follower.process.communicate()

@@ -156,7 +156,13 @@ grace_s = 0.5
     # what it says
 
     def ctl(self, *args: str, timeout_s: float = 30, check: bool = False) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **self.home}
+        env = {
+            **os.environ,
+            "EXTRALIFE_BOOT_FILES": str(self.boot_files),
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "200",
+            **self.home,
+        }
         return subprocess.run(
             [sys.executable, "-m", "supervisor.ctl", "-c", str(self.config_file), *args],
             cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout_s * PATIENCE, check=check,

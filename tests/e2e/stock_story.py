@@ -267,6 +267,8 @@ programs. A test compares what happens with this page. `python tests/e2e/stock_s
 - **Names.** Each program is a group of its own: `Pong`, `Pong:Pong`, `Pong:*` and `Pong:` are the same one.
 - **States.** QUEUED, GATED and STOPPED are shown as STOPPED, DONE as EXITED, the others as they are; our own word stands in the
   description. So `status` ends with 3 while a program waits for a slot; ours ends with 0.
+  A program whose breaker is open (slow retry after many deaths) is shown as FATAL, so that monitoring sees it; the
+  description begins with BACKOFF and has the time of the next trial. Our own `status` shows BACKOFF and ends with 3.
 - **start** answers once the process has lived for half a second or trains; Supervisor waits for `startsecs`. A program that
   has no slot is answered with `started`: it starts by itself, `status` says what it waits for. One in BACKOFF is started at
   once; Supervisor calls it already started.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import uuid
 
 from box import Box, until
 
@@ -102,6 +104,12 @@ def test_a_dead_daemon_is_said_to_be_dead_and_the_journal_speaks(box: Box) -> No
     assert "not running" in told.stdout + told.stderr
     assert "a" in told.stdout
     assert box.ctl("history").returncode == 0
+    assert box.program("a")["phase"] == "RUNNING", "it trains on without a daemon"
+    os.kill(box.program("a")["pid"], signal.SIGKILL)
+    until(lambda: box.program("a")["phase"] == "GONE", 10, "a killed worker to be told as gone")
+    box.set_boot(uuid.uuid4())
+    (gone,) = box.status()["programs"]
+    assert (gone["phase"], gone["pid"], gone["why"]) == ("GONE", None, "ended with the host; the next start resumes it")
 
 
 def test_slots_are_few_and_a_finished_program_hands_its_slot_on(box: Box) -> None:

@@ -4,6 +4,7 @@
 |---|---|---|
 | QUEUED, GATED, STOPPED | STOPPED | no process; whether it waits for a slot or for the operator is in the description |
 | DONE | EXITED | it ended by itself, as it should |
+| BACKOFF with an open breaker | FATAL | it is tried again in half an hour or in six; monitoring is to see it now |
 | STARTING, RUNNING, BACKOFF, STOPPING, FATAL | the same | |
 
 Worked example: Pong trains as process 4242 for 155 s: RUNNING, `pid 4242, uptime 0:02:35, step 12.3M, 1.2k steps/s,
@@ -32,6 +33,8 @@ _STATE_OF: Final = {
 
 def state_of(view: ProgramView) -> str:
     """Supervisor's word for a program's phase."""
+    if view.phase == "BACKOFF" and view.slow_retry:
+        return "FATAL"
     return _STATE_OF.get(view.phase, "UNKNOWN")
 
 
@@ -75,7 +78,8 @@ def describe(view: ProgramView, state: str) -> str:
             return f"{since}, {view.phase}" + (f": {view.why}" if view.why else "")
         case "BACKOFF" | "FATAL":
             retry = [] if view.retry_in_s is None else [f"{'slow ' * view.slow_retry}retry in {duration(view.retry_in_s)}"]
-            return ", ".join([view.spawn_error or view.why or f'unknown error (try "tail {view.name}")', *retry])
+            word = [] if view.phase == state else [view.phase]  # our own, where Supervisor has another one
+            return ", ".join([*word, view.spawn_error or view.why or f'unknown error (try "tail {view.name}")', *retry])
         case _:
             process = [] if view.pid is None else [f"pid {view.pid}"]
             return ", ".join([*(_why(view) or [view.phase.lower()]), *process])

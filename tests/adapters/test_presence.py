@@ -1,0 +1,77 @@
+"""A worker is called running only if its process bears it out: real processes, real boot files, no daemon."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters import boot, presence, proc
+from supervisor.core.state import Attempt, State
+
+VIEW = {"name": "a", "phase": "RUNNING", "pid": 7, "uptime_s": 5.0, "steps": 9, "steps_per_s": 3.0, "why": "trains"}
+
+
+@pytest.fixture
+def attempt() -> Iterator[Attempt]:
+    process = subprocess.Popen(["sleep", "600"])
+    stat = proc.read_stat(process.pid)
+    assert stat is not None
+    yield Attempt(1, "t", 0.0, 0.0, "d", pid=process.pid, start_ticks=stat.start_ticks)
+    process.kill()
+    process.wait()
+
+
+def test_a_worker_that_runs_is_said_to_run(attempt: Attempt) -> None:
+    assert presence.corrected(VIEW, attempt, rebooted=False) == VIEW
+    assert presence.corrected(VIEW, attempt, rebooted=None) == VIEW, "its pid and start time are its own"
+    assert presence.corrected({**VIEW, "phase": "STOPPED"}, None, rebooted=True)["phase"] == "STOPPED"
+
+
+def test_a_killed_worker_is_not(attempt: Attempt) -> None:
+    pid = attempt.pid
+    assert pid is not None
+    subprocess.run(["kill", "-KILL", str(pid)], check=True)
+    told = {}
+    for _ in range(1000):  # a killed process is a zombie at first: not alive either
+        told = presence.corrected(VIEW, attempt, rebooted=False)
+        if told["phase"] != "RUNNING":
+            break
+    assert (told["phase"], told["pid"], told["uptime_s"], told["steps_per_s"], told["steps"]) == (
+        "GONE",
+        None,
+        None,
+        None,
+        9,
+    )
+    assert str(pid) in told["why"]
+
+
+def test_another_process_of_the_same_number_is_not_the_worker(attempt: Attempt) -> None:
+    assert attempt.start_ticks is not None
+    earlier = replace(attempt, start_ticks=attempt.start_ticks - 1)
+    assert presence.corrected(VIEW, earlier, rebooted=False)["phase"] == "GONE"
+
+
+def test_what_is_not_known_is_not_said(attempt: Attempt) -> None:
+    told = presence.corrected(VIEW, replace(attempt, pid=None, start_ticks=None), rebooted=False)
+    assert (told["phase"], told["pid"]) == ("UNKNOWN", None)
+
+
+def test_of_the_boot_before_nothing_runs(attempt: Attempt) -> None:
+    told = presence.corrected(VIEW, attempt, rebooted=True)
+    assert (told["phase"], told["why"]) == ("GONE", "ended with the host; the next start resumes it")
+
+
+def test_a_reboot_is_known_by_the_boot_files(tmp_path: Path) -> None:
+    (tmp_path / "boot_id").write_text("11111111-1111-1111-1111-111111111111\n")
+    (tmp_path / "pid1_stat").write_text(f"1 (init) S {'0 ' * 18}500 0\n")
+    environ = {"EXTRALIFE_BOOT_FILES": str(tmp_path)}
+    here = boot.read_boot(boot.BootFiles.of(environ)).boot_id
+    assert presence.has_rebooted(State(at_s=5.0, boot_id=here), str(tmp_path), environ) is False
+    assert presence.has_rebooted(State(at_s=5.0, boot_id="2" * 32), str(tmp_path), environ) is True
+    (tmp_path / "boot_id").unlink()
+    assert presence.has_rebooted(State(boot_id=here), str(tmp_path), environ) is None
