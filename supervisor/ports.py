@@ -97,6 +97,10 @@ class Journal(Protocol):
         """All of them in one transaction, or OSError and none of them."""
         ...
 
+    def moved(self) -> str:
+        """Why the open file is not the journal any more; empty: it is. Raises OSError when that cannot be known."""
+        ...
+
     def restore(self, bridge: Callable[[Salvage], Sequence[Fact]], *, at_s: float, wall_s: float, boot_id: str) -> Restored:
         """After JournalMoved: write it anew at its path. Raises OSError. `bridge`: what to add where facts are lost."""
         ...

@@ -99,9 +99,11 @@ class JournalReader:
 
     Needs no permission to write: where SQLite cannot make its shared-memory file (a read-only mount, another user's
     directory), a private copy is read. Then no daemon writes it either, or that file would exist.
+
+    The daemon itself never copies (`may_copy`): closing a descriptor of the file would drop its own connection's locks.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, may_copy: bool = True) -> None:
         self._path = Path(path)
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         if not self._path.exists():
@@ -110,7 +112,7 @@ class JournalReader:
         try:
             self._db = _connect_readonly(self._path)
         except OSError as error:
-            if isinstance(error, JournalDamaged | JournalRefused):
+            if isinstance(error, JournalDamaged | JournalRefused) or not may_copy:
                 raise
             self._db = self._of_a_copy()
 

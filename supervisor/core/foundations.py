@@ -33,7 +33,7 @@ def _note(turn: Turn, old: Standing | None, finding: Finding) -> Standing:
     verdict = rule.judge(finding)
     now = old or Standing(finding, turn.now_s, turn.wall_s, verdict.why)
     troubled = verdict.answer is Answer.TROUBLE
-    if not troubled and (old is None or old.finding.look is not finding.look):
+    if not troubled and (old is None or not old.recorded or old.finding.look is not finding.look):
         turn.command(commands.RestoreFoundation(finding.name))
     recorded = _record(turn, now, verdict, finding)
     return replace(now, finding=finding, why=verdict.why, troubled=now.troubled or troubled, recorded=recorded)
@@ -50,6 +50,15 @@ def _record(turn: Turn, now: Standing, verdict: Verdict, finding: Finding) -> bo
     at_s = {**turn.memory.foundations_at_s, finding.name: turn.now_s}
     turn.memory = replace(turn.memory, foundations_at_s=at_s)
     return True
+
+
+def showing(memory: Memory, item: FoundationsLooked, now_s: float, wall_s: float) -> Memory:
+    """The findings for people alone, while nothing can be recorded: `on_looked` deals with them later."""
+    shown = {
+        each.name: memory.foundations.get(each.name) or Standing(each, now_s, wall_s, rule.judge(each).why)
+        for each in item.findings
+    }
+    return replace(memory, foundations=shown)
 
 
 def troubles_view(memory: Memory) -> tuple[dict[str, Any], ...]:

@@ -265,7 +265,7 @@ class DaemonBackend:
         if published is None:
             return []
         path, steps = Path(published.settings.paths.journal), published.state.clock_steps
-        with JournalReader(path) as reader:
+        with JournalReader(path, may_copy=False) as reader:
             return rows.select(read_lasting(path, reader.read(after_seq), after_seq, kinds), program, limit, kinds, steps)
 
 

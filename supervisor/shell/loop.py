@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from supervisor.core import foundations
 from supervisor.core.alerting import damaged, unwritable
 from supervisor.core.decide import AnyInput, decide
 from supervisor.core.facts import Fact, Snapshot, Stamped
@@ -98,9 +99,17 @@ class Loop:
 
     def turn(self, item: AnyInput) -> None:
         """Deal with one input: all of it, or (when the journal cannot be written) none of it for now."""
-        missed = isinstance(item, FoundationsLooked) and any(_is_lost_journal(found) for found in item.findings)
-        if not missed or self._restore(item):
+        if not self._is_moved(item) or self._restore(item):
             self._decide(item)
+
+    def _is_moved(self, item: AnyInput) -> bool:
+        """Whether a look found the journal moved, and it still is: the look may be older than the newest restore."""
+        if not isinstance(item, FoundationsLooked) or not any(_is_lost_journal(found) for found in item.findings):
+            return False
+        try:
+            return bool(self.journal.moved())
+        except OSError:  # unknown: nothing is done about it
+            return False
 
     def _decide(self, item: AnyInput, *, again: bool = False) -> None:
         wall_s = self.clock.wall_s()
@@ -187,6 +196,8 @@ class Loop:
         seen = item if isinstance(item, Sampled) else self.inbox.newest_look()
         if seen is not None:
             self.memory = self.memory.showing(seen.samples)
+        if isinstance(item, FoundationsLooked):
+            self.memory = foundations.showing(self.memory, item, item.now_s, wall_s)
         asked = self.inbox.withdraw(Asked)
         if isinstance(item, Asked):
             asked.append(item)

@@ -339,3 +339,14 @@ def test_a_headless_journal_is_set_aside_and_the_daemon_starts(tmp_path, content
     append(journal, 3)
     journal.close()
     assert whys(path)[-1] == "fact 3"
+
+
+def test_a_reader_beside_the_writer_in_one_process_never_copies(tmp_path, monkeypatch):
+    path = tmp_path / "journal.sqlite"
+    journal = written(path)
+    monkeypatch.setattr(JournalReader, "_of_a_copy", lambda _: pytest.fail("the copy would drop the writer's locks"))
+    beside(path, "-wal").unlink()
+    beside(path, "-wal").mkdir()  # SQLite cannot open it
+    with pytest.raises(OSError):
+        JournalReader(path, may_copy=False)
+    del journal

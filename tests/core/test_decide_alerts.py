@@ -9,13 +9,13 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from supervisor.core.alert_record import AlertRecord, alerted
-from supervisor.core.alerting import damage_text, unwritable
+from supervisor.core.alerting import damage_text, damaged, unwritable
 from supervisor.core.alerts_view import alerts_view
 from supervisor.core.facts import Stamped
 from supervisor.core.inputs import AlertTried, Survival
 from supervisor.core.lifecycle import Phase
 from supervisor.core.settings import Level, LoadSettings, Rung
-from supervisor.core.state import fold, fold_all
+from supervisor.core.state import State, fold, fold_all
 from supervisor.policy.alerting import AlertSettings
 from supervisor.policy.prechecks import PrecheckSettings
 from supervisor.policy.readings import Host
@@ -403,3 +403,16 @@ def test_the_page():
     assert shown["deliveries"][0]["target"] == "command"
     (target,) = shown["targets"]
     assert (target["configured"], target["last_wall_s"] is not None) == (False, True)
+
+
+def test_a_journal_that_lost_facts_under_a_daemon_is_an_alert_without_a_record():
+    notice = damaged("the journal was damaged (cut short): 7 facts were saved, 2 facts are lost", 5.0, 1.7e9)
+    assert (notice.kind, notice.severity, notice.wall_s) == ("journal", "critical", 1.7e9)
+    assert notice.text.endswith("2 facts are lost")
+    assert notice.id != damaged("the same", 6.0, 1.7e9).id
+
+
+def test_damage_that_left_no_file_says_so():
+    fact = facts.JournalSalvaged("it was removed", "it ends at fact 0, and fact 7 had been written", "", 0, 7)
+    state = fold(State(), Stamped(1, 1.0, 2.0, "", fact))
+    assert damage_text(state).endswith("0 facts kept, 7 lost; no damaged file is left to keep")

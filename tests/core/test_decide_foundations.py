@@ -6,7 +6,7 @@ from core_kit import Core, facts, kinds, of, settings
 
 from supervisor.core import commands
 from supervisor.core.facts import JournalRestored
-from supervisor.core.foundations import troubles_view
+from supervisor.core.foundations import showing, troubles_view
 from supervisor.core.inputs import FoundationsLooked
 from supervisor.core.lifecycle import Phase
 from supervisor.policy.foundations import JOURNAL, Finding, Look
@@ -119,3 +119,15 @@ def test_no_worker_is_started_on_a_state_directory_that_is_not_ours():
     looked(core)
     core.woke()
     assert core.phase("Pong") is Phase.STARTING
+
+
+def test_what_cannot_be_recorded_is_shown_and_dealt_with_later():
+    core = begun()
+    item = FoundationsLooked(core.now_s, (DEAD, GONE))
+    core.memory = showing(core.memory, item, core.now_s, 1.7e9)
+    assert [each["name"] for each in troubles_view(core.memory)] == ["state directory"]
+    core.memory = showing(core.memory, FoundationsLooked(core.now_s, (GONE,)), core.now_s + 9.0, 1.7e9)
+    assert [each.since_s for each in core.memory.foundations.values()] == [core.now_s], "it stands since it was found"
+    decision = looked(core, DEAD, GONE)
+    assert [fact.name for fact in of(decision, facts.FoundationLost)] == ["state directory", "control socket"]
+    assert of(decision, commands.RestoreFoundation)

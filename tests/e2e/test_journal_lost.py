@@ -103,6 +103,7 @@ def test_a_state_directory_that_is_away_holds_up_what_is_new_until_it_is_back(bo
         assert said
         assert get_health(box)[0] == 503
         assert "nothing was done" in box.ctl("start", "b").stdout
+        until(lambda: "the state directory " in box.ctl("status").stdout, 20, "status to say what is away")
         assert not list(box.state.glob("journal.sqlite*")), "no new journal is begun there"
     finally:
         for left in sorted(box.state.rglob("*"), reverse=True):

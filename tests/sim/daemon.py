@@ -115,6 +115,10 @@ class Box:
             rows.append(row)
         return rows
 
+    def moved(self):
+        """`ports.Journal.moved`."""
+        return ""
+
     def restore(self, _bridge, **_):
         """`ports.Journal.restore`: all of it is still in the open file."""
         return Restored("journal.sqlite was removed", len(self.journal))
