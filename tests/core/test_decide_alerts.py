@@ -56,6 +56,18 @@ def test_a_program_that_is_given_up_is_told_in_the_transaction_of_that_fact():
     assert told(decision) == [("fatal", "critical")]
 
 
+def test_a_resume_that_finds_nothing_where_there_was_a_checkpoint_is_told():
+    core = core_of().running("Pong")
+    core.look(Pong={"steps": 1_000, "ckpt_step": 900, "ckpt_at_s": core.now_s, "ckpt_count": 1})
+    core.ended("Pong", signal=9)
+    core.spawned("Pong")
+    decision = core.later(1.0).look(core.report("Pong", "resumed", step=0), Pong=None)
+    (raised,) = of(decision, facts.AlertRaised)
+    assert (raised.alert, raised.severity) == ("checkpoint", "critical")
+    assert raised.why.startswith("Pong: no checkpoint was found, although there was one at step 900; resumed at step 0")
+    assert not core.state.programs["Pong"].ckpt_step, "told once: from here on there is none"
+
+
 def test_without_a_target_it_goes_to_systemds_journal_alone():
     core = core_of(rules=AlertSettings()).running("Pong")
     decision = core.ended("Pong", code=78)

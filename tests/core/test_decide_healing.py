@@ -476,3 +476,10 @@ def test_where_nothing_is_known_or_lost_nothing_is_reported(more):
     core.now_s += 2000.0
     core.look(Pong={**unsaved_reading(core, 50_000, **saved), **more})
     assert not core.told(facts.CheckpointFailed)
+
+
+def test_one_of_ours_that_has_never_saved_is_overdue_since_its_training_began():
+    core = Core(settings(spec("Pong", builtin=True))).running("Pong")
+    core.now_s += 2000.0
+    core.look(Pong=unsaved_reading(core, 50_000))
+    assert core.told(facts.CheckpointFailed)[0].error.startswith("no checkpoint for 33 min since training began")
