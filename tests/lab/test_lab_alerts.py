@@ -112,6 +112,7 @@ def test_a_daemon_that_dies_while_it_ends_is_a_failed_service_and_that_is_told_w
 
 def test_a_daemon_that_ends_again_and_again_is_told_by_what_can_be_used_of_its_configuration(box: Installed) -> None:
     box.configure(f"[zzz]\n{CONFIG}")
+    box.run("sh", "-c", f"rm -rf {STATE}/last-config*")  # else it would start with the last good one
     box.run("systemctl", "reset-failed", UNIT, check=False)
     box.signal(box.daemon(), signal.SIGKILL)
     found = until(
