@@ -218,8 +218,10 @@ def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> Left:
     given = _targets(spec)
     if not given:
         return Left(spec.name, why="it has no target" if spec.builtin else "nobody knows its target")
-    if set(given) == {"steps"}:
+    if set(given) == {"steps"} and (program.steps is not None or program.attempts == 0):
         return Left(spec.name, steps=max(0.0, given["steps"] - (program.steps or 0)))
+    if set(given) == {"steps"}:
+        return Left(spec.name, why="nobody knows how far it has come")
     if set(given) == {"hours"} and program.attempts == 0:
         return Left(spec.name, seconds=given["hours"] * 3600.0)
     return Left(spec.name, why=f"its target, {' or '.join(sorted(given))}, is known once it runs")

@@ -148,6 +148,7 @@ def test_else_its_command_line_does_as_far_as_it_can():
     assert one(pong()).steps == 2_000_000
     assert one(pong(argv=("--hours", "2.0"))).seconds == 7200
     assert one(pong(argv=("--hours", "2.0")), attempts=1).why == "its target, hours, is known once it runs"
+    assert one(pong(), attempts=1).why == "nobody knows how far it has come", "not: all of it is left to do"
     assert one(pong(argv=("--steps", "5", "--episodes", "3"))).why == "its target, episodes or steps, is known once it runs"
     assert one(pong(argv=())).why == "it has no target"
     assert one(ProgramSpec("F", ("--steps", "5"), "d")).why == "nobody knows its target"
