@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pwd
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -41,7 +43,35 @@ class Patient:
     settings: Settings | None
     mistakes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    unreadable: str = ""  # the configuration file that this user may not read: nothing is known of it
     root: str = ""  # of /proc, /sys, /etc and /dev: another one in tests
+
+
+def not_known(name: str, error: OSError) -> Finding:
+    """What could not be looked at: why, and as whom it can be."""
+    where = error.filename or "it"
+    if not isinstance(error, PermissionError):
+        return Finding(name, "unknown", f"not known: {where}: {error.strerror or error}")
+    what, owner = f"not known: {_user(os.geteuid())} may not read {where}", _owner(where)
+    return Finding(name, "unknown", what, f"run it as {owner}: sudo -u {owner} supervisorctl doctor, with the same -c")
+
+
+def _owner(path: object) -> str:
+    """Whose the path is, or the nearest directory above it that can be looked at."""
+    at = Path(str(path))
+    for each in (at, *at.parents):
+        try:
+            return _user(each.stat().st_uid)
+        except OSError:
+            continue
+    return "root"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"#{uid}"
 
 
 def patient(options: Options) -> Patient:
@@ -50,11 +80,16 @@ def patient(options: Options) -> Patient:
     try:
         loaded = config.load(options.config_file, os.environ, flags, look=False)
     except config.ConfigError as error:
+        path = options.config_file or config.find_config(os.environ)
+        if path is not None and Path(path).exists() and not os.access(path, os.R_OK):
+            return Patient(None, unreadable=path)
         return Patient(None, tuple(error.errors))
     return Patient(loaded.settings, (), tuple(loaded.warnings))
 
 
 def settings(who: Patient) -> Iterator[Finding]:
+    if who.unreadable:
+        yield not_known("settings", PermissionError(errno.EACCES, os.strerror(errno.EACCES), who.unreadable))
     for sentence in who.mistakes:
         yield Finding("settings", "bad", sentence, "correct it, then: supervisorctl doctor")
     for sentence in who.warnings:

@@ -7,10 +7,12 @@ import itertools
 import os
 import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from supervisor.ctl.checks import Finding, Patient, number, tool
+from supervisor.ctl.checks import Finding, Patient, not_known, tool
+from supervisor.places import SYSTEM_STATE
 
 UNIT: Final = "extralife.service"
 UNITS: Final = (
@@ -79,7 +81,9 @@ def _promises(shown: dict[str, str]) -> Iterator[Finding]:
     for name, (wanted, otherwise) in _PROMISES.items():
         if shown[name] and shown[name] != wanted:
             yield Finding("service", "bad", f"{name}={shown[name]} is in force, not {wanted}: {otherwise}", do)
-    if shown["WatchdogUSec"] in {"0", "infinity"}:
+    if shown["ActiveState"] not in {"active", "reloading"}:
+        yield Finding("service", "unknown", f"WatchdogSec= not known: systemd shows it only while {UNIT} runs")
+    elif shown["WatchdogUSec"] in {"0", "infinity"}:
         yield Finding("service", "bad", "WatchdogSec= is turned off: a daemon that freezes stays so", do)
 
 
@@ -119,7 +123,7 @@ def cgroups(who: Patient) -> Iterator[Finding]:
     """Each worker has a cgroup of its own: limits that the kernel enforces, a tree that ends at once."""
     from supervisor.adapters.cgroups import DAEMON, WANTED, mounted
 
-    pid = _ours(who)
+    pid, why = _ours(who)
     try:
         there = mounted(Path(f"{who.root}/proc/self/mountinfo").read_text(errors="replace"))
         lines = Path(f"{who.root}/proc/{pid}/cgroup").read_text(errors="replace").splitlines() if pid else []
@@ -129,7 +133,7 @@ def cgroups(who: Patient) -> Iterator[Finding]:
     if there is None:
         yield Finding("cgroups", "ok", "not used: there is no cgroup v2 here; workers have no limits of their own")
     elif not own:
-        yield Finding("cgroups", "unknown", "no daemon runs whose cgroup could be looked at")
+        yield why or Finding("cgroups", "unknown", "no daemon runs whose cgroup could be looked at")
     elif Path(own).name != DAEMON:
         what = "not used: the daemon was not given a part of the tree; workers have no limits of their own"
         yield Finding("cgroups", "warn", what, "run it as a service with Delegate=yes, as deploy/install.sh installs it")
@@ -151,19 +155,31 @@ def cgroups(who: Patient) -> Iterator[Finding]:
 
 def other_supervisors(who: Patient) -> Iterator[Finding]:
     """Supervisor, the other program of this name, or a second extralife: each may start the same trainings."""
-    running = list(_running(who))
-    places = [Path(f"{who.root}/{name}") for name in _FOREIGN_CONFIGS] + [place for _, place in running if place is not None]
+    ours, why = _ours(who)
+    running = [each for each in _running(who) if each.pid != ours]
+    places = [Path(f"{who.root}/{name}") for name in _FOREIGN_CONFIGS] + [
+        each.config for each in running if each.config is not None
+    ]
     same = dict(_same_programs(who, places))
     if same:
         told = "; ".join(f"{path} starts {', '.join(names)}" for path, names in same.items())
         what = f"Supervisor's configuration has the same trainings: {told}"
         do = "take these sections out of it (supervisorctl of that package: reread, update): two at work destroy a run"
         yield Finding("other supervisors", "bad", what, do)
-    if running:
-        pids = ", ".join(sorted((pid for pid, _ in running), key=int))
+    foreign = [each for each in running if not each.extralife]
+    if foreign:
         do = "make sure that it does not start the same trainings"
-        yield Finding("other supervisors", "warn", f"another supervisord runs: pid {pids}", do)
-    elif not same:
+        yield Finding("other supervisors", "warn", f"another supervisord runs: pid {_pids(foreign)}", do)
+    extralife = [each for each in running if each.extralife]
+    if extralife and why is not None:
+        what = f"not known whether this is another one or ours: extralife runs as pid {_pids(extralife)}; {why.what}"
+        yield Finding("other supervisors", "unknown", what, why.do)
+    for each in extralife if why is None else []:
+        named = f" with -c {each.named}" if each.named else ""
+        do = f"if that is the one you mean: supervisorctl{' -c ' + each.named if each.named else ''} doctor"
+        what = f"another extralife daemon runs, of another state directory: pid {each.pid}{named}"
+        yield Finding("other supervisors", "warn", what, f"{do}; else see that it does not start the same trainings")
+    if not running and not same:
         unit = next((name for name in _FOREIGN_UNITS if _is_enabled(who, name)), "")
         if unit:
             what = f"{unit}, Supervisor's, is started at boot"
@@ -172,17 +188,32 @@ def other_supervisors(who: Patient) -> Iterator[Finding]:
             yield Finding("other supervisors", "ok", "none")
 
 
-def _running(who: Patient) -> Iterator[tuple[str, Path | None]]:
-    """(pid, the configuration that it names) of each supervisord but the daemon that is asked about."""
-    ours = _ours(who)
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One supervisord: its pid, whether it is extralife's, the Supervisor configuration that it reads, its -c as given."""
+
+    pid: int
+    extralife: bool
+    config: Path | None
+    named: str
+
+
+def _running(who: Patient) -> Iterator[Running]:
     for entry in Path(f"{who.root}/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        named = any(word.rpartition(b"/")[2] == b"supervisord" for word in words[:2]) or words[1:3] == [b"-m", b"supervisor"]
-        if (named or words[1:4] == [b"-P", b"-m", b"supervisor"]) and int(entry.name) != ours:
-            yield entry.name, _named_config(who, entry, words)
+        named = any(word.rpartition(b"/")[2] == b"supervisord" for word in words[:2])
+        extralife = words[1:3] == [b"-m", b"supervisor"] or words[1:4] == [b"-P", b"-m", b"supervisor"]
+        if named or extralife:
+            given = next((value for flag, value in itertools.pairwise(words) if flag in {b"-c", b"--config"}), b"")
+            extralife = extralife or given.endswith(b".toml")
+            yield Running(int(entry.name), extralife, _named_config(who, entry, words), os.fsdecode(given))
+
+
+def _pids(running: list[Running]) -> str:
+    return ", ".join(str(pid) for pid in sorted(each.pid for each in running))
 
 
 def _named_config(who: Patient, entry: Path, words: list[bytes]) -> Path | None:
@@ -257,8 +288,22 @@ def _is_enabled(who: Patient, unit: str) -> bool:
     return any(True for _ in Path(f"{who.root}/etc/systemd/system").glob(f"*.wants/{unit}"))
 
 
-def _ours(who: Patient) -> int | None:
-    return None if who.settings is None else number(who.settings.paths.lock)
+def _ours(who: Patient) -> tuple[int | None, Finding | None]:
+    """The pid in the lock of the state directory (None: there is none), and why that is not known.
+
+    A user who may not read the lock is answered by systemd, if the unit's configuration is the one that was looked at.
+    """
+    if who.settings is None:
+        return None, not_known("other supervisors", PermissionError(0, "", who.unreadable)) if who.unreadable else None
+    try:
+        return int(Path(who.settings.paths.lock).read_text()), None
+    except PermissionError as error:
+        main = tool("systemctl", "show", "--property=MainPID", "--value", UNIT).strip()
+        if who.settings.paths.state_dir == SYSTEM_STATE and main.isdecimal() and int(main):
+            return int(main), None
+        return None, not_known("cgroups", error)
+    except (OSError, ValueError):
+        return None, None
 
 
 ALL: Final = (systemd, service, cgroups, other_supervisors)

@@ -47,11 +47,13 @@ def examine(session: Session) -> list[Finding]:
 
 
 def _try(check: Callable[[Patient], Iterable[Finding]], patient: Patient) -> list[Finding]:
-    from supervisor.ctl.checks import Finding
+    from supervisor.ctl.checks import Finding, not_known
 
     name = check.__name__.replace("_", " ")
     try:
         return list(check(patient))
+    except PermissionError as error:
+        return [not_known(name, error)]
     except Exception as error:  # noqa: BLE001  a host that is odd in a way that nobody thought of
         return [Finding(name, "unknown", f"could not be looked at: {type(error).__name__}: {error}", "tell its developers")]
 

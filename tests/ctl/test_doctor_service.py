@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from patients import levels, told, write
+from running import CTL, ROOT, environment
+from serving import until
 
 from supervisor.ctl import checks_service
 from supervisor.ctl.checks import Patient
@@ -61,7 +67,15 @@ def test_what_is_in_force_is_what_counts(patient: Patient, manager, changed: dic
     assert level in levels(found)
     assert "ok" not in levels(found)
     assert says in told(found)
-    assert all(each.do for each in found)
+    assert all(each.do for each in found if each.level != "unknown")
+
+
+def test_the_watchdog_of_a_unit_that_does_not_run_is_not_known(patient: Patient, manager) -> None:
+    """systemd shows 0 for it until the unit's first start: it was called turned off."""
+    manager(ActiveState="inactive", WatchdogUSec="0")
+    found = list(checks_service.service(patient))
+    assert "WatchdogSec= not known" in told(found)
+    assert "a daemon that freezes stays so" not in told(found)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +117,55 @@ def test_another_supervisord_is_told_and_our_own_is_not(patient: Patient, tmp_pa
     (tmp_path / "state" / "lock").write_text("8\n")
     (found,) = checks_service.other_supervisors(patient)
     assert found.what == "another supervisord runs: pid 7"
+
+
+def test_a_daemon_of_another_configuration_is_called_so(patient: Patient) -> None:
+    """The daemon was started with --config elsewhere, and doctor looks at the default configuration."""
+    write(patient, "proc/8/cmdline", "python\0-P\0-m\0supervisor\0--config\0/srv/mine.toml\0")
+    (found,) = checks_service.other_supervisors(patient)
+    assert found.what == "another extralife daemon runs, of another state directory: pid 8 with -c /srv/mine.toml"
+    assert "supervisorctl -c /srv/mine.toml doctor" in found.do
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user: run as root")
+def test_an_ordinary_user_is_told_what_is_not_known_and_as_whom_it_is(tmp_path: Path) -> None:
+    """A real daemon of root's, a real second user, no traceback, and its own daemon is not called another one."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:  # tmp_path is root's alone
+        home = Path(name)
+        home.chmod(0o755)
+        for each in ("state", "run"):
+            (home / each).mkdir(mode=0o700)
+        config_file = home / "x.toml"
+        config_file.write_text(
+            f'[daemon]\nstate_dir = "{home}/state"\nruntime_dir = "{home}/run"\n'
+            '[program.a]\ncommand = "sleep 1000"\nprogress = "none"\n'
+        )
+        env = environment(XDG_STATE_HOME=str(home / "home"))
+        doctor = [*CTL, "-c", str(config_file), "doctor", "--json"]
+        daemon = subprocess.Popen(
+            [sys.executable, "-m", "supervisor", "-c", str(config_file)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, env=env, cwd=ROOT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            until((home / "run/supervisor.sock").exists, "the daemon to listen")
+            found = {}
+            for who in ([], ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]):
+                done = subprocess.run([*who, *doctor], capture_output=True, text=True, env=env, cwd=ROOT, check=False)
+                found[bool(who)] = json.loads(done.stdout)
+            mine = [each["what"] for each in found[False] if str(daemon.pid) in each["what"].split()]
+            assert mine == [], "root's doctor knows which daemon it is"
+            theirs = json.dumps(found[True])
+            assert "PermissionError" not in theirs
+            assert "no daemon runs" not in theirs
+            (cgroups,) = (each for each in found[True] if each["name"] == "cgroups")
+            if cgroups["level"] != "ok":  # no cgroup v2 here
+                assert (cgroups["level"], "nobody may not read" in cgroups["what"]) == ("unknown", True)
+                assert "sudo -u root supervisorctl doctor" in cgroups["do"]
+            other = [each for each in found[True] if each["name"] == "other supervisors"]
+            assert [each["level"] for each in other if str(daemon.pid) in each["what"]] == ["unknown"]
+        finally:
+            daemon.terminate()
+            daemon.wait(60)
 
 
 SUPERVISORD = """
