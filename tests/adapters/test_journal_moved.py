@@ -350,3 +350,48 @@ def test_a_reader_beside_the_writer_in_one_process_never_copies(tmp_path, monkey
     with pytest.raises(OSError):
         JournalReader(path, may_copy=False)
     del journal
+
+
+def killed_in_restore(path, fatal):
+    """A child that dies at its n-th call that changes a name or opens a file; its exit status."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    try:
+        journal = written(path)
+        path.unlink()
+        path.write_bytes(b"somebody's own file")
+        left = itertools.count(fatal, -1)
+
+        def watch(event, args):
+            names = event in {"os.rename", "os.link", "os.remove", "open"}
+            if names and str(path.parent) in str(args[0]) and next(left) == 1:
+                os._exit(9)
+
+        sys.addaudithook(watch)
+        restore(journal)
+        append(journal, 3)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def test_killed_at_any_moment_of_a_restore_nothing_is_lost_and_nobodys_file_is_gone(tmp_path):
+    """The WAL still has its name here: its facts are salvaged, or the new journal has them."""
+    ends = []
+    for fatal in range(1, 60):
+        path = tmp_path / str(fatal) / "journal.sqlite"
+        path.parent.mkdir()
+        ends.append(killed_in_restore(path, fatal))
+        journal, facts, _ = open_or_salvage(path, wall_s=1.7e9, seen_seq=3)
+        kept = [each.fact.why for each in facts if isinstance(each.fact, Finished)]
+        assert kept[:3] == ["fact 0", "fact 1", "fact 2"], f"killed at call {fatal}"
+        append(journal, "next")
+        journal.close()
+        assert whys(path)[-1] == "fact next"
+        files = [each.read_bytes() for each in path.parent.iterdir() if each.is_file()]
+        assert b"somebody's own file" in files, f"killed at call {fatal}"
+        if ends[-1] == 0:
+            break
+    assert ends == [9] * (len(ends) - 1) + [0]
+    assert len(ends) > 10
