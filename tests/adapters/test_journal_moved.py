@@ -376,6 +376,7 @@ def killed_in_restore(path, fatal):
         os._exit(1)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # the child starts no thread and ends by itself
 def test_killed_at_any_moment_of_a_restore_nothing_is_lost_and_nobodys_file_is_gone(tmp_path):
     """The WAL still has its name here: its facts are salvaged, or the new journal has them."""
     ends = []
