@@ -3,6 +3,7 @@
 import datetime as dt
 import math
 import statistics
+import time
 from dataclasses import replace
 
 import pytest
@@ -248,8 +249,8 @@ def test_an_alert_goes_out_at_once_with_a_whole_token_and_a_hair_late_without():
     ("known", "told"),
     [
         ({"workers": 0}, Attribution(0.0, left=False, why="nothing was training: not held against the load")),
-        ({"sign_age_s": 1200.0}, Attribution(0.0, left=False, why=(
-            "the last sign of life was 20 min old: nobody knows what ran, not held against the load"))),
+        ({"sign_age_s": 6000.0}, Attribution(0.0, left=False, why=(
+            "the last sign of life was 100 min old: nobody knows what ran, not held against the load"))),
         ({"since_change_s": 59.0}, Attribution(1.0, left=False, why="unclean, with 2 workers training: held against the level")),
         ({"since_change_s": 59.0, "stepped_down": True}, Attribution(
             1.0, left=True, why="unclean, with 2 workers training: held against the level just left")),
@@ -302,6 +303,16 @@ def test_a_backup_of_a_taken_name_is_numbered_from_two():
     assert backups.calendar_error("never") == (
         'must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30"'
     )
+
+
+def test_a_backup_is_called_by_its_time_in_utc_wherever_the_box_is(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert backups.name_of(1_800_000_000.0, "", []) == "20270115-080000"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize("calendar", ["hourly", "daily 09:00", "weekly wed 09:00"])
