@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 from catalogue import FAULTS
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 TESTS = Path(__file__).parent
 settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("mutants", settings.get_profile("untimed"), phases=(Phase.explicit, Phase.generate), database=None)
 settings.load_profile("untimed")
 
 _WORST = ("failed", "skipped", "passed")  # a test's outcome is the worst of its setup, call and teardown

@@ -132,13 +132,13 @@ def copy_tree(part: str) -> Path:
 
 
 def settings(part: str) -> str:
-    """The [tool.mutmut] of a part. Tests may take five times as long as they did, and half a minute more."""
+    """The [tool.mutmut] of a part. Tests may take five times as long as they did, and twenty seconds more."""
     paths = sorted({path.split("/")[0] for path in sources(part)})
     also = [*{"supervisor", "workers"} - {*paths}, "README.md", "CHANGELOG.md", "bench", "deploy", "docs", "units"]
     values = {
         "source_paths": paths, "only_mutate": sources(part), "also_copy": also,
-        "pytest_add_cli_args": ["-m", "not slow and not lab and not root", "-p", "no:cacheprovider"],
-        "pytest_add_cli_args_test_selection": expanded(PARTS[part][1]), "timeout_multiplier": 5.0, "timeout_constant": 30.0,
+        "pytest_add_cli_args": ["-m", "not slow and not lab and not root", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"],
+        "pytest_add_cli_args_test_selection": expanded(PARTS[part][1]), "timeout_multiplier": 5.0, "timeout_constant": 4.0,
         "use_git_change_detection": False, "on_dependency_change": "ignore",
     }  # fmt: skip
     return "\n[tool.mutmut]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
