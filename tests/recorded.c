@@ -1,8 +1,8 @@
 /* What a process tells the disk, in order: an LD_PRELOAD library that appends a line for each call to $RECORD_FILE.
 
    D inode path            data of a file changed          S inode path     fsync or fdatasync returned
-   N inode path            a name in this directory changed
-   U inode path            this name was removed from the directory of that inode
+   N inode path            this name is new in the directory of that inode
+   U inode path            this name was removed from it
    R inode old<TAB>new     renamed, the inode is what has the name now */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -64,7 +64,7 @@ static void changed(char kind, int dirfd, const char *name) {
     if ((last = strrchr(path, '/'))) {
         *last = 0;
         is = stat(path, &found) == 0;
-        if (kind == 'U') *last = '/';
+        *last = '/';
         if (is) note(kind, found.st_ino, path);
     }
     errno = before;
@@ -81,7 +81,6 @@ static int renamed(int result, int olddir, const char *old, int newdir, const ch
     absolute(newdir, new, to);
     strcat(strcat(both, "\t"), to);
     if (lstat(to, &found) == 0) note('R', found.st_ino, both);
-    named(olddir, old);
     named(newdir, new);
     errno = before;
     return result;

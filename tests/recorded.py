@@ -5,7 +5,8 @@ assert recorded.complaints(log, directory) == []
 
 The rule that is checked, which is that of POSIX and of nothing kinder: data is on the disk once its file was synced after
 its last change, and a name once its directory was. A file or a directory must have all of its data there, and all names in
-it, before it is renamed to its final name; when the work is done, that name must be there too.
+it, before it is renamed to its final name. That name must be there before another name goes that it is to replace, and
+when the work is done.
 """
 
 from __future__ import annotations
@@ -48,30 +49,43 @@ def run(code: str, directory: Path) -> list[Call]:
 def complaints(calls: list[Call], directory: Path, volatile: tuple[str, ...] = (".tmp",)) -> list[str]:
     """What a power cut could lose or tear; empty when nothing. Names that end so are nobody's when the power is back."""
     data: dict[int, str] = {}  # files whose newest data is not on the disk
-    names: dict[int, str] = {}  # directories with a name that is not
+    names: dict[str, int] = {}  # new names that are not, and the directory of each
     found = []
     for kind, inode, path in calls:
-        if kind == "D":
+        old, _, new = path.partition("\t")
+        if kind == "S":
+            data.pop(inode, None)
+            names = {name: at for name, at in names.items() if at != inode}
+        elif kind == "D":
             data[inode] = path
         elif kind == "N":
-            names[inode] = path
-        elif kind == "U":  # what is removed may come back: then it is nobody's
-            data = {at: known for at, known in data.items() if known != path}
-        elif kind == "S":
-            data.pop(inode, None)
-            names.pop(inode, None)
-        else:
-            old, _, new = path.partition("\t")
-            if not new.endswith(volatile):
-                found += [f"{_short(at, directory)} is not synced when {_short(new, directory)} gets its name"
-                          for at in [*data.values(), *names.values()] if at == old or at.startswith(old + "/")]  # fmt: skip
-            for known in (data, names):
-                known.update({i: new + at[len(old) :] for i, at in known.items() if at == old or at.startswith(old + "/")})
-    for at in [*data.values(), *names.values()]:
-        if os.path.lexists(at) and not any(part.endswith(volatile) for part in at[len(str(directory)) :].split("/")):
-            found.append(f"{_short(at, directory)} is not synced at the end")
-    return found
+            names[path] = inode
+        elif kind == "R" and not new.endswith(volatile):
+            early = [at for at in (*data.values(), *map(os.path.dirname, names)) if at == old or at.startswith(f"{old}/")]
+            found += [f"{_short(at, directory)} is not synced when {_short(new, directory)} gets its name" for at in early]
+        if kind in "RU" and not old.endswith(volatile):
+            newer = [name for name in names if not _is_volatile(name, directory, volatile)]
+            found += [f"{_short(old, directory)} goes before {_short(name, directory)} is there for good" for name in newer]
+        if kind in "RU":  # what is removed may come back: then it is nobody's
+            data = {at: there for at, known in data.items() if (there := _moved(known, old, new))}
+            names = {there: at for name, at in names.items() if (there := _moved(name, old, new))}
+    return found + [
+        f"{_short(at, directory)} is not synced at the end"
+        for at in dict.fromkeys([*data.values(), *map(os.path.dirname, names)])
+        if os.path.lexists(at) and not _is_volatile(at, directory, volatile)
+    ]
 
 
 def _short(path: str, directory: Path) -> str:
     return path.removeprefix(str(directory)).lstrip("/") or "."
+
+
+def _moved(path: str, old: str, new: str) -> str:
+    """The path of it after a rename; empty: it was removed."""
+    if path != old and not path.startswith(f"{old}/"):
+        return path
+    return new + path[len(old) :] if new else ""
+
+
+def _is_volatile(path: str, directory: Path, volatile: tuple[str, ...]) -> bool:
+    return any(part.endswith(volatile) for part in _short(path, directory).split("/"))

@@ -123,7 +123,7 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name_and_the_name_befo
     calls = recorded.run(code, here)
     kinds = [kind for kind, _, _ in calls]
     assert kinds.count("S") >= 1, "the recorder sees what it does"
-    assert recorded.complaints(calls, here, (".tmp", *SQLITE)) == []
+    assert recorded.complaints(calls, here, (".tmp", ".new", *SQLITE)) == []
     shutil.rmtree(here)
 
 
