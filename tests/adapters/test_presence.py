@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from supervisor.adapters import boot, presence, proc
-from supervisor.core.state import Attempt, State
+from supervisor.core.lifecycle import Phase
+from supervisor.core.memory import Memory, Trouble
+from supervisor.core.settings import Paths, ProgramSpec, Settings
+from supervisor.core.state import Attempt, Program, State
+from supervisor.shell.backend import Published, snapshot_of
 
 VIEW = {"name": "a", "phase": "RUNNING", "pid": 7, "uptime_s": 5.0, "steps": 9, "steps_per_s": 3.0, "why": "trains"}
 
@@ -75,3 +79,21 @@ def test_a_reboot_is_known_by_the_boot_files(tmp_path: Path) -> None:
     assert presence.has_rebooted(State(at_s=5.0, boot_id="2" * 32), str(tmp_path), environ) is True
     (tmp_path / "boot_id").unlink()
     assert presence.has_rebooted(State(boot_id=here), str(tmp_path), environ) is None
+
+
+@pytest.mark.parametrize("troubled", [True, False])
+def test_a_live_daemon_looks_itself_while_it_cannot_record_an_end(attempt: Attempt, troubled: bool) -> None:
+    """The journal cannot be written, a worker is killed, and no fact can say so: the page must not say RUNNING."""
+    program = Program("a", Phase.RUNNING, 0.0, 0.0, "d", attempt=attempt)
+    trouble = Trouble(1.0, 1.0, "the disk is full") if troubled else None
+    state = State(at_s=1.0, level="light", programs={"a": program})
+    settings = Settings(Paths("/state", "/run"), programs=(ProgramSpec("a", ("sleep",), "d"),))
+    published = Published(settings, state, Memory(trouble=trouble), 2.0, 2.0)
+    assert snapshot_of(published, "1").programs[0].phase == "RUNNING"
+    subprocess.run(["kill", "-KILL", str(attempt.pid)], check=True)
+    assert attempt.pid is not None
+    assert attempt.start_ticks is not None
+    while proc.is_alive(attempt.pid, attempt.start_ticks):
+        pass
+    (view,) = snapshot_of(published, "1").programs
+    assert view.phase == ("GONE" if troubled else "RUNNING"), "in order, its end is an input of the next moment"
