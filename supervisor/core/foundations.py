@@ -19,7 +19,11 @@ from supervisor.policy.foundations import Answer, Finding, Verdict
 def on_looked(turn: Turn, item: FoundationsLooked) -> None:
     """All findings of one look. A finding that is not among them any more is over."""
     before = turn.memory.foundations
-    standing = {finding.name: _note(turn, before.get(finding.name), finding) for finding in item.findings}
+    below = rule.explained(item.findings)
+    standing = {name: before[name] for name in below if name in before}
+    for finding in item.findings:
+        if finding.name not in below:
+            standing[finding.name] = _note(turn, before.get(finding.name), finding)
     turn.memory = replace(turn.memory, foundations=standing)
     for name, old in before.items():
         if name not in standing and old.recorded:
@@ -54,10 +58,11 @@ def _record(turn: Turn, now: Standing, verdict: Verdict, finding: Finding) -> bo
 
 def showing(memory: Memory, item: FoundationsLooked, now_s: float, wall_s: float) -> Memory:
     """The findings for people alone, while nothing can be recorded: `on_looked` deals with them later."""
+    below = rule.explained(item.findings)
     shown = {
         each.name: memory.foundations.get(each.name) or Standing(each, now_s, wall_s, rule.judge(each).why)
-        for each in item.findings
-    }
+        for each in item.findings if each.name not in below
+    }  # fmt: skip
     return replace(memory, foundations=shown)
 
 

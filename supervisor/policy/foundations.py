@@ -24,6 +24,7 @@ events when its queue is full. Looking at 20 paths takes less than a millisecond
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,6 +82,16 @@ def judge(finding: Finding) -> Verdict:
         parts.append(f"it could not be restored ({finding.error}), and is tried again")
     parts += [part for part in (finding.consequence, finding.remedy) if part]
     return Verdict(Answer.TROUBLE, "; ".join(parts))
+
+
+def explained(findings: Iterable[Finding]) -> frozenset[str]:
+    """The names of those that lie below a directory that is in trouble itself: its sentence says it all.
+
+    Example: the state directory was removed; that its lock is gone, too, is no news, and no lock is made there.
+    """
+    found = list(findings)
+    gone = [f"{each.path}/" for each in found if each.look is not Look.UNKNOWN and judge(each).answer is Answer.TROUBLE]
+    return frozenset(each.name for each in found if any(each.path.startswith(path) for path in gone))
 
 
 def _state(finding: Finding) -> str:

@@ -131,3 +131,17 @@ def test_what_cannot_be_recorded_is_shown_and_dealt_with_later():
     decision = looked(core, DEAD, GONE)
     assert [fact.name for fact in of(decision, facts.FoundationLost)] == ["state directory", "control socket"]
     assert of(decision, commands.RestoreFoundation)
+
+
+def test_what_lies_in_a_directory_that_is_gone_is_not_told_beside_it():
+    core = begun()
+    lock = Finding("lock", "/s/lock", Look.MISSING, restorable=True)
+    decision = looked(core, DEAD, lock)
+    assert [fact.name for fact in of(decision, facts.FoundationLost)] == ["state directory"]
+    assert not of(decision, commands.RestoreFoundation)
+    looked(core.later(2.0), lock)
+    assert core.memory.foundations["lock"].recorded
+    again = looked(core.later(2.0), DEAD, lock)
+    assert not of(again, facts.FoundationRestored), "it is still gone"
+    assert set(core.memory.foundations) == {"state directory", "lock"}
+    assert len(showing(core.memory, FoundationsLooked(core.now_s, (DEAD, lock)), 9.0, 1.7e9).foundations) == 1
