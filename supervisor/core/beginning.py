@@ -52,6 +52,8 @@ def on_began(turn: Turn, item: Began) -> None:
     for name, program in sorted(turn.state.programs.items()):
         if program.phase in HAS_PROCESS and program.attempt is None:
             _requeue(turn, name, "its end is on record, what followed was lost with a damaged journal")
+        elif program.phase is Phase.STOPPED and program.wanted:
+            _requeue(turn, name, "the request to start it is on record, what followed was lost with a damaged journal")
     climbing.settle_in(turn)
     if rebooted is not None and not identity.another:
         climbing.on_reboot(turn, rebooted, ran)

@@ -111,6 +111,23 @@ def test_an_end_without_its_consequence_leaves_nobody_between_phases():
     assert kinds(decision) == ["DaemonStarted", "Requeued", "SpawnIntended"]
 
 
+def test_a_program_whose_start_was_asked_for_starts_though_what_followed_was_lost():
+    """The request is on record, and the queue and the start that it led to are not."""
+    core = Core(settings("Pong")).running("Pong")
+    core.ask("stop", "Pong")
+    core.ended("Pong", signal=15)
+    assert core.phase("Pong") is Phase.STOPPED
+    core.ask("start", "Pong")
+    wanted = max(n for n, item in enumerate(core.journal) if isinstance(item.fact, facts.Wanted) and item.fact.run)
+    del core.journal[wanted + 1 :]
+    core.state, _ = replay(core.journal)
+    assert (core.phase("Pong"), core.program("Pong").wanted) == (Phase.STOPPED, True)
+    core.begin()
+    assert core.phase("Pong") is Phase.STARTING
+    (queued,) = (fact for fact in core.told(facts.Requeued)[-1:])
+    assert queued.why == "the request to start it is on record, what followed was lost with a damaged journal"
+
+
 def test_of_two_attempts_the_one_that_lives_is_taken_over():
     core = Core(settings("Pong")).running("Pong")
     old = core.attempt("Pong")
