@@ -20,6 +20,7 @@ from chaos.world import World
 OVERLAPS = 0.2  # of all faults come before the one before is healed
 HEALED_S = 75.0 * PATIENCE  # a fault is not waited for longer: what has not healed by then has broken an invariant
 SETTLE_S = 6.0
+MASKED_S = 12.0  # a fault that another one may have hidden is not waited for longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,8 @@ class Run:
                 each.outcome = "none"
             elif (found := fault.reported(each.view)) is not None:
                 each.outcome, each.report, each.after_s = "right", found, now_s - each.at_s
+            elif now_s - each.ended_s > MASKED_S * PATIENCE and self._masked(each):
+                each.outcome, each.report = "masked", self._instead(each)
             elif final or now_s - each.ended_s > fault.within_s * PATIENCE + (0.0 if self._healthy() else 30.0):
                 each.outcome = "masked" if self._masked(each) else "wrong"
                 each.report = self._instead(each)

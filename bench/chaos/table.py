@@ -285,8 +285,8 @@ FAULTS: tuple[Fault, ...] = (
         "operator-restarts",
         faults.restarted_by_operator,
         "program",
-        "StopIntended: operator",
-        _of_program("StopIntended", reason="operator"),
+        "StopIntended: restarted by",
+        _of_program("StopIntended", why="restarted by"),
         ends_daemon=True,
     ),
     Fault(
