@@ -393,9 +393,6 @@ FAULTS: tuple[Fault, ...] = (
 NOT_YET = frozenset(
     """
     alert-log-removed
-    run-dir-removed
-    checkpoints-removed
-    fence-removed
     """.split()
 )
 BY_NAME = {fault.name: fault for fault in FAULTS}
