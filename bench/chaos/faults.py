@@ -465,11 +465,11 @@ def main_log_removed(scene: Scene) -> None:
 
 
 def alert_log_removed(scene: Scene) -> None:
+    """And the box is cut off, so that there is something to write into it."""
     scene.daemon()
     path = scene.world.state / "reboot_alerts.log"
-    if not path.exists():
-        raise NotPossible("nothing was written to it yet")
     _removed(path)
+    scene.world.power_cut()
 
 
 def alive_mark_removed(scene: Scene) -> None:

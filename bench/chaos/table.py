@@ -313,10 +313,11 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "alert-log-removed",
         faults.alert_log_removed,
-        "daemon",
-        _RESTORED,
+        "box",
+        "written anew",
         _taken_away(lambda v: v.world.state / "reboot_alerts.log"),
-        _SOON_S,
+        weight=1,
+        ends_daemon=True,
     ),
     Fault(
         "alive-mark-removed",
@@ -390,11 +391,6 @@ FAULTS: tuple[Fault, ...] = (
     ),
 )
 
-NOT_YET = frozenset(
-    """
-    alert-log-removed
-    """.split()
-)
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
@@ -403,7 +399,7 @@ def chosen(kinds: Iterable[str]) -> list[Fault]:
     found: dict[str, Fault] = {}
     for kind in kinds or ("all",):
         if kind in {"all", "smoke"}:
-            picked = [f for f in FAULTS if (f.smoke if kind == "smoke" else f.name not in NOT_YET)]
+            picked = [f for f in FAULTS if f.smoke or kind == "all"]
         else:
             picked = [BY_NAME[kind]]
         found |= {fault.name: fault for fault in picked}
