@@ -39,7 +39,10 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of order, times and targets; drawn when not given")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--faults", type=int, help="end after so many injected faults (--minutes is then the longest)")
-    parser.add_argument("--kinds", nargs="+", default=["all"], help="names from --list; `smoke` and `all` stand for sets")
+    parser.add_argument(
+        "--kinds", nargs="+", default=["all"], choices=["all", "smoke", *table.BY_NAME], metavar="KIND",
+        help="names from --list; `smoke` and `all` stand for sets",
+    )  # fmt: skip
     parser.add_argument("--programs", type=int, default=2, choices=range(1, len(GAMES) + 1))
     parser.add_argument("--keep", action="store_true", help="leave the directory of the run, and print its name")
     parser.add_argument("--quiet", action="store_true", help="print the table only")

@@ -398,9 +398,6 @@ def chosen(kinds: Iterable[str]) -> list[Fault]:
     """By name; `smoke` and `all` stand for sets. Raises KeyError for a name that is none."""
     found: dict[str, Fault] = {}
     for kind in kinds or ("all",):
-        if kind in {"all", "smoke"}:
-            picked = [f for f in FAULTS if f.smoke or kind == "all"]
-        else:
-            picked = [BY_NAME[kind]]
-        found |= {fault.name: fault for fault in picked}
+        sets = {"all": FAULTS, "smoke": [fault for fault in FAULTS if fault.smoke]}
+        found |= {fault.name: fault for fault in sets.get(kind) or [BY_NAME[kind]]}
     return list(found.values())
