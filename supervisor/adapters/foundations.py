@@ -199,7 +199,10 @@ class Foundations:
             rows, ordered = dict(self._rows), self._ordered
         self._stuck = {name: each for name, each in self._stuck.items() if each.at == name}
         now = _Round([row for name, row in rows.items() if name not in self._stuck], ordered)
-        now.start()
+        try:
+            now.start()
+        except RuntimeError:  # no thread can be begun: the newest findings stand until the next round
+            return
         now.over.wait(self._hang_s)
         self._newest = {name: found for name, found in {**self._newest, **now.found}.items() if name in rows}
         hung = now.at if not now.over.is_set() else None

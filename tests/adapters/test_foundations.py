@@ -2,8 +2,12 @@
 
 import os
 import socket
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
+import preload
 from fakes import FakeClock
 
 from supervisor.adapters.foundations import Foundations, Identity, Remembered, Watched, look, of_fd, of_path
@@ -117,6 +121,34 @@ def test_only_changes_are_posted(tmp_path):
     made.forget("thing")
     made.look()
     assert [[found.look for found in item.findings] for item in posts.items] == [[Look.MISSING], [Look.REPLACED], []]
+
+
+WITHOUT_THREADS = """
+import sys
+sys.path.insert(0, "tests")
+from pathlib import Path
+import preload
+from adapters.test_foundations import remembered, watching
+faults, path = Path(sys.argv[1]), Path(sys.argv[2])
+made, posts = watching(remembered(path))
+path.unlink()
+preload.no_forks(faults, refused=True)
+made.look()
+print(len(posts.items))
+preload.no_forks(faults, refused=False)
+made.look()
+print(posts.newest()[0][1].value)
+"""
+
+
+def test_while_no_thread_can_be_begun_the_newest_findings_stand(tmp_path):
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THREADS, tmp_path, tmp_path / "file"],
+        env={**os.environ, **preload.environment(tmp_path), "PYTHONPATH": "."}, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["0", "missing"], done.stderr
 
 
 def test_nothing_is_restored_unless_it_was_ordered_and_then_until_it_is_in_place(tmp_path):
