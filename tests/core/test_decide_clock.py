@@ -116,4 +116,5 @@ def test_windows_of_the_accounts_go_by_the_mended_clock():
     right = in_1970(core)
     set_clock(core.later(60.0), right)
     clocks = fold_accounts(core.journal).clocks
+    assert clocks
     assert all(wall_s == pytest.approx(at_s + right) for at_s, wall_s in clocks)
