@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from supervisor.adapters import alerts
+from supervisor.adapters import alerts, known_mount
 from supervisor.adapters.systemd import Notifier
 
 WINDOW_S: Final = 600.0
@@ -97,9 +97,18 @@ def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s
     """A line at once; a thread that tells everybody of [alerts], which may take its time."""
     state = environ.get("STATE_DIRECTORY", "").split(":")[0]
     line = alerts.service_line(starts, within_s, time.time())
-    if state:
+    if state and _in_place(state, environ):
         alerts.append(Path(state) / "reboot_alerts.log", line)
     return threading.Thread(target=_tell, args=(line.partition(" ")[2], config, dict(environ)), daemon=True)
+
+
+def _in_place(state: str, environ: Mapping[str, str]) -> bool:
+    """Whether the state directory is the one that the last daemon used, and not what lies below a missing mount."""
+    try:
+        known_mount.refuse_if_missing(state, known_mount.cache_dir(environ))
+    except OSError:
+        return False
+    return True
 
 
 def _tell(text: str, config: str | None, environ: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters import starts
+from supervisor.adapters import known_mount, starts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -99,3 +99,17 @@ def test_the_fourth_start_is_an_alert_once(service):
     lines = Path(environ["STATE_DIRECTORY"], "reboot_alerts.log").read_text().splitlines()
     assert len(lines) == 2
     assert " DAEMON ends again and again starts=4 within=0:0" in lines[0]
+
+
+def test_no_line_is_written_below_a_mount_that_is_missing(tmp_path):
+    state, cache = tmp_path / "state", tmp_path / "cache"
+    state.mkdir()
+    environ = {"STATE_DIRECTORY": str(state), "XDG_CACHE_HOME": str(cache), "RUNTIME_DIRECTORY": str(tmp_path)}
+    record = known_mount.record_of(str(state), known_mount.cache_dir(environ))
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"state_dir": str(state), "mount_point": str(state)}))
+    starts._alert(environ, None, 4, 10.0)
+    assert list(state.iterdir()) == []
+    record.unlink()
+    starts._alert(environ, None, 4, 10.0)
+    assert "ends again and again" in (state / "reboot_alerts.log").read_text()
