@@ -59,7 +59,7 @@ make_account() {
     put units/extralife.sysusers /etc/sysusers.d/extralife.conf
     getent passwd "$ACCOUNT" >/dev/null || act "make the user $ACCOUNT" systemd-sysusers /etc/sysusers.d/extralife.conf
     put units/extralife.tmpfiles /etc/tmpfiles.d/extralife.conf
-    [[ -d /etc/extralife ]] || act "make /etc/extralife" systemd-tmpfiles --create /etc/tmpfiles.d/extralife.conf
+    [[ -d /etc/extralife && -d $STATE ]] || act "make /etc/extralife and $STATE" systemd-tmpfiles --create /etc/tmpfiles.d/extralife.conf
 }
 
 write_config() {
