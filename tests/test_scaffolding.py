@@ -153,6 +153,12 @@ def test_without_a_right_to_install_nothing_is_tried(poor):
     assert done.stdout == ""
 
 
+def test_no_two_files_of_tests_have_the_same_name():
+    """pytest imports them by their bare names: of two, it refuses the second, and with it the whole run."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_tests_run_refuses_what_it_does_not_know():
     done = subprocess.run([ROOT / "tests" / "run", "fast"], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2

@@ -15,8 +15,10 @@ MOST_EXPOSED = 2.5
 @pytest.fixture
 def units(tmp_path):
     """The units as installed, with a prefix where every program that they name exists."""
+    current = tmp_path / "current"  # a path without a space, wherever the checkout lies
+    current.symlink_to(ROOT)
     for unit in UNITS:
-        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/extralife/current", str(ROOT)))
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/extralife/current", str(current)))
     return tmp_path
 
 
