@@ -196,12 +196,16 @@ class Loop:
         seen = item if isinstance(item, Sampled) else self.inbox.newest_look()
         if seen is not None:
             self.memory = self.memory.showing(seen.samples)
+        waiting = self.inbox.withdraw(FoundationsLooked)  # behind what is put back below, where nobody would see them
         if isinstance(item, FoundationsLooked):
-            self.memory = foundations.showing(self.memory, item, item.now_s, wall_s)
+            waiting.insert(0, item)
+        if waiting:
+            self.memory = foundations.showing(self.memory, waiting[-1], item.now_s, wall_s)
+            self.inbox.put_back(waiting[-1])  # the newest says all
         asked = self.inbox.withdraw(Asked)
         if isinstance(item, Asked):
             asked.append(item)
-        elif not isinstance(item, Woke) and not (isinstance(item, Sampled) and not item.reports):
+        elif not isinstance(item, Woke | FoundationsLooked) and not (isinstance(item, Sampled) and not item.reports):
             self.inbox.put_back(item)
         for request in asked:
             self.performer.refuse(request, f"nothing was done: the journal cannot be written ({error})")

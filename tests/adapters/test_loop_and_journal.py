@@ -8,7 +8,7 @@ from fakes import FakeClock
 
 from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
 from supervisor.core import commands, facts
-from supervisor.core.inputs import Asked, Began, BootEvidence, FoundationsLooked, Verb
+from supervisor.core.inputs import Asked, Began, BootEvidence, ConfigLoaded, FoundationsLooked, Verb
 from supervisor.core.settings import Paths, ProgramSpec, Settings
 from supervisor.core.state import State, replay
 from supervisor.policy.foundations import JOURNAL, Finding, Look
@@ -117,3 +117,17 @@ def test_without_its_directory_requests_are_refused_and_nothing_is_made(loop, tm
     assert len(loop.performer.refused) == 1
     assert next_daemon(path)[0] == loop.state
     assert facts.JournalStalled.__name__ in next_daemon(path)[1]
+
+
+def test_what_is_away_is_shown_although_another_input_waits_before_it(loop, tmp_path):
+    state = tmp_path / "state"
+    state.rename(tmp_path / "away")
+    dead = Finding("state directory", str(state), Look.MISSING, holds_starts=True)
+    loop.inbox.post(FoundationsLooked(0.0, ()))
+    loop.inbox.post(FoundationsLooked(0.0, (dead,)))
+    loop.turn(ConfigLoaded(loop.clock.now_s(), loop.settings))
+    assert list(loop.memory.foundations) == ["state directory"]
+    assert isinstance(loop.inbox.take(0.0), ConfigLoaded), "what waits keeps its place"
+    assert loop.inbox.take(0.0).findings == (dead,), "of looks, the newest says all"
+    assert loop.inbox.take(0.0) is None
+    (tmp_path / "away").rename(state)
