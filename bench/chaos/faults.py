@@ -328,22 +328,6 @@ def disk_full(scene: Scene) -> None:
     ballast.unlink()
 
 
-def state_read_only(scene: Scene) -> None:
-    """For a few seconds nothing new can be opened for writing in it, as after an error of the disk."""
-    if scene.world.disk is None:
-        raise NotPossible("there is no mount namespace for it (that needs root)")
-    scene.daemon()
-    for name in scene.world.programs:
-        scene.board.exempt("steps", name, 45.0)
-    path = str(scene.world.state)
-    subprocess.run(["mount", "--bind", path, path], check=True)
-    try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
-        time.sleep(scene.dice.uniform(5.0, 8.0))
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
-
-
 # --- requests ----------------------------------------------------------------------------------------------------------
 
 

@@ -271,7 +271,6 @@ FAULTS: tuple[Fault, ...] = (
         ends_daemon=True,
     ),
     Fault("disk-full", faults.disk_full, "box", "JournalStalled", _of_box("JournalStalled")),
-    Fault("state-read-only", faults.state_read_only, "box", "reported as read-only", _anywhere("(?i:read-only)")),
     Fault(
         "operator-stops",
         faults.stopped_by_operator,
