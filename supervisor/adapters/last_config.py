@@ -1,8 +1,9 @@
 """The last good configuration: kept in the state directory, for a start that finds a bad one.
 
 A mistake in the file, or a file on a disk that is not mounted yet, must not end a night of training at the next reboot. So
-each configuration that a daemon runs with is kept whole: the text, the files that it names, variables and flags. Why not a
-copy of the text alone: a bad `RL_LR` in the unit keeps a start from its settings just as well.
+each configuration that a daemon runs with is kept: the text, variables and flags. Why not a copy of the text alone: a bad
+`RL_LR` in the unit keeps a start from its settings just as well. The file that `alerts.urls_file` names is not copied,
+because it holds secrets; a start that cannot read it sends no alerts to its URLs.
 
 The file is JSON below a line with its digest, of mode 0600 (it may hold secrets), written aside and renamed. The one before
 stays as `.before`, for a disk that damages the newest. A copy that another user could have written is not used.

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -84,35 +85,39 @@ def _urls(sheet: Sheet, table: dict[str, Any]) -> list[tuple[int, str]]:
 
 
 def _of_file(sheet: Sheet, path: str) -> list[str]:
-    """One URL a line; empty lines and those that begin with # are passed over."""
+    """One URL a line; empty lines and those that begin with # are passed over.
+
+    A kept configuration has no copy of this file, because secrets are not copied. Without the file its URLs are left out:
+    the programs train all the same, and that is what a kept configuration is for.
+    """
     origin = sheet.at("alerts", "urls_file")
-    text = _secrets(sheet, origin, path) if sheet.source.files is None else sheet.source.files.get(path, "")
-    sheet.read[path] = text
+    complain = sheet.warn if sheet.source.is_kept else sheet.error
+    text = _secrets(complain, origin, path)
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         url = line.strip()
         if _URL.fullmatch(url):
             found.append(url)
         elif url and not url.startswith("#"):
-            sheet.error(origin, f"alerts.urls_file: line {number} of {path} is no URL such as ntfy://topic (not shown)")
+            complain(origin, f"alerts.urls_file: line {number} of {path} is no URL such as ntfy://topic (not shown)")
     return found
 
 
-def _secrets(sheet: Sheet, origin: Origin, path: str) -> str:
-    """The text of a file that only its owner may read; empty when it cannot be used, which is an error."""
+def _secrets(complain: Callable[[Origin, str], None], origin: Origin, path: str) -> str:
+    """The text of a file that only its owner may read; empty when it cannot be used, which is complained about."""
     try:
         # O_NONBLOCK: a FIFO in its place would be waited for. It means nothing to a file.
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123  of a descriptor
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(_LARGEST_BYTES + 1) if stat.S_ISREG(mode) else b""
     except OSError as error:
-        sheet.error(origin, f"alerts.urls_file: {path} cannot be read: {error.strerror}; correct the path, or its owner")
+        complain(origin, f"alerts.urls_file: {path} cannot be read: {error.strerror}; correct the path, or its owner")
         return ""
     if not stat.S_ISREG(mode) or len(data) > _LARGEST_BYTES:
-        sheet.error(origin, f"alerts.urls_file: {path} is no file of URLs, one a line; name another one")
+        complain(origin, f"alerts.urls_file: {path} is no file of URLs, one a line; name another one")
         return ""
     if mode & 0o077:
-        sheet.error(origin, f"alerts.urls_file: others may read {path}, and it holds secrets; chmod 600 {path}")
+        complain(origin, f"alerts.urls_file: others may read {path}, and it holds secrets; chmod 600 {path}")
         return ""
     return data.decode("utf-8", "replace")
 

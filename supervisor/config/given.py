@@ -1,7 +1,8 @@
-"""Everything that a configuration was made from: its text, the files that it names, variables and flags.
+"""Everything that a configuration was made from: its text, variables and flags.
 
-A start that finds a bad file goes back to it as a whole. The file's text alone would not do: a bad `RL_LR` in the unit, or
-a file of secrets that cannot be read, keeps a start from its settings just as a bad file does.
+A start that finds a bad file goes back to it as a whole. The file's text alone would not do: a bad `RL_LR` in the unit keeps
+a start from its settings just as a bad file does. The text of `alerts.urls_file` is not part of it: it holds secrets, and a
+copy of them in the state directory would go wherever that directory is copied.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ class Given:
 
     path: str | None = None
     text: str = field(default="", repr=False)
-    files: dict[str, str] = field(default_factory=dict, repr=False)
     environ: dict[str, str] = field(default_factory=dict, repr=False)
     flags: dict[str, str] = field(default_factory=dict)
 
@@ -37,7 +37,6 @@ class Given:
         return cls(
             sheet.source.path,
             sheet.source.text,
-            dict(sheet.read),
             {key: environ[key] for key in sorted(environ) if is_override(key)},
             {key: str(value) for key, value in flags.items() if value is not None},
         )
@@ -49,11 +48,11 @@ class Given:
     def from_json(cls, text: str) -> Self:
         """Raises ValueError for anything but what `to_json` has made."""
         value: Any = json.loads(text)
-        names = ("path", "text", "files", "environ", "flags")
+        names = ("path", "text", "environ", "flags")
         if not isinstance(value, dict) or set(value) != set(names):
             raise ValueError("it is not what a configuration was made from")
         texts = [value["text"], *([] if value["path"] is None else [value["path"]])]
-        for name in ("files", "environ", "flags"):
+        for name in ("environ", "flags"):
             if not isinstance(value[name], dict):
                 raise ValueError(f"its {name} are no table")
             texts += value[name].values()

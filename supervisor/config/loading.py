@@ -62,7 +62,7 @@ def load_given(given: Given, environ: Mapping[str, str], where: str) -> Loaded:
     Of `environ` only what is no setting counts, such as systemd's directories.
     """
     others = {key: value for key, value in environ.items() if not is_override(key)}
-    sheet = Sheet(source.parsed(where, given.path, given.text, given.files))
+    sheet = Sheet(source.parsed(where, given.path, given.text, is_kept=True))
     return _checked(sheet, others | given.environ, given.flags, starting=True)
 
 

@@ -59,17 +59,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One parsed configuration file, or the embedded default.
-
-    `files` are the texts of the files that it names, by path; None: they are read from the disk.
-    """
+    """One parsed configuration file, or the embedded default. `is_kept`: it is the last good one, in place of a bad one."""
 
     where: str
     path: str | None
     body: dict[str, Any]
     lines: Mapping[tuple[str, ...], int]
     text: str = ""
-    files: Mapping[str, str] | None = None
+    is_kept: bool = False
 
 
 @dataclass(slots=True)
@@ -81,7 +78,6 @@ class Sheet:
     warnings: list[str] = field(default_factory=list)
     origins: dict[str, Origin] = field(default_factory=dict)
     values: dict[str, object] = field(default_factory=dict)
-    read: dict[str, str] = field(default_factory=dict)  # the text of each file that the configuration names
     made_of: dict[str, str] = field(default_factory=dict)  # a program that is not in the file -> the section that made it
 
     def at(self, *path: str) -> Origin:

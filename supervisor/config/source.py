@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +30,8 @@ def read(path: str | None) -> Source:
     return parsed(DEFAULT_NAME if path is None else path, path, DEFAULT_TOML if path is None else _text(path))
 
 
-def parsed(where: str, path: str | None, text: str, files: Mapping[str, str] | None = None) -> Source:
-    """A configuration's text as `where`, which sentences name. `files` are the texts of the files that it names."""
+def parsed(where: str, path: str | None, text: str, *, is_kept: bool = False) -> Source:
+    """A configuration's text as `where`, which sentences name."""
     try:
         body = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -42,7 +41,7 @@ def parsed(where: str, path: str | None, text: str, files: Mapping[str, str] | N
     except ValueError as error:  # a number of more digits than Python reads
         raise ConfigError([f"{where}: not valid TOML: {error}; write a smaller number"]) from None
     absolute = None if path is None else str(Path(path).absolute())
-    return Source(where, absolute, body, lines(text), text, files)
+    return Source(where, absolute, body, lines(text), text, is_kept)
 
 
 def _text(path: str) -> str:

@@ -94,6 +94,19 @@ def test_a_file_of_urls_that_others_may_read_is_refused(place):
     ], "and it is not waited for"
 
 
+def test_what_is_kept_of_a_configuration_has_no_copy_of_the_secrets(place):
+    file = place.directory / "urls"
+    file.write_text(SECRET)
+    file.chmod(0o600)
+    loaded = place.load(f'{PROGRAM}[alerts]\nurls_file = "urls"\n')
+    assert "hunter2" not in loaded.given.to_json()
+    assert config.load_given(loaded.given, place.environ, "kept").settings.alerts.urls == (SECRET,)
+    file.unlink()
+    kept = config.load_given(loaded.given, place.environ, "kept")
+    assert kept.settings.alerts.urls == ()
+    assert [f"{file} cannot be read" in sentence for sentence in kept.warnings] == [True]
+
+
 def test_what_is_odd_is_a_warning(place, monkeypatch):
     text = f'{PROGRAM}[alerts]\nurls = "ntfy://topic"\ncommand = ["no-such-hook"]\n'
     place.file.touch(0o600)
