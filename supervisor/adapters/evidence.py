@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from supervisor.adapters import endings, proc
+from supervisor.adapters.threads import Tasks
 from supervisor.core.inputs import EvidenceTaken
 from workers import contract
 
@@ -123,10 +123,11 @@ class LocalEvidence:
     def __init__(self, paths: Paths, attempt: Callable[[str], Attempt | None], inbox: Inbox, clock: Clock) -> None:
         """`attempt` tells who runs under a token: `LocalLauncher.attempt`."""
         self._paths, self._attempt, self._inbox, self._clock = paths, attempt, inbox, clock
+        self._tasks = Tasks("evidence")
 
     def take(self, program: str, token: str) -> None:
         """Returns at once. Outcome: EvidenceTaken within `TIMEOUT_S` and a little."""
-        threading.Thread(target=self._take, args=(program, token), name=f"evidence-{program}", daemon=True).start()
+        self._tasks.begin(f"evidence-{program}", self._take, program, token)
 
     def _take(self, program: str, token: str) -> None:
         attempt = self._attempt(token)

@@ -35,6 +35,7 @@ import structlog
 
 from supervisor.adapters import boot, cgroups, endings, files, limits, orphans, proc
 from supervisor.adapters.shim_code import ShimCode
+from supervisor.adapters.threads import Tasks
 from supervisor.core.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from workers import contract
 
@@ -225,6 +226,7 @@ class LocalLauncher:
         self._taken: set[str] = set()  # tokens of all that is being started or runs: each takes open files
         self._few = threading.BoundedSemaphore(_STARTS_AT_ONCE)
         self._code = ShimCode()
+        self._tasks = Tasks("processes")
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
@@ -235,9 +237,9 @@ class LocalLauncher:
     # --- starting --------------------------------------------------------------------------------------------------------
 
     def spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None:
-        """Start one attempt. Outcome: SpawnSucceeded, later Ended; or SpawnBroke."""
+        """Start one attempt. Outcome: SpawnSucceeded, later Ended; or SpawnBroke. Raises RuntimeError without a thread."""
         self._taken.add(token)
-        self._thread(f"spawn-{spec.name}", self._spawn, spec, attempt, token)
+        threading.Thread(target=self._spawn, args=(spec, attempt, token), name=f"spawn-{spec.name}", daemon=True).start()
 
     def refuse(self, program: str, token: str, error: str) -> None:
         """Nothing was started. Outcome: SpawnBroke."""
@@ -407,7 +409,7 @@ class LocalLauncher:
 
     def kill_tree(self, program: str, token: str) -> None:
         """End the whole tree now. Outcome: Ended."""
-        self._thread(f"kill-{program}", self._kill_tree, token)
+        self._tasks.begin(f"kill-{program}", self._kill_tree, token)
 
     def _kill_tree(self, token: str) -> None:
         with self._guard:
@@ -501,10 +503,7 @@ class LocalLauncher:
                     self._epoll.unregister(fd)
                     live = self._live.get(self._watched.pop(fd))
                 if live is not None:
-                    try:
-                        self._thread(f"end-{live.program}", self._finish, live)
-                    except RuntimeError:  # no thread can be begun: then here, one after the other
-                        self._finish(live)
+                    self._tasks.begin(f"end-{live.program}", self._finish, live)
 
     def _finish(self, live: _Live) -> None:
         """The shim is gone: tell how the attempt ended, once nothing of it is left."""
@@ -588,7 +587,7 @@ class LocalLauncher:
             self._live[survivor.token] = live
             self._taken.add(survivor.token)
         directory = self._paths.attempt_dir(program, number, survivor.token)
-        self._thread(f"confine-{program}", self._groups.adopt, program, survivor.token, directory)
+        self._tasks.begin(f"confine-{program}", self._groups.adopt, program, survivor.token, directory)
         self._watch_shim(live)
 
     def _attempt_number(self, program: str, token: str) -> int:
@@ -750,6 +749,7 @@ class LocalLauncher:
         """Stop watching. The attempts go on without us."""
         os.eventfd_write(self._wake, 1)
         self._watcher.join()
+        self._tasks.close()
         with self._guard:
             for live in self._live.values():
                 os.close(live.shim_fd)
@@ -758,10 +758,6 @@ class LocalLauncher:
             self._live.clear()
             self._epoll.close()
             os.close(self._wake)
-
-    @staticmethod
-    def _thread(name: str, target: Callable[..., None], *args: object) -> None:
-        threading.Thread(target=target, args=args, name=name, daemon=True).start()
 
 
 def _attempt_number(name: str) -> int | None:

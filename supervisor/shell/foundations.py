@@ -34,7 +34,7 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
     whole_state.renew()  # now: at the first look it may be another one already
     return (
         Watched(
-            "state directory", state_dir, whole_state, holds_starts=True,
+            "state directory", state_dir, whole_state, check=lambda: read_only(state_dir), holds_starts=True,
             consequence="no worker is started and nothing can be recorded; workers that run train on",
             remedy=(
                 "put it back, or mount its file system again; if the directory that is there now is the right one, restart "
@@ -54,6 +54,19 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
         # The deciding thread restores it, before it deals with any other input: only there the connection may be used.
         Watched(JOURNAL, journal_file, journal.identity, check=journal.moved, restore=_by_the_loop),
     )  # fmt: skip
+
+
+def read_only(directory: str) -> str:
+    """That nothing can be written there, as a clause; empty when it can be. Raises OSError when that is not known.
+
+    The kernel makes a file system read-only when its disk fails (ext4's `errors=remount-ro`). While nothing has to be
+    recorded, no write would show it.
+    """
+    try:
+        flags = os.statvfs(directory).f_flag
+    except (FileNotFoundError, NotADirectoryError):
+        return ""  # missing is another finding
+    return "its file system is mounted read-only" if flags & os.ST_RDONLY else ""
 
 
 def runtime_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -129,3 +130,15 @@ def test_what_slows_a_process_from_outside_is_told(tmp_path):
     assert "nr_throttled 12, throttled_usec 900" in told
     assert "nr_throttled 3, throttled_time 8" in told
     assert evidence.host_pressure(8, str(tmp_path / "none")).startswith("load ")
+
+
+def test_evidence_is_taken_although_no_thread_can_be_begun(world, monkeypatch):
+    started = world.run(["sleep", "60"])
+    taker = evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock())
+
+    def refused(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    taker.take("Pong", started.token)
+    assert ", state S" in world.inbox.expect(EvidenceTaken, started.token).evidence["process"]

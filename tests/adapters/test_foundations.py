@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import preload
+import pytest
 from fakes import FakeClock
 
 from supervisor.adapters.foundations import Foundations, Identity, Remembered, Watched, look, of_fd, of_path
@@ -240,3 +241,28 @@ def test_the_thread_looks_by_itself_and_an_order_wakes_it(tmp_path):
         assert back.wait(10.0)
     finally:
         made.stop()
+
+
+_SEEN_READ_ONLY = """
+import pathlib, subprocess, sys
+from supervisor.shell.foundations import read_only
+path = sys.argv[1]
+print(read_only(path) or "writable")
+subprocess.run(["mount", "--bind", path, path], check=True)
+subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
+print(read_only(path))
+print(read_only(path + "/missing") or "another finding")
+"""
+
+
+@pytest.mark.root
+def test_a_file_system_that_has_become_read_only_is_seen_without_a_write(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    done = subprocess.run(
+        ["unshare", "--mount", sys.executable, "-c", _SEEN_READ_ONLY, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["writable", "its file system is mounted read-only", "another finding"]

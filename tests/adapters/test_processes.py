@@ -648,3 +648,33 @@ def test_closing_leaves_the_attempts_alone(world):
     started = world.run(["sleep", "60"])
     world.new_launcher()
     assert proc.is_alive(started.pid, started.start_ticks)
+
+
+# --- no more threads -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_new_threads(world, monkeypatch):
+    """From the moment that it is called, no thread can be begun in this process."""
+    assert world.launcher  # its own threads run already, as a daemon's do
+
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    return lambda: monkeypatch.setattr(threading.Thread, "start", refused)
+
+
+def test_a_worker_is_ended_although_no_thread_can_be_begun(world, no_new_threads):
+    started = world.run(["sleep", "60"])
+    no_new_threads()
+    world.launcher.kill_tree("Pong", started.token)
+    assert world.inbox.expect(Ended, started.token).ending.signal == signal.SIGKILL
+    assert gone(started.pid)
+
+
+def test_two_ends_are_reported_although_no_thread_can_be_begun(world, no_new_threads):
+    first, second = world.run(["sleep", "60"]), world.run(["sleep", "60"], name="Breakout")
+    no_new_threads()
+    kill(first.pid)
+    kill(second.pid)
+    assert [world.inbox.expect(Ended, each.token).ending.signal for each in (first, second)] == [signal.SIGKILL] * 2
