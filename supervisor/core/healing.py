@@ -193,10 +193,10 @@ def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:
 
 
 def _note_unsaved(turn: Turn, name: str, sample: Sample) -> None:
-    """Once a spell, like a save that failed: the next durable checkpoint ends it."""
+    """Once a spell, like a save that failed: the next durable checkpoint ends it. A stalled worker does not train on."""
     program, attempt = turn.present(name)
     spec, since_s = turn.spec(name), sample.phase_since_s
-    if attempt.save_error or sample.phase != "training" or since_s is None or _blind(turn):
+    if attempt.save_error or attempt.stall is not None or sample.phase != "training" or since_s is None or _blind(turn):
         return
     saves = sample.ckpt_count > 0 and sample.ckpt_at_s is not None
     if not saves and (spec is None or not spec.builtin):  # nobody knows whether it saves at all

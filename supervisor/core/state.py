@@ -390,9 +390,8 @@ def _trouble(
             return replace(state, config=ConfigFault(stamped.wall_s, errors, in_use, by))
         case facts.ConfigMended():
             return replace(state, config=None)
-        case facts.JournalSalvaged(error=error, kept_as=kept_as, kept=kept, lost=lost):
-            damage = Damage(stamped.wall_s, error, kept_as, kept, lost)
-            return replace(state, damage=damage, gaps=state.gaps + (lost != 0))
+    damage = Damage(stamped.wall_s, fact.error, fact.kept_as, fact.kept, fact.lost)
+    return replace(state, damage=damage, gaps=state.gaps + (fact.lost != 0))
 
 
 def _gpus(gpus: Gpus, at_s: float, fact: facts.Fact) -> Gpus:

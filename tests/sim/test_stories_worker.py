@@ -304,7 +304,10 @@ def test_no_checkpoint_is_whole():
         "0:10:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
         "0:10:06  P0   ckpt-59175.bad was set aside: tensors.safetensors has 0 bytes, expected 1,700",
         "0:10:06  P0   ckpt-58416.bad was set aside: tensors.safetensors has 0 bytes, expected 1,700",
-        "0:10:06  P0   resumed at step 0 after killed, 59,469 steps lost (595 s, 100.0 % of its attempt)",
+        (
+            "0:10:06  P0   no checkpoint was found, although there was one at step 59,175; resumed at step 0 after killed, 59,469 "
+            "steps lost (595 s, 100.0 % of its attempt)"
+        ),
         "0:10:06  P0   the worker reports from_scratch: error: no checkpoint is whole, step: 0",
         "0:10:06  P0   trains, 5.9 s after its start",
     ]
