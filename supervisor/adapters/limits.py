@@ -1,12 +1,12 @@
 """How many files may be open: as many as the hard limit allows in the daemon, as many as it was given in its workers.
 
-A program takes four descriptors of the daemon: its shim's pidfd, its notify socket, its control record and its state in
-/proc. So the usual soft limit of 1,024 ends at some 250 programs. It is soft because programs that use select(2) break
+A program takes up to six descriptors of the daemon: its shim's pidfd, its notify socket, its control record, its state in
+/proc, its run directory and its checkpoints. So the usual soft limit of 1,024 ends at some 150 programs. It is soft because programs that use select(2) break
 above it: a worker starts with the one that the daemon was started with.
 
 What is kept free is the daemon's own: a journal that cannot be opened, a client that cannot be answered or a shim whose
-end cannot be waited for would be a dear price for one more program. Example: of 1,024 files 128 are kept free, so 224
-programs can run; of 100 files half, so 12.
+end cannot be waited for would be a dear price for one more program. Example: of 1,024 files 128 are kept free, so 149
+programs can run; of 100 files half, so 8.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import resource
 from typing import Final
 
 GIVEN_FILES: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # the soft limit that this process was started with
-FILES_PER_PROGRAM: Final = 4
+FILES_PER_PROGRAM: Final = 6
 _KEPT_FREE: Final = 128
 _MOST_FILES: Final = 65_536  # where the hard limit is in the millions: no daemon needs more
 

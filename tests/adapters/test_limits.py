@@ -19,7 +19,7 @@ print(json.dumps([limits.GIVEN_FILES, before, raised, look(), most, *said]))
 """
 
 
-@pytest.mark.parametrize(("soft", "hard", "most"), [(100, 300, 12), (300, 300, 43), (1024, 4096, 224)])
+@pytest.mark.parametrize(("soft", "hard", "most"), [(100, 300, 8), (300, 300, 28), (1024, 4096, 149)])
 def test_the_soft_limit_is_raised_and_given_back(soft, hard, most):
     shell = f"ulimit -S -n {soft} && ulimit -H -n {hard} && exec {PYTHON} -c '{LOOK}'"
     told = subprocess.run(["sh", "-c", shell], cwd=REPO, capture_output=True, text=True, check=False)

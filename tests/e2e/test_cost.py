@@ -31,7 +31,7 @@ def test_thirty_programs_run_where_few_files_may_be_open(box: Box) -> None:
         "a worker has what the daemon was given"
     )
     files = os.listdir(f"/proc/{daemon.pid}/fd")
-    assert GIVEN < len(files) <= 30 + 4 * PROGRAMS, "a pidfd, a notify socket, a control record and a state file each"
+    assert GIVEN < len(files) <= 40 + 4 * PROGRAMS, "a pidfd, a notify socket, a control record and a state file each"
     assert box.ctl("reload").returncode == 0
     until(lambda: box.facts("DaemonStarted")[1:], 30, "the next image")
     until(lambda: all(p["phase"] == "RUNNING" for p in box.status()["programs"]), 60, "all to run on")
@@ -50,7 +50,7 @@ def test_programs_that_too_few_files_are_left_for_wait_and_say_so(box: Box) -> N
     box.config(sleeper("first"), slots=14)
     daemon = box.start()
     box.wait_phase("first", "RUNNING")
-    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (80, 80))  # half of them are kept free: room for ten programs
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (120, 120))  # half of them are kept free: room for ten programs
     box.config(sleeper("first") + "".join(sleeper(f"p{i:02}") for i in range(13)), slots=14)
     box.ctl("update", check=True)
 
@@ -60,7 +60,7 @@ def test_programs_that_too_few_files_are_left_for_wait_and_say_so(box: Box) -> N
     until(lambda: phases() == ["BACKOFF"] * 4 + ["RUNNING"] * 10, 30, "ten to run and four to wait")
     waiting = [p for p in box.status()["programs"] if p["phase"] == "BACKOFF"]
     assert len(waiting) == 4
-    assert all("10 programs need all of the 80 open files that are allowed: raise LimitNOFILE=" in p["why"] for p in waiting)
+    assert all("10 programs need all of the 120 open files that are allowed: raise LimitNOFILE=" in p["why"] for p in waiting)
     box.ctl("stop", "first", check=True)
     until(lambda: phases().count("BACKOFF") < 4, 40, "the next of them to start once there is room")
     assert daemon.poll() is None
