@@ -50,7 +50,7 @@ def say(box: Box, data: bytes, timeout_s: float = 20) -> bytes:
 
 
 def get(box: Box, page: str) -> Any:
-    asked = f"GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+    asked = f"GET {page} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
     head, _, body = say(box, asked).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head
     return json.loads(body)
@@ -140,7 +140,7 @@ def test_two_hundred_connections_and_followers_that_vanish(training: Box) -> Non
     for _ in range(5):  # as Supervisor's own client follows a log: one answer without end
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(path)
-        sock.sendall(b"GET /logtail/a HTTP/1.1\r\nHost: x\r\n\r\n")
+        sock.sendall(b"GET /logtail/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert sock.recv(1)
         streams.append(sock)
     began = time.monotonic()
@@ -177,7 +177,7 @@ def test_a_hundred_megabytes_of_output_a_second(box: Box) -> None:
     assert total < 2 * (2 + 2) * 5 + 100 * 3 * PATIENCE, "twice the bound a copy, and what comes within a look or two"
     assert daemon.rss_mib() - rss_mib < 8
     assert (daemon.cpu_s() - cpu_s) / took_s < 0.5
-    tail = b"GET /api/v1/logs/loud/stdout?tail=1048576 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    tail = b"GET /api/v1/logs/loud/stdout?tail=1048576 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     assert len(say(box, tail)) < 2**20 + 500
     with subprocess.Popen(
         [sys.executable, "-m", "supervisor.ctl", "-c", str(box.config_file), "tail", "-f", "loud"],
@@ -273,7 +273,7 @@ def test_every_change_has_its_uid_in_the_journal(training: Box) -> None:
 def try_as(box: Box, uid: int, gid: int) -> str:
     code = (
         f"import os, socket, sys; os.setgroups([]); os.setgid({gid}); os.setuid({uid}); s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
-        "s.sendall(b'GET /healthz HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n'); print(s.recv(99)[:15])"
+        "s.sendall(b'GET /healthz HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n'); print(s.recv(99)[:15])"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", code, f"{box.runtime}/supervisor.sock"],
@@ -319,7 +319,9 @@ def test_no_secret_of_the_environment_is_told(box: Box, monkeypatch: pytest.Monk
         ["status", "--json"], ["explain", "a", "--json"], ["history", "--all"], ["journal", "--jsonl"], ["avail"], ["tail", "a"],
     )]  # fmt: skip
     said.append(json.dumps(get(box, "/api/v1/config")))
-    said += [file.read_bytes().decode("latin-1") for file in box.state.rglob("*") if file.is_file()]
+    kept = [*box.state.glob("last-config*")]  # the configuration's own text: whoever may read that one knows them
+    assert [stat.S_IMODE(file.stat().st_mode) for file in kept] == [0o600]
+    said += [file.read_bytes().decode("latin-1") for file in box.state.rglob("*") if file.is_file() and file not in kept]
     said += [file.read_bytes().decode("latin-1") for file in box.runtime.rglob("*") if file.is_file()]
     for pid in (*box.pids(), box.daemon.pid if box.daemon else 0):
         with contextlib.suppress(OSError):
