@@ -1,8 +1,8 @@
 """How many files may be open: as many as the hard limit allows in the daemon, as many as it was given in its workers.
 
 A program takes up to six descriptors of the daemon: its shim's pidfd, its notify socket, its control record, its state in
-/proc, its run directory and its checkpoints. So the usual soft limit of 1,024 ends at some 150 programs. It is soft because programs that use select(2) break
-above it: a worker starts with the one that the daemon was started with.
+/proc, its run directory and its checkpoints. So the usual soft limit of 1,024 ends at some 150 programs. It is soft because
+programs that use select(2) break above it: a worker starts with the one that the daemon was started with.
 
 What is kept free is the daemon's own: a journal that cannot be opened, a client that cannot be answered or a shim whose
 end cannot be waited for would be a dear price for one more program. Example: of 1,024 files 128 are kept free, so 149
