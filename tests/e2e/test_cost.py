@@ -60,7 +60,9 @@ def test_programs_that_too_few_files_are_left_for_wait_and_say_so(box: Box) -> N
     until(lambda: phases() == ["BACKOFF"] * 4 + ["RUNNING"] * 10, 30, "ten to run and four to wait")
     waiting = [p for p in box.status()["programs"] if p["phase"] == "BACKOFF"]
     assert len(waiting) == 4
-    assert all("10 programs need all of the 120 open files that are allowed: raise LimitNOFILE=" in p["why"] for p in waiting)
+    assert all(
+        "10 programs need all of the 120 open files that are allowed: raise LimitNOFILE=" in p["why"] for p in waiting
+    )
     box.ctl("stop", "first", check=True)
     until(lambda: phases().count("BACKOFF") < 4, 40, "the next of them to start once there is room")
     assert daemon.poll() is None
