@@ -290,6 +290,10 @@ def _last_position(turn: Turn, program: Program, attempt: Attempt, ending: Endin
 def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> None:
     if attempt.stop is not None and verdict.cause == "stopped":
         _after_stop(turn, name, attempt.stop)
+    elif attempt.stop is None and not turn.state.programs[name].wanted:
+        # The request to stop it is on record, its stop was lost with a damaged part of the journal.
+        turn.record(facts.StayedDown("stopped by the operator", name))
+        turn.settle(name)
     elif verdict.cause == "done":
         turn.record(facts.Finished(verdict.why, name))
     elif verdict.counted:

@@ -49,11 +49,8 @@ def on_began(turn: Turn, item: Began) -> None:
             turn, *turn.present(name), item.survivors.get(name),
             rebooted=bool(item.boot.rebooted), last_sign_s=last_sign_s,
         )  # fmt: skip
-    for name, program in sorted(turn.state.programs.items()):
-        if program.phase in HAS_PROCESS and program.attempt is None:
-            _requeue(turn, name, "its end is on record, what followed was lost with a damaged journal")
-        elif program.phase is Phase.STOPPED and program.wanted:
-            _requeue(turn, name, "the request to start it is on record, what followed was lost with a damaged journal")
+    for program in sorted(turn.state.programs.values(), key=lambda each: each.name):
+        _fill_hole(turn, program)
     climbing.settle_in(turn)
     if rebooted is not None and not identity.another:
         climbing.on_reboot(turn, rebooted, ran)
@@ -63,6 +60,19 @@ def on_began(turn: Turn, item: Began) -> None:
     fill_slots(turn, staggered=False)
     if rebooted is not None:
         _alert(turn, rebooted, item.boot.ckpt_steps)
+
+
+def _fill_hole(turn: Turn, program: Program) -> None:
+    """Lead one program on to where its last known fact leads, if the facts after it were lost with a damaged journal."""
+    name = program.name
+    if program.attempt is None and not program.wanted and program.phase is not Phase.STOPPED:
+        turn.record(
+            facts.StayedDown("the request to stop it is on record, what followed was lost with a damaged journal", name)
+        )
+    elif program.phase in HAS_PROCESS and program.attempt is None:
+        _requeue(turn, name, "its end is on record, what followed was lost with a damaged journal")
+    elif program.phase is Phase.STOPPED and program.wanted:
+        _requeue(turn, name, "the request to start it is on record, what followed was lost with a damaged journal")
 
 
 def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:

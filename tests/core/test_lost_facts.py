@@ -101,6 +101,33 @@ def test_a_program_that_was_stopped_stays_down_when_the_word_was_lost(lost):
     assert core.phase("Pong") is Phase.STOPPED
 
 
+@pytest.mark.parametrize("survival", [Survival.VANISHED, Survival.ENDED], ids=lambda each: each.value)
+def test_a_program_that_was_to_stop_stays_down_though_its_stop_was_lost_and_it_ended_meanwhile(survival):
+    core = Core(settings("Pong")).running("Pong")
+    core.ask("stop", "Pong")
+    without(core, facts.StopIntended)
+    core.state, _ = replay(core.journal)
+    assert (core.phase("Pong"), core.program("Pong").wanted) == (Phase.RUNNING, False)
+    from supervisor.core.inputs import Began, BootEvidence
+
+    survivors = dict([core.survivor("Pong", survival, **({"signal": 9} if survival is Survival.ENDED else {}))])
+    seen = BootEvidence(core.boot_id, rebooted=False, evidence="test")
+    decision = core.give(Began(core.now_s, core.settings, seen, survivors, 101, "0.1.0", "salt2"))
+    assert not of(decision, commands.Spawn)
+    assert core.phase("Pong") is Phase.STOPPED
+
+
+def test_a_waiting_program_that_was_to_stop_stays_down_though_what_followed_was_lost():
+    core = Core(settings("Pong", "Qbert", slots=1)).running("Pong")
+    assert core.phase("Qbert") is Phase.QUEUED
+    core.ask("stop", "Qbert")
+    without(core, facts.StayedDown)
+    core.state, _ = replay(core.journal)
+    assert (core.phase("Qbert"), core.program("Qbert").wanted) == (Phase.QUEUED, False)
+    began(core)
+    assert core.phase("Qbert") is Phase.STOPPED
+
+
 def test_an_end_without_its_consequence_leaves_nobody_between_phases():
     core = Core(settings("Pong")).running("Pong")
     core.ended("Pong", signal=9)
