@@ -1,4 +1,7 @@
-"""The faults, one function each: what it does, to whom, and which invariants it may break for how long (`table.py`)."""
+"""The faults, one function each: what it does, to whom, and which invariants it may break for how long (`table.py`).
+
+A sleep is how long a fault lasts: it is part of the fault. What follows from a fault is awaited (`Scene.wait`).
+"""
 
 from __future__ import annotations
 
