@@ -3,7 +3,7 @@
 #   deploy/install.sh [--dry-run] [--prefix DIR] [--config FILE] [--packages DIR]... [--no-start]
 #   --dry-run       say what would be done, and do nothing
 #   --prefix DIR    where the program goes (/opt/extralife); state is /var/lib/extralife, settings /etc/extralife
-#   --config FILE   the configuration to begin with, if there is none yet (else two games at a light load)
+#   --config FILE   the configuration of a first installation (default: deploy/examples/box.toml, ten games that climb)
 #   --packages DIR  take third-party packages from this directory (a site-packages) and install none; may be repeated
 #   --no-start      neither enable nor start the service
 # Without a network: --packages, or a directory of wheels with PIP_NO_INDEX=1 PIP_FIND_LINKS=DIR. PYTHON=/path/to/python3
@@ -16,6 +16,7 @@ umask 022
 # shellcheck source=deploy/release.sh
 source deploy/release.sh
 start=true first_config='' upgraded=false
+readonly DEFAULT_CONFIG=deploy/examples/box.toml
 
 usage() {
     sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
@@ -72,14 +73,8 @@ write_config() {
         "$dry_run" || check_config "$1" "$first_config"
         act "write $CONFIG, from $first_config" write_file "$CONFIG" "$(<"$first_config")"
     else
-        act "write $CONFIG, two games at a light load" write_default "$1"
+        act "write $CONFIG, ten games at the load that the box bears" write_file "$CONFIG" "$(<"$DEFAULT_CONFIG")"
     fi
-}
-
-write_default() {
-    local where
-    where=$(printf '[daemon]\nstate_dir = "%s"\nruntime_dir = "%s"\n\n' "$STATE" "$RUNTIME")
-    write_file "$CONFIG" "$where"$'\n\n'"$("$1/.venv/bin/python" -P -m supervisor --print-default)"
 }
 
 # switch RELEASE: one that runs changes over under the eyes of upgrade.sh, which also knows the way back.

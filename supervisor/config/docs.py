@@ -49,9 +49,12 @@ _SECTION_INTRO: Final = {
 _INTRO: Final = """\
 # Configuration
 
+Read this when you want to know what a setting means, or to write a configuration of your own.
+
 One TOML file. Without `-c FILE` it is the first of `$EXTRALIFE_CONFIG`, `./extralife.toml`,
 `~/.config/extralife/extralife.toml` and `/etc/extralife/extralife.toml`, else the embedded default at the end of this page.
-[laptop.toml](../deploy/examples/laptop.toml) and [a100.toml](../deploy/examples/a100.toml) are examples to begin with.
+[laptop.toml](../deploy/examples/laptop.toml), [box.toml](../deploy/examples/box.toml) (what `deploy/install.sh` writes) and
+[a100.toml](../deploy/examples/a100.toml) are examples to begin with.
 
 The later wins: default, file, environment (`EXTRALIFE_*` for the daemon, `RL_*` for every built-in program), flag
 (`--state-dir`, `--runtime-dir`, `--log-level`, `--slots`). `supervisord --check` names every mistake at once and ends with
@@ -73,7 +76,7 @@ _LEVELS: Final = """\
 The ladder, lowest first, in place of [level]; [the rule](../supervisor/config/ladder.py). A name is one word of up to 32
 letters, digits, `_`, `.` or `-`. A key that a level leaves out is as in the level before it; the defaults are those of the
 lowest. Each level is at least as heavy as the one before it in slots, environments and batch, and heavier in one of them.
-Without any, `mode = "climb"` takes:
+Without any, `mode = "climb"` takes these levels, less those that are no heavier for the programs of the file:
 
 | level | slots | environments | batch |
 |---|---|---|---|

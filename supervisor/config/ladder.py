@@ -20,7 +20,7 @@ from typing import Any, Final
 from supervisor.config.cores import usable_cores, usable_memory_mb
 from supervisor.config.sheet import DEFAULT, DERIVED, FILE, Origin, Sheet, label, shown
 from supervisor.config.tables import Key, ladder_keys
-from supervisor.core.settings import CLIMB, FIXED, Level, LoadSettings
+from supervisor.core.settings import CLIMB, FIXED, Level, LoadSettings, Rung
 from workers.options import nearest
 
 DEFAULT_LADDER: Final = (
@@ -71,6 +71,26 @@ def memory_short(level: Level) -> str:
     if level.memory_mb is None or has_mb is None or level.slots * level.memory_mb <= has_mb:
         return ""
     return f"{level.slots} x {level.memory_mb:,} MB of memory are more than the {has_mb:,} MB of this box"
+
+
+def distinct(sheet: Sheet, rungs: tuple[Rung, ...], start: Level) -> tuple[Rung, ...]:
+    """The built-in ladder without levels that are the same load as the one below for the programs of this file.
+
+    Example: for two games 3x32 is 2x32 again. Its trial would end as no faster, and the levels above would never be tried.
+    A ladder of the file stays whole: the operator may pin each of its levels.
+    """
+    kept: list[Rung] = []
+    for rung in rungs:
+        if "levels" in sheet.source.body or rung.level is start or not kept or _load_of(rung) != _load_of(kept[-1]):
+            kept.append(rung)
+        else:
+            sheet.forget(label("levels", rung.level.name) + ".")
+    return tuple(kept)
+
+
+def _load_of(rung: Rung) -> tuple[int, tuple[str, ...]]:
+    """How many programs run at once, and what each one runs."""
+    return min(rung.level.slots, len(rung.programs)), tuple(spec.digest for spec in rung.programs)
 
 
 def start_of(made: tuple[Level, ...], load: LoadSettings) -> Level:

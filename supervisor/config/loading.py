@@ -266,7 +266,8 @@ def _rungs(
         defaults = _defaults(sheet, level, label("levels", level.name), rl, environ)
         made[level.name] = programs(sheet, tables, defaults)
     built_in = "levels" not in sheet.source.body
-    return tuple(Rung(level, made[level.name], ladder.veto(level, built_in=built_in)) for level in levels)
+    rungs = tuple(Rung(level, made[level.name], ladder.veto(level, built_in=built_in)) for level in levels)
+    return ladder.distinct(sheet, rungs, start)
 
 
 def _warn_memory(sheet: Sheet, level: Level) -> None:

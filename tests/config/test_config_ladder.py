@@ -27,6 +27,10 @@ threads = 3
 [program.Pong]
 [program.Breakout]
 """
+CLIMB = '[load]\nmode = "climb"\n'
+EIGHT_GAMES = "".join(
+    f"[program.{game}]\n" for game in "Pong Breakout Qbert Seaquest Enduro Freeway Asteroids Alien".split()
+)
 
 
 @pytest.fixture
@@ -67,12 +71,38 @@ def test_every_program_is_made_for_every_level(place: Place) -> None:
 
 def test_without_levels_climbing_takes_the_built_in_ladder(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder, "usable_cores", lambda: 4)
-    settings = place.settings('[load]\nmode = "climb"\n[program.Pong]\n')
+    settings = place.settings(CLIMB + EIGHT_GAMES)
     assert [rung.level.name for rung in settings.ladder] == ["light", "3x32", "medium", "5x64", "6x128", "heavy"]
     assert [bool(rung.veto) for rung in settings.ladder] == [False] * 3 + [True] * 3
     assert settings.ladder[-1].veto == "8 programs at once on 4 cores"
     monkeypatch.setattr(ladder, "usable_cores", lambda: 1)
-    assert place.settings('[load]\nmode = "climb"\n[program.Pong]\n').ladder[1].veto == "3 programs at once on 1 core"
+    assert place.settings(CLIMB + EIGHT_GAMES).ladder[1].veto == "3 programs at once on 1 core"
+
+
+@pytest.mark.parametrize(
+    ("programs", "names"),
+    [
+        ("[program.Pong]\n", ["light", "medium", "6x128", "heavy"]),
+        ("[program.Pong]\n[program.Qbert]\n", ["light", "medium", "6x128", "heavy"]),
+        ("[program.Pong]\nseeds = [1, 2, 3]\n", ["light", "3x32", "medium", "6x128", "heavy"]),
+        ('[program.a]\ncommand = ["true"]\n[program.b]\ncommand = ["true"]\n', ["light"]),
+        ("[program.Pong]\nnum_envs = 8\nbatch_size = 64\n[program.Qbert]\nnum_envs = 8\nbatch_size = 64\n", ["light"]),
+    ],
+)
+def test_a_built_in_level_that_is_no_heavier_for_these_programs_is_left_out(
+    place: Place, programs: str, names: list[str]
+) -> None:
+    loaded = place.load(CLIMB + programs)
+    assert [rung.level.name for rung in loaded.settings.ladder] == names
+    assert {key.split(".")[1] for key in loaded.values if key.startswith(("levels.", 'levels."'))} == set(names)
+    given = "[levels.a]\nslots = 1\n[levels.b]\nslots = 2\n[levels.c]\nslots = 3\n[program.Pong]\n"
+    assert len(place.settings(given).ladder) == 3, "a ladder of the file stays whole"
+
+
+def test_a_start_at_a_level_that_is_no_heavier_is_obeyed(place: Place) -> None:
+    settings = place.settings('[load]\nmode = "climb"\nstart = "5x64"\n[program.Pong]\n')
+    assert settings.level.name == "5x64"
+    assert [rung.level.name for rung in settings.ladder] == ["light", "medium", "5x64", "6x128", "heavy"]
 
 
 def test_one_fixed_level_is_as_it_was(place: Place) -> None:

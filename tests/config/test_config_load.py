@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,12 +40,22 @@ def test_examples_are_right(example: Path, place: Place) -> None:
     assert loaded.settings.paths.config_file == str(example)
 
 
-def test_the_a100_example_has_the_ten_games() -> None:
-    settings = config.load(str(ROOT / "deploy" / "examples" / "a100.toml"), {}, look=False).settings
+@pytest.mark.parametrize("example", ["a100", "box"])
+def test_a_box_trains_the_ten_games_and_climbs(example: str) -> None:
+    settings = config.load(str(ROOT / "deploy" / "examples" / f"{example}.toml"), {}, look=False).settings
     assert sorted(spec.game for spec in settings.programs) == sorted(TEN)
     assert all(spec.builtin and spec.name == spec.game for spec in settings.programs)
-    assert config.summary(settings) == "config OK: 10 programs, level light: 3 slots x 32 environments, batch 512"
+    begins = "config OK: 10 programs, level light: 2 slots x 32 environments, batch 512; climbs 6 levels up to heavy"
+    assert config.summary(settings) == begins
     assert (settings.paths.state_dir, settings.paths.runtime_dir) == ("/var/lib/extralife", "/run/extralife")
+
+
+def test_the_service_begins_with_the_box_example() -> None:
+    script = (ROOT / "deploy" / "install.sh").read_text()
+    (path,) = re.findall(r"^readonly DEFAULT_CONFIG=(.+)$", script, flags=re.MULTILINE)
+    shared = (ROOT / "deploy" / "release.sh").read_text()
+    assert (ROOT / path) in EXAMPLES
+    assert "STATE=/var/lib/extralife RUNTIME=/run/extralife " in shared, "the directories that the example names"
 
 
 def test_without_any_file_two_games_are_trained(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,12 @@ def test_from_a_refused_configuration_to_an_empty_machine(box: Installed) -> Non
     box.write("/srv/older/extralife-0.0.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: extralife\nVersion: 0.0.1\n")
     older = ("--packages", "/srv/older")
 
+    code, said = install(box, *older, "--no-start")
+    assert code == 0, said
+    assert box.run("cat", FILE).stdout.strip() == (ROOT / "deploy/examples/box.toml").read_text().strip()
+    assert "climbs 6 levels up to heavy" in box.run(f"{BIN}/supervisord", "-c", FILE, "--check").stdout
+    box.run("rm", FILE)
+
     box.write("/srv/mine.toml", CONFIG.replace('command = ["sleep", "100000"]', "comand = 1"))
     code, said = install(box, *older, "--config", "/srv/mine.toml")
     assert (code, "/srv/mine.toml cannot be used" in said, "comand" in said) == (1, True, True), said
