@@ -331,6 +331,33 @@ def disk_full(scene: Scene) -> None:
     ballast.unlink()
 
 
+def state_read_only(scene: Scene) -> None:
+    """For some seconds nothing can be opened for writing in it, as after an error of its disk.
+
+    A read-only mount over it: the kernel refuses to remount a file system while files on it are open for writing.
+    """
+    if scene.world.disk is None:
+        raise NotPossible("there is no mount namespace for it (that needs root)")
+    scene.daemon()
+    for name in scene.world.programs:
+        scene.board.exempt("steps", name, 45.0)
+    aside = scene.world.directory / "read-only"
+    aside.mkdir(exist_ok=True)
+    state = str(scene.world.state)
+    _run("mount", "--bind", state, str(aside))
+    _run("mount", "-o", "remount,bind,ro", str(aside))  # aside, where no file is open for writing
+    _run("mount", "--bind", str(aside), state)
+    try:
+        _run("umount", str(aside))
+        time.sleep(scene.dice.uniform(5.0, 8.0))
+    finally:
+        _run("umount", "-l", state)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True)
+
+
 # --- requests ----------------------------------------------------------------------------------------------------------
 
 

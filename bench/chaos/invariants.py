@@ -7,9 +7,11 @@ breaks is a finding: it is written down once, with the injections just before it
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -303,8 +305,7 @@ class StatusProbe(threading.Thread):
         self._board, self._world, self._checker = board, board.world, checker
         self._over = threading.Event()
         self.times_s: list[float] = []
-        self.status: dict[str, Any] = {}
-        self.status_at_s = 0.0
+        self._answers: deque[tuple[float, str]] = deque(maxlen=240)
         self._unknown: dict[str, tuple[int, float]] = {}
         self._unanswered_s: float | None = None
 
@@ -315,6 +316,10 @@ class StatusProbe(threading.Thread):
     def close(self) -> None:
         self._over.set()
         self.join()
+
+    def since(self, at_s: float) -> list[str]:
+        """The answers to requests after `at_s`, as JSON. A trouble may be over when the fault that caused it returns."""
+        return [text for asked_s, text in tuple(self._answers) if asked_s > at_s]
 
     def _turn(self) -> None:
         life = self._world.systemd.alive()
@@ -341,7 +346,7 @@ class StatusProbe(threading.Thread):
         self.times_s.append(took_s)
         if took_s > STATUS_S:
             self._board.breaks("status", "daemon", f"answered after {took_s:.1f} s")
-        self.status, self.status_at_s = status, time.monotonic()
+        self._answers.append((began_s, json.dumps(status)))
         self._compare(status)
 
     def _compare(self, status: dict[str, Any]) -> None:

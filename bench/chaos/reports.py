@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import re
 import threading
 import time
@@ -61,7 +60,7 @@ class View:
     from_byte: int
     claimed: set[int]  # ids of rows that are the report of an earlier injection
     said: list[str] = field(default_factory=list)  # answers that the fault itself was given
-    status: dict[str, Any] = field(default_factory=dict)
+    statuses: list[str] = field(default_factory=list)  # answers of `status` since then
 
     def fact(self, kind: str, *, why: str = "", of_program: bool = True, **fields: Any) -> str | None:
         """The first fact of that kind with these fields; its text, and it is claimed."""
@@ -87,8 +86,8 @@ class View:
         return None if found is None else f"answer: {found[:300]}"
 
     def shown(self, pattern: str) -> str | None:
-        """Somewhere in `status`."""
-        found = re.search(f'[^"]*(?:{pattern})[^"]*', json.dumps(self.status))
+        """Somewhere in an answer of `status`."""
+        found = next((each for text in self.statuses if (each := re.search(f'[^"]*(?:{pattern})[^"]*', text))), None)
         return None if found is None else f"status: {found[0][:300]}"
 
     def anywhere(self, pattern: str) -> str | None:

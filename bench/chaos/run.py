@@ -207,7 +207,7 @@ class Run:
             if each.outcome:
                 continue
             fault = each.planned.fault
-            each.view.status = self.probe.status if self.probe.status_at_s > each.at_s else {}
+            each.view.statuses = self.probe.since(each.at_s)
             if fault.reported is None:
                 each.outcome = "none"
             elif (found := fault.reported(each.view)) is not None:

@@ -49,6 +49,11 @@ def _answer(pattern: str) -> Expected:
     return lambda view: view.answered(pattern)
 
 
+def _in_status(pattern: str) -> Expected:
+    """History has the same trouble once in ten minutes; `status` shows it every time."""
+    return lambda view: view.shown(pattern)
+
+
 def _anywhere(pattern: str) -> Expected:
     return lambda view: view.anywhere(pattern)
 
@@ -272,6 +277,14 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault("disk-full", faults.disk_full, "box", "JournalStalled", _of_box("JournalStalled")),
     Fault(
+        "state-read-only",
+        faults.state_read_only,
+        "box",
+        "FoundationLost, or shown in status: read-only",
+        _first(_of_box("FoundationLost", why="read-only"), _in_status("read-only")),
+        _SOON_S,
+    ),
+    Fault(
         "operator-stops",
         faults.stopped_by_operator,
         "program",
@@ -373,8 +386,8 @@ FAULTS: tuple[Fault, ...] = (
         "state-dir-renamed",
         faults.state_dir_renamed,
         "box",
-        "FoundationLost, or JournalRestored",
-        _first(_of_box("FoundationLost"), _JOURNAL),
+        "FoundationLost, shown in status, or JournalRestored",
+        _first(_of_box("FoundationLost"), _in_status("the state directory"), _JOURNAL),
         _SOON_S,
     ),
     Fault("bad-reload", faults.bad_reload, "daemon", "refused with the mistake", _answer("slots"), weight=1),
