@@ -1,47 +1,513 @@
-"""The faults that extralife tells apart, by the id that tests carry: `@pytest.mark.fault("killed")`.
+"""What happens when something fails, as rows: the fault, the answer, the rule, the test. docs/faults.md is made from them.
 
-Each has a row in README's table "what happens when ...", a rule with its reason in the code, a test on real processes and
-a story in the simulator; `tests/test_catalogue.py` holds all of that together.
+A row with an id is a fault of the catalogue. Tests carry the id (`@pytest.mark.fault("killed")`): at least one on real
+processes and one story in the simulator. `tests/test_catalogue.py` compares rows, page, README and tests.
+
+    python tests/catalogue.py > docs/faults.md
 """
 
-FAULTS = {
-    "killed": "a worker is killed",
-    "stopped": "a worker is stopped (SIGSTOP)",
-    "gil": "a worker's loop holds the GIL",
-    "envpool-hang": "an envpool call never returns",
-    "segfault": "a worker segfaults",
-    "no-progress": "a worker beats without getting on",
-    "slow": "a worker slows to a crawl",
-    "dies-at-once": "a worker dies at once every time",
-    "dies-soon": "a worker dies every two seconds",
-    "orphans": "a worker leaves children behind, in a session of their own",
-    "nan": "the loss becomes NaN",
-    "exploding-q": "Q explodes",
-    "collapsed-entropy": "a policy collapses",
-    "falling-return": "the return falls far below its best",
-    "memory-error": "a worker runs out of memory (MemoryError)",
-    "oom-kill": "the kernel's OOM killer takes a worker",
-    "gpu-memory": "the GPU's memory is taken",
-    "gpu-hangs": "the GPU's driver hangs",
-    "gpu-lost": "a GPU falls off the bus, runs hot, or reports an Xid",
-    "disk-full-checkpoint": "the disk fills up during a checkpoint",
-    "disk-full-journal": "the disk under the journal is full",
-    "state-away": "the state directory is removed, unmounted or covered while extralife runs",
-    "journal-removed": "the journal is removed or replaced while extralife runs",
-    "checkpoint-flipped": "the newest checkpoint has a flipped bit",
-    "checkpoint-truncated": "the newest checkpoint is cut short",
-    "checkpoint-empty": "a file of the newest checkpoint has no bytes",
-    "checkpoint-missing": "a file of the newest checkpoint is missing",
-    "checkpoint-poison": "three deaths come from one and the same checkpoint",
-    "ignores-sigterm": "a worker ignores SIGTERM",
-    "state-d": "a worker sits in state D",
-    "late-worker": "a worker comes back after its successor started",
-    "daemon-stopped": "the daemon itself stands still for a minute",
-    "clock-forward": "the wall clock jumps ahead by an hour",
-    "clock-back": "the wall clock jumps back by an hour",
-    "pid-reuse": "a dead worker's pid belongs to somebody else",
-    "fork-fails": "nothing can be forked (EAGAIN)",
-    "two-daemons": "a second daemon is started",
-    "runtime-removed": "the runtime directory or the control socket is removed",
-    "beat-damaged": "a worker's beat file is removed or overwritten",
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """One fault. `rule` is the file that states the rule first; `test` is FILE::FUNCTION below tests/."""
+
+    when: str
+    then: str
+    rule: str
+    test: str
+    fault: str | None = None
+
+
+HEALING = "e2e/test_healing.py::"
+WORKER_FAULTS = "e2e/test_worker_faults.py::"
+HOST_FAULTS = "e2e/test_host_faults.py::"
+HOST_WORLD = "e2e/test_host_world.py::"
+CHECKPOINT_FAULTS = "e2e/test_checkpoint_faults.py::"
+DAMAGED = CHECKPOINT_FAULTS + "test_a_damaged_newest_checkpoint_is_set_aside_with_its_defect_and_the_one_before_taken"
+EXAMINED = HEALING + "test_a_worker_that_does_not_get_on_is_examined_ended_and_replaced"
+
+SECTIONS: dict[str, tuple[Row, ...]] = {
+    "A worker": (
+        Row(
+            "a worker is killed",
+            "restarted at once from its newest checkpoint; repeated deaths wait longer, up to 5 min",
+            "supervisor/policy/restart.py",
+            HEALING + "test_a_worker_killed_with_9_is_replaced_at_once",
+            "killed",
+        ),
+        Row(
+            "a worker is suspended (SIGSTOP)",
+            "continued with SIGCONT after 5 s, not killed",
+            "supervisor/policy/stall.py",
+            HEALING + "test_a_stopped_worker_is_continued_and_not_killed",
+            "stopped",
+        ),
+        Row(
+            "a worker's loop holds the GIL",
+            "its stacks and other evidence are saved, then it is ended and replaced",
+            "supervisor/policy/stall.py",
+            EXAMINED,
+            "gil",
+        ),
+        Row(
+            "an envpool call never returns",
+            "the same, although the worker's other threads still live",
+            "supervisor/policy/stall.py",
+            EXAMINED,
+            "envpool-hang",
+        ),
+        Row(
+            "a worker sends beats without progress",
+            "the same: only steps prove progress, beats do not",
+            "supervisor/policy/stall.py",
+            WORKER_FAULTS + "test_a_loop_that_spins_without_a_step_is_a_hang_although_its_side_thread_beats",
+            "no-progress",
+        ),
+        Row(
+            "a worker segfaults",
+            "reported as a crash with its signal, and restarted",
+            "supervisor/policy/diagnosis.py",
+            HEALING + "test_a_segfault_inside_envpool_is_a_crash_and_is_healed",
+            "segfault",
+        ),
+        Row(
+            "a worker dies at once every time",
+            "8 deaths in an hour lead to slow retry: one trial start after 30 min, the next after 60 min, and so on; "
+            "`status` shows the time",
+            "supervisor/policy/restart.py",
+            HEALING + "test_death_at_once_every_time_ends_in_slow_retry_with_a_time",
+            "dies-at-once",
+        ),
+        Row(
+            "a worker dies every two seconds",
+            "the same: a death counts however long the worker lived",
+            "supervisor/policy/restart.py",
+            HOST_FAULTS + "test_a_worker_that_dies_every_two_seconds_ends_in_slow_retry_with_a_time",
+            "dies-soon",
+        ),
+        Row(
+            "a worker leaves children behind, in a session of their own",
+            "they are ended before the next start and named in history, also when the shim itself is killed",
+            "supervisor/shim.py",
+            HOST_FAULTS + "test_fifteen_crashes_leave_none_of_their_hidden_children",
+            "orphans",
+        ),
+        Row(
+            "a worker ignores SIGTERM",
+            "killed with all its processes after its grace period",
+            "supervisor/policy/ending.py",
+            HEALING + "test_a_worker_that_ignores_sigterm_is_killed_after_its_grace",
+            "ignores-sigterm",
+        ),
+        Row(
+            "a trainer behind a shell, a pipe or a launcher is stopped",
+            "the trainer itself gets SIGTERM and has the whole grace period to save; `tee` and the shell stay until it has left",
+            "supervisor/shim.py",
+            "e2e/test_wrapped.py::test_wrapped_trainers_save_before_they_leave",
+        ),
+        Row(
+            "a worker hangs in the kernel (state D)",
+            "reported once, with its place in the kernel; it keeps its slot and is not killed; a stop request is answered with "
+            "the reason for the delay",
+            "supervisor/policy/ending.py",
+            HOST_FAULTS + "test_a_worker_in_state_d_is_reported_once_keeps_its_slot_and_goes_on",
+            "state-d",
+        ),
+        Row(
+            "a worker comes back after its successor started",
+            "fenced off: it can save nothing, and leaves",
+            "workers/checkpoint.py",
+            HOST_FAULTS + "test_a_worker_that_comes_back_after_its_successor_started_is_fenced",
+            "late-worker",
+        ),
+        Row(
+            "a worker becomes very slow",
+            "reported with stacks and the host's load; it saves and restarts only if it stays below half of its usual rate for "
+            "30 min while the other workers are well",
+            "supervisor/policy/slowness.py",
+            WORKER_FAULTS + "test_a_crawl_is_told_and_looked_into_and_started_again_when_it_lasts_alone",
+            "slow",
+        ),
+        Row(
+            "a worker's beat file is removed or overwritten",
+            "the worker makes it again within a second; until then its log and CPU time stand in: unknown is not stalled",
+            "supervisor/adapters/probes.py",
+            "e2e/test_runtime_lost.py::test_an_overwritten_beat_is_told_as_such_and_is_no_stall",
+            "beat-damaged",
+        ),
+    ),
+    "Learning": (
+        Row(
+            "the loss becomes NaN",
+            "no bad update is applied or saved; back to an older checkpoint with another random seed; FATAL after three "
+            "rollbacks to the same checkpoint",
+            "supervisor/policy/divergence.py",
+            WORKER_FAULTS + "test_the_real_trainer_is_rolled_back_from_nan_and_gets_a_batch_that_fits",
+            "nan",
+        ),
+        Row(
+            "Q explodes",
+            "after a minute beyond ten times the game's highest possible value the worker is ended without another save and "
+            "resumes from a checkpoint before the explosion, with another random seed; FATAL after three times; `on_sick` sets "
+            "another answer",
+            "supervisor/policy/exploding.py",
+            "e2e/test_health.py::test_a_worker_whose_q_explodes_is_rolled_back_to_before_it_began",
+            "exploding-q",
+        ),
+        Row(
+            "a policy collapses",
+            "reported with its figures in `status` and `explain`; `on_sick` may ask for a rollback, another random seed, or FATAL",
+            "supervisor/policy/collapse.py",
+            "e2e/test_health.py::test_a_policy_that_collapses_and_a_return_that_falls_are_told_and_the_fall_is_rolled_back",
+            "collapsed-entropy",
+        ),
+        Row(
+            "the return falls far below its best",
+            "the same, after 1,000 such games",
+            "supervisor/policy/falling.py",
+            "e2e/test_health.py::test_a_policy_that_collapses_and_a_return_that_falls_are_told_and_the_fall_is_rolled_back",
+            "falling-return",
+        ),
+    ),
+    "Load, memory and GPUs": (
+        Row(
+            "a level is too heavy for the box, which reboots after 17 minutes at it",
+            "back to the level that holds; the heavy level is tried again after two hours, then four, then eight; "
+            "`level why` gives the reasons",
+            "supervisor/policy/load.py",
+            "e2e/test_night.py::test_the_night_climbs_falls_and_tries_again",
+        ),
+        Row(
+            "a worker runs out of memory (MemoryError)",
+            "the next attempt gets the next smaller batch that divides, for good at this level; CUDA's errors likewise",
+            "supervisor/policy/memory.py",
+            WORKER_FAULTS + "test_a_memory_error_is_answered_with_smaller_batches_until_one_fits",
+            "memory-error",
+        ),
+        Row(
+            "the kernel's OOM killer takes a worker",
+            "distinguished from an ordinary kill by the kernel's log or by the counter of the worker's cgroup; answered with a "
+            "smaller batch as well",
+            "supervisor/policy/memory.py",
+            WORKER_FAULTS + "test_a_worker_that_the_kernel_takes_for_its_memory_is_told_from_one_that_is_killed",
+            "oom-kill",
+        ),
+        Row(
+            "a worker takes more memory than its level allows",
+            "the kernel ends the whole worker, and the limit is reported; other workers are not touched",
+            "supervisor/policy/confinement.py",
+            "lab/test_lab_cgroups.py::test_what_wants_more_memory_is_ended_as_a_whole_and_told_as_its_own_doing",
+        ),
+        Row(
+            "other processes fill the GPU's memory",
+            "the program waits (GATED) until its GPU has the memory that it is configured to need or was seen to need; after a "
+            "timeout it starts with its fallback batch",
+            "supervisor/policy/gate.py",
+            "e2e/test_gpu_live.py::test_a_program_waits_for_memory_and_starts_when_it_is_free",
+            "gpu-memory",
+        ),
+        Row(
+            "the GPU's driver hangs",
+            "the GPUs count as unknown, which is reported once; daemon and training go on, and nothing is decided by GPU readings",
+            "supervisor/adapters/gpu_nvml.py",
+            "e2e/test_gpu_live.py::test_a_driver_that_hangs_is_unknown_and_neither_workers_nor_daemon_care",
+            "gpu-hangs",
+        ),
+        Row(
+            "a GPU falls off the bus, runs hot, or reports an Xid",
+            "reported once; no higher level is tried until 30 min after the last such reading",
+            "supervisor/policy/prechecks.py",
+            "e2e/test_gpu_live.py::test_a_gpu_that_falls_off_the_bus_and_an_xid_are_told",
+            "gpu-lost",
+        ),
+    ),
+    "Checkpoints and backups": (
+        Row(
+            "the disk fills up during a checkpoint",
+            "training goes on, and earlier checkpoints stay; reported once with the free bytes, and shown in `status` until a "
+            "save succeeds",
+            "workers/checkpoint.py",
+            CHECKPOINT_FAULTS + "test_while_the_disk_is_full_training_goes_on_and_what_is_saved_stays",
+            "disk-full-checkpoint",
+        ),
+        Row(
+            "the newest checkpoint has a flipped bit",
+            "renamed to `.bad` and reported with its defect; the checkpoint before it is used",
+            "workers/checkpoint.py",
+            DAMAGED,
+            "checkpoint-flipped",
+        ),
+        Row("the newest checkpoint is cut short", "the same", "workers/checkpoint.py", DAMAGED, "checkpoint-truncated"),
+        Row("a file of the newest checkpoint is empty", "the same", "workers/checkpoint.py", DAMAGED, "checkpoint-empty"),
+        Row(
+            "a file of the newest checkpoint is missing",
+            "the same; if no checkpoint is complete, training begins at step 0 and an alert reports it",
+            "workers/checkpoint.py",
+            DAMAGED,
+            "checkpoint-missing",
+        ),
+        Row(
+            "three deaths follow a resume from the same checkpoint",
+            "that checkpoint is set aside, and the one before it is tried",
+            "supervisor/policy/restart.py",
+            WORKER_FAULTS + "test_a_checkpoint_that_kills_whoever_loads_it_is_set_aside_after_three_deaths",
+            "checkpoint-poison",
+        ),
+        Row(
+            "a run directory, or all its checkpoints, are removed while its worker runs",
+            "the directory is made again with its fence; the worker saves into it within seconds and loses no step; an "
+            "[alert](alerts.md) goes out",
+            "supervisor/policy/foundations.py",
+            "e2e/test_run_dir_lost.py::test_what_was_removed_is_made_again_and_saved_into_at_once",
+        ),
+        Row(
+            "a program trains without saving",
+            "an alert and a note in `status` after three checkpoint intervals, at the earliest after ten minutes",
+            "supervisor/policy/unsaved.py",
+            "core/test_decide_healing.py::test_a_program_that_trains_on_without_saving_is_reported_once_until_it_saves",
+        ),
+        Row(
+            "a resume finds no checkpoint although there was one",
+            "training begins at step 0, with a critical alert that names the lost step",
+            "supervisor/core/attempts.py",
+            "e2e/test_run_dir_lost.py::test_a_resume_that_finds_nothing_where_there_was_a_checkpoint_is_an_alert",
+        ),
+        Row(
+            "you want to take back a night of training",
+            "`supervisorctl rollback` verifies a [backup](backups.md), stops the games, saves a copy of their current state and "
+            "resumes from the backup; a damaged backup is refused and nothing changes",
+            "supervisor/policy/backups.py",
+            "e2e/test_backups_live.py::test_train_back_up_train_on_go_back",
+        ),
+        Row(
+            "the daemon is killed in the middle of a rollback",
+            "the next daemon finishes it; at any moment a worker finds either the complete old state or the complete new one",
+            "supervisor/adapters/backups.py",
+            "adapters/test_backups.py::test_killed_at_any_moment_it_is_the_old_or_the_new_and_asked_again_the_new",
+        ),
+    ),
+    "The host and its clock": (
+        Row(
+            "the host reboots",
+            "everything that ran resumes; the cause (panic, heat, hang, power ...) is one line in `reboot_alerts.log`; "
+            "no program is blamed",
+            "supervisor/core/beginning.py",
+            "e2e/test_reboot.py::test_after_a_power_cut_everything_that_ran_resumes",
+        ),
+        Row(
+            "the kernel panics or hangs",
+            "rebooted by kernel.panic, or reset by the watchdog that systemd feeds (`doctor` lists missing settings); "
+            "reported as `panic` or `watchdog` if the box keeps a trace, else as `power`",
+            "supervisor/policy/reboot_cause.py",
+            "lab/test_lab_panic.py::test_a_panic_reboots_the_box_and_is_told_as_one",
+        ),
+        Row(
+            "the disk is copied or moved to another box",
+            "everything resumes; the new box begins its own record of levels and reboots, and no power cut is counted; "
+            "`status`, `history` and the alert report it ([another box](box.md#another-box))",
+            "supervisor/policy/box_identity.py",
+            "e2e/test_reboot.py::test_a_copied_box_begins_its_own_record_and_trains_on",
+        ),
+        Row(
+            "the wall clock jumps ahead by an hour",
+            "reported once; no deadline, age or uptime moves",
+            "supervisor/adapters/clock.py",
+            HOST_WORLD + "test_a_wall_clock_that_jumps_moves_nothing_but_what_is_shown",
+            "clock-forward",
+        ),
+        Row(
+            "the wall clock jumps back by an hour",
+            "the same; calendar jobs go on",
+            "supervisor/adapters/clock.py",
+            HOST_WORLD + "test_a_wall_clock_that_jumps_moves_nothing_but_what_is_shown",
+            "clock-back",
+        ),
+        Row(
+            "the clock begins in 1970 (no battery) and is set later",
+            "times and downtime are unknown until then, and corrected everywhere afterwards; calendar jobs wait",
+            "supervisor/policy/wall_clock.py",
+            HOST_WORLD + "test_a_clock_that_begins_in_1970_is_mended_once_it_is_set",
+        ),
+        Row(
+            "a dead worker's pid belongs to another process",
+            "that process is neither adopted nor signalled",
+            "supervisor/adapters/proc.py",
+            HOST_WORLD + "test_a_pid_that_came_back_as_somebody_else_is_neither_adopted_nor_signalled",
+            "pid-reuse",
+        ),
+        Row(
+            "no process can be started (EAGAIN)",
+            "tried again after 1, 2, 4 ... s and not counted against any program; the daemon keeps answering",
+            "supervisor/policy/restart.py",
+            HOST_WORLD + "test_while_nothing_can_be_forked_starts_are_tried_again_and_held_against_nobody",
+            "fork-fails",
+        ),
+    ),
+    "The daemon and its configuration": (
+        Row(
+            "the daemon is killed (-9)",
+            "workers train on; the next daemon adopts all of them and reads the exit records of those that ended meanwhile",
+            "supervisor/core/beginning.py",
+            "e2e/test_adoption.py::test_a_killed_daemon_loses_nobody",
+        ),
+        Row(
+            "the daemon is upgraded",
+            "`supervisorctl reload` replaces it in place; workers are not touched",
+            "supervisor/core/operator.py",
+            "e2e/test_adoption.py::test_reload_replaces_the_daemon_in_place",
+        ),
+        Row(
+            "the new version is broken",
+            "if it does not start, become ready or answer, the previous version comes back by itself; workers are not touched "
+            "([upgrades](box.md#upgrades))",
+            "deploy/health.py",
+            "lab/test_lab_upgrade.py::test_a_broken_version_is_left_again",
+        ),
+        Row(
+            "the configuration has a mistake at a reload",
+            "refused with a list of all mistakes and exit status 1; the daemon keeps its configuration, and `status` shows the "
+            "mistakes until the file is corrected",
+            "supervisor/adapters/next_image.py",
+            "e2e/test_last_config.py::test_a_reload_of_a_bad_file_is_refused_with_all_its_mistakes",
+        ),
+        Row(
+            "the configuration has a mistake at an update",
+            "refused with a list of all mistakes; running programs are not touched",
+            "supervisor/core/operator.py",
+            "e2e/test_operator.py::test_a_bad_edit_leaves_the_running_one_alone",
+        ),
+        Row(
+            "the configuration is bad, gone or unreadable at a boot",
+            "the daemon starts with the last good one and reports it in `status`, /healthz, its log and an alert",
+            "supervisor/adapters/last_config.py",
+            "e2e/test_last_config.py::test_a_boot_with_a_bad_file_trains_on_with_the_last_good_one",
+        ),
+        Row(
+            "the daemon itself is suspended for a minute",
+            "that minute is not counted against any worker",
+            "supervisor/policy/absence.py",
+            HOST_WORLD + "test_a_daemon_that_stood_still_judges_nobody_and_goes_on",
+            "daemon-stopped",
+        ),
+        Row(
+            "systemd starts a daemon that cannot start",
+            "tried again after 1, 2, 4 ... 60 s, with an alert; a stop takes effect at once",
+            "supervisor/adapters/starts.py",
+            "adapters/test_starts.py::test_a_stop_ends_the_wait_and_the_next_start_is_at_once",
+        ),
+        Row(
+            "a second daemon is started",
+            "refused, with the pid of the first",
+            "supervisor/adapters/singleton.py",
+            "e2e/test_two_daemons.py::test_of_four_daemons_started_at_once_one_decides",
+            "two-daemons",
+        ),
+        Row(
+            "you stop a program",
+            "it stays stopped, also after restarts of the daemon and reboots",
+            "supervisor/core/operator.py",
+            "e2e/test_operator.py::test_stop_start_restart_and_what_is_stopped_stays_stopped",
+        ),
+        Row(
+            "something goes wrong at night",
+            "you get an [alert](alerts.md) by mail, push message or your own command; undelivered alerts wait, also through "
+            "crashes and reboots; a flood becomes one message",
+            "supervisor/policy/alerting.py",
+            "e2e/test_alerts_live.py::test_a_reboot_is_told_to_everybody_over_a_killed_daemon",
+        ),
+    ),
+    "Files and disks": (
+        Row(
+            "the disk under the journal is full",
+            "no action starts without a record; workers train on, `status` reports it, and requests are answered; the daemon "
+            "goes on by itself once there is room",
+            "supervisor/shell/loop.py",
+            "e2e/test_disk_full.py::test_a_full_disk_holds_up_what_is_new_and_nothing_else",
+            "disk-full-journal",
+        ),
+        Row(
+            "the state directory is removed, unmounted or covered while extralife runs",
+            "running workers train on; no worker is started and nothing is written in its place; requests are refused with the "
+            "reason, `/healthz` is 503; all goes on by itself when the directory is back; a start without its mount is refused "
+            "([more](foundations.md))",
+            "supervisor/policy/foundations.py",
+            "e2e/test_journal_lost.py::test_a_state_directory_that_is_away_holds_up_what_is_new_until_it_is_back",
+            "state-away",
+        ),
+        Row(
+            "the journal is removed or replaced while extralife runs",
+            "noticed within 2 s and before any answer; written anew from the file that is still open, with the same fact numbers; "
+            "a file in its place is kept under another name ([more](foundations.md))",
+            "supervisor/adapters/journal_held.py",
+            "e2e/test_journal_lost.py::test_a_journal_removed_under_a_daemon_is_written_anew_and_what_was_answered_holds",
+            "journal-removed",
+        ),
+        Row(
+            "the journal is damaged",
+            "the damaged file is kept, and a new one is built from every readable fact; the number of lost facts is in `status`, "
+            "`history` and the alert log; running workers whose start was lost are adopted",
+            "supervisor/adapters/journal_salvage.py",
+            "e2e/test_journal_lost.py::test_a_damaged_journal_is_told_where_one_looks",
+        ),
+        Row(
+            "the journal has grown for months",
+            "facts older than `keep_days` (30) move to `journal-archive/`; nothing is deleted, and the state stays the same",
+            "supervisor/adapters/journal_archive.py",
+            "adapters/test_journal_archive.py::test_the_fold_stays_and_nothing_is_lost",
+        ),
+        Row(
+            "the runtime directory or the control socket is removed",
+            "made again within seconds with sockets, records and marker; no worker is ended ([more](foundations.md))",
+            "supervisor/policy/foundations.py",
+            "e2e/test_runtime_lost.py::test_a_removed_runtime_directory_is_made_again_with_all_that_was_in_it",
+            "runtime-removed",
+        ),
+        Row(
+            "another user may write to the runtime directory, or to a directory above it",
+            "a start is refused, also by `--check` and `doctor`; the daemon executes no file in it",
+            "supervisor/trust.py",
+            "config/test_config_directories.py::test_a_runtime_directory_that_others_may_change_is_refused",
+        ),
+    ),
 }
+
+ROWS = tuple(row for rows in SECTIONS.values() for row in rows)
+FAULTS = {row.fault: row.when for row in ROWS if row.fault is not None}
+
+_INTRO = """\
+# What happens when ...
+
+Read this when you want to know what extralife does about a fault, by which rule, and which test shows it.
+
+Each rule is one file. Its first lines state the rule, with a worked example and the reason against the obvious alternative.
+`tests/run faults` runs the tests of all faults of the catalogue, on real processes and as stories in the simulator, and
+prints them with their times. This page is made from [the catalogue](../tests/catalogue.py):
+`python tests/catalogue.py > docs/faults.md`.
+"""
+
+
+def page() -> str:
+    """The whole of docs/faults.md."""
+    parts = [_INTRO]
+    for title, rows in SECTIONS.items():
+        lines = [f"| {row.when} | {row.then} | {_rule(row)} | {_test(row)} |" for row in rows]
+        parts.append("\n".join([f"## {title}\n", "| when | then | rule | test |", "|---|---|---|---|", *lines, ""]))
+    return "\n".join(parts)
+
+
+def _rule(row: Row) -> str:
+    return f"[{Path(row.rule).stem}](../{row.rule})"
+
+
+def _test(row: Row) -> str:
+    file, _, function = row.test.partition("::")
+    return f'[{Path(file).stem.removeprefix("test_").replace("_", " ")}](../tests/{file} "{function}")'
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,12 +1,11 @@
-"""Every fault of the catalogue is told in README, shown on real processes, and told as a story in the simulator."""
+"""Every fault of the catalogue has a test on real processes and a story in the simulator; its row names a marked test."""
 
 import ast
 from functools import cache
 from pathlib import Path
 
 import pytest
-from catalogue import FAULTS
-from test_docs import LINK, happenings
+from catalogue import FAULTS, ROWS
 
 TESTS = Path(__file__).resolve().parent
 REAL, STORY = "e2e", "sim"
@@ -54,10 +53,13 @@ def test_every_fault_is_shown(layer):
     assert set(FAULTS) - covered(layer) == set()
 
 
-def test_every_fault_has_its_row_and_the_row_its_test():
-    rows = {row[0]: row for row in happenings()}
-    assert {fault for fault, text in FAULTS.items() if text not in rows} == set()
-    for fault, text in FAULTS.items():
-        ((file, function),) = LINK.findall(rows[text][3])
-        named = [fault for fault, _, path, name in marks() if (path, name) == (TESTS.parent / file, function)]
-        assert fault in named, f"{text}: {function} of {file} is not marked {fault!r}"
+def test_a_row_with_a_fault_names_a_test_that_is_marked_with_it():
+    for row in ROWS:
+        file, _, function = row.test.partition("::")
+        named = [fault for fault, _, path, name in marks() if (path, name) == (TESTS / file, function)]
+        assert row.fault is None or row.fault in named, f"{row.when}: {function} of {file} is not marked {row.fault!r}"
+
+
+def test_a_fault_has_one_row():
+    assert len({row.when for row in ROWS}) == len(ROWS)
+    assert len(FAULTS) == sum(row.fault is not None for row in ROWS)

@@ -1,9 +1,12 @@
 """What the documents point at exists: files, headings, rules, tests."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from catalogue import ROWS, page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -58,28 +61,59 @@ def test_links_are_found():
     assert sum(len(links(document)) for document in DOCUMENTS) > 200
 
 
-def happenings():
-    """The rows of README's table: what happens, the link to its rule, the link to its test."""
-    text = (ROOT / "README.md").read_text()
-    table = text[text.index("| when | then | rule | test |") :].split("\n\n")[0].splitlines()[2:]
-    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table]
+def test_the_page_of_faults_is_the_one_that_the_catalogue_makes():
+    assert (ROOT / "docs" / "faults.md").read_text() == page(), "python tests/catalogue.py > docs/faults.md"
 
 
-def test_the_table_of_happenings_is_there():
-    assert len(happenings()) >= 13
-    assert all(len(row) == 4 and all(row) for row in happenings())
-
-
-@pytest.mark.parametrize("row", happenings(), ids=lambda row: row[0])
-def test_a_happening_has_a_rule_and_a_test(row):
-    ((rule, _),) = LINK.findall(row[2])
-    ((test, function),) = LINK.findall(row[3])
-    assert rule.startswith(RULES)
-    assert '"""' in (ROOT / rule).read_text().splitlines()[0], "a rule is stated in its file's first lines"
-    assert Path(test).name.startswith("test_")
-    assert re.search(rf"^(async )?def {function}\(", (ROOT / test).read_text(), flags=re.MULTILINE), (
-        f"{test} has no {function}: give the name of the test as the link's title"
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.when)
+def test_a_row_has_a_rule_and_a_test(row):
+    assert row.rule.startswith(RULES)
+    assert '"""' in (ROOT / row.rule).read_text().splitlines()[0], "a rule is stated in its file's first lines"
+    file, _, function = row.test.partition("::")
+    assert Path(file).name.startswith("test_")
+    assert re.search(rf"^(async )?def {function}\(", (ROOT / "tests" / file).read_text(), flags=re.MULTILINE), (
+        f"{file} has no {function}"
     )
+
+
+def test_the_ten_rows_of_the_readme_are_rows_of_the_catalogue():
+    text = (ROOT / "README.md").read_text()
+    table = text[text.index("| when | then |") :].split("\n\n")[0].splitlines()[2:]
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table]
+    assert 5 <= len(rows) <= 10
+    assert set(rows) <= {(row.when, row.then) for row in ROWS}
+
+
+def test_the_figures_of_the_readme_are_figures_of_the_page_on_speed():
+    text, speed = ((ROOT / name).read_text() for name in ("README.md", "docs/speed.md"))
+    figures = re.findall(r"^\| (.+?) \| (.+?) \| .+ \| `(.+?)` \|$", text, flags=re.MULTILINE)
+    assert len(figures) == 5
+    for what, ours, command in figures:
+        assert f"| {what} | {ours} |" in speed
+        assert f"`{command}`" in speed
+        assert (ROOT / command.split()[1]).is_file()
+
+
+def test_the_configuration_of_the_readme_passes_the_check(tmp_path):
+    (snippet,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    lines = [line for line in snippet.splitlines() if line.strip()]
+    assert len(lines) <= 12, "about ten lines"
+    file = tmp_path / "extralife.toml"
+    file.write_text(snippet)
+    argv = [sys.executable, "-m", "supervisor", "-c", file, "--state-dir", tmp_path / "state", "--check"]
+    checked = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.stdout.startswith("config OK: 3 programs, ")
+
+
+def test_every_guide_is_listed_in_the_readme_and_begins_with_its_task():
+    listed = {target for target, _ in links(ROOT / "README.md")}
+    guides = sorted((ROOT / "docs").glob("*.md"))
+    assert {f"docs/{guide.name}" for guide in guides} <= listed
+    for guide in guides:
+        title, _, rest = guide.read_text().partition("\n\n")
+        assert title.startswith("# ")
+        assert rest.startswith("Read this when you want to "), f"{guide.name}: say first for which task it is"
 
 
 def test_the_two_commands_can_be_run():
@@ -105,3 +139,13 @@ def test_a_decision_is_one_page_with_its_alternatives(adr):
     assert parts == sorted(parts)
     assert text.count("\n- ") >= 2, "name what else was thought of"
     assert len(text.splitlines()) <= 50
+
+
+def test_the_picture_is_drawn_from_its_recording():
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        from picture import draw
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+    pictures = ROOT / "docs" / "pictures"
+    assert (pictures / "night.svg").read_text() == draw((pictures / "night.txt").read_text()), "bench/picture.py --draw"

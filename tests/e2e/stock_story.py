@@ -252,6 +252,8 @@ def complaints(story: list[Told]) -> list[str]:
 
 HEAD = """# Supervisor's own client
 
+Read this when you want to use Supervisor's own client, or tools written for Supervisor, with extralife.
+
 The `supervisorctl` of PyPI's supervisor 4.3.0, unchanged, talks to extralife as to its own daemon: over XML-RPC on the
 control socket.
 
