@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from workers import prefetch
+from workers import output, prefetch
 from workers.args import BadArguments, parse
 from workers.contract import EXIT_CONFIG, Client, Phase
 from workers.listen import listen
@@ -64,6 +64,7 @@ def _set_allocator(args: Args) -> None:
 
 
 if __name__ == "__main__":
+    output.drop_unwritable()
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
