@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import preload
+from box import PATIENCE
 
 from chaos import ROOT
 from chaos.invariants import ACKNOWLEDGED_S, Checker, Scoreboard
@@ -211,7 +212,7 @@ def daemon_frozen(scene: Scene) -> None:
     """Shorter than the watchdog allows."""
     pid = scene.daemon()
     seconds = scene.dice.uniform(6.0, WATCHDOG_S - 4.0)
-    scene.board.exempt("status", "daemon", seconds + 4.0)
+    scene.board.exempt("status", "daemon", seconds + 4.0 * PATIENCE)
     _kill(pid, signal.SIGSTOP)
     time.sleep(seconds)
     _kill(pid, signal.SIGCONT)
@@ -220,14 +221,14 @@ def daemon_frozen(scene: Scene) -> None:
 def daemon_hangs(scene: Scene) -> None:
     """Until the service manager's watchdog ends it."""
     pid = scene.daemon()
-    scene.board.exempt("status", "daemon", WATCHDOG_S + 8.0)
+    scene.board.exempt("status", "daemon", WATCHDOG_S + 8.0 * PATIENCE)
     _kill(pid, signal.SIGSTOP)
     scene.wait(lambda: scene.world.systemd.life.process.pid != pid, WATCHDOG_S + 8.0)
 
 
 def daemon_reloaded(scene: Scene) -> None:
     scene.daemon()
-    scene.board.exempt("status", "daemon", 8.0)
+    scene.board.exempt("status", "daemon", 8.0 * PATIENCE)  # who asks meanwhile waits for the new image
     scene.ask("reload")
 
 
@@ -402,8 +403,13 @@ def restarted_by_operator(scene: Scene) -> None:
     _killed_after(scene, pid)
     board, checker, program = scene.board, scene.checker, scene.program
 
+    def runs() -> bool:
+        return any(each.token == token for each in checker.seen[program].mains)
+
+    scene.wait(lambda: not runs(), ACKNOWLEDGED_S)  # what hits an attempt that leaves anyway is observed by nobody
+
     def look() -> None:
-        if any(each.token == token for each in checker.seen[program].mains):
+        if runs():
             board.breaks("acknowledged", program, "its restart was acknowledged, and the old attempt still runs")
 
     scene.later.append((ACKNOWLEDGED_S, look))
@@ -493,14 +499,14 @@ def alive_mark_removed(scene: Scene) -> None:
 
 def socket_removed(scene: Scene) -> None:
     scene.daemon()
-    scene.board.exempt("status", "daemon", 12.0)
+    scene.board.exempt("status", "daemon", 12.0 * PATIENCE)
     _removed(scene.world.runtime / "supervisor.sock")
 
 
 def runtime_dir_removed(scene: Scene) -> None:
     """As logind does at the logout of an ordinary user."""
     scene.daemon()
-    scene.board.exempt("status", "daemon", 12.0)
+    scene.board.exempt("status", "daemon", 12.0 * PATIENCE)
     _removed(scene.world.runtime)
 
 

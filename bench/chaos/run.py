@@ -223,7 +223,7 @@ class Run:
         """Another fault hit the same subject, or the whole box, before this one could be observed."""
         until_s = injection.ended_s + 5.0
         return any(
-            other is not injection and injection.at_s - 5.0 < other.at_s < until_s
+            other is not injection and injection.at_s - 5.0 < other.ended_s and other.at_s < until_s
             and (other.subject in {injection.subject, "box"})
             for other in self.injections
         )  # fmt: skip
