@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from box import PATIENCE
@@ -38,7 +39,7 @@ INVARIANTS = {
     "steps": "a worker resumes from the newest whole checkpoint, and that is at most an interval behind",
     "status": f"`status` answers within {STATUS_S:g} s while a daemon is up",
     "trains": f"every wanted program trains again within {TRAINS_AGAIN_S:g} s of the last cause",
-    "traceback": "no traceback in the daemon's logs",
+    "traceback": "no traceback in the logs of the daemon and of its workers",
     "flat": "memory, descriptors and threads of a daemon stay flat after its warm-up",
     "acknowledged": "an acknowledged request holds, over a kill of the daemon right after",
     "deaths": "no attempt is recorded as dead for which nothing was injected",
@@ -175,7 +176,7 @@ class Checker(threading.Thread):
             self._trains(name, program, track)
             self._acknowledged(name, program)
         if self.looks % 5 == 0:
-            self._tracebacks()
+            self.tracebacks()
             self._flat()
 
     def _once(self, name: str, program: Program, track: _Track) -> None:
@@ -253,28 +254,28 @@ class Checker(threading.Thread):
         if program.mains:
             board.breaks("acknowledged", name, f"its stop was acknowledged, and {program.mains[0].pid} runs")
 
-    def _tracebacks(self) -> None:
-        for path in (self._world.daemon_log, self._world.state / "extralife.log"):
-            try:
-                with path.open("rb") as file:
-                    inode, at = self._read.get(str(path), (0, 0))
-                    found = os.fstat(file.fileno())
-                    if found.st_ino != inode or found.st_size < at:
-                        at = 0
-                    file.seek(at)
-                    data = file.read(4 << 20)
-                    self._read[str(path)] = (found.st_ino, at + len(data))
-            except OSError:
-                continue
-            text = data.decode(errors="replace")
-            for mark in TRACEBACKS:
-                if mark in text:
-                    tail = (
-                        text[text.index(mark) :][-1500:]
-                        if len(text) - text.index(mark) < 1500
-                        else text[text.index(mark) :][:1500]
-                    )
-                    self._board.breaks("traceback", path.name, tail)
+    def tracebacks(self) -> None:
+        world = self._world
+        logs = [(world.daemon_log, "daemon"), (world.state / "extralife.log", "daemon")]
+        logs += [(world.run_dir(name) / log, name) for name in world.programs for log in ("stdout.log", "stderr.log")]
+        for path, subject in logs:
+            text = self._new_text(path)
+            at = min((text.index(mark) for mark in TRACEBACKS if mark in text), default=None)
+            if at is not None:
+                self._board.breaks("traceback", subject, f"{path.name}: {text[at : at + 1500]}")
+
+    def _new_text(self, path: Path) -> str:
+        """What a log holds beyond the look before. One that was replaced or emptied is read from its beginning."""
+        try:
+            with path.open("rb") as file:
+                inode, at = self._read.get(str(path), (0, 0))
+                found = os.fstat(file.fileno())
+                file.seek(at if found.st_ino == inode and found.st_size >= at else 0)
+                data = file.read(4 << 20)
+                self._read[str(path)] = (found.st_ino, file.tell())
+        except OSError:
+            return ""
+        return data.decode(errors="replace")
 
     def _flat(self) -> None:
         life = self._world.systemd.alive()
