@@ -151,9 +151,11 @@ def shim_killed(scene: Scene) -> None:
 def save_fails(scene: Scene) -> None:
     """No file of this worker may grow beyond 4 KiB for a few seconds: what a quota or a bad disk does."""
     pid = scene.main()
+    if not scene.checker.training(scene.program):
+        raise NotPossible(f"{scene.program} does not train yet, and saves nothing")
     scene.board.exempt("steps", scene.program, 40.0)
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
-    time.sleep(6.0)
+    time.sleep(6.0 * PATIENCE)  # two intervals: a busy machine saves late
     with contextlib.suppress(ProcessLookupError):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 

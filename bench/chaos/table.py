@@ -195,7 +195,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "daemon-terminated",
         faults.daemon_terminated,
-        "daemon",
+        "box",  # it ends every worker
         "DaemonStarted, clean",
         _of_box("DaemonStarted", clean=True),
         ends_daemon=True,
@@ -387,7 +387,7 @@ FAULTS: tuple[Fault, ...] = (
         faults.state_dir_renamed,
         "box",
         "FoundationLost, shown in status, or JournalRestored",
-        _first(_of_box("FoundationLost"), _in_status("the state directory"), _JOURNAL),
+        _first(_of_box("FoundationLost"), _in_status("the state directory /"), _JOURNAL),
         _SOON_S,
     ),
     Fault("bad-reload", faults.bad_reload, "daemon", "refused with the mistake", _answer("slots"), weight=1),
