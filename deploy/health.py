@@ -1,14 +1,14 @@
-"""Whether the daemon that an upgrade has brought is well, seen from outside. Standard library alone; upgrade.sh calls it.
+"""Decides from outside whether the daemon is healthy after an upgrade. Standard library only; upgrade.sh calls it.
 
-    health.py look SOCKET                                        what runs now, as JSON; exit status 1: no answer
-    health.py same SOCKET BEFORE                                 0: the daemon is still the image that BEFORE was told by
-    health.py judge SOCKET BEFORE RELEASE READY_S HEALTHY_S      0: well; else one sentence says what is wrong
-    health.py keep-journal JOURNAL COPY                          a copy of a journal that is being written
-    health.py put-back JOURNAL COPY                              the next daemon finds that copy as its journal
+    health.py look SOCKET                                        print the running state as JSON; exit status 1: no answer
+    health.py same SOCKET BEFORE                                 0: the daemon is still the image that reported BEFORE
+    health.py judge SOCKET BEFORE RELEASE READY_S HEALTHY_S      0: healthy; else print the reason in one sentence
+    health.py keep-journal JOURNAL COPY                          copy a journal while it is being written
+    health.py put-back JOURNAL COPY                              make the next daemon start with that copy as its journal
 
-It must work beside any version, older or newer, so it imports none of them: it asks the control socket as anybody may.
-Well is a daemon that runs the release that was asked for, answers all the time, keeps its journal, is not started again,
-and has every worker that ran before: with the same pid, not behind where it was, and going on.
+It must work with any version, older or newer, so it imports none of them and only asks the control socket. A daemon is
+healthy when it runs the wanted release, answers all the time, can write its journal, is not restarted, and has every worker
+that ran before: with the same pid, not behind its earlier step, and making progress.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 
 class Unwell(Exception):
-    """The sentence that says what is wrong."""
+    """The daemon is not healthy; the message is the reason in one sentence."""
 
 
 class _Control(http.client.HTTPConnection):
@@ -51,7 +51,7 @@ class _Control(http.client.HTTPConnection):
 
 
 def ask(path: str, timeout_s: float = _ANSWER_S) -> Json | None:
-    """What the daemon says of itself and its programs; None: no answer."""
+    """The daemon's report about itself and its programs; None: no answer."""
     try:
         with contextlib.closing(_Control(path, timeout_s)) as control:
             control.request("GET", "/api/v1/status")
@@ -64,7 +64,7 @@ def ask(path: str, timeout_s: float = _ANSWER_S) -> Json | None:
 
 
 def running(status: Json) -> dict[str, Json]:
-    """The programs that have a worker which is not leaving."""
+    """The programs with a worker that is not about to leave."""
     return {each["name"]: each for each in status["programs"] if each.get("pid") and each.get("phase") != "STOPPING"}
 
 
@@ -73,7 +73,7 @@ def same_image(status: Json, before: Json) -> bool:
 
 
 def judge(path: str, before: Json, release: str, ready_s: float, healthy_s: float) -> None:
-    """Raises Unwell. `before` is what `look` has told, or empty: then nothing is known of earlier workers."""
+    """Raises Unwell. `before` is the earlier report of `look`, or empty if nothing is known of earlier workers."""
     first = _wait_for_it(path, before, release, ready_s)
     workers = running(before) if before else {}
     until_s = time.monotonic() + healthy_s
@@ -88,14 +88,14 @@ def judge(path: str, before: Json, release: str, ready_s: float, healthy_s: floa
         time.sleep(min(_EVERY_S, left_s))
         answer = ask(path)
         if answer is None:
-            raise Unwell(f"it has stopped answering: nothing came within {_ANSWER_S:.0f} s")
+            raise Unwell(f"the daemon has stopped answering: no answer within {_ANSWER_S:.0f} s")
         status = answer
     for name, worker in workers.items():
         check_progress(name, worker, status, healthy_s)
 
 
 def _wait_for_it(path: str, before: Json, release: str, ready_s: float) -> Json:
-    """The first answer of the daemon that is wanted."""
+    """The first answer of the new daemon."""
     ends, until_s = _ends(), time.monotonic() + ready_s
     while True:
         left_s = until_s - time.monotonic()
@@ -103,18 +103,18 @@ def _wait_for_it(path: str, before: Json, release: str, ready_s: float) -> Json:
         if status is not None and not same_image(status, before):
             runs = status["daemon"].get("release")  # versions that do not say so were started by what `current` says
             if runs not in {None, release, os.path.realpath(release)}:
-                raise Unwell(f"it runs {runs}, not {release}")
+                raise Unwell(f"the daemon runs {runs}, not {release}")
             return status
         if _ends() - ends >= _MOST_ENDS:
-            raise Unwell(f"it ends again and again before it answers: journalctl -u {UNIT} says why")
+            raise Unwell(f"the daemon ends again and again before it answers; see journalctl -u {UNIT}")
         if left_s <= 0:
-            what = "it does not answer" if status is None else "the daemon has not replaced itself"
-            raise Unwell(f"{what} after {ready_s:g} s: journalctl -u {UNIT} says more")
+            what = "the daemon does not answer" if status is None else "the daemon has not replaced itself"
+            raise Unwell(f"{what} after {ready_s:g} s; see journalctl -u {UNIT}")
         time.sleep(_EVERY_S)
 
 
 def _ends() -> int:
-    """How often systemd has started it again."""
+    """How often systemd has restarted the daemon."""
     shown = subprocess.run(
         ["systemctl", "show", "--property", "NRestarts", "--value", UNIT], capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -122,27 +122,27 @@ def _ends() -> int:
 
 
 def check(first: Json, status: Json, before: Json) -> None:
-    """The daemon itself: one and the same, and able to keep its journal."""
+    """The daemon has not been restarted, and can write its journal."""
     if not same_image(status, first):
-        raise Unwell(f"it was started again while it was watched: journalctl -u {UNIT} says why")
+        raise Unwell(f"the daemon was restarted while it was watched; see journalctl -u {UNIT}")
     error = (status["daemon"].get("journal") or {}).get("error")
     earlier = ((before or {}).get("daemon", {}).get("journal") or {}).get("error")
     if error and not earlier:
-        raise Unwell(f"it cannot write its journal: {error}")
+        raise Unwell(f"the daemon cannot write its journal: {error}")
 
 
 def check_worker(name: str, worker: Json, status: Json) -> None:
-    """One that ran before is there, with the same pid."""
+    """A program that ran before still has its worker, with the same pid."""
     now = next((each for each in status["programs"] if each["name"] == name), None)
     if now is None:
-        raise Unwell(f"it does not know {name} any more")
+        raise Unwell(f"the daemon does not know {name} any more")
     if now.get("pid") != worker["pid"] and now.get("phase") != "DONE":
         there = f"is {now['pid']}" if now.get("pid") else "is none"
         raise Unwell(f"{name} has lost its worker: it was pid {worker['pid']}, now there {there}")
 
 
 def check_progress(name: str, worker: Json, status: Json, healthy_s: float) -> None:
-    """Nothing of it is lost, its beats are read, and it has got on if it did before."""
+    """The worker has lost no steps, the daemon reads its beats, and it makes progress if it did before."""
     now = next(each for each in status["programs"] if each["name"] == name)
     if now.get("phase") == "DONE":
         return
@@ -150,17 +150,17 @@ def check_progress(name: str, worker: Json, status: Json, healthy_s: float) -> N
     if None not in {now.get("steps"), worker.get("steps")} and now["steps"] < worker["steps"]:
         raise Unwell(f"{name} went back from step {worker['steps']} to {now['steps']}")
     if worker.get("worker_phase") and not now.get("worker_phase"):
-        raise Unwell(f"it hears nothing of {name}, whose worker is pid {worker['pid']}")
+        raise Unwell(f"the daemon gets no beats from {name}, whose worker is pid {worker['pid']}")
     moved = any(now.get(each) != worker.get(each) for each in _MOVING)
     if healthy_s >= _LONG_S and worker.get("steps_per_s") and not moved:
-        raise Unwell(f"{name} trained before and has not got on for {healthy_s:g} s")
+        raise Unwell(f"{name} trained before and has made no progress for {healthy_s:g} s")
 
 
 # --- the journal -------------------------------------------------------------------------------------------------------
 
 
 def keep_journal(journal: Path, copy: Path) -> None:
-    """A whole copy at one moment, durable before it has its name."""
+    """A consistent copy of the journal, durable before it gets its name."""
     aside = copy.with_name(f"{copy.name}.new")
     aside.unlink(missing_ok=True)
     os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -174,7 +174,7 @@ def keep_journal(journal: Path, copy: Path) -> None:
 
 
 def put_back(journal: Path, copy: Path) -> None:
-    """The copy waits beside the journal, under the name by which the next start takes it; what is there is kept aside.
+    """Put the copy beside the journal, under the name that the next start takes; the present journal is kept aside.
 
     Which is how the daemon finishes a rebuilt journal of its own: a power cut at any moment leaves one of the two.
     """
@@ -207,7 +207,7 @@ def _sync(path: Path) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """The exit status; what is wrong on standard output, as one sentence."""
+    """The exit status; the reason goes to standard output as one sentence."""
     match argv:
         case ["look", path]:
             status = ask(path)

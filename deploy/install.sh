@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Installs extralife as a systemd service, or brings an installation up to date. Run as root from a checkout:
 #   deploy/install.sh [--dry-run] [--prefix DIR] [--config FILE] [--packages DIR]... [--no-start]
-#   --dry-run       say what would be done, and do nothing
+#   --dry-run       print each step and change nothing
 #   --prefix DIR    where the program goes (/opt/extralife); state is /var/lib/extralife, settings /etc/extralife
 #   --config FILE   the configuration of a first installation (default: deploy/examples/box.toml, ten games that climb)
 #   --packages DIR  take third-party packages from this directory (a site-packages) and install none; may be repeated
 #   --no-start      neither enable nor start the service
 # Without a network: --packages, or a directory of wheels with PIP_NO_INDEX=1 PIP_FIND_LINKS=DIR. PYTHON=/path/to/python3
-# chooses the interpreter. Again and again is fine: only what differs is done. A running service changes over to the new
-# version in place, its workers train on.
+# chooses the interpreter. Repeated runs do only the missing steps. A running service changes over to the new version in place; its workers
+# train on.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 umask 022
@@ -46,13 +46,13 @@ parse() {
     [[ -z $first_config || -r $first_config ]] || die "--config: $first_config cannot be read"
 }
 
-# Borrowed packages are complete as they are; without apt-get deploy/bootstrap says what it lacks.
+# Borrowed packages (--packages) need nothing more; without apt-get, deploy/bootstrap names what is missing.
 install_debian_packages() {
     ((${#packages[@]} == 0)) && command -v apt-get >/dev/null || return 0
     if "$dry_run"; then
         PYTHON=$1 deploy/system-packages service --dry-run
     else
-        PYTHON=$1 deploy/system-packages service || die "nothing was installed; the lines above say what is missing"
+        PYTHON=$1 deploy/system-packages service || die "nothing was installed; the lines above name the missing packages"
     fi
 }
 
@@ -66,10 +66,10 @@ make_account() {
 write_config() {
     if [[ -e $CONFIG ]]; then
         [[ -z $first_config ]] || cmp -s "$first_config" "$CONFIG" ||
-            say "$CONFIG exists and stays as it is: --config is for the first installation alone. To take it over:" \
+            say "$CONFIG exists and stays as it is: --config counts only at the first installation. To replace it:" \
                 "install -m 644 $first_config $CONFIG && $prefix/current/.venv/bin/supervisorctl -c $CONFIG update"
     elif [[ -n $first_config ]]; then
-        # Checked before it is in place: a refused one would count as the configuration from then on.
+        # Checked before it is put in place: otherwise a refused file would be the installed configuration from then on.
         "$dry_run" || check_config "$1" "$first_config"
         act "write $CONFIG, from $first_config" write_file "$CONFIG" "$(<"$first_config")"
     else
@@ -77,13 +77,13 @@ write_config() {
     fi
 }
 
-# switch RELEASE: one that runs changes over under the eyes of upgrade.sh, which also knows the way back.
+# switch RELEASE: upgrade.sh switches a running service, because it checks the new release and can go back.
 switch() {
     if "$start" && [[ -n $(in_use) ]] && systemctl is-active --quiet extralife.service; then
         upgraded=true
         act "upgrade from $(in_use)" deploy/upgrade.sh --prefix "$prefix" --to "$(basename "$1")"
     else
-        act "make it the current one" make_current "$1"
+        act "make it the current release" make_current "$1"
     fi
 }
 
@@ -96,7 +96,7 @@ run_service() {
     if ! systemctl is-active --quiet extralife.service; then
         act "start extralife.service" systemctl start extralife.service
     elif "$changed" && ! "$upgraded"; then
-        act "have the running daemon replace itself, workers untouched" systemctl reload extralife.service
+        act "reload the daemon (it replaces itself; workers are not touched)" systemctl reload extralife.service
     fi
 }
 
@@ -115,24 +115,24 @@ main() {
     "$dry_run" || check_config "$release"
     [[ $(in_use) == "$release" ]] || switch "$release"
     put_units .
-    ! "$changed" || act "have systemd read its units" systemctl daemon-reload
-    # A unit of which a power cut leaves no byte is a masked one: the box would come back and train nothing, for good.
+    ! "$changed" || act "reload the units" systemctl daemon-reload
+    # systemd treats an empty unit file as masked. Without this sync a power cut could leave one, and the box would never train.
     "$dry_run" || ! "$changed" || sync
     run_service
     if "$dry_run"; then
         "$changed" || echo "install: nothing to do"
         exit 0
     fi
-    ! "$changed" || sync # that it is enabled
-    "$changed" || echo "install: everything was in place"
+    ! "$changed" || sync # the links that enable the units
+    "$changed" || echo "install: everything is up to date"
     echo
-    "$prefix/current/.venv/bin/supervisorctl" -c "$CONFIG" doctor || echo "install: see to what is bad above"
+    "$prefix/current/.venv/bin/supervisorctl" -c "$CONFIG" doctor || echo "install: correct the findings that are bad"
     cat <<END
 
-  how it is     $prefix/current/.venv/bin/supervisorctl -c $CONFIG status
-  settings      $CONFIG, then the same with update
-  its journal   journalctl -u extralife
-  take it away  deploy/uninstall.sh
+  status        $prefix/current/.venv/bin/supervisorctl -c $CONFIG status
+  settings      edit $CONFIG, then run supervisorctl as above with update
+  log           journalctl -u extralife
+  remove        deploy/uninstall.sh
 END
 }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What install.sh and upgrade.sh share: releases below a prefix, the link to the one in use, files that are put in place.
-#   PREFIX/releases/NAME   a program and its environment; it counts once NAME/.complete is there
+# What install.sh and upgrade.sh share: releases below a prefix, the link to the one in use, installed files.
+#   PREFIX/releases/NAME   a program and its environment; complete once NAME/.complete exists
 #   PREFIX/current         a link to the release in use, exchanged by one rename
 #   NAME/.came-from        the release that was in use before this one
-#   NAME/.made-with        the interpreter, and where its third-party packages lie if they are not its own
-#   PREFIX/upgrading       what an upgrade that has not been judged yet leads from and to (upgrade.sh)
+#   NAME/.made-with        the interpreter, and the directories of borrowed third-party packages
+#   PREFIX/upgrading       the old and the new release of an unfinished upgrade (upgrade.sh)
 
 # shellcheck disable=SC2034  # some are used only by those who read this in
 name=$(basename "$0" .sh) dry_run=false prefix=/opt/extralife packages=() changed=false
@@ -14,8 +14,8 @@ readonly UNITS=(
 # shellcheck disable=SC2034
 readonly CONFIG=/etc/extralife/extralife.toml STATE=/var/lib/extralife RUNTIME=/run/extralife ACCOUNT=extralife
 readonly JUDGED=/run/extralife-upgrade.said LEFT_WORKERS=/run/extralife-upgrade.workers # upgrade.sh, while it runs
-# All that an installation, an upgrade, the units and what they run make on this machine, besides the prefix and the account:
-# uninstall.sh removes the first list always, the second with --delete-data. Whoever makes one more adds it here.
+# Every path that installations, upgrades and units create on this machine, besides the prefix and the account. uninstall.sh
+# removes the first list always, the second with --delete-data. Add each new path here.
 # shellcheck disable=SC2034
 readonly MADE=(
     "${UNITS[@]/#//etc/systemd/system/}" /etc/sysusers.d/extralife.conf /etc/tmpfiles.d/extralife.conf
@@ -25,7 +25,7 @@ readonly MADE=(
 readonly MADE_AND_FILLED=("$STATE" "$(dirname "$CONFIG")" /etc/systemd/system/{extralife.service,extralife.slice}.d)
 
 say() {
-    printf '%s: %s\n' "$name" "$*" 2>/dev/null || true # a terminal that has gone must not end what is under way
+    printf '%s: %s\n' "$name" "$*" 2>/dev/null || true # a closed terminal must not end a running upgrade
 }
 
 die() {
@@ -33,7 +33,7 @@ die() {
     exit 1
 }
 
-# act WHAT COMMAND...: say it, and do it unless this is a dry run.
+# act WHAT COMMAND...: print the step, and run the command unless this is a dry run.
 act() {
     say "$1"
     changed=true
@@ -41,10 +41,10 @@ act() {
 }
 
 check_host() {
-    ((EUID == 0)) || die "this is about a system service and needs root; without root there is deploy/try"
+    ((EUID == 0)) || die "a system service needs root; without root use deploy/try"
     if [[ ! -d /run/systemd/system ]]; then
         die "this machine was not booted with systemd. Without it: deploy/bootstrap, then .venv/bin/supervisord" \
-            "-c FILE, started by whatever starts things here, and again when it ends (docs/box.md)"
+            "-c FILE, started at boot and again whenever it ends by your own means (docs/box.md)"
     fi
     local version
     version=$(systemctl --version | awk 'NR == 1 { print $2 }')
@@ -62,13 +62,13 @@ check_packages() {
     done
 }
 
-# One at a time: who calls the other script hands the lock on with its descriptor.
+# One installation at a time. A script that calls the other one passes the lock on with its descriptor.
 lock() {
     ! "$dry_run" || return 0
     [[ -z ${EXTRALIFE_LOCK_HELD:-} ]] || return 0
     mkdir -p "$prefix"
     exec 8>"$prefix/.lock"
-    flock -n 8 || die "another installation or upgrade is at work below $prefix; wait for its end"
+    flock -n 8 || die "another installation or upgrade is running below $prefix; wait until it ends"
     export EXTRALIFE_LOCK_HELD=yes
 }
 
@@ -83,7 +83,7 @@ find_python() {
     die "Python 3.11 or newer is needed, and there is none (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv)"
 }
 
-# put SOURCE TARGET: copied where it differs, with the prefix in place of /opt/extralife.
+# put SOURCE TARGET: copy the file if it differs, with the prefix in place of /opt/extralife.
 put() {
     local wanted
     wanted=$(sed "s#/opt/extralife/#$prefix/#g" "$1")
@@ -97,7 +97,7 @@ write_file() {
     mv "$1.new" "$1"
 }
 
-# put_units SOURCE: those that this checkout or release came with.
+# put_units SOURCE: install the units of this checkout or release.
 put_units() {
     local unit
     for unit in "${UNITS[@]}"; do
@@ -107,7 +107,7 @@ put_units() {
 
 # --- releases ----------------------------------------------------------------------------------------------------------
 
-# In a checkout, or in a release: what a release is made of.
+# The files of a release, in a checkout or in a release.
 sources() {
     find supervisor workers deploy units docs tests/requirements.lock tests/requirements-systemd.lock \
         pyproject.toml README.md CHANGELOG.md LICENSE -type f -not -name '*.pyc' -not -path '*.egg-info/*' | LC_ALL=C sort
@@ -124,7 +124,7 @@ release_name() {
     } | sha256sum | cut -c 1-10)"
 }
 
-# The program and its environment, complete or not there at all: the stamp is what makes it count.
+# The program and its environment. The stamp is written last: without it the release counts as incomplete.
 make_release() {
     local release=$1 python=$2
     rm -rf "$release"
@@ -155,8 +155,8 @@ borrow_packages() {
     done
 }
 
-# name_version SITE: which version this is, as an installed package says it. Without it the metadata of an older extralife
-# in the borrowed packages would count.
+# name_version SITE: write the version as package metadata. Without it, metadata of an older extralife in the borrowed packages
+# would be used.
 name_version() {
     local version info
     version=$(project_version)
@@ -171,10 +171,10 @@ check_release() {
         "$1/.venv/bin/python; is its interpreter or one of its packages below a directory that is closed to others?"
 }
 
-# check_config RELEASE [FILE]: it can be used by that release, in the service's directories.
+# check_config RELEASE [FILE]: die if that release cannot use the file with the service's directories.
 check_config() {
     local said file=${2:-$CONFIG}
-    # The directories themselves are made by systemd at the first start. Whoever asks the daemon finds them only here.
+    # systemd creates the directories at the first start. supervisorctl finds them only through this file.
     said=$("$1/.venv/bin/python" -P -c '
 import sys
 from supervisor import config
@@ -192,7 +192,7 @@ in_use() {
     readlink "$prefix/current" 2>/dev/null || true
 }
 
-# make_current RELEASE: one rename. Before it the old one counts, after it the new one.
+# make_current RELEASE: one rename switches from the old release to the new one.
 make_current() {
     ln -sfn "$1" "$prefix/current.new"
     sync "$prefix"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Takes the service away again: deploy/uninstall.sh [--dry-run] [--prefix DIR] [--delete-data]
-# Every worker saves and leaves first. What was trained stays in /var/lib/extralife, settings in /etc/extralife and in the
-# unit's drop-ins, unless --delete-data says otherwise. What there is to remove is listed in release.sh.
+# Removes the service: deploy/uninstall.sh [--dry-run] [--prefix DIR] [--delete-data]
+# Every worker saves and leaves first. Without --delete-data, trained data in /var/lib/extralife and settings in /etc/extralife
+# and in the unit's drop-ins stay. release.sh lists all paths to remove.
 set -euo pipefail
 
 # shellcheck source=deploy/release.sh
@@ -34,7 +34,7 @@ parse() {
     [[ -d $prefix/releases || ! -e $prefix ]] || die "$prefix is not an installation: it has no releases directory"
 }
 
-# One function, read whole before it begins: this script may lie below the prefix that it removes.
+# bash reads the whole function before it runs: this script may lie below the prefix that it removes.
 main() {
     parse "$@"
     if [[ -e /etc/systemd/system/extralife.service ]]; then

@@ -3,17 +3,17 @@
 #   deploy/upgrade.sh [--from DIR|WHEEL] [--packages DIR]... [--dry-run] [--prefix DIR] [--ready-s N] [--healthy-s N]
 #   deploy/upgrade.sh --rollback [--forget] [--dry-run] ...
 #   --from DIR|WHEEL  a checkout, a release or a wheel of extralife (the checkout that this script lies in)
-#   --to NAME         a release that is there already, below PREFIX/releases
-#   --packages DIR    third-party packages from this directory (as install.sh); else as the release in use has them
-#   --ready-s N       the new daemon answers within so many seconds (60)
-#   --healthy-s N     and is watched for so long before it counts (30)
-#   --rollback        back to the release that was in use before
-#   --forget          with the journal of that time, if it cannot read what has been written since
-#   --settle          judge an upgrade that was cut short, as every run does first; the next boot does it by itself
-#   --dry-run         say what would be done, and do nothing
-# The new release is made beside the old one, switched to by one rename, and the daemon replaces itself. If it does not
-# come up, does not answer, is started again or has lost a worker, the old release is put back in the same way.
-# Exit status: 0 upgraded, 1 refused and nothing changed, 3 went back to the old release, 4 and that one is not well either.
+#   --to NAME         an existing release below PREFIX/releases
+#   --packages DIR    third-party packages from this directory (as install.sh); default: as the release in use
+#   --ready-s N       the new daemon must answer within N seconds (60)
+#   --healthy-s N     and stay healthy for N seconds (30)
+#   --rollback        go back to the previous release
+#   --forget          use the journal of that time if the previous release cannot read the newer facts
+#   --settle          finish or undo an interrupted upgrade, as every run does first; the next boot does it by itself
+#   --dry-run         print each step and change nothing
+# The new release is made beside the old one. One rename switches to it, and the daemon replaces itself. If the new daemon does
+# not start, does not answer, is restarted or has lost a worker, the script switches back in the same way.
+# Exit status: 0 upgraded, 1 refused and nothing changed, 3 back at the old release, 4 the old release is not healthy either.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 umask 022
@@ -65,7 +65,7 @@ parse() {
     [[ -n $(in_use) ]] || die "there is no installation below $prefix to upgrade: deploy/install.sh makes one, --prefix names another"
 }
 
-# --- the daemon and what is said of it -----------------------------------------------------------------------------------
+# --- the daemon and its verdict ------------------------------------------------------------------------------------------
 
 health() {
     "$(find_python)" -I "$HOME_DIR/deploy/health.py" "$@"
@@ -79,7 +79,7 @@ is_active() {
     [[ $(systemctl show --property ActiveState --value extralife.service) =~ ^(active|activating|reloading|deactivating)$ ]]
 }
 
-# At boot this may be here before the service is.
+# At boot this script may run before the service starts.
 is_active_soon() {
     local until_s=$((SECONDS + ready_s))
     while [[ $mode == settle ]] && ! is_active && ((SECONDS < until_s)); do
@@ -88,7 +88,7 @@ is_active_soon() {
     is_active
 }
 
-# judge RELEASE BEFORE: 0 when it is well; else `verdict` says what is wrong. May be interrupted.
+# judge RELEASE BEFORE: 0 if the daemon is healthy; else `verdict` has the reason. May be interrupted.
 judge() {
     local said=$JUDGED # not on a disk, which may be full
     health judge "$SOCKET" "$2" "$1" "$ready_s" "$healthy_s" >"$said" 2>&1 8>&- &
@@ -101,7 +101,7 @@ judge() {
     "$well"
 }
 
-# Its workers are not touched: the unit ends nothing but the daemon, and systemd starts that one again at once.
+# Workers are not touched: the unit ends only the daemon, and systemd starts it again at once.
 replace_by_force() {
     rm -f "$RUNTIME/starts" # however often the other one was started, this one waits for nothing
     if is_active; then
@@ -111,7 +111,7 @@ replace_by_force() {
     fi
 }
 
-# use RELEASE: from here on every start is of that one.
+# use RELEASE: every later start runs that release.
 use() {
     make_current "$1"
     put_units "$1"
@@ -120,7 +120,7 @@ use() {
     [[ ! -e /etc/systemd/system/extralife-upgrade.service ]] || systemctl enable --quiet extralife-upgrade.service
 }
 
-# --- what an upgrade is about, on disk while nobody has judged it ----------------------------------------------------------
+# --- the record of an unfinished upgrade, on disk until its verdict --------------------------------------------------------
 
 begin() {
     local aside=$prefix/upgrading.new
@@ -141,21 +141,21 @@ finish() {
     rm -rf "$prefix/upgrading.new"
 }
 
-# What an earlier run left that was killed, or lost its power, between the switch and the verdict.
+# Finish or undo an earlier run that ended between the switch and the verdict, by a kill or a power cut.
 settle() {
     [[ -d $prefix/upgrading ]] || return 0
     local old new now
     old=$(<"$prefix/upgrading/from") new=$(<"$prefix/upgrading/to") now=$(in_use)
     if "$dry_run"; then
-        say "an upgrade from $old to $new was cut short: it would be judged first"
+        say "an upgrade from $old to $new was interrupted: it would be checked first"
         return 0
     fi
     if [[ $now == "$new" ]]; then
-        say "the upgrade to $new was cut short: it is judged now"
+        say "the upgrade to $new was interrupted: checking it now"
         # Another boot has other workers.
         [[ $(<"$prefix/upgrading/boot") == "$(</proc/sys/kernel/random/boot_id)" ]] || : >"$prefix/upgrading/before"
         if ! is_active_soon; then
-            say "the service does not run: nothing to judge it by"
+            say "the service does not run, so the upgrade cannot be checked"
         elif [[ -s $prefix/upgrading/before ]] && health same "$SOCKET" "$prefix/upgrading/before"; then
             change_image # it had been switched to, and the daemon had not heard
             judge "$new" "$prefix/upgrading/before" || go_back "$old" "$new" "$verdict"
@@ -163,7 +163,7 @@ settle() {
             judge "$new" "$prefix/upgrading/before" || go_back "$old" "$new" "$verdict"
         fi
         finish
-        say "$new is in use, and well"
+        say "$new is in use and healthy"
     elif [[ $now == "$old" ]]; then
         put_units "$old"
         systemctl daemon-reload
@@ -171,7 +171,7 @@ settle() {
             health same "$SOCKET" "$prefix/upgrading/before" || go_back "$old" "$new" "the way back from it was cut short"
         fi
         finish
-        say "an earlier upgrade was cut short before it had switched: $old is in use, as before"
+        say "an earlier upgrade was interrupted before the switch: $old is still in use"
     else
         finish
     fi
@@ -179,7 +179,7 @@ settle() {
 
 # --- releases --------------------------------------------------------------------------------------------------------------
 
-# How the release in use was made is how the next one is, unless somebody says otherwise.
+# The new release gets the interpreter and packages of the release in use, unless options name others.
 adopt_settings() {
     local site file current kept=()
     current=$(in_use)
@@ -199,7 +199,7 @@ adopt_settings() {
     check_packages
 }
 
-# A wheel, as the checkout that it was made of.
+# Unpack a wheel into the layout of a checkout.
 unpack() {
     staging=$(mktemp -d)
     "$(find_python)" -I - "$1" "$staging" <<'PYTHON' || die "$1 is not a wheel of extralife"
@@ -234,24 +234,24 @@ made_from() {
     cd "$HOME_DIR"
 }
 
-# Who runs from a release keeps its files. One that was started through the link may import from anywhere.
+# True if a process still runs from a release. A process that was started through the link may use any release.
 is_used() {
     local main
     main=$(systemctl show --property MainPID --value extralife.service)
-    # What is looked for comes from a file: as an argument, grep would find it in its own command line. What it says counts,
-    # not its exit status, which is that of an error whenever a process ends meanwhile.
+    # The pattern comes from a file: as an argument, grep would find it in its own command line. The output counts, not the
+    # exit status: grep reports an error whenever a process ends meanwhile.
     [[ -z $(grep -lsaF -f <(printf '%s/\n' "$1") /proc/[0-9]*/cmdline /proc/[0-9]*/maps || true) ]] || return 0
     [[ -n $(grep -lsaF -f <(printf '%s/current/.venv/\n' "$prefix") /proc/[0-9]*/cmdline | grep -v "^/proc/$main/" || true) ]]
 }
 
-# The release in use and the one before it stay, and whatever a process still runs from.
+# Remove old releases, except the release in use, the previous one, and those that a process still runs from.
 prune() {
     local release kept
     kept=$(cat "$(in_use)/.came-from" 2>/dev/null || true)
     for release in "$prefix"/releases/*; do
         [[ $release != "$(in_use)" && $release != "$kept" && -d $release ]] || continue
         if is_used "$release"; then
-            say "kept for now: workers still run from $release"
+            say "keeping $release for now: workers still run from it"
         else
             act "remove $release" rm -rf -- "$release"
             rm -f -- "$JOURNAL.of-$(basename "$release")"
@@ -279,29 +279,29 @@ go_back() {
     trap '' INT TERM HUP
     local old=$1 new=$2 why=$3 before=$prefix/upgrading/before workers=$LEFT_WORKERS
     local healthy_s=$((healthy_s < 10 ? healthy_s : 10)) # the release before has proved itself
-    say "$new is not well: $why"
-    say "back to $old"
+    say "$new is not healthy: $why"
+    say "going back to $old"
     use "$old"
     if ! health same "$SOCKET" "$before"; then
         if ! can_read_journal "$old"; then
-            say "with its journal as it was: $(basename "$old") cannot read what was written since"
+            say "restoring the journal of that time: $(basename "$old") cannot read the newer facts"
             as_account "$(find_python)" -I - put-back "$JOURNAL" "$JOURNAL.of-$(basename "$old")" <"$HOME_DIR/deploy/health.py" || true
         fi
         replace_by_force
-        # The image before was another one: that is what an empty account of it says.
+        # An empty account of the daemon means that its image is expected to differ.
         blank "$before" "$workers" || : >"$workers"
         if ! judge "$old" "$workers"; then
-            printf '%s: went back to %s, and that is not well either: %s\n' "$name" "$old" "$verdict" >&2
+            printf '%s: went back to %s, which is not healthy either: %s\n' "$name" "$old" "$verdict" >&2
             exit "$NOT_WELL"
         fi
     fi
     rm -f "$workers"
     finish
-    printf '%s: %s was not well (%s); %s is in use again, its workers were not touched\n' "$name" "$new" "$why" "$old" >&2
+    printf '%s: %s was not healthy (%s); %s is in use again, and its workers were not touched\n' "$name" "$new" "$why" "$old" >&2
     exit "$WENT_BACK"
 }
 
-# blank BEFORE TARGET: the same account of the workers, of no image in particular.
+# blank BEFORE TARGET: the same account of the workers, without the daemon's image.
 blank() {
     "$(find_python)" -I - "$1" "$2" <<'PYTHON'
 import json, sys
@@ -322,7 +322,7 @@ interrupted() {
 change_over() {
     local old=$1 new=$2 before
     if "$dry_run"; then
-        say "would switch from $old to $new, have the daemon replace itself, watch it for $healthy_s s, and go back if it is not well"
+        say "would switch from $old to $new, reload the daemon, watch it for $healthy_s s, and go back if it is not healthy"
         return 0
     fi
     check_release "$new"
@@ -331,11 +331,11 @@ change_over() {
     sync "$new/.came-from" "$new"
     if ! is_active; then
         use "$new"
-        say "$new is in use; the service does not run, so nothing was started and nothing judged"
+        say "$new is in use; the service does not run, so nothing was started or checked"
         return 0
     fi
     before=$(mktemp)
-    health look "$SOCKET" >"$before" || say "the daemon in use does not answer: it is replaced all the same, and its workers cannot be compared"
+    health look "$SOCKET" >"$before" || say "the daemon in use does not answer: it is replaced nevertheless, and workers cannot be compared"
     keep_journal "$old"
     begin "$old" "$new" "$before"
     # shellcheck disable=SC2064  # as they are now
@@ -343,7 +343,7 @@ change_over() {
     say "switch to $new"
     use "$new"
     [[ $mode != rollback ]] || ! "$forget" || can_read_journal "$new" || put_back_of "$new"
-    say "have the running daemon replace itself, workers untouched"
+    say "reload the daemon (it replaces itself; workers are not touched)"
     if [[ -s $before ]] && ! "$forget"; then change_image; else replace_by_force; fi
     rm -f "$before"
     judge "$new" "$prefix/upgrading/before" || go_back "$old" "$new" "$verdict"
@@ -354,7 +354,7 @@ change_over() {
 
 keep_journal() {
     [[ ! -e $JOURNAL ]] || as_account "$(find_python)" -I - keep-journal "$JOURNAL" "$JOURNAL.of-$(basename "$1")" \
-        <"$HOME_DIR/deploy/health.py" || die "the journal could not be copied, and without its copy there might be no way back"
+        <"$HOME_DIR/deploy/health.py" || die "the journal could not be copied; without a copy there might be no way back"
 }
 
 put_back_of() {
@@ -364,10 +364,10 @@ put_back_of() {
 
 check_way_back() {
     local back=$1
-    [[ -n $back ]] || die "it is not on record what was in use before $(in_use); deploy/upgrade.sh --to NAME takes" \
+    [[ -n $back ]] || die "no record of the release before $(in_use); name one: deploy/upgrade.sh --to NAME, with" \
         "any of: $(cd "$prefix/releases" && echo *)"
-    [[ -e $back/.complete ]] || die "$back, which was in use before, is not there any more"
-    "$forget" || can_read_journal "$back" || die "$(basename "$back") cannot read what has been written to the journal since." \
+    [[ -e $back/.complete ]] || die "the previous release $back does not exist any more"
+    "$forget" || can_read_journal "$back" || die "$(basename "$back") cannot read the newer facts in the journal." \
         "With --forget it goes on with the journal as it left it; the newer one stays beside it as journal.sqlite.newer"
 }
 
@@ -385,7 +385,7 @@ main() {
         check_way_back "$target"
     elif [[ -n $target ]]; then
         target=$prefix/releases/$(basename "$target")
-        [[ -e $target/.complete ]] || die "--to: there is no whole release $target"
+        [[ -e $target/.complete ]] || die "--to: there is no complete release $target"
     else
         adopt_settings
         python=$(find_python)

@@ -29,7 +29,7 @@ def _installed(box: Installed) -> None:
     box.write("/etc/extralife/extralife.toml", CONFIG)
     said = box.install()
     assert "start extralife.service" in said
-    assert "everything was in place" in box.install(), "a second time there is nothing to do"
+    assert "everything is up to date" in box.install(), "a second time there is nothing to do"
     assert box.show(UNIT, "ActiveState") == "active"
 
 
@@ -97,7 +97,7 @@ def test_a_newer_version_takes_over_in_place(box: Installed) -> None:
     newer = f"/srv/newer{CHECKOUT}"
     box.run("sed", "-i", "s/programs run at level/programs are trained at level/", f"{newer}/supervisor/shell/service.py")
     said = box.install(checkout=newer)
-    assert "have the running daemon replace itself" in said
+    assert "reload the daemon" in said
     until(lambda: "are trained at level" in box.show(UNIT, "StatusText"), 90, "the newer version to say so")
     assert (box.daemon(), box.workers()) == (before, workers)
 
