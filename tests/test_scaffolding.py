@@ -109,7 +109,7 @@ def test_a_python_without_venv_is_refused_with_what_to_install_where_nothing_can
     assert done.stderr == (
         "system-packages: python3-venv is missing and could not be installed here. Install it as root "
         "(apt-get install python3-venv)\n"
-        "bootstrap: nothing was installed; the lines above say what is missing\n"
+        "bootstrap: nothing was installed; the lines above name the missing packages\n"
     )
     assert not (clone / ".venv").exists()
 
