@@ -678,6 +678,8 @@ def _rows(steps: NDArray[Any], start: int, stop: int) -> list[tuple[int, int]]:
     others for a sum. From the next width on they are rows again.
     """
     size, found = len(steps), []
+    if start >= stop:
+        return []  # rewound to a moment of which the ring holds nothing any more: there is nothing to sum up
     widths = steps["width"][np.arange(start, stop) % size]
     borders = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist(), stop - start]
     for begin, end in itertools.pairwise(borders):

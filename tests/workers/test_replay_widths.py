@@ -153,6 +153,10 @@ ops = st.one_of(
 @example(
     [("append", 9), ("close", 7), ("append", 9), ("commit", 0), ("kill", 1), ("append", 12), ("cut_power", 4)], 1, 3, 2, 2
 )
+@example(  # back to a moment whose rows were all overwritten, and which no commit has seen
+    [("rewind", 2), ("kill_in_mid_append", 7), ("append", 9), ("append", 11), ("append", 11), ("rewind", 25), ("close", 5)],
+    3349, 24, 4, 3,
+)  # fmt: skip
 @example([("kill", 7), ("append", 9), ("kill_in_mid_append", 1), ("append", 1), ("close", 7), ("append", 2)], 2, 0, 1, 1)
 def test_a_life_with_any_number_of_environments(life, seed, spare, stack, n_step):
     size = (stack + n_step + 2) * MOST + spare
