@@ -38,6 +38,29 @@ ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "mutants"
 JUDGED = ROOT / "tests" / "mutants.toml"
 MOST_FILE_BYTES = 2 << 30
+CALLS = "EXTRALIFE_MUTANTS_CALLS"
+CHILD = """\
+# Run by every Python that a test starts. mutmut's own code for this fails there: it looks for a pyproject.toml.
+import os
+
+if os.environ.get("MUTANT_UNDER_TEST") == "stats":
+    from mutmut.mutation import trampoline
+
+    seen = set()
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+
+    def record(name, caller=None):
+        if name not in seen:
+            seen.add(name)
+            try:
+                calls = os.open(os.environ["EXTRALIFE_MUTANTS_CALLS"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+                os.write(calls, f"{name}\\t{test}\\n".encode())
+                os.close(calls)
+            except (KeyError, OSError):
+                pass  # it is the test that matters
+
+    trampoline.record_trampoline_hit = record
+"""
 NONE = "no.such.mutant"  # mutmut makes the mutants and learns which test runs which function, and then finds nothing to run
 NAMES_AT_ONCE = 500  # of one command line
 PARTS = {  # the code, and the tests that ought to kill what is wrong in it
@@ -63,7 +86,8 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
             "acting", "algorithms", "dqn", "learner", "networks", "ppo", "pqn", "precision", "schedules", "stopwatch",
         )],
         [f"tests/workers/test_{name}.py" for name in (
-            "acting", "dqn", "networks", "on_policy", "precision", "schedules", "stopwatch", "resume_exact",
+            "acting", "dqn", "figures", "learner", "networks", "on_a_device", "on_policy", "precision", "schedules", "stopwatch",
+            "resume_exact",
         )],
     ),
 }  # fmt: skip
@@ -126,6 +150,7 @@ def copy_tree(part: str) -> Path:
     (where / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + settings(part))
     for base in (where, where / "mutants"):
         base.mkdir(exist_ok=True)
+        (base / "sitecustomize.py").write_text(CHILD)
         if not (base / ".venv").is_symlink():
             (base / ".venv").symlink_to(ROOT / ".venv")
     return where
@@ -151,6 +176,7 @@ def run(where: Path, names: list[str], processes: int, until_s: float) -> int:
     """mutmut's exit status; what it has found so far is on disk if the time is over first."""
     environment = {
         **os.environ, "PYTHONPATH": str(where / "mutants"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+        CALLS: str(where / "calls"),
     }  # fmt: skip
     mutmut = [sys.executable, "-m", "mutmut", "run", "--max-children", str(processes), *names]
     with (where / "log").open("ab") as log:
@@ -193,18 +219,38 @@ def prepare(part: str, processes: int) -> None:
     """Make the mutants of a part, and learn which test runs which function: all of its tests run once."""
     where = copy_tree(part)
     (where / "log").unlink(missing_ok=True)
+    (where / "calls").unlink(missing_ok=True)
+    (where / "calls").touch()
+    (where / "calls").chmod(0o666)  # some tests start programs as another user
     run(where, [NONE], processes, time.monotonic() + 3600.0)
     log = (where / "log").read_text(errors="replace")
     if "nothing matches" not in log:  # mutmut's last words when all went well: there is no such mutant
         print(log[-6000:])
         print(f"tests/mutants: the tests of {part} fail without any mutant, see {where / 'log'}")
         sys.exit(2)
+    count_calls_of_children(where)
+
+
+def count_calls_of_children(where: Path) -> None:
+    """Tell mutmut which functions a test runs in a process that it starts: mutmut looks at its own process only."""
+    path = where / "mutants" / "mutmut-stats.json"
+    known = json.loads(path.read_text())
+    for line in (where / "calls").read_text(errors="replace").splitlines():
+        function, _, test = line.partition("\t")
+        tests = known["tests_by_mangled_function_name"].setdefault(function, [])
+        if test in known["duration_by_test"] and test not in tests:
+            tests.append(test)
+    path.write_text(json.dumps(known, indent=4))
 
 
 def check(part: str, names: list[str], processes: int, until_s: float) -> None:
     for begin in range(0, len(names), NAMES_AT_ONCE):
         if time.monotonic() < until_s:
-            run(WORK / part, names[begin : begin + NAMES_AT_ONCE], processes, until_s)
+            (WORK / part / "log").unlink(missing_ok=True)
+            if run(WORK / part, names[begin : begin + NAMES_AT_ONCE], processes, until_s) != 0:
+                print((WORK / part / "log").read_text(errors="replace")[-3000:])
+                print(f"tests/mutants: mutmut has ended before its time, see {WORK / part / 'log'}")
+                sys.exit(2)
 
 
 # --- what came of it -------------------------------------------------------------------------------------------------------

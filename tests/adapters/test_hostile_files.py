@@ -96,6 +96,8 @@ def test_a_log_that_is_asked_for(tmp_path, hostile):
 
 
 def test_files_of_gigabytes_cost_nothing(tmp_path):
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        pytest.skip("the size of a file has a limit here")
     huge = tmp_path / "huge"
     with huge.open("wb") as file:
         file.truncate(1 << 40)

@@ -311,6 +311,7 @@ def test_a_session_whose_number_was_given_away_is_not_swept():
                           stdout=subprocess.PIPE) as stranger:  # fmt: skip
         stranger.stdout.readline()
         (child,) = proc.descendants([stranger.pid])
+        assert eventually(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n")
         ticks = proc.read_stat(stranger.pid).start_ticks
         assert processes.sweep("ab" * 16, (stranger.pid, ticks - 1)) == ()
         assert proc.is_alive(stranger.pid, ticks)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tools import MEMORY_DIR
 
 from supervisor import config
 from supervisor.core.settings import ProgramSpec, Settings
+
+
+def plain_id(text: str) -> str:
+    """An id for pytest. It escapes other characters anew whenever a process collects the tests again."""
+    return re.sub(r"[^ -\[\]-~]", "/", text)
 
 
 class Place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from config_kit import Place
+from config_kit import Place, plain_id
 
 from supervisor import config
 
@@ -216,7 +216,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "sentence"), MISTAKES.items(), ids=lambda text: text[-40:])
+@pytest.mark.parametrize(("text", "sentence"), MISTAKES.items(), ids=lambda text: plain_id(text[-40:]))
 def test_one_sentence(place: Place, text: str, sentence: str) -> None:
     assert place.errors(text) == [sentence]
     assert "\n" not in sentence
@@ -265,7 +265,9 @@ ABROAD = [
 ]
 
 
-@pytest.mark.parametrize(("environ", "sentence"), ABROAD, ids=lambda each: "".join(each) if isinstance(each, dict) else "")
+@pytest.mark.parametrize(
+    ("environ", "sentence"), ABROAD, ids=lambda each: plain_id("".join(each)) if isinstance(each, dict) else ""
+)
 def test_mistakes_in_the_environment(place: Place, environ: dict[str, str], sentence: str) -> None:
     assert place.errors(PONG, environ) == [sentence]
 

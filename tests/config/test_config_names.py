@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from config_kit import Place
+from config_kit import Place, plain_id
 
 REFUSED = [
     "", ".", "..", "../x", "a/b", "/etc", "a\\b", "-x", "--help", ".hidden", "a b", "a\tb", "a\nb", "a\0b", "Pong:*", "Pong:Pong", "group:", "*",
@@ -14,7 +14,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED, ids=ascii)
+@pytest.mark.parametrize("name", REFUSED, ids=lambda name: plain_id(ascii(name)))
 def test_a_name_that_could_mislead_refuses_the_whole_file(tmp_path: Path, name: str) -> None:
     key = json.dumps(name).replace("\x7f", "\\u007f")
     errors = Place(tmp_path).errors(f'[program.Pong]\n[program.{key}]\ncommand = "sleep 1"\n')

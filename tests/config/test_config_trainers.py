@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from config_kit import Place, flags_of
+from config_kit import Place, flags_of, plain_id
 
 from supervisor.config.changes import diff
 
@@ -123,7 +123,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("keys", "sentence"), MISTAKES.items(), ids=lambda text: text[:30])
+@pytest.mark.parametrize(("keys", "sentence"), MISTAKES.items(), ids=lambda text: plain_id(text[:30]))
 def test_one_sentence(place: Place, keys: str, sentence: str) -> None:
     assert place.errors(PONG + keys) == [sentence]
 
