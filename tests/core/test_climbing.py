@@ -363,6 +363,12 @@ def test_a_pin_holds_until_it_is_ended_and_records_grow():
     assert core.unpin() == ("heavy", 80, "the pin on heavy is ended")
     assert core.state.level == "heavy", "the rule goes on from there"
     assert core.unpin() == ("heavy", 80, "nothing was pinned")
+    core.pin("wide", for_s=90.0)
+    asked = [(fact.request, fact.args, fact.why) for fact in core.told(facts.OperatorAsked)]
+    assert asked == [
+        ("pin", ("heavy",), "alice asked to pin heavy"), ("unpin", (), "alice asked to unpin"),
+        ("unpin", (), "alice asked to unpin"), ("pin", ("wide", "90 s"), "alice asked to pin wide"),
+    ]  # fmt: skip
 
 
 def test_a_pin_survives_a_restart_and_runs_out():

@@ -382,6 +382,7 @@ def test_without_a_last_beat_it_was_where_it_was_last_seen():
     core.running("Pong")
     resume(core, 8_000)
     assert core.told(facts.Resumed)[-1].why.endswith("after killed, at least 1,000 steps lost (11.1 % of its attempt)")
+    assert core.told(facts.Resumed)[-1].lost_share == pytest.approx(1_000 / 9_000)
     core.ended("Pong", signal=9)
     core.to_wake()
     core.running("Pong")

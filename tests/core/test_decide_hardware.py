@@ -6,6 +6,8 @@ from core_kit import Core, facts, gpu, gpus, kinds, of, settings, spec
 
 from supervisor.core.hardware_view import gpu_view, vetoes_view
 from supervisor.core.lifecycle import Phase
+from supervisor.core.settings import Level
+from supervisor.policy import prechecks
 from supervisor.policy.gate import MB
 from supervisor.policy.prechecks import PrecheckSettings
 from supervisor.policy.readings import Gpus, Host, Xid
@@ -156,6 +158,20 @@ def test_what_our_own_workers_hold_is_not_in_the_way_and_may_be_unknown():
     assert not of(core.later(1.0).see(gpus(gpu(free_mb=9))), facts.Vetoed)
     core.load(replace(core.settings, programs=(*core.settings.programs, spec("New"))))
     assert not of(core.later(1.0).see(gpus(gpu(free_mb=9))), facts.Vetoed)
+
+
+def test_what_the_prechecks_are_given(monkeypatch):
+    """Whole: a byte of ours more or less, or a budget in other units, shows in no veto that a test could set up."""
+    given = []
+    monkeypatch.setattr(prechecks, "objections", lambda _, box: given.append(box) or ())
+    core = Core(replace(settings("Pong", "Qbert"), level=Level("high", slots=2, memory_mb=70))).running("Pong", "Qbert")
+    core.look(Pong={"cuda_bytes": 3 * MB, "rss_bytes": 40 * MB}, Qbert={"cuda_bytes": 5 * MB, "rss_bytes": 600 * MB})
+    core.later(61.0).see(seen := gpus(gpu(), xids=(Xid(1, 0, 31),)), host := Host(available_bytes=9 * MB))
+    assert given[-1] == prechecks.Box(
+        (prechecks.Rung("high", 2, 70 * 10**6),), 0, seen, host,
+        (prechecks.Need(0, (3 * MB,), (40 * MB,)), prechecks.Need(0, (5 * MB,), (600 * MB,))),
+        {0: 8 * MB}, 640 * MB, (31,),
+    )  # fmt: skip
 
 
 def test_gpus_as_people_see_them():

@@ -1,0 +1,92 @@
+"""What all algorithms share: the network that is set, the counters that a resume brings back, the first printed line."""
+
+import json
+import math
+
+import pytest
+import torch
+from learners import games, learner, settings
+
+from workers.networks import NatureNetwork, NaturePolicy, SmallNetwork, SmallPolicy
+from workers.precision import use_deterministic, use_fast_matmul
+
+COUNTERS = {
+    "env_steps": 640, "updates": 7, "episodes": 3, "best_mean_return": 2.5, "first_mean_return": 1.5, "best_spread": 0.5,
+    "trained_s": 12.25,
+}  # fmt: skip
+SMALL = {"num_envs": 2, "batch_size": 8, "replay_size": 400, "learning_starts": 100}
+ALGORITHMS = {
+    "dqn": (NatureNetwork, SmallNetwork, "epsilon 1.000"),
+    "pqn": (NatureNetwork, SmallNetwork, "epsilon 1.000  Q 0.000"),
+    "ppo": (NaturePolicy, SmallPolicy, "entropy nan  kl nan  clipped nan"),
+}
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_the_network_is_the_one_that_is_set(algo):
+    large, small, _ = ALGORITHMS[algo]
+    for network, kind in (("auto", large), ("nature", large), ("small", small)):
+        nets = learner(settings("Pong", algo=algo, network=network, **SMALL)).networks()
+        assert {type(net) for _, net in nets} == {kind}, network
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_what_is_shown_before_the_first_update(algo):
+    made = learner(settings(algo=algo))
+    loss, not_finite = made.look()
+    assert math.isnan(loss)
+    assert not_finite == 0
+    assert all(math.isnan(figure) for figure in made.figures().values())
+    assert made.describe() == ALGORITHMS[algo][2]
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_counter_comes_back(algo):
+    made, resumed = (learner(settings(algo=algo, seed=5, batch_size=64)) for _ in range(2))
+    for name, value in COUNTERS.items():
+        setattr(made, name, value)
+    made.recent.extend([1.0, 3.0])
+    made._not_finite.fill_(4)
+    tensors, state = made.snapshot()
+    state = json.loads(json.dumps(state))
+    assert (state["batch_size"], state["seed"]) == (64, 5)
+    resumed.restore(tensors, state)
+    assert {name: getattr(resumed, name) for name in COUNTERS} == COUNTERS
+    assert list(resumed.recent) == [1.0, 3.0]
+    assert resumed.look()[1] == 4
+    again = json.loads(json.dumps(resumed.snapshot()[1]))
+    assert again == state
+
+
+def test_a_checkpoint_from_before_some_counters_were_kept():
+    made = learner(settings())
+    tensors, state = made.snapshot()
+    for name in ("first_mean_return", "best_spread", "trained_s", "seed"):
+        del state[name]
+    made.first_mean_return, made.best_spread, made.trained_s = 1.0, 2.0, 3.0
+    made.restore(tensors, state)
+    assert (made.first_mean_return, made.best_spread, made.trained_s) == (None, None, 0.0)
+
+
+def test_the_spread_is_that_of_the_games_of_the_best_mean():
+    made = learner(settings(num_envs=1))
+    step = games(made).reset()
+    step.game_over[:] = True
+    for number in range(150):
+        step.scores[:] = 1.0 + number % 2 if number < 100 else 0.0
+        made.count(step)
+    assert (made.first_mean_return, made.best_mean_return, made.best_spread) == (1.5, 1.5, 0.5)
+    assert (made.episodes, made.env_steps) == (150, 150)
+
+
+@pytest.mark.parametrize("use", [use_fast_matmul, use_deterministic])
+def test_what_stays_in_fp32_is_multiplied_in_tf32_where_there_is_any(use):
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        use(torch.device("cpu"))
+        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.are_deterministic_algorithms_enabled() is (use is use_deterministic)
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
+        torch.set_float32_matmul_precision(before)
