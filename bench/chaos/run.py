@@ -222,9 +222,10 @@ class Run:
     def _masked(self, injection: Injection) -> bool:
         """Another fault hit the same subject, or the whole box, before this one could be observed."""
         until_s = injection.ended_s + 5.0
+        hidden_by = {injection.subject, "box"} | ({"daemon"} if injection.subject == "box" else set())
         return any(
             other is not injection and injection.at_s - 5.0 < other.ended_s and other.at_s < until_s
-            and (other.subject in {injection.subject, "box"})
+            and other.subject in hidden_by
             for other in self.injections
         )  # fmt: skip
 
