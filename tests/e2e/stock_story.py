@@ -254,7 +254,7 @@ HEAD = """# Supervisor's own client
 
 Read this when you want to use Supervisor's own client, or tools written for Supervisor, with extralife.
 
-The `supervisorctl` of PyPI's supervisor 4.3.0, unchanged, talks to extralife as to its own daemon: over XML-RPC on the
+The `supervisorctl` of PyPI's supervisor 4.3.0, unchanged, works with extralife as with its own daemon: over XML-RPC on the
 control socket.
 
 ```
@@ -264,33 +264,33 @@ supervisorctl -s unix:///run/extralife/supervisor.sock status
 Below, `tests/e2e/stock_story.py` ran every command against a real supervisord 4.3.0 and against extralife, with the same
 programs. A test compares what happens with this page. `python tests/e2e/stock_story.py` writes it anew.
 
-## How its words are ours
+## Differences and mappings
 
-- **Names.** Each program is a group of its own: `Pong`, `Pong:Pong`, `Pong:*` and `Pong:` are the same one.
-- **States.** QUEUED, GATED and STOPPED are shown as STOPPED, DONE as EXITED, the others as they are; our own word stands in the
-  description. So `status` ends with 3 while a program waits for a slot; ours ends with 0.
-  A program whose breaker is open (slow retry after many deaths) is shown as FATAL, so that monitoring sees it; the
-  description begins with BACKOFF and has the time of the next trial. Our own `status` shows BACKOFF and ends with 3.
-- **start** answers once the process has lived for half a second or trains; Supervisor waits for `startsecs`. A program that
-  has no slot is answered with `started`: it starts by itself, `status` says what it waits for. One in BACKOFF is started at
+- **Names.** Each program is its own group: `Pong`, `Pong:Pong`, `Pong:*` and `Pong:` mean the same.
+- **States.** QUEUED, GATED and STOPPED appear as STOPPED, DONE as EXITED, the others unchanged; the description has our own state.
+  So Supervisor's `status` ends with 3 while a program waits for a slot; ours ends with 0.
+  A program in slow retry (its breaker is open after many deaths) appears as FATAL, so that monitoring sees it; the
+  description begins with BACKOFF and has the time of the next start. Our own `status` shows BACKOFF and ends with 3.
+- **start** answers once the process has lived for half a second or trains; Supervisor waits for `startsecs`. For a program without a
+  slot the answer is `started`: it starts by itself, and `status` shows the reason of the delay. A program in BACKOFF starts at
   once; Supervisor calls it already started.
-- **stop** is remembered over restarts of daemon and host. `stop all` also stops what waits for a slot.
-- **update** works through our configuration as through Supervisor's: what is gone is stopped and removed, what changed
-  saves, leaves and comes back with its new settings, what is new is added. What changes without a restart is listed as if
-  it were a group to be added, by its section: `[level]`, `[stall]`, or `[program.Pong]` for a program's limits. So a stock
-  `update` applies the whole file. Unlike our own `update` it starts a changed program that had been stopped, if its
-  `autostart` is true, and forgets its count of restarts: it removes and adds, as with Supervisor
+- **stop** holds through restarts of daemon and host. `stop all` also stops programs that wait for a slot.
+- **update** handles our configuration like Supervisor's: removed programs stop, changed programs save, leave and start with their
+  new settings, new programs are added. A change without a restart is listed as a group to be added, by its section: `[level]`, `[stall]`, or `[program.Pong]` for a program's limits. So a stock
+  `update` applies the whole file. Unlike our own `update` it starts a stopped program that has changed, if its
+  `autostart` is true, and resets its count of restarts: it removes and adds, as with Supervisor
   ([why](adr/0010-stock-update-by-sections.md)).
 - **reload** lets the daemon replace itself; the workers are not touched (Supervisor stops and starts all of them). A configuration with
-  a mistake is refused with CANT_REREAD and all of its sentences, and the daemon goes on as it was.
-- **While the daemon ends** reads go on being answered, so that `status` shows who is still saving; Supervisor refuses all.
-- **tail** replaces what is not UTF-8 and shows control characters as ␛ or ␀. Supervisor's server breaks off at the first,
+  mistakes is refused with CANT_REREAD and a list of all mistakes, and the daemon keeps its configuration.
+- **While the daemon ends** read requests are still answered, so that `status` shows the programs that still save; Supervisor refuses
+  all requests.
+- **tail** replaces what is not UTF-8 and shows control characters as ␛ or ␀. Supervisor's server fails at the first,
   its client at the second. At most one MiB is read at a time.
-- **Refused**: what is sent to a program's standard input (`fg`), `sendRemoteCommEvent` (there are no event listeners),
+- **Refused**: input to a program (`fg`), `sendRemoteCommEvent` (there are no event listeners),
   `clearLog` (the daemon rotates its own log).
 - **version** is `4.3.0+extralife.` and our version.
 - `system.multicall` answers with bare values, as Supervisor's does.
-- Who asks for a change is in the journal, by the kernel's word for the socket's other end.
+- The journal records the user behind each change, as the kernel reports it for the connection.
 """
 
 
