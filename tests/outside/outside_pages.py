@@ -1,0 +1,183 @@
+"""Every question that is put to the daemon of the busy night, in order. A new route, method or verb needs a row here."""
+
+from __future__ import annotations
+
+import json
+
+# Of each route: requests as (name of the page, target). Refusals are pages too.
+READS = (
+    ("status", "/api/v1/status"),
+    ("healthz", "/healthz"),
+    ("program", "/api/v1/programs/Pong-s4"),
+    ("program-foreign", "/api/v1/programs/script"),
+    ("program-unknown", "/api/v1/programs/Nobody"),
+    ("facts", "/api/v1/facts?limit=-40"),
+    ("facts-of-a-program", "/api/v1/facts?program=Seaquest&kinds=Exited,RolledBack,Sickened,Finished"),
+    ("facts-of-a-reboot", "/api/v1/facts?kinds=HostRebooted,BoxIdentified"),
+    ("facts-after", "/api/v1/facts?after=500&limit=3"),
+    ("facts-wrong", "/api/v1/facts?after=x"),
+    ("log", "/api/v1/logs/Pong-s4/stdout?tail=40"),
+    ("log-offset", "/api/v1/logs/Pong-s4/stderr?offset=3&limit=5"),
+    ("log-unknown", "/api/v1/logs/Nobody/stdout"),
+    ("log-channel", "/api/v1/logs/Pong-s4/stdin"),
+    ("mainlog", "/api/v1/mainlog?tail=41"),
+    ("accounts", "/api/v1/accounts"),
+    ("accounts-boot", "/api/v1/accounts?since=boot"),
+    ("accounts-hour", "/api/v1/accounts?since=3600s"),
+    ("accounts-wrong", "/api/v1/accounts?since=yesterday"),
+    ("backups", "/api/v1/backups"),
+    ("backups-check-unknown", "/api/v1/backups?check=nothing"),
+    ("cost", "/api/v1/cost"),
+    ("cost-time", "/api/v1/cost?since=@1800010000"),
+    ("results", "/api/v1/results"),
+    ("level", "/api/v1/level"),
+    ("alerts", "/api/v1/alerts"),
+    ("config", "/api/v1/config"),
+    ("no-page", "/api/v1/nothing"),
+    ("no-method", "/api/v1/ask"),
+)
+# Two routes stream for ever; their clients are tested in tests/api/test_xmlrpc.py.
+STREAMS = {"/logtail/{spec:path}", "/mainlogtail"}
+
+# (name, target, body)
+ACTS = (
+    ("ask-stop", "/api/v1/ask", {"verb": "stop", "names": ["Breakout", "Nobody", "Enduro"]}),
+    ("ask-start", "/api/v1/ask", {"verb": "start", "names": ["Breakout", "Pong-s6", "Pong-s4"]}),
+    ("ask-restart", "/api/v1/ask", {"verb": "restart", "names": ["Pong-s4"]}),
+    ("ask-signal", "/api/v1/ask", {"verb": "signal", "names": ["Pong-s4"], "signal": "HUP"}),
+    ("ask-signal-wrong", "/api/v1/ask", {"verb": "signal", "names": ["Pong-s4"], "signal": "NO"}),
+    ("ask-clear", "/api/v1/ask", {"verb": "clear", "names": ["Freeway"]}),
+    ("ask-wrong-verb", "/api/v1/ask", {"verb": "dance"}),
+    ("ask-wrong-key", "/api/v1/ask", {"verb": "stop", "who": "all"}),
+    ("ask-wrong-names", "/api/v1/ask", {"verb": "stop", "names": "Pong"}),
+    ("backup", "/api/v1/backup", {"names": ["Pong-s4"], "label": "by hand"}),
+    ("backup-unknown", "/api/v1/backup", {"names": ["Nobody"]}),
+    ("backup-label", "/api/v1/backup", {"label": "\u0007"}),
+    ("rollback-unnamed", "/api/v1/rollback", {}),
+    ("rollback-unknown", "/api/v1/rollback", {"backup": "nothing"}),
+    ("pin", "/api/v1/level", {"pin": "light", "for_s": 3600}),
+    ("pin-unknown", "/api/v1/level", {"pin": "feather"}),
+    ("pin-wrong", "/api/v1/level", {"pin": "light", "unpin": True}),
+    ("unpin", "/api/v1/level", {"unpin": True}),
+    ("unpin-again", "/api/v1/level", {"unpin": True}),
+    ("reread", "/api/v1/reread", {}),
+    ("update-dry", "/api/v1/update", {"dry_run": True}),
+    ("update-one", "/api/v1/update", {"names": ["Gopher"]}),
+    ("update", "/api/v1/update", {}),
+    ("alerts-test", "/api/v1/alerts/test", {}),
+    ("not-json", "/api/v1/ask", "{"),
+)
+
+# (name, method, parameters)
+CALLS = (
+    ("supervisor.getAPIVersion", ()),
+    ("supervisor.getVersion", ()),
+    ("supervisor.getSupervisorVersion", ()),
+    ("supervisor.getIdentification", ()),
+    ("supervisor.getState", ()),
+    ("supervisor.getPID", ()),
+    ("supervisor.getProcessInfo", ("Pong-s4",)),
+    ("supervisor.getProcessInfo", ("Pong-s6:Pong-s6",)),
+    ("supervisor.getProcessInfo", ("Nobody",)),
+    ("supervisor.getProcessInfo", ()),
+    ("supervisor.getProcessInfo", (4,)),
+    ("supervisor.getAllProcessInfo", ()),
+    ("supervisor.getAllConfigInfo", ()),
+    ("supervisor.readLog", (0, 30)),
+    ("supervisor.readMainLog", (-20, 0)),
+    ("supervisor.readProcessLog", ("Pong-s4", 0, 20)),
+    ("supervisor.readProcessStdoutLog", ("Pong-s4", -20, 0)),
+    ("supervisor.readProcessStdoutLog", ("Pong-s4", -1, 5)),
+    ("supervisor.readProcessStderrLog", ("Pong-s4", 0, 0)),
+    ("supervisor.readProcessStderrLog", ("Nobody", 0, 0)),
+    ("supervisor.tailProcessLog", ("Pong-s4", 0, 20)),
+    ("supervisor.tailProcessStdoutLog", ("Pong-s4", 0, 20)),
+    ("supervisor.tailProcessStderrLog", ("Pong-s4", 0, 20)),
+    ("supervisor.sendProcessStdin", ("Pong-s4", "x")),
+    ("supervisor.sendRemoteCommEvent", ("type", "data")),
+    ("supervisor.signalProcess", ("Pong-s4", "USR2")),
+    ("supervisor.signalProcess", ("Enduro", "USR2")),
+    ("supervisor.signalProcess", ("Pong-s4", "NO")),
+    ("supervisor.signalProcessGroup", ("Pong-s4", "USR2")),
+    ("supervisor.signalAllProcesses", ("USR2",)),
+    ("supervisor.stopProcess", ("Pong-s4",)),
+    ("supervisor.stopProcess", ("Pong-s4",)),
+    ("supervisor.stopProcess", ("Pong-s4:*",)),
+    ("supervisor.startProcess", ("Pong-s4",)),
+    ("supervisor.startProcess", ("Pong-s4",)),
+    ("supervisor.startProcess", ("Nobody",)),
+    ("supervisor.stopProcessGroup", ("Qbert",)),
+    ("supervisor.startProcessGroup", ("Qbert",)),
+    ("supervisor.clearProcessLog", ("Freeway",)),
+    ("supervisor.clearProcessLogs", ("Freeway",)),
+    ("supervisor.clearAllProcessLogs", ()),
+    ("supervisor.clearLog", ()),
+    ("supervisor.reloadConfig", ()),
+    ("supervisor.addProcessGroup", ("Pong-s4",)),
+    ("supervisor.addProcessGroup", ("Nobody",)),
+    ("supervisor.removeProcessGroup", ("Pong-s4",)),
+    ("supervisor.removeProcessGroup", ("Enduro",)),
+    ("supervisor.addProcessGroup", ("Enduro",)),
+    ("supervisor.stopAllProcesses", ()),
+    ("supervisor.startAllProcesses", ()),
+    ("supervisor.restart", ()),
+    ("extralife.getLevel", ()),
+    ("extralife.pinLevel", ("medium", 2)),
+    ("extralife.pinLevel", ("feather",)),
+    ("extralife.unpinLevel", ()),
+    ("system.listMethods", ()),
+    ("system.methodHelp", ("supervisor.startProcess",)),
+    ("system.methodHelp", ("supervisor.nothing",)),
+    ("system.methodSignature", ("supervisor.startProcess",)),
+    ("system.multicall", ([{"methodName": "supervisor.getState", "params": []}, {"methodName": "supervisor.nothing"}],)),
+    ("system.nothing", ()),
+)  # fmt: skip
+LAST_CALL = ("supervisor.shutdown", ())
+
+# What is asked of the living daemon and of the journal of the dead one. A number of columns means: on a terminal.
+VERBS = (
+    "status", "status @120", "status @80", "status --wide", "status --json", "status Pong-s4 Nobody", "status Qbert",
+    "status --frobnicate",
+    "history", "history @100", "history -n 5", "history Pong-s4 -n 20", "history --all -n 10", "history -n 3 --json",
+    "history Nobody", "history -n x",
+    "explain Pong-s4", "explain Seaquest -n 5", "explain Pong-s6 --json", "explain Enduro", "explain Nobody", "explain",
+    "reboots", "reboots --json", "reboots x",
+    "journal --jsonl --after 995", "journal",
+    "accounts", "accounts @120", "accounts Pong-s4", "accounts --since boot", "accounts --since 1h --json",
+    "accounts --since x", "accounts Nobody",
+    "cost", "cost --since 2h", "cost --json", "cost x",
+    "level", "level @120", "level --json", "level why", "level why -n 3", "level dance",
+    "results", "results @120", "results --json",
+    "alerts", "alerts --json", "alerts dance",
+    "backups", "backups --json", "backups nothing", "backups --check",
+    "tail Pong-s4", "tail -50 Pong-s4 stderr", "tail Nobody", "tail", "maintail", "maintail -41", "maintail x",
+    "pid", "pid Pong-s4 Enduro", "pid Nobody", "pid all", "version", "version x", "avail", "reread", "reread x",
+    "config --explain", "config --explain --json", "config",
+    "help", "nothing",
+)  # fmt: skip
+# Asked of the living daemon alone, in this order; most of them change something.
+CHANGES = (
+    "stop Breakout Nobody", "stop", "start Breakout @100", "start Breakout", "start", "restart Pong-s4", "restart",
+    "signal HUP Pong-s4", "signal HUP", "signal NO Pong-s4", "clear Freeway", "clear", "clear Nobody",
+    "backup Pong-s4 --label by-hand", "backup @100", "backup --no-wait", "backup Nobody", "backups --check",
+    "rollback", "rollback nothing", "rollback nothing @100",
+    "level pin light --for 6h", "level pin feather", "level pin", "level pin light --for x", "level", "level unpin", "level unpin",
+    "alerts test", "alerts test --json",
+    "update --dry-run", "update Nobody", "update", "update", "shutdown x", "reload x",
+    "reload", "status",
+)  # fmt: skip
+# With the same answers, daemon or not.
+ALONE = (
+    "--help", "-h", "--version", "--frobnicate", "-s", "-s http://localhost status", "-c /nonexistent.toml status",
+    "simulate --days 2 --seed 3", "simulate --days 2 --seed 3 --json", "simulate --host nothing", "simulate --why --days 1",
+    "wait-gpu", "wait-gpu --min-free-mb x -- true", "wait-gpu --min-free-mb 1",
+    "doctor x",
+)  # fmt: skip
+SHELL = "help\nhelp status\npid Pong-s4\nnothing\n\nversion\nshutdown\nn\nexit\n"
+# Verbs of `help` with no page of their own here: what they print depends on the machine (doctor, with a check of its
+# refusals above), or they are words of the shell (a page of the shell has them).
+ELSEWHERE = {"exit"}
+
+
+def body(data: object) -> bytes:
+    return data.encode() if isinstance(data, str) else json.dumps(data).encode()
