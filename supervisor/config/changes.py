@@ -93,8 +93,9 @@ def explain(loaded: Loaded) -> list[tuple[str, object, Origin]]:
 def summary(settings: Settings) -> str:
     """One line: `config OK: 10 programs, level light: 3 slots x 32 environments, batch 512`, and what lies above it."""
     level, count = settings.level, len(settings.programs)
-    top = settings.rungs[-1].level.name
-    climbs = f"; climbs {_count(len(settings.rungs), 'level')} up to {top}" if settings.climbs else ""
+    top, count_of_levels = settings.rungs[-1].level.name, len(settings.rungs)
+    climbs = f"; climbs {count_of_levels} levels up to {top}" if count_of_levels > 1 else "; there is no level to climb to"
+    climbs = climbs if settings.climbs else ""
     return (
         f"config OK: {_count(count, 'program')}, level {level.name}: {_count(level.slots, 'slot')} x "
         f"{_count(level.num_envs, 'environment')}, batch {level.batch_size}{climbs}"

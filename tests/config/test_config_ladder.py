@@ -94,6 +94,7 @@ def test_a_built_in_level_that_is_no_heavier_for_these_programs_is_left_out(
 ) -> None:
     loaded = place.load(CLIMB + programs)
     assert [rung.level.name for rung in loaded.settings.ladder] == names
+    assert ("there is no level to climb to" in config.summary(loaded.settings)) == (names == ["light"])
     assert {key.split(".")[1] for key in loaded.values if key.startswith(("levels.", 'levels."'))} == set(names)
     given = "[levels.a]\nslots = 1\n[levels.b]\nslots = 2\n[levels.c]\nslots = 3\n[program.Pong]\n"
     assert len(place.settings(given).ladder) == 3, "a ladder of the file stays whole"
