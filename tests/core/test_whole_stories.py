@@ -1,0 +1,314 @@
+"""Whole stories: every field of every fact and command, and every page at the end, against files in `stories/`.
+
+Other tests look at the field that their rule is about. A fault in another one (a sentence, a name of JSON, an argument that
+was left out) shows here. After an intended change: `EXTRALIFE_WRITE_STORIES=1 .venv/bin/pytest tests/core/test_whole_stories.py`,
+and read the diff, since it is what operators will read.
+"""
+
+import dataclasses
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from core_kit import Core, gpu, gpus, settings
+from test_climbing import Box, ladder, power_cut
+
+from supervisor.core.accounts_view import Since, accounts_view
+from supervisor.core.alerts_view import alerts_view
+from supervisor.core.climb_view import climb_view
+from supervisor.core.codec import encode
+from supervisor.core.cost_view import Games, cost_view
+from supervisor.core.hardware_view import gpu_view, vetoes_view
+from supervisor.core.inputs import (
+    AlertTried,
+    Asked,
+    BackupChecked,
+    BackupDue,
+    BackupMade,
+    BackupRestored,
+    Began,
+    BootEvidence,
+    Report,
+    Survival,
+    Survivor,
+    Verb,
+)
+from supervisor.core.ledger import fold_accounts
+from supervisor.core.memory import Memory
+from supervisor.core.settings import ProgramSpec, Settings
+from supervisor.core.state import State
+from supervisor.core.view import box_view, program_views
+from supervisor.policy.alerting import AlertSettings
+from supervisor.policy.gate import MB
+from supervisor.policy.prechecks import PrecheckSettings
+from supervisor.policy.readings import Gpus, Host, Xid
+from workers.contract import EXIT_DIVERGED, EXIT_NO_MEMORY
+
+STORIES = Path(__file__).parent / "stories"
+WRITE = bool(os.environ.get("EXTRALIFE_WRITE_STORIES"))
+ALERTS = AlertSettings(command=("page-me",), urls=("ntfy://topic",))
+
+
+class Told:
+    """A core whose decisions are written down."""
+
+    def __init__(self, core):
+        self.core, self.lines, self.samples = core, [], {}
+        give = core.give
+
+        def noted(item):
+            decision = give(item)
+            self.samples |= getattr(item, "samples", {})
+            self.lines.append(f"{core.now_s:.1f} s: {type(item).__name__}")
+            for fact in decision.facts:
+                kind, *body = encode(fact)
+                self.lines.append(f"  {kind} {' '.join(str(part) for part in body)}")
+            self.lines += [f"  -> {shown(command)}" for command in decision.commands]
+            return decision
+
+        core.give = noted
+
+    def pages(self):
+        core, state = self.core, self.core.state
+        ledger, wall_s = fold_accounts(core.journal).closed(core.now_s), core.wall_offset_s + core.now_s
+        games = Games(core.settings, state, self.samples)
+        return {
+            "programs": program_views(state, self.samples, core.settings, now_s=core.now_s),
+            "box": box_view(state, core.settings.level, now_s=core.now_s, boot_at_s=0.0),
+            "level": climb_view(state, core.settings, now_s=core.now_s),
+            "alerts": alerts_view(state, core.settings, core.memory, now_s=core.now_s),
+            "accounts": accounts_view(ledger, Since(), wall_s=wall_s),
+            "cost": cost_view(ledger, games, Since(), wall_s=wall_s, usd_per_hour=2.0),
+            "gpus": gpu_view(core.memory.gpus, state),
+            "vetoes": vetoes_view(state),
+        }
+
+    def text(self):
+        pages = [f"{name}: {line}" for name, page in self.pages().items() for line in lines_of(page)]
+        text = re.sub(r"\b[0-9a-f]{32}\b", "TOKEN", "\n".join([*self.lines, "", *pages])) + "\n"
+        return re.sub(
+            r"\d+\.\d{7,}(e-?\d+)?", lambda found: f"{float(found[0]):.6g}", text
+        )  # the last bits are the machine's
+
+
+def lines_of(page):
+    """A page of JSON, a line for each item of its first level."""
+    if isinstance(page, dict):
+        return [f"{key}: {json.dumps(value, default=list)}" for key, value in page.items()]
+    return [json.dumps(each, default=list) for each in page]
+
+
+def shown(command):
+    """Without what is long and told elsewhere."""
+    fields = []
+    for field in dataclasses.fields(command):
+        value = getattr(command, field.name)
+        if isinstance(value, ProgramSpec):
+            value = value.name
+        fields.append(f"{field.name}={type(value).__name__ if isinstance(value, Settings | State) else repr(value)}")
+    return f"{type(command).__name__}({', '.join(fields)})"
+
+
+def game(name, **more):
+    argv = ("python", "-m", "workers", "--game", name, "--steps", "2000000")
+    known = {"digest": f"{name}-1", "builtin": True, "game": name, "batch_size": 64, "num_envs": 8}
+    return ProgramSpec(name, argv, **known | more)
+
+
+def ask(core, verb, *names, text=""):
+    core.request += 1
+    return core.give(Asked(core.now_s, verb, core.request, names, "", "alice", 1000, text))
+
+
+# --- the stories ---------------------------------------------------------------------------------------------------------
+
+
+def deaths(core):
+    """Crashes, out of memory, a divergence, a save that fails, a configuration error; retries, and the end of patience."""
+    core.running("Pong", "Breakout")
+    core.later(30.0).look(
+        core.report("Pong", "resumed", step=0),
+        Pong={"steps": 20_000, "frames": 80_000, "steps_per_s": 500.0, "ckpt_step": 15_000, "ckpt_count": 1, "ckpt_at_s": 20.0,
+              "ckpt_stall_s": 0.25, "ckpt_write_s": 1.5, "target": 2_000_000, "target_kind": "env_steps"},
+        Breakout={},
+    )  # fmt: skip
+    core.later(5.0).look(
+        core.report("Pong", "checkpoint_failed", at_ns=2, error="ENOSPC", free_bytes=1_500_000, step=21_000),
+        core.report("Pong", "strange", at_ns=3, what="this"), Pong={}, Breakout={},
+    )  # fmt: skip
+    core.ended(
+        "Pong", signal=11, steps=22_000, ckpt_step=15_000, leftovers=("sleep(7)",), last_lines=("Segmentation fault",)
+    )
+    core.later(1.0)
+    core.running("Pong")
+    core.look(core.report("Pong", "resumed", step=15_000), Pong={"steps": 15_000})
+    oom = Report("out_of_memory", {"at_ns": 9, "where": "gpu", "batch_size": 64, "error": "CUDA out of memory"})
+    core.later(9.0).ended(
+        "Pong",
+        code=EXIT_NO_MEMORY,
+        reports=(oom,),
+        last_lines=("torch.OutOfMemoryError: CUDA out of memory.",),
+        batch_size=64,
+    )
+    core.to_wake()
+    core.running("Pong")
+    diverged = Report("diverged", {"at_ns": 11, "step": 15_500})
+    core.later(9.0).ended("Pong", code=EXIT_DIVERGED, reports=(diverged,), steps=15_800)
+    core.to_wake()
+    core.ended("Breakout", code=78, last_lines=("config: lr must be a number",))
+    core.broke("Pong")
+    core.to_wake()
+    core.broke("Pong", error="no such program: train", permanent=True)
+    ask(core, Verb.START, "Pong", "Breakout")
+    core.later(3.0).running("Pong")
+
+
+def hangs(core):
+    """A stall that is looked at, with and without evidence, one that is ended, and one that heals by itself."""
+    core.running("Pong", "Breakout")
+    for _ in range(12):
+        core.later(5.0).look(Pong={"steps": int(core.now_s * 100)}, Breakout={"steps": 10})
+    still = {"live_at_s": core.now_s, "progress_at_s": core.now_s, "steps": 7_000}
+    core.later(400.0).look(Pong=still, Breakout={})
+    core.later(1.0).look(Pong=still, Breakout={})
+    core.evidence("Pong", stacks="File train.py, line 3", wchan="futex_wait")
+    core.later(2.0).look(Pong=still, Breakout={})
+    core.later(25.0).look(Pong=still, Breakout={})
+    core.ended("Pong", signal=9)
+    core.later(5.0).woke()
+    core.running("Pong")
+    still = {"live_at_s": core.now_s, "progress_at_s": core.now_s, "steps": 7_000}
+    core.later(700.0).look(Pong=still, Breakout={})
+    core.later(1.0).look(Pong=still, Breakout={})
+    core.later(60.0).look(Pong=still, Breakout={})
+    core.later(1.0).look(Pong={}, Breakout={})
+
+
+def backups(core):
+    """By the calendar and by request, whole and not; a rollback that is refused, and one that goes through."""
+    core.running("Pong", "Breakout")
+    core.give(BackupDue(core.later(60.0).now_s, core.wall_offset_s + 50.0))
+    name = core.state.backups.making[0].name
+    core.give(BackupMade(core.later(2.0).now_s, name, "", {"Pong": 5}, 3_000_000, "link", ("old",), {"Breakout": "EIO"}))
+    ask(core, Verb.BACKUP, text="Before Friday")
+    core.give(BackupMade(core.now_s, core.state.backups.making[0].name, "the disk is full"))
+    for checked, restored in (
+        ({"error": "its list is damaged"}, None),
+        ({"programs": ("Gone",)}, None),
+        ({"programs": ("Pong",)}, {"error": "EIO", "steps": {"Pong": 5}}),
+        ({"programs": ("Pong",)}, {"error": "EIO"}),
+        ({"programs": ("Pong", "Breakout")}, {"steps": {"Pong": 5, "Breakout": 6}, "kept": True}),
+    ):
+        core.later(10.0)
+        ask(core, Verb.ROLLBACK, *(() if len(checked.get("programs", ())) == 2 else ("Pong",)), text=name)
+        ask(core, Verb.ROLLBACK, "Pong", text="another")
+        kept_as = core.state.backups.rollback.kept_as
+        core.give(BackupChecked(core.now_s, kept_as, **checked))
+        for program in ("Pong", "Breakout"):
+            if restored is not None and core.program(program).attempt is not None and core.attempt(program).stop is not None:
+                core.ended(program, code=75)
+        if restored is not None:
+            core.give(BackupRestored(core.now_s, kept_as, **restored))
+            core.later(1.0).woke()
+            if core.program("Pong").attempt is not None:
+                core.running(*(each for each in ("Pong", "Breakout") if core.attempt(each).pid is None))
+
+
+def starts(core):
+    """What a new daemon finds: survivors, ends, starts that never came to be, strangers; a reboot; the way down."""
+    core.running("Pong", "Breakout")
+    core.later(10.0).look(Pong={"steps": 4_000, "ckpt_step": 3_000, "ckpt_count": 1}, Breakout={"steps": 500})
+    core.later(20.0).begin(core.survivor("Pong", Survival.ALIVE), core.survivor("Breakout", Survival.ENDED, code=1))
+    core.later(5.0).begin(core.survivor("Pong", Survival.VANISHED), core.survivor("Breakout", Survival.NEVER))
+    core.running(*(name for name in ("Pong", "Breakout") if core.program(name).attempt is not None))
+    core.later(1_000.0)
+    core.reboot(
+        "boot-2", steps={"Pong": 9_000, "Breakout": 700}, ckpt_steps={"Pong": 8_500}, last_sign_s=core.now_s - 90.0,
+        last_sign_wall_s=core.wall_offset_s + core.now_s - 90.0, boot_wall_s=core.wall_offset_s + core.now_s - 30.0,
+        mark_at_s=core.now_s - 95.0, kind="power", last_words=("nothing was said",),
+    )  # fmt: skip
+    core.running("Pong", "Breakout")
+    core.look(core.report("Pong", "resumed", step=8_500), Pong={"steps": 8_500}, Breakout={})
+    core.load(replace(core.settings, programs=(game("Pong", digest="Pong-2"), game("Qbert"))))
+    core.ended("Pong", code=75)
+    core.ended("Breakout", code=75)
+    ask(core, Verb.STOP, "Qbert")
+    ask(core, Verb.SHUTDOWN)
+    for name in tuple(core.state.live):
+        core.spawned(name)
+        core.ended(name, code=75)
+    core.later(30.0).begin()
+
+
+def hardware(core):
+    """GPUs that come, go, fall off the bus and report errors; a disk that fills up; what stands against a level."""
+    core.begin()
+    core.see(gpus(gpu(free_mb=10), gpu(1, free_mb=70_000)), Host(disk_free_bytes=9_000 * MB, available_bytes=9_000 * MB))
+    core.later(5.0).see(gpus(gpu(free_mb=70_000), gpu(1, lost="it has fallen off the bus")))
+    core.running(*core.state.live)
+    core.later(5.0).see(gpus(gpu(), xids=(Xid(1, 0, 31), Xid(2, 5, 79))), Host(disk_free_bytes=9 * MB))
+    core.later(5.0).see(Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 6 s", 6.0))
+    core.later(700.0).see(gpus(gpu(), gpu(1)), Host(disk_free_bytes=9_000 * MB, available_bytes=9_000 * MB))
+    for target, error in (("command", "exit status 1"), ("command", ""), (next(iter(core.memory.reaching)), "timeout")):
+        reaching = core.memory.reaching.get(target)
+        if reaching is not None and reaching.sending:
+            core.give(AlertTried(core.later(1.0).now_s, target, reaching.sending, error))
+    for _ in range(3):
+        core.to_wake()
+
+
+def climbing(core):
+    """Up the ladder, a reboot at a trial, a pin and its end."""
+    core.begin()
+    core.train(30.0)
+    core.until_level("wide")
+    power_cut(core, "boot-2")
+    core.train(3_600.0, period_s=60.0)
+    core.pin("heavy", for_s=600.0)
+    core.train(900.0, period_s=60.0)
+    core.pin("light")
+    core.unpin()
+    core.train(300.0, period_s=60.0)
+
+
+def unrecorded(core):
+    """A worker that lives although the journal knows of no start: taken over, and ended where it is not wanted."""
+    core.running("Pong")
+    core.ask("stop", "Breakout")
+    found = {name: (3, Survivor(f"{name}-lost", Survival.ALIVE, 500, 11, 501, 12)) for name in ("Breakout", "Nobody")}
+    core.later(9.0)
+    alive = dict([core.survivor("Pong", Survival.ALIVE)])
+    core.memory = Memory()
+    core.give(Began(core.now_s, core.settings, BootEvidence("boot-1", None, "test"), alive, 101, "0.2.0", "salt", found))
+    if core.program("Breakout").attempt is not None:
+        core.ended("Breakout", code=75)
+    core.later(5.0).ended("Pong", code=0)
+
+
+CORES = {
+    "deaths": (deaths, lambda: Core(settings(game("Pong"), game("Breakout"), alerts=ALERTS))),
+    "hangs": (hangs, lambda: Core(settings(game("Pong"), game("Breakout"), alerts=ALERTS))),
+    "backups": (backups, lambda: Core(settings(game("Pong"), game("Breakout"), alerts=ALERTS))),
+    "starts": (starts, lambda: Core(settings(game("Pong"), game("Breakout"), alerts=ALERTS))),
+    "hardware": (
+        hardware,
+        lambda: Core(settings(game("Pong", min_free_mb=100), game("Breakout", gpu=1), alerts=ALERTS,
+                              prechecks=PrecheckSettings(disk_free_mb=500))),
+    ),
+    "climbing": (climbing, lambda: Box(ladder(alerts=ALERTS))),
+    "unrecorded": (unrecorded, lambda: Core(settings(game("Pong"), game("Breakout"), alerts=ALERTS))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_a_whole_story(name):
+    story, make = CORES[name]
+    told = Told(make())
+    story(told.core)
+    path = STORIES / f"{name}.txt"
+    if WRITE:
+        path.write_text(told.text())
+    assert told.text().splitlines() == path.read_text().splitlines()
