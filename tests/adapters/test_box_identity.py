@@ -1,7 +1,12 @@
 """What tells one box from another, read from this machine and from a directory."""
 
+import hashlib
+import os
 from pathlib import Path
 
+import pytest
+
+from supervisor.adapters import box_identity
 from supervisor.adapters.boot import BootFiles
 from supervisor.adapters.box_identity import witnesses
 from supervisor.policy.box_identity import WITNESSES
@@ -49,3 +54,59 @@ def test_garbage_raises_nothing(tmp_path):
     (tmp_path / "machine_id").mkdir()
     (tmp_path / "hostname").write_bytes(b"\xff\x00name")
     assert "machine" not in given(tmp_path)
+
+
+@pytest.fixture
+def box(tmp_path, monkeypatch):
+    """The system's own places, below a directory; `box(path, text)` writes one of them."""
+    monkeypatch.setattr(box_identity, "Path", lambda path: Path(f"{tmp_path}{path}"))
+
+    def place(path: str, text: str) -> Path:
+        file = Path(f"{tmp_path}{path}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    (tmp_path / "run").mkdir()
+    return place
+
+
+def digest_of(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8, person=b"extralife-box").hexdigest()
+
+
+def test_where_a_box_says_which_one_it_is(box):
+    """None of these places may change its spelling: every box would be another one after the upgrade."""
+    box("/etc/machine-id", "abc\n")
+    for name, address in (("eth0", "AA:BB\n"), ("eth1", "aa:cc\n")):
+        box(f"/sys/class/net/{name}/address", address)
+        box(f"/sys/class/net/{name}/device/vendor", "x")
+    box("/sys/class/net/veth3/address", "ee:ee\n")  # a container's own: no device is behind it
+    for number, text in enumerate(("Model: H200\nGPU UUID: \t GPU-1\n", "GPU UUID: GPU-????\n", "GPU UUID: gpu\n")):
+        box(f"/proc/driver/nvidia/gpus/0000:0{number}/information", text)
+    box("/proc/cpuinfo", "processor : 0\nmodel name : A CPU: fast\nmodel name : another\n")
+    found = witnesses(THIS_BOX)
+    size_gib = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30)
+    assert found["machine"] == digest_of("abc")
+    assert found["cards"] == ",".join(sorted([digest_of("aa:bb"), digest_of("aa:cc")]))
+    assert found["gpus"] == digest_of("gpu-1")
+    assert found["hardware"] == f"A CPU: fast, {os.cpu_count()} CPUs, {size_gib} GiB"
+    assert found["hostname"] == os.uname().nodename
+
+
+def test_a_machine_id_that_is_not_there_yet_is_none(box):
+    assert "machine" not in witnesses(THIS_BOX)
+    box("/etc/machine-id", "uninitialized\n")
+    assert "machine" not in witnesses(THIS_BOX)
+
+
+def test_hardware_of_which_less_is_known(box, monkeypatch):
+    size_gib = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30)
+    assert witnesses(THIS_BOX)["hardware"] == f"unknown CPU, {os.cpu_count()} CPUs, {size_gib} GiB"
+    box("/proc/cpuinfo", "model name : A CPU\n")
+
+    def unknown(_name: str) -> int:
+        raise ValueError
+
+    monkeypatch.setattr(os, "sysconf", unknown)
+    assert witnesses(THIS_BOX)["hardware"] == "A CPU"

@@ -42,3 +42,25 @@ def test_only_attempts_that_were_begun_have_a_record_and_it_ends_with_them(tmp_p
     assert not Path(paths.beat("Pong", 3)).exists()
     controls.write(wish)
     assert not Path(paths.control("Pong", 3)).exists()
+
+
+def test_a_record_that_is_gone_is_named_and_written_anew(tmp_path):
+    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+    controls = Controls(paths, SystemClock(0.0))
+    for token, program, attempt in ((TOKEN, "Pong", 3), (OTHER, "Breakout", 5)):
+        controls.begin(token, attempt)
+        controls.write(SetControl(program, token, interval_s=attempt, offset_s=0.0, save_now=0))
+    assert controls.missing() == ""
+    kept = Path(paths.control("Breakout", 5)).stat().st_ino
+    Path(paths.control("Pong", 3)).unlink()
+    assert controls.missing() == "the control record of Pong is gone"
+    controls.restore()
+    assert controls.missing() == ""
+    assert ControlReader(paths.control("Pong", 3), TOKEN).read() == Control(TOKEN, 3_000, 0, 0, UNKNOWN)
+    assert Path(paths.control("Breakout", 5)).stat().st_ino == kept, "what is in place stays"
+    for program, attempt in (("Pong", 3), ("Breakout", 5)):
+        Path(paths.control(program, attempt)).unlink()
+    assert controls.missing() == "the control record of Breakout, Pong is gone"
+    controls.end("Breakout", OTHER)
+    assert controls.missing() == "the control record of Pong is gone"
+    assert Path(paths.control("Pong", 3)).parent.stat().st_mode & 0o777 == 0o700

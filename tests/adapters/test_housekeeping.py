@@ -12,9 +12,10 @@ import preload
 import pytest
 from structlog.testing import capture_logs
 
+from supervisor.adapters import journal_archive
 from supervisor.adapters.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
-from supervisor.core.inputs import BackupDue
+from supervisor.core.inputs import BackupDue, SnapshotDue
 from supervisor.core.settings import DaemonSettings, Paths, ProgramSpec, Settings
 from supervisor.policy.backups import BackupSettings
 from supervisor.shell.inbox import Inbox
@@ -168,6 +169,65 @@ def test_jobs_go_on_while_no_thread_can_be_begun(tmp_path):
     )  # fmt: skip
     assert done.stdout.split() == ["True"]
     assert "Traceback" not in done.stderr
+
+
+def test_the_jobs_and_how_often_each_comes(settings):
+    made = keeper(lambda: settings)
+    made.start()
+    try:
+        now = dt.datetime.now(dt.UTC)
+        jobs = {job.id: job for job in made._scheduler.get_jobs()}
+        times = {name: (job.trigger.get_next_fire_time(None, now) - now, job.trigger.get_next_fire_time(now, now) - now)
+                 for name, job in jobs.items()}  # fmt: skip
+        assert {name: (first.total_seconds(), then.total_seconds()) for name, (first, then) in times.items()} == {
+            "rotate-logs": (60.0, 60.0), "journal": (60.0, 3600.0), "calendar": (20.0, 20.0),
+        }  # fmt: skip
+        assert {(job.coalesce, job.max_instances, job.misfire_grace_time) for job in jobs.values()} == {(True, 1, None)}
+        done = {name: job.func.__name__ for name, job in jobs.items()}
+        assert done == {"rotate-logs": "rotate_logs", "journal": "care_for_journal", "calendar": "look_at_calendar"}
+    finally:
+        made.stop()
+
+
+def test_the_journal_is_cared_for_as_the_settings_say(settings, monkeypatch):
+    """A snapshot is asked for in time; a journal that cannot be compacted is told and stops nothing."""
+    asked, inbox = [], Inbox()
+
+    class Now(SystemClock):
+        def now_s(self):
+            return 9.0
+
+        def wall_s(self):
+            return 1_800_000_000.0
+
+    settings = replace(settings, journal=replace(settings.journal, keep_days=3, max_mb=5))
+    made = Housekeeping(lambda: settings, inbox, Now(0.0))
+    most = journal_archive.SNAPSHOT_FACTS
+    monkeypatch.setattr(journal_archive, "since_snapshot", lambda path: asked.append(path) or most - 1)
+    monkeypatch.setattr(journal_archive, "compact", lambda path, **more: asked.append((path, more)))
+    made.care_for_journal()
+    path = Path(settings.paths.journal)
+    bounds = {"before_wall_s": 1_800_000_000.0 - 3 * 86_400.0, "most_bytes": 5 * 2**20, "pause": made._over.wait}
+    assert asked == [path, (path, bounds)]
+    assert inbox.take(0) is None
+    monkeypatch.setattr(journal_archive, "since_snapshot", lambda _: most)
+    moved = journal_archive.Moved(Path("facts-1.jsonl.gz"), 7, ("steps",))
+    monkeypatch.setattr(journal_archive, "compact", lambda _, **__: moved)
+    with capture_logs() as said:
+        made.care_for_journal()
+    assert inbox.take(0) == SnapshotDue(9.0, most)
+    assert said == [
+        {"event": "journal_compacted", "facts": 7, "archive": "facts-1.jsonl.gz", "log_level": "info"},
+        {"event": "snapshot_differs_from_facts", "fields": ["steps"], "log_level": "warning"},
+    ]
+
+    def refused(_):
+        raise OSError("EIO")
+
+    monkeypatch.setattr(journal_archive, "since_snapshot", refused)
+    with capture_logs() as said:
+        made.care_for_journal()
+    assert said == [{"event": "journal_not_compacted", "error": "EIO", "log_level": "critical"}]
 
 
 def test_a_time_of_the_backups_calendar_is_told_once(settings):

@@ -119,6 +119,18 @@ def test_a_boot_that_the_journal_never_heard_of(journalctl, look, monkeypatch, t
     assert look().journal is Journal.LOST
 
 
+def test_what_the_journal_is_asked_to_the_letter(journalctl, look):
+    """journalctl refuses an option that it does not know, and a misspelt one would mean no last words for ever."""
+    look()
+    wanted = "--quiet --no-pager --output=json --output-fields=MESSAGE,SYSLOG_IDENTIFIER,_TRANSPORT,_UID --lines=400"
+    assert (journalctl.directory / "asked").read_text().splitlines() == [
+        f"--quiet --no-pager --output=cat --lines=1 --grep=Previous system reset reason _BOOT_ID={NEW} _TRANSPORT=kernel",
+        f"{wanted} _BOOT_ID={OLD}",
+        f"{wanted} _BOOT_ID={OLD} _TRANSPORT=kernel",
+        "--quiet --no-pager --output=cat --lines=1 _UID=0",
+    ]
+
+
 def test_a_container_that_shares_its_hosts_boot_id_is_asked_by_time(journalctl, look):
     journalctl.says("then", entry(1.0, "x"))
     assert look(old=NEW, boot_wall_s=SINCE_S + 50.25).journal is Journal.READ

@@ -1,0 +1,194 @@
+"""The thread that does what `core/backups.py` orders: every order has one outcome, and what is shown meanwhile and after."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+from test_checkpoints import commit
+
+from supervisor.adapters import backups
+from supervisor.adapters.backup_thread import Backups
+from supervisor.adapters.backups_shown import backups_view, check_view
+from supervisor.core.backup_record import BackupEnd, BackupRecord, Making, Rollback
+from supervisor.core.commands import Backup, CheckBackup, RestoreBackup
+from supervisor.core.inputs import BackupChecked, BackupMade, BackupRestored
+from supervisor.core.settings import Paths, Settings
+from supervisor.policy.backups import BackupSettings
+from supervisor.shell.inbox import Inbox
+
+NOW_S, WALL_S = 77.0, 1_800_000_000.0
+
+
+class Clock:
+    def now_s(self):
+        return NOW_S
+
+    def wall_s(self):
+        return WALL_S
+
+
+class Box:
+    """Two programs with checkpoints, and the thread."""
+
+    def __init__(self, tmp_path):
+        self.paths, self.inbox = Paths(str(tmp_path / "state"), str(tmp_path / "run")), Inbox()
+        self.settings = Settings(self.paths, backup=BackupSettings(keep=1))
+        self.root = Path(self.paths.backups)
+        self.pong, self.qbert = (Path(self.paths.run_dir(name)) for name in ("Pong", "Qbert"))
+        commit(self.pong, 100)
+        commit(self.qbert, 7)
+        self.thread = Backups(self.paths, lambda: self.settings, self.inbox, Clock())
+
+    def does(self, command):
+        self.thread.perform(command)
+        return self.inbox.take(30.0)
+
+
+@pytest.fixture
+def box(tmp_path):
+    made = Box(tmp_path)
+    yield made
+    made.thread.stop()
+
+
+def size_of(box, name):
+    return next(info.size_bytes for info in backups.survey(box.root) if info.name == name)
+
+
+def test_one_that_is_made_says_all_about_it_and_the_superfluous_go(box):
+    first = box.does(Backup("b1", "Before Friday", "calendar", ("Pong", "Qbert", "Never")))
+    info = backups.find(box.root, "b1")
+    assert first == BackupMade(NOW_S, "b1", "", {"Pong": 100, "Qbert": 7}, size_of(box, "b1"), info.method, (), {})
+    assert (info.label, info.cause, info.created_wall_s) == ("Before Friday", "calendar", WALL_S)
+    second = box.does(Backup("b2", "", "calendar", ("Pong",), spare=("b1",)))
+    assert second.removed == (), "what is needed is spared"
+    third = box.does(Backup("b3", "", "calendar", ("Pong",)))
+    assert sorted(third.removed) == ["b1", "b2"]
+    assert [each.name for each in backups.survey(box.root)] == ["b3"]
+
+
+def test_the_way_there_and_back(box):
+    box.does(Backup("b1", "", "operator", ("Pong", "Qbert")))
+    commit(box.pong, 300)
+    assert box.does(CheckBackup("b1", (), "kept")) == BackupChecked(NOW_S, "kept", "", ("Pong", "Qbert"))
+    assert box.does(CheckBackup("b1", ("Pong",), "kept")) == BackupChecked(NOW_S, "kept", "", ("Pong",))
+    restored = box.does(RestoreBackup("b1", ("Pong",), "kept"))
+    assert restored == BackupRestored(NOW_S, "kept", "", {"Pong": 100}, kept=True)
+    kept = backups.find(box.root, "kept")
+    assert (kept.label, kept.cause, kept.steps) == ("before rollback to b1", "rollback", {"Pong": 300})
+    assert [each.name for each in backups.survey(box.root)] == ["kept", "b1"], "neither of them is pruned"
+
+
+def test_where_there_is_nothing_to_keep_it_goes_back_all_the_same(box):
+    box.does(Backup("b1", "", "operator", ("Pong",)))
+    (box.pong / "checkpoints").rename(box.pong / "gone")
+    assert box.does(RestoreBackup("b1", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", "", {"Pong": 100}, kept=False)
+
+
+def test_what_goes_wrong_is_an_outcome_of_each_order(box):
+    missing = "there is no backup 'zzz'; `supervisorctl backups` lists them"
+    assert box.does(CheckBackup("zzz", (), "kept")) == BackupChecked(NOW_S, "kept", missing, ())
+    assert box.does(RestoreBackup("zzz", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", missing, {})
+    made = box.does(Backup("b1", "", "operator", ("Never",)))
+    assert made == BackupMade(NOW_S, "b1", "none of the programs has a whole checkpoint yet")
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome"),
+    [
+        (Backup("b1", "", "operator", ("Pong",)), BackupMade),
+        (CheckBackup("b1", (), "b1"), BackupChecked),
+        (RestoreBackup("b1", ("Pong",), "b1"), BackupRestored),
+    ],
+)
+def test_a_bug_is_an_outcome_too_and_in_the_log(box, monkeypatch, command, outcome):
+    def broken(*_args, **_more):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(backups, "make", broken)
+    monkeypatch.setattr(backups, "find", broken)
+    with capture_logs() as said:
+        told = box.does(command)
+    assert told == outcome(NOW_S, "b1", "it met a bug (ZeroDivisionError); the daemon's log has it")
+    (entry,) = said
+    assert (entry["event"], entry["command"], entry["log_level"]) == ("backup_failed", type(command).__name__, "error")
+
+
+def test_a_rollback_that_stopped_halfway_names_those_that_have_got_there(box, monkeypatch):
+    box.does(Backup("b1", "", "operator", ("Pong",)))
+
+    def halfway(*_args):
+        raise backups.Halfway("EIO", {"Pong": 100})
+
+    monkeypatch.setattr(backups, "restore", halfway)
+    assert box.does(RestoreBackup("b1", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", "EIO", {"Pong": 100})
+
+
+def test_a_backup_that_cannot_be_removed_is_told_and_costs_nothing(box, monkeypatch):
+    def refused(_root, _name):
+        raise OSError("EACCES")
+
+    box.does(Backup("b1", "", "calendar", ("Pong",)))
+    monkeypatch.setattr(backups, "remove", refused)
+    with capture_logs() as said:
+        made = box.does(Backup("b2", "", "calendar", ("Pong",)))
+    assert (made.error, made.removed) == ("", ())
+    assert said == [{"event": "backup_not_removed", "name": "b1", "error": "EACCES", "log_level": "warning"}]
+
+
+def test_what_is_under_way_is_shown_and_left_at_the_end(box, monkeypatch):
+    inside, ended = threading.Event(), threading.Event()
+
+    def slow(_root, _name, _dirs, *, task, **_more):
+        task.program, task.done_bytes, task.total_bytes = "Pong", 3, 9
+        inside.set()
+        task.over.wait(30.0)
+        ended.set()
+        raise backups.Interrupted
+
+    monkeypatch.setattr(backups, "make", slow)
+    assert box.thread.progress() is None
+    box.thread.perform(Backup("b1", "", "operator", ("Pong",)))
+    assert inside.wait(30.0)
+    assert box.thread.progress() == {"name": "b1", "program": "Pong", "done_bytes": 3, "total_bytes": 9}
+    box.thread.stop()
+    assert ended.is_set()
+    assert box.thread.progress() is None
+    assert box.inbox.take(0) is None, "the next daemon begins it anew"
+
+
+def test_the_page_of_backups(box):
+    box.does(Backup("b1", "Before Friday", "operator", ("Pong",)))
+    (box.root / "bad").mkdir()
+    record = BackupRecord(
+        making=(Making("b2", "", "operator", ("Pong",)),),
+        rollback=Rollback("b1", ("Pong",), "kept", "alice", begun=True),
+        ends=(BackupEnd("b1", ok=True, text="whole"),),
+    )
+    shown = backups_view(box.root, record, {"name": "b2"})
+    (whole,) = [each for each in shown["backups"] if each["name"] == "b1"]
+    (damaged,) = [each for each in shown["backups"] if each["name"] == "bad"]
+    info = backups.find(box.root, "b1")
+    assert whole == {
+        "name": "b1", "label": "Before Friday", "cause": "operator", "method": info.method, "error": "",
+        "created_wall_s": WALL_S, "size_bytes": info.size_bytes,
+        "programs": [
+            {"name": "Pong", "steps": 100, "checkpoints": 1, "size_bytes": info.programs[0].size_bytes, "results": False}
+        ],
+    }  # fmt: skip
+    assert damaged["error"]
+    assert (damaged["created_wall_s"], damaged["size_bytes"], damaged["programs"]) == (None, None, [])
+    assert {key: shown[key] for key in ("making", "rollback", "progress", "ends")} == {
+        "making": ["b2"], "progress": {"name": "b2"}, "ends": [{"name": "b1", "ok": True, "text": "whole"}],
+        "rollback": {"backup": "b1", "kept_as": "kept", "begun": True, "programs": ["Pong"]},
+    }  # fmt: skip
+    assert backups_view(box.root, replace(record, rollback=None), None)["rollback"] is None
+    assert check_view(box.root, "b1") == {"name": "b1", "error": ""}
+    assert check_view(box.root, "zzz") == {
+        "name": "zzz",
+        "error": "there is no backup 'zzz'; `supervisorctl backups` lists them",
+    }
