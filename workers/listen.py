@@ -17,11 +17,12 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from workers.contract import ENV_STACKS, SAVE_SIGNAL, STACKS_SIGNAL
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FrameType
 
     from workers.contract import Client
@@ -49,9 +50,19 @@ def listen(client: Client) -> Asked:
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGINT, leave)
     signal.signal(signal.Signals[SAVE_SIGNAL], save)
-    where = os.environ.get(ENV_STACKS)
-    # Kept open for the life of the process: the dump happens inside the signal handler, where nothing can be opened.
-    file = Path(where).open("a", encoding="utf-8") if where else sys.stderr  # noqa: SIM115
-    faulthandler.register(signal.Signals[STACKS_SIGNAL], file=file, all_threads=True)
+    faulthandler.register(signal.Signals[STACKS_SIGNAL], file=_stacks_file(os.environ), all_threads=True)
     faulthandler.enable(file=sys.stderr, all_threads=True)
     return asked
+
+
+def _stacks_file(environ: Mapping[str, str]) -> TextIO:
+    """Kept open for the life of the process: the dump happens inside the signal handler, where nothing can be opened.
+
+    Standard error if it can't be opened: a disk that is away or read-only for a moment must not fail the start.
+    """
+    if where := environ.get(ENV_STACKS):
+        try:
+            return Path(where).open("a", encoding="utf-8")
+        except OSError as error:
+            print(f"workers: stacks are written to standard error: {error}", file=sys.stderr, flush=True)
+    return sys.stderr
