@@ -29,7 +29,7 @@ from world import CALM, Ending, Verb, World
 
 from supervisor import config
 from supervisor.adapters import backups, boot
-from supervisor.adapters.journal_sqlite import Journal, JournalReader
+from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
 from supervisor.api.listener import listen
 from supervisor.api.server import Server
 from supervisor.core import commands, facts
@@ -354,9 +354,15 @@ def folded(rows: list[dict[str, Any]]) -> Any:
     return json.loads(encoded(state))
 
 
-def read_journal(path: Path) -> list[dict[str, Any]]:
-    with JournalReader(path) as reader:
-        return [_row(item) for item in reader.read()]
+def open_journal(path: Path) -> tuple[int, str, Any]:
+    """As a daemon opens it at its start: how many facts it has, what was lost (empty: nothing), and the state of them."""
+    mark = boot.read_mark(path.with_name("alive"))
+    assert mark is not None
+    journal, known, salvage = open_or_salvage(path, wall_s=mark.wall_s + 60.0, seen_seq=mark.seq)
+    journal.close()
+    state, misfits = replay(known)
+    assert not misfits
+    return len(known), str(salvage or ""), state
 
 
 # --- the application -------------------------------------------------------------------------------------------------------
