@@ -645,7 +645,8 @@ def _refuse(geometry: Geometry, free_bytes: int, where: str) -> None:
     if geometry.size_bytes <= free_bytes * _KEEP_FREE:
         return
     cells = geometry.cells
-    fits = int(free_bytes * _KEEP_FREE / geometry.size_bytes * cells)
+    cell_bytes = (geometry.size_bytes - _HEADER_BYTES) // cells
+    fits = max(0, int(free_bytes * _KEEP_FREE - _HEADER_BYTES) // cell_bytes)
     raise ReplayTooLarge(
         f"a replay of {cells:,} transitions of {geometry.frame_shape[0]}x{geometry.frame_shape[1]} needs "
         f"{geometry.size_bytes / 1e9:.2f} GB but {free_bytes / 1e9:.2f} GB are free {where}: "

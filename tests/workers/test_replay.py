@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import struct
@@ -204,6 +205,10 @@ def test_sigkill_in_mid_append_leaves_whole_rows(scratch: Path) -> None:
 # --- what it refuses ---------------------------------------------------------------------------------------------------
 
 
+def geometry(capacity, frame_shape, identity):
+    return {"cells": capacity, "frame_shape": list(frame_shape), "identity": identity}
+
+
 def test_another_shape_is_never_misread(scratch: Path) -> None:
     """Each way in which files may be of something else: they are removed, loudly, and a new replay begins."""
     base = {"capacity": 4 * 20, "frame_shape": (2, 4), "identity": {"game": "Pong"}}
@@ -219,7 +224,9 @@ def test_another_shape_is_never_misread(scratch: Path) -> None:
         other = Replay(**{**arguments, key: value}, report=notes.append)
         assert other.total == 0
         assert len(notes) == 1
-        assert {"capacity": "cells"}.get(key, key) in notes[0]
+        was, now = (geometry(**(base | more))[{"capacity": "cells"}.get(key, key)] for more in ({}, {key: value}))
+        name = {"capacity": "cells"}.get(key, key)
+        assert notes == [f"{scratch / 'r'} can't be used and is begun anew: {name} was {was} and is {now} now"]
         other.close()
         shutil.rmtree(scratch / "r")
 
@@ -235,7 +242,8 @@ def test_the_files_of_an_earlier_version_are_filled_anew(scratch: Path) -> None:
     notes: list[str] = []
     memory = Replay(80, 4, SHAPE, stack=2, n_step=1, gamma=0.9, directory=scratch, report=notes.append)
     assert len(notes) == 1
-    assert notes[0].startswith(f"{scratch} can't be used and is begun anew: an earlier version wrote it, which could not")
+    why = "an earlier version wrote it, which could not keep it when the number of environments changed"
+    assert notes == [f"{scratch} can't be used and is begun anew: {why}"]
     world = World(4, random.Random(0))
     for _ in range(10):
         world.step(memory)
@@ -258,6 +266,7 @@ def test_damaged_files_are_begun_anew(scratch: Path, name: str, damage: str) -> 
         path.write_bytes(bytes([data[0] ^ 16]) + data[1:])
     else:
         path.write_bytes(b"" if damage == "empty" else data[:-1])
+    path_size = path.stat().st_size if path.exists() else 0
     notes: list[str] = []
     after = Replay(
         setup.capacity, 2, SHAPE, stack=2, n_step=1, gamma=0.99, directory=scratch, boot_id=BOOT_B, report=notes.append
@@ -267,7 +276,11 @@ def test_damaged_files_are_begun_anew(scratch: Path, name: str, damage: str) -> 
         assert len(after) == 18  # row 0 does not match its sum
     else:
         assert after.total == 0
-        assert notes
+        assert after.recovered == "new"
+        why = f"{name} is missing" if damage == "missing" else f"{name} has {path_size} bytes, expected {len(data)}"
+        if name == "header.bin" and damage != "missing":
+            why = f"{name} has {len(data) - 1} bytes, expected {len(data)}" if damage == "short" else "its header is damaged"
+        assert notes == [f"{scratch} can't be used and is begun anew: {why}"]
     for _ in range(10):
         world.step(after)
 
@@ -290,6 +303,47 @@ def test_too_large_is_refused_with_the_numbers(scratch: Path, monkeypatch: pytes
     with pytest.raises(ReplayTooLarge, match="are free on the disk of"):
         Replay(10**10, 64, directory=scratch / "r", stack=4, n_step=3, gamma=0.99)
     assert list((scratch / "r").iterdir()) == []
+
+
+def test_what_is_too_large_is_told_with_what_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it advises is taken, and one transition more is not."""
+    monkeypatch.setattr(replay_module, "available_memory_bytes", lambda: 10**6)
+    with pytest.raises(ReplayTooLarge) as refused:
+        Replay(10**6, 2, SHAPE, stack=2, n_step=1, gamma=0.9)
+    needs, fits = re.fullmatch(
+        r"a replay of 1,000,000 transitions of 2x4 needs (0\.\d\d) GB but 0\.00 GB are free in memory: "
+        r"set replay_size to ([\d,]+) or less",
+        str(refused.value),
+    ).groups()
+    size_bytes = replay_module.Geometry(10**6, SHAPE, {}).size_bytes
+    assert needs == f"{size_bytes / 1e9:.2f}"
+    count = int(fits.replace(",", ""))
+    assert Replay(count, 2, SHAPE, stack=2, n_step=1, gamma=0.9).recovered == "kept in memory only"
+    with pytest.raises(ReplayTooLarge):
+        Replay(count + 1, 2, SHAPE, stack=2, n_step=1, gamma=0.9)
+
+
+def test_what_is_available_is_the_least_of_host_and_cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path
+
+    def place(path: str, text: str) -> None:
+        file = real(f"{tmp_path}{path}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    monkeypatch.setattr(replay_module, "Path", lambda path: real(f"{tmp_path}{path}"))
+    assert replay_module.available_memory_bytes() is None
+    place("/proc/meminfo", "MemTotal: 9 kB\nMemAvailable:   5000 kB\n")
+    assert replay_module.available_memory_bytes() == 5_000 * 1024
+    place("/proc/self/cgroup", "1:cpu:/other\n0::/a/b\n")
+    place("/sys/fs/cgroup/a/b/memory.max", "max\n")
+    for name, text in (("max", "4000000"), ("current", "3000000"), ("stat", "anon 7\ninactive_file 200\nactive_file 30\n")):
+        place(f"/sys/fs/cgroup/a/memory.{name}", text)
+    assert replay_module.available_memory_bytes() == 1_000_230
+    place("/sys/fs/cgroup/a/memory.max", "9000000")
+    assert replay_module.available_memory_bytes() == 5_000 * 1024
+    place("/proc/meminfo", "garbage")
+    assert replay_module.available_memory_bytes() == 6_000_230
 
 
 def test_too_small_is_refused() -> None:

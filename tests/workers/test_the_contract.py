@@ -844,6 +844,27 @@ def eventually(holds):
         time.sleep(0.01)
 
 
+def test_what_is_wrong_with_a_beat_is_said(me, tmp_path):
+    path = tmp_path / "beat"
+    me.progress(env_steps=10)
+    whole = path.read_bytes()
+    assert contract.beat_defect(path, TOKEN) == ""
+    assert contract.beat_defect(path, "cd" * 16) == "it is of another attempt"
+    assert contract.beat_defect(tmp_path / "none", TOKEN) == "it is gone"
+    path.write_bytes(whole[:40])
+    assert contract.beat_defect(path, TOKEN) == "it is no beat record any more"
+    path.write_bytes(b"x" + whole[1:])
+    assert contract.beat_defect(path, TOKEN) == "it is no beat record any more"
+    last = contract._BODY_AT + contract._WHO.size + 1
+    torn = bytearray(whole)
+    torn[last] ^= 1
+    path.write_bytes(torn)
+    assert contract.beat_defect(path, TOKEN) == "its checksum is wrong"
+    torn[contract._SEQ_AT] |= 1
+    path.write_bytes(torn)
+    assert contract.beat_defect(path, TOKEN) == "", "it is in the middle of a write"
+
+
 @pytest.mark.parametrize("how", ["unlinked", "directory", "zeros", "garbage", "short", "another"])
 def test_a_worker_makes_its_beat_again(tmp_path, how):
     path = tmp_path / "run" / "beats" / "Pong.1.beat"
