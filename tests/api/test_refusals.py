@@ -1,0 +1,120 @@
+"""Each request that makes no sense is answered with its status and one whole sentence: what is wrong, and what there is."""
+
+from __future__ import annotations
+
+import errno
+import json
+import xmlrpc.client
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend
+from serving import call
+from starlette.datastructures import Headers
+
+from supervisor.api.listener import listen
+from supervisor.api.peer import PEER_KEY, Peer, who
+from supervisor.api.same_site import objection
+
+VERBS = "start, stop, restart, signal, clear, shutdown, reload"
+TEXT = "must be a text of up to 100 printable characters"
+
+BODIES = [
+    ("ask", b"[1]", 400, "the body must be a JSON object"),
+    ("ask", b'{"verb": "stop", "verb": "start"}', 400, "the body is not JSON: a key is given twice"),
+    ("ask", b'{"timeout_s": NaN}', 400, "the body is not JSON: NaN is not a number"),
+    ("ask", b'{"name": "Pong"}', 400, "unknown key 'name'; there are: names, signal, timeout_s, verb, wait"),
+    ("reread", b'{"name": "Pong"}', 400, "unknown key 'name'; there are: none"),
+    ("ask", b'{"verb": "fly"}', 400, f"verb must be one of {VERBS}"),
+    ("ask", b'{"verb": "stop", "names": "Pong"}', 400, "names must be a list of program names"),
+    ("ask", b'{"verb": "stop", "names": [1]}', 400, "names must be a list of program names"),
+    ("ask", b'{"verb": "stop", "wait": 1}', 400, "wait must be true or false"),
+    ("update", b'{"dry_run": "yes"}', 400, "dry_run must be true or false"),
+    ("ask", b'{"verb": "stop", "timeout_s": true}', 400, "timeout_s must be a number of seconds up to 3600"),
+    ("ask", b'{"verb": "stop", "timeout_s": 0}', 400, "timeout_s must be a number of seconds up to 3600"),
+    ("ask", b'{"verb": "stop", "timeout_s": 3600.5}', 400, "timeout_s must be a number of seconds up to 3600"),
+    ("backup", b'{"label": 7}', 400, f"label {TEXT}"),
+    ("backup", json.dumps({"label": "x" * 101}).encode(), 400, f"label {TEXT}"),
+    ("backup", b'{"label": "\\u0007"}', 400, f"label {TEXT}"),
+    ("backup", b'{"names": ["Nobody"]}', 404, "no such program: 'Nobody'"),
+    ("rollback", b"{}", 400, "backup must be the name of a backup"),
+    ("level", b"{}", 400, "give pin, a level's name, or unpin, true"),
+    ("level", b'{"pin": "light", "unpin": true}', 400, "give pin, a level's name, or unpin, true"),
+    ("level", b'{"pin": 7}', 400, "pin must be the name of a level"),
+    ("level", b'{"pin": "light", "for_s": 0}', 400, "for_s must be a number of seconds, more than 0 and at most 316224000"),
+    ("nothing", b"{}", 404, "no such page"),
+    ("status", b"{}", 405, "this page does not take that method"),
+]
+PAGES = [
+    ("/api/v1/programs/Nobody", 404, "no such program: 'Nobody'"),
+    ("/api/v1/nothing", 404, "no such page"),
+    ("/api/v1/ask", 405, "this page does not take that method"),
+    ("/api/v1/logs/Pong/stdout?tail=-1", 400, "tail must be a whole number from 0 to 1048576, not '-1'"),
+    ("/api/v1/logs/Pong/stdout?offset=0&limit=0", 400, "limit must be a whole number from 1 to 1048576, not '0'"),
+    ("/api/v1/logs/Pong/stdout?offset=x", 400, f"offset must be a whole number from 0 to {2**62}, not 'x'"),
+    ("/api/v1/cost?since=@1s", 400, "since must be all, boot, seconds as 3600s or a time as @1790000000, not '@1s'"),
+    ("/api/v1/cost?since=nan", 400, "since must be all, boot, seconds as 3600s or a time as @1790000000, not 'nan'"),
+    ("/api/v1/cost?since=-3s", 400, "since must be all, boot, seconds as 3600s or a time as @1790000000, not '-3s'"),
+]
+HOST = "this host name is not mine: ask localhost, or name it as daemon.host_names in the configuration"
+SITES = [
+    ({}, 200, ""),
+    ({"host": "elsewhere"}, 403, HOST),
+    ({"sec-fetch-site": "cross-site"}, 403, "a page of another site may not ask this"),
+    ({"origin": "http://localhost:8000"}, 403, "a page of another origin may not ask this"),
+    ({"content-type": "text/plain"}, 415, "the content type must be application/json"),
+]
+
+
+@pytest.mark.parametrize(("page", "body", "status", "sentence"), BODIES)
+def test_a_body_that_makes_no_sense(
+    api: Path, backend: FakeBackend, page: str, body: bytes, status: int, sentence: str
+) -> None:
+    assert call(api, f"/api/v1/{page}", body) == (status, {"error": sentence})
+    assert not backend.asked
+
+
+@pytest.mark.parametrize(("target", "status", "sentence"), PAGES)
+def test_a_page_that_is_none(
+    api: Path, backend: FakeBackend, tmp_path: Path, target: str, status: int, sentence: str
+) -> None:
+    backend.change("Pong", stdout_log=str(tmp_path / "stdout.log"))
+    assert call(api, target) == (status, {"error": sentence})
+
+
+@pytest.mark.parametrize(("more", "status", "sentence"), SITES)
+def test_who_may_not_ask(more: dict[str, str], status: int, sentence: str) -> None:
+    given = {"host": "localhost", "content-type": "application/json"} | more
+    refused = objection("POST", "/api/v1/ask", Headers(given), {"localhost"})
+    assert refused == (None if status == 200 else (status, sentence))
+
+
+def test_what_xmlrpc_must_be(api: Path) -> None:
+    body = xmlrpc.client.dumps(("Pong",), "supervisor.stopProcess").encode()
+    assert call(api, "/RPC2", body) == (415, {"error": "the content type must be text/xml"})
+
+
+def test_a_socket_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    long = str(tmp_path / ("x" * 100) / "control.sock")
+    with pytest.raises(OSError, match="the control socket's path has") as refused:
+        listen(long)
+    assert refused.value.errno == errno.ENAMETOOLONG
+    assert refused.value.strerror == (
+        f"the control socket's path has {len(long)} bytes, the kernel allows 107: "
+        f"choose a shorter runtime directory than {Path(long).parent}"
+    )
+    missing = str(tmp_path / "none" / "s")
+    with pytest.raises(OSError, match="cannot make") as refused:
+        listen(missing)
+    assert refused.value.strerror == f"cannot make the control socket {missing}: No such file or directory"
+    listener = listen(str(tmp_path / "s"), "no-such-group")
+    listener.close()
+    assert listener.trouble == (
+        "daemon.socket_group: there is no group 'no-such-group'; only the daemon's own user and root can use the control socket"
+    )
+
+
+def test_who_asks_has_a_name_for_people() -> None:
+    assert who({PEER_KEY: Peer(1, 0, 0)}) == ("root", 0)
+    assert who({PEER_KEY: Peer(1, 4_000_000_000, 0)}) == ("uid 4000000000", 4_000_000_000)
+    assert who({}) == ("operator", None)
