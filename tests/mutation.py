@@ -20,6 +20,7 @@ import argparse
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -61,6 +62,9 @@ if os.environ.get("MUTANT_UNDER_TEST") == "stats":
 
     trampoline.record_trampoline_hit = record
 """
+_TEXT = re.compile(r'"([^"\\\\]*)"')
+_CODECS = {"utf-8", "utf-8-sig", "ascii", "latin-1"}
+_SQL = {"SELECT", "PRAGMA", "INSERT", "UPDATE", "DELETE", "CREATE", "BEGIN", "COMMIT", "ROLLBACK", "VACUUM", "DROP"}
 NONE = "no.such.mutant"  # mutmut makes the mutants and learns which test runs which function, and then finds nothing to run
 NAMES_AT_ONCE = 500  # of one command line
 PARTS = {  # the code, and the tests that ought to kill what is wrong in it
@@ -274,6 +278,23 @@ def judged() -> dict[Change, str]:
     return {Change(each["file"], each["function"], each["was"], each["now"]): each["reason"] for each in entries}
 
 
+def only_spelled_otherwise(change: Change) -> bool:
+    """Whether the change is of capital letters alone, in a name of a codec or in SQL outside of its quoted texts.
+
+    Python and SQLite read both spellings alike, so that no test can tell them apart.
+    """
+    pairs = [
+        (was, now) for was, now in zip(_TEXT.findall(change.was), _TEXT.findall(change.now), strict=False) if was != now
+    ]
+    if _TEXT.sub("", change.was) != _TEXT.sub("", change.now) or len(pairs) != 1:
+        return False
+    (was, now), *_ = pairs
+    if was.lower() in _CODECS:
+        return was.lower() == now.lower()
+    folded = ["".join(part if odd % 2 else part.lower() for odd, part in enumerate(text.split("'"))) for text in (was, now)]
+    return was.split(" ")[0] in _SQL and folded[0] == folded[1]
+
+
 def entry(change: Change) -> str:
     fields = {"file": change.file, "function": change.function, "was": change.was, "now": change.now, "reason": ""}
     return "[[survivor]]\n" + "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in fields.items())
@@ -293,8 +314,9 @@ def report(mutants: list[Mutant]) -> int:
         ran, fine = len(those) - gone, 0
         if part != "all":
             changes = [change_of(mutant) for mutant in alive]
-            unjudged += [change for change in changes if change not in known]
-            fine = sum(change in known for change in changes)
+            asked = [change for change in changes if change not in known and not only_spelled_otherwise(change)]
+            unjudged += asked
+            fine = len(changes) - len(asked)
         else:
             fine = len(alive) - len(unjudged)
         share = f"{100 * (ran - len(alive)) / ran:.1f} %" if ran else "?"
