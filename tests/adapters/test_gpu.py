@@ -1,16 +1,20 @@
 """`ports.Gpu`: one suite for the fake and for the real pynvml on a simulated NVML; then what only the real one can show."""
 
+import ctypes
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes import FakeGpu
 from simulated_nvml import MB, SimulatedNvml
 
+from supervisor.adapters import gpu_nvml
 from supervisor.adapters.gpu_nvml import NvmlGpu
+from supervisor.policy.readings import Gpu, Gpus, InPhase, Spread, Xid
 
 ROOT = Path(__file__).resolve().parents[2]
 HANG = "nvmlDeviceGetMemoryInfo_v2"
@@ -234,3 +238,131 @@ def test_where_no_worker_is_known_by_its_process_nothing_is_booked(real):
     real.plays("gpus 1", "process 0 4242 5")
     real.start()
     assert seen(real, lambda found: found.gpus and len(found.gpus[0].free_by_second) > 1, "looks").gpus[0].by_phase == ()
+
+
+# --- a whole reading, by a library that says one thing of each kind -------------------------------------------------------
+
+
+class Nvml1:
+    """pynvml as far as it is asked, with values that no two figures share; it notes what it was asked."""
+
+    class NVMLError(Exception):
+        def __init__(self, value):
+            super().__init__(value)
+            self.value = value
+
+    NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, NVML_TEMPERATURE_GPU = "slowdown", "gpu"
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = "uncorrected", "volatile"
+    nvmlEventTypeXidCriticalError, nvmlMemory_v2 = "xid", "v2"  # noqa: N815
+
+    def __init__(self):
+        self.asked = []
+        self.free, self.busy, self.heat = 700, 40, 61
+        self.handle = ctypes.c_void_p(77)
+        self.lacks = set()
+
+    def __getattr__(self, name):
+        def answer(*args):
+            self.asked.append((name, args))
+            if name in self.lacks:
+                raise self.NVMLError(3)
+            return self.values().get(name)
+
+        return answer
+
+    def values(self):
+        memory = SimpleNamespace(total=1000, free=self.free, used=900 - self.free)
+        return {
+            "nvmlEventSetCreate": "events", "nvmlDeviceGetCount": 1, "nvmlDeviceGetHandleByIndex": self.handle,
+            "nvmlDeviceGetName": "H200", "nvmlDeviceGetUUID": "GPU-7", "nvmlDeviceGetTemperatureThreshold": 92,
+            "nvmlDeviceGetEnforcedPowerLimit": 700_500, "nvmlDeviceGetMemoryInfo": memory,
+            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=self.busy, memory=3), "nvmlDeviceGetTemperature": self.heat,
+            "nvmlDeviceGetCurrentClocksEventReasons": 0x4 | 0x40 | 0x1000, "nvmlDeviceGetCurrentClocksThrottleReasons": 0x1FF,
+            "nvmlDeviceGetPowerUsage": 250_250, "nvmlDeviceGetTotalEccErrors": 5,
+            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=11, usedGpuMemory=300),
+                                                     SimpleNamespace(pid=12, usedGpuMemory=None)],
+            "nvmlEventSetWait": SimpleNamespace(device=self.handle, eventData=79),
+        }  # fmt: skip
+
+
+@pytest.fixture
+def one(monkeypatch):
+    """One GPU, its library, and a clock; nothing runs by itself."""
+    nvml = Nvml1()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    made = SimpleNamespace(nvml=nvml, now_s=100.0, doing={11: ("training", 1), 12: ("importing", 0)})
+    made.gpu = NvmlGpu(now_s=lambda: made.now_s, doing=lambda: made.doing)
+    return made
+
+
+def looked(one, *, whole=True):
+    (device,) = one.gpu._devices
+    one.gpu._look(device, one.now_s, one.gpu._phases(), whole=whole)
+    return device
+
+
+def test_a_reading_has_every_figure_in_its_place_and_unit(one):
+    one.gpu._open()
+    device = looked(one)
+    one.now_s, one.nvml.free, one.nvml.busy, one.nvml.heat = 101.5, 600, 60, 63
+    one.doing = {11: ("training", 1), 12: ("importing", 0)}
+    looked(one)
+    one.now_s, one.nvml.free = 102.0, 650
+    one.doing = {11: ("training", 2)}
+    looked(one, whole=False)
+    assert gpu_nvml._reading(device, 102.0) == Gpu(
+        0, "GPU-7", "H200", "", 1000, 650, (700, 600), Spread(200.0, 750.0 / 3, 300.0), 60.0, Spread(40.0, 160.0 / 3, 60.0),
+        63.0, Spread(61.0, 187.0 / 3, 63.0), 92.0, ("sw_power_cap", "hw_thermal_slowdown"), 250.25, 700.5, 5,
+        ((11, 300), (12, None)),
+        (
+            InPhase("acting", 1, Spread(250.0, 250.0, 250.0), Spread(60.0, 60.0, 60.0)),
+            InPhase("importing", 2, Spread(200.0, 250.0, 300.0), Spread(40.0, 50.0, 60.0)),
+            InPhase("updating", 1, Spread(300.0, 300.0, 300.0), Spread(60.0, 60.0, 60.0)),
+        ),
+    )  # fmt: skip
+    one.gpu._take_events()
+    assert one.gpu._xids[0] == Xid(1, 0, 79)
+    assert len(one.gpu._xids) == gpu_nvml._XIDS_A_LOOK, "more wait for the next look"
+    one.now_s = 161.0
+    looked(one, whole=False)
+    assert [look.at_s for look in device.looks] == [101.5, 102.0, 161.0], "a minute is kept"
+
+
+def test_what_the_library_is_asked_to_the_letter(one):
+    one.gpu._open()
+    looked(one)
+    handle = one.nvml.handle
+    assert one.nvml.asked == [
+        ("nvmlInit", ()), ("nvmlEventSetCreate", ()), ("nvmlDeviceGetCount", ()), ("nvmlDeviceGetHandleByIndex", (0,)),
+        ("nvmlDeviceGetName", (handle,)), ("nvmlDeviceGetUUID", (handle,)),
+        ("nvmlDeviceGetTemperatureThreshold", (handle, "slowdown")), ("nvmlDeviceGetEnforcedPowerLimit", (handle,)),
+        ("nvmlDeviceRegisterEvents", (handle, "xid", "events")), ("nvmlDeviceGetMemoryInfo", (handle, "v2")),
+        ("nvmlDeviceGetUtilizationRates", (handle,)), ("nvmlDeviceGetTemperature", (handle, "gpu")),
+        ("nvmlDeviceGetCurrentClocksEventReasons", (handle,)), ("nvmlDeviceGetPowerUsage", (handle,)),
+        ("nvmlDeviceGetTotalEccErrors", (handle, "uncorrected", "volatile")),
+        ("nvmlDeviceGetComputeRunningProcesses", (handle,)),
+    ]  # fmt: skip
+
+
+def test_what_it_lacks_is_unknown_and_an_older_name_is_tried(one):
+    one.nvml.lacks = {
+        name for name in one.nvml.values() if name.startswith("nvmlDevice") and not name.endswith(("Count", "ByIndex"))
+    } - {"nvmlDeviceGetCurrentClocksThrottleReasons"}
+    one.gpu._open()
+    device = looked(one)
+    found = gpu_nvml._reading(device, one.now_s)
+    assert found == Gpu(0, "", "", "", reasons=tuple(gpu_nvml._REASONS.values()))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ImportError(), Gpus((), "Python's nvidia-ml-py is not installed", absent=True)),
+        (Nvml1.NVMLError(12), Gpus((), "this box has no NVIDIA driver", absent=True)),
+        (Nvml1.NVMLError(9), Gpus(None, "NVML: 9", xids=(Xid(4, 1, 31),))),
+    ],
+)
+def test_what_stands_in_the_way_of_all(error, told):
+    made = NvmlGpu()
+    made._xids.append(Xid(4, 1, 31))
+    assert made._trouble(error) == told
