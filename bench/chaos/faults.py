@@ -6,6 +6,7 @@ A sleep is how long a fault lasts: it is part of the fault. What follows from a 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import random
 import resource
@@ -211,8 +212,12 @@ def daemon_terminated(scene: Scene) -> None:
 
 
 def daemon_frozen(scene: Scene) -> None:
-    """Shorter than the watchdog allows."""
+    """Shorter than the watchdog allows. One that still starts has watched nothing yet, so its absence is no news."""
     pid = scene.daemon()
+    try:
+        scene.world.request("GET", "/api/v1/status", timeout_s=5.0 * PATIENCE)
+    except (OSError, http.client.HTTPException) as error:
+        raise NotPossible("the daemon does not serve yet") from error
     seconds = scene.dice.uniform(6.0, WATCHDOG_S - 4.0)
     scene.board.exempt("status", "daemon", seconds + 4.0 * PATIENCE)
     _kill(pid, signal.SIGSTOP)
