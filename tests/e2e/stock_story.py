@@ -20,16 +20,18 @@ from stock_sides import ROOT, Ours, Side, Theirs, edited, programs
 DOCUMENT = ROOT / "docs" / "supervisor-compatibility.md"
 
 # Reasons, where more than one command shares one.
-GOES_ON = "After `pid N, uptime H:MM:SS` ours goes on: the training's step, rate, return, checkpoint, and the newest reason."
-REAL_WORD = "After the moment (or `Not started`) comes our own word for the phase, and its reason."
-TRIED = (
-    "Supervisor looks for the file before it starts anything and leaves the program STOPPED; ours is tried, so it is FATAL "
-    "(a missing file may be a disk that is mounted later, which only the try can tell), and says what was wrong."
+GOES_ON = (
+    "After `pid N, uptime H:MM:SS`, ours adds step, rate, return and checkpoint of the training, and the newest reason."
 )
-CARRIES = "The sentence is ours: file, line, key and what to do."
+REAL_WORD = "After the time (or `Not started`), ours adds its own name of the phase, and the reason."
+TRIED = (
+    "Supervisor checks the file first and leaves the program STOPPED. Ours tries to start it, because a missing file may be on a "
+    "disk that is mounted later; so the program is FATAL, with the reason."
+)
+CARRIES = "Our message has file, line, key and remedy."
 DOWN_FOR_GOOD = (
-    "A program that ended by itself, or is FATAL, is not down because somebody wants it down. To ours `stop` says just "
-    "that: it stays down over updates and reboots. Supervisor has nothing to remember."
+    "A program that ended by itself, or is FATAL, is not down by request. Ours records the `stop`: the program stays down "
+    "through updates and reboots. Supervisor keeps no such record."
 )
 
 
@@ -81,7 +83,7 @@ def wait_gone(side: Side) -> None:
 STORY: list[Step | Act] = [
     until_state("talker", "RUNNING"),
     until_state("finisher", "EXITED"),
-    Step("version", "4.3.0 to whoever compares versions (PEP 440, semver), and behind the + who really answers."),
+    Step("version", "4.3.0 for programs that compare versions (PEP 440, semver); the part behind the + names extralife."),
     Step("status", f"{GOES_ON} {REAL_WORD}"),
     Step("status talker", GOES_ON),
     Step("status talker:*", GOES_ON),
