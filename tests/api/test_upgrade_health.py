@@ -80,7 +80,7 @@ def test_a_version_that_does_not_tell_its_release_is_known_by_its_start(backend,
     ("change", "said"),
     [
         ({}, "the daemon has not replaced itself"),
-        ({"release": "/opt/extralife/releases/0.1.5-bb"}, "it runs /opt/extralife/releases/0.1.5-bb, not"),
+        ({"release": "/opt/extralife/releases/0.1.5-bb"}, "the daemon runs /opt/extralife/releases/0.1.5-bb, not"),
         ({"journal": JournalView(error="the disk is full")}, "it cannot write its journal: the disk is full"),
     ],
 )
