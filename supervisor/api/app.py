@@ -28,13 +28,14 @@ from supervisor.api import logfiles, starting
 from supervisor.api.names import expand, plain
 from supervisor.api.peer import who
 from supervisor.api.pins import MOST_PIN_S, is_span
-from supervisor.api.port import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS, Backend, Result
+from supervisor.api.port import Backend, Result
 from supervisor.api.refused import Refused
 from supervisor.api.rest import heard_out
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.same_site import same_site
 from supervisor.api.signals import signal_name
 from supervisor.core.accounts_view import Since
+from supervisor.core.codes import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS
 from supervisor.core.inputs import Verb
 
 log = structlog.get_logger()

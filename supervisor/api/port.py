@@ -16,19 +16,7 @@ from supervisor.core.accounts_view import Since
 from supervisor.core.inputs import Verb
 
 Json = dict[str, Any]
-Result = tuple[str, int, str]  # program, fault code, text
-
-# Supervisor's fault codes: scripts and nagios plugins know them.
-SHUTDOWN_STATE: Final = 6
-BAD_NAME: Final = 10
-BAD_SIGNAL: Final = 11
-FAILED: Final = 30
-ABNORMAL_TERMINATION: Final = 40
-SPAWN_ERROR: Final = 50
-ALREADY_STARTED: Final = 60
-NOT_RUNNING: Final = 70
-SUCCESS: Final = 80
-CANT_REREAD: Final = 92
+Result = tuple[str, int, str]  # program, one of `core/codes.py`, text
 
 
 @dataclass(frozen=True, slots=True)

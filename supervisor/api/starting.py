@@ -15,16 +15,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from supervisor.api.port import (
-    ABNORMAL_TERMINATION,
-    BAD_NAME,
-    NOT_RUNNING,
-    SPAWN_ERROR,
-    SUCCESS,
-    ProgramView,
-    Result,
-    Snapshot,
-)
+from supervisor.api.port import ProgramView, Result, Snapshot
+from supervisor.core.codes import ABNORMAL_TERMINATION, BAD_NAME, NOT_RUNNING, SPAWN_ERROR, SUCCESS
 
 SETTLE_S: Final = 0.5
 MOST_S: Final = 10.0

@@ -18,13 +18,13 @@ from dataclasses import replace
 from supervisor.core import commands, facts
 from supervisor.core.attempts import stop
 from supervisor.core.backup_record import Rollback
+from supervisor.core.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.core.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.turn import Turn
 from supervisor.policy import backups as rule
 
 _CHARS_KEPT = 500
-FAILED, SHUTDOWN_STATE, SUCCESS = 30, 6, 80  # Supervisor's fault codes
 
 
 def on_asked(turn: Turn, item: Asked) -> None:

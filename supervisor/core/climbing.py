@@ -24,6 +24,7 @@ from typing import Final
 
 from supervisor.core import commands, facts, tally
 from supervisor.core.codec import MalformedFact
+from supervisor.core.codes import BAD_NAME, SHUTDOWN_STATE, SUCCESS
 from supervisor.core.inputs import Asked, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.memory import Tenure
@@ -36,9 +37,6 @@ from supervisor.policy.attribution import attribute
 from supervisor.policy.load import Cap, LoadState, LoadVerdict
 from supervisor.policy.worth import Costs
 
-_SUCCESS: Final = 80  # Supervisor's fault codes
-_BAD_NAME: Final = 10
-_SHUTDOWN: Final = 6
 _SETTLES_S: Final = 600.0  # a level that does not fill its slots by then is read as it is
 _LEAST_WINDOW: Final = 0.5  # of a review: less says nothing about speed
 _SURE_DOWN_S: Final = 1800.0  # a box that was away for longer may have lost its daemon long before
@@ -318,21 +316,21 @@ def on_asked(turn: Turn, item: Asked) -> None:
     """`level pin` and `level unpin`."""
     level = item.names[0] if item.names else turn.state.level
     if turn.state.stopping:
-        _answer(turn, item, level, _SHUTDOWN, "extralife is shutting down")
+        _answer(turn, item, level, SHUTDOWN_STATE, "extralife is shutting down")
     elif item.verb is Verb.UNPIN:
         _asked(turn, item, "")
         pin = turn.state.climb.pin
         if pin is not None:
             _unpin(turn, f"{item.by} ended the pin on {pin.level}", item.by)
         told = f"the pin on {pin.level} is ended" if pin is not None else "nothing was pinned"
-        _answer(turn, item, turn.state.level, _SUCCESS, told)
+        _answer(turn, item, turn.state.level, SUCCESS, told)
     elif turn.settings.place(level) is None:
         near = difflib.get_close_matches(level, names(turn), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names(turn))}"
-        _answer(turn, item, level, _BAD_NAME, f"no such level: {level}; {hint}")
+        _answer(turn, item, level, BAD_NAME, f"no such level: {level}; {hint}")
     else:
         _asked(turn, item, level)
-        _answer(turn, item, level, _SUCCESS, _pin(turn, item, level))
+        _answer(turn, item, level, SUCCESS, _pin(turn, item, level))
 
 
 def _asked(turn: Turn, item: Asked, level: str) -> None:

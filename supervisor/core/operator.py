@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from supervisor.core import backups, climbing, commands, facts
 from supervisor.core.attempts import fill_slots, stop
+from supervisor.core.codes import ALREADY_STARTED, BAD_NAME, NOT_RUNNING, SHUTDOWN_STATE, SUCCESS
 from supervisor.core.inputs import Asked, ConfigFaulty, ConfigLoaded, Terminated, Verb
 from supervisor.core.lifecycle import Phase
 from supervisor.core.memory import Pending
@@ -18,7 +19,6 @@ from supervisor.core.settings import SECTIONS, ProgramSpec, Settings
 from supervisor.core.state import Program
 from supervisor.core.turn import Turn
 
-SUCCESS, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
 Result = tuple[str, int, str]
 _MOST_ERRORS = 5  # in one sentence
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
+from supervisor.core.codes import SUCCESS
 from supervisor.core.commands import Command, Reply
 from supervisor.core.facts import Fact, Stamped
 from supervisor.core.memory import Memory, Pending, Watch
@@ -80,7 +81,7 @@ class Turn:
             raise AssertionError(f"{name} has no attempt")
         return program, program.attempt
 
-    def settle(self, name: str, code: int = 80, text: str | None = None) -> None:
+    def settle(self, name: str, code: int = SUCCESS, text: str | None = None) -> None:
         """Answer what waits for this program to be down; a request is replied to once nothing of it waits any more.
 
         With a `text` (and Supervisor's fault code): that it is not, and why.

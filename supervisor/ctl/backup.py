@@ -6,6 +6,7 @@ import json
 import sys
 
 from supervisor.api.names import plain
+from supervisor.core.codes import SUCCESS
 from supervisor.ctl import text
 from supervisor.ctl.session import GENERIC, OK, USAGE, Failed, Session, take
 
@@ -13,7 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_SUCCESS = 80
 _LOOK_S = 0.2
 
 
@@ -25,7 +25,7 @@ def backup(session: Session, args: list[str]) -> int:
         "label": options.get("--label", ""),
     }
     result = session.client.post("/api/v1/backup", asked)
-    if result["code"] != _SUCCESS:
+    if result["code"] != SUCCESS:
         raise Failed(f"backup: ERROR ({text.harmless(result['text'])})")
     if "--no-wait" in options:
         session.say(f"{text.harmless(result['name'])}: begun")
@@ -41,7 +41,7 @@ def rollback(session: Session, args: list[str]) -> int:
     name, *names = words
     asked: dict[str, object] = {"backup": name, "names": [] if "all" in names else [plain(each) for each in names]}
     result = session.client.post("/api/v1/rollback", asked)
-    if result["code"] != _SUCCESS:
+    if result["code"] != SUCCESS:
         raise Failed(f"{text.harmless(name)}: ERROR ({text.harmless(result['text'])})")
     if "--no-wait" in options:
         session.say(f"{text.harmless(name)}: being verified; what is there will be {text.harmless(result['text'])}")

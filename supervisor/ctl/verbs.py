@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from supervisor.api.names import plain
+from supervisor.core import codes
 from supervisor.ctl import text
 from supervisor.ctl.client import Refused
 from supervisor.ctl.session import GENERIC, NOT_RUNNING, OK, USAGE, Failed, Session, take
@@ -13,12 +14,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_SUCCESS = 80
-_ALREADY_STARTED, _NOT_RUNNING = 60, 70
-_DEAD = {40, 50, 70}  # abnormal termination, spawn error, not running: exit code 7
+_DEAD = {codes.ABNORMAL_TERMINATION, codes.SPAWN_ERROR, codes.NOT_RUNNING}  # exit code 7
 _ERRORS = {
-    6: "shutting down", 10: "no such process", 11: "bad signal name", 20: "no such file", 21: "file is not executable",
-    60: "already started", 70: "not running",
+    codes.SHUTDOWN_STATE: "shutting down", codes.BAD_NAME: "no such process", codes.BAD_SIGNAL: "bad signal name",
+    codes.NO_FILE: "no such file", codes.NOT_EXECUTABLE: "file is not executable",
+    codes.ALREADY_STARTED: "already started", codes.NOT_RUNNING: "not running",
 }  # fmt: skip
 
 
@@ -26,14 +26,14 @@ def start(session: Session, args: list[str]) -> int:
     """`start NAME..|all`."""
     if not args:
         raise Failed("Error: start requires a process name", USAGE)
-    return _told(session, _ask(session, "start", args), forgiven=_ALREADY_STARTED)
+    return _told(session, _ask(session, "start", args), forgiven=codes.ALREADY_STARTED)
 
 
 def stop(session: Session, args: list[str]) -> int:
     """`stop NAME..|all`."""
     if not args:
         raise Failed("Error: stop requires a process name")
-    return _told(session, _ask(session, "stop", args), forgiven=_NOT_RUNNING)
+    return _told(session, _ask(session, "stop", args), forgiven=codes.NOT_RUNNING)
 
 
 def restart(session: Session, args: list[str]) -> int:
@@ -46,9 +46,9 @@ def restart(session: Session, args: list[str]) -> int:
     had = {view["name"] for view in session.client.get("/api/v1/status")["programs"] if view["pid"] is not None}
     results = _ask(session, "restart", args)
     for result in results:
-        if result["code"] == _SUCCESS:
+        if result["code"] == codes.SUCCESS:
             session.say(f"{result['name']}: {'stopped' if result['name'] in had else 'ERROR (not running)'}")
-    return _told(session, results, forgiven=_ALREADY_STARTED)
+    return _told(session, results, forgiven=codes.ALREADY_STARTED)
 
 
 def signal(session: Session, args: list[str]) -> int:
@@ -77,7 +77,7 @@ def _told(session: Session, results: list[Any], forgiven: int | None = None) -> 
     for result in results:
         fault, name = result["code"], text.harmless(result["name"])
         said = text.harmless(result["text"])
-        if fault == _SUCCESS:
+        if fault == codes.SUCCESS:
             session.say(f"{name}: {said}")
             continue
         session.say(f"{name}: ERROR ({_ERRORS.get(fault, said)})")

@@ -22,12 +22,13 @@ from supervisor.adapters.journal_sqlite import JournalReader
 from supervisor.adapters.presence import corrected
 from supervisor.adapters.tested import survey
 from supervisor.api import rows
-from supervisor.api.port import CANT_REREAD, FAILED, DaemonView, Json, ProgramView, Result, Snapshot
+from supervisor.api.port import DaemonView, Json, ProgramView, Result, Snapshot
 from supervisor.core import view
 from supervisor.core.accounts_view import Since, accounts_view
 from supervisor.core.alerts_view import alerts_view
 from supervisor.core.backup_record import BackupRecord
 from supervisor.core.climb_view import climb_view, in_force
+from supervisor.core.codes import CANT_REREAD, FAILED
 from supervisor.core.cost_view import Games, cost_view
 from supervisor.core.foundations import troubles_view
 from supervisor.core.hardware_view import gpu_view

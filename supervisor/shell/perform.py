@@ -19,6 +19,7 @@ from supervisor.adapters.controls import Controls
 from supervisor.adapters.edges import Edges
 from supervisor.adapters.foundations import Foundations
 from supervisor.core import commands
+from supervisor.core.codes import FAILED, SUCCESS
 from supervisor.core.commands import Command
 from supervisor.core.decide import AnyInput
 from supervisor.core.inputs import Asked
@@ -31,8 +32,6 @@ from supervisor.shell.replies import Replies
 from workers import contract
 
 log = structlog.get_logger()
-
-FAILED, SUCCESS = 30, 80  # Supervisor's fault codes
 
 
 @dataclass(slots=True)

@@ -8,11 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supervisor.api.port import (
-    ALREADY_STARTED,
-    BAD_NAME,
-    FAILED,
-    NOT_RUNNING,
-    SUCCESS,
     DaemonView,
     LevelView,
     ProgramView,
@@ -22,6 +17,7 @@ from supervisor.api.port import (
 )
 from supervisor.api.rows import select
 from supervisor.core.accounts_view import Since, accounts_view
+from supervisor.core.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNING, SUCCESS
 from supervisor.core.cost_view import Games, cost_view
 from supervisor.core.facts import Stamped
 from supervisor.core.inputs import Verb

@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supervisor.api.rpc import wire
-from supervisor.api.rpc.faults import Code, Fault
+from supervisor.api.rpc.faults import Fault
+from supervisor.core import codes
 
 VALUES = st.recursive(
     st.booleans()
@@ -101,7 +102,7 @@ def test_what_goes_out_is_always_xml_that_a_terminal_does_not_obey() -> None:
     ((got,), _) = xmlrpc.client.loads(wire.answer(text))
     assert got == "red ␛[31m bell ␇ nul ␀ del ␡ csi \ufffd2J half ? tab\tend\n ffff \ufffd & < > Ä"
     with pytest.raises(xmlrpc.client.Fault) as told:
-        xmlrpc.client.loads(wire.refusal(Fault(Code.BAD_NAME, "\x1b]0;title\x07")))
+        xmlrpc.client.loads(wire.refusal(Fault(codes.BAD_NAME, "\x1b]0;title\x07")))
     assert (told.value.faultCode, told.value.faultString) == (10, "BAD_NAME: ␛]0;title␇")
 
 
@@ -112,7 +113,7 @@ def test_every_text_can_be_sent(text: str) -> None:
 
 
 def test_numbers_are_kept_within_what_xml_rpc_has() -> None:
-    ((got,), _) = xmlrpc.client.loads(wire.answer([2**40, -(2**40), True, 1.5, Code.FAILED]))
+    ((got,), _) = xmlrpc.client.loads(wire.answer([2**40, -(2**40), True, 1.5, codes.FAILED]))
     assert got == [2**31 - 1, -(2**31), True, 1.5, 30]
     with pytest.raises(TypeError):
         wire.answer(None)

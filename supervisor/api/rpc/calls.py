@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Concatenate, Final, ParamSpec
 
 from supervisor.api.port import Backend, ProgramView, Result, Snapshot
-from supervisor.api.rpc.faults import Code, Fault
+from supervisor.api.rpc.faults import Fault
+from supervisor.core import codes
 from supervisor.core.inputs import Verb
 
 ASK_WAIT_S: Final = 600.0
@@ -54,14 +55,14 @@ class Call:
         """The snapshot, for a call that changes something: refused while the daemon ends. Reads go on being answered."""
         snapshot = self.backend.snapshot()
         if snapshot.daemon.state == "stopping":
-            raise Fault(Code.SHUTDOWN_STATE)
+            raise Fault(codes.SHUTDOWN_STATE)
         return snapshot
 
     async def ask(self, verb: Verb, names: list[str], signal: str = "") -> list[Result]:
         """The daemon's answer to a request, one result for each name."""
         done: list[Result] = await self.wait(self.backend.ask, verb, names, signal, self.by, self.uid, ASK_WAIT_S)
-        if any(code == Code.SHUTDOWN_STATE for _, code, _ in done):
-            raise Fault(Code.SHUTDOWN_STATE)
+        if any(code == codes.SHUTDOWN_STATE for _, code, _ in done):
+            raise Fault(codes.SHUTDOWN_STATE)
         return done
 
 
@@ -84,10 +85,10 @@ async def dispatch(call: Call, name: str, params: tuple[Any, ...]) -> Any:
     """The value that a method answers with. Raises Fault."""
     found = call.table.get(name)
     if found is None:
-        raise Fault(Code.UNKNOWN_METHOD)
+        raise Fault(codes.UNKNOWN_METHOD)
     types = found.signature[1:]
     if not found.required <= len(params) <= len(types):
-        raise Fault(Code.INCORRECT_PARAMETERS)
+        raise Fault(codes.INCORRECT_PARAMETERS)
     return await found.perform(call, *map(_checked, params, types))
 
 
@@ -105,7 +106,7 @@ def _checked(value: Any, wanted: str) -> Any:
         case "array", list():
             return value
         case _:
-            raise Fault(Code.INCORRECT_PARAMETERS, f"{wanted} expected, not {type(value).__name__}")
+            raise Fault(codes.INCORRECT_PARAMETERS, f"{wanted} expected, not {type(value).__name__}")
 
 
 def named(snapshot: Snapshot, spec: str) -> tuple[ProgramView, bool]:
@@ -116,7 +117,7 @@ def named(snapshot: Snapshot, spec: str) -> tuple[ProgramView, bool]:
     group, colon, name = spec.partition(":")
     view = snapshot.program(group)
     if view is None or (colon and name not in {"", "*", group}):
-        raise Fault(Code.BAD_NAME, spec)
+        raise Fault(codes.BAD_NAME, spec)
     return view, bool(colon) and name in {"", "*"}
 
 
@@ -124,5 +125,5 @@ def one(spec: str, snapshot: Snapshot) -> ProgramView:
     """The program that a name means; a group will not do. Raises Fault."""
     view, whole = named(snapshot, spec)
     if whole:
-        raise Fault(Code.BAD_NAME, spec)
+        raise Fault(codes.BAD_NAME, spec)
     return view

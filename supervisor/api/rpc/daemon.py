@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from supervisor.api.port import Json, Snapshot
 from supervisor.api.rpc.calls import Call, Table, method
-from supervisor.api.rpc.faults import Code, Fault
+from supervisor.api.rpc.faults import Fault
+from supervisor.core import codes
 from supervisor.core.inputs import Verb
 
 TABLE: Final[Table] = {}
@@ -92,7 +93,7 @@ async def restart(call: Call) -> bool:
     call.changing()
     refused = await call.ask(Verb.RELOAD, [])
     if refused:
-        raise Fault(Code.CANT_REREAD if refused[0][1] == Code.CANT_REREAD else Code.FAILED, refused[0][2])
+        raise Fault(codes.CANT_REREAD if refused[0][1] == codes.CANT_REREAD else codes.FAILED, refused[0][2])
     return True
 
 
@@ -104,7 +105,7 @@ async def send_remote_comm_event(_: Call, _type: str, _data: str) -> bool:
     @param string data       data of the event
     @return boolean result   never: FAILED
     """
-    raise Fault(Code.FAILED, "there are no event listeners; the journal tells what happened")
+    raise Fault(codes.FAILED, "there are no event listeners; the journal tells what happened")
 
 
 # --- the configuration -----------------------------------------------------------------------------------------------------
@@ -159,14 +160,14 @@ async def add_process_group(call: Call, name: str) -> bool:
     """
     snapshot = call.changing()
     if snapshot.program(name) is not None:
-        raise Fault(Code.ALREADY_ADDED, name)
+        raise Fault(codes.ALREADY_ADDED, name)
     told = await _reread(call)
     if name not in told["added"] and name not in _live(told):
-        raise Fault(Code.BAD_NAME, name)
+        raise Fault(codes.BAD_NAME, name)
     program = name.removeprefix("[program.").removesuffix("]") if name.startswith("[program.") else name
     applied = await call.wait(_update, call, program)
     if applied.get("errors"):
-        raise Fault(Code.CANT_REREAD, "; ".join(map(str, applied["errors"])))
+        raise Fault(codes.CANT_REREAD, "; ".join(map(str, applied["errors"])))
     if not name.startswith("["):
         await _until(call, lambda now: now.program(name) is not None)
     return True
@@ -181,9 +182,9 @@ async def remove_process_group(call: Call, name: str) -> bool:
     """
     view = call.changing().program(name)
     if view is None:
-        raise Fault(Code.BAD_NAME, name)
+        raise Fault(codes.BAD_NAME, name)
     if view.phase in {"STARTING", "RUNNING", "STOPPING", "BACKOFF"}:
-        raise Fault(Code.STILL_RUNNING, name)
+        raise Fault(codes.STILL_RUNNING, name)
     await call.wait(call.backend.remove, name, call.by, call.uid)
     await _until(call, lambda now: now.program(name) is None)
     return True
@@ -200,7 +201,7 @@ def _live(told: Json) -> list[str]:
 async def _reread(call: Call) -> Json:
     told: Json = await call.wait(call.backend.reread)
     if told.get("errors"):
-        raise Fault(Code.CANT_REREAD, "; ".join(map(str, told["errors"])))
+        raise Fault(codes.CANT_REREAD, "; ".join(map(str, told["errors"])))
     return told
 
 
@@ -210,5 +211,5 @@ async def _until(call: Call, holds: Callable[[Snapshot], bool]) -> None:
     deadline_s = clock() + _SETTLE_S
     while not holds(call.snapshot()):
         if clock() > deadline_s:
-            raise Fault(Code.FAILED, f"not seen to be done within {_SETTLE_S:.0f} s; it may still happen")
+            raise Fault(codes.FAILED, f"not seen to be done within {_SETTLE_S:.0f} s; it may still happen")
         await asyncio.sleep(_LOOK_S)

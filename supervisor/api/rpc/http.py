@@ -21,7 +21,8 @@ from supervisor.api.port import Backend
 from supervisor.api.refused import Refused
 from supervisor.api.rpc import daemon, levels, logs, programs, system, wire
 from supervisor.api.rpc.calls import Call, Table, dispatch, named
-from supervisor.api.rpc.faults import Code, Fault
+from supervisor.api.rpc.faults import Fault
+from supervisor.core import codes
 
 log = structlog.get_logger()
 
@@ -63,7 +64,7 @@ class Rpc:
         except Fault as fault:
             answer = wire.refusal(fault)
         except Refused as refused:  # too many requests wait already
-            answer = wire.refusal(Fault(Code.FAILED, str(refused)))
+            answer = wire.refusal(Fault(codes.FAILED, str(refused)))
         return Response(answer, media_type="text/xml")
 
     def _do_later(self, work: Coroutine[Any, Any, Any]) -> None:

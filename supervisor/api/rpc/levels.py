@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from supervisor.api.pins import is_span
 from supervisor.api.rpc.calls import ASK_WAIT_S, Call, Table, method
-from supervisor.api.rpc.faults import Code, Fault
+from supervisor.api.rpc.faults import Fault
+from supervisor.core import codes
 
 TABLE: Final[Table] = {}
 
@@ -31,7 +32,7 @@ async def pin_level(call: Call, level: str, seconds: int = 0) -> str:
     """
     call.changing()
     if seconds != 0 and not is_span(seconds):
-        raise Fault(Code.INCORRECT_PARAMETERS, "seconds must not be negative")
+        raise Fault(codes.INCORRECT_PARAMETERS, "seconds must not be negative")
     return await _pin(call, level, float(seconds) or None)
 
 
@@ -47,8 +48,8 @@ async def unpin_level(call: Call) -> str:
 
 async def _pin(call: Call, level: str | None, for_s: float | None) -> str:
     _, code, text = await call.wait(call.backend.pin, level, for_s, call.by, call.uid, ASK_WAIT_S)
-    if code != Code.SUCCESS:
-        raise Fault(Code(code), text)
+    if code != codes.SUCCESS:
+        raise Fault(code, text)
     return str(text)
 
 

@@ -10,7 +10,8 @@ from typing import Final
 from supervisor.api import logfiles
 from supervisor.api.port import ProgramView
 from supervisor.api.rpc.calls import Call, Table, method, one
-from supervisor.api.rpc.faults import Code, Fault
+from supervisor.api.rpc.faults import Fault
+from supervisor.core import codes
 
 TABLE: Final[Table] = {}
 
@@ -33,7 +34,7 @@ async def clear_log(call: Call) -> bool:
     @return boolean result   never: FAILED
     """
     call.changing()
-    raise Fault(Code.FAILED, "extralife keeps its own log and rotates it ([daemon] log_max_bytes, log_backups)")
+    raise Fault(codes.FAILED, "extralife keeps its own log and rotates it ([daemon] log_max_bytes, log_backups)")
 
 
 @method(
@@ -95,7 +96,7 @@ def log_of(view: ProgramView, channel: str) -> str | None:
 
 async def _read(call: Call, path: str | None, offset: int, length: int) -> str:
     if length < 0 or (offset < 0 and length):
-        raise Fault(Code.BAD_ARGUMENTS)
+        raise Fault(codes.BAD_ARGUMENTS)
 
     def part(size: int) -> tuple[int, int]:
         if offset < 0:
@@ -104,13 +105,13 @@ async def _read(call: Call, path: str | None, offset: int, length: int) -> str:
         return offset, length or max(0, size - offset)
 
     if path is None:
-        raise Fault(Code.NO_FILE)
+        raise Fault(codes.NO_FILE)
     try:
         data, _ = await call.read(logfiles.read_part, path, part)
     except FileNotFoundError:
-        raise Fault(Code.NO_FILE, path) from None
+        raise Fault(codes.NO_FILE, path) from None
     except OSError as error:
-        raise Fault(Code.FAILED, f"cannot read the log: {error}") from None
+        raise Fault(codes.FAILED, f"cannot read the log: {error}") from None
     return str(data, "utf-8", "replace")
 
 

@@ -12,8 +12,9 @@ from supervisor.api import starting
 from supervisor.api.port import Result, Snapshot
 from supervisor.api.rpc import describe
 from supervisor.api.rpc.calls import Call, Table, method, named, one
-from supervisor.api.rpc.faults import Code, Fault
+from supervisor.api.rpc.faults import Fault
 from supervisor.api.signals import signal_name
+from supervisor.core import codes
 from supervisor.core.inputs import Verb
 
 TABLE: Final[Table] = {}
@@ -113,12 +114,12 @@ def start_code(code: int, text: str) -> int:
 
     Example: `spawn error: no such file: '/x'` is NO_FILE (exit code 1), other spawn errors are SPAWN_ERROR (7).
     """
-    if code == Code.NOT_RUNNING:
-        return Code.ABNORMAL_TERMINATION  # somebody stopped it meanwhile
-    if code == Code.SPAWN_ERROR and "no such " in text:
-        return Code.NO_FILE
-    if code == Code.SPAWN_ERROR and ("permission denied" in text or "neither a program" in text):
-        return Code.NOT_EXECUTABLE
+    if code == codes.NOT_RUNNING:
+        return codes.ABNORMAL_TERMINATION  # somebody stopped it meanwhile
+    if code == codes.SPAWN_ERROR and "no such " in text:
+        return codes.NO_FILE
+    if code == codes.SPAWN_ERROR and ("permission denied" in text or "neither a program" in text):
+        return codes.NOT_EXECUTABLE
     return code
 
 
@@ -138,7 +139,7 @@ async def stop_process(call: Call, name: str, wait: bool = True) -> bool | Struc
     if whole:
         return await _stop_each(call, snapshot, [view.name], wait=wait)
     if view.phase == "STOPPED":
-        raise Fault(Code.NOT_RUNNING, name)
+        raise Fault(codes.NOT_RUNNING, name)
     return _true(name, await _stop(call, [view.name], wait=wait))
 
 
@@ -176,7 +177,7 @@ async def _stop(call: Call, names: list[str], *, wait: bool) -> list[Result]:
     if wait:
         return await call.ask(Verb.STOP, names)
     call.later(call.ask(Verb.STOP, names))
-    return [(name, Code.SUCCESS, "OK") for name in names]
+    return [(name, codes.SUCCESS, "OK") for name in names]
 
 
 # --- signal --------------------------------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ async def _signal_each(call: Call, snapshot: Snapshot, names: list[str], signal:
 async def _signal(call: Call, names: list[str], signal: str) -> list[Result]:
     full = signal_name(signal)
     if full is None:
-        return [(name, Code.BAD_SIGNAL, signal) for name in names]
+        return [(name, codes.BAD_SIGNAL, signal) for name in names]
     return await call.ask(Verb.SIGNAL, names, full)
 
 
@@ -265,8 +266,8 @@ async def send_process_stdin(call: Call, name: str, _chars: str) -> bool:
     @return boolean result   never: NO_FILE, or NOT_RUNNING
     """
     if one(name, call.snapshot()).pid is None:
-        raise Fault(Code.NOT_RUNNING, name)
-    raise Fault(Code.NO_FILE, f"{name} reads its standard input from /dev/null")
+        raise Fault(codes.NOT_RUNNING, name)
+    raise Fault(codes.NO_FILE, f"{name} reads its standard input from /dev/null")
 
 
 # --- results -------------------------------------------------------------------------------------------------------------
@@ -274,15 +275,15 @@ async def send_process_stdin(call: Call, name: str, _chars: str) -> bool:
 
 def _group(snapshot: Snapshot, name: str) -> str:
     if snapshot.program(name) is None:
-        raise Fault(Code.BAD_NAME, name)
+        raise Fault(codes.BAD_NAME, name)
     return name
 
 
 def _true(spec: str, results: list[Result]) -> bool:
     """A result about one program as Supervisor answers it: true, or a fault."""
     for _, code, text in results:
-        if code != Code.SUCCESS:
-            raise Fault(Code(code), spec if code != Code.FAILED else f"{spec}: {text}")
+        if code != codes.SUCCESS:
+            raise Fault(code, spec if code != codes.FAILED else f"{spec}: {text}")
     return True
 
 
@@ -290,7 +291,7 @@ def _structs(results: list[Result]) -> Structs:
     return [
         {
             "name": name, "group": name, "status": int(code),
-            "description": "OK" if code == Code.SUCCESS else f"{Code(code).name}: {name}: {text}",
+            "description": "OK" if code == codes.SUCCESS else f"{codes.NAMES[code]}: {name}: {text}",
         }
         for name, code, text in sorted(results)
     ]  # fmt: skip

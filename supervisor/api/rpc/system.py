@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from supervisor.api.rpc.calls import Call, Table, dispatch, method
-from supervisor.api.rpc.faults import Code, Fault
+from supervisor.api.rpc.faults import Fault
+from supervisor.core import codes
 
 TABLE: Final[Table] = {}
 
@@ -27,7 +28,7 @@ async def method_help(call: Call, name: str) -> str:
     @return string result    the documentation
     """
     if name not in call.table:
-        raise Fault(Code.SIGNATURE_UNSUPPORTED)
+        raise Fault(codes.SIGNATURE_UNSUPPORTED)
     return call.table[name].help
 
 
@@ -39,7 +40,7 @@ async def method_signature(call: Call, name: str) -> list[str]:
     @return array result     types
     """
     if name not in call.table:
-        raise Fault(Code.SIGNATURE_UNSUPPORTED)
+        raise Fault(codes.SIGNATURE_UNSUPPORTED)
     return ["string" if kind == "signal" else kind for kind in call.table[name].signature]
 
 
@@ -58,16 +59,16 @@ async def multicall(call: Call, calls: list[Any]) -> list[Any]:
         try:
             results.append(await dispatch(call, *_asked(item)))
         except Fault as fault:
-            results.append({"faultCode": int(fault.code), "faultString": fault.text})
+            results.append({"faultCode": fault.code, "faultString": fault.text})
     return results
 
 
 def _asked(item: object) -> tuple[str, tuple[Any, ...]]:
     if not isinstance(item, dict) or not isinstance(item.get("methodName"), str):
-        raise Fault(Code.INCORRECT_PARAMETERS, "No methodName")
+        raise Fault(codes.INCORRECT_PARAMETERS, "No methodName")
     if item["methodName"] == "system.multicall":
-        raise Fault(Code.INCORRECT_PARAMETERS, "Recursive system.multicall forbidden")
+        raise Fault(codes.INCORRECT_PARAMETERS, "Recursive system.multicall forbidden")
     params = item.get("params", [])
     if not isinstance(params, list):
-        raise Fault(Code.INCORRECT_PARAMETERS, "params must be an array")
+        raise Fault(codes.INCORRECT_PARAMETERS, "params must be an array")
     return item["methodName"], tuple(params)

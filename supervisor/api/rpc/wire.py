@@ -80,7 +80,7 @@ def answer(value: object) -> bytes:
 
 def refusal(fault: Fault) -> bytes:
     """The response that carries a fault."""
-    return _document(xmlrpc.client.Fault(fault.code.value, readable(fault.text)))
+    return _document(xmlrpc.client.Fault(fault.code, readable(fault.text)))
 
 
 def _document(value: Any) -> bytes:
