@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import Final
 
 from supervisor.config.default import DEFAULT_TOML
@@ -94,8 +95,11 @@ _BUILTIN: Final = f"""\
 ### A built-in game
 
 Without `command`. The game is the program's name, or `game`; [training] gives one to names that are no game. It may have
-every key of [training] below, which it overrides. {len(GAMES)} Atari games are known by envpool's names, besides
-{", ".join(EXTRA_GAMES)}.
+every key of [training] below, which it overrides. The {len(GAMES)} Atari games have envpool's names:
+
+{textwrap.fill(", ".join(GAMES), 120, break_long_words=False)}.
+
+{", ".join(EXTRA_GAMES)} is a toy for checks: a learner solves it in seconds.
 
 Every `RL_*` variable of the daemon's environment overrides its option in all built-in programs (an unknown one is refused).
 They become flags of the worker's command line, and are taken out of its environment.
