@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -16,8 +17,9 @@ from pathlib import Path
 import pytest
 from attempts_kit import BOOT, REPO, BootClock, World, eventually, gone, kill, python, spec
 
-from supervisor.adapters import endings, proc, processes, shim_code
+from supervisor.adapters import endings, limits, proc, processes, shim_code
 from supervisor.core.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
+from supervisor.core.settings import Paths, ProgramSpec
 from workers import contract
 
 
@@ -679,3 +681,71 @@ def test_two_ends_are_reported_although_no_thread_can_be_begun(world, no_new_thr
     kill(first.pid)
     kill(second.pid)
     assert [world.inbox.expect(Ended, each.token).ending.signal for each in (first, second)] == [signal.SIGKILL] * 2
+
+
+# --- what is handed to a shim, and what it leaves, whole ------------------------------------------------------------------
+
+
+def test_a_shim_is_ordered_to_the_letter(tmp_path, monkeypatch):
+    """The environment is that of the daemon, without systemd's variables, in bytes that no locale touches."""
+    for name in tuple(os.environ):
+        monkeypatch.delenv(name)
+    for name in contract.STRIPPED_ENV:
+        monkeypatch.setenv(name, "systemd's")
+    monkeypatch.setenv("HOME", "/root")
+    monkeypatch.setenv("RL_LR", "1")
+    monkeypatch.setenv("PYTHONFAULTHANDLER", "0")
+    monkeypatch.setitem(os.environb, b"ODD", b"\xff")
+    paths, token = Paths("/state", "/run/x"), "ab" * 16
+    own = ProgramSpec(
+        "Pong", ("train", "--fast"), "d", env=(("LR", "2"), ("ODD2", "\u00e9")), directory="/work", stop_grace_s=7.0,
+        stop_signal_to="all",
+    )  # fmt: skip
+    env = {
+        "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "0", "HOME": "/root", "RL_LR": "1", "ODD": "\udcff", "LR": "2",
+        "ODD2": "\u00e9", "EXTRALIFE_PROGRAM": "Pong", "EXTRALIFE_TOKEN": token, "EXTRALIFE_ATTEMPT": "3",
+        "EXTRALIFE_RUN_DIR": "/state/programs/Pong", "EXTRALIFE_BEAT": "/run/x/beats/Pong.3.beat",
+        "EXTRALIFE_CONTROL": "/run/x/beats/Pong.3.control", "EXTRALIFE_BOOT_ID": "boot",
+        "EXTRALIFE_STACKS": f"/state/programs/Pong/attempts/3-{token}/stacks.txt", "NOTIFY_SOCKET": "/run/x/notify/Pong",
+    }  # fmt: skip
+    order = processes.shim_order(paths, own, 3, token, "boot", "/cgroup")
+    assert order == {
+        "program": "Pong", "attempt": 3, "token": token, "boot_id": "boot", "argv": ["train", "--fast"], "env": env,
+        "cwd": "/work", "run_dir": "/state/programs/Pong", "attempt_dir": f"/state/programs/Pong/attempts/3-{token}",
+        "stdout": "/state/programs/Pong/stdout.log", "stderr": "/state/programs/Pong/stderr.log",
+        "record": "/run/x/shims/Pong.json", "umask": proc.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": 5.0,
+        "cgroup": "/cgroup", "grace_s": 7.0, "signal_to": "all",
+    }  # fmt: skip
+    builtin = processes.shim_order(paths, replace(own, builtin=True, directory=None), 3, token, "boot")
+    assert builtin["env"] == {name: value for name, value in env.items() if name != "RL_LR"}
+    assert (builtin["cwd"], builtin["cgroup"]) == ("/state/programs/Pong", "")
+
+
+def test_a_record_is_taken_with_all_its_fields_in_their_types_or_not_at_all(tmp_path):
+    path = tmp_path / "record"
+    whole = processes.Attempt("boot", "Pong", 3, "ab" * 16, 10, 11, 12, 13, 14, 15, "/cgroup")
+    body = asdict(whole)
+    path.write_text(json.dumps(body))
+    assert processes.read_record(str(path)) == whole
+    assert whole.logs_from == (14, 15)
+    for name, value in body.items():
+        path.write_text(json.dumps(body | {name: [value]}))
+        assert processes.read_record(str(path)) is None, name
+        path.write_text(json.dumps(body | {name: str(value) if type(value) is int else 7}))
+        assert processes.read_record(str(path)) is None, name
+    path.write_text(json.dumps(body | {"more": 1}))
+    assert processes.read_record(str(path)) is None
+    del body["cgroup"]
+    path.write_text(json.dumps(body))
+    assert processes.read_record(str(path)) == replace(whole, cgroup="")
+
+
+def test_directories_are_for_our_eyes_and_a_file_in_their_place_is_named(tmp_path):
+    processes.make_dir(tmp_path / "a" / "b")
+    assert [(tmp_path / each).stat().st_mode & 0o777 for each in ("a", "a/b")] == [0o700, 0o700]
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError) as refused:
+        processes.make_dir(tmp_path / "file" / "b")
+    assert (refused.value.errno, refused.value.strerror, refused.value.filename) == (
+        errno.ENOTDIR, "Not a directory", str(tmp_path / "file"),
+    )  # fmt: skip
