@@ -7,7 +7,7 @@ from test_accounts import WALL_S, Story
 
 from supervisor.core import facts
 from supervisor.core.accounts_view import Since
-from supervisor.core.cost_view import Games, cost_view, frames_per_step, games_left, kept_steps
+from supervisor.core.cost_view import Games, Left, cost_view, frames_per_step, games_left, kept_steps
 from supervisor.core.inputs import Sample
 from supervisor.core.ledger import Book, fold_accounts
 from supervisor.core.lifecycle import Phase
@@ -142,6 +142,27 @@ def test_a_live_worker_says_its_own_target():
     assert one(pong(), Sample("t", target=100, target_kind="seconds_left")).seconds == 100
     assert one(pong(), Sample("t", target=100, target_kind="episodes", episodes=20, steps=1000)).steps == 4000
     assert "not played long enough" in one(pong(), Sample("t", target=100, target_kind="episodes", episodes=0, steps=5)).why
+
+
+def test_what_is_left_has_the_name_of_its_program_and_one_reason():
+    """However it is known: by a live worker, by the command line, or not at all."""
+    unknown = "it has not played long enough to tell"
+    for sample, expected in (
+        (Sample("t", target=100, target_kind="env_steps", steps=140), Left("P", steps=0.0)),
+        (Sample("t", target=100, target_kind="seconds_left"), Left("P", seconds=100.0)),
+        (Sample("t", target=100, target_kind="episodes", episodes=120, steps=1000), Left("P", steps=0.0)),
+        (Sample("t", target=100, target_kind="episodes", episodes=1), Left("P", why=unknown)),
+        (Sample("t", target=100, target_kind="env_steps"), Left("P", why=unknown)),
+    ):
+        assert one(pong(), sample) == expected
+    assert one(pong(argv=("--hours", "2.0"))) == Left("P", seconds=7200.0)
+    assert one(pong(argv=("--hours", "2.0")), attempts=1) == Left("P", why="its target, hours, is known once it runs")
+    both = Left("P", why="its target, hours or steps, is known once it runs")
+    assert one(pong(argv=("--steps", "5", "--hours", "2"))) == both
+    assert one(pong(), attempts=1) == Left("P", why="nobody knows how far it has come")
+    assert one(pong(argv=())) == Left("P", why="it has no target")
+    assert one(ProgramSpec("P", ("sh", "--steps", "5"), "d")) == Left("P", why="nobody knows its target")
+    assert games_left(Games(None, State())) == ([Left("all programs", why="the configuration cannot be read")], {})
 
 
 def test_else_its_command_line_does_as_far_as_it_can():

@@ -35,6 +35,19 @@ def test_a_row_is_over_seeds() -> None:
     assert (overall["games"], overall["runs"], overall["hns_iqm"]) == (1, 2, pytest.approx(0.95))
 
 
+def test_a_row_has_every_figure_under_its_name() -> None:
+    runs = [
+        Outcome("Pong-s4", "Pong", "ppo", 84, 4, 1000, 30, 10.0, 0.5, hours_trained=2.0),
+        Outcome("Pong-s6", "Pong", "ppo", 84, 6, 3000, 20, 14.0, 1.5, hours_trained=4.0),
+    ]
+    (row,) = results_view(runs)["rows"]
+    assert row == {
+        "game": "Pong", "algo": "ppo", "resolution": 84, "seeds": 2, "env_steps_min": 1000, "env_steps_max": 3000,
+        "hours_trained": 3.0, "test_games": 50, "return_mean": 12.0, "return_std": pytest.approx(8**0.5), "return_min": 10.0,
+        "return_max": 14.0, "hns_mean": 1.0, "hns_min": 0.5, "hns_max": 1.5,
+    }  # fmt: skip
+
+
 def test_one_seed_a_game_has_no_interval() -> None:
     (overall,) = results_view([run("a", "Pong", 1, 0.2), run("b", "Qbert", 1, 0.4)])["overall"]
     assert (overall["hns_iqm"], overall["hns_iqm_low"], overall["hns_iqm_high"]) == (pytest.approx(0.3), None, None)

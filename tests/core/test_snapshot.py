@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import importlib.util
 import json
 import os
 import typing
@@ -9,7 +10,7 @@ import typing
 import pytest
 from core_kit import Core, facts, kinds, settings
 
-from supervisor.core import codec
+from supervisor.core import codec, snapshot
 from supervisor.core.codec import MalformedFact, UnknownFact, decode, encode
 from supervisor.core.facts import Fact, ProgramFact, Stamped
 from supervisor.core.inputs import SnapshotDue
@@ -214,3 +215,31 @@ def test_an_old_row_that_does_not_fit_its_step_is_malformed(weighed):
     with pytest.raises(MalformedFact, match="fact Weighed of version 1 cannot be brought up to version 2"):
         decode("Weighed", 1, '{"why":"w","program":"p","pounds":"many"}')
     assert issubclass(Weighed, Fact)
+
+
+# --- what is made when the modules are imported ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", [codec, snapshot], ids=lambda module: module.__name__)
+def test_the_tables_come_out_alike_when_they_are_made_again(module):
+    """Tables of converters are made at import: here they are made anew, and everything that there is passes through them."""
+    source = importlib.util.spec_from_file_location(module.__name__, module.__file__)
+    fresh = importlib.util.module_from_spec(source)
+    source.loader.exec_module(fresh)
+    core = Core(settings("Pong", "Qbert")).running("Pong", "Qbert")
+    core.ended("Qbert", signal=9)
+    core.ask("stop", "Pong")
+    if module is snapshot:
+        text = fresh.encoded(core.state)
+        assert text == encoded(core.state)
+        assert fresh.decoded(State, text) == core.state
+        return
+    for stamped in core.journal:
+        row = fresh.encode(stamped.fact)
+        assert row == encode(stamped.fact)
+        assert fresh.decode(*row) == stamped.fact
+    assert fresh._KINDS == codec._KINDS
+    assert fresh._REQUIRED == codec._REQUIRED
+    assert {kind: tuple(fields) for kind, fields in fresh._FIELDS.items()} == {
+        kind: tuple(fields) for kind, fields in codec._FIELDS.items()
+    }

@@ -240,7 +240,8 @@ def starts(core):
     for name in tuple(core.state.live):
         core.spawned(name)
         core.ended(name, code=75)
-    core.later(30.0).begin()
+    core.later(30.0).begin(box={"hostname": "alpha", "machine": "1", "product": "2"})
+    core.later(60.0).reboot("boot-3", box={"hostname": "beta", "machine": "3", "product": "4"})
 
 
 def hardware(core):
