@@ -90,3 +90,39 @@ def test_what_stays_in_fp32_is_multiplied_in_tf32_where_there_is_any(use):
     finally:
         torch.use_deterministic_algorithms(mode=False)
         torch.set_float32_matmul_precision(before)
+
+
+class Event:
+    """A CUDA event as far as it is used: it notes when it was recorded and waited for."""
+
+    def __init__(self, name, noted):
+        self.name, self.noted = name, noted
+
+    def record(self):
+        self.noted.append(f"{self.name} recorded")
+
+    def synchronize(self):
+        self.noted.append(f"{self.name} awaited")
+
+
+def test_a_batch_for_a_gpu_is_copied_whole_and_its_buffer_not_written_before(monkeypatch):
+    """The replay has two pinned buffers and uses them in turn."""
+    made, noted = learner(settings(num_envs=4, batch_size=8, learning_starts=8)), []
+    environments = games(made)
+    now = environments.reset()
+    for _ in range(20):
+        actions = made.act(now)
+        environments.send(actions)
+        after = environments.recv()
+        made.replay.append(now.obs[:, -1], actions, after.rewards, after.terminated, after.truncated, now.starts)
+        now = after
+    there = made.replay.sample
+    drawn = []
+    monkeypatch.setattr(made.replay, "sample", lambda *args: drawn.append(there(*args)) or drawn[-1])
+    made._copied = [Event("first", noted), Event("second", noted)]
+    for _ in range(2):
+        moved = made._sample()
+        for name in ("obs", "actions", "returns", "next_obs", "discounts"):
+            assert torch.equal(getattr(moved, name), getattr(drawn[-1], name)), name
+        assert len(moved.obs) == 8
+    assert noted == ["second recorded", "first awaited", "first recorded", "second awaited"]
