@@ -13,6 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import test_decide_clock
+import test_decide_foundations
+import test_decide_health
+import test_decide_remedies
 from core_kit import Core, gpu, gpus, settings
 from test_climbing import Box, ladder, power_cut
 
@@ -47,6 +51,31 @@ from supervisor.policy.prechecks import PrecheckSettings
 from supervisor.policy.readings import Gpus, Host, Xid
 from workers.contract import EXIT_DIVERGED, EXIT_NO_MEMORY
 
+OTHERS = {  # scenes of other tests of core, whole: what came of each turn in which anything did
+    "health": (
+        test_decide_health, "a_q_beyond_what_the_game_can_pay_is_rolled_back_to_when_it_was_well",
+        "the_budget_is_that_of_divergences_and_then_it_is_given_up",
+        "a_collapsed_policy_is_told_once_shown_and_over_when_it_tries_again", "new_seeds_have_a_budget_too",
+    ),
+    "remedies": (
+        test_decide_remedies, "a_divergence_goes_back_to_an_older_checkpoint_with_other_chance",
+        "after_three_roll_backs_it_is_given_up_and_a_word_of_the_operator_forgives",
+        "each_level_remembers_its_batch_through_other_levels_and_other_daemons",
+        "a_kill_that_is_accounted_for_is_not_held_against_the_next",
+        "a_failed_save_is_told_and_over_with_the_next_one_that_works",
+        "a_crawl_that_lasts_is_started_again_once_in_a_while_and_holds_nothing_against_it",
+        "a_crawl_of_all_is_the_boxs_and_no_restart_helps",
+    ),
+    "foundations": (
+        test_decide_foundations, "a_try_that_failed_is_trouble_until_a_later_one_succeeds",
+        "what_the_loop_restored_comes_first_and_is_an_alert", "alerts_say_trouble_and_its_end",
+        "no_worker_is_started_on_a_state_directory_that_is_not_ours",
+    ),
+    "clock": (
+        test_decide_clock, "the_times_of_the_boot_are_mended_once_it_is_set",
+        "a_clock_that_is_set_while_no_daemon_looks_is_noticed_by_the_next",
+    ),
+}  # fmt: skip
 STORIES = Path(__file__).parent / "stories"
 WRITE = bool(os.environ.get("EXTRALIFE_WRITE_STORIES"))
 ALERTS = AlertSettings(command=("page-me",), urls=("ntfy://topic",))
@@ -62,11 +91,7 @@ class Told:
         def noted(item):
             decision = give(item)
             self.samples |= getattr(item, "samples", {})
-            self.lines.append(f"{core.now_s:.1f} s: {type(item).__name__}")
-            for fact in decision.facts:
-                kind, *body = encode(fact)
-                self.lines.append(f"  {kind} {' '.join(str(part) for part in body)}")
-            self.lines += [f"  -> {shown(command)}" for command in decision.commands]
+            self.lines += lines_of_turn(core, item, decision)
             return decision
 
         core.give = noted
@@ -88,10 +113,21 @@ class Told:
 
     def text(self):
         pages = [f"{name}: {line}" for name, page in self.pages().items() for line in lines_of(page)]
-        text = re.sub(r"\b[0-9a-f]{32}\b", "TOKEN", "\n".join([*self.lines, "", *pages])) + "\n"
-        return re.sub(
-            r"\d+\.\d{7,}(e-?\d+)?", lambda found: f"{float(found[0]):.6g}", text
-        )  # the last bits are the machine's
+        return settled([*self.lines, "", *pages])
+
+
+def lines_of_turn(core, item, decision):
+    lines = [f"{core.now_s:.1f} s: {type(item).__name__}"]
+    for fact in decision.facts:
+        kind, *body = encode(fact)
+        lines.append(f"  {kind} {' '.join(str(part) for part in body)}")
+    return lines + [f"  -> {shown(command)}" for command in decision.commands]
+
+
+def settled(lines):
+    """Without what differs between machines: tokens, and the last bits of numbers."""
+    text = re.sub(r"\b[0-9a-f]{32}\b", "TOKEN", "\n".join(lines)) + "\n"
+    return re.sub(r"\d+\.\d{7,}(e-?\d+)?", lambda found: f"{float(found[0]):.6g}", text)
 
 
 def lines_of(page):
@@ -304,12 +340,34 @@ CORES = {
 }  # fmt: skip
 
 
+def check(name, text):
+    path = STORIES / f"{name}.txt"
+    if WRITE:
+        path.write_text(text)
+    assert text.splitlines() == path.read_text().splitlines()
+
+
 @pytest.mark.parametrize("name", CORES)
 def test_a_whole_story(name):
     story, make = CORES[name]
     told = Told(make())
     story(told.core)
-    path = STORIES / f"{name}.txt"
-    if WRITE:
-        path.write_text(told.text())
-    assert told.text().splitlines() == path.read_text().splitlines()
+    check(name, told.text())
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_whole_of_what_other_tests_look_at(name, monkeypatch):
+    module, *scenes = OTHERS[name]
+    give, lines = Core.give, []
+
+    def noted(core, item):
+        decision = give(core, item)
+        if decision.facts or decision.commands:
+            lines.extend(lines_of_turn(core, item, decision))
+        return decision
+
+    monkeypatch.setattr(Core, "give", noted)
+    for scene in scenes:
+        lines.append(f"--- {scene}")
+        getattr(module, f"test_{scene}")()
+    check(name, settled(lines))
