@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 KINDS = ("exited", "stalled", "revived", "daemon started", "host rebooted", "resumed")
-COLUMNS = 152
+COLUMNS = 160
 NO_BREAK = "\u00a0"  # browsers collapse ordinary spaces
 SAVES_S = 25.0  # several checkpoints, each at most 10 s after the one before
 PATIENCE_S = 240.0
