@@ -150,7 +150,10 @@ def shim_killed(scene: Scene) -> None:
 
 
 def save_fails(scene: Scene) -> None:
-    """No file of this worker may grow beyond 4 KiB for a few seconds: what a quota or a bad disk does."""
+    """Nothing can be written beyond the first 4 KiB of a file for a few seconds: what a bad disk does.
+
+    That hits also the rows of a replay, whose room is reserved against a full disk: its worker ends, with this error.
+    """
     pid = scene.main()
     if not scene.checker.training(scene.program):
         raise NotPossible(f"{scene.program} does not train yet, and saves nothing")

@@ -152,7 +152,14 @@ FAULTS: tuple[Fault, ...] = (
         _of_program("Exited", why="shim"),
         smoke=True,
     ),
-    Fault("save-fails", faults.save_fails, "program", "CheckpointFailed", _of_program("CheckpointFailed"), within_s=15.0),
+    Fault(
+        "save-fails",
+        faults.save_fails,
+        "program",
+        "CheckpointFailed, or Exited: File too large",
+        _first(_of_program("CheckpointFailed"), _of_program("Exited", why="File too large")),
+        within_s=15.0,
+    ),
     Fault(
         "checkpoint-flipped",
         faults.checkpoint_flipped,
