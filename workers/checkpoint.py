@@ -50,6 +50,7 @@ from workers.contract import (
     parse_checkpoint_name,
     read_boot_id,
 )
+from workers.durable import sync_directory
 
 if TYPE_CHECKING:
     import threading
@@ -170,7 +171,7 @@ class Checkpointer:
         self.failure: str | None = None  # why the last save failed; None after one that succeeded
         if not self._dir.is_dir():
             self._dir.mkdir(parents=True, exist_ok=True)
-            _sync_directory(self._run_dir)
+            sync_directory(self._run_dir)
         if client.fence_holds():  # else somebody else's save may be under way
             self._remove_leftovers()
 
@@ -280,7 +281,7 @@ class Checkpointer:
                 files=files, mean_return=job.mean_return,
             )  # fmt: skip
             _write_file(aside / MANIFEST_FILE, [manifest.to_json().encode()])
-            _sync_directory(aside)
+            sync_directory(aside)
             if not self._client.fence_holds():
                 raise Fenced(f"another attempt owns {self._run_dir}: checkpoint at step {job.env_steps} was not committed")
             aside.rename(self._dir / name)
@@ -288,7 +289,7 @@ class Checkpointer:
             with contextlib.suppress(OSError):
                 _remove(aside)
             raise
-        _sync_directory(self._dir)
+        sync_directory(self._dir)
         self._known[name] = _entry(name, manifest)
 
     def _make_place(self) -> None:
@@ -302,7 +303,7 @@ class Checkpointer:
         if not self._client.fence_holds():
             raise FileNotFoundError(errno.ENOENT, "its run directory was removed", str(self._run_dir))
         self._dir.mkdir(parents=True, exist_ok=True)
-        _sync_directory(self._run_dir)
+        sync_directory(self._run_dir)
 
     def _refuse_unfit(self, job: _Job) -> None:
         """Not-finite numbers would push the good checkpoints out one by one; a lower step is a stray attempt's."""
@@ -337,7 +338,7 @@ class Checkpointer:
             self._doomed.add(aside)
             del self._known[name]
         if self._doomed:
-            _sync_directory(self._dir)
+            sync_directory(self._dir)
         for aside in tuple(self._doomed):
             if aside.exists():
                 _remove(aside)
@@ -355,7 +356,7 @@ class Checkpointer:
             number += 1
             target = self._dir / f"{name}.{number}{BAD_SUFFIX}"
         (self._dir / name).rename(target)
-        _sync_directory(self._dir)
+        sync_directory(self._dir)
         self.bad_count += 1
         self._known.pop(name, None)
         self._report("checkpoint_bad", path=str(target), error=error)
@@ -502,14 +503,6 @@ def _free_bytes(path: Path) -> int | None:
         disk = os.statvfs(path)
         return disk.f_bavail * disk.f_frsize
     return None
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _read_file(directory: Path, name: str) -> bytes:

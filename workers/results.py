@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from workers.durable import sync_directory
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
@@ -134,11 +136,7 @@ def write(path: Path, rows: Iterable[Row]) -> None:
         file.flush()
         os.fsync(file.fileno())
     aside.rename(path)
-    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_directory(path.parent)
 
 
 def _cell(value: Any) -> str:

@@ -19,7 +19,7 @@ import errno
 import os
 from pathlib import Path
 
-from supervisor.adapters.boot import sync_directory
+from supervisor.adapters.durable import sync_directory
 from supervisor.core.commands import AlertClock, AlertReboot
 from supervisor.core.facts import JournalSalvaged
 from supervisor.harmless import harmless

@@ -37,8 +37,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.adapters import checkpoints
+from supervisor.adapters import checkpoints, durable
 from supervisor.adapters.checkpoints import CheckpointInfo
+from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.files import open_regular
 from workers.contract import CHECKPOINTS_DIR, MANIFEST_FILE, TMP_SUFFIX, checked_name, parse_checkpoint_name
 from workers.options import nearest
@@ -156,7 +157,7 @@ def make(
     try:
         if not root.is_dir():
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _sync(root.parent)
+            sync_directory(root.parent)
         sweep(root)
         (aside / PROGRAMS_DIR).mkdir(mode=0o700, parents=True)
         found = {program: _candidates(run_dir, every=every) for program, run_dir in run_dirs.items()}
@@ -174,11 +175,11 @@ def make(
             told = "; ".join(f"{program}: {why}" for program, why in missed.items())
             raise NothingThere(told or "none of the programs has a whole checkpoint yet")
         info = BackupInfo(final, label, cause, wall_s, max(methods, key=_METHODS.index), tuple(saved), missed)
-        _write(aside / BACKUP_FILE, _to_json(info))
+        durable.create(aside / BACKUP_FILE, _to_json(info), 0o644)
         for directory in (aside / PROGRAMS_DIR, aside):
-            _sync(directory)
+            sync_directory(directory)
         aside.rename(final)
-        _sync(root)
+        sync_directory(root)
     except OSError as error:
         with contextlib.suppress(OSError):
             shutil.rmtree(aside)
@@ -246,7 +247,7 @@ def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Ta
         target.rmdir()
         return f"none of its checkpoints can be copied; {wrong[0]}" if wrong else _why_nothing(run_dir)
     results = _copy_results(run_dir / RESULTS_FILE, target / RESULTS_FILE)
-    _sync(target)
+    sync_directory(target)
     return Saved(program, tuple(saved), results)
 
 
@@ -273,9 +274,9 @@ def _copy_checkpoint(source: Path, target: Path, task: Task) -> str:
         except FileNotFoundError as error:
             raise checkpoints.Damaged("it was pruned") from error
         text = os.pread(fds[MANIFEST_FILE], _CHUNK_BYTES, 0)
-        _write(target / MANIFEST_FILE, text)
+        durable.create(target / MANIFEST_FILE, text, 0o644)
     for directory, _, _ in os.walk(target, topdown=False):
-        _sync(Path(directory))
+        sync_directory(Path(directory))
     return max(methods, key=_METHODS.index)
 
 
@@ -290,7 +291,7 @@ def _copy_file(source: int, target: Path, size: int, digest: str, task: Task) ->
         while found <= size and (piece := os.pread(reader, _CHUNK_BYTES, found)):
             running.update(piece)
             if not method:
-                _write_all(fd, piece)
+                durable.write_all(fd, piece)
             found += len(piece)
             task.went_on(len(piece))
         os.fsync(fd)
@@ -338,7 +339,7 @@ def _copy_results(source: Path, target: Path) -> tuple[int, str] | None:
         data = file.read(_MOST_RESULTS_BYTES + 1)
     if len(data) > _MOST_RESULTS_BYTES:
         return None
-    _write(target, data)
+    durable.create(target, data, 0o644)
     return len(data), hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
@@ -499,11 +500,11 @@ def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: frozenset[str
     for name in names:
         if not os.path.lexists(directory / name):
             (directory / (name + TMP_SUFFIX)).rename(directory / name)
-            _sync(directory)
+            sync_directory(directory)
     for found in reversed(checkpoints.survey(run_dir)):
         if found.path.name not in names:
             _away(found, kept)
-            _sync(directory)  # each by itself: not every file system keeps the order of renames over a power cut
+            sync_directory(directory)  # each by itself: not every file system keeps the order of renames over a power cut
     _exchange_results(_inside(info, saved.program) / RESULTS_FILE, run_dir / RESULTS_FILE, given=saved.results is not None)
     for item in list(directory.iterdir()):
         if item.name.endswith(TMP_SUFFIX) and parse_checkpoint_name(item.name.removesuffix(TMP_SUFFIX)):
@@ -530,9 +531,9 @@ def _exchange_results(source: Path, target: Path, *, given: bool) -> None:
             data = file.read()
         aside = target.with_name(target.name + TMP_SUFFIX)
         aside.unlink(missing_ok=True)
-        _write(aside, data)
+        durable.create(aside, data, 0o644)
         aside.rename(target)
-    _sync(target.parent)
+    sync_directory(target.parent)
 
 
 # --- removing ---------------------------------------------------------------------------------------------------------
@@ -542,7 +543,7 @@ def remove(root: Path, name: str) -> None:
     """Off the list in one step, then its files."""
     aside = root / (name + TMP_SUFFIX)
     (root / name).rename(aside)
-    _sync(root)
+    sync_directory(root)
     shutil.rmtree(aside)
 
 
@@ -591,30 +592,6 @@ def _from_json(path: Path, body: dict[str, Any]) -> BackupInfo:
 
 def _digest(body: object) -> str:
     return hashlib.blake2b(json.dumps(body, sort_keys=True, separators=(",", ":")).encode(), digest_size=32).hexdigest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """A new, durable file."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
-        _write_all(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _told(error: Exception) -> str:

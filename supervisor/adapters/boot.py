@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.foundations import directory
 from supervisor.core.inputs import BootEvidence
 from supervisor.policy.wall_clock import is_set
@@ -292,12 +293,3 @@ class AliveWriter:
     def _run(self) -> None:
         while not self._over.wait(self._period_s):
             self.write()
-
-
-def sync_directory(path: str | Path, *, dir_fd: int | None = None) -> None:
-    """Make a new name in it durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

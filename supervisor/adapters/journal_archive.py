@@ -35,7 +35,8 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters import journal_schema as schema
-from supervisor.adapters.journal_schema import COLUMNS, Row, beside, crc_of, sync, transaction
+from supervisor.adapters.durable import sync
+from supervisor.adapters.journal_schema import COLUMNS, Row, beside, crc_of, transaction
 from supervisor.adapters.journal_sqlite import as_os_error, connect, fact_of
 from supervisor.core.codec import MalformedFact
 from supervisor.core.facts import Snapshot, Stamped

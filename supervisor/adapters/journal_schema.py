@@ -29,6 +29,8 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Final
 
+from supervisor.adapters.durable import sync
+
 APPLICATION_ID: Final = 0x584C4A31  # "XLJ1": file(1) and we can tell this database from any other
 
 Row = tuple[int, float, float, str, str, int, str, int]  # as COLUMNS
@@ -277,11 +279,3 @@ def _is_free(name: Path) -> bool:
 
 def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
-
-
-def sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -22,6 +22,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from supervisor.adapters import durable
+
 
 def cache_dir(environ: Mapping[str, str]) -> Path | None:
     """Where the files are; None: nowhere."""
@@ -87,12 +89,7 @@ def remember(state_dir: str, cache: Path | None) -> str:
         if record.exists() and record.read_text() == text:
             return ""
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside = record.with_suffix(f".{os.getpid()}")
-        with aside.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(record)
+        durable.replace(record, text.encode(), aside=record.with_suffix(f".{os.getpid()}"))
     except OSError as error:
         return f"{record}: {error.strerror or error}"
     return ""

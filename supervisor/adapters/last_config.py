@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import config, places
-from supervisor.adapters import boot
+from supervisor.adapters import boot, durable
 from supervisor.config.given import Given
 from supervisor.core.settings import Paths
 
@@ -186,17 +186,12 @@ def _point(paths: Paths, given: Given, environ: Mapping[str, str]) -> None:
 
 def _write(path: Path, text: str, *, keep_before: bool) -> None:
     """Aside, synced, renamed. Between the two renames only `.before` is there, and `find` reads it."""
-    aside = path.with_name(f"{path.name}.new")
-    aside.unlink(missing_ok=True)
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:  # noqa: PTH123  of a descriptor
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    if keep_before and path.exists():
-        path.rename(_before(path))
-    aside.rename(path)
-    boot.sync_directory(path.parent)
+
+    def keep() -> None:
+        if keep_before and path.exists():
+            path.rename(_before(path))
+
+    durable.replace(path, text.encode(), aside=path.with_name(f"{path.name}.new"), before_rename=keep)
 
 
 def _before(path: Path) -> Path:

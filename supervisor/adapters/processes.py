@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from supervisor.adapters import boot, cgroups, endings, files, limits, orphans, proc
+from supervisor.adapters import cgroups, durable, endings, files, limits, orphans, proc
 from supervisor.adapters.shim_code import ShimCode
 from supervisor.adapters.threads import Tasks
 from supervisor.core.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
@@ -476,12 +476,7 @@ class LocalLauncher:
                 live.lock_fd = lock
         if not fence:
             aside = run_dir / f"{contract.FENCE_FILE}.tmp"
-            with os.fdopen(files.create(aside), "w", encoding="ascii") as file:
-                file.write(f"{token}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            aside.rename(run_dir / contract.FENCE_FILE)
-            boot.sync_directory(run_dir)
+            durable.replace(run_dir / contract.FENCE_FILE, f"{token}\n".encode("ascii"), aside=aside)
 
     def _running(self) -> list[Attempt]:
         with self._guard:

@@ -287,14 +287,14 @@ def test_an_error_between_two_programs_says_who_got_there(tmp_path, pong, monkey
     make(tmp_path, "Pong", "Qbert")
     later(pong)
     commit(qbert, 8)
-    sync = backups._sync
+    sync = backups.sync_directory
 
     def failing(directory):
         if directory == qbert / "checkpoints":
             raise OSError(errno.EIO, "Input/output error")
         sync(directory)
 
-    monkeypatch.setattr(backups, "_sync", failing)
+    monkeypatch.setattr(backups, "sync_directory", failing)
     with pytest.raises(Halfway, match="Qbert: Input/output error") as told:
         restore(tmp_path)
     assert told.value.done == {"Pong": 200}
