@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from supervisor.adapters import proc
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.foundations import directory
 from supervisor.core.inputs import BootEvidence
@@ -83,8 +84,7 @@ def read_boot(files: BootFiles) -> Boot:
     boot_id = files.boot_id.read_text().strip().replace("-", "")
     ticks = None
     with contextlib.suppress(OSError, ValueError, IndexError):
-        stat = files.pid1_stat.read_bytes()
-        ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
+        ticks = proc.parse_stat(files.pid1_stat.read_bytes()).start_ticks
     return Boot(boot_id, ticks)
 
 
