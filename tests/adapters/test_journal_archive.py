@@ -145,6 +145,14 @@ def test_a_journal_without_a_snapshot_stays_as_it_is(tmp_path):
     assert since_snapshot(path) == 50
 
 
+def test_a_row_that_is_taken_for_a_snapshot_and_is_none_is_named(night, tmp_path):
+    path = written(tmp_path / "journal.sqlite", night)
+    other = next(item.seq for item in night if not isinstance(item.fact, Snapshot))
+    with contextlib.closing(sqlite3.connect(path)) as db, pytest.raises(MalformedFact) as refused:
+        journal_archive._snapshot(db, other)
+    assert str(refused.value) == f"row {other} is no snapshot"
+
+
 def test_too_large_is_brought_to_half(night, tmp_path):
     path = written(tmp_path / "journal.sqlite", night)
     size = path.stat().st_size
