@@ -13,9 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import test_decide_alerts
+import test_decide_attempts
 import test_decide_clock
 import test_decide_foundations
+import test_decide_gate
+import test_decide_healing
 import test_decide_health
+import test_decide_operator
 import test_decide_remedies
 from core_kit import Core, gpu, gpus, settings
 from test_climbing import Box, ladder, power_cut
@@ -43,6 +48,7 @@ from supervisor.core.inputs import (
 from supervisor.core.ledger import fold_accounts
 from supervisor.core.memory import Memory
 from supervisor.core.settings import ProgramSpec, Settings
+from supervisor.core.snapshot import encoded
 from supervisor.core.state import State
 from supervisor.core.view import box_view, program_views
 from supervisor.policy.alerting import AlertSettings
@@ -74,6 +80,36 @@ OTHERS = {  # scenes of other tests of core, whole: what came of each turn in wh
     "clock": (
         test_decide_clock, "the_times_of_the_boot_are_mended_once_it_is_set",
         "a_clock_that_is_set_while_no_daemon_looks_is_noticed_by_the_next",
+    ),
+    "healing": (
+        test_decide_healing, "evidence_comes_before_healing", "a_stopped_process_is_continued_first_and_revived",
+        "state_d_is_reported_once_and_healed_when_a_signal_can_reach_it", "gaps_are_learned_and_widen_the_limit",
+        "failures_and_reboots_shorten_it", "slowness_is_told_once_until_it_is_over",
+        "one_of_ours_that_has_never_saved_is_overdue_since_its_training_began",
+    ),
+    "attempts": (
+        test_decide_attempts, "asked_to_stop_while_it_was_being_started",
+        "the_breaker_opens_hands_the_slot_on_and_only_health_closes_it",
+        "fewer_slots_shed_the_least_important_and_more_bring_it_back", "a_worker_that_saved_as_it_left_has_lost_nothing",
+        "a_start_from_scratch_is_reported_never_silent",
+        "a_checkpoint_that_kills_three_times_is_set_aside_and_the_one_before_is_tried",
+    ),
+    "operator": (
+        test_decide_operator, "who_waits_for_a_worker_that_the_kernel_holds_is_told_so",
+        "stop_after_restart_leaves_it_down_and_answers_both",
+        "the_way_down_save_and_leave_then_sigkill_then_again_more_seldom", "an_update_of_one_section_changes_that_one_alone",
+        "a_refused_configuration_is_on_record_until_a_good_one_is_applied",
+        "logs_are_cleared_by_those_who_may_block_and_strangers_are_told",
+    ),
+    "gate": (
+        test_decide_gate, "it_is_gated_once_and_starts_when_the_memory_is_free", "it_may_wait_for_ever_or_be_given_up",
+        "a_restart_that_is_due_before_the_first_look_waits_in_the_queue",
+        "what_it_held_before_is_what_its_next_start_waits_for",
+    ),
+    "alerts": (
+        test_decide_alerts, "a_target_that_fails_is_tried_again_and_told_of_once",
+        "what_is_too_old_is_dropped_and_the_next_that_arrives_says_so", "the_same_again_is_counted_and_told_as_one",
+        "a_damaged_journal_is_told_once_by_the_daemon_that_found_it", "a_level_that_a_reboot_has_cost",
     ),
 }  # fmt: skip
 STORIES = Path(__file__).parent / "stories"
@@ -113,7 +149,7 @@ class Told:
 
     def text(self):
         pages = [f"{name}: {line}" for name, page in self.pages().items() for line in lines_of(page)]
-        return settled([*self.lines, "", *pages])
+        return settled([*self.lines, "", *pages, *lines_of_state(self.core.state)])
 
 
 def lines_of_turn(core, item, decision):
@@ -122,6 +158,12 @@ def lines_of_turn(core, item, decision):
         kind, *body = encode(fact)
         lines.append(f"  {kind} {' '.join(str(part) for part in body)}")
     return lines + [f"  -> {shown(command)}" for command in decision.commands]
+
+
+def lines_of_state(state):
+    """What the facts have come to, as a snapshot keeps it: the fields that are not as at the beginning."""
+    empty = json.loads(encoded(State()))
+    return [f"state: {key}: {json.dumps(value)}" for key, value in json.loads(encoded(state)).items() if value != empty[key]]
 
 
 def settled(lines):
@@ -358,9 +400,10 @@ def test_a_whole_story(name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_whole_of_what_other_tests_look_at(name, monkeypatch):
     module, *scenes = OTHERS[name]
-    give, lines = Core.give, []
+    give, lines, cores = Core.give, [], []
 
     def noted(core, item):
+        cores.append(core)
         decision = give(core, item)
         if decision.facts or decision.commands:
             lines.extend(lines_of_turn(core, item, decision))
@@ -370,4 +413,5 @@ def test_the_whole_of_what_other_tests_look_at(name, monkeypatch):
     for scene in scenes:
         lines.append(f"--- {scene}")
         getattr(module, f"test_{scene}")()
+        lines.extend(lines_of_state(cores[-1].state))
     check(name, settled(lines))
