@@ -47,6 +47,18 @@ def test_a_divergence_goes_back_to_an_older_checkpoint_with_other_chance():
 
 
 @pytest.mark.fault("nan")
+def test_the_second_roll_back_sets_aside_what_the_diverged_attempt_saved_itself():
+    """It resumed at 90,000 and saved at 95,000: each goes at least one checkpoint further back than the one before."""
+    core = trained(Core(settings("Pong")).running("Pong"), 100_000, 104_000)
+    diverge(core, None, 104_000)
+    core.spawned("Pong")
+    core.look(core.report("Pong", "resumed", step=90_000), Pong={"steps": 90_000})
+    core.later(1.0).look(Pong={"steps": 96_000, "ckpt_step": 95_000, "ckpt_count": 1})
+    again = core.ended("Pong", code=65, steps=103_000, ckpt_step=95_000)
+    assert of(again, commands.RollBack) == [commands.RollBack("Pong", 90_000)]
+
+
+@pytest.mark.fault("nan")
 def test_what_was_saved_after_the_first_bad_update_is_set_aside_too():
     core = trained(Core(settings("Pong")).running("Pong"), 100_000, 104_000)
     decision = diverge(core, None, 104_000, fine=95_000)
