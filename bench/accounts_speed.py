@@ -17,9 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from supervisor.adapters.journal_sqlite import Journal, JournalReader
-from supervisor.core import accounts, facts
-from supervisor.core.ledger import Ledger, fold_accounts
+from supervisor.adapters.journal.sqlite import Journal, JournalReader
+from supervisor.model import facts
+from supervisor.reports import accounts
+from supervisor.reports.ledger import Ledger, fold_accounts
 
 PROGRAMS = 10
 PERIOD_S = 600.0

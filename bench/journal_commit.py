@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from supervisor.adapters.journal_sqlite import Journal
-from supervisor.core.facts import Finished
+from supervisor.adapters.journal.sqlite import Journal
+from supervisor.model.facts import Finished
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The load policy against an oracle: `python bench/load.py [--seeds 200] [--fresh 100] [--days 30] [--jobs 2]`.
 
-Plays `policy/load.py` and its rivals on the ten archetypes of `supervisor/whatif/hosts.py` (and, with --fresh N, on N boxes
+Plays `policy/level/load.py` and its rivals on the ten archetypes of `supervisor/whatif/hosts.py` (and, with --fresh N, on N boxes
 drawn at random, one seed each, on which nothing was tuned). Prints kept work, less five minutes of training a reboot, as a
 share of an oracle that knows every speed and rate and changes level at once; then the sensitivities and the time that a
 decision takes. Everything is seeded. Writes bench/results/load.json.
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from load_learner import Learner
 from load_rivals import Bandit, ManualLadder, ProbeCycle, RetryLadder
 
-from supervisor.policy.load import LoadSettings
+from supervisor.policy.level.load import LoadSettings
 from supervisor.whatif.held import Held
 from supervisor.whatif.hosts import ARCHETYPES, Host, drawn
 from supervisor.whatif.play import DAY_S, Fixed, Play, World, oracle

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from random import Random
 
-from supervisor.policy.worth import Costs, kept
+from supervisor.policy.level.worth import Costs, kept
 from supervisor.whatif.hosts import LEVELS
 
 TOP = LEVELS - 1

@@ -24,9 +24,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from supervisor.adapters.processes import LocalLauncher
-from supervisor.core.inputs import Ended, Input, SpawnSucceeded
-from supervisor.core.settings import Paths, ProgramSpec
+from supervisor.adapters.process.processes import LocalLauncher
+from supervisor.model.inputs import Ended, Input, SpawnSucceeded
+from supervisor.model.settings import Paths, ProgramSpec
 from workers.contract import read_boot_id
 
 

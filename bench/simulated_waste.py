@@ -5,7 +5,7 @@ that block training for C. Waste is the share of wall time that is not kept trai
 restarts, and checkpoint stalls. Reboots come 15-21 min apart (a box that wears out, uniform) or 18 min apart on average
 without memory (exponential, at least 15 s).
 
-* adaptive: the interval that the daemon itself sets, `policy/checkpointing.py` through `decide`, which begins by knowing
+* adaptive: the interval that the daemon itself sets, `policy/worker/checkpointing.py` through `decide`, which begins by knowing
   nothing of the box, learns its rate, and after five reboots its hazard by uptime;
 * fixed: one save in 10 minutes;
 * Daly: his constant interval for an MTBF that is known beforehand, without the policy's bounds of 5 s and 300 s.
@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "sim")
 
 from world import CALM, START_S, STEPS_PER_S, World
 
-from supervisor.core.commands import Command, SetControl
-from supervisor.policy.checkpointing import daly_s
+from supervisor.model.commands import Command, SetControl
+from supervisor.policy.worker.checkpointing import daly_s
 
 MTBF_S, SPREAD_S, RESTART_S, FIXED_S, TARGET = 1080.0, 180.0, 20.0, 600.0, 0.045
 DOWN_S = RESTART_S - START_S - 1.0  # the service manager takes a second, the worker five

@@ -262,7 +262,7 @@ prune() {
 can_read_journal() {
     as_account "$1/.venv/bin/python" -P -c '
 import sys
-from supervisor.adapters.journal_sqlite import JournalReader
+from supervisor.adapters.journal.sqlite import JournalReader
 with JournalReader(sys.argv[1]) as reader:
     for _ in reader.read():
         pass' "$JOURNAL" >/dev/null 2>&1

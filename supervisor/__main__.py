@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from supervisor import config, image
-from supervisor.adapters import sd_journal
+from supervisor.adapters.host import sd_journal
 
 if TYPE_CHECKING:
     from supervisor.adapters.last_config import Instead
@@ -130,7 +130,7 @@ def _load_or_last_good(
 
 def _our_turn(environ: dict[str, str], config_file: str | None) -> bool:
     """Under a service manager a start that comes too soon after others waits; not that of a new image of this process."""
-    from supervisor.adapters import starts
+    from supervisor.adapters.process import starts
     from supervisor.shell.daemon import ENV_LISTEN_FD
 
     return ENV_LISTEN_FD in environ or starts.wait_for_turn(environ, config_file)

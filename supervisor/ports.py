@@ -6,21 +6,21 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from supervisor.core.facts import JournalRestored, JournalSalvaged
+from supervisor.model.facts import JournalRestored, JournalSalvaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from supervisor.core.facts import Fact, Stamped
-    from supervisor.core.inputs import Input, Sample, Survivor
-    from supervisor.core.settings import ProgramSpec
-    from supervisor.policy.alerting import Notice
-    from supervisor.policy.readings import Gpus
-    from supervisor.policy.readings import Host as HostReading
+    from supervisor.model.facts import Fact, Stamped
+    from supervisor.model.inputs import Input, Sample, Survivor
+    from supervisor.model.settings import ProgramSpec
+    from supervisor.policy.box.readings import Gpus
+    from supervisor.policy.box.readings import Host as HostReading
+    from supervisor.policy.upkeep.alerting import Notice
 
 
 class Clock(Protocol):
-    """Time. `now_s` is journal time (see core/inputs.py), `wall_s` is for people and calendars only."""
+    """Time. `now_s` is journal time (see model/inputs.py), `wall_s` is for people and calendars only."""
 
     def now_s(self) -> float: ...
 

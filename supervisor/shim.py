@@ -53,7 +53,7 @@ class Refused(Exception):
 
 
 class Order:
-    """What the launcher asks for (`supervisor/adapters/processes.py` writes it, `shim_order`)."""
+    """What the launcher asks for (`supervisor/adapters/process/processes.py` writes it, `shim_order`)."""
 
     program: str
     attempt: int
@@ -69,7 +69,9 @@ class Order:
     record: str  # path of the shim record in the runtime directory
     umask: int
     files: int  # soft limit of open files
-    cgroup: str  # where it goes, into `shim` and `tree` (`supervisor/adapters/cgroups.py`); empty: it stays where it is
+    cgroup: (
+        str  # where it goes, into `shim` and `tree` (`supervisor/adapters/process/cgroups.py`); empty: it stays where it is
+    )
     grace_s: float  # for processes that the worker leaves behind: between their SIGTERM and their SIGKILL
     signal_to: str  # the program's `stop_signal_to`: tree, leader or all
     lock_wait_s: float

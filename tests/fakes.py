@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from supervisor.core.inputs import AlertTried
-from supervisor.policy.alerting import Notice
-from supervisor.policy.readings import Gpu, Gpus, Spread, Xid
+from supervisor.model.inputs import AlertTried
+from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
+from supervisor.policy.upkeep.alerting import Notice
 from supervisor.ports import Inbox
 
 

@@ -100,7 +100,7 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
 @dataclass(frozen=True)
 class Mutant:
     part: str
-    name: str  # mutmut's, such as supervisor.policy.gate.x_check__mutmut_7
+    name: str  # mutmut's, such as supervisor.policy.box.gate.x_check__mutmut_7
     status: str  # killed, timeout, survived, no tests, not checked ...
 
 

@@ -34,7 +34,7 @@ WRITERS = {
     "sign of life": (
         "",
         (
-            "from supervisor.adapters.boot import AliveMark, AliveWriter\n"
+            "from supervisor.adapters.host.boot import AliveMark, AliveWriter\n"
             "mark = AliveMark('ab' * 16, 5, 1.0, 2.0, 3.0, 'light', {'Pong': 7}, 9, {})\n"
             "writer = AliveWriter(here / 'alive', lambda: mark, 1.0, print)\n"
             "for _ in range(3): writer.write()\n"
@@ -85,7 +85,7 @@ WRITERS = {
         (
             "import contextlib\n"
             "from supervisor.adapters import journal_schema as schema\n"
-            "from supervisor.adapters.journal_sqlite import connect\n"
+            "from supervisor.adapters.journal.sqlite import connect\n"
             "path = here / 'journal.sqlite'\n"
             "with contextlib.closing(connect(path)) as old: schema.upgrade(path, old)\n"
             "schema.finish_swap(path)\n"
@@ -95,7 +95,7 @@ WRITERS = {
         (
             "import shutil\n"
             f"shutil.copyfile({str(DATA / 'journal-schema-1.sqlite')!r}, here / 'journal.sqlite')\n"
-            "from supervisor.adapters.journal_sqlite import connect\n"
+            "from supervisor.adapters.journal.sqlite import connect\n"
             "from supervisor.adapters import journal_schema as schema\n"
             "import contextlib\n"
             "path = here / 'journal.sqlite'\n"
@@ -105,7 +105,7 @@ WRITERS = {
         (
             "import contextlib\n"
             "from supervisor.adapters import journal_archive\n"
-            "from supervisor.adapters.journal_sqlite import connect\n"
+            "from supervisor.adapters.journal.sqlite import connect\n"
             "with contextlib.closing(connect(here / 'journal.sqlite')) as db:\n"
             "    journal_archive._write(here / 'journal.sqlite', db, 1, 20)\n"
         ),

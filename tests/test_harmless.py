@@ -12,12 +12,12 @@ import structlog
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from supervisor.adapters.alerts import reboot_line
-from supervisor.core import facts
-from supervisor.core.commands import AlertReboot
-from supervisor.core.settings import DaemonSettings
+from supervisor.adapters.alerts.reboot_log import reboot_line
 from supervisor.harmless import harmless
-from supervisor.policy.loss import Loss
+from supervisor.model import facts
+from supervisor.model.commands import AlertReboot
+from supervisor.model.settings import DaemonSettings
+from supervisor.policy.worker.loss import Loss
 from supervisor.shell import logs
 
 ATTACKS = [

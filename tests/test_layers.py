@@ -25,7 +25,7 @@ def loaded_by(*modules, flags=()):
 
 def test_the_whole_daemon_loads_neither_torch_nor_an_environment():
     modules = sorted(each.name for each in pkgutil.walk_packages(supervisor.__path__, "supervisor."))
-    assert "supervisor.core.decide" in modules
+    assert "supervisor.deciding.decide" in modules
     assert not loaded_by(*modules) & {"torch", "numpy", "envpool", "gymnasium", "safetensors"}
 
 

@@ -88,7 +88,7 @@ NO_DEADLINE: Final = 0
 
 
 class Phase(enum.IntEnum):
-    """What a worker is busy with; each phase has its own deadline (`policy/stall.py`)."""
+    """What a worker is busy with; each phase has its own deadline (`policy/worker/stall.py`)."""
 
     IMPORTING = 1
     BUILDING = 2  # environments: 75-80 ms of CPU each with envpool Atari

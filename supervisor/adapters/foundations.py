@@ -1,7 +1,7 @@
 """Looks, every two seconds, at the files and directories that the daemon relies on, and restores them when ordered to.
 
 A watched thing is one row (`Watched`): its name, its path, the identity that is expected there, and how to restore it.
-What follows from a finding is decided in `policy/foundations.py`; a row says only what is true of its own file.
+What follows from a finding is decided in `policy/box/foundations.py`; a row says only what is true of its own file.
 
 The rules:
 
@@ -26,8 +26,8 @@ from typing import Final
 
 import structlog
 
-from supervisor.core.inputs import FoundationsLooked
-from supervisor.policy.foundations import Finding, Look
+from supervisor.model.inputs import FoundationsLooked
+from supervisor.policy.box.foundations import Finding, Look
 from supervisor.ports import Clock, Inbox
 
 log = structlog.get_logger()

@@ -17,12 +17,13 @@ from apscheduler.executors.pool import BasePoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from supervisor.adapters import journal_archive, threads
-from supervisor.adapters.logs import LogGuard
-from supervisor.core.inputs import BackupDue, SnapshotDue
-from supervisor.core.settings import Settings
-from supervisor.policy import wall_clock
-from supervisor.policy.backups import last_due
+from supervisor.adapters import threads
+from supervisor.adapters.journal import archive as journal_archive
+from supervisor.adapters.process.logs import LogGuard
+from supervisor.model.inputs import BackupDue, SnapshotDue
+from supervisor.model.settings import Settings
+from supervisor.policy.box import wall_clock
+from supervisor.policy.upkeep.backups import last_due
 from supervisor.ports import Clock, Inbox
 
 log = structlog.get_logger()

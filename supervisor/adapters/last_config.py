@@ -27,9 +27,10 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import config, places
-from supervisor.adapters import boot, durable
+from supervisor.adapters import durable
+from supervisor.adapters.host import boot
 from supervisor.config.given import Given
-from supervisor.core.settings import Paths
+from supervisor.model.settings import Paths
 
 _VERSION: Final = 1
 _LARGEST_BYTES: Final = 8 << 20

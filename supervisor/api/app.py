@@ -34,9 +34,9 @@ from supervisor.api.rest import heard_out
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.same_site import same_site
 from supervisor.api.signals import signal_name
-from supervisor.core.accounts_view import Since
-from supervisor.core.codes import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS
-from supervisor.core.inputs import Verb
+from supervisor.model.codes import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS
+from supervisor.model.inputs import Verb
+from supervisor.reports.accounts_view import Since
 
 log = structlog.get_logger()
 

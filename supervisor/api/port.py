@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Protocol, Self
 
-from supervisor.core.accounts_view import Since
-from supervisor.core.inputs import Verb
+from supervisor.model.inputs import Verb
+from supervisor.reports.accounts_view import Since
 
 Json = dict[str, Any]
-Result = tuple[str, int, str]  # program, one of `core/codes.py`, text
+Result = tuple[str, int, str]  # program, one of `model/codes.py`, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class DaemonView:
     reboots_24h: int | None = None
     last_reboot: RebootView | None = None
     box: Json | None = None  # which box this is, since when, and those before it (`core.view.box_view`)
-    reboot_pattern: str = ""  # what the newest ones have in common (`policy/reboot_pattern.py`)
+    reboot_pattern: str = ""  # what the newest ones have in common (`policy/box/reboot_pattern.py`)
     mtbf_s: float | None = None
     journal: JournalView = JournalView()
     foundations: tuple[Json, ...] = ()  # `core.foundations.troubles_view`

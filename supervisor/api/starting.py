@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from supervisor.api.port import ProgramView, Result, Snapshot
-from supervisor.core.codes import ABNORMAL_TERMINATION, BAD_NAME, NOT_RUNNING, SPAWN_ERROR, SUCCESS
+from supervisor.model.codes import ABNORMAL_TERMINATION, BAD_NAME, NOT_RUNNING, SPAWN_ERROR, SUCCESS
 
 SETTLE_S: Final = 0.5
 MOST_S: Final = 10.0

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from supervisor.config.sheet import DEFAULT, Origin, Sheet, label, shown
 from supervisor.config.tables import section_keys
-from supervisor.policy.alerting import KINDS, AlertSettings
+from supervisor.policy.upkeep.alerting import KINDS, AlertSettings
 from workers.options import nearest
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")

@@ -7,7 +7,7 @@ from typing import Final
 
 from supervisor.config.loading import Loaded
 from supervisor.config.sheet import Origin
-from supervisor.core.settings import SECTIONS, DaemonSettings, Settings
+from supervisor.model.settings import SECTIONS, DaemonSettings, Settings
 
 # Of [cgroups], what is settled when the daemon starts.
 _AT_START: Final = frozenset({"cgroups.use", "cgroups.parent"})

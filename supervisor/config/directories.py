@@ -21,8 +21,8 @@ from typing import Final
 
 from supervisor import trust
 from supervisor.config.sheet import DEFAULT, Origin, Sheet
-from supervisor.core.settings import Paths
 from supervisor.filesystems import MEMORY, kind_of, unsafe
+from supervisor.model.settings import Paths
 
 LEAST_FREE_BYTES: Final = 64 * 2**20
 MOST_SOCKET_BYTES: Final = 107  # sun_path less its closing NUL, unix(7)

@@ -20,7 +20,7 @@ from supervisor.config.tables import (
     section_keys,
     unset,
 )
-from supervisor.core.settings import SECTIONS
+from supervisor.model.settings import SECTIONS
 from workers.options import EXTRA_GAMES, GAMES, OPTIONS
 
 _TYPES: Final = {int: "whole number", float: "number", bool: "true or false", str: "string"}
@@ -33,18 +33,18 @@ _SECTION_INTRO: Final = {
     "daemon": "The daemon's own habits. Each key is also an environment variable, `EXTRALIFE_` and its name in capitals.",
     "load": "Who chooses the level: you, or the rule that climbs the ladder. [Levels](levels.md) tells all of it.",
     "level": "The load: one fixed level. `num_envs`, `batch_size` and `threads` may be overridden for one program.",
-    "restart": "When a program that died is started again: [the rule](../supervisor/policy/restart.py).",
-    "stall": "When a worker counts as stalled: [the rule](../supervisor/policy/stall.py).",
-    "checkpoint": "How often a program saves: [the rule](../supervisor/policy/checkpointing.py).",
-    "divergence": "When losses are not finite any more: [the rule](../supervisor/policy/divergence.py).",
-    "health": "When a training gets on and yet goes wrong: [the rule](../supervisor/policy/health.py).",
-    "backup": "Copies of all games: [the rule](../supervisor/policy/backups.py), [what is in them](backups.md).",
-    "cost": "What the box costs: [the rule](../supervisor/policy/cost.py). `EXTRALIFE_USD_PER_HOUR` overrides it.",
-    "alerts": "Who is told, and of what: [the rule](../supervisor/policy/alerting.py), [what is sent](alerts.md).",
-    "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/gate.py).",
-    "cgroups": "What one worker may take of the box: [the rule](../supervisor/policy/confinement.py).",
-    "prechecks": "What forbids higher levels without a reboot to prove it: [the rule](../supervisor/policy/prechecks.py).",
-    "journal": "How much of the past stays at hand: [the rule](../supervisor/adapters/journal_archive.py).",
+    "restart": "When a program that died is started again: [the rule](../supervisor/policy/worker/restart.py).",
+    "stall": "When a worker counts as stalled: [the rule](../supervisor/policy/worker/stall.py).",
+    "checkpoint": "How often a program saves: [the rule](../supervisor/policy/worker/checkpointing.py).",
+    "divergence": "When losses are not finite any more: [the rule](../supervisor/policy/worker/divergence.py).",
+    "health": "When a training gets on and yet goes wrong: [the rule](../supervisor/policy/worker/health.py).",
+    "backup": "Copies of all games: [the rule](../supervisor/policy/upkeep/backups.py), [what is in them](backups.md).",
+    "cost": "What the box costs: [the rule](../supervisor/policy/upkeep/cost.py). `EXTRALIFE_USD_PER_HOUR` overrides it.",
+    "alerts": "Who is told, and of what: [the rule](../supervisor/policy/upkeep/alerting.py), [what is sent](alerts.md).",
+    "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/box/gate.py).",
+    "cgroups": "What one worker may take of the box: [the rule](../supervisor/policy/worker/confinement.py).",
+    "prechecks": "What forbids higher levels without a reboot to prove it: [the rule](../supervisor/policy/box/prechecks.py).",
+    "journal": "How much of the past stays at hand: [the rule](../supervisor/adapters/journal/archive.py).",
 }
 
 _INTRO: Final = """\

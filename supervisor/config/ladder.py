@@ -20,7 +20,7 @@ from typing import Any, Final
 from supervisor.config.cores import usable_cores, usable_memory_mb
 from supervisor.config.sheet import DEFAULT, DERIVED, FILE, Origin, Sheet, label, shown
 from supervisor.config.tables import Key, ladder_keys
-from supervisor.core.settings import CLIMB, FIXED, Level, LoadSettings, Rung
+from supervisor.model.settings import CLIMB, FIXED, Level, LoadSettings, Rung
 from workers.options import nearest
 
 DEFAULT_LADDER: Final = (

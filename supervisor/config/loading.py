@@ -14,9 +14,9 @@ from supervisor.config.given import PREFIX, Given, is_override
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, label
 from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, TOP, Key, directory_keys, section_keys
-from supervisor.core.settings import SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
-from supervisor.policy.alerting import AlertSettings
-from supervisor.policy.backups import calendar_error
+from supervisor.model.settings import SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
+from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.policy.upkeep.backups import calendar_error
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
 _LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")

@@ -26,7 +26,7 @@ from typing import Any, Final
 from supervisor.config.seeds import expanded
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, Origin, Sheet, label, shown
 from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, Key, program_keys
-from supervisor.core.settings import Level, ProgramSpec, Progress
+from supervisor.model.settings import Level, ProgramSpec, Progress
 from workers import contract
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, check_together, nearest, valid_batch
 from workers.presets import batch_limit, preset_values

@@ -14,18 +14,12 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Final
 
 from supervisor.config.sheet import shown
-from supervisor.core.settings import (
-    CLIMB,
-    FIXED,
-    SECTIONS,
-    ProgramSpec,
-    Progress,
-)
-from supervisor.policy.alerting import SEVERITIES
-from supervisor.policy.ending import STOP_SIGNAL_TO
-from supervisor.policy.gate import ON_TIMEOUT
-from supervisor.policy.health import ACTIONS
-from supervisor.policy.restart import MOST_DEATHS
+from supervisor.model.settings import CLIMB, FIXED, SECTIONS, ProgramSpec, Progress
+from supervisor.policy.box.gate import ON_TIMEOUT
+from supervisor.policy.upkeep.alerting import SEVERITIES
+from supervisor.policy.worker.ending import STOP_SIGNAL_TO
+from supervisor.policy.worker.health import ACTIONS
+from supervisor.policy.worker.restart import MOST_DEATHS
 from workers.options import OPTIONS, Option, Value
 
 TOP: Final = (*SECTIONS, "levels", "training", "program")

@@ -6,9 +6,9 @@ import json
 import sys
 
 from supervisor.api.names import plain
-from supervisor.core.codes import SUCCESS
 from supervisor.ctl import text
 from supervisor.ctl.session import GENERIC, OK, USAGE, Failed, Session, take
+from supervisor.model.codes import SUCCESS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

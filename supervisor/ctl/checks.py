@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor import config, membership, trust
-from supervisor.core.settings import Settings
 from supervisor.ctl.session import Options
 from supervisor.filesystems import MEMORY, kind_of, layered, unsafe
+from supervisor.model.settings import Settings
 
 _TOOL_S: Final = 10.0
 _TIMEX_BYTES: Final = 256  # more than the kernel's struct timex has; all zero: it is asked, not set

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.ctl.checks import Finding, Patient
-from supervisor.policy.alerting import AlertSettings, target_name
+from supervisor.policy.upkeep.alerting import AlertSettings, target_name
 
 _PROBE_S: Final = 30.0
 _HOMES: Final = ("/home/", "/root/", "/run/user/")  # what ProtectHome= of the unit hides (systemd.exec(5))

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from supervisor.adapters import checkpoints
-from supervisor.core.settings import ProgramSpec, Settings
+from supervisor.adapters.process import checkpoints
 from supervisor.ctl.checks import Finding, Patient
+from supervisor.model.settings import ProgramSpec, Settings
 
 _SLOW_SYNC_S: Final = 0.1
 _SYNCS: Final = 5

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.core.settings import ProgramSpec, Rung, Settings
 from supervisor.ctl.checks import Finding, Patient
-from supervisor.policy.gate import MB
-from supervisor.policy.readings import Gpu, Gpus
-from supervisor.policy.visible import gpu_seen
+from supervisor.model.settings import ProgramSpec, Rung, Settings
+from supervisor.policy.box.gate import MB
+from supervisor.policy.box.readings import Gpu, Gpus
+from supervisor.policy.box.visible import gpu_seen
 from workers.pci import has_nvidia_gpu
 
 Learned = dict[tuple[str, str], int]  # bytes that a program was seen to hold, by (program, level)
@@ -243,8 +243,8 @@ def _need(settings: Settings, rung: Rung, spec: ProgramSpec, learned: Learned) -
 
 def _learned(settings: Settings) -> Learned:
     """What programs were seen to hold, by (program, level); nothing where there is no journal that can be read."""
-    from supervisor.adapters.journal_sqlite import JournalReader
-    from supervisor.core.state import replay
+    from supervisor.adapters.journal.sqlite import JournalReader
+    from supervisor.model.state import replay
 
     try:
         with JournalReader(settings.paths.journal) as journal:

@@ -121,7 +121,7 @@ def _drift(installed: Path, *, needed: bool = True) -> str:
 
 def cgroups(who: Patient) -> Iterator[Finding]:
     """Each worker has a cgroup of its own: limits that the kernel enforces, a tree that ends at once."""
-    from supervisor.adapters.cgroups import DAEMON, WANTED, mounted
+    from supervisor.adapters.process.cgroups import DAEMON, WANTED, mounted
 
     pid, why = _ours(who)
     try:

@@ -13,8 +13,8 @@ from supervisor.ctl.session import Failed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from supervisor.core.settings import Settings
     from supervisor.ctl.session import Options
+    from supervisor.model.settings import Settings
 
 
 def socket_path(options: Options) -> str:

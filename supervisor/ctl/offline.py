@@ -9,16 +9,16 @@ from supervisor.ctl.client import Unreachable
 from supervisor.ctl.locate import settings as find_settings
 from supervisor.ctl.locate import state_dir as find_state_dir
 from supervisor.ctl.session import NOT_RUNNING, Failed, Options
-from supervisor.policy.wall_clock import is_set
+from supervisor.policy.box.wall_clock import is_set
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from supervisor.core.accounts_view import Since
-    from supervisor.core.facts import Stamped
-    from supervisor.core.ledger import Ledger
+    from supervisor.model.facts import Stamped
+    from supervisor.reports.accounts_view import Since
+    from supervisor.reports.ledger import Ledger
 
 
 def sentence(options: Options, gone: Unreachable) -> str:
@@ -40,11 +40,11 @@ def _sentence(last_sign_wall_s: float | None) -> str:
 
 def status(options: Options, gone: Unreachable) -> dict[str, Any]:
     """The shape of /api/v1/status. What only a live daemon knows is unknown; ages go on from the last fact."""
-    from supervisor.adapters.journal_sqlite import JournalReader
-    from supervisor.adapters.presence import corrected, has_rebooted
-    from supervisor.core.climb_view import climb_view, in_force
-    from supervisor.core.state import replay
-    from supervisor.core.view import box_view, program_views
+    from supervisor.adapters.journal.sqlite import JournalReader
+    from supervisor.adapters.process.presence import corrected, has_rebooted
+    from supervisor.model.state import replay
+    from supervisor.reports.climb_view import climb_view, in_force
+    from supervisor.reports.view import box_view, program_views
 
     state_dir = _state_dir(options, gone)
     with _readable(gone), JournalReader(f"{state_dir}/journal.sqlite") as journal:
@@ -78,9 +78,9 @@ def _moved_on(at_s: float, then_wall_s: float, now_wall_s: float) -> float:
 
 def level(options: Options, gone: Unreachable) -> dict[str, Any]:
     """The shape of /api/v1/level."""
-    from supervisor.adapters.journal_sqlite import JournalReader
-    from supervisor.core.climb_view import climb_view
-    from supervisor.core.state import replay
+    from supervisor.adapters.journal.sqlite import JournalReader
+    from supervisor.model.state import replay
+    from supervisor.reports.climb_view import climb_view
 
     with _readable(gone), JournalReader(f"{_state_dir(options, gone)}/journal.sqlite") as journal:
         state, _ = replay(journal.read())
@@ -93,9 +93,9 @@ def alerts(options: Options, gone: Unreachable) -> dict[str, Any]:
     from dataclasses import replace
 
     from supervisor import config
-    from supervisor.adapters.journal_sqlite import JournalReader
-    from supervisor.core.alerts_view import alerts_view
-    from supervisor.core.state import replay
+    from supervisor.adapters.journal.sqlite import JournalReader
+    from supervisor.model.state import replay
+    from supervisor.reports.alerts_view import alerts_view
 
     with _readable(gone), JournalReader(f"{_state_dir(options, gone)}/journal.sqlite") as journal:
         state, _ = replay(journal.read())
@@ -109,7 +109,7 @@ def alerts(options: Options, gone: Unreachable) -> dict[str, Any]:
 def test_alerts(options: Options, gone: Unreachable) -> list[dict[str, Any]]:
     """The outcome of /api/v1/alerts/test, from this process and by the configuration as it is now."""
     from supervisor import config
-    from supervisor.adapters.alert_delivery import as_json, deliver_to_all, test_notice
+    from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
 
     _state_dir(options, gone)
     try:
@@ -125,10 +125,10 @@ def facts(
     """The rows of /api/v1/facts."""
     from pathlib import Path
 
-    from supervisor.adapters.journal_archive import read_lasting
-    from supervisor.adapters.journal_sqlite import JournalReader
+    from supervisor.adapters.journal.archive import read_lasting
+    from supervisor.adapters.journal.sqlite import JournalReader
     from supervisor.api.rows import select
-    from supervisor.core.state import replay
+    from supervisor.model.state import replay
 
     limit, wanted = 2**62 if last is None else -last, [kind for kind in kinds.split(",") if kind]
     path = Path(_state_dir(options, gone), "journal.sqlite")
@@ -141,7 +141,7 @@ def facts(
 
 def accounts(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:
     """The shape of /api/v1/accounts. Since the last sign of life nobody has looked: that time is the daemon's."""
-    from supervisor.core.accounts_view import accounts_view
+    from supervisor.reports.accounts_view import accounts_view
 
     closed, asked, wall_s, _ = _books(options, gone, since)
     return accounts_view(closed, asked, wall_s=wall_s)
@@ -149,8 +149,8 @@ def accounts(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:
 
 def cost(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:
     """The shape of /api/v1/cost."""
-    from supervisor.core.cost_view import Games, cost_view
-    from supervisor.core.state import replay
+    from supervisor.model.state import replay
+    from supervisor.reports.cost_view import Games, cost_view
 
     closed, asked, wall_s, known = _books(options, gone, since)
     settings = find_settings(options)
@@ -161,15 +161,15 @@ def cost(options: Options, gone: Unreachable, since: str) -> dict[str, Any]:
 
 def backups(options: Options, gone: Unreachable) -> dict[str, Any]:
     """The shape of /api/v1/backups: what lies on disk; a dead daemon makes none."""
-    from supervisor.adapters.backups_shown import backups_view
-    from supervisor.core.backup_record import BackupRecord
+    from supervisor.adapters.backups.shown import backups_view
+    from supervisor.model.backup_record import BackupRecord
 
     return backups_view(_backups(options, gone), BackupRecord(), None)
 
 
 def check_backup(options: Options, gone: Unreachable, name: str) -> dict[str, Any]:
     """The shape of /api/v1/backups?check=NAME."""
-    from supervisor.adapters.backups_shown import check_view
+    from supervisor.adapters.backups.shown import check_view
 
     return check_view(_backups(options, gone), name)
 
@@ -177,7 +177,7 @@ def check_backup(options: Options, gone: Unreachable, name: str) -> dict[str, An
 def _backups(options: Options, gone: Unreachable) -> Path:
     from pathlib import Path
 
-    from supervisor.core.settings import Paths
+    from supervisor.model.settings import Paths
 
     return Path(Paths(_state_dir(options, gone), "").backups)
 
@@ -186,11 +186,11 @@ def _books(options: Options, gone: Unreachable, since: str) -> tuple[Ledger, Sin
     """(the ledger up to now, from when on, the time of day, the facts that it was made of)."""
     from pathlib import Path
 
-    from supervisor.adapters.boot import read_mark
-    from supervisor.adapters.journal_sqlite import JournalReader
-    from supervisor.core.accounts_view import Since
-    from supervisor.core.ledger import fold_accounts
-    from supervisor.core.settings import Paths
+    from supervisor.adapters.host.boot import read_mark
+    from supervisor.adapters.journal.sqlite import JournalReader
+    from supervisor.model.settings import Paths
+    from supervisor.reports.accounts_view import Since
+    from supervisor.reports.ledger import fold_accounts
 
     state_dir = _state_dir(options, gone)
     with _readable(gone), JournalReader(f"{state_dir}/journal.sqlite") as journal:
@@ -214,16 +214,16 @@ def results(options: Options, gone: Unreachable) -> dict[str, Any]:
     """The shape of /api/v1/results: the files of the runs say it themselves."""
     from pathlib import Path
 
-    from supervisor.adapters.tested import survey
-    from supervisor.core.results_view import results_view
-    from supervisor.core.settings import Paths
+    from supervisor.adapters.process.tested import survey
+    from supervisor.model.settings import Paths
+    from supervisor.reports.results_view import results_view
 
     return results_view(survey(Path(Paths(_state_dir(options, gone), "").programs)))
 
 
 def log_path(options: Options, gone: Unreachable, name: str | None, channel: str) -> str:
     """Where a log lies: the daemon's own when `name` is None. A name that is a path names nobody's log."""
-    from supervisor.core.settings import Paths
+    from supervisor.model.settings import Paths
 
     paths = Paths(_state_dir(options, gone), "")
     if name is None:
@@ -244,8 +244,8 @@ def _last_sign(state_dir: str, journal_wall_s: float | None) -> float | None:
     """The newest of the alive mark and the last fact. File times will not do: readers of a journal touch files too."""
     from pathlib import Path
 
-    from supervisor.adapters.boot import read_mark
-    from supervisor.core.settings import Paths
+    from supervisor.adapters.host.boot import read_mark
+    from supervisor.model.settings import Paths
 
     mark = read_mark(Path(Paths(state_dir, "").alive))
     found = [wall_s for wall_s in (journal_wall_s, mark.wall_s if mark is not None else None) if wall_s]

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from supervisor.core import facts
-from supervisor.core.codec import MalformedFact
-from supervisor.core.facts import Stamped
-from supervisor.core.snapshot import decoded
-from supervisor.core.state import State, fold
-from supervisor.policy import speeds as pace
-from supervisor.policy.load import LoadState
-from supervisor.policy.speeds import Speeds
+from supervisor.model import facts
+from supervisor.model.codec import MalformedFact
+from supervisor.model.facts import Stamped
+from supervisor.model.snapshot import decoded
+from supervisor.model.state import State, fold
+from supervisor.policy.level import speeds as pace
+from supervisor.policy.level.load import LoadState
+from supervisor.policy.level.speeds import Speeds
 from supervisor.whatif.past import Past, Record
 
 TYPE_CHECKING = False
@@ -153,8 +153,8 @@ def past_of(rows: Iterable[Stamped]) -> Past:
 
 def rows_of(journal: Path) -> Iterator[Stamped]:
     """Every fact of a journal, its archive's first. Only ever reads. Raises OSError or MalformedFact: one sentence each."""
-    from supervisor.adapters.journal_archive import folder, read_archive
-    from supervisor.adapters.journal_sqlite import JournalReader
+    from supervisor.adapters.journal.archive import folder, read_archive
+    from supervisor.adapters.journal.sqlite import JournalReader
 
     with JournalReader(journal) as reader:  # first: a journal that is refused is told before hours of archive are read
         after_seq = 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import os
 
-from supervisor.core.climb_view import span
 from supervisor.ctl.locate import settings as find_settings
 from supervisor.ctl.past import NoPast, past_of, rows_of
 from supervisor.ctl.session import Failed, Session
 from supervisor.ctl.simulate import draw, level_index, tell
-from supervisor.policy import speeds as pace
-from supervisor.policy.load import LoadSettings
-from supervisor.policy.worth import mtbf_bound_s
+from supervisor.policy.level import speeds as pace
+from supervisor.policy.level.load import LoadSettings
+from supervisor.policy.level.worth import mtbf_bound_s
+from supervisor.reports.climb_view import span
 from supervisor.whatif.compare import AS_IT_WAS, OURS, Replayed, drawn_path, replay
 
 TYPE_CHECKING = False
@@ -46,7 +46,7 @@ def replayed(session: Session, options: dict[str, str], days: int | None, seed: 
 def _past(path: str) -> Past:
     from pathlib import Path
 
-    from supervisor.core.codec import MalformedFact
+    from supervisor.model.codec import MalformedFact
 
     if os.path.isdir(path):  # noqa: PTH112  a state directory
         path = os.path.join(path, "journal.sqlite")  # noqa: PTH118

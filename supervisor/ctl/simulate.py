@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from supervisor.ctl.session import OK, USAGE, Failed, Session, take, whole
-from supervisor.policy.load import DEFAULT_NAMES
+from supervisor.policy.level.load import DEFAULT_NAMES
 from supervisor.whatif.compare import Compared, compare, drawing
 from supervisor.whatif.hosts import ARCHETYPES, drawn
 from supervisor.whatif.play import DAY_S

@@ -74,7 +74,7 @@ def history(session: Session, args: list[str]) -> int:
 
 
 def _telling() -> list[str]:
-    from supervisor.core.codec import kinds
+    from supervisor.model.codec import kinds
 
     return sorted(set(kinds()) - _ROUTINE)
 

@@ -12,7 +12,7 @@ import unicodedata
 
 from supervisor.api.words import UNKNOWN, clock, duration, number, signed
 from supervisor.harmless import harmless
-from supervisor.policy.wall_clock import is_set
+from supervisor.policy.box.wall_clock import is_set
 
 __all__ = ["UNKNOWN", "clock", "duration", "harmless", "number", "signed"]  # beside what is defined here
 

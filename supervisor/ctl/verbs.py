@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from supervisor.api.names import plain
-from supervisor.core import codes
 from supervisor.ctl import text
 from supervisor.ctl.client import Refused
 from supervisor.ctl.session import GENERIC, NOT_RUNNING, OK, USAGE, Failed, Session, take
+from supervisor.model import codes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """`wait-gpu`: any command of the shell starts once a GPU has the memory for it. Needs no daemon.
 
-The rule is the daemon's own (`policy/gate.py`), with the same readings: five looks a second, the least of the last seconds
+The rule is the daemon's own (`policy/box/gate.py`), with the same readings: five looks a second, the least of the last seconds
 counts. At the end the command takes this process's place, so its exit code, signals and output are its own.
 """
 
@@ -14,9 +14,9 @@ from supervisor.ctl.session import USAGE, Failed, Session, take, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from supervisor.core.settings import Settings
-    from supervisor.policy.gate import Wish
-    from supervisor.policy.readings import Gpus
+    from supervisor.model.settings import Settings
+    from supervisor.policy.box.gate import Wish
+    from supervisor.policy.box.readings import Gpus
 
 # As sysexits.h has them: 69 a service is unavailable, 75 try again later. 126 and 127 are the shell's own.
 UNKNOWN_GPU, TIMED_OUT, NOT_EXECUTABLE, NOT_FOUND = 69, 75, 126, 127
@@ -48,7 +48,7 @@ def wait_gpu(session: Session, args: list[str]) -> int:
 def _asked(options: dict[str, str], session: Session) -> tuple[Wish, bool]:
     """What was asked for; what was not is taken from the configuration's [gate], if there is one."""
     from supervisor.ctl.locate import settings
-    from supervisor.policy.gate import GateSettings, Wish
+    from supervisor.policy.box.gate import GateSettings, Wish
 
     found: Settings | None = settings(session.options)
     gate = GateSettings() if found is None else found.gate
@@ -88,11 +88,11 @@ def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
     """Until it may start; the batch that it is to start with, if not its own. Raises Failed."""
     from dataclasses import replace
 
-    from supervisor.adapters.clock import boot_s
-    from supervisor.adapters.gpu_nvml import NvmlGpu
-    from supervisor.policy.gate import Answer, check
-    from supervisor.policy.readings import Gpus
-    from supervisor.policy.visible import gpu_seen
+    from supervisor.adapters.host.clock import boot_s
+    from supervisor.adapters.host.gpu_nvml import NvmlGpu
+    from supervisor.policy.box.gate import Answer, check
+    from supervisor.policy.box.readings import Gpus
+    from supervisor.policy.box.visible import gpu_seen
 
     readings = NvmlGpu()
     readings.start()

@@ -15,29 +15,29 @@ from typing import Final
 import structlog
 
 from supervisor import config, image
-from supervisor.adapters.alert_delivery import as_json, deliver_to_all, test_notice
-from supervisor.adapters.backups_shown import backups_view, check_view
-from supervisor.adapters.journal_archive import read_lasting
-from supervisor.adapters.journal_sqlite import JournalReader
-from supervisor.adapters.presence import corrected
-from supervisor.adapters.tested import survey
+from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
+from supervisor.adapters.backups.shown import backups_view, check_view
+from supervisor.adapters.journal.archive import read_lasting
+from supervisor.adapters.journal.sqlite import JournalReader
+from supervisor.adapters.process.presence import corrected
+from supervisor.adapters.process.tested import survey
 from supervisor.api import rows
 from supervisor.api.port import DaemonView, Json, ProgramView, Result, Snapshot
-from supervisor.core import view
-from supervisor.core.accounts_view import Since, accounts_view
-from supervisor.core.alerts_view import alerts_view
-from supervisor.core.backup_record import BackupRecord
-from supervisor.core.climb_view import climb_view, in_force
-from supervisor.core.codes import CANT_REREAD, FAILED
-from supervisor.core.cost_view import Games, cost_view
-from supervisor.core.foundations import troubles_view
-from supervisor.core.hardware_view import gpu_view
-from supervisor.core.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
-from supervisor.core.memory import Memory
-from supervisor.core.results_view import results_view
-from supervisor.core.settings import Settings
-from supervisor.core.state import State
+from supervisor.deciding.foundations import troubles_view
+from supervisor.model.backup_record import BackupRecord
+from supervisor.model.codes import CANT_REREAD, FAILED
+from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
+from supervisor.model.memory import Memory
+from supervisor.model.settings import Settings
+from supervisor.model.state import State
 from supervisor.ports import Clock
+from supervisor.reports import view
+from supervisor.reports.accounts_view import Since, accounts_view
+from supervisor.reports.alerts_view import alerts_view
+from supervisor.reports.climb_view import climb_view, in_force
+from supervisor.reports.cost_view import Games, cost_view
+from supervisor.reports.hardware_view import gpu_view
+from supervisor.reports.results_view import results_view
 from supervisor.shell.books import Books
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop

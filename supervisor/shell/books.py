@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from supervisor.adapters.journal_sqlite import JournalReader
-from supervisor.core.facts import Stamped
-from supervisor.core.ledger import Ledger
+from supervisor.adapters.journal.sqlite import JournalReader
+from supervisor.model.facts import Stamped
+from supervisor.reports.ledger import Ledger
 
 
 class Books:

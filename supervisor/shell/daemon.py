@@ -23,44 +23,33 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from supervisor import config, image
-from supervisor.adapters import (
-    alerts,
-    boot,
-    cgroups,
-    checkpoints,
-    clock,
-    known_mount,
-    last_config,
-    last_words,
-    limits,
-    next_image,
-    orphans,
-    singleton,
-    starts,
-    threads,
-)
-from supervisor.adapters.alert_courier import AlertCourier
-from supervisor.adapters.backup_thread import Backups
-from supervisor.adapters.boot import AliveMark, AliveWriter, BootFiles
-from supervisor.adapters.box_identity import witnesses
-from supervisor.adapters.controls import Controls
-from supervisor.adapters.edges import Edges
-from supervisor.adapters.evidence import LocalEvidence
+from supervisor.adapters import last_config, next_image, singleton, threads
+from supervisor.adapters.alerts import reboot_log as alerts
+from supervisor.adapters.alerts.courier import AlertCourier
+from supervisor.adapters.backups.thread import Backups
 from supervisor.adapters.foundations import Foundations
-from supervisor.adapters.gpu_nvml import NvmlGpu
-from supervisor.adapters.host import LocalHost
-from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
-from supervisor.adapters.logind import HostWatch
-from supervisor.adapters.probes import LocalProbes
-from supervisor.adapters.processes import LocalLauncher, make_dir
-from supervisor.adapters.systemd import Notifier, handed_over
+from supervisor.adapters.host import boot, clock, known_mount, last_words
+from supervisor.adapters.host.boot import AliveMark, AliveWriter, BootFiles
+from supervisor.adapters.host.box_identity import witnesses
+from supervisor.adapters.host.gpu_nvml import NvmlGpu
+from supervisor.adapters.host.host import LocalHost
+from supervisor.adapters.host.logind import HostWatch
+from supervisor.adapters.host.systemd import Notifier, handed_over
+from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
+from supervisor.adapters.process import cgroups, checkpoints, limits, orphans, starts
+from supervisor.adapters.process.controls import Controls
+from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process.evidence import LocalEvidence
+from supervisor.adapters.process.probes import LocalProbes
+from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.api.listener import Listener, listen, take_over
-from supervisor.core.commands import AlertClock, AlertReboot
-from supervisor.core.inputs import Began, BootEvidence, ConfigFaulty, Terminated, Verb
-from supervisor.core.settings import Settings
-from supervisor.core.state import State, replay
-from supervisor.policy import confinement, reboot_cause
-from supervisor.policy.loss import furthest
+from supervisor.model.commands import AlertClock, AlertReboot
+from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, Terminated, Verb
+from supervisor.model.settings import Settings
+from supervisor.model.state import State, replay
+from supervisor.policy.box import reboot_cause
+from supervisor.policy.worker import confinement
+from supervisor.policy.worker.loss import furthest
 from supervisor.shell import foundations, logs
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.inbox import Inbox

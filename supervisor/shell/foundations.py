@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import trust
-from supervisor.adapters import boot
-from supervisor.adapters.controls import Controls
-from supervisor.adapters.edges import Edges
 from supervisor.adapters.foundations import Identity, Remembered, Watched, of_path
-from supervisor.adapters.journal_sqlite import Journal
+from supervisor.adapters.host import boot
+from supervisor.adapters.journal.sqlite import Journal
 from supervisor.adapters.main_log import MainLog
-from supervisor.adapters.processes import LocalLauncher, make_dir
+from supervisor.adapters.process.controls import Controls
+from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.adapters.singleton import Singleton
 from supervisor.api.listener import Listener
 from supervisor.config.directories import refusal
-from supervisor.core.settings import Paths
-from supervisor.policy.foundations import JOURNAL
+from supervisor.model.settings import Paths
+from supervisor.policy.box.foundations import JOURNAL
 from workers.contract import CHECKPOINTS_DIR
 
 

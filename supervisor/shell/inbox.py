@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from supervisor.core.decide import AnyInput
-from supervisor.core.inputs import Input, Sampled
+from supervisor.deciding.decide import AnyInput
+from supervisor.model.inputs import Input, Sampled
 
 T = TypeVar("T", bound=Input)
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import structlog
 
-from supervisor.adapters import sd_journal
+from supervisor.adapters.host import sd_journal
 from supervisor.adapters.main_log import MainLog
-from supervisor.core.settings import DaemonSettings
 from supervisor.harmless import harmless
+from supervisor.model.settings import DaemonSettings
 
 
 def configure(main_log: str, settings: DaemonSettings, *, to_stdout: bool) -> MainLog:

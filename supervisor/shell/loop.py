@@ -19,19 +19,19 @@ from typing import Final, Protocol
 
 import structlog
 
-from supervisor.core import foundations
-from supervisor.core.alerting import damaged, unwritable
-from supervisor.core.decide import AnyInput, decide
-from supervisor.core.facts import Fact, Snapshot, Stamped
-from supervisor.core.inputs import Asked, FoundationsLooked, Sampled, Terminated, Woke
-from supervisor.core.memory import Memory, Trouble
-from supervisor.core.settings import Settings
-from supervisor.core.snapshot import encoded
-from supervisor.core.state import State, fold
-from supervisor.core.turn import Decision
-from supervisor.policy import absence
-from supervisor.policy.alerting import Notice
-from supervisor.policy.foundations import JOURNAL, Finding, Look
+from supervisor.deciding import foundations
+from supervisor.deciding.alerting import damaged, unwritable
+from supervisor.deciding.decide import AnyInput, decide
+from supervisor.deciding.turn import Decision
+from supervisor.model.facts import Fact, Snapshot, Stamped
+from supervisor.model.inputs import Asked, FoundationsLooked, Sampled, Terminated, Woke
+from supervisor.model.memory import Memory, Trouble
+from supervisor.model.settings import Settings
+from supervisor.model.snapshot import encoded
+from supervisor.model.state import State, fold
+from supervisor.policy.box.foundations import JOURNAL, Finding, Look
+from supervisor.policy.upkeep.alerting import Notice
+from supervisor.policy.worker import absence
 from supervisor.ports import Clock, Journal, JournalMoved, Salvage
 from supervisor.shell.inbox import Inbox
 

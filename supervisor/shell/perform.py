@@ -13,19 +13,19 @@ from pathlib import Path
 
 import structlog
 
-from supervisor.adapters import checkpoints, logs
-from supervisor.adapters.backup_thread import Backups
-from supervisor.adapters.controls import Controls
-from supervisor.adapters.edges import Edges
+from supervisor.adapters.backups.thread import Backups
 from supervisor.adapters.foundations import Foundations
-from supervisor.core import commands
-from supervisor.core.codes import FAILED, SUCCESS
-from supervisor.core.commands import Command
-from supervisor.core.decide import AnyInput
-from supervisor.core.inputs import Asked
-from supervisor.core.settings import Paths, ProgramSpec, Progress
-from supervisor.core.turn import Decision
-from supervisor.policy.alerting import Notice
+from supervisor.adapters.process import checkpoints, logs
+from supervisor.adapters.process.controls import Controls
+from supervisor.adapters.process.edges import Edges
+from supervisor.deciding.decide import AnyInput
+from supervisor.deciding.turn import Decision
+from supervisor.model import commands
+from supervisor.model.codes import FAILED, SUCCESS
+from supervisor.model.commands import Command
+from supervisor.model.inputs import Asked
+from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.policy.upkeep.alerting import Notice
 from supervisor.ports import Courier, Launcher, Probes
 from supervisor.shell.foundations import beat_row, run_dir_rows
 from supervisor.shell.replies import Replies

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from supervisor.core.inputs import ClockMoved, Report, Sampled
+from supervisor.model.inputs import ClockMoved, Report, Sampled
 from supervisor.ports import Clock, Gpu, Host, Inbox, Probes
 
 log = structlog.get_logger()

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor.adapters.systemd import Notifier
-from supervisor.core.lifecycle import Phase
-from supervisor.core.state import State
+from supervisor.adapters.host.systemd import Notifier
+from supervisor.model.lifecycle import Phase
+from supervisor.model.state import State
 
 _KILLED_AND_CLOSED_S: Final = 15.0  # from the last SIGKILL to the end of this process
 

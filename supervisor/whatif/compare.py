@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import Final
 
-from supervisor.policy.load import LoadSettings
+from supervisor.policy.level.load import LoadSettings
 from supervisor.whatif.held import Held
 from supervisor.whatif.hosts import Host
 from supervisor.whatif.past import Past, drawn_from, world

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from supervisor.policy import load
-from supervisor.policy.load import Cap, LoadSettings, LoadState
-from supervisor.policy.worth import Costs
+from supervisor.policy.level import load
+from supervisor.policy.level.load import Cap, LoadSettings, LoadState
+from supervisor.policy.level.worth import Costs
 
 
 @dataclass(slots=True)
 class Held:
-    """`policy/load.py` with its state. `whys` collects (when, level, why) for each change when it is a list."""
+    """`policy/level/load.py` with its state. `whys` collects (when, level, why) for each change when it is a list."""
 
     start: int = 0
     settings: LoadSettings = field(default_factory=LoadSettings)

@@ -2,9 +2,9 @@
 
 Nobody knows the box; the journal leaves many that it could be. So several are *drawn*, and the policy is played on each:
 
-* **speeds** from what all readings together leave open (`policy/speeds.py`), relative to the lightest level that was read;
+* **speeds** from what all readings together leave open (`policy/level/speeds.py`), relative to the lightest level that was read;
 * **reboots** of a level from the Gamma distribution that so many reboots in so much training leave, on top of the two hours
-  at one reboot in 48 h that stand for ignorance (`policy/worth.py`);
+  at one reboot in 48 h that stand for ignorance (`policy/level/worth.py`);
 * **wear** where three or more runs at a level have ended after nearly the same time: then it dies after that time, give or
   take what the mean of so many leaves open;
 * a level that **never ran** has shown nothing. It is drawn from the same prior, and never safer than the level below it:
@@ -25,8 +25,8 @@ from random import Random
 from statistics import mean, median, stdev
 from typing import Final
 
-from supervisor.policy.speeds import Speeds, settled
-from supervisor.policy.worth import PRIOR_MTBF_S, PRIOR_UP_S, Costs
+from supervisor.policy.level.speeds import Speeds, settled
+from supervisor.policy.level.worth import PRIOR_MTBF_S, PRIOR_UP_S, Costs
 from supervisor.whatif.hosts import NEVER, Host, Regime
 from supervisor.whatif.play import World
 

@@ -4,7 +4,7 @@ One GPU of 80 GiB on which every level fits. It warms with the wear of the box (
 where its hardware slows it down, at the wear that kills the box on the mean. A box that does not wear out stays below
 70 C. So on a box that dies of heat the readings say it before, if only just; on any other they never speak against anything.
 
-What is missing is `None` in what the pre-checks are shown (`policy/readings.py`), never zero. Each of free memory,
+What is missing is `None` in what the pre-checks are shown (`policy/box/readings.py`), never zero. Each of free memory,
 temperature and the reasons for which clocks are held back goes missing on its own for a share of the looks; the driver as
 a whole does for hours at a time, and then the GPUs are unknown.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from supervisor.policy.readings import Gpu, Gpus
+from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.whatif.hosts import NEVER
 
 _GIB: Final = 2**30

@@ -1,7 +1,7 @@
 """The load policy with its pre-checks, on a box whose GPU is read: what vetoes do, and what readings that are missing cost.
 
-The rules are the daemon's own (`policy/prechecks.py`), asked at every look of the sensors and not only at a review: a level
-that is vetoed is left at once, and a veto outlives reboots, as in `core/hardware.py` and `core/climbing.py`.
+The rules are the daemon's own (`policy/box/prechecks.py`), asked at every look of the sensors and not only at a review: a level
+that is vetoed is left at once, and a veto outlives reboots, as in `deciding/hardware.py` and `deciding/climbing.py`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from supervisor.policy import load, prechecks
-from supervisor.policy.load import Cap
-from supervisor.policy.prechecks import Box, Need, PrecheckSettings, Rung
+from supervisor.policy.box import prechecks
+from supervisor.policy.box.prechecks import Box, Need, PrecheckSettings, Rung
+from supervisor.policy.level import load
+from supervisor.policy.level.load import Cap
 from supervisor.whatif.held import Held
 from supervisor.whatif.hosts import LEVELS, Host
 from supervisor.whatif.play import Play, World

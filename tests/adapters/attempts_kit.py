@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from supervisor.adapters import cgroups, orphans, proc
-from supervisor.adapters.processes import LocalLauncher, sweep
-from supervisor.core.inputs import Input, SpawnSucceeded
-from supervisor.core.settings import Paths, ProgramSpec
+from supervisor.adapters.process import cgroups, orphans, proc
+from supervisor.adapters.process.processes import LocalLauncher, sweep
+from supervisor.model.inputs import Input, SpawnSucceeded
+from supervisor.model.settings import Paths, ProgramSpec
 from workers import contract
 
 if TYPE_CHECKING:

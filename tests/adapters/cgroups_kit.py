@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters.cgroups import Cgroups, Part, mounted
-from supervisor.policy.confinement import Limits
+from supervisor.adapters.process.cgroups import Cgroups, Part, mounted
+from supervisor.policy.worker.confinement import Limits
 
 MB = 2**20
 LIMITS = Limits(100 * MB, 110 * MB, 512, 250)

@@ -8,8 +8,8 @@ import pytest
 from attempts_kit import eventually, spec
 from shim_kit import TOKEN, Shim
 
-from supervisor.adapters import processes
-from supervisor.core.settings import Paths
+from supervisor.adapters.process import processes
+from supervisor.model.settings import Paths
 
 
 @pytest.fixture

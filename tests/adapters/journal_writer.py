@@ -3,8 +3,8 @@
 import os
 import sys
 
-from supervisor.adapters.journal_sqlite import Journal
-from supervisor.core.facts import ClockStepped, Finished
+from supervisor.adapters.journal.sqlite import Journal
+from supervisor.model.facts import ClockStepped, Finished
 
 
 def main() -> None:

@@ -14,11 +14,13 @@ from alert_receiver import Hook, Receiver
 from fakes import FakeClock, FakeCourier
 from journald_kit import Journald
 
-from supervisor.adapters import alert_child, alert_delivery, alert_failure
-from supervisor.adapters.alert_courier import AlertCourier
-from supervisor.adapters.alert_delivery import deliver, deliver_to_all, tell_systemd
-from supervisor.core.inputs import AlertTried
-from supervisor.policy.alerting import KINDS, AlertSettings, Notice
+from supervisor.adapters.alerts import child as alert_child
+from supervisor.adapters.alerts import delivery as alert_delivery
+from supervisor.adapters.alerts import failure as alert_failure
+from supervisor.adapters.alerts.courier import AlertCourier
+from supervisor.adapters.alerts.delivery import deliver, deliver_to_all, tell_systemd
+from supervisor.model.inputs import AlertTried
+from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, Notice
 
 NOTICE = Notice("00ff00ff00ff00ff", "fatal", "critical", "Pong: no such game", 1_800_000_000.0, "Pong", more=2)
 

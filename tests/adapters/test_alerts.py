@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.adapters.alerts import append, clock_line, reboot_line, span
-from supervisor.core.commands import AlertClock, AlertReboot
-from supervisor.core.facts import HostRebooted
-from supervisor.policy.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
+from supervisor.adapters.alerts.reboot_log import append, clock_line, reboot_line, span
+from supervisor.model.commands import AlertClock, AlertReboot
+from supervisor.model.facts import HostRebooted
+from supervisor.policy.worker.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
 
 WALL_S = dt.datetime(2026, 11, 21, 5, 1, 44, tzinfo=dt.UTC).timestamp()
 REBOOT = HostRebooted(

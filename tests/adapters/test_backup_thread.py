@@ -1,4 +1,4 @@
-"""The thread that does what `core/backups.py` orders: every order has one outcome, and what is shown meanwhile and after."""
+"""The thread that does what `deciding/backups.py` orders: every order has one outcome, and what is shown meanwhile and after."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from structlog.testing import capture_logs
 from test_checkpoints import commit
 
-from supervisor.adapters import backups
-from supervisor.adapters.backup_thread import Backups
-from supervisor.adapters.backups_shown import backups_view, check_view
-from supervisor.core.backup_record import BackupEnd, BackupRecord, Making, Rollback
-from supervisor.core.commands import Backup, CheckBackup, RestoreBackup
-from supervisor.core.inputs import BackupChecked, BackupMade, BackupRestored
-from supervisor.core.settings import Paths, Settings
-from supervisor.policy.backups import BackupSettings
+from supervisor.adapters.backups import store as backups
+from supervisor.adapters.backups.shown import backups_view, check_view
+from supervisor.adapters.backups.thread import Backups
+from supervisor.model.backup_record import BackupEnd, BackupRecord, Making, Rollback
+from supervisor.model.commands import Backup, CheckBackup, RestoreBackup
+from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored
+from supervisor.model.settings import Paths, Settings
+from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.shell.inbox import Inbox
 
 NOW_S, WALL_S = 77.0, 1_800_000_000.0

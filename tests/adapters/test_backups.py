@@ -14,8 +14,9 @@ import pytest
 from test_checkpoints import OTHER, TOKEN, commit
 from tools import MEMORY_DIR
 
-from supervisor.adapters import backups, checkpoints
-from supervisor.adapters.backups import BackupError, Halfway, Interrupted, Task
+from supervisor.adapters.backups import store as backups
+from supervisor.adapters.backups.store import BackupError, Halfway, Interrupted, Task
+from supervisor.adapters.process import checkpoints
 
 
 def run_dirs(tmp_path, *names):

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.adapters import boot
-from supervisor.adapters.boot import AliveMark, AliveWriter, Boot, BootFiles, examine, read_boot, read_mark
+from supervisor.adapters.host import boot
+from supervisor.adapters.host.boot import AliveMark, AliveWriter, Boot, BootFiles, examine, read_boot, read_mark
 
 HZ = os.sysconf("SC_CLK_TCK")
 ROOT = Path(__file__).resolve().parents[2]
@@ -352,7 +352,7 @@ def test_what_was_written_outlives_a_kill(tmp_path):
     """A process that writes marks as fast as it can is killed at a random moment, five times over."""
     path = tmp_path / "alive"
     code = (
-        "import sys; from pathlib import Path; from supervisor.adapters.boot import *\n"
+        "import sys; from pathlib import Path; from supervisor.adapters.host.boot import *\n"
         "n = int(sys.argv[2])\n"
         "def make():\n    global n; n += 1\n    return AliveMark('a' * 32, 1, float(n), 0.0, 0.0, steps={'Pong': n})\n"
         "w = AliveWriter(Path(sys.argv[1]), make, 9, print)\n"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters import box_identity
-from supervisor.adapters.boot import BootFiles
-from supervisor.adapters.box_identity import witnesses
-from supervisor.policy.box_identity import WITNESSES
+from supervisor.adapters.host import box_identity
+from supervisor.adapters.host.boot import BootFiles
+from supervisor.adapters.host.box_identity import witnesses
+from supervisor.policy.box.box_identity import WITNESSES
 
 THIS_BOX = BootFiles()
 

@@ -11,13 +11,13 @@ import pytest
 from attempts_kit import BootClock, World, eventually, gone, python, spec
 from cgroups_kit import FILES, LIMITS, MB, Files, Kernel, fake_mkdir, fake_rmdir
 
-from supervisor.adapters import cgroups
-from supervisor.adapters.cgroups import Cgroups, Confined, Load, Part, find, read_note
-from supervisor.adapters.edges import Edges
-from supervisor.adapters.probes import LocalProbes
-from supervisor.core.inputs import Ended, Survival
-from supervisor.core.settings import Paths, Progress
-from supervisor.policy.confinement import Limits
+from supervisor.adapters.process import cgroups
+from supervisor.adapters.process.cgroups import Cgroups, Confined, Load, Part, find, read_note
+from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process.probes import LocalProbes
+from supervisor.model.inputs import Ended, Survival
+from supervisor.model.settings import Paths, Progress
+from supervisor.policy.worker.confinement import Limits
 
 TOKEN = "ab" * 16
 

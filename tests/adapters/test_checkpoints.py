@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.adapters import checkpoints
-from supervisor.adapters.checkpoints import newest_good, quarantine_newest, roll_back, survey, verify
+from supervisor.adapters.process import checkpoints
+from supervisor.adapters.process.checkpoints import newest_good, quarantine_newest, roll_back, survey, verify
 from workers.contract import Manifest, checkpoint_name, parse_checkpoint_name
 
 REPO = Path(__file__).parents[2]

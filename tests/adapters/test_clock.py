@@ -9,9 +9,9 @@ from fakes import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.adapters.boot import AliveMark
-from supervisor.adapters.clock import SystemClock, boot_s, journal_offset, wall_s
-from supervisor.core.inputs import ClockMoved, Sampled
+from supervisor.adapters.host.boot import AliveMark
+from supervisor.adapters.host.clock import SystemClock, boot_s, journal_offset, wall_s
+from supervisor.model.inputs import ClockMoved, Sampled
 from supervisor.shell.sampler import Sampler
 
 HOUR_S = 3600.0

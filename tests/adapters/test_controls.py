@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.adapters.clock import SystemClock
-from supervisor.adapters.controls import Controls
-from supervisor.core.commands import SetControl
-from supervisor.core.settings import Paths
+from supervisor.adapters.host.clock import SystemClock
+from supervisor.adapters.process.controls import Controls
+from supervisor.model.commands import SetControl
+from supervisor.model.settings import Paths
 from workers.contract import UNKNOWN, Control, ControlReader
 
 TOKEN, OTHER = "ab" * 16, "cd" * 16

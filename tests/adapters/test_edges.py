@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tools import needs
 
-from supervisor.adapters import edges as module
-from supervisor.adapters.edges import Edges, Heard, hear, parse
+from supervisor.adapters.process import edges as module
+from supervisor.adapters.process.edges import Edges, Heard, hear, parse
 from workers.contract import ENV_TOKEN, Client, Phase
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from attempts_kit import BootClock, World, eventually, kill, python
 
-from supervisor.adapters import evidence, proc
-from supervisor.core.inputs import Ended, EvidenceTaken
+from supervisor.adapters.process import evidence, proc
+from supervisor.model.inputs import Ended, EvidenceTaken
 
 # What a built-in worker does: faulthandler answers in C, whatever the interpreter is busy with.
 REGISTER = """

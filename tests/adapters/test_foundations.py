@@ -12,7 +12,7 @@ import pytest
 from fakes import FakeClock
 
 from supervisor.adapters.foundations import Foundations, Identity, Remembered, Watched, look, of_fd, of_path
-from supervisor.policy.foundations import Look
+from supervisor.policy.box.foundations import Look
 
 
 class Posts:

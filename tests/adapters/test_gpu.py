@@ -12,9 +12,9 @@ import pytest
 from fakes import FakeGpu
 from simulated_nvml import MB, SimulatedNvml
 
-from supervisor.adapters import gpu_nvml
-from supervisor.adapters.gpu_nvml import NvmlGpu
-from supervisor.policy.readings import Gpu, Gpus, InPhase, Spread, Xid
+from supervisor.adapters.host import gpu_nvml
+from supervisor.adapters.host.gpu_nvml import NvmlGpu
+from supervisor.policy.box.readings import Gpu, Gpus, InPhase, Spread, Xid
 
 ROOT = Path(__file__).resolve().parents[2]
 HANG = "nvmlDeviceGetMemoryInfo_v2"
@@ -182,7 +182,7 @@ def test_a_hang_ends_neither_the_wait_for_readings_nor_the_stop(real):
 
 def test_a_box_without_the_library_has_no_gpu_and_no_trouble():
     script = (
-        "import time; from supervisor.adapters.gpu_nvml import NvmlGpu\n"
+        "import time; from supervisor.adapters.host.gpu_nvml import NvmlGpu\n"
         "gpu = NvmlGpu(); gpu.start()\n"
         "while gpu.newest() is None: time.sleep(0.01)\n"
         "print(gpu.newest().absent, gpu.newest().gpus, gpu.newest().error)\n"

@@ -2,8 +2,8 @@
 
 import time
 
-from supervisor.adapters.host import LocalHost
-from supervisor.policy.readings import Host
+from supervisor.adapters.host.host import LocalHost
+from supervisor.policy.box.readings import Host
 
 KB = 1024
 

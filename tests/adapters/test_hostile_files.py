@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from attempts_kit import REPO, World, python, spec
 
-from supervisor.adapters import checkpoints, endings, files
-from supervisor.adapters.edges import Edges
-from supervisor.adapters.probes import LocalProbes
+from supervisor.adapters import files
+from supervisor.adapters.process import checkpoints, endings
+from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process.probes import LocalProbes
 from supervisor.api import logfiles
-from supervisor.core.inputs import Ended, SpawnBroke
-from supervisor.core.settings import Paths, Progress
+from supervisor.model.inputs import Ended, SpawnBroke
+from supervisor.model.settings import Paths, Progress
 from workers import contract
 from workers.contract import ControlWriter, ExitRecord
 

@@ -12,12 +12,12 @@ import preload
 import pytest
 from structlog.testing import capture_logs
 
-from supervisor.adapters import journal_archive
-from supervisor.adapters.clock import SystemClock
+from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
-from supervisor.core.inputs import BackupDue, SnapshotDue
-from supervisor.core.settings import DaemonSettings, Paths, ProgramSpec, Settings
-from supervisor.policy.backups import BackupSettings
+from supervisor.adapters.journal import archive as journal_archive
+from supervisor.model.inputs import BackupDue, SnapshotDue
+from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
+from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.shell.inbox import Inbox
 
 

@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.adapters import journal_schema, journal_sqlite
-from supervisor.adapters.journal_sqlite import (
+from supervisor.adapters.journal import schema as journal_schema
+from supervisor.adapters.journal import sqlite as journal_sqlite
+from supervisor.adapters.journal.sqlite import (
     Journal,
     JournalDamaged,
     JournalReader,
@@ -28,8 +29,8 @@ from supervisor.adapters.journal_sqlite import (
     open_or_salvage,
     salvage,
 )
-from supervisor.core.codec import MalformedFact
-from supervisor.core.facts import ClockStepped, DaemonStopped, Examined, Finished, JournalSalvaged, Stamped
+from supervisor.model.codec import MalformedFact
+from supervisor.model.facts import ClockStepped, DaemonStopped, Examined, Finished, JournalSalvaged, Stamped
 
 BOOT = "0123456789abcdef0123456789abcdef"
 WRITER = Path(__file__).with_name("journal_writer.py")

@@ -15,20 +15,20 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from supervisor.adapters import journal_archive
-from supervisor.adapters import journal_schema as schema
-from supervisor.adapters.clock import SystemClock
+from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
-from supervisor.adapters.journal_archive import compact, folder, read_archive, read_lasting, since_snapshot
-from supervisor.adapters.journal_sqlite import Journal, JournalReader, open_or_salvage
-from supervisor.core.accounts import faults
-from supervisor.core.codec import MalformedFact, encode
-from supervisor.core.facts import Finished, HostRebooted, Snapshot, Stamped
-from supervisor.core.inputs import SnapshotDue
-from supervisor.core.ledger import Ledger
-from supervisor.core.settings import JournalSettings, Paths, Settings
-from supervisor.core.snapshot import encoded
-from supervisor.core.state import fold_all, replay
+from supervisor.adapters.journal import archive as journal_archive
+from supervisor.adapters.journal import schema
+from supervisor.adapters.journal.archive import compact, folder, read_archive, read_lasting, since_snapshot
+from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
+from supervisor.model.codec import MalformedFact, encode
+from supervisor.model.facts import Finished, HostRebooted, Snapshot, Stamped
+from supervisor.model.inputs import SnapshotDue
+from supervisor.model.settings import JournalSettings, Paths, Settings
+from supervisor.model.snapshot import encoded
+from supervisor.model.state import fold_all, replay
+from supervisor.reports.accounts import faults
+from supervisor.reports.ledger import Ledger
 from supervisor.shell.inbox import Inbox
 
 ENOUGH = 2**40
@@ -206,8 +206,8 @@ def test_a_snapshot_that_says_otherwise_is_told_and_believed(night, tmp_path):
 def other(item):
     from dataclasses import replace
 
-    from supervisor.core.snapshot import decoded
-    from supervisor.core.state import State
+    from supervisor.model.snapshot import decoded
+    from supervisor.model.state import State
 
     return Snapshot("", encoded(replace(decoded(State, item.fact.state), salt=f"other {item.seq}")))
 
@@ -346,7 +346,7 @@ def test_housekeeping_asks_for_snapshots_and_moves_what_is_old(night, tmp_path, 
 
 
 def test_a_reader_in_the_middle_of_the_journal_ends_in_the_same_state(night, tmp_path, monkeypatch):
-    from supervisor.adapters import journal_sqlite
+    from supervisor.adapters.journal import sqlite as journal_sqlite
 
     monkeypatch.setattr(journal_sqlite, "_READ", journal_sqlite._READ.replace("LIMIT 1000", "LIMIT 50"))
     monkeypatch.setattr(journal_sqlite, "_PAGE_ROWS", 50)

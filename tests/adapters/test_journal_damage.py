@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters.journal_salvage import carve, torn_commits
-from supervisor.adapters.journal_sqlite import Journal, JournalDamaged, JournalReader, JournalRefused, open_or_salvage
-from supervisor.core.facts import Finished, JournalSalvaged
+from supervisor.adapters.journal.salvage import carve, torn_commits
+from supervisor.adapters.journal.sqlite import Journal, JournalDamaged, JournalReader, JournalRefused, open_or_salvage
+from supervisor.model.facts import Finished, JournalSalvaged
 
 BOOT = "0123456789abcdef0123456789abcdef"
 PAGE = 4096

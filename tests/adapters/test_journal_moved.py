@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
-from supervisor.adapters import journal_archive
-from supervisor.adapters.journal_sqlite import Journal, JournalReader, open_or_salvage
-from supervisor.core.facts import DaemonStopped, Finished, JournalSalvaged, Snapshot
-from supervisor.core.snapshot import encoded
-from supervisor.core.state import State
+from supervisor.adapters.journal import archive as journal_archive
+from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
+from supervisor.model.facts import DaemonStopped, Finished, JournalSalvaged, Snapshot
+from supervisor.model.snapshot import encoded
+from supervisor.model.state import State
 from supervisor.ports import JournalMoved
 
 SUFFIXES = ("", "-wal", "-shm")

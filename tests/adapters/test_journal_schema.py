@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters import journal_schema as schema
-from supervisor.adapters.journal_sqlite import Journal, JournalReader, open_or_salvage
-from supervisor.core.codec import decode
-from supervisor.core.facts import Finished, JournalSalvaged, Stamped
-from supervisor.core.state import fold_all
+from supervisor.adapters.journal import schema
+from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
+from supervisor.model.codec import decode
+from supervisor.model.facts import Finished, JournalSalvaged, Stamped
+from supervisor.model.state import fold_all
 
 DATA = Path(__file__).with_name("data")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters import kernel_log
-from supervisor.adapters.kernel_log import KMSG, oom_kill_of
+from supervisor.adapters.host import kernel_log
+from supervisor.adapters.host.kernel_log import KMSG, oom_kill_of
 
 SAID = "Memory cgroup out of memory: Killed process 24007 (python3) total-vm:221356kB, anon-rss:61184kB"
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from attempts_kit import REPO
 
-from supervisor.adapters.known_mount import cache_dir, mount_point, record_of, refuse_if_missing, remember
+from supervisor.adapters.host.known_mount import cache_dir, mount_point, record_of, refuse_if_missing, remember
 
 STORY = """
 import subprocess, sys
@@ -55,7 +55,7 @@ def test_a_mount_point_that_is_gone_altogether_is_missing_too(tmp_path):
 
 
 def test_the_root_file_system_leaves_no_record(tmp_path, monkeypatch):
-    monkeypatch.setattr("supervisor.adapters.known_mount.mount_point", lambda _: "/")
+    monkeypatch.setattr("supervisor.adapters.host.known_mount.mount_point", lambda _: "/")
     record = record_of(str(tmp_path), tmp_path / "cache")
     record.parent.mkdir()
     record.write_text("{}")
@@ -77,7 +77,7 @@ def test_no_cache_says_nothing(tmp_path):
 
 
 def test_a_cache_that_cannot_be_written_is_said_and_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr("supervisor.adapters.known_mount.mount_point", lambda _: "/data")
+    monkeypatch.setattr("supervisor.adapters.host.known_mount.mount_point", lambda _: "/data")
     (tmp_path / "cache").write_text("a file")
     assert "cache" in remember("/data/state", tmp_path / "cache")
 

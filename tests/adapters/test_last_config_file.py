@@ -13,7 +13,7 @@ import pytest
 from supervisor import places
 from supervisor.adapters import last_config, next_image
 from supervisor.config.given import Given
-from supervisor.core.settings import Paths
+from supervisor.model.settings import Paths
 
 
 @pytest.fixture

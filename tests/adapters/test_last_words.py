@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from supervisor.adapters import last_words
-from supervisor.adapters.last_words import read
-from supervisor.policy.reboot_cause import Journal, Line, judge
+from supervisor.adapters.host import last_words
+from supervisor.adapters.host.last_words import read
+from supervisor.policy.box.reboot_cause import Journal, Line, judge
 
 OLD, NEW = "a" * 32, "b" * 32
 SINCE_S = 1_800_000_000.0

@@ -13,7 +13,7 @@ import pytest
 from attempts_kit import eventually
 from tools import needs
 
-from supervisor.adapters.logind import Bus, BusError, HostWatch, call, parse
+from supervisor.adapters.host.logind import Bus, BusError, HostWatch, call, parse
 
 LOGIND = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from supervisor.adapters import logs
-from supervisor.adapters.logs import LogGuard, drop, rotate
-from supervisor.core.settings import DaemonSettings, Paths, ProgramSpec, Settings
+from supervisor.adapters.process import logs
+from supervisor.adapters.process.logs import LogGuard, drop, rotate
+from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 
 
 def contents(path):

@@ -6,12 +6,12 @@ import os
 import pytest
 from fakes import FakeClock
 
-from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
-from supervisor.core import commands, facts
-from supervisor.core.inputs import Asked, Began, BootEvidence, ConfigLoaded, FoundationsLooked, Verb
-from supervisor.core.settings import Paths, ProgramSpec, Settings
-from supervisor.core.state import State, replay
-from supervisor.policy.foundations import JOURNAL, Finding, Look
+from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
+from supervisor.model import commands, facts
+from supervisor.model.inputs import Asked, Began, BootEvidence, ConfigLoaded, FoundationsLooked, Verb
+from supervisor.model.settings import Paths, ProgramSpec, Settings
+from supervisor.model.state import State, replay
+from supervisor.policy.box.foundations import JOURNAL, Finding, Look
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from test_backups import make, restore, run_dirs, steps
 from test_checkpoints import TOKEN, commit
 
-from supervisor.adapters import backups, checkpoints, tested
-from supervisor.adapters.processes import LocalLauncher
-from supervisor.core.results_view import results_view
+from supervisor.adapters.backups import store as backups
+from supervisor.adapters.process import checkpoints, tested
+from supervisor.adapters.process.processes import LocalLauncher
+from supervisor.reports.results_view import results_view
 from workers import results
 from workers.contract import Manifest, checked_name, checked_path, open_below
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters import boot, presence, proc
-from supervisor.core.lifecycle import Phase
-from supervisor.core.memory import Memory, Trouble
-from supervisor.core.settings import Paths, ProgramSpec, Settings
-from supervisor.core.state import Attempt, Program, State
+from supervisor.adapters.host import boot
+from supervisor.adapters.process import presence, proc
+from supervisor.model.lifecycle import Phase
+from supervisor.model.memory import Memory, Trouble
+from supervisor.model.settings import Paths, ProgramSpec, Settings
+from supervisor.model.state import Attempt, Program, State
 from supervisor.shell.backend import Published, snapshot_of
 
 VIEW = {"name": "a", "phase": "RUNNING", "pid": 7, "uptime_s": 5.0, "steps": 9, "steps_per_s": 3.0, "why": "trains"}

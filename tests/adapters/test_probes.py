@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from fakes import FakeClock
 
-from supervisor.adapters import proc
-from supervisor.adapters.edges import Edges
-from supervisor.adapters.logs import rotate
-from supervisor.adapters.probes import LocalProbes
-from supervisor.core.inputs import Report, Sample
-from supervisor.core.settings import Paths, ProgramSpec, Progress
+from supervisor.adapters.process import proc
+from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process.logs import rotate
+from supervisor.adapters.process.probes import LocalProbes
+from supervisor.model.inputs import Report, Sample
+from supervisor.model.settings import Paths, ProgramSpec, Progress
 from workers import contract
 from workers.contract import Client, Phase
 

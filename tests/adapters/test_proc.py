@@ -10,7 +10,7 @@ import sys
 import pytest
 from attempts_kit import python
 
-from supervisor.adapters import proc
+from supervisor.adapters.process import proc
 
 
 def test_a_name_with_spaces_and_parentheses_does_not_shift_the_fields():

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from attempts_kit import BOOT, REPO, BootClock, World, eventually, gone, kill, python, spec
 
-from supervisor.adapters import endings, limits, proc, processes, shim_code
-from supervisor.core.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
-from supervisor.core.settings import Paths, ProgramSpec
+from supervisor.adapters.process import endings, limits, proc, processes, shim_code
+from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
+from supervisor.model.settings import Paths, ProgramSpec
 from workers import contract
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from journald_kit import Journald, parsed
 
-from supervisor.adapters import sd_journal
+from supervisor.adapters.host import sd_journal
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from supervisor.core.lifecycle import Phase
-from supervisor.core.state import Attempt, Program, State, Stop
+from supervisor.model.lifecycle import Phase
+from supervisor.model.state import Attempt, Program, State, Stop
 from supervisor.shell.service import Service, status_line
 
 

@@ -16,7 +16,7 @@ from shim_kit import SHIM, TOKEN
 from tools import PYTHON
 
 from supervisor import shim as shim_module
-from supervisor.adapters import processes
+from supervisor.adapters.process import processes
 from workers.contract import ExitRecord, now_ns
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters import known_mount, starts
+from supervisor.adapters.host import known_mount
+from supervisor.adapters.process import starts
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tools import needs
 
-from supervisor.adapters.systemd import Notifier, handed_over, watchdog_period_s
+from supervisor.adapters.host.systemd import Notifier, handed_over, watchdog_period_s
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -134,7 +134,7 @@ def test_the_real_command_and_our_sender_speak_alike(manager):
 def test_the_daemons_messages_come_from_its_main_process(manager):
     """NotifyAccess=main drops what any other process says: no helper may do the sending."""
     manager.sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    code = "import os; from supervisor.adapters.systemd import Notifier; Notifier(os.environ).ready('x'); print(os.getpid())"
+    code = "import os; from supervisor.adapters.host.systemd import Notifier; Notifier(os.environ).ready('x'); print(os.getpid())"
     out = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **manager.environ, "PYTHONPATH": str(ROOT)},
         cwd=ROOT, check=True, capture_output=True,

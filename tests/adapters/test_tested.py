@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters import tested
+from supervisor.adapters.process import tested
 from workers import results
 from workers.results import Row
 

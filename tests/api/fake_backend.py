@@ -16,14 +16,14 @@ from supervisor.api.port import (
     Snapshot,
 )
 from supervisor.api.rows import select
-from supervisor.core.accounts_view import Since, accounts_view
-from supervisor.core.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNING, SUCCESS
-from supervisor.core.cost_view import Games, cost_view
-from supervisor.core.facts import Stamped
-from supervisor.core.inputs import Verb
-from supervisor.core.ledger import fold_accounts
-from supervisor.core.results_view import Outcome, results_view
-from supervisor.core.state import fold_all
+from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNING, SUCCESS
+from supervisor.model.facts import Stamped
+from supervisor.model.inputs import Verb
+from supervisor.model.state import fold_all
+from supervisor.reports.accounts_view import Since, accounts_view
+from supervisor.reports.cost_view import Games, cost_view
+from supervisor.reports.ledger import fold_accounts
+from supervisor.reports.results_view import Outcome, results_view
 
 WALL_S = 1_763_700_000.0  # 2025-11-21 04:40 UTC
 

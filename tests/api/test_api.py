@@ -20,13 +20,13 @@ from supervisor.api import logfiles
 from supervisor.api.app import MOST_ASKS, MOST_BODY_BYTES
 from supervisor.api.port import DaemonView, ProgramView, Snapshot
 from supervisor.api.rows import fact_row, select
-from supervisor.core import facts
-from supervisor.core.facts import Stamped
-from supervisor.core.inputs import Verb
-from supervisor.core.results_view import Outcome
-from supervisor.core.settings import Level, Paths, Settings
-from supervisor.core.state import fold_all
-from supervisor.core.view import box_view, program_views
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.model.inputs import Verb
+from supervisor.model.settings import Level, Paths, Settings
+from supervisor.model.state import fold_all
+from supervisor.reports.results_view import Outcome
+from supervisor.reports.view import box_view, program_views
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -89,7 +89,7 @@ def test_one_program_by_any_of_supervisors_names(api: Path) -> None:
 
 
 def test_the_views_of_the_core_fit(backend: FakeBackend) -> None:
-    """What core/view.py makes is what the API shows: the same field names on both sides."""
+    """What reports/view.py makes is what the API shows: the same field names on both sides."""
     log = journal(
         facts.DaemonStarted("started", 7, "0.1.0", clean=True, salt="s"),
         facts.LevelChosen("config", "light", 2),

@@ -20,7 +20,7 @@ import pytest
 from fake_backend import FakeBackend
 from serving import call, raw
 
-from supervisor.core.inputs import Verb
+from supervisor.model.inputs import Verb
 
 STOP = json.dumps({"verb": "stop", "names": ["Pong"]})
 JSON, XML = "application/json", "text/xml"

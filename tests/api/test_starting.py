@@ -6,7 +6,7 @@ import pytest
 from fake_backend import FakeBackend, program
 
 from supervisor.api import starting
-from supervisor.core.codes import ABNORMAL_TERMINATION, NOT_RUNNING, SPAWN_ERROR, SUCCESS
+from supervisor.model.codes import ABNORMAL_TERMINATION, NOT_RUNNING, SPAWN_ERROR, SUCCESS
 
 LONG_S = 60.0  # seen in the same condition for so long: it must not make an old attempt a new one
 

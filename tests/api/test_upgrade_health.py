@@ -12,10 +12,10 @@ import pytest
 from fake_backend import FakeBackend, daemon, program
 from serving import served
 
-from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
+from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.api.port import JournalView
 from supervisor.api.server import _Queue
-from supervisor.core.facts import Finished
+from supervisor.model.facts import Finished
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE = "/opt/extralife/releases/0.2.0-5f1c"

@@ -23,8 +23,8 @@ from supervisor.api.rpc.describe import STATES, info, state_of
 from supervisor.api.rpc.http import MOST_BODY_BYTES, MOST_FOLLOWERS, TABLE
 from supervisor.api.rpc.logs import window
 from supervisor.api.rpc.programs import start_code
-from supervisor.core.inputs import Verb
-from supervisor.core.lifecycle import Phase
+from supervisor.model.inputs import Verb
+from supervisor.model.lifecycle import Phase
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from supervisor.api.rpc import wire
 from supervisor.api.rpc.faults import Fault
-from supervisor.core import codes
+from supervisor.model import codes
 
 VALUES = st.recursive(
     st.booleans()

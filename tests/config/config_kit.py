@@ -8,7 +8,7 @@ from pathlib import Path
 from tools import MEMORY_DIR
 
 from supervisor import config
-from supervisor.core.settings import ProgramSpec, Settings
+from supervisor.model.settings import ProgramSpec, Settings
 
 
 def plain_id(text: str) -> str:

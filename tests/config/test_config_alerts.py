@@ -7,7 +7,7 @@ import pytest
 from config_kit import Place
 
 from supervisor import config
-from supervisor.policy.alerting import KINDS, AlertSettings
+from supervisor.policy.upkeep.alerting import KINDS, AlertSettings
 
 PROGRAM = "[program.Pong]\n"
 SECRET = "json://me:hunter2@host/s3cret"

@@ -17,7 +17,7 @@ from tools import MEMORY_DIR
 
 from supervisor.config import directories, source
 from supervisor.config.sheet import Origin, Sheet
-from supervisor.core.settings import Paths
+from supervisor.model.settings import Paths
 
 ROOT = Path(__file__).resolve().parents[2]
 PONG = "[program.Pong]\n"

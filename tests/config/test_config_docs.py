@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import docs, tables
-from supervisor.core.settings import SECTIONS
+from supervisor.model.settings import SECTIONS
 from workers.options import OPTIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "config.md"

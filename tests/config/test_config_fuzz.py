@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from supervisor import config
 from supervisor.config.source import lines
 from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, TOP, section_keys
-from supervisor.core.settings import SECTIONS
+from supervisor.model.settings import SECTIONS
 from workers.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from config_kit import Place, flags_of
 from supervisor import config
 from supervisor.config import cores, ladder
 from supervisor.config.cores import usable_memory_mb
-from supervisor.core.settings import Level, Settings
+from supervisor.model.settings import Level, Settings
 
 LADDER = """
 [levels.light]

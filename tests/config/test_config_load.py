@@ -16,7 +16,7 @@ from tools import MEMORY_DIR
 from supervisor import config, places
 from supervisor.config.cores import usable_cores
 from supervisor.config.source import lines
-from supervisor.core.settings import Paths, Progress, Settings
+from supervisor.model.settings import Paths, Progress, Settings
 from workers import args, contract
 from workers.options import OPTIONS
 
@@ -289,7 +289,7 @@ def test_money_and_backups(place: Place) -> None:
 
 def test_every_part_of_the_settings_has_a_section() -> None:
     """A field that is added to `Settings` must be filled by the configuration."""
-    from supervisor.core.settings import SECTIONS
+    from supervisor.model.settings import SECTIONS
 
     assert {field.name for field in dataclasses.fields(Settings) if field.init} == {"paths", "programs", "ladder", *SECTIONS}
 
@@ -379,7 +379,7 @@ def test_none_of_it_loads_what_is_slow() -> None:
 
 def test_what_the_launcher_leaves_to_a_worker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """`RL_*` is in a built-in worker's flags and not in its environment; a command of the user's may want its own."""
-    from supervisor.adapters.processes import worker_env
+    from supervisor.adapters.process.processes import worker_env
 
     monkeypatch.setenv("RL_LR", "0.5")
     for name, text, seen in (("Pong", "[program.Pong]\n", False), ("x", '[program.x]\ncommand = "sleep 1"\n', True)):

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field, replace
 
-from supervisor.core import commands, facts
-from supervisor.core.codec import decode, encode
-from supervisor.core.decide import decide
-from supervisor.core.facts import Stamped
-from supervisor.core.inputs import (
+from supervisor.deciding.decide import decide
+from supervisor.model import commands, facts
+from supervisor.model.codec import decode, encode
+from supervisor.model.facts import Stamped
+from supervisor.model.inputs import (
     Asked,
     Began,
     BootEvidence,
@@ -25,12 +25,12 @@ from supervisor.core.inputs import (
     Verb,
     Woke,
 )
-from supervisor.core.lifecycle import HAS_PROCESS, Phase
-from supervisor.core.memory import Memory
-from supervisor.core.settings import Level, Paths, ProgramSpec, Settings
-from supervisor.core.state import State, fold
-from supervisor.policy.gate import MB, GateSettings
-from supervisor.policy.readings import Gpu, Gpus
+from supervisor.model.lifecycle import HAS_PROCESS, Phase
+from supervisor.model.memory import Memory
+from supervisor.model.settings import Level, Paths, ProgramSpec, Settings
+from supervisor.model.state import State, fold
+from supervisor.policy.box.gate import MB, GateSettings
+from supervisor.policy.box.readings import Gpu, Gpus
 
 WALL_S = 1_800_000_000.0
 

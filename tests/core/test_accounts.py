@@ -3,12 +3,13 @@
 import pytest
 from core_kit import Core, settings, spec
 
-from supervisor.core import accounts, facts
-from supervisor.core.accounts_view import Since, accounts_view, since_s
-from supervisor.core.facts import Stamped
-from supervisor.core.ledger import Ledger, fold_accounts
-from supervisor.core.snapshot import encoded
-from supervisor.policy.accounting import Account
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.model.snapshot import encoded
+from supervisor.policy.upkeep.accounting import Account
+from supervisor.reports import accounts
+from supervisor.reports.accounts_view import Since, accounts_view, since_s
+from supervisor.reports.ledger import Ledger, fold_accounts
 
 WALL_S = 1_800_000_000.0
 
@@ -62,7 +63,7 @@ class Story:
 
 
 def test_the_worked_example_of_the_rule():
-    """The table of `policy/accounting.py`, to the second."""
+    """The table of `policy/upkeep/accounting.py`, to the second."""
     story = Story("P").start(0)
     story.tallied(20, 0, starting=12, restoring=8).at(20, facts.BecameReady("trains", "P", "P1", 20.0))
     story.resumed(20, 0).saved(470, 45_000).tallied(530, 20, until_s=500, stall=1.0, training=480, steps=48_000)

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.core import climbing
-from supervisor.core.climb_view import climb_view, in_force
-from supervisor.core.facts import Stamped
-from supervisor.core.inputs import Asked, BackupMade, Sampled, Verb
-from supervisor.core.lifecycle import Phase
-from supervisor.core.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Rung
-from supervisor.core.snapshot import encoded
-from supervisor.core.state import fold, fold_all
-from supervisor.core.turn import Turn
+from supervisor.deciding import climbing
+from supervisor.deciding.turn import Turn
+from supervisor.model.facts import Stamped
+from supervisor.model.inputs import Asked, BackupMade, Sampled, Verb
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Rung
+from supervisor.model.snapshot import encoded
+from supervisor.model.state import fold, fold_all
+from supervisor.reports.climb_view import climb_view, in_force
 
 LEVELS = (Level("light", 2, 8, 64), Level("wide", 3, 8, 64), Level("heavy", 4, 16, 128))
 RULE = {"dwell_s": 1200.0, "climb_s": 1200.0, "trial_s": 1800.0, "cool_s": 3600.0}  # whatever its defaults become
@@ -595,7 +595,7 @@ def test_a_fixed_level_is_told_by_its_reboots():
 
 @pytest.mark.parametrize(("seconds", "told"), [(45, "45 s"), (1200, "20 min"), (98_280, "27.3 h"), (1_080_000, "12.5 d")])
 def test_spans(seconds, told):
-    from supervisor.core.climb_view import span
+    from supervisor.reports.climb_view import span
 
     assert span(seconds) == told
 

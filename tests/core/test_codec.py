@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core import facts
-from supervisor.core.codec import MalformedFact, UnknownFact, converter, decode, encode, kinds
+from supervisor.model import facts
+from supervisor.model.codec import MalformedFact, UnknownFact, converter, decode, encode, kinds
 
 # Lone surrogates too: the last log lines of a worker are whatever bytes it printed.
 TEXT = st.text(max_size=20) | st.text(st.characters(codec=None), max_size=5)
@@ -159,7 +159,7 @@ def test_only_facts_of_the_module_are_written():
         """Of the same name as a fact, and none."""
 
     for stranger in (Finished(why="", program=""), facts.ProgramFact(why="", program="")):
-        with pytest.raises(MalformedFact, match=r"is not a fact of supervisor/core/facts.py"):
+        with pytest.raises(MalformedFact, match=r"is not a fact of supervisor/model/facts.py"):
             encode(stranger)
 
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from test_accounts import WALL_S, Story
 
-from supervisor.core import facts
-from supervisor.core.accounts_view import Since
-from supervisor.core.cost_view import Games, Left, cost_view, frames_per_step, games_left, kept_steps
-from supervisor.core.inputs import Sample
-from supervisor.core.ledger import Book, fold_accounts
-from supervisor.core.lifecycle import Phase
-from supervisor.core.settings import Level, Paths, ProgramSpec, Rung, Settings
-from supervisor.core.state import State, fold_all
-from supervisor.policy.accounting import Account
+from supervisor.model import facts
+from supervisor.model.inputs import Sample
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import Level, Paths, ProgramSpec, Rung, Settings
+from supervisor.model.state import State, fold_all
+from supervisor.policy.upkeep.accounting import Account
+from supervisor.reports.accounts_view import Since
+from supervisor.reports.cost_view import Games, Left, cost_view, frames_per_step, games_left, kept_steps
+from supervisor.reports.ledger import Book, fold_accounts
 
 GAME = ("--steps", "2000000")
 

@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from supervisor.core.alert_record import AlertRecord, alerted
-from supervisor.core.alerting import damage_text, damaged, unwritable
-from supervisor.core.alerts_view import alerts_view
-from supervisor.core.facts import Stamped
-from supervisor.core.inputs import AlertTried, Survival
-from supervisor.core.lifecycle import Phase
-from supervisor.core.settings import Level, LoadSettings, Rung
-from supervisor.core.state import State, fold, fold_all
-from supervisor.policy.alerting import AlertSettings
-from supervisor.policy.prechecks import PrecheckSettings
-from supervisor.policy.readings import Host
+from supervisor.deciding.alerting import damage_text, damaged, unwritable
+from supervisor.model.alert_record import AlertRecord, alerted
+from supervisor.model.facts import Stamped
+from supervisor.model.inputs import AlertTried, Survival
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import Level, LoadSettings, Rung
+from supervisor.model.state import State, fold, fold_all
+from supervisor.policy.box.prechecks import PrecheckSettings
+from supervisor.policy.box.readings import Host
+from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.reports.alerts_view import alerts_view
 
 RULES = AlertSettings(command=("page-me",))
 DAY = 86_400.0
@@ -114,7 +114,7 @@ def test_a_checkpoint_that_is_set_aside():
 
 
 def test_a_journal_that_could_not_be_written():
-    from supervisor.core.memory import Trouble
+    from supervisor.model.memory import Trouble
 
     for error, kind in (("the journal: database or disk is full", "disk"), ("the journal: disk I/O error", "journal")):
         core = core_of().running("Pong")
@@ -140,13 +140,13 @@ def test_gpus():
 
 
 def gpus_unknown(error, hung_s=None):
-    from supervisor.policy.readings import Gpus
+    from supervisor.policy.box.readings import Gpus
 
     return Gpus(None, error, hung_s)
 
 
 def test_grave_errors_of_a_gpu():
-    from supervisor.policy.readings import Xid
+    from supervisor.policy.box.readings import Xid
 
     core = core_of().running("Pong")
     seen = gpus(gpu(), xids=(Xid(1, 0, 79), Xid(2, 0, 13)))

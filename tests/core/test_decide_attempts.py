@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
-from supervisor.core.inputs import Ended, Ending, EvidenceTaken, Report, Sampled, SpawnBroke, SpawnSucceeded, Survival
-from supervisor.core.lifecycle import Phase
-from supervisor.core.settings import Progress
-from supervisor.policy.checkpointing import CheckpointSettings
-from supervisor.policy.restart import RestartSettings
+from supervisor.model.inputs import Ended, Ending, EvidenceTaken, Report, Sampled, SpawnBroke, SpawnSucceeded, Survival
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import Progress
+from supervisor.policy.worker.checkpointing import CheckpointSettings
+from supervisor.policy.worker.restart import RestartSettings
 
 
 def test_the_first_start_of_an_empty_state_directory():

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
 
-from supervisor.core.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
-from supervisor.core.lifecycle import Phase
-from supervisor.core.settings import Level
-from supervisor.policy.backups import BackupSettings
-from supervisor.policy.gate import GateSettings
+from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import Level
+from supervisor.policy.box.gate import GateSettings
+from supervisor.policy.upkeep.backups import BackupSettings
 
 
 def ask(core, verb, *names, text=""):
@@ -263,7 +263,7 @@ def test_another_daemon_goes_on_with_a_rollback_from_where_it_was(after):
         core.ended("Pong", code=75)
         assert of(core.later(5).begin(), commands.RestoreBackup)
         return
-    from supervisor.core.inputs import Survival
+    from supervisor.model.inputs import Survival
 
     again = core.later(5).begin(core.survivor("Pong", Survival.ALIVE))
     assert len(of(again, commands.CheckBackup)) == (after == "asked")
@@ -290,7 +290,7 @@ def test_news_of_a_rollback_that_is_not_is_passed_over():
 
 def test_facts_of_a_rollback_that_is_not_on_record_change_nothing():
     """A damaged journal may have lost the intent."""
-    from supervisor.core.backup_record import BackupRecord, recorded
+    from supervisor.model.backup_record import BackupRecord, recorded
 
     for fact in (facts.RollbackBegun("w", "b", ("Pong",)), facts.RolledBackTo("w", "b", {}, "k")):
         assert recorded(BackupRecord(), fact) == BackupRecord()

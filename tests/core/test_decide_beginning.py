@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
-from supervisor.core.facts import Stamped
-from supervisor.core.inputs import Survival
-from supervisor.core.lifecycle import Phase
-from supervisor.core.state import State, fold, fold_all, replay
-from supervisor.core.view import box_view
-from supervisor.policy.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
+from supervisor.model.facts import Stamped
+from supervisor.model.inputs import Survival
+from supervisor.model.lifecycle import Phase
+from supervisor.model.state import State, fold, fold_all, replay
+from supervisor.policy.worker.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
+from supervisor.reports.view import box_view
 
 
 def test_a_killed_daemon_adopts_every_worker():

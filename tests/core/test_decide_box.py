@@ -3,9 +3,9 @@
 from core_kit import Core, commands, facts, kinds, of, settings
 from test_climbing import climbed
 
-from supervisor.core.state import fold_all
-from supervisor.core.view import box_view
-from supervisor.policy.readings import Gpu, Gpus
+from supervisor.model.state import fold_all
+from supervisor.policy.box.readings import Gpu, Gpus
+from supervisor.reports.view import box_view
 
 ALPHA = {"machine": "m1", "hostname": "alpha", "product": "p1"}
 BETA = {"machine": "m2", "hostname": "beta", "product": "p2"}

@@ -3,12 +3,12 @@
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings
 
-from supervisor.core.clock_times import with_times
-from supervisor.core.inputs import ClockMoved
-from supervisor.core.ledger import fold_accounts
-from supervisor.core.snapshot import decoded, encoded
-from supervisor.core.state import State, fold_all
-from supervisor.core.view import box_view
+from supervisor.model.clock_times import with_times
+from supervisor.model.inputs import ClockMoved
+from supervisor.model.snapshot import decoded, encoded
+from supervisor.model.state import State, fold_all
+from supervisor.reports.ledger import fold_accounts
+from supervisor.reports.view import box_view
 
 NOW_S = 1_795_237_320.0
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from core_kit import Core, facts, kinds, of, settings
 
-from supervisor.core import commands
-from supervisor.core.facts import JournalRestored
-from supervisor.core.foundations import showing, troubles_view
-from supervisor.core.inputs import FoundationsLooked
-from supervisor.core.lifecycle import Phase
-from supervisor.policy.foundations import JOURNAL, Finding, Look
+from supervisor.deciding.foundations import showing, troubles_view
+from supervisor.model import commands
+from supervisor.model.facts import JournalRestored
+from supervisor.model.inputs import FoundationsLooked
+from supervisor.model.lifecycle import Phase
+from supervisor.policy.box.foundations import JOURNAL, Finding, Look
 
 GONE = Finding("control socket", "/r/s", Look.MISSING, restorable=True)
 FAILED = replace(GONE, error="No space left on device")

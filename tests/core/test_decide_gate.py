@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
 
-from supervisor.core.lifecycle import Phase
-from supervisor.policy.gate import MB, GateSettings
-from supervisor.policy.readings import Gpus
+from supervisor.model.lifecycle import Phase
+from supervisor.policy.box.gate import MB, GateSettings
+from supervisor.policy.box.readings import Gpus
 
 
 def core_of(*programs, slots=2, **gate):

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from core_kit import Core, facts, gpu, gpus, kinds, of, settings, spec
 
-from supervisor.core.hardware_view import gpu_view, vetoes_view
-from supervisor.core.lifecycle import Phase
-from supervisor.core.settings import Level
-from supervisor.policy import prechecks
-from supervisor.policy.gate import MB
-from supervisor.policy.prechecks import PrecheckSettings
-from supervisor.policy.readings import Gpus, Host, Xid
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import Level
+from supervisor.policy.box import prechecks
+from supervisor.policy.box.gate import MB
+from supervisor.policy.box.prechecks import PrecheckSettings
+from supervisor.policy.box.readings import Gpus, Host, Xid
+from supervisor.reports.hardware_view import gpu_view, vetoes_view
 
 HUNG = Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 6 s", 6.0)
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
 
-from supervisor.core.inputs import EvidenceTaken, Sampled, Survival, Verb
-from supervisor.core.lifecycle import Phase
-from supervisor.core.settings import Progress
-from supervisor.policy.checkpointing import CheckpointSettings
+from supervisor.model.inputs import EvidenceTaken, Sampled, Survival, Verb
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import Progress
+from supervisor.policy.worker.checkpointing import CheckpointSettings
 
 
 def stuck(core, **more):

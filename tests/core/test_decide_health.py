@@ -3,9 +3,9 @@
 import pytest
 from core_kit import Core, of, settings, spec
 
-from supervisor.core import commands, facts
-from supervisor.core.lifecycle import Phase
-from supervisor.core.view import program_view
+from supervisor.model import commands, facts
+from supervisor.model.lifecycle import Phase
+from supervisor.reports.view import program_view
 
 Q = {"q_bound": 100.0}
 RETURNS = {"best_return": 21.0, "first_return": 1.0, "best_spread": 4.0}
@@ -175,7 +175,7 @@ def test_games_that_are_not_counted_are_no_fall_and_a_worker_that_leaves_is_not_
 
 
 def test_nothing_is_known_of_a_worker_that_tells_nothing():
-    from supervisor.core.checkups import figures
-    from supervisor.core.inputs import Sample
+    from supervisor.deciding.checkups import figures
+    from supervisor.model.inputs import Sample
 
     assert figures(Sample("t")) == "nothing is known of it"

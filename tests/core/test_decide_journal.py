@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from core_kit import Core, facts, kinds, of, settings
 
-from supervisor.core.facts import Stamped
-from supervisor.core.inputs import Sample
-from supervisor.core.lifecycle import Phase
-from supervisor.core.memory import Memory, Trouble, Watch
-from supervisor.core.state import State, fold
-from supervisor.core.view import journal_view
+from supervisor.model.facts import Stamped
+from supervisor.model.inputs import Sample
+from supervisor.model.lifecycle import Phase
+from supervisor.model.memory import Memory, Trouble, Watch
+from supervisor.model.state import State, fold
+from supervisor.reports.view import journal_view
 
 
 def troubled(core, since_s=10.0):

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
-from supervisor.core import healing
-from supervisor.core.inputs import Sampled
-from supervisor.core.settings import Progress
-from supervisor.policy.restart import RestartSettings
-from supervisor.policy.stall import StallSettings
+from supervisor.deciding import healing
+from supervisor.model.inputs import Sampled
+from supervisor.model.settings import Progress
+from supervisor.policy.worker.restart import RestartSettings
+from supervisor.policy.worker.stall import StallSettings
 
 _ONCE = 10**9  # each turn is decided once, so that judgements can be counted
 

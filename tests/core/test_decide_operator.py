@@ -7,12 +7,12 @@ import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
 
 from supervisor import config
-from supervisor.core.facts import Stamped
-from supervisor.core.inputs import ClockMoved, ConfigFaulty, ConfigLoaded, Survival, Verb
-from supervisor.core.lifecycle import HAS_PROCESS, Phase
-from supervisor.core.settings import SECTIONS
-from supervisor.core.state import fold
-from supervisor.policy.stall import StallSettings
+from supervisor.model.facts import Stamped
+from supervisor.model.inputs import ClockMoved, ConfigFaulty, ConfigLoaded, Survival, Verb
+from supervisor.model.lifecycle import HAS_PROCESS, Phase
+from supervisor.model.settings import SECTIONS
+from supervisor.model.state import fold
+from supervisor.policy.worker.stall import StallSettings
 
 OK, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
 

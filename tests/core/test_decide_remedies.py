@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, Phase, commands, facts, of, settings, signals, spec
 
-from supervisor.core.facts import Stamped
-from supervisor.core.inputs import Report
-from supervisor.core.settings import Level
-from supervisor.core.state import fold
+from supervisor.model.facts import Stamped
+from supervisor.model.inputs import Report
+from supervisor.model.settings import Level
+from supervisor.model.state import fold
 
 
 def trained(core, ckpt, steps):

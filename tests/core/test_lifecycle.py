@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from core_kit import Core, settings
 
-from supervisor.core import facts
-from supervisor.core.facts import Fact, Stamped
-from supervisor.core.lifecycle import EDGE_OF, HAS_PROCESS, TABLE, Edge, IllegalTransition, Phase, mermaid, step
-from supervisor.core.state import fold, replay
+from supervisor.model import facts
+from supervisor.model.facts import Fact, Stamped
+from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, TABLE, Edge, IllegalTransition, Phase, mermaid, step
+from supervisor.model.state import fold, replay
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -5,10 +5,10 @@ import os
 import pytest
 from core_kit import Core, facts, kinds, of, settings
 
-from supervisor.core import commands
-from supervisor.core.inputs import Survival, Survivor
-from supervisor.core.lifecycle import Phase
-from supervisor.core.state import State, fold, replay
+from supervisor.model import commands
+from supervisor.model.inputs import Survival, Survivor
+from supervisor.model.lifecycle import Phase
+from supervisor.model.state import State, fold, replay
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "2"))
 
@@ -19,8 +19,8 @@ def stranger(token="f" * 32, pid=4242):
 
 def began(core, **strangers):
     """A daemon starts on what is left of the journal, and finds these alive."""
-    from supervisor.core.inputs import Began, BootEvidence
-    from supervisor.core.memory import Memory
+    from supervisor.model.inputs import Began, BootEvidence
+    from supervisor.model.memory import Memory
 
     core.memory = Memory()
     core.state, _ = replay(core.journal)
@@ -75,7 +75,7 @@ def test_a_stranger_of_a_program_that_is_to_be_down_is_stopped():
 def test_a_stranger_that_is_none_changes_nothing():
     core = Core(settings("Pong")).running("Pong")
     alone = core.survivor("Pong", Survival.ALIVE)
-    from supervisor.core.inputs import Began, BootEvidence
+    from supervisor.model.inputs import Began, BootEvidence
 
     seen = BootEvidence(core.boot_id, rebooted=False, evidence="test")
     strangers = {"Pong": (5, stranger()), "Nobody": (1, stranger())}
@@ -93,7 +93,7 @@ def test_a_program_that_was_stopped_stays_down_when_the_word_was_lost(lost):
     core.state = state
     if state.live:
         survivors = dict([core.survivor("Pong", Survival.ENDED, code=75)])
-    from supervisor.core.inputs import Began, BootEvidence
+    from supervisor.model.inputs import Began, BootEvidence
 
     seen = BootEvidence(core.boot_id, rebooted=False, evidence="test")
     decision = core.give(Began(core.now_s, core.settings, seen, survivors, 101, "0.1.0", "salt2"))
@@ -108,7 +108,7 @@ def test_a_program_that_was_to_stop_stays_down_though_its_stop_was_lost_and_it_e
     without(core, facts.StopIntended)
     core.state, _ = replay(core.journal)
     assert (core.phase("Pong"), core.program("Pong").wanted) == (Phase.RUNNING, False)
-    from supervisor.core.inputs import Began, BootEvidence
+    from supervisor.model.inputs import Began, BootEvidence
 
     survivors = dict([core.survivor("Pong", survival, **({"signal": 9} if survival is Survival.ENDED else {}))])
     seen = BootEvidence(core.boot_id, rebooted=False, evidence="test")
@@ -165,7 +165,7 @@ def test_of_two_attempts_the_one_that_lives_is_taken_over():
     core.state, misfits = replay(core.journal)
     assert misfits
     assert core.token("Pong") == old.token, "the journal believes in the first"
-    from supervisor.core.inputs import Began, BootEvidence
+    from supervisor.model.inputs import Began, BootEvidence
 
     seen = BootEvidence(core.boot_id, rebooted=False, evidence="test")
     dead = core.survivor("Pong", Survival.ENDED, signal=9)
@@ -218,7 +218,7 @@ def test_whatever_is_lost_the_next_daemon_starts_and_nobody_is_stuck(seed):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sim"))
     from world import Odds, World
 
-    from supervisor.core.inputs import Began, BootEvidence
+    from supervisor.model.inputs import Began, BootEvidence
 
     world = World(seed, odds=Odds(crash_s=900.0, stall_s=900.0, operator_s=300.0), look_s=20.0).begin()
     world.run(4 * 3600.0)

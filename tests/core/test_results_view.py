@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.results_view import Outcome, interquartile_mean, interval, results_view
+from supervisor.reports.results_view import Outcome, interquartile_mean, interval, results_view
 
 
 def run(program: str, game: str, score: float, hns: float | None, **known: object) -> Outcome:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from core_kit import settings
 
-from supervisor.core.commands import orphan_spec
-from supervisor.core.settings import Level, Paths, Rung
+from supervisor.model.commands import orphan_spec
+from supervisor.model.settings import Level, Paths, Rung
 
 
 def test_everything_has_a_place_of_its_own():

@@ -10,12 +10,12 @@ import typing
 import pytest
 from core_kit import Core, facts, kinds, settings
 
-from supervisor.core import codec, snapshot
-from supervisor.core.codec import MalformedFact, UnknownFact, decode, encode
-from supervisor.core.facts import Fact, ProgramFact, Stamped
-from supervisor.core.inputs import SnapshotDue
-from supervisor.core.snapshot import decoded, encoded
-from supervisor.core.state import State, fold, fold_all, replay
+from supervisor.model import codec, snapshot
+from supervisor.model.codec import MalformedFact, UnknownFact, decode, encode
+from supervisor.model.facts import Fact, ProgramFact, Stamped
+from supervisor.model.inputs import SnapshotDue
+from supervisor.model.snapshot import decoded, encoded
+from supervisor.model.state import State, fold, fold_all, replay
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "2"))
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, settings, spec
 
-from supervisor.core import facts
-from supervisor.core.inputs import Sampled, Survival
-from supervisor.core.settings import Progress
+from supervisor.model import facts
+from supervisor.model.inputs import Sampled, Survival
+from supervisor.model.settings import Progress
 
 
 def tallied(core, name=None):
@@ -271,7 +271,7 @@ def test_the_rate_is_remembered_for_what_the_next_reboot_costs():
     core.later(5.0).reboot("boot-2", steps={"Pong": 4000}, ckpt_steps={"Pong": 3200})
     from core_kit import commands, of
 
-    from supervisor.policy.loss import ABOUT, Loss
+    from supervisor.policy.worker.loss import ABOUT, Loss
 
     (alert,) = of(core.last, commands.AlertReboot)
     assert alert.losses == {"Pong": Loss(800, 8.0, 0.2, ABOUT)}

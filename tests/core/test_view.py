@@ -6,9 +6,9 @@ import json
 import pytest
 from core_kit import Core, settings, spec
 
-from supervisor.core.inputs import Sample
-from supervisor.core.lifecycle import Phase
-from supervisor.core.view import box_view, eta_s, program_view, program_views, spec_view
+from supervisor.model.inputs import Sample
+from supervisor.model.lifecycle import Phase
+from supervisor.reports.view import box_view, eta_s, program_view, program_views, spec_view
 
 
 def view(core, sample=None, configured=True):

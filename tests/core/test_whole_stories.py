@@ -25,13 +25,8 @@ import test_decide_remedies
 from core_kit import Core, gpu, gpus, settings
 from test_climbing import Box, ladder, power_cut
 
-from supervisor.core.accounts_view import Since, accounts_view
-from supervisor.core.alerts_view import alerts_view
-from supervisor.core.climb_view import climb_view
-from supervisor.core.codec import encode
-from supervisor.core.cost_view import Games, cost_view
-from supervisor.core.hardware_view import gpu_view, vetoes_view
-from supervisor.core.inputs import (
+from supervisor.model.codec import encode
+from supervisor.model.inputs import (
     AlertTried,
     Asked,
     BackupChecked,
@@ -45,16 +40,21 @@ from supervisor.core.inputs import (
     Survivor,
     Verb,
 )
-from supervisor.core.ledger import fold_accounts
-from supervisor.core.memory import Memory
-from supervisor.core.settings import ProgramSpec, Settings
-from supervisor.core.snapshot import encoded
-from supervisor.core.state import State
-from supervisor.core.view import box_view, program_views
-from supervisor.policy.alerting import AlertSettings
-from supervisor.policy.gate import MB
-from supervisor.policy.prechecks import PrecheckSettings
-from supervisor.policy.readings import Gpus, Host, Xid
+from supervisor.model.memory import Memory
+from supervisor.model.settings import ProgramSpec, Settings
+from supervisor.model.snapshot import encoded
+from supervisor.model.state import State
+from supervisor.policy.box.gate import MB
+from supervisor.policy.box.prechecks import PrecheckSettings
+from supervisor.policy.box.readings import Gpus, Host, Xid
+from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.reports.accounts_view import Since, accounts_view
+from supervisor.reports.alerts_view import alerts_view
+from supervisor.reports.climb_view import climb_view
+from supervisor.reports.cost_view import Games, cost_view
+from supervisor.reports.hardware_view import gpu_view, vetoes_view
+from supervisor.reports.ledger import fold_accounts
+from supervisor.reports.view import box_view, program_views
 from workers.contract import EXIT_DIVERGED, EXIT_NO_MEMORY
 
 OTHERS = {  # scenes of other tests of core, whole: what came of each turn in which anything did

@@ -11,13 +11,13 @@ import pytest
 from fake_backend import FakeBackend
 from running import Terminal, ctl
 
-from supervisor.adapters.boot import AliveMark, AliveWriter
-from supervisor.adapters.journal_sqlite import Journal
-from supervisor.core import facts
-from supervisor.core.facts import Fact, Stamped
+from supervisor.adapters.host.boot import AliveMark, AliveWriter
+from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query
 from supervisor.ctl.session import Failed
+from supervisor.model import facts
+from supervisor.model.facts import Fact, Stamped
 
 TOKEN, AGAIN = "1" * 32, "2" * 32
 DAY: tuple[tuple[float, Fact], ...] = (

@@ -9,7 +9,7 @@ import pytest
 from fake_backend import WALL_S, FakeBackend, program
 from running import Terminal, ctl
 
-from supervisor.core.inputs import Verb
+from supervisor.model.inputs import Verb
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_the_list(api: Path, kept: FakeBackend) -> None:
 
 
 def test_without_a_daemon_the_disk_tells(tmp_path: Path) -> None:
-    from supervisor.adapters.journal_sqlite import Journal
+    from supervisor.adapters.journal.sqlite import Journal
 
     Journal(str(tmp_path / "journal.sqlite")).close()
     (tmp_path / "backups" / "odd").mkdir(parents=True)

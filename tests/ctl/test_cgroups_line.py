@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.core.settings import Level, Paths, Settings
 from supervisor.ctl import story
-from supervisor.policy.confinement import CgroupSettings
+from supervisor.model.settings import Level, Paths, Settings
+from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.shell.backend import _unmet
 
 SETTINGS = Settings(Paths("/s", "/r"), level=Level(name="heavy", memory_mb=6000))

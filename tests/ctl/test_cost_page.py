@@ -10,9 +10,9 @@ import pytest
 from fake_backend import FakeBackend
 from running import ctl
 
-from supervisor.core import facts
-from supervisor.core.facts import Stamped
 from supervisor.ctl import cost
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
 
 
 @pytest.fixture

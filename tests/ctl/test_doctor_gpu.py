@@ -13,9 +13,9 @@ import pytest
 from patients import levels, make, told, with_settings, write
 from simulated_nvml import MB, SimulatedNvml
 
-from supervisor.core.facts import NeedLearned, ProgramConfigured
 from supervisor.ctl import checks_gpu, checks_training
 from supervisor.ctl.checks import Patient
+from supervisor.model.facts import NeedLearned, ProgramConfigured
 
 TORCH = {"version": "2.13.0", "cuda": "13.0", "available": False}
 
@@ -165,7 +165,7 @@ def test_an_amount_that_the_driver_does_not_tell_is_unknown_and_not_0(tmp_path: 
 
 
 def test_what_was_learned_counts_as_what_is_configured_does(patient: Patient, nvml: SimulatedNvml) -> None:
-    from supervisor.adapters.journal_sqlite import Journal
+    from supervisor.adapters.journal.sqlite import Journal
 
     level = patient.settings.level.name
     with contextlib.closing(Journal(patient.settings.paths.journal)) as journal:

@@ -11,10 +11,10 @@ import pytest
 from fake_backend import FakeBackend
 from running import Terminal, ctl
 
-from supervisor.core import facts
-from supervisor.core.facts import Stamped
 from supervisor.ctl.level import span_s
 from supervisor.ctl.session import Failed
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
 
 
 def rung(name: str, **more: Any) -> dict[str, Any]:

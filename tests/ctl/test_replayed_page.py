@@ -6,16 +6,16 @@ import sqlite3
 import pytest
 from running import ctl
 
-from supervisor.adapters.journal_archive import compact
-from supervisor.adapters.journal_sqlite import Journal
-from supervisor.core import facts
-from supervisor.core.facts import Stamped
-from supervisor.core.snapshot import encoded
-from supervisor.core.state import Climb, State
+from supervisor.adapters.journal.archive import compact
+from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl.past import NoPast, past_of, rows_of
 from supervisor.ctl.replayed import page
-from supervisor.policy import load
-from supervisor.policy.load import LoadSettings
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.model.snapshot import encoded
+from supervisor.model.state import Climb, State
+from supervisor.policy.level import load
+from supervisor.policy.level.load import LoadSettings
 from supervisor.whatif.compare import ORACLE, OURS, replay
 from supervisor.whatif.past import Past, Record, drawn_from, world
 

@@ -10,10 +10,10 @@ import pytest
 from fake_backend import FakeBackend
 from running import ctl
 
-from supervisor.adapters.journal_sqlite import Journal
-from supervisor.core import facts
-from supervisor.core.results_view import Outcome
+from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl import results as page
+from supervisor.model import facts
+from supervisor.reports.results_view import Outcome
 from workers import results
 from workers.results import Row
 

@@ -8,7 +8,7 @@ import pytest
 from fake_backend import FakeBackend
 from running import Terminal, ctl
 
-from supervisor.core.inputs import Verb
+from supervisor.model.inputs import Verb
 
 PROMPT = "extralife> "
 

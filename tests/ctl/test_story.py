@@ -10,11 +10,11 @@ import pytest
 from fake_backend import FakeBackend, daemon
 from running import Terminal, ctl
 
-from supervisor.adapters.boot import AliveMark, AliveWriter
-from supervisor.adapters.journal_sqlite import Journal
-from supervisor.core import facts
-from supervisor.core.facts import Stamped
+from supervisor.adapters.host.boot import AliveMark, AliveWriter
+from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl.story import incidents, word
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
 
 BOOT = "b" * 32
 T1, T2, T3 = "1" * 32, "2" * 32, "3" * 32
@@ -99,7 +99,7 @@ def test_history_as_json(api: Path, night: FakeBackend) -> None:
 
 
 def test_every_fact_has_a_word() -> None:
-    from supervisor.core.codec import kinds
+    from supervisor.model.codec import kinds
 
     assert {word(kind) for kind in kinds()}.isdisjoint({""})
     assert word("CheckpointBad") == "checkpoint bad"

@@ -12,7 +12,7 @@ import pytest
 from fake_backend import FakeBackend, program
 from running import ctl
 
-from supervisor.core.inputs import Verb
+from supervisor.model.inputs import Verb
 
 
 @pytest.fixture

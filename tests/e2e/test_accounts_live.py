@@ -9,7 +9,7 @@ from typing import Any
 
 from box import Box, until
 
-from supervisor.adapters.boot import read_mark
+from supervisor.adapters.host.boot import read_mark
 
 
 def told(box: Box, *args: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import preload
 import pytest
 from box import ROOT, Box, until
 
-from supervisor.adapters import boot
+from supervisor.adapters.host import boot
 
 AS_PID = ROOT / "tests" / "e2e" / "programs" / "as_pid.py"
 

@@ -7,7 +7,7 @@ import uuid
 
 from box import Box, until
 
-from supervisor.adapters import proc
+from supervisor.adapters.process import proc
 
 
 def test_after_a_power_cut_everything_that_ran_resumes(box: Box) -> None:

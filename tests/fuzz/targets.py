@@ -32,15 +32,17 @@ from mutation import damaged, json_texts, json_values
 from structlog.testing import capture_logs
 
 from supervisor import config
-from supervisor.adapters import backups, boot, checkpoints, edges, endings, processes
-from supervisor.adapters.edges import Edges
-from supervisor.adapters.journal_sqlite import Journal, JournalReader, open_or_salvage
-from supervisor.adapters.probes import LocalProbes
+from supervisor.adapters.backups import store as backups
+from supervisor.adapters.host import boot
+from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
+from supervisor.adapters.process import checkpoints, edges, endings, processes
+from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process.probes import LocalProbes
 from supervisor.api.listener import listen
 from supervisor.api.rpc import wire
 from supervisor.api.server import Server
-from supervisor.core import codec, facts
-from supervisor.core.settings import Paths, ProgramSpec, Progress
+from supervisor.model import codec, facts
+from supervisor.model.settings import Paths, ProgramSpec, Progress
 from workers import contract
 from workers.contract import Beat, Control, ControlReader, ControlWriter, ExitRecord, Manifest, Phase, TargetKind
 

@@ -33,8 +33,8 @@ BROKEN = {
     # It has also written what the version before cannot read.
     "answers nothing": [
         (_DAEMON, "        server.start()\n", ""),
-        ("supervisor/core/facts.py", "class DaemonStarted(Fact):\n", "class DaemonStarted(Fact):\n    VERSION: ClassVar[int] = 2\n"),
-        ("supervisor/core/codec.py", "tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}", "Any, Any]] = {('DaemonStarted', 1): dict}"),
+        ("supervisor/model/facts.py", "class DaemonStarted(Fact):\n", "class DaemonStarted(Fact):\n    VERSION: ClassVar[int] = 2\n"),
+        ("supervisor/model/codec.py", "tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}", "Any, Any]] = {('DaemonStarted', 1): dict}"),
     ],
 }  # fmt: skip
 

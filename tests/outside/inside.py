@@ -28,14 +28,15 @@ from tools import MEMORY_DIR
 from world import CALM, Ending, Verb, World
 
 from supervisor import config
-from supervisor.adapters import backups, boot
-from supervisor.adapters.journal_sqlite import Journal, open_or_salvage
+from supervisor.adapters.backups import store as backups
+from supervisor.adapters.host import boot
+from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.api.listener import listen
 from supervisor.api.server import Server
-from supervisor.core import commands, facts
-from supervisor.core.codec import decode, encode
-from supervisor.core.facts import Stamped
-from supervisor.core.inputs import (
+from supervisor.model import commands, facts
+from supervisor.model.codec import decode, encode
+from supervisor.model.facts import Stamped
+from supervisor.model.inputs import (
     AlertTried,
     Asked,
     BackupDue,
@@ -48,11 +49,11 @@ from supervisor.core.inputs import (
     SpawnBroke,
     Terminated,
 )
-from supervisor.core.snapshot import encoded
-from supervisor.core.state import fold_all, replay
-from supervisor.policy.foundations import Finding, Look
-from supervisor.policy.gate import MB
-from supervisor.policy.readings import Gpu, Gpus, Spread, Xid
+from supervisor.model.snapshot import encoded
+from supervisor.model.state import fold_all, replay
+from supervisor.policy.box.foundations import Finding, Look
+from supervisor.policy.box.gate import MB
+from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
 from supervisor.ports import JournalMoved
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.replies import Replies

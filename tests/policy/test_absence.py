@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy import absence
+from supervisor.policy.worker import absence
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.accounting import Account, booked_as, proven_s
+from supervisor.policy.upkeep.accounting import Account, booked_as, proven_s
 
 
 @pytest.mark.parametrize(

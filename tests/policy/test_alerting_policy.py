@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy import alerting
-from supervisor.policy.alerting import KINDS, MOST_OWED, AlertSettings, Gone, Notice
+from supervisor.policy.upkeep import alerting
+from supervisor.policy.upkeep.alerting import KINDS, MOST_OWED, AlertSettings, Gone, Notice
 
 HOUR = 3600.0
 RULES = AlertSettings()

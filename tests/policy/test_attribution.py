@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.attribution import attribute
+from supervisor.policy.level.attribution import attribute
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from supervisor.policy.backups import (
+from supervisor.policy.upkeep.backups import (
     CALENDAR,
     LEVEL,
     OPERATOR,

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from supervisor.core.snapshot import decoded, encoded
-from supervisor.policy import hours as rule
-from supervisor.policy import load
-from supervisor.policy.hours import DAY_S, Hours
-from supervisor.policy.load import Cap, LoadSettings, LoadState
-from supervisor.policy.worth import Costs
+from supervisor.model.snapshot import decoded, encoded
+from supervisor.policy.level import hours as rule
+from supervisor.policy.level import load
+from supervisor.policy.level.hours import DAY_S, Hours
+from supervisor.policy.level.load import Cap, LoadSettings, LoadState
+from supervisor.policy.level.worth import Costs
 
 H = 3600.0
 HEAVY = 2

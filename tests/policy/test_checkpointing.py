@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from supervisor.policy.checkpointing import (
+from supervisor.policy.worker.checkpointing import (
     CheckpointSettings,
     History,
     choose,
@@ -164,7 +164,7 @@ def waste(uptimes_s, policy):
 
 
 def ours(past, uptime_s, current_s):
-    """As `core/healing.py` asks: the record of the level, the present uptime included; no failures of its own."""
+    """As `deciding/healing.py` asks: the record of the level, the present uptime included; no failures of its own."""
     exposure_s = sum(past) + uptime_s
     known = History(0, exposure_s, len(past), exposure_s, past[-50:], uptime_s)
     verdict = choose(DEFAULT, known, cost_s=COST_S, current_s=current_s)

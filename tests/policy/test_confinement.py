@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.confinement import CgroupSettings, Limits, limits
+from supervisor.policy.worker.confinement import CgroupSettings, Limits, limits
 
 MB = 2**20
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from supervisor.policy.accounting import Account
-from supervisor.policy.cost import CAUSES, bill, hours_to_finish, makespan, slot_rate, usd_of, usd_per_million
+from supervisor.policy.upkeep.accounting import Account
+from supervisor.policy.upkeep.cost import CAUSES, bill, hours_to_finish, makespan, slot_rate, usd_of, usd_per_million
 
 H = 3600.0
 

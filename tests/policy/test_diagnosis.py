@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.diagnosis import diagnose, signal_name
+from supervisor.policy.worker.diagnosis import diagnose, signal_name
 from workers import contract
 
 ASKED = ["operator", "shutdown", "config", "slot", "restart"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.divergence import DivergenceSettings, after, persists
+from supervisor.policy.worker.divergence import DivergenceSettings, after, persists
 
 DEFAULT = DivergenceSettings()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy import ending
+from supervisor.policy.worker import ending
 
 
 def test_the_grace_then_twice_as_long_each_time():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.policy.foundations import Answer, Finding, Look, judge, over, record_again
+from supervisor.policy.box.foundations import Answer, Finding, Look, judge, over, record_again
 
 GONE = Finding("control socket", "/run/x/supervisor.sock", Look.MISSING, restorable=True)
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.policy.gate import MB, Answer, Wish, check
-from supervisor.policy.readings import Gpu, Gpus
+from supervisor.policy.box.gate import MB, Answer, Wish, check
+from supervisor.policy.box.readings import Gpu, Gpus
 
 WISH = Wish(
     gpu=0, pinned=False, configured_bytes=12_000 * MB, learned_bytes=None, poll_s=5.0, timeout_s=600.0, on_timeout="start",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from supervisor.policy import collapse, exploding, falling, health
-from supervisor.policy.health import HealthSettings, Returns
+from supervisor.policy.worker import collapse, exploding, falling, health
+from supervisor.policy.worker.health import HealthSettings, Returns
 
 SETTINGS = HealthSettings()
 NUMBERS = st.floats(-1e9, 1e9)

@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.core.snapshot import decoded, encoded
-from supervisor.policy import load
-from supervisor.policy.load import Cap, LoadSettings, LoadState
-from supervisor.policy.worth import Costs
+from supervisor.model.snapshot import decoded, encoded
+from supervisor.policy.level import load
+from supervisor.policy.level.load import Cap, LoadSettings, LoadState
+from supervisor.policy.level.worth import Costs
 
 S, COSTS, TOP = LoadSettings(), Costs(), 5
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from supervisor.core.snapshot import decoded, encoded
-from supervisor.policy import load
-from supervisor.policy.load import Cap, LoadSettings, LoadState
-from supervisor.policy.worth import Costs
+from supervisor.model.snapshot import decoded, encoded
+from supervisor.policy.level import load
+from supervisor.policy.level.load import Cap, LoadSettings, LoadState
+from supervisor.policy.level.worth import Costs
 
 S, COSTS, FREE = LoadSettings(), Costs(), Cap(5)
 SPEEDS = (1.0, 1.35, 1.67, 1.9, 2.1, 2.5)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.loss import AT_LEAST, UNKNOWN, Loss, furthest, loss, lost_share
+from supervisor.policy.worker.loss import AT_LEAST, UNKNOWN, Loss, furthest, loss, lost_share
 
 
 def found(made, resumed, *, exact=False, saved=False, began=50_000, rate=100.0):

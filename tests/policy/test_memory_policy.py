@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy import memory
+from supervisor.policy.worker import memory
 
 HOST, GPU = memory.OUT_OF_MEMORY, memory.CUDA_OUT_OF_MEMORY
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.prechecks import (
+from supervisor.policy.box.prechecks import (  # fmt: skip
     Box,
     Change,
     Held,
@@ -13,8 +13,8 @@ from supervisor.policy.prechecks import (
     objections,
     unseen,
     weigh,
-)  # fmt: skip
-from supervisor.policy.readings import Gpu, Gpus, Host
+)
+from supervisor.policy.box.readings import Gpu, Gpus, Host
 
 MB = 2**20
 LADDER = (Rung("light", 2), Rung("medium", 4), Rung("heavy", 8))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from supervisor.policy import reboot_cause as rule
-from supervisor.policy.reboot_cause import Journal, Line, Traces, judge
+from supervisor.policy.box import reboot_cause as rule
+from supervisor.policy.box.reboot_cause import Journal, Line, Traces, judge
 
 QUIET = (Line(60.0, "Started session-3.scope - Session 3 of User anna."), Line(0.0, "Starting logrotate.service ..."))
 DUMP = """Panic#1 Part1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.reboot_pattern import LEAST, Struck, pattern
+from supervisor.policy.box.reboot_pattern import LEAST, Struck, pattern
 
 MIN, HOUR = 60.0, 3600.0
 

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.restart import MOST_DEATHS, RestartSettings, after_death, after_failed_start, is_poison, recent_deaths
+from supervisor.policy.worker.restart import (
+    MOST_DEATHS,
+    RestartSettings,
+    after_death,
+    after_failed_start,
+    is_poison,
+    recent_deaths,
+)
 
 DEFAULT = RestartSettings()
 

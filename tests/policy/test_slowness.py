@@ -2,8 +2,8 @@
 
 import pytest
 
-from supervisor.policy.slowness import is_slow, restart_due, usual
-from supervisor.policy.stall import StallSettings
+from supervisor.policy.worker.slowness import is_slow, restart_due, usual
+from supervisor.policy.worker.stall import StallSettings
 
 DEFAULT = StallSettings()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.policy import speeds as pace
+from supervisor.policy.level import speeds as pace
 
 
 def fed(readings, *, every_s=600.0, levels=3):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.stall import Action, Reading, StallSettings, due_s, judge, limit_s
+from supervisor.policy.worker.stall import Action, Reading, StallSettings, due_s, judge, limit_s
 
 DEFAULT = StallSettings()
 PHASES = ["importing", "building", "restoring", "compiling", "training", "evaluating", "saving", "leaving"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.policy import unsaved
+from supervisor.policy.worker import unsaved
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from supervisor.policy.readings import Gpu, Gpus
-from supervisor.policy.visible import gpu_seen
+from supervisor.policy.box.readings import Gpu, Gpus
+from supervisor.policy.box.visible import gpu_seen
 
 FOUR = Gpus(tuple(Gpu(index, f"GPU-{letter * 8}-0") for index, letter in enumerate("abcd")))
 

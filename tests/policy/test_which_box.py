@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.box_identity import WITNESSES, compare, merged
+from supervisor.policy.box.box_identity import WITNESSES, compare, merged
 
 BOX = {
     "product": "p1", "machine": "m1", "hostname": "alpha", "cards": "c1,c2", "gpus": "g1,g2", "hardware": "Xeon, 8 CPUs, 64 GiB",

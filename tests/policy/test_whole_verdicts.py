@@ -8,31 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.policy import (
-    alerting,
-    backups,
-    checkpointing,
-    collapse,
-    cost,
-    divergence,
-    falling,
-    health,
-    memory,
-    prechecks,
-    reboot_pattern,
-    restart,
-    stall,
-    visible,
-)
-from supervisor.policy.accounting import Account
-from supervisor.policy.alerting import AlertSettings, Gone
-from supervisor.policy.attribution import Attribution, attribute
-from supervisor.policy.checkpointing import CheckpointSettings, History
-from supervisor.policy.divergence import DivergenceSettings
-from supervisor.policy.gate import MB, Answer, Verdict, Wish, check
-from supervisor.policy.prechecks import Box, Held, Need, Objection, PrecheckSettings, Rung
-from supervisor.policy.readings import Gpu, Gpus, Host
-from supervisor.policy.reboot_pattern import Struck
+from supervisor.policy.box import prechecks, reboot_pattern, visible
+from supervisor.policy.box.gate import MB, Answer, Verdict, Wish, check
+from supervisor.policy.box.prechecks import Box, Held, Need, Objection, PrecheckSettings, Rung
+from supervisor.policy.box.readings import Gpu, Gpus, Host
+from supervisor.policy.box.reboot_pattern import Struck
+from supervisor.policy.level.attribution import Attribution, attribute
+from supervisor.policy.upkeep import alerting, backups, cost
+from supervisor.policy.upkeep.accounting import Account
+from supervisor.policy.upkeep.alerting import AlertSettings, Gone
+from supervisor.policy.worker import checkpointing, collapse, divergence, falling, health, memory, restart, stall
+from supervisor.policy.worker.checkpointing import CheckpointSettings, History
+from supervisor.policy.worker.divergence import DivergenceSettings
 
 # --- the gate ------------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worth import Costs, kept, mtbf_bound_s, reboot_rate
+from supervisor.policy.level.worth import Costs, kept, mtbf_bound_s, reboot_rate
 
 HOUR_S = 3600.0
 SEED = Costs(downtime_s=210.0, interval_s=300.0)

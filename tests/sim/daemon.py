@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from core_kit import Core
 
-from supervisor.core.codec import decode, encode
-from supervisor.core.facts import Stamped
-from supervisor.core.state import State, fold
-from supervisor.policy import absence
+from supervisor.model.codec import decode, encode
+from supervisor.model.facts import Stamped
+from supervisor.model.state import State, fold
+from supervisor.policy.worker import absence
 from supervisor.ports import Restored
 from supervisor.shell import loop as loop_module
 from supervisor.shell.inbox import Inbox

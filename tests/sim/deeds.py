@@ -6,7 +6,7 @@ from core_kit import commands
 from invariants import hold
 from training import Worker
 
-from supervisor.core.inputs import BackupChecked, BackupMade, BackupRestored, Ended, Ending, EvidenceTaken, SpawnSucceeded
+from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored, Ended, Ending, EvidenceTaken, SpawnSucceeded
 
 DOWN_S = 300.0  # until somebody starts a daemon again that was told to end
 

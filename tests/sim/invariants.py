@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from core_kit import check_program, facts
 
-from supervisor.core import accounts, commands
-from supervisor.core.decide import decide
-from supervisor.core.lifecycle import HAS_PROCESS, Phase
-from supervisor.core.state import fold_all
-from supervisor.core.turn import Decision, kill_due_s
-from supervisor.policy.absence import SETTLE_S
+from supervisor.deciding.decide import decide
+from supervisor.deciding.turn import Decision, kill_due_s
+from supervisor.model import commands
+from supervisor.model.lifecycle import HAS_PROCESS, Phase
+from supervisor.model.state import fold_all
+from supervisor.policy.worker.absence import SETTLE_S
+from supervisor.reports import accounts
 
 HOLDS_SLOT_S = 30.0
 ASKED_TWICE_EVERY = 17  # turns
@@ -131,7 +132,7 @@ def nothing_waits_for_ever(world, step):
 
 
 def _settled_s(step):
-    """Until then nobody is killed, because the daemon itself was away (`policy/absence.py`); never for long."""
+    """Until then nobody is killed, because the daemon itself was away (`policy/worker/absence.py`); never for long."""
     return min(step.decision.memory.blind_until_s or 0.0, step.now_s + SETTLE_S)
 
 
@@ -280,7 +281,7 @@ def _first_difference(one, other):
 
 # --- now and then ---------------------------------------------------------------------------------------------------------
 
-STUCK_MOST_S = 2 * 3600.0  # the longest limit of policy/stall.py is an hour
+STUCK_MOST_S = 2 * 3600.0  # the longest limit of policy/worker/stall.py is an hour
 
 
 def nobody_stays_stuck(world):

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from invariants import check_with_each_look
 
-from supervisor.adapters import boot
-from supervisor.core.inputs import ClockMoved, Sampled
+from supervisor.adapters.host import boot
+from supervisor.model.inputs import ClockMoved, Sampled
 
 LIVELY_FOR_S = 90.0  # after something happened, when looks are taken as they are needed
 CLOCK_STEP_S = 2.0  # what shell/sampler.py calls a step

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 
 from daemon import DISK_ERRORS
 
-from supervisor.core.inputs import ConfigLoaded, Ending, SpawnBroke, Terminated, Verb
-from supervisor.core.settings import Level
+from supervisor.model.inputs import ConfigLoaded, Ending, SpawnBroke, Terminated, Verb
+from supervisor.model.settings import Level
 
 
 @dataclass

@@ -16,9 +16,10 @@ from hypothesis.stateful import invariant
 from test_any_inputs import AnyInputs
 from training import STEPS_PER_S
 
-from supervisor.core import accounts, facts
-from supervisor.core.ledger import Ledger, fold_accounts
-from supervisor.policy.accounting import Account
+from supervisor.model import facts
+from supervisor.policy.upkeep.accounting import Account
+from supervisor.reports import accounts
+from supervisor.reports.ledger import Ledger, fold_accounts
 
 EXAMPLES = 10 * int(os.environ.get("SIM_SEEDS", "2"))
 COUNTED = 1e-6

@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 from core_kit import Core, spec
 from core_kit import settings as configured
 
-from supervisor.core.decide import AnyInput
-from supervisor.core.facts import JournalStalled
-from supervisor.core.inputs import (
+from supervisor.deciding.decide import AnyInput
+from supervisor.model.facts import JournalStalled
+from supervisor.model.inputs import (
     AlertTried,
     Asked,
     BackupChecked,
@@ -50,12 +50,12 @@ from supervisor.core.inputs import (
     Verb,
     Woke,
 )
-from supervisor.core.lifecycle import HAS_PROCESS
-from supervisor.core.memory import Memory, Trouble
-from supervisor.core.state import fold_all
-from supervisor.core.view import box_view, program_views
-from supervisor.policy.alerting import AlertSettings
-from supervisor.policy.foundations import Finding, Look
+from supervisor.model.lifecycle import HAS_PROCESS
+from supervisor.model.memory import Memory, Trouble
+from supervisor.model.state import fold_all
+from supervisor.policy.box.foundations import Finding, Look
+from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.reports.view import box_view, program_views
 
 NAMES = ["A", "B", "C", "gone"]
 names = st.sampled_from(NAMES)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from supervisor.policy import load
+from supervisor.policy.level import load
 from supervisor.whatif.compare import compare, drawing
 from supervisor.whatif.held import Held
 from supervisor.whatif.hosts import ARCHETYPES, NEVER, Host, Regime, drawn

@@ -3,8 +3,8 @@
 from test_stories_of_levels import box, live
 
 from supervisor.ctl.past import _records, past_of
-from supervisor.policy import load
-from supervisor.policy.load import LevelKnown, LoadSettings, Other
+from supervisor.policy.level import load
+from supervisor.policy.level.load import LevelKnown, LoadSettings, Other
 from supervisor.whatif.compare import OURS, replay
 from supervisor.whatif.past import Record
 

@@ -7,8 +7,8 @@ import pytest
 from boxes import night
 from shrinking import shrink, told
 
-from supervisor.core import beginning, decide, turn
-from supervisor.core.inputs import Survival
+from supervisor.deciding import beginning, decide, turn
+from supervisor.model.inputs import Survival
 from supervisor.shell.loop import Loop
 
 

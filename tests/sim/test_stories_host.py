@@ -4,8 +4,8 @@ import pytest
 from test_stories import quiet_world, told, worker
 from world import Ending, Phase, Verb
 
-from supervisor.core import facts
-from supervisor.core.inputs import Ended, Sample, Sampled, SpawnBroke
+from supervisor.model import facts
+from supervisor.model.inputs import Ended, Sample, Sampled, SpawnBroke
 
 HOUR_S = 3600.0
 

@@ -4,7 +4,7 @@ import pytest
 from test_stories import quiet_world, told, worker
 from world import Odds, Verb, World
 
-from supervisor.core import facts
+from supervisor.model import facts
 
 
 def backed_up(world):

@@ -6,9 +6,9 @@ import pytest
 from test_stories_of_levels import box, level, told, until
 from world import CALM, Phase, World
 
-from supervisor.core import facts
-from supervisor.policy.gate import MB, GateSettings
-from supervisor.policy.readings import Gpu, Gpus, Xid
+from supervisor.model import facts
+from supervisor.policy.box.gate import MB, GateSettings
+from supervisor.policy.box.readings import Gpu, Gpus, Xid
 
 HANGS = Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 5 s", 5.0)
 

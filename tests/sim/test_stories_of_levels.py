@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from world import CALM, Ending, Phase, Verb, World
 
-from supervisor.core import climbing, facts
-from supervisor.core.inputs import Asked, ClockMoved
-from supervisor.core.settings import CLIMB, Level, LoadSettings, Rung
+from supervisor.deciding import climbing
+from supervisor.model import facts
+from supervisor.model.inputs import Asked, ClockMoved
+from supervisor.model.settings import CLIMB, Level, LoadSettings, Rung
 
 NAMES = ("light", "medium", "heavy")
 DIES_S = 1020.0  # 17 minutes of heavy

@@ -6,10 +6,10 @@ import pytest
 from test_stories import quiet_world, told, worker
 from world import Ending, Odds, Verb, World
 
-from supervisor.core.facts import Snapshot
-from supervisor.core.inputs import FoundationsLooked, SnapshotDue
-from supervisor.core.state import fold_all, replay
-from supervisor.policy.foundations import Finding, Look
+from supervisor.model.facts import Snapshot
+from supervisor.model.inputs import FoundationsLooked, SnapshotDue
+from supervisor.model.state import fold_all, replay
+from supervisor.policy.box.foundations import Finding, Look
 from supervisor.ports import JournalMoved
 
 

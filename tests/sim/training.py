@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from supervisor.core.inputs import Ending, Report, Sample
+from supervisor.model.inputs import Ending, Report, Sample
 
 STEPS_PER_S = 100.0
 START_S = 5.0  # import, environments, restore

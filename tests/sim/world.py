@@ -24,20 +24,11 @@ from looks import Looks
 from misfortunes import CALM, Chance, Misfortunes, Odds
 from training import START_S, STEPS_PER_S, Disk
 
-from supervisor.adapters import boot
-from supervisor.adapters.clock import journal_offset
-from supervisor.core.inputs import (
-    Asked,
-    Began,
-    Ending,
-    Sampled,
-    Survival,
-    Survivor,
-    Verb,
-    Woke,
-)
-from supervisor.core.lifecycle import Phase
-from supervisor.core.settings import DaemonSettings, Level, Paths, Settings
+from supervisor.adapters.host import boot
+from supervisor.adapters.host.clock import journal_offset
+from supervisor.model.inputs import Asked, Began, Ending, Sampled, Survival, Survivor, Verb, Woke
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import DaemonSettings, Level, Paths, Settings
 
 STORY_KEPT = 60  # lines
 TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins

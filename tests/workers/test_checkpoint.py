@@ -24,7 +24,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from supervisor.adapters.checkpoints import survey, verify
+from supervisor.adapters.process.checkpoints import survey, verify
 from workers import checkpoint as checkpoint_module
 from workers import contract
 from workers.checkpoint import AllDamaged, Checkpointer, Entry, Fenced, Loaded, WrongIdentity, kept

@@ -12,8 +12,8 @@ from typing import Any, Concatenate, Final, ParamSpec
 
 from supervisor.api.port import Backend, ProgramView, Result, Snapshot
 from supervisor.api.rpc.faults import Fault
-from supervisor.core import codes
-from supervisor.core.inputs import Verb
+from supervisor.model import codes
+from supervisor.model.inputs import Verb
 
 ASK_WAIT_S: Final = 600.0
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 from supervisor.api.port import Json, Snapshot
 from supervisor.api.rpc.calls import Call, Table, method
 from supervisor.api.rpc.faults import Fault
-from supervisor.core import codes
-from supervisor.core.inputs import Verb
+from supervisor.model import codes
+from supervisor.model.inputs import Verb
 
 TABLE: Final[Table] = {}
 

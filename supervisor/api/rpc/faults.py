@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.core import codes
+from supervisor.model import codes
 
 
 class Fault(Exception):

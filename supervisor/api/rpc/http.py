@@ -22,7 +22,7 @@ from supervisor.api.refused import Refused
 from supervisor.api.rpc import daemon, levels, logs, programs, system, wire
 from supervisor.api.rpc.calls import Call, Table, dispatch, named
 from supervisor.api.rpc.faults import Fault
-from supervisor.core import codes
+from supervisor.model import codes
 
 log = structlog.get_logger()
 

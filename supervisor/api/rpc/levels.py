@@ -7,7 +7,7 @@ from typing import Any, Final
 from supervisor.api.pins import is_span
 from supervisor.api.rpc.calls import ASK_WAIT_S, Call, Table, method
 from supervisor.api.rpc.faults import Fault
-from supervisor.core import codes
+from supervisor.model import codes
 
 TABLE: Final[Table] = {}
 

@@ -11,7 +11,7 @@ from supervisor.api import logfiles
 from supervisor.api.port import ProgramView
 from supervisor.api.rpc.calls import Call, Table, method, one
 from supervisor.api.rpc.faults import Fault
-from supervisor.core import codes
+from supervisor.model import codes
 
 TABLE: Final[Table] = {}
 

@@ -14,8 +14,8 @@ from supervisor.api.rpc import describe
 from supervisor.api.rpc.calls import Call, Table, method, named, one
 from supervisor.api.rpc.faults import Fault
 from supervisor.api.signals import signal_name
-from supervisor.core import codes
-from supervisor.core.inputs import Verb
+from supervisor.model import codes
+from supervisor.model.inputs import Verb
 
 TABLE: Final[Table] = {}
 

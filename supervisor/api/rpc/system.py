@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from supervisor.api.rpc.calls import Call, Table, dispatch, method
 from supervisor.api.rpc.faults import Fault
-from supervisor.core import codes
+from supervisor.model import codes
 
 TABLE: Final[Table] = {}
 

@@ -1,0 +1,89 @@
+"""An alert without a daemon: `python -m supervisor.adapters.alerts.failure UNIT CONFIG`, by OnFailure= of the service.
+
+The same targets as the daemon's, of the same [alerts], even if the rest of that file is what keeps the daemon from starting.
+There is no record to wait in: it is tried four times over two and a half minutes, and that is that. The line in
+reboot_alerts.log stands before this begins.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from supervisor import config
+from supervisor.adapters import last_config
+from supervisor.adapters.alerts.delivery import Tried, deliver_to_all, tell_systemd
+from supervisor.harmless import harmless
+from supervisor.policy.upkeep.alerting import COMMAND, CRITICAL, AlertSettings, Notice, target_name, wanted
+
+_PAUSES_S: Final = (0.0, 5.0, 30.0, 120.0)
+
+
+def main(argv: list[str]) -> int:
+    """The exit status: 0 when everybody who is to be told has taken it."""
+    unit, path = argv
+    result, status = (os.environ.get(f"MONITOR_{key}", "?") for key in ("SERVICE_RESULT", "EXIT_STATUS"))
+    left = tell(f"{unit} has failed ({result}, status {status}): journalctl -u {unit} says why", path, os.environ)
+    for tried in left:
+        _say(f"<3>alert not delivered to {tried.target}: {tried.error}")
+    return 1 if left else 0
+
+
+def tell(
+    text: str,
+    path: str | None,
+    environ: Mapping[str, str],
+    *,
+    pauses_s: tuple[float, ...] = _PAUSES_S,
+    pause: Callable[[float], None] = time.sleep,
+) -> list[Tried]:
+    """An alert of kind `service` to everybody; the newest failure of each who has not taken it."""
+    notice = Notice(uuid.uuid4().hex[:16], "service", CRITICAL, harmless(text), time.time())
+    try:
+        tell_systemd(notice)
+    except (OSError, ValueError) as error:
+        _say(f"<4>not in systemd's journal: {error}")
+    try:
+        rules = _rules(path, environ)
+    except config.ConfigError as error:
+        _say(f"<3>nobody is told: {error}")
+        return []
+    if not wanted(rules, notice.kind, notice.severity):
+        return []
+    left: list[Tried] = []
+    for pause_s in pauses_s:
+        pause(pause_s)
+        left = [tried for tried in deliver_to_all(rules, notice) if tried.error]
+        rules = _only(rules, {tried.target for tried in left})
+        if not left:
+            break
+    return left
+
+
+def _rules(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
+    """[alerts] of the file, or of the last good configuration where the file cannot be read. Raises ConfigError."""
+    try:
+        return config.alerts_alone(path, environ)
+    except config.ConfigError:
+        kept = last_config.find(path, environ, {})
+        if kept is None:
+            raise
+        return last_config.load(kept, environ).settings.alerts
+
+
+def _only(rules: AlertSettings, targets: set[str]) -> AlertSettings:
+    urls = tuple(url for url in rules.urls if target_name(url) in targets)
+    return replace(rules, urls=urls, command=rules.command if COMMAND in targets else ())
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{harmless(line)}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,128 @@
+"""reboot_alerts.log: one line for each host reboot, made for `tail -f` and grep.
+
+    2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean kind=panic up=0:18:12 down=0:00:41 level=light
+    programs=Breakout,Pong lost=Breakout:>=1200/14s/3.1%,Pong:? resuming=Breakout,Pong
+    evidence="the boot id changed; Kernel panic - not syncing: Fatal exception"                         (on one line)
+
+With a pattern (`policy/box/reboot_pattern.py`) in the reboots on record: `pattern="4 in 70 min, ..."` at the end.
+
+What was lost is counted up to the last sign of life: `>=1200` steps. It is `~1200` for a program of your own, whose newest
+checkpoint is known as of then. Unknown is `?`, never 0: the time of a line too, on a box whose clock is
+not set yet. A line `REBOOT n=3 clock=set at=... down=...` follows once it is. `MOVED` in place of `REBOOT`: the disk is
+in another box now. Control characters are spelled out: a line of this log must not steer anybody's terminal.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import os
+from pathlib import Path
+
+from supervisor.adapters.durable import sync_directory
+from supervisor.harmless import harmless
+from supervisor.model.commands import AlertClock, AlertReboot
+from supervisor.model.facts import JournalSalvaged
+from supervisor.policy.box import wall_clock
+from supervisor.policy.worker.loss import Loss
+
+
+def reboot_line(alert: AlertReboot, wall_s: float) -> str:
+    """The line, without its newline. `wall_s` is the time of writing."""
+    fact = alert.reboot
+    lost = ",".join(f"{name}:{_cost(loss)}" for name, loss in sorted(alert.losses.items()))
+    when = _when(wall_s)
+    fields = {
+        "n": str(alert.number),
+        "cause": fact.cause,
+        "kind": fact.end or "?",
+        "up": span(fact.up_s),
+        "down": span(fact.down_s),
+        "level": fact.level or "?",
+        "programs": ",".join(fact.programs) or "none",
+        "lost": lost or "none",
+        "resuming": ",".join(alert.resuming) or "none",
+        "evidence": '"' + "; ".join((fact.evidence, *fact.last_words[:1])).replace('"', "'") + '"',
+    }
+    if alert.pattern:
+        fields["pattern"] = f'"{alert.pattern}"'
+    if fact.cause == "moved":  # another box: it has no reboot on record yet
+        del fields["n"]
+    said = "MOVED" if fact.cause == "moved" else "REBOOT"
+    return harmless(f"{when} {said} " + " ".join(f"{key}={value}" for key, value in fields.items()))
+
+
+def clock_line(alert: AlertClock, wall_s: float) -> str:
+    """The line that mends the time of an earlier one, without its newline."""
+    return f"{_when(wall_s)} REBOOT n={alert.number} clock=set at={_when(alert.reboot_wall_s)} down={span(alert.down_s)}"
+
+
+def _when(wall_s: float) -> str:
+    """A time of day; `?` while the clock is not set."""
+    if not wall_clock.is_set(wall_s):
+        return "?"
+    return dt.datetime.fromtimestamp(wall_s, tz=dt.UTC).astimezone().isoformat(timespec="seconds")
+
+
+def journal_line(fact: JournalSalvaged, wall_s: float) -> str:
+    """The line for a journal that was damaged, without its newline."""
+    when = _when(wall_s)
+    lost = "?" if fact.lost is None else fact.lost
+    quoted = fact.error.replace('"', "'")
+    return harmless(f'{when} JOURNAL damaged kept={fact.kept} lost={lost} file={fact.kept_as or "none"} error="{quoted}"')
+
+
+def config_line(errors: tuple[str, ...], in_use: str, wall_s: float) -> str:
+    """The line for a start with the last good configuration, without its newline."""
+    when = _when(wall_s)
+    quoted = "; ".join(errors).replace('"', "'")
+    return harmless(f'{when} CONFIG refused in_use="{in_use}" error="{quoted}"')
+
+
+def service_line(starts: int, within_s: float, wall_s: float) -> str:
+    """The line for a daemon that ends again and again, without its newline."""
+    return (
+        f'{_when(wall_s)} DAEMON ends again and again starts={starts} within={span(within_s)} why="journalctl -u extralife"'
+    )
+
+
+def _cost(loss: Loss) -> str:
+    """`>=1200/14s/3.1%`: steps, what it took to compute them, and how much of its attempt that was; where known."""
+    if loss.steps is None:
+        return "?"
+    told = [f"{loss.bound}{loss.steps}"]
+    told += [f"{loss.seconds:.0f}s"] if loss.seconds is not None else []
+    told += [f"{100 * loss.share:.1f}%"] if loss.share is not None else []
+    return "/".join(told)
+
+
+def span(seconds: float | None) -> str:
+    """H:MM:SS; `?` for unknown."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def append(path: Path, line: str) -> str | None:
+    """One durable line. Returns an error sentence instead of raising: the alert must never stop the resume.
+
+    Opened anew each time, so that a rotated or removed file is made again; a torn last line gets its newline first.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        try:
+            size = os.fstat(fd).st_size
+            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+            data = (("\n" if torn else "") + line + "\n").encode("utf-8", "replace")
+            if os.write(fd, data) != len(data):  # a torn line: the next one begins with the newline that it lacks
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        if size == 0:
+            sync_directory(path.parent)
+    except OSError as error:
+        said = error.strerror or error
+        return f"cannot write the reboot alert to {path}: {said}; the journal has it, see `supervisorctl reboots`"
+    return None

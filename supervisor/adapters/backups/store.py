@@ -1,0 +1,603 @@
+"""Backups on disk: make one, list them, verify one, go back to one, remove one. What is in them: docs/backups.md.
+
+    backups/<name>/backup.json                                  what is in it, with a digest of its own; written last
+    backups/<name>/programs/<program>/ckpt-<steps>.<token>/     as in the run directory, with its manifest
+    backups/<name>/programs/<program>/results.csv
+
+Made like a checkpoint: everything under `<name>.tmp`, synced, renamed, the directory synced. A file is cloned (FICLONE)
+where the file system can, else linked, else copied; whichever it was, every byte that lies in the backup has been read
+and matches the digest in the checkpoint's manifest. Checkpoints are never changed in place, so a link is as good as a
+copy against everything but the disk itself. A program whose checkpoints cannot be copied is left out and named: what one
+program writes must not cost the others their backup. A full disk fails the whole.
+
+Going back must leave, whatever ends this process in the middle, either what was there or what was wanted:
+
+1. the backup is verified; what is there is kept as a backup of its own; the wanted checkpoints are put aside, in the
+   same directory, as `<name>.tmp`. So far, nothing that counts has changed.
+2. They are renamed into place, the newest first, then all others are renamed away, the oldest first. A worker takes the
+   newest whole checkpoint, so one single rename decides: the wanted one going in, if it is newer than all that was
+   there, else the newest of those going out.
+3. `results.csv` follows, and what was renamed away is removed.
+
+Asked again, each step finds what is done and does the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.adapters import durable
+from supervisor.adapters.durable import sync_directory
+from supervisor.adapters.files import open_regular
+from supervisor.adapters.process import checkpoints
+from supervisor.adapters.process.checkpoints import CheckpointInfo
+from workers.contract import CHECKPOINTS_DIR, MANIFEST_FILE, TMP_SUFFIX, checked_name, parse_checkpoint_name
+from workers.options import nearest
+
+BACKUP_FILE: Final = "backup.json"
+PROGRAMS_DIR: Final = "programs"
+RESULTS_FILE: Final = "results.csv"
+VERSION: Final = 1
+_MOST_RESULTS_BYTES: Final = 16 << 20
+_MOST_LIST_BYTES: Final = 16 << 20
+_CHUNK_BYTES: Final = 1 << 20
+_FICLONE: Final = 0x40049409  # ioctl_ficlone(2)
+_TRIES: Final = 3  # a worker may prune the checkpoint that is being copied; the newest but two stay for minutes
+REFLINK, LINK, COPY = "reflink", "link", "copy"
+_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # of the backups' own disk: no program can be saved
+_OPEN_AT_ONCE: Final = 64
+_METHODS: Final = (REFLINK, LINK, COPY)  # the last that had to be used is what a backup is told to be
+
+
+class BackupError(Exception):
+    """It cannot be done; the message is one clause for a person. Nothing that counts was changed."""
+
+
+class NothingThere(BackupError):
+    """There is nothing yet that could be copied."""
+
+
+class Interrupted(Exception):
+    """The daemon ends: left as it is, to be begun anew by the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a backup has of one program: its checkpoints, the newest first."""
+
+    program: str
+    checkpoints: tuple[tuple[str, int, int], ...]  # (name, environment steps, bytes)
+    results: tuple[int, str] | None = None  # size and digest of its results.csv
+
+    @property
+    def env_steps(self) -> int:
+        return self.checkpoints[0][1]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(size for _, _, size in self.checkpoints) + (self.results[0] if self.results else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupInfo:
+    """One backup. `error`: its list cannot be trusted, and nobody goes back to it."""
+
+    path: Path
+    label: str = ""
+    cause: str = ""
+    created_wall_s: float = 0.0
+    method: str = ""
+    programs: tuple[Saved, ...] = ()
+    missed: dict[str, str] = field(default_factory=dict)  # programs whose checkpoints could not be copied, and why
+    error: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def steps(self) -> dict[str, int]:
+        return {each.program: each.env_steps for each in self.programs}
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.programs)
+
+
+@dataclass(slots=True)
+class Task:
+    """How far it is, for whoever looks from another thread, and whether to go on."""
+
+    over: threading.Event = field(default_factory=threading.Event)
+    program: str = ""
+    done_bytes: int = 0
+    total_bytes: int = 0
+
+    def went_on(self, size_bytes: int) -> None:
+        """Between two pieces: counted, or `Interrupted`."""
+        self.done_bytes += size_bytes
+        if self.over.is_set():
+            raise Interrupted
+
+
+# --- making one -------------------------------------------------------------------------------------------------------
+
+
+def make(
+    root: Path,
+    name: str,
+    run_dirs: dict[str, Path],
+    *,
+    label: str,
+    cause: str,
+    wall_s: float,
+    task: Task,
+    every: bool = False,
+) -> BackupInfo:
+    """A verified copy of the newest whole checkpoint of each program (`every`: of all whole ones), whole or not at all.
+
+    Raises BackupError when nothing came of it. If a complete backup with this name exists, it is returned.
+    """
+    final, aside = root / name, root / (name + TMP_SUFFIX)
+    if final.exists():
+        known = read(final)
+        if known.error:
+            raise BackupError(f"there is a backup of that name, and {known.error}")
+        return known
+    try:
+        if not root.is_dir():
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_directory(root.parent)
+        sweep(root)
+        (aside / PROGRAMS_DIR).mkdir(mode=0o700, parents=True)
+        found = {program: _candidates(run_dir, every=every) for program, run_dir in run_dirs.items()}
+        task.total_bytes = sum(info.size_bytes or 0 for some in found.values() for info in (some if every else some[:1]))
+        methods: set[str] = set()
+        saved, missed = [], {}
+        for program, run_dir in run_dirs.items():
+            task.program = program
+            each = _save_or_miss(program, run_dir, aside / PROGRAMS_DIR, methods, task, every=every)
+            if isinstance(each, str):
+                missed[program] = each
+            elif each is not None:
+                saved.append(each)
+        if not saved:
+            told = "; ".join(f"{program}: {why}" for program, why in missed.items())
+            raise NothingThere(told or "none of the programs has a whole checkpoint yet")
+        info = BackupInfo(final, label, cause, wall_s, max(methods, key=_METHODS.index), tuple(saved), missed)
+        durable.create(aside / BACKUP_FILE, _to_json(info), 0o644)
+        for directory in (aside / PROGRAMS_DIR, aside):
+            sync_directory(directory)
+        aside.rename(final)
+        sync_directory(root)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(aside)
+        raise BackupError(_told(error)) from error
+    except BackupError:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    return info
+
+
+def _candidates(run_dir: Path, *, every: bool) -> list[CheckpointInfo]:
+    found = [info for info in checkpoints.survey(run_dir) if info.verified is not False]
+    return found if every else found[: _TRIES + 3]
+
+
+def _save_or_miss(
+    program: str, run_dir: Path, directory: Path, methods: set[str], task: Task, *, every: bool
+) -> Saved | str | None:
+    """The same as `_save`; a string says why the program cannot be saved. Raises OSError if none can be."""
+    try:
+        target = directory / checked_name(program)
+        try:
+            return _save(program, run_dir, target, methods, task, every=every)
+        except OSError as error:
+            shutil.rmtree(target, ignore_errors=True)
+            if error.errno in _DISK:
+                raise
+            return _told(error)
+    except ValueError as error:
+        return str(error)
+
+
+def _why_nothing(run_dir: Path) -> str | None:
+    """None: it has no checkpoint yet. Else what is wrong with those that it has."""
+    try:
+        names = [name for name in os.listdir(run_dir / CHECKPOINTS_DIR) if parse_checkpoint_name(name)]  # noqa: PTH208
+    except FileNotFoundError:
+        return None
+    wrong = [f"{info.path.name}: {info.error}" for info in checkpoints.survey(run_dir) if info.error]
+    return f"none of its checkpoints is whole; {wrong[0]}" if names and wrong else None
+
+
+def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Task, *, every: bool) -> Saved | str | None:
+    """The newest whole checkpoint, or all; None when there is none yet, a string when none can be copied."""
+    target.mkdir(mode=0o700)
+    wrong: list[str] = []
+    saved: list[tuple[str, int, int]] = []
+    for _ in range(_TRIES):
+        candidates = _candidates(run_dir, every=every)
+        for info in candidates:
+            if saved and not every:
+                break
+            try:
+                methods.add(_copy_checkpoint(info.path, target / info.path.name, task))
+            except (checkpoints.Damaged, OSError) as error:
+                if isinstance(error, OSError) and error.errno in _DISK:
+                    raise
+                wrong.append(f"{info.path.name}: {_told(error)}")
+                shutil.rmtree(target / info.path.name, ignore_errors=True)
+                continue
+            saved.append((info.path.name, info.env_steps, info.size_bytes or 0))
+        if saved or not candidates:
+            break
+    if not saved:
+        target.rmdir()
+        return f"none of its checkpoints can be copied; {wrong[0]}" if wrong else _why_nothing(run_dir)
+    results = _copy_results(run_dir / RESULTS_FILE, target / RESULTS_FILE)
+    sync_directory(target)
+    return Saved(program, tuple(saved), results)
+
+
+def _copy_checkpoint(source: Path, target: Path, task: Task) -> str:
+    """All files of a checkpoint, verified; returns how. Raises checkpoints.Damaged, also for one that was just pruned."""
+    methods = set()
+    with contextlib.ExitStack() as stack:
+        fds: dict[str, int] = {}
+        try:
+            manifest = checkpoints.manifest_of(source)
+            # First of all, as many as may be: a checkpoint that is pruned meanwhile stays readable.
+            for name in (MANIFEST_FILE, *manifest.files)[:_OPEN_AT_ONCE]:
+                fds[name] = checkpoints.opened(source, name)
+                stack.callback(os.close, fds[name])
+            target.mkdir(mode=0o755)
+            for name, (size, digest) in manifest.files.items():
+                (target / name).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                with contextlib.ExitStack() as later:
+                    fd = fds.get(name)
+                    if fd is None:
+                        fd = checkpoints.opened(source, name)
+                        later.callback(os.close, fd)
+                    methods.add(_copy_file(fd, target / name, size, digest, task))
+        except FileNotFoundError as error:
+            raise checkpoints.Damaged("it was pruned") from error
+        text = os.pread(fds[MANIFEST_FILE], _CHUNK_BYTES, 0)
+        durable.create(target / MANIFEST_FILE, text, 0o644)
+    for directory, _, _ in os.walk(target, topdown=False):
+        sync_directory(Path(directory))
+    return max(methods, key=_METHODS.index)
+
+
+def _copy_file(source: int, target: Path, size: int, digest: str, task: Task) -> str:
+    """Clone, link or copy; then read what lies there now, whatever it was, against its digest."""
+    method = _clone(source, target) or _link(source, target)
+    flags = os.O_RDONLY if method else os.O_RDWR | os.O_CREAT | os.O_EXCL
+    running, found = hashlib.blake2b(digest_size=32), 0
+    fd = os.open(target, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        reader = fd if method else source
+        while found <= size and (piece := os.pread(reader, _CHUNK_BYTES, found)):
+            running.update(piece)
+            if not method:
+                durable.write_all(fd, piece)
+            found += len(piece)
+            task.went_on(len(piece))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    if found != size or running.hexdigest() != digest:
+        raise checkpoints.Damaged(f"{target.name} does not match its digest")
+    return method or COPY
+
+
+def _clone(source: int, target: Path) -> str:
+    """The same blocks under another file, until one of them is written to: btrfs, XFS, bcachefs."""
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.ioctl(fd, _FICLONE, source)
+    except OSError:
+        target.unlink()
+        return ""
+    finally:
+        os.close(fd)
+    return REFLINK
+
+
+def _link(source: int, target: Path) -> str:
+    """Another name for the very file that is open here, whatever its own name leads to by now."""
+    try:
+        directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # With a src_dir_fd this is linkat(2), which can follow the link in /proc.
+            os.link(f"/proc/self/fd/{source}", target, src_dir_fd=directory)
+        finally:
+            os.close(directory)
+    except OSError:
+        return ""
+    return LINK
+
+
+def _copy_results(source: Path, target: Path) -> tuple[int, str] | None:
+    """(size, digest) of the copy; None where there are no results, or nothing that is a file."""
+    try:
+        fd = open_regular(source)
+    except OSError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        data = file.read(_MOST_RESULTS_BYTES + 1)
+    if len(data) > _MOST_RESULTS_BYTES:
+        return None
+    durable.create(target, data, 0o644)
+    return len(data), hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+def survey(root: Path) -> list[BackupInfo]:
+    """All backups, the newest first. Digests of what is in them are not checked. Never raises."""
+    try:
+        names = [item.name for item in root.iterdir() if not item.name.endswith(TMP_SUFFIX)]
+    except OSError:
+        return []
+    found = [read(root / name) for name in names]
+    return sorted(found, key=lambda info: (info.created_wall_s, info.name), reverse=True)
+
+
+def read(path: Path) -> BackupInfo:
+    """What a backup says of itself. Never raises."""
+    try:
+        fd = open_regular(path / BACKUP_FILE)
+        with os.fdopen(fd, "rb") as file:
+            body = json.loads(file.read(_MOST_LIST_BYTES))
+        if body.pop("self_digest") != _digest(body):
+            return BackupInfo(path, error="its list does not match its own digest")
+        if body["version"] != VERSION:
+            return BackupInfo(path, error=f"it was made by another extralife (version {body['version']})")
+        return _from_json(path, body)
+    except FileNotFoundError:
+        return BackupInfo(path, error="it has no list of what is in it")
+    except OSError as error:
+        return BackupInfo(path, error=f"it cannot be read: {error.strerror or error}")
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError):
+        return BackupInfo(path, error="its list is damaged")
+
+
+def verify(info: BackupInfo, programs: Iterable[str] = (), task: Task | None = None) -> str:
+    """What is wrong with a backup, or with what it has of these programs; empty when it is whole to the last bit."""
+    wanted = set(programs)
+    if info.error:
+        return info.error
+    chosen = (saved for saved in info.programs if not wanted or saved.program in wanted)
+    return "; ".join(wrong for saved in chosen if (wrong := _wrong(info, saved, task)))
+
+
+def _wrong(info: BackupInfo, saved: Saved, task: Task | None) -> str:
+    """The first fault of what a backup has of one program."""
+    for name, _, size in saved.checkpoints:
+        checked = checkpoints.verify(checkpoints.look(_inside(info, saved.program) / name))
+        if not checked.verified:
+            return f"{saved.program}, {name}: {checked.error}"
+        if task is not None:
+            task.went_on(size)
+    wrong = _wrong_results(_inside(info, saved.program) / RESULTS_FILE, saved.results)
+    return f"{saved.program}, {RESULTS_FILE}: {wrong}" if wrong else ""
+
+
+def find(root: Path, name: str, programs: Iterable[str] = ()) -> BackupInfo:
+    """The backup of that name, with these programs in it. Raises BackupError with the nearest name."""
+    known = {info.name: info for info in survey(root)}
+    if name not in known:
+        hint = nearest(name, list(known)) or "; `supervisorctl backups` lists them"
+        raise BackupError(f"there is no backup {name!r:.80}{hint}")
+    info = known[name]
+    missing = sorted(set(programs) - {saved.program for saved in info.programs})
+    if missing and not info.error:
+        raise BackupError(f"backup {name} has nothing of {', '.join(missing)}")
+    return info
+
+
+def _inside(info: BackupInfo, program: str) -> Path:
+    return info.path / PROGRAMS_DIR / program
+
+
+def _wrong_results(path: Path, expected: tuple[int, str] | None) -> str:
+    if expected is None:
+        return ""
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            data = file.read(_MOST_RESULTS_BYTES + 1)
+    except OSError as error:
+        return error.strerror or str(error)
+    return (
+        "" if (len(data), hashlib.blake2b(data, digest_size=32).hexdigest()) == expected else "it does not match its digest"
+    )
+
+
+# --- going back -------------------------------------------------------------------------------------------------------
+
+
+def restore(
+    info: BackupInfo, run_dirs: dict[str, Path], keep: Callable[[], BackupInfo | None], task: Task
+) -> dict[str, int]:
+    """Give these programs what the backup has of them; the step of each. None of them may be running.
+
+    `keep` makes the backup of what is there, None if there is nothing; it is called once the source is known to be whole.
+    Raises BackupError: nothing that counts was changed; or Halfway.
+    """
+    wrong = verify(info, run_dirs, task)
+    if wrong:
+        raise BackupError(wrong)
+    kept = keep()
+    chosen = [saved for saved in info.programs if saved.program in run_dirs]
+    aside: list[Path] = []
+    try:
+        for saved in chosen:
+            task.program = saved.program
+            aside += _put_aside(info, saved, run_dirs[saved.program] / CHECKPOINTS_DIR, task)
+    except (OSError, checkpoints.Damaged) as error:
+        for path in aside:
+            shutil.rmtree(path, ignore_errors=True)
+        raise BackupError(_told(error)) from error
+    done: dict[str, int] = {}
+    for saved in chosen:
+        try:
+            _exchange(info, saved, run_dirs[saved.program], _names_in(kept, saved.program))
+        except OSError as error:
+            raise Halfway(f"{saved.program}: {_told(error)}", done) from error
+        done[saved.program] = saved.env_steps
+    return done
+
+
+class Halfway(Exception):
+    """The disk failed between two renames; `done` are the programs that had got there."""
+
+    def __init__(self, message: str, done: dict[str, int]) -> None:
+        super().__init__(message)
+        self.done = done
+
+
+def _put_aside(info: BackupInfo, saved: Saved, directory: Path, task: Task) -> list[Path]:
+    """Beside where they will be, all that are not there already; a damaged one of that name makes room."""
+    if directory.is_symlink():
+        raise OSError(errno.ELOOP, "not a directory of the program's own", str(directory))
+    directory.mkdir(parents=True, exist_ok=True)
+    out = []
+    for name, _, _ in saved.checkpoints:
+        if os.path.lexists(directory / name):
+            if checkpoints.verify(checkpoints.look(directory / name)).verified:
+                continue
+            checkpoints.set_aside(directory / name)
+        path = directory / (name + TMP_SUFFIX)
+        shutil.rmtree(path, ignore_errors=True)
+        out.append(path)
+        _copy_checkpoint(_inside(info, saved.program) / name, path, task)
+    return out
+
+
+def _names_in(kept: BackupInfo | None, program: str) -> frozenset[str]:
+    """The checkpoints of a program that a backup has."""
+    found = () if kept is None else kept.programs
+    return frozenset(name for saved in found if saved.program == program for name, _, _ in saved.checkpoints)
+
+
+def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: frozenset[str]) -> None:
+    """The renames; see above for why in this order."""
+    directory = run_dir / CHECKPOINTS_DIR
+    names = [name for name, _, _ in saved.checkpoints]
+    for name in names:
+        if not os.path.lexists(directory / name):
+            (directory / (name + TMP_SUFFIX)).rename(directory / name)
+            sync_directory(directory)
+    for found in reversed(checkpoints.survey(run_dir)):
+        if found.path.name not in names:
+            _away(found, kept)
+            sync_directory(directory)  # each by itself: not every file system keeps the order of renames over a power cut
+    _exchange_results(_inside(info, saved.program) / RESULTS_FILE, run_dir / RESULTS_FILE, given=saved.results is not None)
+    for item in list(directory.iterdir()):
+        if item.name.endswith(TMP_SUFFIX) and parse_checkpoint_name(item.name.removesuffix(TMP_SUFFIX)):
+            shutil.rmtree(item, ignore_errors=True)
+
+
+def _away(found: CheckpointInfo, kept: frozenset[str]) -> None:
+    """Out of the list in one step. One that the backup of before does not have stays as `.bad`: it exists nowhere else."""
+    if found.path.name not in kept:
+        checkpoints.set_aside(found.path)
+        return
+    target = found.path.with_name(found.path.name + TMP_SUFFIX)
+    if os.path.lexists(target):
+        shutil.rmtree(target)
+    found.path.rename(target)
+
+
+def _exchange_results(source: Path, target: Path, *, given: bool) -> None:
+    """Tests of steps that are still to come belonged to another learner: they are with what was kept."""
+    if not given:
+        target.unlink(missing_ok=True)
+    else:
+        with os.fdopen(open_regular(source), "rb") as file:
+            data = file.read()
+        aside = target.with_name(target.name + TMP_SUFFIX)
+        aside.unlink(missing_ok=True)
+        durable.create(aside, data, 0o644)
+        aside.rename(target)
+    sync_directory(target.parent)
+
+
+# --- removing ---------------------------------------------------------------------------------------------------------
+
+
+def remove(root: Path, name: str) -> None:
+    """Off the list in one step, then its files."""
+    aside = root / (name + TMP_SUFFIX)
+    (root / name).rename(aside)
+    sync_directory(root)
+    shutil.rmtree(aside)
+
+
+def sweep(root: Path) -> None:
+    """What a daemon that was killed has left unfinished."""
+    for item in list(root.iterdir()):
+        if item.name.endswith(TMP_SUFFIX):
+            shutil.rmtree(item, ignore_errors=True)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _to_json(info: BackupInfo) -> bytes:
+    body: dict[str, Any] = {
+        "version": VERSION, "label": info.label, "cause": info.cause, "created_wall_s": info.created_wall_s,
+        "method": info.method,
+        "programs": {
+            saved.program: {"checkpoints": [list(each) for each in saved.checkpoints], "results": saved.results}
+            for saved in info.programs
+        },
+        "missed": info.missed,
+    }  # fmt: skip
+    return json.dumps({**body, "self_digest": _digest(body)}, indent=1, allow_nan=False).encode()
+
+
+def _from_json(path: Path, body: dict[str, Any]) -> BackupInfo:
+    programs = []
+    for program, said in body["programs"].items():
+        found = tuple((str(name), int(steps), int(size)) for name, steps, size in said["checkpoints"])
+        if not found or checked_name(program).startswith(".") or not all(parse_checkpoint_name(each[0]) for each in found):
+            return BackupInfo(path, error="its list names what is no checkpoint")
+        results = said["results"]
+        programs.append(Saved(program, found, None if results is None else (int(results[0]), str(results[1]))))
+    missed = {str(program): str(why) for program, why in body.get("missed", {}).items()}
+    return BackupInfo(
+        path,
+        str(body["label"]),
+        str(body["cause"]),
+        float(body["created_wall_s"]),
+        str(body["method"]),
+        tuple(programs),
+        missed,
+    )
+
+
+def _digest(body: object) -> str:
+    return hashlib.blake2b(json.dumps(body, sort_keys=True, separators=(",", ":")).encode(), digest_size=32).hexdigest()
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "the disk is full: make room, or lower [backup] keep"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error)

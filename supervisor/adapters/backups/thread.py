@@ -1,0 +1,145 @@
+"""The thread that backs up and goes back: one thing after the other, beside everything else that the daemon does.
+
+Outcomes are posted as inputs. A thread of its own, because a copy may take minutes and a disk may hang: neither may keep
+a log from being emptied or evidence from being taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from supervisor.adapters import threads
+from supervisor.adapters.backups import store as backups
+from supervisor.adapters.backups.store import BackupError, BackupInfo, Halfway, Interrupted, NothingThere, Task
+from supervisor.model import commands
+from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored, Input
+from supervisor.model.settings import Paths, Settings
+from supervisor.policy.upkeep.backups import ROLLBACK, Kept, superfluous
+from supervisor.ports import Clock, Inbox
+
+log = structlog.get_logger()
+
+BackupCommand = commands.Backup | commands.CheckBackup | commands.RestoreBackup
+_KEPT_LABEL = "before rollback"
+
+
+class Backups:
+    """Does the commands of `deciding/backups.py`. `progress` is for whoever asks, from any thread."""
+
+    def __init__(self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock) -> None:
+        self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
+        self._root = Path(paths.backups)
+        self._pool = threads.begun(1, "backup")
+        self._task, self._doing = Task(), ""
+
+    def perform(self, command: BackupCommand) -> None:
+        """Later, in its turn."""
+        self._pool.submit(self._do, command)
+
+    def stop(self) -> None:
+        """What is under way is left as it is; the next daemon begins it anew."""
+        self._task.over.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def progress(self) -> dict[str, Any] | None:
+        """What is being done now, and how far it is; None: nothing."""
+        doing, task = self._doing, self._task
+        if not doing:
+            return None
+        return {
+            "name": doing, "program": task.program, "done_bytes": task.done_bytes, "total_bytes": task.total_bytes,
+        }  # fmt: skip
+
+    def _do(self, command: BackupCommand) -> None:
+        over = self._task.over
+        self._task = Task(over)
+        self._doing = command.name if isinstance(command, commands.Backup) else command.backup
+        try:
+            outcome = self._outcome(command)
+        except Interrupted:
+            return
+        finally:
+            self._doing = ""
+        self._inbox.post(outcome)
+
+    def _outcome(self, command: BackupCommand) -> Input:
+        """Whatever goes wrong is an outcome too: a backup that is never heard of would be waited for, for ever."""
+        now_s, done = self._clock.now_s, {}
+        try:
+            match command:
+                case commands.Backup():
+                    return self._make(command)
+                case commands.CheckBackup():
+                    return self._check(command)
+                case _:
+                    return self._restore(command)
+        except Halfway as error:
+            told, done = str(error), error.done
+        except BackupError as error:
+            told = str(error)
+        except Interrupted:
+            raise
+        except Exception as error:
+            log.exception("backup_failed", command=type(command).__name__)
+            told = f"it met a bug ({type(error).__name__}); the daemon's log has it"
+        match command:
+            case commands.Backup(name=name):
+                return BackupMade(now_s(), name, told)
+            case commands.CheckBackup(kept_as=kept_as):
+                return BackupChecked(now_s(), kept_as, told)
+            case commands.RestoreBackup(kept_as=kept_as):
+                return BackupRestored(now_s(), kept_as, told, done)
+
+    def _run_dirs(self, programs: tuple[str, ...]) -> dict[str, Path]:
+        return {name: Path(self._paths.run_dir(name)) for name in programs}
+
+    def _make(self, command: commands.Backup) -> BackupMade:
+        info = backups.make(
+            self._root, command.name, self._run_dirs(command.programs), label=command.label, cause=command.cause,
+            wall_s=self._clock.wall_s(), task=self._task,
+        )  # fmt: skip
+        removed = self._prune((command.name, *command.spare))
+        return BackupMade(self._clock.now_s(), info.name, "", info.steps, info.size_bytes, info.method, removed, info.missed)
+
+    def _check(self, command: commands.CheckBackup) -> BackupChecked:
+        info = backups.find(self._root, command.backup, command.programs)
+        programs = command.programs or tuple(saved.program for saved in info.programs)
+        self._task.total_bytes = sum(saved.size_bytes for saved in info.programs if saved.program in programs)
+        error = backups.verify(info, programs, self._task)
+        return BackupChecked(self._clock.now_s(), command.kept_as, error, () if error else programs)
+
+    def _restore(self, command: commands.RestoreBackup) -> BackupRestored:
+        info = backups.find(self._root, command.backup, command.programs)
+        run_dirs, kept = self._run_dirs(command.programs), True
+
+        def keep() -> BackupInfo | None:
+            nonlocal kept
+            try:
+                return backups.make(
+                    self._root, command.kept_as, run_dirs, label=f"{_KEPT_LABEL} to {command.backup}", cause=ROLLBACK,
+                    wall_s=self._clock.wall_s(), task=self._task, every=True,
+                )  # fmt: skip
+            except NothingThere:
+                kept = False
+                return None
+
+        steps = backups.restore(info, run_dirs, keep, self._task)
+        self._prune((command.kept_as, command.backup))
+        return BackupRestored(self._clock.now_s(), command.kept_as, "", steps, kept)
+
+    def _prune(self, spare: tuple[str, ...]) -> tuple[str, ...]:
+        """Remove what is too much; a disk that refuses is told in the log, and costs no backup."""
+        known = [Kept(info.name, info.cause, info.created_wall_s) for info in backups.survey(self._root) if not info.error]
+        removed = []
+        for name in superfluous(known, self._settings().backup.keep, spare):
+            try:
+                backups.remove(self._root, name)
+            except OSError as error:
+                log.warning("backup_not_removed", name=name, error=str(error))
+            else:
+                removed.append(name)
+        return tuple(removed)

@@ -1,0 +1,295 @@
+"""Did the box restart? And the durable sign of life that tells for how long it was gone.
+
+Four witnesses, because each alone can be silent: the boot id (a container keeps its host's over its own restart), the
+start time of pid 1 (two boots whose clocks begin at zero can share a tick of 10 ms: seen once in twenty power cuts of a box
+in a time namespace), CLOCK_BOOTTIME, which never goes back within one boot (but a container has its host's), and a marker
+file on tmpfs. The marker only supports the others. It is never believed alone: a runtime directory can be removed by hand,
+and calling that a reboot would bury workers that live.
+
+"The box" is whatever pid 1 is the first process of. A container's pid 1 starts long after its host's boot: downtime ends
+and uptime begins with pid 1, not with CLOCK_BOOTTIME's zero.
+
+`EXTRALIFE_BOOT_FILES` names a directory with `boot_id` and `pid1_stat` to read in place of /proc: for containers whose
+runtime knows better, and for tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from supervisor.adapters.durable import sync_directory
+from supervisor.adapters.foundations import directory
+from supervisor.adapters.process import proc
+from supervisor.model.inputs import BootEvidence
+from supervisor.policy.box.wall_clock import is_set
+
+ENV_BOOT_FILES: Final = "EXTRALIFE_BOOT_FILES"
+_SLOT_BYTES: Final = 16384
+_CLOCK_SLACK_S: Final = 2.0  # a hardware clock that is read in whole seconds may put a boot before the last sign of life
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_HEAD: Final = struct.Struct("<8sQII")  # magic, sequence, crc32 of sequence and body, body length
+_SEQUENCE: Final = struct.Struct("<Q")
+_MAGIC: Final = b"XLALIVE1"
+
+
+@dataclass(frozen=True, slots=True)
+class BootFiles:
+    """Where this boot's identity is read."""
+
+    boot_id: Path = Path("/proc/sys/kernel/random/boot_id")
+    pid1_stat: Path = Path("/proc/1/stat")
+    folder: Path | None = None  # of witnesses of which box this is (`box_identity.py`); None: the system's own
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> BootFiles:
+        given = environ.get(ENV_BOOT_FILES)
+        return cls(Path(given) / "boot_id", Path(given) / "pid1_stat", Path(given)) if given else cls()
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """This boot's identity. `pid1_ticks` is field 22 of pid 1's stat, None when it can't be read."""
+
+    boot_id: str
+    pid1_ticks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AliveMark:
+    """One durable sign of life: three clocks at one moment, the boot, and what ran."""
+
+    boot_id: str
+    pid1_ticks: int | None
+    at_s: float
+    wall_s: float
+    boot_s: float
+    level: str = ""
+    steps: dict[str, int] = field(default_factory=dict)
+    seq: int = 0  # the number of the journal's last fact
+    ckpt_steps: dict[str, int] = field(default_factory=dict)  # of programs whose checkpoints only they can read
+
+
+def read_boot(files: BootFiles) -> Boot:
+    """Raises OSError when not even the boot id can be read."""
+    boot_id = files.boot_id.read_text().strip().replace("-", "")
+    ticks = None
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        ticks = proc.parse_stat(files.pid1_stat.read_bytes()).start_ticks
+    return Boot(boot_id, ticks)
+
+
+def examine(
+    boot: Boot,
+    last: AliveMark | None,
+    *,
+    marker: Path,
+    clean: bool | None,
+    wall_now_s: float,
+    boot_now_s: float,
+    journal_boot_id: str = "",
+    journal_at_s: float = 0.0,
+) -> BootEvidence:
+    """Whether the box restarted since the last sign of life, by which witnesses, and for how long it was gone.
+
+    `clean`: the last daemon had ended in order (None: there was none). `journal_boot_id` is the boot of the journal's
+    last fact: it stands in for a lost mark, and when it is this boot, the reboot that an older mark tells of is on record
+    already. `journal_at_s` is that fact's time: where it is later than the mark's, it was the last sign of life. A
+    downtime is not known (None) when the wall clock puts the boot before the last sign of life, or is not set.
+
+    Example: last sign at 12:00:00, now 12:00:45, up for 5 s: it was down for 40 s, or up to one period less.
+    """
+    boot_wall_s = wall_now_s - boot_now_s + _pid1_at_s(boot.pid1_ticks, boot_now_s)
+    said = _witnesses(boot, last, journal_boot_id, boot_now_s)
+    if not said:
+        known = last is not None or journal_boot_id
+        evidence = "the same boot" if known else "no sign of an earlier life"
+        evidence_of = BootEvidence(boot.boot_id, False if known else None, evidence, boot_wall_s=boot_wall_s)
+        if last is None:
+            return evidence_of
+        return replace(evidence_of, steps=last.steps, last_sign_s=last.at_s, mark_at_s=last.at_s)
+    if not marker.exists():
+        said.append("the marker in the runtime directory is gone")
+    cause = "orderly" if clean else "unclean"
+    if last is None:
+        return BootEvidence(boot.boot_id, rebooted=True, evidence=", ".join(said), cause=cause, boot_wall_s=boot_wall_s)
+    mark_at_s = last.at_s
+    if journal_boot_id == last.boot_id:
+        last = _carried_on(last, journal_at_s)
+    down_s = boot_wall_s - last.wall_s
+    possible = down_s >= -_CLOCK_SLACK_S and is_set(last.wall_s) and is_set(boot_wall_s)
+    return BootEvidence(
+        boot_id=boot.boot_id,
+        rebooted=True,
+        evidence=", ".join(said),
+        cause=cause,
+        down_s=max(0.0, down_s) if possible else None,
+        up_s=last.boot_s - _pid1_at_s(last.pid1_ticks, last.boot_s),
+        steps=last.steps,
+        ckpt_steps=last.ckpt_steps,
+        last_sign_wall_s=last.wall_s,
+        boot_wall_s=boot_wall_s,
+        last_sign_s=last.at_s,
+        mark_at_s=mark_at_s,
+    )
+
+
+def _carried_on(mark: AliveMark, journal_at_s: float) -> AliveMark:
+    """The mark as its daemon would have left it when it wrote its last fact: the accounts begin a downtime there."""
+    later_s = max(0.0, journal_at_s - mark.at_s)
+    return replace(mark, at_s=mark.at_s + later_s, wall_s=mark.wall_s + later_s, boot_s=mark.boot_s + later_s)
+
+
+def _witnesses(boot: Boot, last: AliveMark | None, journal_boot_id: str, boot_now_s: float) -> list[str]:
+    said = []
+    known = {boot_id for boot_id in (journal_boot_id, last.boot_id if last is not None else "") if boot_id}
+    if known and boot.boot_id not in known:
+        said.append("the boot id changed")
+    if last is None or journal_boot_id not in {"", last.boot_id}:
+        return said  # the mark, if there is one, is older than the journal: its pid 1 says nothing new
+    if None not in (boot.pid1_ticks, last.pid1_ticks) and boot.pid1_ticks != last.pid1_ticks:
+        said.append("pid 1 was started at another time")
+    if not said and boot_now_s < last.boot_s:
+        said.append("the time since boot is less than at the last sign of life")
+    return said
+
+
+def _pid1_at_s(ticks: int | None, boot_now_s: float) -> float:
+    """When pid 1 started, in seconds of CLOCK_BOOTTIME; 0.0 when that is unknown or can't be."""
+    at_s = 0.0 if ticks is None else ticks / _TICKS_PER_S
+    return at_s if at_s <= boot_now_s else 0.0
+
+
+def leave_marker(marker: Path, boot: Boot) -> None:
+    """A file on tmpfs that a reboot takes away."""
+    marker.write_text(f"{boot.boot_id}\n")
+
+
+# --- the sign of life ----------------------------------------------------------------------------------------------------
+
+
+def pack_mark(mark: AliveMark, sequence: int) -> bytes:
+    """One slot: magic, sequence, CRC and the mark as JSON."""
+    body = json.dumps(asdict(mark), allow_nan=False).encode()
+    return _HEAD.pack(_MAGIC, sequence, _crc(sequence, body), len(body)) + body
+
+
+def _crc(sequence: int, body: bytes) -> int:
+    # With the sequence: a slot torn between the two would pass off its old mark as the newest.
+    return zlib.crc32(body, zlib.crc32(_SEQUENCE.pack(sequence)))
+
+
+def unpack_mark(slot: bytes) -> tuple[int, AliveMark] | None:
+    """(sequence, mark), or None when the slot is empty, torn or damaged."""
+    if len(slot) < _HEAD.size:
+        return None
+    magic, sequence, crc, length = _HEAD.unpack_from(slot)
+    body = slot[_HEAD.size : _HEAD.size + length]
+    if magic != _MAGIC or len(body) != length or _crc(sequence, body) != crc:
+        return None
+    try:
+        return sequence, AliveMark(**json.loads(body))
+    except (ValueError, TypeError):
+        return None
+
+
+def read_mark(path: Path) -> AliveMark | None:
+    """The newest whole mark of the two slots; None when there is none."""
+    newest = _newest(path)
+    return newest[1] if newest is not None else None
+
+
+def _newest(path: Path) -> tuple[int, AliveMark] | None:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    slots = [unpack_mark(data[start : start + _SLOT_BYTES]) for start in (0, _SLOT_BYTES)]
+    return max((slot for slot in slots if slot is not None), key=lambda slot: slot[0], default=None)
+
+
+class AliveWriter:
+    """Writes the mark every period from a thread of its own, into two slots in turn, with fdatasync.
+
+    A torn write can only hurt the slot that is being written; the other one is at most a period older. Whatever goes
+    wrong is told once to `on_error` and tried again: dying for a missing sign of life would be the greater harm.
+    """
+
+    def __init__(self, path: Path, make: Callable[[], AliveMark], period_s: float, on_error: Callable[[str], None]) -> None:
+        """`make` gives the mark of this moment; it is called in the writer's thread."""
+        self._path, self._make, self._period_s, self._on_error = path, make, period_s, on_error
+        self._directory_fd = -1
+        newest = _newest(path)
+        self._sequence = newest[0] if newest is not None else 0
+        self._failed = False
+        self._begun = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="alive", daemon=True)
+
+    def start(self) -> None:
+        self._begun = True
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write a last mark and end the thread.
+
+        Nothing at all if it was never started: a mark of this boot, written before the reboot is in the journal, would
+        hide the reboot from the next daemon.
+        """
+        if not self._begun:
+            return
+        self._over.set()
+        self._thread.join(5.0)
+        if not self._thread.is_alive():  # else it hangs on the disk, and so would we
+            self.write()
+            if self._directory_fd >= 0:
+                os.close(self._directory_fd)
+                self._directory_fd = -1
+
+    def write(self) -> None:
+        """One mark, durably. Never raises."""
+        try:
+            self._write(pack_mark(self._make(), self._sequence + 1))
+        except Exception as error:  # noqa: BLE001  whatever it is, the next period may be luckier
+            if not self._failed:
+                said = error.strerror if isinstance(error, OSError) and error.strerror else error
+                self._on_error(f"cannot write the sign of life {self._path}: {said}")
+            self._failed = True
+            return
+        self._failed = False
+        self._sequence += 1
+
+    def _write(self, data: bytes) -> None:
+        if len(data) > _SLOT_BYTES:
+            raise ValueError(f"{len(data)} bytes do not fit into a slot of {_SLOT_BYTES}")
+        if self._directory_fd < 0:
+            # Kept from the first mark on. By its path a later mark could get into another journal's directory: one that
+            # is mounted there meanwhile, or that shows when this one's mount is gone.
+            self._directory_fd = directory(self._path.parent)
+        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            fd, new = os.open(self._path.name, flags, dir_fd=self._directory_fd), False
+        except FileNotFoundError:
+            fd, new = os.open(self._path.name, flags | os.O_CREAT, 0o600, dir_fd=self._directory_fd), True
+        try:
+            # A short write must not count: the next mark would then overwrite the only slot that is whole.
+            if os.pwrite(fd, data, _SLOT_BYTES * ((self._sequence + 1) % 2)) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        if new:
+            sync_directory(".", dir_fd=self._directory_fd)
+
+    def _run(self) -> None:
+        while not self._over.wait(self._period_s):
+            self.write()

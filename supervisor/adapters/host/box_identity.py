@@ -1,0 +1,95 @@
+"""Reads the witnesses of which box this is (`policy/box/box_identity.py`). What cannot be read is left out.
+
+Ids are kept as digests: the journal is shown to people and copied into reports, and machine-id(5) asks not to expose the
+machine-id. `EXTRALIFE_BOOT_FILES` names a directory with `machine_id`, `hostname`, `product_uuid`, `cards`, `gpus` and
+`hardware` to read in place of the system: for tests, and for containers whose runtime knows better.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+from supervisor.adapters.host.boot import BootFiles
+from supervisor.policy.box import box_identity as rule
+
+_PRODUCT: Final = Path("/sys/class/dmi/id/product_uuid")
+_GIB: Final = 1 << 30
+_MOST_BYTES: Final = 65536
+# What boards have in place of a UUID of their own: it is the same on thousands of them.
+_NO_UUID: Final = {"03000200040005000006000700080009", "12345678123412341234123456789012"}
+
+
+def witnesses(files: BootFiles) -> dict[str, str]:
+    """Every witness that is known."""
+    given = files.folder
+    product = _PRODUCT if given is None else given / "product_uuid"
+    found = {
+        rule.PRODUCT: _digest(_product(_text(product))),
+        rule.MACHINE: _digest(_machine_id() if given is None else _text(given / "machine_id")),
+        rule.HOSTNAME: os.uname().nodename if given is None else _text(given / "hostname"),
+        rule.CARDS: _digests(_cards() if given is None else _text(given / "cards").split()),
+        rule.GPUS: _digests(_gpus() if given is None else _text(given / "gpus").split()),
+        rule.HARDWARE: _hardware() if given is None else _text(given / "hardware"),
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8, person=b"extralife-box").hexdigest() if text else ""
+
+
+def _digests(texts: list[str]) -> str:
+    return ",".join(sorted({_digest(text.lower()) for text in texts if text}))
+
+
+def _product(text: str) -> str:
+    plain = text.replace("-", "").lower()
+    return "" if len(set(plain)) <= 1 or plain in _NO_UUID else plain
+
+
+def _machine_id() -> str:
+    """Empty for the one that systemd has made for this boot alone: it lies on /run, mounted over the real place."""
+    path = Path("/etc/machine-id")
+    try:
+        if path.stat().st_dev == Path("/run").stat().st_dev != Path("/").stat().st_dev:
+            return ""
+    except OSError:
+        return ""
+    text = _text(path)
+    return text if text != "uninitialized" else ""
+
+
+def _cards() -> list[str]:
+    """Addresses of network cards that are devices. A container's own have none behind them, and are new at each start."""
+    return [_text(path.parent / "address") for path in sorted(Path("/sys/class/net").glob("*/device"))]
+
+
+def _gpus() -> list[str]:
+    """UUIDs from the driver's files: NVML is not loaded yet at this point, and may hang."""
+    found = []
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        words = [line.partition(":")[2].strip() for line in _text(path).splitlines() if line.startswith("GPU UUID")]
+        found += [word for word in words if word.startswith("GPU-") and "?" not in word]
+    return found
+
+
+def _hardware() -> str:
+    """`Intel(R) Xeon(R) ..., 8 CPUs, 24 GiB`. The kernel takes another few MB for itself at each update."""
+    lines = _text(Path("/proc/cpuinfo")).splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    try:
+        size_gib = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GIB)
+    except (OSError, ValueError):
+        return model
+    return f"{model or 'unknown CPU'}, {os.cpu_count()} CPUs, {size_gib} GiB"

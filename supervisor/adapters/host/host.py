@@ -1,0 +1,109 @@
+"""The host's memory, swap, pressure, cores and disk, read from the kernel's files in a thread of their own.
+
+A container's own limit counts where it is lower than the host's memory: what the host has left is not ours to take. What
+cannot be read is unknown. A disk that hangs makes everything unknown after a while, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from supervisor.config.cores import usable_cores
+from supervisor.policy.box.readings import Host
+
+_PERIOD_S: Final = 5.0
+_STALE_S: Final = 30.0
+_KB: Final = 1024
+
+
+class LocalHost:
+    """`ports.Host` of the box that the daemon runs on."""
+
+    def __init__(self, state_dir: str, *, period_s: float = _PERIOD_S, root: Path = Path("/")) -> None:
+        self._state_dir, self._period_s, self._root = state_dir, period_s, root
+        self._over = threading.Event()
+        self._told: tuple[float, Host] | None = None
+        self._thread = threading.Thread(target=self._run, name="host", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def newest(self) -> Host | None:
+        """The newest readings; None when there are none, or when they are old. Never blocks."""
+        told = self._told
+        return None if told is None or time.monotonic() - told[0] > _STALE_S else told[1]
+
+    def look(self) -> Host:
+        """Everything, now."""
+        memory = _table(self._root / "proc/meminfo")
+        whole, left = _of_cgroup(self._root / "sys/fs/cgroup", memory.get("MemTotal"), memory.get("MemAvailable"))
+        pressure = self._root / "proc/pressure"
+        try:
+            disk = os.statvfs(self._state_dir)
+            disk_free_bytes: int | None = disk.f_bavail * disk.f_frsize
+        except OSError:
+            disk_free_bytes = None
+        return Host(
+            whole, left, memory.get("SwapTotal"), memory.get("SwapFree"), _full(pressure / "memory"),
+            _full(pressure / "io"), usable_cores(self._root / "sys/fs/cgroup/cpu.max"), disk_free_bytes,
+        )  # fmt: skip
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self._told = (time.monotonic(), self.look())
+            self._over.wait(self._period_s)
+
+
+def _table(path: Path) -> dict[str, int]:
+    """/proc/meminfo in bytes."""
+    found = {}
+    for line in _text(path).splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if words and words[0].isdigit():
+            found[name] = int(words[0]) * _KB
+    return found
+
+
+def _of_cgroup(folder: Path, whole: int | None, left: int | None) -> tuple[int | None, int | None]:
+    """The host's memory and what is left of it, or our cgroup's where that is less."""
+    limit, used = _text(folder / "memory.max").strip(), _text(folder / "memory.current").strip()
+    if not limit.isdigit() or not used.isdigit():
+        return whole, left
+    cached = next((int(n) for name, n in _pairs(folder / "memory.stat") if name == "inactive_file" and n.isdigit()), 0)
+    room = max(0, int(limit) - int(used) + cached)
+    return (
+        int(limit) if whole is None else min(whole, int(limit)),
+        room if left is None else min(left, room),
+    )
+
+
+def _full(path: Path) -> float | None:
+    """The share of the newest minute in which nothing ran, in per cent; None where the kernel does not tell."""
+    for line in _text(path).splitlines():
+        kind, *fields = line.split()
+        values = dict(field.partition("=")[::2] for field in fields)
+        if kind == "full":
+            try:
+                return float(values["avg60"])
+            except (KeyError, ValueError):
+                return None
+    return None
+
+
+def _pairs(path: Path) -> list[tuple[str, str]]:
+    return [(words[0], words[1]) for words in map(str.split, _text(path).splitlines()) if len(words) == 2]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,185 @@
+"""What the box has left behind of the boot that ended: read once, at the first start after it (`policy/box/reboot_cause.py`).
+
+The system's journal of that very boot (never "the one before": a journal loses whole boots to power cuts; where a container
+sees its host's boot id, what was written before this boot and about the last sign of life), wtmp, what the
+kernel saved of its log at its end (pstore), what watchdog devices and the processor say of the last reset. Each source may
+be missing, damaged, forbidden or slow: then it is not known. All of it together takes at most a few seconds and a few
+hundred KiB, because every training waits for the first decision.
+
+Dumps are root's. The unit has them copied before the daemon starts (deploy/last-words).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.policy.box.reboot_cause import Journal, Line, Traces
+
+TIMEOUT_S: Final = 4.0
+COPIED: Final = "run/extralife-last-words"
+_LINES: Final = 400
+_JOURNAL_BYTES: Final = 1024 * 1024
+_TEXT_CHARS: Final = 400
+_DUMPS: Final = 8
+_DUMP_BYTES: Final = 64 * 1024
+_MOST_FILES: Final = 200
+_BEFORE_S: Final = 900.0
+_SLACK_S: Final = 15.0  # between the last sign of life and the end there is at most a period, and clocks are set
+_FIELDS: Final = "MESSAGE,SYSLOG_IDENTIFIER,_TRANSPORT,_UID"
+_UTMP: Final = struct.Struct("<hxxi32s4s32s256shhiii16s20x")
+_WTMP_BYTES: Final = 170 * _UTMP.size
+_RUN_LEVEL: Final = 1
+_CARD_RESET: Final = 0x20  # WDIOF_CARDRESET: this device has reset the box
+_BOOT_ID: Final = re.compile("[0-9a-f]{32}")
+_RESET_REASON: Final = "Previous system reset reason"
+
+
+def read(
+    old_boot_id: str, new_boot_id: str, *, own_stop: bool | None, since_wall_s: float | None,
+    boot_wall_s: float | None = None, before_wall_s: float | None = None, root: str = "/",
+) -> Traces:  # fmt: skip
+    """`since_wall_s` is the last sign of life: what is older than that belongs to an earlier end. Never raises.
+
+    `boot_wall_s` is when this boot began, `before_wall_s` when the one that ended was first seen: where time alone tells
+    boots apart, the orderly end of the boot before that one would be taken for the end of this one.
+    """
+    until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + TIMEOUT_S
+    journal, reason = Journal.UNKNOWN, ""
+    lines: tuple[Line, ...] = ()
+    if shutil.which("journalctl") is not None:
+        which: tuple[str, ...] = ()
+        if old_boot_id == new_boot_id and since_wall_s is not None and boot_wall_s is not None:
+            from_s = max(since_wall_s - _BEFORE_S, before_wall_s or 0.0)
+            which = f"--since=@{from_s:.0f}", f"--until=@{boot_wall_s:.3f}"
+        elif old_boot_id != new_boot_id and _BOOT_ID.fullmatch(old_boot_id):
+            which, reason = (f"_BOOT_ID={old_boot_id}",), _reset_reason(new_boot_id, until_s)
+        if which:
+            journal, lines = _journal(which, until_s)
+    return Traces(
+        own_stop, journal, lines, _dumps(Path(root), since_wall_s), _went_down(Path(root), since_wall_s),
+        _watchdog(Path(root)), reason,
+    )  # fmt: skip
+
+
+# --- the system's journal ----------------------------------------------------------------------------------------------
+
+
+def _journal(which: tuple[str, ...], until_s: float) -> tuple[Journal, tuple[Line, ...]]:
+    """Its last lines, and the kernel's last ones, which others may have crowded out."""
+    wanted = ("--output=json", f"--output-fields={_FIELDS}", f"--lines={_LINES}", *which)
+    said = [_ask(until_s, *wanted), _ask(until_s, *wanted, "_TRANSPORT=kernel")]
+    found = {entry[0]: entry for text in said if text is not None for entry in _entries(text)}
+    if found:
+        entries = [found[cursor] for cursor in sorted(found, key=lambda each: found[each][1])]
+        end_s = entries[-1][1]
+        return Journal.READ, tuple(Line(end_s - at_s, text, kernel) for _, at_s, text, kernel in entries)
+    if None in said or not _ask(until_s, "--output=cat", "--lines=1", "_UID=0"):
+        return Journal.UNKNOWN, ()  # it did not answer, or is not for our eyes
+    return (Journal.LOST if any(Path("/var/log/journal").glob("*/system*.journal")) else Journal.UNKNOWN), ()
+
+
+def _entries(text: str) -> Iterator[tuple[str, float, str, bool]]:
+    """(cursor, seconds, text, by the kernel) of each line of JSON; what is none is passed over."""
+    for row in text.splitlines():
+        try:
+            body: dict[str, Any] = json.loads(row)
+            at_s = int(body["__REALTIME_TIMESTAMP"]) / 1e6
+            said = body["MESSAGE"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if isinstance(said, str):
+            yield str(body.get("__CURSOR", row)), at_s, said[:_TEXT_CHARS], _by_kernel(body)
+
+
+def _by_kernel(body: dict[str, Any]) -> bool:
+    """A container's kernel messages come through syslog; there, only root's word for it counts."""
+    named = body.get("SYSLOG_IDENTIFIER") == "kernel" and body.get("_UID") == "0"
+    return body.get("_TRANSPORT") == "kernel" or named
+
+
+def _reset_reason(boot_id: str, until_s: float) -> str:
+    said = _ask(until_s, "--output=cat", "--lines=1", f"--grep={_RESET_REASON}", f"_BOOT_ID={boot_id}", "_TRANSPORT=kernel")
+    return (said or "").partition("]: ")[2].strip()[:_TEXT_CHARS]
+
+
+def _ask(until_s: float, *args: str) -> str | None:
+    """What journalctl prints; None when it does not come back in time."""
+    left_s = until_s - time.clock_gettime(time.CLOCK_BOOTTIME)
+    if left_s <= 0:
+        return None
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
+    try:
+        done = subprocess.run(
+            ["journalctl", "--quiet", "--no-pager", *args], capture_output=True, timeout=left_s, check=False, env=env,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout[-_JOURNAL_BYTES:].decode("utf-8", "replace")
+
+
+# --- files ---------------------------------------------------------------------------------------------------------------
+
+
+def _dumps(root: Path, since_wall_s: float | None) -> tuple[str, ...]:
+    """The kernel's own last words, of this end alone."""
+    if since_wall_s is None:
+        return ()
+    found: dict[str, tuple[str, bytes]] = {}
+    for place in (COPIED, "sys/fs/pstore", "var/lib/systemd/pstore"):
+        for path in _files(root / place):
+            try:
+                if "dmesg" in path.name and path.stat().st_mtime >= since_wall_s - _SLACK_S and path.name not in found:
+                    with path.open("rb") as file:
+                        found[path.name] = str(path), file.read(_DUMP_BYTES)
+            except OSError:
+                continue
+    newest = sorted(found)[-_DUMPS:]
+    return tuple(found[name][1].decode("utf-8", "replace") for name in newest)
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    """Files in it, and in directories two levels below."""
+    count = 0
+    for where, _, names in os.walk(directory):
+        for name in sorted(names):
+            count += 1
+            if count > _MOST_FILES:
+                return
+            yield Path(where) / name
+
+
+def _went_down(root: Path, since_wall_s: float | None) -> bool | None:
+    """Whether wtmp has a shutdown since the last sign of life. It loses boots to power cuts: no record says nothing."""
+    if since_wall_s is None:
+        return None
+    try:
+        with (root / "var/log/wtmp").open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - size % _UTMP.size - _WTMP_BYTES))
+            data = file.read(_WTMP_BYTES)
+    except OSError:
+        return None
+    records = _UTMP.iter_unpack(data[: len(data) - len(data) % _UTMP.size])
+    down = [r[9] for r in records if r[0] == _RUN_LEVEL and r[4].rstrip(b"\0") == b"shutdown"]
+    return True if any(at_s >= since_wall_s - 2.0 for at_s in down) else None
+
+
+def _watchdog(root: Path) -> bool | None:
+    """Whether a watchdog device says that it has reset the box; None where there is none."""
+    said = []
+    for path in (root / "sys/class/watchdog").glob("watchdog*/bootstatus"):
+        try:
+            said.append(int(path.read_text()))
+        except (OSError, ValueError):
+            continue
+    return any(status & _CARD_RESET for status in said) if said else None

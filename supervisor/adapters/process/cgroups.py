@@ -1,0 +1,398 @@
+"""A cgroup of its own for each attempt, where the daemon was given a part of cgroup v2's tree (systemd: Delegate=yes).
+
+    extralife.service/            the part that is ours; no process may be here while controllers are on below it
+        daemon/                   the daemon itself, which goes there when it starts
+        earlier/                  what ran here when it came: workers that an older version had started
+        worker-Pong-TOKEN/        one attempt, with its limits (`policy/worker/confinement.py`)
+            shim/                 its shim, so that it outlives its tree and writes how that ended
+            tree/                 the worker and all that it starts; ended as one (cgroup.kill, memory.oom.group)
+
+The daemon makes and removes directories and writes limits; a shim goes in by itself and takes its worker along, before the
+worker's first instruction: nothing is ever outside that has to be fetched. What cannot be had (no version 2, nothing
+delegated, a tree that cannot be written, a controller that is missing) is one sentence in `view`, and everything is as it
+is without: trees are ended through shim, session and mark, and memory has no limit of its own.
+
+A cgroup outlives the daemon with its processes, and is found again by its token. Its limits do not where the service
+manager must turn the controllers off to start another daemon (deploy/end-leftovers says why): they are in the attempt's
+directory, and are written again when it is adopted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from supervisor.policy.worker.confinement import Limits
+
+log = structlog.get_logger()
+
+DAEMON: Final = "daemon"
+EARLIER: Final = "earlier"
+SHIM: Final = "shim"
+TREE: Final = "tree"
+NOTE: Final = "cgroup.json"  # in the attempt's directory
+WANTED: Final = ("cpu", "memory", "pids")
+_READ_BYTES: Final = 64 * 1024
+_REMOVE_S: Final = 2.0  # a cgroup whose processes have just ended is busy until they are reaped
+_STUBBORN: Final = 50  # times that what runs in our part is moved aside while it starts more
+_PRESSURES: Final = ("cpu", "memory", "io")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The directory that is ours; None with the reason."""
+
+    path: str | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """What is on record of one attempt's cgroup: where, with which limits, and whether it counts OOM kills of its own."""
+
+    path: str
+    limits: Limits
+    counts_oom: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One look at an attempt's cgroup. Pressure in per cent of the newest minute, as (`cpu some`, 12.5)."""
+
+    pressure: tuple[tuple[str, float], ...] = ()
+    memory_bytes: int | None = None
+
+
+def find(parent: str = "", root: str = "") -> Part:
+    """The part of the tree that this process may use. `parent` is the operator's word for it; `root` is for tests."""
+    if parent:
+        return _checked(Path(parent))
+    try:
+        mounts = Path(f"{root}/proc/self/mountinfo").read_text(errors="replace")
+        lines = Path(f"{root}/proc/self/cgroup").read_text(errors="replace").splitlines()
+    except OSError:
+        return Part(None, "/proc does not tell which cgroup this is")
+    own = next((line[3:] for line in lines if line.startswith("0::")), None)
+    there = mounted(mounts)
+    if own is None or there is None:
+        return Part(None, "there is no cgroup v2 here")
+    base, at = there
+    if "/.." in own or not (own + "/").startswith(base.rstrip("/") + "/"):
+        return Part(None, "its cgroup lies outside of what is mounted here")
+    path = Path(root + at + own[len(base.rstrip("/")) :])
+    if path.name == DAEMON and _is_delegated(path.parent):  # the image before this one went there
+        path = path.parent
+    if not _is_delegated(path):
+        return Part(None, f"{own} was not given to it (Delegate=yes in the unit)")
+    return _checked(path)
+
+
+def mounted(mountinfo: str) -> tuple[str, str] | None:
+    """(its root, where) of the first mount of cgroup v2."""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        words = before.split()
+        if after.startswith("cgroup2 ") and len(words) > 4:
+            return words[3], words[4].replace("\\040", " ")
+    return None
+
+
+def _is_delegated(path: Path) -> bool:
+    """By the mark that systemd leaves, or because it belongs to this user, who is not root."""
+    for name in ("user.delegate", "trusted.delegate"):
+        with contextlib.suppress(OSError):
+            if os.getxattr(path, name) == b"1":
+                return True
+    try:
+        return path.stat().st_uid == os.getuid() != 0
+    except OSError:
+        return False
+
+
+def _checked(path: Path) -> Part:
+    if not (path / "cgroup.procs").exists():
+        return Part(None, f"{path} is no cgroup of version 2")
+    try:
+        read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+    except OSError as error:
+        return Part(None, f"{path}: {error.strerror}")
+    if read_only or not os.access(path / "cgroup.procs", os.W_OK) or not os.access(path, os.W_OK):
+        return Part(None, f"{path} cannot be written")
+    return Part(str(path))
+
+
+class Cgroups:
+    """The cgroups of all attempts. Every method returns without raising; without a part of the tree nothing happens."""
+
+    def __init__(
+        self, part: Part, limits: Callable[[str], Limits], *, wanted: tuple[str, ...] = WANTED,
+        mkdir: Callable[[Path], None] = Path.mkdir, rmdir: Callable[[Path], None] = Path.rmdir,
+    ) -> None:  # fmt: skip
+        """`limits` are those of a program that starts now. The last two are for tests: a kernel's come with their files."""
+        self._base = None if part.path is None else Path(part.path)
+        self._why, self._limits, self._wanted = part.why, limits, wanted
+        self._mkdir, self._rmdir = mkdir, rmdir
+        self._controllers: tuple[str, ...] = ()
+        self._guard = threading.Lock()
+        self._known: dict[str, Path] = {}  # by token
+
+    # --- the part that is ours -------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Go into a cgroup below, move aside what else runs here, turn controllers on, remove what is empty."""
+        base = self._base
+        if base is None:
+            return
+        try:
+            self._make(base / DAEMON)
+            _write(base / DAEMON / "cgroup.procs", str(os.getpid()))
+            self._clear(base)
+        except OSError as error:
+            self._base, self._why = None, f"{base} cannot be used: {error.strerror}"
+            log.warning("cgroups_not_used", why=self._why)
+            return
+        there = _read(base / "cgroup.controllers").split()
+        self._controllers = tuple(name for name in self._wanted if name in there and _turn_on(base, name))
+        for path in base.glob("worker-*"):
+            if not _is_populated(path):
+                self._remove(path, patience_s=0.0)
+
+    def _clear(self, base: Path) -> None:
+        """No process may be beside cgroups that controllers are on for; what is found is of an earlier version's start."""
+        for _ in range(_STUBBORN):
+            pids = [pid for pid in _pids(base) if pid != os.getpid()]
+            if not pids:
+                return
+            self._make(base / EARLIER)
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    _write(base / EARLIER / "cgroup.procs", str(pid))
+
+    def _make(self, path: Path) -> None:
+        with contextlib.suppress(FileExistsError):
+            self._mkdir(path)
+
+    def view(self) -> dict[str, object]:
+        """What `status` and `doctor` tell of it."""
+        lacking = [] if self._base is None else [name for name in self._wanted if name not in self._controllers]
+        return {
+            "on": self._base is not None, "why": self._why, "path": None if self._base is None else str(self._base),
+            "controllers": list(self._controllers), "lacking": lacking,
+        }  # fmt: skip
+
+    # --- one attempt -----------------------------------------------------------------------------------------------------
+
+    def begin(self, program: str, token: str, attempt_dir: str) -> str:
+        """Make the cgroup of an attempt that is about to start; where its shim is to go, empty for nowhere."""
+        base = self._base
+        if base is None:
+            return ""
+        path = base / f"worker-{re.sub('[^A-Za-z0-9_]', '_', program)[:60]}-{token}"
+        limits = self._limits(program)
+        try:
+            for each in (path, path / SHIM, path / TREE):
+                self._make(each)
+            self._confine(path, limits)
+            counts = (path / TREE / "memory.events").exists()
+            _note(attempt_dir, Confined(str(path), limits, counts))
+        except OSError as error:
+            log.warning("cgroup_not_made", program=program, path=str(path), error=error.strerror)
+            self._remove(path, patience_s=0.0)
+            return ""
+        with self._guard:
+            self._known[token] = path
+        return str(path)
+
+    def adopt(self, program: str, token: str, attempt_dir: str) -> None:
+        """Find the cgroup of an attempt that an earlier daemon had started, and give it its limits again."""
+        path, noted = self._path(token), read_note(attempt_dir)
+        if path is None or noted is None:
+            return
+        try:
+            self._confine(path, noted.limits)
+            _note(attempt_dir, replace(noted, counts_oom=(path / TREE / "memory.events").exists()))
+        except OSError as error:
+            log.warning("cgroup_not_confined", program=program, path=str(path), error=error.strerror)
+
+    def _confine(self, path: Path, limits: Limits) -> None:
+        """Everything that the controllers which are there can do; limits whose controller is missing are no error."""
+        if "memory" in self._controllers:
+            _turn_on(path, "memory")
+        for name, value in _knobs(limits).items():
+            _write(path / name, value, absent_ok=True)
+        _write(path / TREE / "memory.oom.group", "1", absent_ok=True)
+
+    def holds(self, token: str, pid: int) -> bool:
+        """Whether this process of an attempt is where it belongs."""
+        path = self._path(token)
+        return path is not None and pid in _pids(path / TREE)
+
+    def members(self, token: str) -> list[int]:
+        """Every process of an attempt, its shim's too, in whatever cgroups it has made below its own."""
+        path = self._path(token)
+        return [] if path is None else [pid for each in _below(path) for pid in _pids(each)]
+
+    def kill(self, token: str) -> bool:
+        """End the tree at once, forks in progress included. False: not by this way (no cgroup, Linux before 5.14)."""
+        path = self._path(token)
+        return path is not None and _kill(path / TREE)
+
+    def kill_all(self, token: str) -> bool:
+        """The same for the tree and its shim."""
+        path = self._path(token)
+        return path is not None and _kill(path)
+
+    def end(self, token: str) -> None:
+        """The attempt is over: remove its cgroup. May take a moment."""
+        path = self._path(token)
+        with self._guard:
+            self._known.pop(token, None)
+        if path is not None and not self._remove(path, _REMOVE_S):
+            log.warning("cgroup_not_removed", path=str(path))
+
+    def read(self, token: str) -> Load | None:
+        """Pressure and memory of an attempt; None where it has no cgroup."""
+        path = self._path(token)
+        if path is None or not path.is_dir():
+            return None
+        pressure = [told for name in _PRESSURES for told in _pressure(name, _read(path / f"{name}.pressure"))]
+        used = _read(path / "memory.current").strip()
+        return Load(tuple(pressure), int(used) if used.isdigit() else None)
+
+    def _remove(self, path: Path, patience_s: float) -> bool:
+        """Whether it is gone. Never with processes in it: the kernel does not remove such a one."""
+        until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + patience_s
+        while True:
+            for each in reversed(list(_below(path))):
+                try:
+                    self._rmdir(each)
+                except OSError as error:
+                    if error.errno not in (errno.EBUSY, errno.ENOTEMPTY, errno.ENOENT):
+                        return False
+            if not path.is_dir():
+                return True
+            if time.clock_gettime(time.CLOCK_BOOTTIME) >= until_s:
+                return False
+            time.sleep(0.02)
+
+    def _path(self, token: str) -> Path | None:
+        with self._guard:
+            found = self._known.get(token)
+            if found is None and self._base is not None and token.isalnum():
+                found = next(self._base.glob(f"worker-*-{token}"), None)
+                if found is not None:
+                    self._known[token] = found
+            return found
+
+
+NONE: Final = Cgroups(Part(None, "not asked for"), lambda _program: Limits(None, None, 0, 0))
+
+
+# --- the note ------------------------------------------------------------------------------------------------------------
+
+
+def _note(attempt_dir: str, confined: Confined) -> None:
+    path = Path(attempt_dir) / NOTE
+    aside = path.with_suffix(".tmp")
+    aside.write_text(json.dumps(asdict(confined)), encoding="ascii")
+    aside.rename(path)
+
+
+def forget_note(attempt_dir: str) -> None:
+    """The attempt runs outside of its cgroup after all."""
+    with contextlib.suppress(OSError):
+        (Path(attempt_dir) / NOTE).unlink()
+
+
+def read_note(attempt_dir: str) -> Confined | None:
+    """What `begin` has left of an attempt; None where it had no cgroup."""
+    try:
+        body = json.loads((Path(attempt_dir) / NOTE).read_bytes()[:_READ_BYTES])
+        return Confined(str(body["path"]), Limits(**body["limits"]), bool(body["counts_oom"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+# --- the kernel's files --------------------------------------------------------------------------------------------------
+
+
+def _knobs(limits: Limits) -> Mapping[str, str]:
+    high, most = limits.memory_high_bytes, limits.memory_max_bytes
+    return {
+        "memory.high": "max" if high is None else str(high), "memory.max": "max" if most is None else str(most),
+        "pids.max": str(limits.pids_max), "cpu.weight": str(limits.cpu_weight),
+    }  # fmt: skip
+
+
+def _turn_on(path: Path, controller: str) -> bool:
+    try:
+        _write(path / "cgroup.subtree_control", f"+{controller}")
+    except OSError as error:
+        log.warning("controller_not_on", path=str(path), controller=controller, error=error.strerror)
+        return False
+    return True
+
+
+def _kill(path: Path) -> bool:
+    try:
+        _write(path / "cgroup.kill", "1")
+    except OSError:
+        return False
+    return True
+
+
+def _write(path: Path, text: str, *, absent_ok: bool = False) -> None:
+    """One write(2) into a file that must be there: the kernel takes or refuses it as a whole."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if absent_ok:
+            return
+        raise
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _read(path: Path) -> str:
+    """Empty where it is not there, or the kernel does not tell (pressure that is turned off)."""
+    try:
+        return path.read_bytes()[:_READ_BYTES].decode("ascii", "replace")
+    except OSError:
+        return ""
+
+
+def _pids(path: Path) -> list[int]:
+    return [int(word) for word in _read(path / "cgroup.procs").split() if word.isdigit()]
+
+
+def _is_populated(path: Path) -> bool:
+    return "populated 1" in _read(path / "cgroup.events")
+
+
+def _below(path: Path) -> Iterator[Path]:
+    """It and every cgroup in it, the innermost last."""
+    for directory, _, _ in os.walk(path):
+        yield Path(directory)
+
+
+def _pressure(name: str, text: str) -> Iterator[tuple[str, float]]:
+    """`some avg10=0.00 avg60=1.25 ...` of memory.pressure -> ("memory some", 1.25)."""
+    for line in text.splitlines():
+        kind, *fields = line.split()
+        values = dict(field.partition("=")[::2] for field in fields)
+        with contextlib.suppress(KeyError, ValueError):
+            if kind in {"some", "full"}:
+                yield f"{name} {kind}", float(values["avg60"])

@@ -1,0 +1,80 @@
+"""The daemon's side of the control records: one small mapped file an attempt, on tmpfs."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from supervisor.model.commands import SetControl
+from supervisor.model.settings import Paths
+from supervisor.ports import Clock
+from workers.contract import UNKNOWN, Control, ControlWriter
+
+
+class Controls:
+    """Writes control records; knows which attempt number a token belongs to."""
+
+    def __init__(self, paths: Paths, clock: Clock) -> None:
+        self._paths, self._clock = paths, clock
+        self._attempts: dict[str, int] = {}
+        self._writers: dict[str, ControlWriter] = {}
+        self._last: dict[str, SetControl] = {}
+        self._guard = threading.RLock()  # over all of these: `restore` is called by another thread
+
+    def begin(self, token: str, attempt: int) -> None:
+        """An attempt was started or adopted."""
+        self._attempts[token] = attempt
+
+    def write(self, command: SetControl) -> None:
+        """Raises OSError when the runtime directory cannot be written."""
+        with self._guard:
+            self._write(command)
+
+    def restore(self) -> None:
+        """Write every record anew whose file is gone: its worker opens the new file. Raises OSError."""
+        with self._guard:
+            for command in tuple(self._last.values()):
+                if not Path(self._paths.control(command.program, self._attempts[command.token])).exists():
+                    self._writers.pop(command.token).close()
+                    self._write(command)
+
+    def missing(self) -> str:
+        """Whose record is gone, as a clause; empty when none is."""
+        with self._guard:
+            gone = [
+                command.program for command in self._last.values()
+                if not Path(self._paths.control(command.program, self._attempts[command.token])).exists()
+            ]  # fmt: skip
+        return f"the control record of {', '.join(sorted(gone))} is gone" if gone else ""
+
+    def _write(self, command: SetControl) -> None:
+        attempt = self._attempts.get(command.token)
+        if attempt is None:
+            return
+        writer = self._writers.get(command.token)
+        if writer is None:
+            path = Path(self._paths.control(command.program, attempt))
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            writer = self._writers[command.token] = ControlWriter(path)
+        writer.write(
+            Control(
+                token=command.token,
+                interval_ms=UNKNOWN if command.interval_s is None else int(command.interval_s * 1e3),
+                offset_ms=int(command.offset_s * 1e3),
+                save_now=command.save_now,
+                leave_by_ns=UNKNOWN if command.leave_by_s is None else self._clock.to_boot_ns(command.leave_by_s),
+            )
+        )
+        self._last[command.token] = command
+
+    def end(self, program: str, token: str) -> None:
+        """The attempt is over: its records on tmpfs are no longer needed."""
+        with self._guard:
+            writer = self._writers.pop(token, None)
+            if writer is not None:
+                writer.close()
+            self._last.pop(token, None)
+            attempt = self._attempts.pop(token, None)
+        if attempt is not None:
+            for path in (self._paths.control(program, attempt), self._paths.beat(program, attempt)):
+                Path(path).unlink(missing_ok=True)

@@ -1,0 +1,176 @@
+"""What can be known of an attempt that is over: its exit record, last lines, last beat and reports, as one `Ending`.
+
+Everything read here was written by a process that may have died in the middle of it, or by a script that nobody has
+checked: sizes are bounded, torn and foreign content is skipped, and nothing raises.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from supervisor.adapters.files import open_regular
+from supervisor.adapters.host import kernel_log
+from supervisor.adapters.process import cgroups
+from supervisor.model.inputs import Ending, Report
+from workers import contract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from supervisor.model.settings import Paths
+
+MAX_LINES: Final = 20
+_TAIL_BYTES: Final = 32 * 1024
+_LINE_CHARS: Final = 400
+_JSON_BYTES: Final = 64 * 1024
+_REPORTS_BYTES: Final = 512 * 1024
+_MAX_REPORTS: Final = 1000
+_MAX_LEFTOVERS: Final = 200
+_NAME_CHARS: Final = 60
+
+
+def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
+    """The last `limit_bytes` of the file's part after `from_byte`; empty when it can't be read.
+
+    A file that is now shorter than `from_byte` was truncated by a rotation: then all of it is new.
+    """
+    try:
+        fd = open_regular(path)
+    except (OSError, ValueError):
+        return b""
+    try:
+        size = os.fstat(fd).st_size
+        begin = from_byte if from_byte <= size else 0
+        return os.pread(fd, limit_bytes, max(begin, size - limit_bytes))
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def last_lines(path: str, from_byte: int = 0, limit: int = MAX_LINES) -> tuple[str, ...]:
+    """The last lines of a log, as they are. Of lines redrawn with carriage returns (progress bars) the final form."""
+    text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return tuple(line[:_LINE_CHARS] for line in [line for line in lines if line.strip()][-limit:])
+
+
+def last_words(paths: Paths, program: str, from_bytes: tuple[int, int]) -> tuple[str, ...]:
+    """The end of both logs, at most `MAX_LINES` lines: what was said on stderr comes last and is cut last."""
+    said = last_lines(paths.log(program, "stderr"), from_bytes[1])
+    room = MAX_LINES - len(said)
+    before = last_lines(paths.log(program, "stdout"), from_bytes[0], room) if room else ()
+    return before + said
+
+
+def read_exit(paths: Paths, program: str, attempt: int, token: str) -> contract.ExitRecord | None:
+    """The exit record that this attempt's shim left: in the attempt's directory or, if the disk was full, on tmpfs."""
+    beside = f"{paths.shim_record(program)}.exit"
+    for path in (f"{paths.attempt_dir(program, attempt, token)}/{contract.EXIT_FILE}", beside):
+        try:
+            record = contract.ExitRecord.from_json(read_bounded(path, _JSON_BYTES))
+        except ValueError:
+            continue
+        if record.token == token:
+            return record
+    return None
+
+
+def read_reports(path: str) -> tuple[Report, ...]:
+    """The worker's reports, oldest first. Lines that are torn or no report are skipped; the newest are kept."""
+    reports = []
+    for line in read_bounded(path, _REPORTS_BYTES).splitlines():
+        try:
+            body = json.loads(line, parse_constant=lambda _name: None)  # NaN and Infinity are not known values
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(body, dict) and isinstance(body.get("kind"), str):
+            reports.append(Report(body.pop("kind"), body))
+    return tuple(reports[-_MAX_REPORTS:])
+
+
+def read_ending(
+    paths: Paths, program: str, attempt: int, token: str, from_bytes: tuple[int, int] = (0, 0),
+    journal_s: Callable[[int], float] | None = None,
+) -> Ending | None:  # fmt: skip
+    """How the attempt ended, or None when there is no exit record: then `without_record` tells what is left to tell.
+
+    `journal_s` makes journal time of this boot's CLOCK_BOOTTIME in ns.
+    """
+    record = read_exit(paths, program, attempt, token)
+    if record is None:
+        return None
+    last = _last_beat(paths, program, attempt, token)
+    confined = cgroups.read_note(paths.attempt_dir(program, attempt, token))
+    return Ending(
+        code=record.code,
+        signal=record.signal,
+        leftovers=tuple(name[:_NAME_CHARS] for name in record.leftovers[:_MAX_LEFTOVERS]),
+        last_lines=() if record.spawn_error else last_words(paths, program, from_bytes),
+        max_rss_bytes=record.max_rss_bytes or None,
+        steps=last.steps,
+        ckpt_step=last.ckpt_step,
+        ckpt_at_s=last.ckpt_at_s(journal_s),
+        reports=_reports(paths, program, attempt, token),
+        batch_size=last.batch_size,
+        oom_kills=record.oom_kills,
+        oom_own=confined is not None and confined.counts_oom,
+        memory_max_bytes=None if confined is None else confined.limits.memory_max_bytes,
+        oom_line=kernel_log.oom_kill_of(record.pid) if record.signal == signal.SIGKILL else "",
+        fate=record.spawn_error or "",
+        ended_at_s=None if journal_s is None else journal_s(record.ended_ns),
+    )
+
+
+def without_record(
+    paths: Paths, program: str, attempt: int, token: str, *,
+    fate: str, leftovers: tuple[str, ...] = (), from_bytes: tuple[int, int] = (0, 0),
+    journal_s: Callable[[int], float] | None = None,
+) -> Ending:  # fmt: skip
+    """The ending of an attempt whose shim could not write a record; `fate` says why."""
+    last = _last_beat(paths, program, attempt, token)
+    return Ending(
+        leftovers=leftovers,
+        last_lines=last_words(paths, program, from_bytes),
+        steps=last.steps,
+        ckpt_step=last.ckpt_step,
+        ckpt_at_s=last.ckpt_at_s(journal_s),
+        reports=_reports(paths, program, attempt, token),
+        batch_size=last.batch_size,
+        fate=fate,
+    )
+
+
+def _reports(paths: Paths, program: str, attempt: int, token: str) -> tuple[Report, ...]:
+    return read_reports(f"{paths.attempt_dir(program, attempt, token)}/{contract.REPORTS_FILE}")
+
+
+@dataclass(frozen=True, slots=True)
+class _LastBeat:
+    """What a worker had reported when it ended. None: not known."""
+
+    steps: int | None = None
+    ckpt_step: int | None = None
+    ckpt_ns: int | None = None  # CLOCK_BOOTTIME at which that checkpoint was durable
+    batch_size: int | None = None
+
+    def ckpt_at_s(self, journal_s: Callable[[int], float] | None) -> float | None:
+        return None if self.ckpt_ns is None or journal_s is None else journal_s(self.ckpt_ns)
+
+
+def _last_beat(paths: Paths, program: str, attempt: int, token: str) -> _LastBeat:
+    """Zero steps before training: nothing was known yet."""
+    beat = contract.read_beat(paths.beat(program, attempt))
+    if beat is None or beat.token != token:
+        return _LastBeat()
+    known = beat.env_steps > 0 or beat.phase >= contract.Phase.TRAINING
+    return _LastBeat(
+        beat.env_steps if known else None,
+        None if beat.ckpt_step == contract.UNKNOWN else beat.ckpt_step,
+        None if beat.ckpt_ns == contract.UNKNOWN else beat.ckpt_ns,
+        beat.batch_size or None,
+    )

@@ -1,0 +1,145 @@
+"""The examination of a stalled worker before anything is done to it: what it was doing, as far as can be seen from here.
+
+`decide` asks for it once per stall (command TakeEvidence); `supervisorctl explain` shows the result. Bounded in time
+and size, and harmless: the worker is asked for its Python stacks only if it has a handler for that signal, because
+SIGUSR1 kills a program that has none. faulthandler's handler runs in C, so it also answers for a thread that is blocked
+in an extension or holds the GIL. Killing first and reading logs afterwards would lose just what tells a hang in a driver
+from a hang in Python.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from supervisor.adapters.process import endings, proc
+from supervisor.adapters.threads import Tasks
+from supervisor.model.inputs import EvidenceTaken
+from workers import contract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from supervisor.adapters.process.processes import Attempt
+    from supervisor.model.settings import Paths
+    from supervisor.ports import Clock, Inbox
+
+TIMEOUT_S: Final = 5.0
+_STACKS_BYTES: Final = 16 * 1024
+_FIELD_CHARS: Final = 4000
+_MAX_THREADS: Final = 64
+_QUIET_S: Final = 0.15  # faulthandler writes thread by thread: this long without growth, and it is done
+_POLL_S: Final = 0.03
+
+
+def take(
+    program: str, token: str, pid: int, start_ticks: int, *,
+    stacks: str, logs: tuple[str, str], logs_from: tuple[int, int] = (0, 0), timeout_s: float = TIMEOUT_S,
+) -> dict[str, str]:  # fmt: skip
+    """All that can be read of this very process within `timeout_s`; `logs` are the paths of stdout and stderr."""
+    stat = proc.read_stat(pid)
+    if stat is None or stat.start_ticks != start_ticks:
+        return {"process": f"{program} (pid {pid}, token {token}) is gone"}
+    evidence = {
+        "process": f"pid {pid}, {stat.name}, state {stat.state}",
+        "threads": _threads(pid),
+        "wchan": proc.read_text(pid, "wchan") or "",
+        "syscall": proc.read_text(pid, "syscall") or "",
+        "kernel_stack": proc.read_text(pid, "stack") or "",
+        "open_files": str(proc.open_files(pid) or ""),
+        "host": host_pressure(pid),
+        "stacks": _python_stacks(pid, start_ticks, stat.state, stacks, timeout_s),
+        "stdout": "\n".join(endings.last_lines(logs[0], logs_from[0])),
+        "stderr": "\n".join(endings.last_lines(logs[1], logs_from[1])),
+    }
+    return {name: text[-_FIELD_CHARS:] if name.startswith("std") else text[:_STACKS_BYTES]
+            for name, text in evidence.items() if text}  # fmt: skip
+
+
+def host_pressure(pid: int, root: str = "") -> str:
+    """What may slow a process from outside: load, pressure (PSI), and whether its cgroup's CPU quota throttles it."""
+    told = [f"load {' '.join(_text(f'{root}/proc/loadavg').split()[:3])} on {os.cpu_count()} CPUs"]
+    for name in ("cpu", "memory", "io"):
+        some = _text(f"{root}/proc/pressure/{name}").partition("\n")[0].split()
+        told += [f"{name} pressure {' '.join(some[1:3])}"] if len(some) > 2 else []
+    for line in _text(f"{root}/proc/{pid}/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        place = path if not controllers else f"/cpu{path}" if "cpu" in controllers.split(",") else None
+        stat = "" if place is None else _text(f"{root}/sys/fs/cgroup{place}/cpu.stat")
+        told += [row for row in stat.splitlines() if row.startswith(("nr_throttled ", "throttled_"))]
+    return ", ".join(told)
+
+
+def _text(path: str) -> str:
+    return endings.read_bounded(path, _FIELD_CHARS).decode("utf-8", "replace")
+
+
+def _threads(pid: int) -> str:
+    threads = proc.threads(pid)
+    shown = ", ".join(f"{name} {state}" for _tid, name, state in threads[:_MAX_THREADS])
+    return f"{len(threads)}: {shown}" if threads else ""
+
+
+def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s: float) -> str:
+    """What faulthandler adds to the stacks file in answer to the signal."""
+    number = signal.Signals[contract.STACKS_SIGNAL]
+    if not proc.catches(pid, number):
+        return f"not asked for: the program has no handler for {contract.STACKS_SIGNAL}"
+    if state in "Tt":
+        return "not asked for: the process is stopped"
+    before = _size(path)
+    if not proc.send_verified(pid, start_ticks, number):
+        return "not asked for: the process is gone"
+    _wait_until_quiet(lambda: _size(path), before, timeout_s)
+    text = endings.read_bounded(path, _STACKS_BYTES, before).decode("utf-8", "replace")
+    return text.strip("\n") or "asked for, but none were written in time"
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def _wait_until_quiet(size: Callable[[], int], before: int, timeout_s: float) -> None:
+    """Return once the file has grown and stopped growing, or when the time is over."""
+    started_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    last, since_s = before, started_s
+    while (at_s := time.clock_gettime(time.CLOCK_BOOTTIME)) - started_s < timeout_s:
+        if (now := size()) != last:
+            last, since_s = now, at_s
+        elif now != before and at_s - since_s >= _QUIET_S:
+            return
+        time.sleep(_POLL_S)
+
+
+class LocalEvidence:
+    """Takes evidence of this machine's attempts, one thread each, and posts EvidenceTaken."""
+
+    def __init__(self, paths: Paths, attempt: Callable[[str], Attempt | None], inbox: Inbox, clock: Clock) -> None:
+        """`attempt` tells who runs under a token: `LocalLauncher.attempt`."""
+        self._paths, self._attempt, self._inbox, self._clock = paths, attempt, inbox, clock
+        self._tasks = Tasks("evidence")
+
+    def take(self, program: str, token: str) -> None:
+        """Returns at once. Outcome: EvidenceTaken within `TIMEOUT_S` and a little."""
+        self._tasks.begin(f"evidence-{program}", self._take, program, token)
+
+    def _take(self, program: str, token: str) -> None:
+        attempt = self._attempt(token)
+        evidence = {"process": f"{program} is gone"}
+        if attempt is not None:
+            stacks = f"{self._paths.attempt_dir(program, attempt.attempt, token)}/stacks.txt"
+            logs = self._paths.log(program, "stdout"), self._paths.log(program, "stderr")
+            try:
+                evidence = take(
+                    program, token, attempt.pid, attempt.start_ticks,
+                    stacks=stacks, logs=logs, logs_from=attempt.logs_from,
+                )  # fmt: skip
+            except Exception as error:  # noqa: BLE001  healing waits for the outcome, whatever it is
+                evidence = {"process": f"could not be examined: {type(error).__name__}: {error}"}
+        self._inbox.post(EvidenceTaken(self._clock.now_s(), program, token, evidence))

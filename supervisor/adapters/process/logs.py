@@ -1,0 +1,239 @@
+"""Rotation of worker logs that cannot be reopened: the worker writes with O_APPEND and knows nothing of us.
+
+Copy, then truncate: the writer's next line lands at the new end. What is written between the copy's last read and the
+truncation is lost (microseconds; at most a few lines of a very chatty worker). A pipe through the daemon would lose
+nothing and cost the worker its life, or its progress, whenever the daemon is away.
+
+Once a minute is enough for a log that grows as logs do. A worker that writes 100 MB/s would fill 6 GB in between, so a
+guard looks every second in which the disk has lost room, and every five seconds: a log of more than twice its bound is
+rotated at once, and when it was rotated less than a minute ago (copying all of a flood would double it, and push every
+older line out of the copies) it is emptied, and a line in it says how much was dropped. So a log and its copies take at
+most `2 x (backups + 2) x log_max_bytes`, the copy that is being made included, once more `log_max_bytes`, and what the
+writer can add in a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from supervisor.adapters.files import create, open_regular
+from supervisor.model.settings import Settings
+
+log = structlog.get_logger()
+
+GUARD_S: Final = 1.0
+_LOOK_ANYWAY_S: Final = 5.0
+FLOOD_S: Final = 60.0  # two rotations of one log within this time: the second one is not copied
+_GUARD_FACTOR: Final = 2  # times log_max_bytes: below it, the minute's rotation is soon enough
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_PIECE_BYTES: Final = 1 << 20
+_LINE_BYTES: Final = 64 * 1024  # a copy that begins inside a longer line begins there
+
+
+def rotate(path: Path, max_bytes: int, backups: int, factor: int = 1) -> bool:
+    """Copy `path` to `path.1` (.1 to .2 ...) and empty it, if it has more than `factor * max_bytes`. True if it had.
+
+    A copy holds at most twice the bound: of a log that is larger the newest lines, and a writer that is faster than the
+    copy is not followed for ever. On a full disk the log is emptied without a copy, because the log is what fills it; the
+    older copies stay. Any other trouble is raised as OSError, with the log and its copies as they were: also that a
+    program has put a link or something else in its log's place, which is never followed.
+    """
+    fd = _open_larger(path, factor * max_bytes)
+    if fd is None:
+        return False
+    try:
+        if backups > 0:
+            aside = path.with_name(f"{path.name}.tmp")
+            try:
+                _copy(fd, aside, max_bytes)
+            except OSError as error:
+                aside.unlink(missing_ok=True)
+                if error.errno not in _FULL:
+                    raise
+            else:
+                _shift(path, backups)
+                aside.replace(_copy_of(path, 1))
+        os.ftruncate(fd, 0)
+    finally:
+        os.close(fd)
+    return True
+
+
+def drop(path: Path, max_bytes: int) -> int:
+    """Empty a log of more than `max_bytes` without a copy; how many bytes it had held, 0 if it was smaller.
+
+    The first line of what follows says what was dropped. Raises OSError as `rotate` does.
+    """
+    fd = _open_larger(path, max_bytes)
+    if fd is None:
+        return 0
+    try:
+        size = os.fstat(fd).st_size
+        os.ftruncate(fd, 0)
+        os.write(fd, f"extralife: {size} bytes dropped here, too much was written within a minute\n".encode())
+    finally:
+        os.close(fd)
+    return size
+
+
+def clear(path: Path) -> None:
+    """Empty a log; its rotated copies stay. One that is not there is empty. Raises OSError as `rotate` does."""
+    try:
+        fd = open_regular(path, os.O_WRONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.ftruncate(fd, 0)
+    finally:
+        os.close(fd)
+
+
+class LogGuard:
+    """Keeps every program's logs within their bound: `look` once a minute by the calendar, and its own thread between."""
+
+    def __init__(self, settings: Callable[[], Settings]) -> None:
+        """`settings` gives those in force: a reread is followed without a restart."""
+        self._settings = settings
+        self._rotated_s: dict[Path, float] = {}  # when each log was copied, CLOCK_BOOTTIME
+        self._guard = threading.Lock()  # two rotations of one log at once would lose a copy
+        self._failing: set[Path] = set()
+        self._looked = -_LOOK_ANYWAY_S, 0  # when all were looked at, and the free bytes of their disk then
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="log-guard", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join(5.0)
+
+    def look(self, factor: int = 1) -> None:
+        """Rotate every log that holds more than `factor` times its bound."""
+        settings = self._settings()
+        daemon, paths = settings.daemon, settings.paths
+        for spec in settings.programs:
+            for channel in ("stdout", "stderr"):
+                name = paths.log(spec.name, channel)
+                if self._failing or not _is_small(name, factor * daemon.log_max_bytes):
+                    with self._guard:
+                        self._one(Path(name), daemon.log_max_bytes, daemon.log_backups, factor)
+
+    def _one(self, path: Path, max_bytes: int, backups: int, factor: int) -> None:
+        now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        try:
+            if now_s - self._rotated_s.get(path, -FLOOD_S) < FLOOD_S:
+                if dropped := drop(path, _GUARD_FACTOR * max_bytes):
+                    log.warning("log_flood", path=str(path), dropped_bytes=dropped)
+            elif rotate(path, max_bytes, backups, factor):
+                self._rotated_s[path] = now_s
+                log.info("log_rotated", path=str(path))
+            self._failing.discard(path)
+        except OSError as error:
+            if path not in self._failing:  # told once, not every second
+                log.warning("log_rotation_failed", path=str(path), error=str(error))
+            self._failing.add(path)
+
+    def _is_due(self) -> bool:
+        """Whether a log can have grown much since the last look: then the disk has that much less room.
+
+        One question instead of one for each of 400 logs. Who deletes as fast as another writes hides it, and so may a file
+        system that counts late: therefore every five seconds in any case.
+        """
+        settings, now_s = self._settings(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        try:
+            disk = os.statvfs(settings.paths.state_dir)
+        except OSError:  # `shell/foundations.py` reports a state directory that is gone
+            return False
+        free_bytes = disk.f_bavail * disk.f_frsize
+        looked_s, free_then_bytes = self._looked
+        if now_s - looked_s < _LOOK_ANYWAY_S and free_then_bytes - free_bytes < settings.daemon.log_max_bytes:
+            return False
+        self._looked = now_s, free_bytes
+        return True
+
+    def _run(self) -> None:
+        while not self._over.wait(GUARD_S):
+            try:
+                if self._is_due():
+                    self.look(_GUARD_FACTOR)
+            except Exception:  # the disk is worth another look, whatever this was
+                log.exception("log_guard_failed")
+
+
+def _is_small(path: str, max_bytes: int) -> bool:
+    """The one question that is asked of every log every second: 400 of them, with 200 programs."""
+    try:
+        found = os.lstat(path)
+    except OSError as error:
+        return error.errno == errno.ENOENT
+    return stat.S_ISREG(found.st_mode) and found.st_size <= max_bytes
+
+
+def _open_larger(path: Path, max_bytes: int) -> int | None:
+    """A descriptor to read, empty and append to, if the file is larger. A link in its place is trouble, not a log."""
+    try:
+        found = path.lstat()
+        if stat.S_ISREG(found.st_mode) and found.st_size <= max_bytes:
+            return None
+        fd = open_regular(path, os.O_RDWR | os.O_APPEND)
+    except FileNotFoundError:
+        return None
+    if os.fstat(fd).st_size <= max_bytes:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _copy(fd: int, to: Path, max_bytes: int) -> None:
+    """At most twice `max_bytes`, of whole lines: all of it, or its newest part; and what is written meanwhile."""
+    size = os.fstat(fd).st_size
+    at = 0 if size <= 2 * max_bytes else size - max_bytes
+    if at > 0:  # to the line that begins there or next; in the middle of an endless one, there
+        at += max(0, os.pread(fd, _LINE_BYTES, at - 1).find(b"\n"))
+    begin, end = at, at + 2 * max_bytes
+    target = create(to, 0o640)
+    try:
+        while at < end and (sent := _send(target, fd, at, end)):
+            at += sent
+        if at == end:
+            last = os.pread(fd, min(_LINE_BYTES, end - begin), max(begin, end - _LINE_BYTES)).rfind(b"\n") + 1
+            os.ftruncate(target, max(0, end - begin - _LINE_BYTES) + last if last else end - begin)
+    finally:
+        os.close(target)
+
+
+def _send(target: int, fd: int, at: int, end: int) -> int:
+    """Copy a piece; 0 at the end of the file."""
+    sent = os.sendfile(target, fd, at, min(_PIECE_BYTES, end - at))
+    if sent == 0 and at % mmap.PAGESIZE == 0:
+        # A write that crosses a page shows its first part early: what looks like the end is the middle of a line. A seek
+        # for a hole waits for the file's lock, and with it for that write.
+        with contextlib.suppress(OSError):
+            os.lseek(fd, 0, os.SEEK_HOLE)
+        sent = os.sendfile(target, fd, at, min(_PIECE_BYTES, end - at))
+    return sent
+
+
+def _shift(path: Path, backups: int) -> None:
+    """Make room for a new `.1`; the oldest is overwritten."""
+    for number in range(backups - 1, 0, -1):
+        older = _copy_of(path, number)
+        if os.path.lexists(older):
+            older.replace(_copy_of(path, number + 1))
+
+
+def _copy_of(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")

@@ -1,0 +1,91 @@
+"""Processes that a killed shim leaves behind come home to the daemon, which is the sub-reaper above all shims.
+
+A grandchild in a session and an environment of its own has no mark by which it could be found again. Its shim sees it,
+being its sub-reaper (prctl(2), PR_SET_CHILD_SUBREAPER); when the shim itself is killed, the kernel hands it to the next
+sub-reaper up. Without one that is pid 1, among thousands of others, and a second trainer would start beside it.
+
+An orphan of an attempt is a child of the daemon in another session than the daemon's own: the daemon's helpers stay in its
+session, a shim makes a session of its own before it starts anything, and no process can enter a session that exists. Shims
+are children in other sessions too. They carry a token: what carries one is found by it, and is left alone here.
+
+Example: shim 90 of Pong is killed. Its worker dies with it (PR_SET_PDEATHSIG). A `setsid env -i sleep` of that worker is now
+a child of the daemon, began after the shim, and has no token: it is ended, and Pong starts again.
+
+This holds while the daemon lives, and over its re-execution. The orphans of a shim that is killed while no daemon runs go to
+pid 1; those are found by their session, their mark and their cgroup alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from supervisor.adapters.process import proc
+from workers import contract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+# Of attempts, and of the commands of [alerts], which may leave processes behind that are no attempt's.
+_MARKS: Final = (f"{contract.ENV_TOKEN}=".encode(), b"EXTRALIFE_ALERT_")
+
+
+class Orphans:
+    """The orphans that have come home to this process. Without `adopt` nothing comes, and nothing is found."""
+
+    def __init__(self) -> None:
+        self._home = False
+        self._dead: set[tuple[int, int]] = set()  # (pid, start ticks) of the zombies at the last look
+
+    def adopt(self) -> bool:
+        """Be the sub-reaper from now on; it outlasts execve(2), and no child inherits it. False: the kernel refused."""
+        self._home = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        return self._home
+
+    def since(self, start_ticks: int) -> list[int]:
+        """Those alive without a mark that began at or after this tick."""
+        found = [stat for stat in self._children() if stat.alive and stat.start_ticks >= start_ticks]
+        return [stat.pid for stat in found if not _is_marked(stat.pid)]
+
+    def reap(self, awaited: Callable[[], Collection[int]]) -> None:
+        """Let those go that have ended. `awaited` are children of ours that somebody waits for.
+
+        Whoever waits for a child does so at once. One that is a zombie at two looks in a row, and is not awaited, is an
+        orphan's: to take it at the first look could take a shim's exit status from `Popen.wait`.
+        """
+        dead = {(stat.pid, stat.start_ticks) for stat in self._children() if not stat.alive}
+        for pid, _ in dead & self._dead - {(pid, ticks) for pid, ticks in dead if pid in awaited()}:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self._dead = dead
+
+    def _children(self) -> list[proc.Stat]:
+        if not self._home:
+            return []
+        session, stats = os.getsid(0), map(proc.read_stat, _pids_of_children())
+        return [stat for stat in stats if stat is not None and stat.parent == os.getpid() and stat.session != session]
+
+
+NONE: Final = Orphans()
+
+
+def _pids_of_children() -> list[int]:
+    """Of every thread of this process; by a look at all processes where the kernel does not list them."""
+    try:
+        tasks = os.listdir("/proc/self/task")  # noqa: PTH208  a path object each is waste
+        lists = [Path(f"/proc/self/task/{task}/children").read_text(encoding="ascii") for task in tasks]
+    except OSError:  # built without CONFIG_PROC_CHILDREN, or a thread has just ended
+        return [stat.pid for stat in proc.all_stats().values() if stat.parent == os.getpid()]
+    return [int(word) for text in lists for word in text.split()]
+
+
+def _is_marked(pid: int) -> bool:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False  # it has ended, or belongs to another user since: the signal will tell
+    return any(variable.startswith(_MARKS) for variable in variables)

@@ -1,0 +1,78 @@
+"""Whether the worker that the record calls alive is there, for pages that are made while nobody can write the record.
+
+A daemon that is dead, or cannot write its journal, records no end. Its record goes on saying RUNNING of a worker that was
+killed, or that ended with the boot before. So each worker is looked at by its identity (pid and start time, in this boot)
+before a page says that it runs.
+
+Example: the box lost its power at RUNNING, pid 4242, and no daemon runs since. The page says GONE, "ended with the host; the
+next start resumes it", and not that pid 4242 has an uptime.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from supervisor.adapters.host import boot, clock
+from supervisor.adapters.process import proc
+from supervisor.model.lifecycle import HAS_PROCESS
+from supervisor.model.settings import Paths
+from supervisor.model.state import Attempt, State
+
+GONE = "GONE"  # the record says that it runs, and it does not
+UNKNOWN = "UNKNOWN"
+_OF_A_PROCESS = (
+    "pid",
+    "uptime_s",
+    "worker_phase",
+    "steps_per_s",
+    "eta_s",
+    "proc_state",
+    "rss_bytes",
+    "memory_bytes",
+    "pressure",
+)
+
+
+def corrected(view: Mapping[str, Any], attempt: Attempt | None, *, rebooted: bool | None) -> dict[str, Any]:
+    """A page's view of one program, as far as its process bears it out. `rebooted`: since the newest fact; None: unknown."""
+    if attempt is None or view["phase"] not in HAS_PROCESS:
+        return dict(view)
+    if rebooted:
+        return _without_process(view, GONE, "ended with the host; the next start resumes it")
+    if attempt.pid is None or attempt.start_ticks is None:
+        return _without_process(view, UNKNOWN, "it was being started; whether it runs is not known")
+    if proc.is_alive(attempt.pid, attempt.start_ticks):
+        return dict(view)
+    if _exists(attempt.pid) and proc.read_stat(attempt.pid) is None:  # /proc is mounted with hidepid
+        return _without_process(view, UNKNOWN, f"another user's pid {attempt.pid} cannot be looked at; root can")
+    return _without_process(view, GONE, f"its process {attempt.pid} is gone, and that is not on record yet")
+
+
+def has_rebooted(state: State, state_dir: str, environ: Mapping[str, str]) -> bool | None:
+    """Whether the box has restarted since the newest fact; None: the boot cannot be told."""
+    paths = Paths(state_dir, "")
+    mark = boot.read_mark(Path(paths.alive))
+    try:
+        this_boot = boot.read_boot(boot.BootFiles.of(environ))
+    except OSError:
+        return None
+    evidence = boot.examine(
+        this_boot, mark, marker=Path("/"), clean=state.clean, wall_now_s=clock.wall_s(), boot_now_s=clock.boot_s(),
+        journal_boot_id=state.boot_id, journal_at_s=state.at_s,
+    )  # fmt: skip
+    return bool(evidence.rebooted)
+
+
+def _without_process(view: Mapping[str, Any], phase: str, why: str) -> dict[str, Any]:
+    return {**view, **{key: None for key in _OF_A_PROCESS if key in view}, "phase": phase, "why": why}
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.close(os.pidfd_open(pid))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,434 @@
+"""Readings of live attempts: the beat record, sd_notify edges, growing logs and files, the process state.
+
+Each program names its source of progress (`core.settings.Progress`); the process state is read for all. A reading that
+fails leaves its field None: not known, which is not zero and not "stalled".
+
+A beat record that cannot be read at this moment (its writer was interrupted in the middle) is no sign of a stall either:
+the newest beat that could be read stands until there is another.
+
+A beat file can also be removed, replaced or overwritten. Its worker makes it again within a second (`contract.Client`).
+Until then, or where it cannot, the record that the worker still maps is read through /proc. Where even that fails, the
+growth of its log and its CPU time stand in for its beats, with the patience of programs without beats: what cannot be
+read is unknown, and unknown is not stalled (docs/adr/0031-lost-beats.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from supervisor.adapters.files import open_regular
+from supervisor.adapters.process import cgroups, proc
+from supervisor.adapters.process.edges import Edges, Heard
+from supervisor.adapters.process.processes import read_record
+from supervisor.model.inputs import Report, Sample
+from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.ports import Clock
+from workers import contract
+
+log = structlog.get_logger()
+
+_MOST_FILES: Final = 10_000  # of a glob: a directory that holds more is not looked through further
+_MOST_REPORT_BYTES: Final = 64 * 1024  # per look ...
+_MOST_REPORTS: Final = 256  # ... and lines
+_MOST_REPORTS_EVER: Final = 1000  # of one attempt, while it runs
+_REPORTS_S: Final = 5.0  # between two looks for the first report of a program that need not know of them
+_LOAD_S: Final = 10.0  # between two looks at a cgroup: the kernel's own averages move that slowly
+_LOST_S: Final = 5.0  # so long a worker has to make its beat file again; also between two looks at its open files
+_FIRST_BEAT_S: Final = 10.0  # an adopted worker may have been started a moment ago
+_FUTURE_S: Final = 1.0  # a stamp that lies further ahead is of another clock
+
+Reports = tuple[tuple[str, str, Report], ...]
+Seen = dict[str, tuple[int, int]]  # file -> (size, modification time in ns; 0 for logs)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One attempt under watch, and what was last seen of it."""
+
+    spec: ProgramSpec
+    attempt: int
+    token: str
+    pid: int
+    start_ticks: int | None
+    since_s: float
+    reports_file: str
+    stat: proc.StateFile | None
+    adopted: bool = False
+    lost_at_s: float | None = None  # since when its beats cannot be read in any way
+    mapped: str | None = None  # where /proc has the record that it maps
+    mapped_due_s: float = 0.0
+    beat: contract.Beat | None = None
+    seen: Seen | None = None
+    grown_at_s: float | None = None
+    known: tuple[object, ...] = ()
+    sample: Sample | None = None  # made of `known`
+    failed: bool = False
+    load: cgroups.Load | None = None
+    load_due_s: float = 0.0
+    shown: tuple[Sample, Sample] | None = None  # without and with the load
+    reports_at: int = 0
+    reports: int = 0
+    reports_due_s: float = 0.0
+
+
+class LocalProbes:
+    """`ports.Probes` for this machine's workers."""
+
+    def __init__(self, paths: Paths, clock: Clock, edges: Edges, groups: cgroups.Cgroups = cgroups.NONE) -> None:
+        self._groups = groups
+        self._paths, self._clock, self._edges = paths, clock, edges
+        self._guard = threading.Lock()
+        self._watched: dict[str, _Watched] = {}
+
+    def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int, *, adopted: bool = False) -> None:
+        """Begin to read an attempt; `expect` its edges first (they may come before its pid is known).
+
+        `adopted`: an earlier daemon had started it, so its beat file must be there.
+        """
+        file = None
+        with contextlib.suppress(OSError):
+            file = proc.StateFile(pid)
+        stat = proc.read_stat(pid) if file is None else None
+        reports = f"{self._paths.attempt_dir(spec.name, attempt, token)}/{contract.REPORTS_FILE}"
+        ticks = stat.start_ticks if stat else None
+        watched = _Watched(spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file, adopted)
+        self._edges.expect(spec.name, token)
+        with self._guard:
+            self._watched[spec.name] = watched
+
+    def forget(self, program: str, token: str) -> None:
+        with self._guard:
+            watched = self._watched.get(program)
+            if watched is not None and watched.token == token:
+                del self._watched[program]
+
+    def sample(self) -> dict[str, Sample]:
+        """One reading of every watched attempt, by program."""
+        with self._guard:
+            watched = list(self._watched.values())
+        return {item.spec.name: self._read_safely(item) for item in watched}
+
+    def doing(self) -> dict[int, tuple[str, int]]:
+        """What each worker that beats is busy with just now: process id -> (phase, environment steps so far)."""
+        with self._guard:
+            watched = [item for item in self._watched.values() if item.spec.progress is Progress.BEAT]
+        found = {}
+        for item in watched:
+            beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
+            if beat is not None and beat.token == item.token:
+                found[beat.pid] = (beat.phase.name.lower(), beat.env_steps)
+        return found
+
+    def reports(self) -> Reports:
+        """What workers have left in their `reports.jsonl` since the last call."""
+        with self._guard:
+            watched = list(self._watched.values())
+        return tuple((item.spec.name, item.token, report) for item in watched for report in self._new_reports(item))
+
+    # one attempt
+
+    def _read_safely(self, item: _Watched) -> Sample:
+        try:
+            return self._with_load(item, self._read(item))
+        except Exception:  # one program's odd directory must not blind us to the others
+            if not item.failed:
+                log.exception("reading_failed", program=item.spec.name)
+            item.failed = True
+            return Sample(item.token)
+
+    def _with_load(self, item: _Watched, sample: Sample) -> Sample:
+        """What the worker's cgroup tells besides. Nothing new is the same reading again, the very object."""
+        now_s = self._clock.now_s()
+        if now_s >= item.load_due_s:
+            item.load_due_s, load = now_s + _LOAD_S, self._groups.read(item.token)
+            if load != item.load:
+                item.load, item.shown = load, None
+        if item.load is None:
+            return sample
+        if item.shown is None or item.shown[0] is not sample:
+            shown = replace(sample, pressure=item.load.pressure, memory_bytes=item.load.memory_bytes)
+            item.shown = sample, shown
+        return item.shown[1]
+
+    def _read(self, item: _Watched) -> Sample:
+        state = self._state(item)
+        heard = self._edges.heard(item.spec.name, item.token)
+        match item.spec.progress:
+            case Progress.BEAT:
+                return self._from_beat(item, state, heard)
+            case Progress.LOG:
+                self._note_growth(item, self._logs(item))
+            case Progress.FILES:
+                self._note_growth(item, self._files(item))
+            case Progress.NOTIFY | Progress.NONE:
+                pass
+        known = state, heard, item.grown_at_s
+        if item.sample is None or known != item.known:
+            item.known, item.sample = known, self._without_beat(item, state, heard)
+        return item.sample
+
+    def _without_beat(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+        """Nothing but its arguments and what has grown goes into it: the same again is the same reading."""
+        match item.spec.progress:
+            case Progress.NOTIFY:
+                return self._from_edges(item, state, heard)
+            case Progress.NONE:
+                return Sample(item.token, state, ready=state is not None, status=heard.status if heard else "")
+            case _:
+                return self._from_growth(item, state, heard)
+
+    @staticmethod
+    def _state(item: _Watched) -> str | None:
+        if item.stat is not None:
+            return item.stat.state()
+        stat = proc.read_stat(item.pid)  # no descriptor was left for it: the long way, every time
+        return stat.state if stat is not None and stat.start_ticks == item.start_ticks else None
+
+    def beat_defect(self, program: str, token: str) -> str:
+        """What is wrong with an attempt's beat file, as a clause; empty while it is well, or not begun yet."""
+        with self._guard:
+            item = self._watched.get(program)
+        if item is None or item.token != token:
+            return ""
+        late = item.adopted and self._clock.now_s() - item.since_s > _FIRST_BEAT_S
+        if item.beat is None and not late:
+            return ""
+        return contract.beat_defect(self._paths.beat(program, item.attempt), token)
+
+    def _newest_beat(self, item: _Watched) -> contract.Beat | None:
+        """The newest beat of the attempt, or the one that was read last."""
+        beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
+        if beat is not None and beat.token == item.token:
+            item.lost_at_s = item.mapped = None
+            return beat
+        if not self.beat_defect(item.spec.name, item.token):
+            item.lost_at_s = None
+            return item.beat
+        beat = self._mapped_beat(item)
+        if beat is not None:
+            item.lost_at_s = None
+        elif item.lost_at_s is None:
+            item.lost_at_s = self._clock.now_s()
+        return beat or item.beat
+
+    def _mapped_beat(self, item: _Watched) -> contract.Beat | None:
+        """A beat from the record that its worker maps, although its path leads there no more."""
+        now_s = self._clock.now_s()
+        if item.mapped is None and now_s >= item.mapped_due_s:
+            item.mapped_due_s = now_s + _LOST_S
+            item.mapped = proc.open_at(item.pid, Path(self._paths.beat(item.spec.name, item.attempt)).name)
+        beat = contract.read_beat(item.mapped, follow=True) if item.mapped is not None else None
+        if beat is not None and beat.token == item.token:
+            return beat
+        item.mapped = None
+        return None
+
+    def _from_witnesses(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+        ticks = proc.cpu_ticks(item.pid)
+        self._note_growth(item, self._logs(item) | ({} if ticks is None else {"cpu": (ticks, 0)}))
+        return Sample(
+            item.token, state, progress_at_s=item.grown_at_s, phase="training", beat_lost=True,
+            status=heard.status if heard else "",
+        )  # fmt: skip
+
+    def _from_beat(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+        beat = item.beat = self._newest_beat(item)
+        if item.lost_at_s is not None and self._clock.now_s() - item.lost_at_s >= _LOST_S:
+            return self._from_witnesses(item, state, heard)
+        if beat is None:
+            return Sample(item.token, state, status=heard.status if heard else "")
+        at, stamp = self._clock.from_boot_ns, self._stamp
+        known = beat.phase >= contract.Phase.TRAINING or beat.env_steps > 0
+        deadline = None if beat.phase_deadline_ns == contract.NO_DEADLINE else at(beat.phase_deadline_ns)
+        return Sample(
+            token=item.token,
+            proc_state=state,
+            live_at_s=stamp(beat.live_ns),
+            progress_at_s=stamp(beat.progress_ns),
+            phase=beat.phase.name.lower(),
+            phase_since_s=stamp(beat.phase_since_ns),
+            phase_deadline_s=deadline,
+            ready=contract.Phase.TRAINING <= beat.phase < contract.Phase.LEAVING,
+            steps=beat.env_steps if known else None,
+            frames=beat.frames if known else None,
+            updates=beat.updates if known else None,
+            episodes=beat.episodes if known else None,
+            nan_count=beat.nan_count,
+            target=_whole(beat.target),
+            target_kind=_TARGETS[beat.target_kind],
+            mean_return=_number(beat.mean_return),
+            loss=_number(beat.loss),
+            steps_per_s=_number(beat.steps_per_s),
+            ckpt_step=_whole(beat.ckpt_step),
+            ckpt_at_s=stamp(beat.ckpt_ns),
+            ckpt_stall_s=beat.ckpt_stall_us / 1e6 if beat.ckpt_count else None,
+            ckpt_write_s=beat.ckpt_write_ms / 1e3 if beat.ckpt_count else None,
+            ckpt_count=beat.ckpt_count,
+            num_envs=beat.num_envs or None,
+            batch_size=beat.batch_size or None,
+            rss_bytes=_whole(beat.rss_bytes),
+            cuda_bytes=_whole(beat.cuda_bytes),
+            q_mean=_number(beat.q_mean),
+            q_max_abs=_number(beat.q_max_abs),
+            q_bound=_number(beat.q_bound),
+            entropy=_number(beat.entropy),
+            entropy_share=_number(beat.entropy_share),
+            grad_norm=_number(beat.grad_norm),
+            best_return=_number(beat.best_return),
+            first_return=_number(beat.first_return),
+            best_spread=_number(beat.best_spread),
+            time_shares=tuple(
+                (part, share) for part in _PARTS if (share := _number(getattr(beat, f"share_{part}"))) is not None
+            ),
+            test_return=_number(beat.test_return),
+            status=heard.status if heard else "",
+        )
+
+    def _stamp(self, at_ns: int) -> float | None:
+        """A worker's own stamp as journal time; None when it never set it, or took it from another clock."""
+        if at_ns in {0, contract.UNKNOWN}:
+            return None
+        at_s = self._clock.from_boot_ns(at_ns)
+        return at_s if at_s <= self._clock.now_s() + _FUTURE_S else None
+
+    def _from_edges(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+        if heard is None:
+            return Sample(item.token, state)
+        at = self._clock.from_boot_ns
+        phase = "leaving" if heard.stopping else "training" if heard.ready else None
+        return Sample(
+            token=item.token,
+            proc_state=state,
+            progress_at_s=None if heard.progress_ns is None else at(heard.progress_ns),
+            phase=phase,
+            phase_since_s=None if phase is None else item.since_s,
+            phase_deadline_s=None if heard.deadline_ns is None else at(heard.deadline_ns),
+            ready=heard.ready,
+            steps=heard.steps,
+            ckpt_step=heard.ckpt_step,
+            ckpt_at_s=None if heard.ckpt_ns is None else at(heard.ckpt_ns),
+            ckpt_count=heard.ckpt_count,
+            status=heard.status,
+        )
+
+    def _note_growth(self, item: _Watched, seen: Seen) -> None:
+        """Progress is that something new is seen. The first look only tells what was there before."""
+        if item.seen is None:
+            item.seen = seen
+        elif any(_is_new(item.seen.get(file), now) for file, now in seen.items()):
+            item.grown_at_s = self._clock.now_s()
+        # What is not seen this time is kept: it is not new when it can be read again.
+        if len(item.seen) <= 2 * _MOST_FILES:
+            item.seen.update(seen)
+        else:
+            item.seen = seen
+
+    @staticmethod
+    def _from_growth(item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+        return Sample(
+            token=item.token,
+            proc_state=state,
+            progress_at_s=item.grown_at_s,
+            phase="training" if item.grown_at_s is not None else None,
+            ready=item.grown_at_s is not None,
+            steps=heard.steps if heard else None,
+            status=heard.status if heard else "",
+        )
+
+    def _logs(self, item: _Watched) -> Seen:
+        name, channels = item.spec.name, ("stdout", "stderr")
+        if item.seen is None:
+            # What the shim found when it opened the logs: a line printed before our first look is progress too.
+            record = read_record(self._paths.shim_record(name))
+            if record is not None and record.token == item.token:
+                item.seen = {channel: (size, 0) for channel, size in zip(channels, record.logs_from, strict=True)}
+        found = {channel: _size_and_time(self._paths.log(name, channel)) for channel in channels}
+        return {channel: (entry[0], 0) for channel, entry in found.items() if entry is not None}
+
+    def _files(self, item: _Watched) -> Seen:
+        directory = Path(item.spec.directory or self._paths.run_dir(item.spec.name))
+        seen: Seen = {}
+        with contextlib.suppress(OSError, ValueError, NotImplementedError):  # the last: an absolute pattern
+            for path in itertools.islice(directory.glob(item.spec.progress_glob or "*"), _MOST_FILES):
+                entry = _size_and_time(path)
+                if entry is not None:
+                    seen[str(path)] = entry
+        return seen
+
+    def _new_reports(self, item: _Watched) -> list[Report]:
+        if item.reports > _MOST_REPORTS_EVER:  # it reports in a loop: the newest are read again when it has ended
+            return []
+        if item.reports == 0 and item.spec.progress is not Progress.BEAT:
+            now_s = self._clock.now_s()
+            if now_s < item.reports_due_s:
+                return []
+            item.reports_due_s = now_s + _REPORTS_S
+        try:
+            fd = open_regular(item.reports_file)
+        except OSError:
+            return []
+        try:
+            data = os.pread(fd, _MOST_REPORT_BYTES, item.reports_at)
+        except OSError:
+            return []
+        finally:
+            os.close(fd)
+        if data.count(b"\n") > _MOST_REPORTS:
+            data = b"".join(data.splitlines(keepends=True)[:_MOST_REPORTS])
+        whole = data.rfind(b"\n") + 1
+        if whole == 0 and len(data) == _MOST_REPORT_BYTES:
+            whole = len(data)  # a line without end: passed over piece by piece
+        item.reports_at += whole
+        lines = data[:whole].splitlines()
+        item.reports += len(lines)
+        return [report for line in lines if (report := _report(line)) is not None]
+
+
+_PARTS: Final = ("act", "env", "learn", "copy", "save", "test")  # of a training's time, as the beat tells them
+_TARGETS: Final = {
+    contract.TargetKind.NONE: None,
+    contract.TargetKind.ENV_STEPS: "env_steps",
+    contract.TargetKind.EPISODES: "episodes",
+    contract.TargetKind.SECONDS_LEFT: "seconds_left",
+}
+
+
+def _is_new(before: tuple[int, int] | None, now: tuple[int, int]) -> bool:
+    """Something was written: a new file, a changed one. One that was only emptied (a rotated log) has not moved on."""
+    return now != before and (before is None or now[0] > 0)
+
+
+def _report(line: bytes) -> Report | None:
+    try:
+        body = json.loads(line, parse_constant=lambda _name: None)  # NaN and Infinity are not known values
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
+        return None
+    return Report(body.pop("kind"), body)
+
+
+def _size_and_time(path: Path | str) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)  # noqa: PTH116  making a path object takes longer than the call
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _whole(value: int) -> int | None:
+    return None if value == contract.UNKNOWN else value
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,772 @@
+"""The local launcher: starts attempts under shims, watches them, ends their trees, and finds them again.
+
+The deciding thread calls; every call that may touch a disk or wait for a process runs in a thread of its own, so that a
+hung directory holds up one program and never the daemon. One watcher thread sleeps on the shims' pidfds.
+
+What an attempt is stands in four places, from the most to the least volatile: this object; the shim's record on tmpfs;
+the lock and the fence in the run directory; the attempt's directory. `survey` puts the truth together from them after a
+daemon's death, and where they say nothing it takes the run directory's lock, which settles it: whoever holds the lock
+lives, and an attempt whose directory was closed under the lock can never start late.
+
+A pid file and kill(2) would be simpler and wrong: pids are reused, files outlive boots, and an orphaned trainer with a
+second one beside it means two writers of one checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from supervisor.adapters import durable, files
+from supervisor.adapters.process import cgroups, endings, limits, orphans, proc
+from supervisor.adapters.process.shim_code import ShimCode
+from supervisor.adapters.threads import Tasks
+from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
+from workers import contract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from supervisor.model.settings import Paths, ProgramSpec
+    from supervisor.ports import Clock, Inbox
+
+log = structlog.get_logger()
+
+KEPT_ATTEMPTS: Final = 20
+_KILL_PATIENCE_S: Final = 2.0  # a shim needs milliseconds to end its tree; one that is stopped or stuck gets no more
+_MOST_PATIENCE_S: Final = 30.0
+_LOCK_WAIT_S: Final = 5.0  # a predecessor that is just leaving needs milliseconds; a living one will not go
+_HOLDER_PATIENCE_S: Final = 8.0  # more than a shim waits for the lock
+_POLL_S: Final = 0.02
+_REAP_PERIOD_S: Final = 10.0
+_STARTS_AT_ONCE: Final = 16
+_HUNG_START_S: Final = 5.0
+_ATTEMPT_DIR: Final = re.compile(r"([0-9]{1,18})-", re.ASCII)
+_HOLDER: Final = re.compile(r"attempt (\d+), token ([0-9a-f]+), shim pid (\d+)")
+# For workers that are Python, unless the program's own environment says otherwise: a printed line is in the log at
+# once (also the last one before a SIGKILL, and the one that counts as a sign of progress), and a segfault leaves a stack.
+_PYTHON_DEFAULTS: Final = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt that runs, as its shim recorded it: the fields of the shim record."""
+
+    boot_id: str
+    program: str
+    attempt: int
+    token: str
+    pid: int
+    start_ticks: int
+    shim_pid: int
+    shim_start_ticks: int
+    stdout_from: int = 0  # sizes of the logs when it began: what lies before is of earlier attempts
+    stderr_from: int = 0
+    cgroup: str = ""  # where its shim is
+
+    @property
+    def logs_from(self) -> tuple[int, int]:
+        return self.stdout_from, self.stderr_from
+
+
+@dataclass(slots=True)
+class _Live:
+    """What the launcher holds of one attempt. `attempt` is None until its worker runs."""
+
+    program: str
+    number: int
+    token: str
+    shim_fd: int
+    shim: subprocess.Popen[bytes] | None = None  # None: started by an earlier daemon
+    attempt: Attempt | None = None
+    lock_fd: int = -1  # of a run directory that was made again: the shim's lock is on the one before
+
+
+def make_dir(path: str | Path) -> None:
+    """A directory for our eyes only, with its parents."""
+    path = Path(path)
+    if path.is_dir():
+        return
+    make_dir(path.parent)
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)  # another start may have made it just now
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
+
+
+def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str) -> dict[str, str]:
+    """The worker's whole environment: the daemon's without systemd's variables, the program's own, the contract's.
+
+    Decoded as UTF-8 with surrogates whatever the daemon's locale, as the shim encodes it: bytes arrive as they were.
+    """
+    env = {k.decode("utf-8", "surrogateescape"): v.decode("utf-8", "surrogateescape") for k, v in os.environb.items()}
+    for name in contract.STRIPPED_ENV:
+        env.pop(name, None)
+    if spec.builtin:  # RL_* has become flags of its command line (config/programs.py): one truth, the one that ps shows
+        env = {name: value for name, value in env.items() if not name.startswith("RL_")}
+    env = {**_PYTHON_DEFAULTS, **env, **dict(spec.env)}
+    name = spec.name
+    return env | {
+        contract.ENV_PROGRAM: name,
+        contract.ENV_TOKEN: token,
+        contract.ENV_ATTEMPT: str(attempt),
+        contract.ENV_RUN_DIR: paths.run_dir(name),
+        contract.ENV_BEAT: paths.beat(name, attempt),
+        contract.ENV_CONTROL: paths.control(name, attempt),
+        contract.ENV_BOOT_ID: boot_id,
+        contract.ENV_STACKS: f"{paths.attempt_dir(name, attempt, token)}/stacks.txt",
+        contract.ENV_NOTIFY: paths.notify_socket(name),
+    }
+
+
+def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, cgroup: str = "") -> dict[str, Any]:
+    """What the shim reads on its stdin (`supervisor/shim.py`, `Order`)."""
+    name = spec.name
+    return {
+        "program": name, "attempt": attempt, "token": token, "boot_id": boot_id, "argv": list(spec.argv),
+        "env": worker_env(paths, spec, attempt, token, boot_id), "cwd": spec.directory or paths.run_dir(name),
+        "run_dir": paths.run_dir(name), "attempt_dir": paths.attempt_dir(name, attempt, token),
+        "stdout": paths.log(name, "stdout"), "stderr": paths.log(name, "stderr"),
+        "record": paths.shim_record(name), "umask": proc.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
+        "cgroup": cgroup, "grace_s": spec.stop_grace_s, "signal_to": spec.stop_signal_to,
+    }  # fmt: skip
+
+
+def read_record(path: str) -> Attempt | None:
+    """The shim record in the file, or None when there is none or it is not one."""
+    try:
+        body = json.loads(endings.read_bounded(path, 64 * 1024))
+    except (ValueError, RecursionError):
+        return None
+    return _as_attempt(body)
+
+
+def _as_attempt(body: Any) -> Attempt | None:
+    try:
+        record = Attempt(**body)
+    except TypeError:
+        return None
+    kinds = (type(value) for value in asdict(record).values())
+    return record if tuple(kinds) == (str, str, int, str, int, int, int, int, int, int, str) else None
+
+
+def sweep(
+    token: str, shim: tuple[int, int] | None, spare: int | None = None, more: Callable[[], Iterable[int]] = tuple
+) -> tuple[str, ...]:
+    """SIGKILL every process of an attempt and wait until all are gone; returns their names, but not of pid `spare`.
+
+    Found by the token in their environment, by the session that the shim had made (`shim` is its pid and start ticks), as
+    descendants of those, and by what `more` finds (its cgroup, orphans that came home). A process in an uninterruptible wait
+    makes this wait too: until it is gone its files and its GPU memory are not free. For trees without a shim only: with one,
+    SIGTERM to the shim is exact.
+    """
+    ended: dict[int, str] = {}
+    patience_s = 1.0
+    # A process whose parent ends during a look may be missed by it. All parents have ended before the second empty look.
+    while (found := _members(token, shim, more)) or (found := _members(token, shim, more)):
+        fds = []
+        for stat in found:
+            fd = proc.open_verified(stat.pid, stat.start_ticks)
+            if fd is None:
+                continue
+            fds.append(fd)
+            proc.send(fd, signal.SIGKILL)
+            if stat.pid not in (spare, shim[0] if shim else None):
+                ended.setdefault(stat.pid, stat.name)
+        for fd in fds:
+            proc.wait_gone(fd, patience_s)  # returns as soon as it is gone
+            os.close(fd)
+        patience_s = min(_MOST_PATIENCE_S, 2 * patience_s)  # in state D for hours: not a scan of /proc a second
+    return tuple(f"{name}({pid})" for pid, name in ended.items())
+
+
+def _passed(until_s: float) -> bool:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) > until_s
+
+
+def _members(token: str, shim: tuple[int, int] | None, more: Callable[[], Iterable[int]] = tuple) -> list[proc.Stat]:
+    found = {stat.pid: stat for stat in proc.marked(contract.ENV_TOKEN, [token])[token]}
+    found |= {stat.pid: stat for stat in map(proc.read_stat, more()) if stat is not None and stat.alive}
+    leader = proc.read_stat(shim[0]) if shim else None
+    # A session's number stays taken while it has members; a living leader that is not our shim has a later session.
+    if shim and (leader is None or leader.start_ticks == shim[1]):
+        found |= {stat.pid: stat for stat in proc.all_stats().values() if stat.session == shim[0] and stat.alive}
+    if found:
+        found |= {stat.pid: stat for stat in proc.descendants(found)}
+    found.pop(os.getpid(), None)
+    return list(found.values())
+
+
+class LocalLauncher:
+    """`ports.Launcher` for this machine. Calls return at once; outcomes are posted to the inbox."""
+
+    def __init__(
+        self, paths: Paths, boot_id: str, inbox: Inbox, clock: Clock, groups: cgroups.Cgroups = cgroups.NONE,
+        come_home: orphans.Orphans = orphans.NONE,
+    ) -> None:  # fmt: skip
+        self._groups, self._orphans = groups, come_home
+        self._paths, self._boot_id, self._inbox, self._clock = paths, boot_id, inbox, clock
+        self._guard = threading.Lock()  # over `_live` and the pidfds in it; never held over I/O that can block
+        self._live: dict[str, _Live] = {}
+        self._taken: set[str] = set()  # tokens of all that is being started or runs: each takes open files
+        self._few = threading.BoundedSemaphore(_STARTS_AT_ONCE)
+        self._code = ShimCode()
+        self._tasks = Tasks("processes")
+        self._epoll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._watched: dict[int, str] = {}
+        self._watcher = threading.Thread(target=self._watch, name="shim-watcher", daemon=True)
+        self._watcher.start()
+
+    # --- starting --------------------------------------------------------------------------------------------------------
+
+    def spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None:
+        """Start one attempt. Outcome: SpawnSucceeded, later Ended; or SpawnBroke. Raises RuntimeError without a thread."""
+        self._taken.add(token)
+        threading.Thread(target=self._spawn, args=(spec, attempt, token), name=f"spawn-{spec.name}", daemon=True).start()
+
+    def refuse(self, program: str, token: str, error: str) -> None:
+        """Nothing was started. Outcome: SpawnBroke."""
+        self._post_broke(program, token, f"cannot start {program}: {error}")
+
+    def no_room(self) -> str | None:
+        """Why no other program can run now; None when one can."""
+        return limits.no_room(len(self._taken))
+
+    def _spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None:
+        # A few at once: 200 threads that start 200 interpreters take longer, and ten times the files meanwhile. One that
+        # hangs on its directory holds up the others for a moment only.
+        turn = self._few.acquire(timeout=_HUNG_START_S)
+        try:
+            self._spawn_now(spec, attempt, token)
+        finally:
+            if turn:
+                self._few.release()
+
+    def _spawn_now(self, spec: ProgramSpec, attempt: int, token: str) -> None:
+        try:
+            live = self._start_shim(spec, attempt, token)
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            self._post_broke(spec.name, token, f"cannot start {spec.name}: {where}{error.strerror}")
+            return
+        except (ValueError, TypeError) as error:
+            self._post_broke(spec.name, token, f"cannot start {spec.name}: {error}", permanent=True)
+            return
+        except Exception as error:  # noqa: BLE001  a start that nobody hears of would hold up the program for ever
+            self._post_broke(spec.name, token, f"cannot start {spec.name}: {type(error).__name__}: {error}")
+            return
+        answer = self._read_answer(live)
+        record = _as_attempt(answer)
+        if record is None:
+            self._give_up(live, answer)
+            return
+        if not record.cgroup:  # it was given none, or could not enter it
+            cgroups.forget_note(self._paths.attempt_dir(spec.name, attempt, token))
+        with self._guard:
+            live.attempt = record
+        self._inbox.post(
+            SpawnSucceeded(
+                self._clock.now_s(), spec.name, token,
+                record.pid, record.start_ticks, record.shim_pid, record.shim_start_ticks,
+            )
+        )  # fmt: skip
+        self._watch_shim(live)
+        self._prune(spec.name, attempt)
+
+    def _start_shim(self, spec: ProgramSpec, attempt: int, token: str) -> _Live:
+        paths = self._paths
+        make_dir(paths.attempt_dir(spec.name, attempt, token))
+        for file in (paths.shim_record(spec.name), paths.beat(spec.name, attempt)):
+            make_dir(Path(file).parent)
+        cgroup = self._groups.begin(spec.name, token, paths.attempt_dir(spec.name, attempt, token))
+        order = json.dumps(shim_order(paths, spec, attempt, token, self._boot_id, cgroup)).encode()
+        # The shim's own environment: its mark, so that it is found like any process of its tree, and what an interpreter
+        # outside of the system's library path needs to start.
+        env = {contract.ENV_TOKEN: token, contract.ENV_PROGRAM: spec.name}
+        if "LD_LIBRARY_PATH" in os.environ:
+            env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+        # A file in memory instead of a pipe: the whole order is there even if the daemon dies now, and nothing blocks.
+        stdin = os.memfd_create("order", os.MFD_CLOEXEC)
+        try:
+            with open(stdin, "wb", closefd=False) as whole:
+                whole.write(order)
+            os.lseek(stdin, 0, os.SEEK_SET)
+            shim = subprocess.Popen(
+                [sys.executable, "-S", "-I", "-Xutf8=1", self._code.path, spec.name, str(attempt), paths.run_dir(spec.name)],
+                stdin=stdin, stdout=subprocess.PIPE, env=env, cwd="/", pass_fds=(self._code.fd,),
+            )  # fmt: skip
+        finally:
+            os.close(stdin)
+        live = _Live(spec.name, attempt, token, os.pidfd_open(shim.pid), shim)
+        with self._guard:
+            self._live[token] = live
+        return live
+
+    @staticmethod
+    def _read_answer(live: _Live) -> dict[str, Any]:
+        """The shim's one line; empty when it ended without one."""
+        assert live.shim is not None  # noqa: S101  for the type checker
+        assert live.shim.stdout is not None  # noqa: S101
+        with live.shim.stdout as stdout:
+            line = stdout.readline()
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            return {}
+        return answer if isinstance(answer, dict) else {}
+
+    def _give_up(self, live: _Live, answer: dict[str, Any]) -> None:
+        """No worker came of it. Wait until the shim is gone and make sure that it left nothing."""
+        assert live.shim is not None  # noqa: S101
+        if "spawn_error" not in answer:
+            proc.send(live.shim_fd, signal.SIGTERM)  # whatever it is doing, we could not watch it
+        shim = live.shim.pid, (proc.read_stat(live.shim.pid) or _NOBODY).start_ticks
+        status = live.shim.wait()
+        if "spawn_error" not in answer:
+            sweep(live.token, shim)
+        self._forget(live)
+        self._groups.end(live.token)
+        how = f"signal {-status}" if status < 0 else f"exit code {status}"
+        error = answer.get("spawn_error") or f"the shim of {live.program} ended before the worker ran ({how})"
+        self._post_broke(live.program, live.token, str(error), permanent=bool(answer.get("permanent")))
+
+    def _post_broke(self, program: str, token: str, error: str, *, permanent: bool = False) -> None:
+        self._taken.discard(token)
+        self._inbox.post(SpawnBroke(self._clock.now_s(), program, token, error, permanent=permanent))
+
+    def _prune(self, program: str, attempt: int) -> None:
+        """Keep the newest attempts' directories and beats; the journal remembers the others."""
+        parent = Path(self._paths.attempt_dir(program, 0, "")).parent
+        numbers: dict[Path, int] = {}
+        if parent.is_symlink():  # it leads to what is not the program's: nothing is removed there
+            return
+        with contextlib.suppress(OSError):
+            for path in parent.iterdir():
+                number = _attempt_number(path.name)
+                if number is not None and number < attempt:
+                    numbers[path] = number
+        for path in sorted(numbers, key=numbers.__getitem__, reverse=True)[KEPT_ATTEMPTS - 1 :]:
+            shutil.rmtree(path, ignore_errors=True)
+            for old in (self._paths.beat(program, numbers[path]), self._paths.control(program, numbers[path])):
+                with contextlib.suppress(OSError):
+                    Path(old).unlink()
+
+    # --- ending ----------------------------------------------------------------------------------------------------------
+
+    def signal(self, program: str, token: str, signal: str, *, group: bool = False) -> None:
+        """Signal the worker of this attempt, or its whole process group; nothing happens when it is gone.
+
+        `signal` is a name such as SIGTERM. Raises ValueError for a name that is none.
+        """
+        number = signal_number(signal)
+        attempt = self.attempt(token)
+        if attempt is None or attempt.program != program:
+            return
+        fd = proc.open_verified(attempt.pid, attempt.start_ticks)
+        if fd is None:
+            return
+        try:
+            if group:
+                # The group has the worker's number, which can't be given away while the verified worker lives.
+                with contextlib.suppress(OSError):
+                    os.killpg(attempt.pid, number)
+            else:
+                proc.send(fd, number)
+        finally:
+            os.close(fd)
+
+    def ask_to_leave(self, program: str, token: str) -> None:
+        """The whole tree of this attempt is to save and leave. Its shim signals each process once (`shim.py`, `_Leaving`).
+
+        Asking again changes nothing, so a new daemon may repeat what the one before began.
+        """
+        attempt = self.attempt(token)
+        if attempt is None or attempt.program != program:
+            return
+        if proc.ignores(attempt.shim_pid, signal.SIGUSR1):  # a shim of an older release can only see the worker leave
+            self.signal(program, token, "SIGCONT")
+            self.signal(program, token, "SIGTERM")
+            return
+        for number in (signal.SIGCONT, signal.SIGUSR1):
+            proc.send_verified(attempt.shim_pid, attempt.shim_start_ticks, number)
+
+    def kill_tree(self, program: str, token: str) -> None:
+        """End the whole tree now. Outcome: Ended."""
+        self._tasks.begin(f"kill-{program}", self._kill_tree, token)
+
+    def _kill_tree(self, token: str) -> None:
+        with self._guard:
+            live = self._live.get(token)
+            if live is None:
+                return  # gone already: its Ended is posted
+            fd = os.dup(live.shim_fd)  # the other one closes when the shim is gone
+            shim = (live.attempt.shim_pid, live.attempt.shim_start_ticks) if live.attempt else None
+        try:
+            self._groups.kill(token)  # the shim sees it, and writes how it ended
+            proc.send(fd, signal.SIGTERM)
+            if proc.wait_gone(fd, _KILL_PATIENCE_S):
+                return
+            self._groups.kill_all(token)
+            sweep(token, shim, more=self._others(token, shim[1] if shim else None))  # the shim carries the mark too
+        finally:
+            os.close(fd)
+
+    # --- watching --------------------------------------------------------------------------------------------------------
+
+    def attempt(self, token: str) -> Attempt | None:
+        """The attempt of this token if its worker was started and its end is not known yet."""
+        with self._guard:
+            live = self._live.get(token)
+            return live.attempt if live is not None else None
+
+    def unrecorded(self) -> str:
+        """Whose shim record is gone, as a clause; empty when none is."""
+        gone = sorted(each.program for each in self._running() if not Path(self._paths.shim_record(each.program)).exists())
+        return f"the record of {', '.join(gone)} is gone" if gone else ""
+
+    def restore_records(self) -> None:
+        """Write the shim records anew that are gone: the next daemon finds a worker by it at once. Raises OSError."""
+        for attempt in self._running():
+            path = Path(self._paths.shim_record(attempt.program))
+            if not path.exists():
+                make_dir(path.parent)
+                with os.fdopen(files.create(f"{path}.tmp"), "w", encoding="utf-8") as aside:
+                    aside.write(json.dumps(asdict(attempt)) + "\n")
+                Path(f"{path}.tmp").rename(path)
+
+    def restore_run_dir(self, program: str, token: str) -> None:
+        """Make the run directory of a running attempt again, with its lock and its fence. Raises OSError.
+
+        The fence comes last: from then on the worker may commit. The lock is held here for as long as the attempt runs,
+        because the shim holds that of the directory that is gone. A directory with another attempt's fence is left alone.
+        """
+        with self._guard:
+            live = self._live.get(token)
+        if live is None or live.attempt is None:
+            return
+        if not Path(self._paths.journal).exists():  # a file system that is away: nothing is made below its mount point
+            raise FileNotFoundError(errno.ENOENT, "the state directory is not in place", self._paths.state_dir)
+        run_dir = Path(self._paths.run_dir(program))
+        fence = endings.read_bounded(f"{run_dir}/{contract.FENCE_FILE}", 256).decode("ascii", "replace").strip()
+        if fence not in {"", token}:
+            raise FileExistsError(errno.EEXIST, "a run directory with another attempt's fence was put there", str(run_dir))
+        make_dir(self._paths.attempt_dir(program, live.number, token))
+        if live.lock_fd < 0:
+            lock = self._try_lock(program)
+            if lock is not None:
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, f"attempt {live.number}, token {token}, shim pid {live.attempt.shim_pid}\n".encode(), 0)
+                live.lock_fd = lock
+        if not fence:
+            aside = run_dir / f"{contract.FENCE_FILE}.tmp"
+            durable.replace(run_dir / contract.FENCE_FILE, f"{token}\n".encode("ascii"), aside=aside)
+
+    def _running(self) -> list[Attempt]:
+        with self._guard:
+            return [live.attempt for live in self._live.values() if live.attempt is not None]
+
+    def _watch_shim(self, live: _Live) -> None:
+        with self._guard:
+            if live.token in self._live:  # not closed meanwhile
+                self._watched[live.shim_fd] = live.token
+                self._epoll.register(live.shim_fd, select.EPOLLIN)
+
+    def _watch(self) -> None:
+        while True:
+            self._orphans.reap(self._shims)
+            for fd, _events in self._epoll.poll(_REAP_PERIOD_S):
+                if fd == self._wake:
+                    return
+                with self._guard:
+                    self._epoll.unregister(fd)
+                    live = self._live.get(self._watched.pop(fd))
+                if live is not None:
+                    self._tasks.begin(f"end-{live.program}", self._finish, live)
+
+    def _finish(self, live: _Live) -> None:
+        """The shim is gone: tell how the attempt ended, once nothing of it is left."""
+        attempt = live.attempt
+        assert attempt is not None  # noqa: S101  only watched with one
+        status = self._reap(live)
+        args = self._paths, live.program, live.number, live.token
+        try:
+            ending = endings.read_ending(*args, attempt.logs_from, self._clock.from_boot_ns)
+            if ending is None:
+                leftovers = sweep(
+                    live.token, (attempt.shim_pid, attempt.shim_start_ticks), spare=attempt.pid,
+                    more=self._others(live.token, attempt.shim_start_ticks),
+                )  # fmt: skip
+                how = f" by signal {-status}" if status is not None and status < 0 else ""
+                fate = f"its shim was killed{how}"
+                ending = endings.without_record(
+                    *args, fate=fate, leftovers=leftovers, from_bytes=attempt.logs_from, journal_s=self._clock.from_boot_ns
+                )
+        except Exception as error:  # noqa: BLE001  an end that nobody hears of would hold up the program for ever
+            ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
+        self._forget(live)
+        self._inbox.post(Ended(self._clock.now_s(), live.program, live.token, ending))
+        self._groups.end(live.token)
+
+    def _others(self, token: str, since_ticks: int | None) -> Callable[[], list[int]]:
+        """Processes of an attempt whose shim is gone that have neither its mark nor its session: by cgroup, and orphans."""
+
+        def found() -> list[int]:
+            home = [] if since_ticks is None else self._orphans.since(since_ticks)
+            return [*self._groups.members(token), *home]
+
+        return found
+
+    def _shims(self) -> set[int]:
+        with self._guard:
+            return {live.shim.pid for live in self._live.values() if live.shim is not None}
+
+    @staticmethod
+    def _reap(live: _Live) -> int | None:
+        """No zombie stays; the shim's status as Popen tells it, None when it is not ours to know."""
+        if live.shim is not None:
+            return live.shim.wait()
+        with contextlib.suppress(OSError):  # our child only if this daemon had re-executed itself since; else ECHILD
+            os.waitid(os.P_PIDFD, live.shim_fd, os.WEXITED | os.WNOHANG)
+        return None
+
+    @staticmethod
+    def _reap_orphan(shim_pid: int, start_ticks: int) -> None:
+        """A shim that had been ours before this daemon re-executed itself and ended before we watched it again."""
+        stat = proc.read_stat(shim_pid)
+        if stat is not None and stat.start_ticks == start_ticks:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(shim_pid, os.WNOHANG)
+
+    def _forget(self, live: _Live) -> None:
+        with self._guard:
+            if self._live.pop(live.token, None) is not None:
+                os.close(live.shim_fd)
+                if live.lock_fd >= 0:
+                    os.close(live.lock_fd)
+        self._taken.discard(live.token)
+
+    # --- finding again ---------------------------------------------------------------------------------------------------
+
+    def adopt(self, program: str, survivor: Survivor) -> None:
+        """Watch an attempt that an earlier daemon had started, as `survey` found it. Later: Ended."""
+        record = read_record(self._paths.shim_record(program))
+        number = self._attempt_number(program, survivor.token)
+        pids = survivor.pid, survivor.start_ticks, survivor.shim_pid, survivor.shim_start_ticks
+        pid, ticks, shim_pid, shim_ticks = (0 if value is None else value for value in pids)
+        attempt = Attempt(self._boot_id, program, number, survivor.token, pid, ticks, shim_pid, shim_ticks)
+        if record is not None and record.token == survivor.token:
+            attempt = replace(attempt, stdout_from=record.stdout_from, stderr_from=record.stderr_from)
+        fd = proc.open_verified(shim_pid, shim_ticks)
+        live = _Live(program, number, survivor.token, -1 if fd is None else fd, attempt=attempt)
+        if fd is None:  # it ended since the survey: anything that is readable at once will do in place of a pidfd
+            self._reap_orphan(shim_pid, shim_ticks)
+            live.shim_fd = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        with self._guard:
+            self._live[survivor.token] = live
+            self._taken.add(survivor.token)
+        directory = self._paths.attempt_dir(program, number, survivor.token)
+        self._tasks.begin(f"confine-{program}", self._groups.adopt, program, survivor.token, directory)
+        self._watch_shim(live)
+
+    def _attempt_number(self, program: str, token: str) -> int:
+        with contextlib.suppress(OSError):
+            for path in Path(self._paths.attempt_dir(program, 0, "")).parent.glob(f"*-{token}"):
+                number = _attempt_number(path.name)
+                if number is not None:
+                    return number
+        return 0
+
+    def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
+        """What became of the attempts (program -> (attempt, token)) that the journal believes alive. May block."""
+        return {program: self._survey(program, *attempt) for program, attempt in sorted(expected.items())}
+
+    def strangers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
+        """(attempt, Survivor) of each of these programs that runs although nobody expects it: its shim holds the lock.
+
+        A holder that cannot be adopted is ended: its record is of another boot id, its worker is gone, or it hangs. A held
+        lock is proof that it lives in this kernel, whatever the boot id says, and no attempt could start beside it.
+        """
+        found = {}
+        until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
+        for program in programs:
+            if not Path(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}").exists():
+                continue
+            lock = self._try_lock(program)
+            if lock is not None:
+                os.close(lock)
+                continue
+            held = self._holder(program, until_s)
+            if held is not None:
+                found[program] = held
+        return found
+
+    def _holder(self, program: str, until_s: float) -> tuple[int, Survivor] | None:
+        """Who holds a run directory's lock, if it can be adopted. Else the lock is free on return, where it is ours."""
+        while True:
+            holder = _HOLDER.search(self._lock_text(program))
+            alive = self._find_alive(program, holder[2]) if holder else None
+            if holder is not None and alive is not None:
+                return int(holder[1]), alive
+            lock = self._try_lock(program)
+            if lock is not None:
+                os.close(lock)
+                return None
+            if holder is not None and (self._of_another_boot(program, holder[2]) or _passed(until_s)):
+                self._end_unrecorded(program, int(holder[1]), holder[2])
+                return None
+            if _passed(until_s):  # by somebody who is not ours: the start says so, and is tried again
+                return None
+            time.sleep(_POLL_S)  # a shim that is just starting, or just leaving
+
+    def _end_unrecorded(self, program: str, number: int, token: str) -> None:
+        ended = sweep(token, None, more=lambda: self._groups.members(token))
+        log.warning("unrecorded_attempt_ended", program=program, attempt=number, processes=ended)
+
+    def _of_another_boot(self, program: str, token: str) -> bool:
+        record = read_record(self._paths.shim_record(program))
+        return record is not None and record.token == token and record.boot_id != self._boot_id
+
+    def _survey(self, program: str, number: int, token: str) -> Survivor:
+        until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
+        while True:
+            alive = self._find_alive(program, token)
+            if alive is not None:
+                return alive
+            lock = self._try_lock(program)
+            if lock is not None or _passed(until_s) or endings.read_exit(self._paths, program, number, token) is not None:
+                # Nobody holds the run directory, or another attempt does, or ours is over: it has no shim to adopt.
+                try:
+                    return self._post_mortem(program, number, token)
+                finally:
+                    if lock is not None:
+                        os.close(lock)
+            time.sleep(_POLL_S)  # a shim that is just starting, or just leaving
+
+    def _find_alive(self, program: str, token: str) -> Survivor | None:
+        """By the shim record; without one (a runtime directory that was emptied) by the lock and the marks."""
+        record = read_record(self._paths.shim_record(program))
+        if record is not None and record.token == token:
+            if record.boot_id != self._boot_id or not proc.is_alive(record.shim_pid, record.shim_start_ticks):
+                return None
+            return Survivor(token, Survival.ALIVE, record.pid, record.start_ticks, record.shim_pid, record.shim_start_ticks)
+        holder = _HOLDER.search(self._lock_text(program))
+        if holder is None or holder[2] != token:
+            return None
+        members = {stat.pid: stat for stat in proc.marked(contract.ENV_TOKEN, [token])[token]}
+        shim = members.get(int(holder[3]))
+        workers = [stat for stat in members.values() if shim and stat.parent == shim.pid and stat.group == stat.pid]
+        if shim is None or not workers:
+            return None
+        worker = min(workers, key=lambda stat: (stat.start_ticks, stat.pid))
+        return Survivor(token, Survival.ALIVE, worker.pid, worker.start_ticks, shim.pid, shim.start_ticks)
+
+    def _post_mortem(self, program: str, number: int, token: str) -> Survivor:
+        """What became of an attempt that has no shim. What it left behind is ended first."""
+        paths = self._paths
+        record = read_record(paths.shim_record(program))
+        if record is None or record.token != token:
+            record = None
+        this_boot = record is not None and record.boot_id == self._boot_id
+        shim = (record.shim_pid, record.shim_start_ticks) if record and this_boot else None
+        if shim is not None:
+            self._reap_orphan(*shim)
+        more = self._others(token, shim[1] if shim else None)
+        leftovers = sweep(token, shim, spare=record.pid if record else None, more=more)
+        self._groups.end(token)
+        from_bytes = record.logs_from if record else (0, 0)
+        ending = endings.read_ending(paths, program, number, token, from_bytes, self._clock.from_boot_ns)
+        if ending is not None:
+            began = ending.code is not None or ending.signal is not None
+            return Survivor(token, Survival.ENDED if began else Survival.NEVER, ending=ending)
+        # The fence names the last attempt that had claimed the run directory.
+        fence = endings.read_bounded(f"{paths.run_dir(program)}/{contract.FENCE_FILE}", 256).decode("ascii", "replace")
+        if record is None and not leftovers and fence.strip() != token:
+            self._close_attempt(program, number, token)
+            return Survivor(token, Survival.NEVER)
+        fate = "its shim was killed" if this_boot or leftovers else "no exit record was left"
+        ending = endings.without_record(
+            paths, program, number, token, fate=fate, leftovers=leftovers, from_bytes=from_bytes,
+            journal_s=self._clock.from_boot_ns,
+        )  # fmt: skip
+        return Survivor(token, Survival.VANISHED, ending=ending)
+
+    def _close_attempt(self, program: str, number: int, token: str) -> None:
+        """Leave an exit record that keeps a shim which comes late from starting the worker after all."""
+        record = contract.ExitRecord(
+            token, 0, None, None, core_dumped=False, ended_ns=contract.now_ns(), ended_wall_s=self._clock.wall_s(),
+            user_s=0.0, system_s=0.0, max_rss_bytes=0, spawn_error="given up by a newer daemon before it had started",
+        )  # fmt: skip
+        path = f"{self._paths.attempt_dir(program, number, token)}/{contract.EXIT_FILE}"
+        with contextlib.suppress(OSError):  # where we can't write, a late shim can't claim the run directory either
+            make_dir(Path(path).parent)
+            with os.fdopen(files.create(f"{path}.closed"), "w", encoding="ascii") as aside:
+                aside.write(json.dumps(asdict(record)))
+            Path(f"{path}.closed").rename(path)
+
+    def _lock_text(self, program: str) -> str:
+        return endings.read_bounded(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}", 4096).decode(errors="replace")
+
+    def _try_lock(self, program: str) -> int | None:
+        """The run directory's lock, or None while a shim holds it or where it can't be had (a read-only disk)."""
+        path = f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}"
+        try:
+            make_dir(Path(path).parent)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            return None
+        return fd
+
+    # --- leaving ---------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop watching. The attempts go on without us."""
+        os.eventfd_write(self._wake, 1)
+        self._watcher.join()
+        self._tasks.close()
+        with self._guard:
+            for live in self._live.values():
+                os.close(live.shim_fd)
+                if live.shim is not None:
+                    live.shim.returncode = 0  # not waited for on purpose; Popen would warn
+            self._live.clear()
+            self._epoll.close()
+            os.close(self._wake)
+
+
+def _attempt_number(name: str) -> int | None:
+    """Of an attempt's directory, `12-<token>`; None for what else a program has put beside it."""
+    found = _ATTEMPT_DIR.match(name)
+    return None if found is None else int(found[1])
+
+
+_NOBODY: Final = proc.Stat(0, "", "X", 0, 0, 0, 0, 0)
+
+
+def signal_number(name: str) -> int:
+    """SIGTERM, TERM or 15 as a number. Raises ValueError with a sentence for anything else."""
+    with contextlib.suppress(ValueError, KeyError):
+        return int(signal.Signals(int(name)) if name.isdigit() else signal.Signals["SIG" + name.upper().removeprefix("SIG")])
+    raise ValueError(f"no such signal: {name!r}")

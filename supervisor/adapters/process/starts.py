@@ -1,0 +1,118 @@
+"""How soon a daemon that keeps ending may begin again under a service manager that starts it again at once, for ever.
+
+The unit says Restart=always without a limit: giving up would leave the trainings alone until somebody looks. What ends
+every start (a broken configuration, a disk that is not mounted, a bug) is tried again after 1, 2, 4 ... 60 s. The unit
+itself cannot say that before systemd 254, and while it waits there a stop finds nothing to stop; here the wait is part of
+the start, with a STATUS that says so, and whoever stops or restarts the service ends it: the next start is at once.
+
+Example: starts 100, 90 and 80 s ago make this one the fourth within ten minutes: it waits for 2 s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from supervisor.adapters.alerts import reboot_log as alerts
+from supervisor.adapters.host import known_mount
+from supervisor.adapters.host.systemd import Notifier
+
+WINDOW_S: Final = 600.0
+_FREE: Final = 2  # starts in the window that wait for nothing
+_MOST_S: Final = 60.0
+_BEGIN_S: Final = 60.0  # what a start itself may take then
+_ALERT_AT: Final = 4
+_TELL_S: Final = 20.0
+
+
+def delay_s(earlier: int) -> float:
+    """How long a start waits that comes after so many others within the window."""
+    return 0.0 if earlier < _FREE else float(min(_MOST_S, 2 ** (min(earlier, 10) - _FREE)))
+
+
+def wait_for_turn(environ: Mapping[str, str], config: str | None = None) -> bool:
+    """Note this start and wait for its turn; False when somebody wants the service down meanwhile.
+
+    Without a service manager and its runtime directory: True at once. `config` says who is told of the fourth start.
+    """
+    runtime = environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    if not environ.get("NOTIFY_SOCKET") or not runtime:
+        return True
+    path, now_s = Path(runtime) / "starts", time.clock_gettime(time.CLOCK_BOOTTIME)
+    starts = [at_s for at_s in _read(path) if 0.0 <= now_s - at_s < WINDOW_S]
+    wait_s = delay_s(len(starts))
+    _write(path, [*starts, now_s + wait_s])
+    tellers = [_alert(environ, config, len(starts) + 1, now_s - starts[0])] if len(starts) + 1 == _ALERT_AT else []
+    if not wait_s:
+        return True
+    notifier = Notifier(environ)
+    status = (
+        f"start {len(starts) + 1} within {WINDOW_S / 60:.0f} min: waits {wait_s:.0f} s; journalctl says why the others ended"
+    )
+    ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    notifier.busy(status, wait_s + _BEGIN_S)
+    for teller in tellers:  # begun here: a signal that is waited for below must not reach its thread
+        teller.start()
+    told = signal.sigtimedwait(ends, wait_s)
+    for teller in tellers:  # what ends this start too would end it half-way
+        teller.join(_TELL_S)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if told is None:
+        return True
+    forget(environ)
+    return told.si_signo == signal.SIGHUP
+
+
+def forget(environ: Mapping[str, str]) -> None:
+    """An orderly end: the next start has nothing to wait for."""
+    runtime = environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    if runtime:
+        (Path(runtime) / "starts").unlink(missing_ok=True)
+
+
+def _read(path: Path) -> list[float]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return []
+    return [at_s for at_s in found if isinstance(at_s, float)] if isinstance(found, list) else []
+
+
+def _write(path: Path, starts: list[float]) -> None:
+    aside = path.with_suffix(f".{os.getpid()}")
+    try:
+        aside.write_text(json.dumps(starts))
+        aside.rename(path)
+    except OSError:
+        return  # the directory is not there or full: then nobody waits
+
+
+def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s: float) -> threading.Thread:
+    """A line at once; a thread that tells everybody of [alerts], which may take its time."""
+    state = environ.get("STATE_DIRECTORY", "").split(":")[0]
+    line = alerts.service_line(starts, within_s, time.time())
+    if state and _in_place(state, environ):
+        alerts.append(Path(state) / "reboot_alerts.log", line)
+    return threading.Thread(target=_tell, args=(line.partition(" ")[2], config, dict(environ)), daemon=True)
+
+
+def _in_place(state: str, environ: Mapping[str, str]) -> bool:
+    """Whether the state directory is the one that the last daemon used, and not what lies below a missing mount."""
+    try:
+        known_mount.refuse_if_missing(state, known_mount.cache_dir(environ))
+    except OSError:
+        return False
+    return True
+
+
+def _tell(text: str, config: str | None, environ: Mapping[str, str]) -> None:
+    from supervisor.adapters.alerts import failure as alert_failure
+
+    alert_failure.tell(text, config, environ, pauses_s=(0.0, 1.0))

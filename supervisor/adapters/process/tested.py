@@ -1,0 +1,69 @@
+"""The newest whole test of every run in a state directory, from the `results.csv` that its worker wrote.
+
+What a worker writes is not trusted: no link is followed, no FIFO waited for, and no more than the end of a file read,
+since that is where the newest test is.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from supervisor.adapters.files import open_regular
+from supervisor.reports.results_view import Outcome
+from workers import results
+from workers.scores import human_normalised
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HEAD_BYTES: Final = 4096
+_TAIL_BYTES: Final = 2 * 2**20
+
+
+def survey(programs: Path) -> list[Outcome]:
+    """One for each run below that has one. A file that can't be read, or makes no sense, is none."""
+    try:
+        runs = sorted(programs.iterdir())
+    except OSError:
+        return []
+    return [found for run in runs if (found := newest(run.name, run / results.RESULTS_FILE)) is not None]
+
+
+def newest(program: str, path: Path) -> Outcome | None:
+    """Of one run. The human-normalised score is that of the mean return, by the table of this version."""
+    try:
+        text = _ends(path)
+    except OSError:
+        return None
+    for found in _newest_first(text):
+        if found.whole:
+            row = found.first
+            return Outcome(
+                program, row.game, row.algo, row.resolution, row.seed, row.env_steps, len(found.rows), found.mean_return,
+                human_normalised(row.game, found.mean_return), row.hours_trained,
+            )  # fmt: skip
+    return None
+
+
+def _newest_first(text: str) -> Iterator[results.Evaluation]:
+    return reversed(results.evaluations(results.parse(text)))
+
+
+def _ends(path: Path) -> str:
+    """The line with the titles, and the whole lines within the last two megabytes."""
+    fd = open_regular(path)
+    try:
+        size = os.fstat(fd).st_size
+        if size <= _TAIL_BYTES:
+            return _text(os.pread(fd, size, 0))
+        titles, _, _ = os.pread(fd, _HEAD_BYTES, 0).partition(b"\n")
+        _, _, lines = os.pread(fd, _TAIL_BYTES, size - _TAIL_BYTES).partition(b"\n")
+        return _text(titles + b"\n" + lines)
+    finally:
+        os.close(fd)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

@@ -1,0 +1,294 @@
+"""Alerts: which facts somebody is told of, and how what goes out gets to each target (`policy/upkeep/alerting.py`).
+
+An alert is a fact in the transaction of what it tells of, so it is queued exactly if that has happened; it is owed until
+another fact says that it was taken. So a daemon that is killed in between, a reboot, a day without a network lose none.
+Delivery itself happens in threads (`commands.Deliver`), at least once; who got it twice knows by its id.
+
+Without a target in the config there are no such facts: then alerts go to systemd's journal alone (`commands.Tell`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from supervisor.deciding.turn import Turn
+from supervisor.harmless import harmless
+from supervisor.model import commands, facts
+from supervisor.model.alert_record import Queued
+from supervisor.model.inputs import AlertTried
+from supervisor.model.memory import Reaching
+from supervisor.model.state import State
+from supervisor.policy.upkeep import alerting as rule
+from supervisor.policy.upkeep.alerting import CRITICAL, INFO, WARNING, Notice
+from supervisor.policy.worker.loss import IN_WORDS, Loss
+
+_MOST_TEXT: Final = 1000
+_SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING}  # of a reboot, by its cause
+_FULL: Final = ("no space left", "is full", "disk quota")  # ENOSPC, SQLite's, EDQUOT
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that somebody may want to be told."""
+
+    kind: str
+    severity: str
+    program: str
+    text: str
+
+
+def pursue(turn: Turn, before: State) -> None:
+    """What of this turn is told, what was held and is due, what is too old, and the next alert for each idle target."""
+    found = [replace(alert, text=harmless(alert.text)[:_MOST_TEXT]) for alert in _found(turn, before)]
+    for number, alert in enumerate(found):
+        _tell(turn, alert, number)
+    if turn.memory.ended:
+        return
+    if turn.settings.alerts.targets:
+        for alert in found:
+            _take_in(turn, alert)
+        _tell_held(turn)
+    if turn.state.alerts.queue:
+        _drop(turn)
+        _send(turn)
+
+
+def on_tried(turn: Turn, item: AlertTried) -> None:
+    """A target has taken an alert, or not."""
+    was = turn.memory.reaching.get(item.target)
+    if was is None or was.sending != item.id:
+        return
+    if not item.error:
+        turn.record(facts.AlertDelivered(f"{item.target} has taken alert {item.id}", item.id, item.target))
+        _remember(turn, item.target, Reaching())
+        return
+    failures, error = was.failures + 1, harmless(item.error)[:_MOST_TEXT]
+    if item.target not in turn.state.alerts.failing:
+        why = f"{item.target} does not take alerts: {error}; they wait, it is tried again"
+        turn.record(facts.AlertTargetFailing(why, item.target, error))
+    _remember(turn, item.target, Reaching("", failures, turn.now_s + rule.retry_s(failures)))
+
+
+def notice(queued: Queued, dropped: int = 0) -> Notice:
+    """An alert as it is delivered."""
+    return Notice(
+        queued.id, queued.kind, queued.severity, queued.text, queued.wall_s, queued.program, queued.more, dropped
+    )  # fmt: skip
+
+
+def unwritable(error: str, at_s: float, wall_s: float) -> Notice:
+    """The alert that cannot be a fact: that no fact can be recorded."""
+    id_ = hashlib.blake2b(f"unwritable/{at_s!r}/{wall_s!r}".encode(), digest_size=8).hexdigest()
+    text = harmless(f"the journal cannot be written ({error}): workers train on, nothing is begun until it can")[:_MOST_TEXT]
+    return Notice(id_, "disk" if _is_full(error) else "journal", CRITICAL, text, wall_s)
+
+
+def damaged(text: str, at_s: float, wall_s: float) -> Notice:
+    """The alert for a journal that had to be rebuilt while the daemon ran, and has lost facts."""
+    id_ = hashlib.blake2b(f"damaged/{at_s!r}/{wall_s!r}".encode(), digest_size=8).hexdigest()
+    return Notice(id_, "journal", CRITICAL, harmless(text)[:_MOST_TEXT], wall_s)
+
+
+# --- what is told ----------------------------------------------------------------------------------------------------
+
+
+def _found(turn: Turn, before: State) -> Iterator[Alert]:
+    """The alerts in the facts of this turn, in their order."""
+    damage, ever_s = before.damage, before.daemon_since_wall_s
+    for fact in turn.facts:
+        match fact:
+            case facts.Resumed(program=name, step=0) if name in before.programs and before.programs[name].ckpt_step:
+                yield Alert("checkpoint", CRITICAL, name, f"{name}: {fact.why}")
+            case facts.ProgramFact():
+                yield from _of_program(fact)
+            case facts.HostRebooted():
+                yield Alert("reboot", _SEVERITY.get(fact.cause, INFO), "", _reboot(turn, fact))
+            case facts.DaemonStarted(clean=clean):
+                if damage is not None and (ever_s is None or damage.wall_s > ever_s):
+                    yield Alert("journal", CRITICAL, "", damage_text(before))
+                if not clean and not _rebooted(turn):
+                    yield Alert("daemon", WARNING, "", fact.why)
+            case facts.LevelChosen(level=level, before=left):
+                place, was = turn.settings.place(level), turn.settings.place(left)
+                if _rebooted(turn) and place is not None and was is not None and place < was:
+                    yield Alert("level", WARNING, "", f"level {left} is left for {level}: {fact.why}")
+            case _:
+                yield from _of_box(before, fact)
+
+
+def _of_program(fact: facts.ProgramFact) -> Iterator[Alert]:
+    text = f"{fact.program}: {fact.why}"
+    match fact:
+        case facts.GaveUp():
+            yield Alert("fatal", CRITICAL, fact.program, text)
+        case facts.BackedOff(slow=True):
+            yield Alert("breaker", CRITICAL, fact.program, text)
+        case facts.CheckpointQuarantined():
+            yield Alert("quarantine", WARNING, fact.program, text)
+        case facts.CheckpointFailed(error=error):
+            yield Alert("disk" if _is_full(error) else "checkpoint", CRITICAL, fact.program, text)
+        case facts.Finished():
+            yield Alert("finished", INFO, fact.program, text)
+        case _:
+            pass
+
+
+def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
+    match fact:
+        case facts.JournalStalled(error=error):
+            yield Alert("disk" if _is_full(error) else "journal", CRITICAL, "", fact.why)
+        case facts.JournalRestored():
+            yield Alert("journal", WARNING, "", fact.why)
+        case facts.FoundationLost(troubled=troubled):
+            yield Alert("foundation", CRITICAL if troubled else WARNING, "", fact.why)
+        case facts.FoundationRestored(troubled=True):
+            yield Alert("foundation", INFO, "", fact.why)
+        case facts.ConfigRefused():
+            yield Alert("config", CRITICAL, "", fact.why)
+        case facts.Vetoed(rule="disk"):
+            yield Alert("disk", CRITICAL, "", fact.why)
+        case facts.BackupFailed():
+            yield Alert("backup", WARNING, "", fact.why)
+        case facts.BackedUp(missed=missed) if missed:
+            yield Alert("backup", WARNING, "", fact.why)
+        case facts.GpuLost():
+            yield Alert("gpu", CRITICAL, "", fact.why)
+        case facts.GpusUnknown(hung_s=hung_s) if hung_s is not None or before.gpus.most:
+            yield Alert("gpu", CRITICAL, "", fact.why)
+        case facts.XidReported(grave=True):
+            yield Alert("gpu", CRITICAL, "", fact.why)
+        case _:
+            pass
+
+
+def _is_full(error: str) -> bool:
+    return any(word in error.lower() for word in _FULL)
+
+
+def _rebooted(turn: Turn) -> bool:
+    return any(isinstance(fact, facts.HostRebooted) for fact in turn.facts)
+
+
+def _reboot(turn: Turn, fact: facts.HostRebooted) -> str:
+    """The same as the line in reboot_alerts.log, as a sentence."""
+    told = next(command for command in turn.commands if isinstance(command, commands.AlertReboot))
+    lost = [f"{name} {_steps(loss)} steps" for name, loss in sorted(told.losses.items())]
+    parts = [
+        f"{fact.why}, after {_span(fact.up_s)} up at level {fact.level or '?'}",
+        f"lost: {', '.join(lost) or 'nothing'}",
+        f"resuming: {', '.join(told.resuming) or 'nothing'}",
+        *([f"pattern: {told.pattern}"] if told.pattern else []),
+    ]
+    return "; ".join(parts)
+
+
+def _steps(loss: Loss) -> str:
+    if loss.steps is None:
+        return "?"
+    return f"{IN_WORDS[loss.bound]}{loss.steps:,}"
+
+
+def damage_text(state: State) -> str:
+    """What a damaged journal has cost; empty when it has cost nothing."""
+    damage = state.damage
+    if damage is None:
+        return ""
+    lost = "?" if damage.lost is None else damage.lost
+    kept_as = f"it is kept as {damage.kept_as}" if damage.kept_as else "no damaged file is left to keep"
+    return f"the journal was damaged ({damage.error}): {damage.kept} facts kept, {lost} lost; {kept_as}"
+
+
+def _span(seconds: float | None) -> str:
+    return "?" if seconds is None else f"{seconds / 60:.0f} min"
+
+
+# --- what goes out ---------------------------------------------------------------------------------------------------
+
+
+def _id(turn: Turn, number: int) -> str:
+    """16 hex digits, unlike any other alert's: the salt is random and new with each daemon."""
+    text = f"{turn.state.salt}/{turn.now_s!r}/{number}"
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _tell(turn: Turn, alert: Alert, number: int) -> None:
+    told = Notice(_id(turn, -1 - number), alert.kind, alert.severity, alert.text, turn.wall_s, alert.program)
+    turn.command(commands.Tell(told))
+
+
+def _take_in(turn: Turn, alert: Alert) -> None:
+    """It goes out, or is held."""
+    rules, record = turn.settings.alerts, turn.state.alerts
+    if not rule.wanted(rules, alert.kind, alert.severity):
+        return
+    key = rule.same(alert.kind, alert.program)
+    if key in record.held or rule.due_s(rules, record.gone, key, turn.now_s) > turn.now_s:
+        turn.record(facts.AlertHeld(alert.text, alert.kind, alert.severity, alert.program))
+    else:
+        _raise(turn, alert)
+
+
+def _tell_held(turn: Turn) -> None:
+    """What was held is told as one when its time has come, the longest held first."""
+    rules = turn.settings.alerts
+    held = sorted(turn.state.alerts.held.items(), key=lambda item: (item[1].since_s, item[0]))
+    for key, each in held:
+        due_s = rule.due_s(rules, turn.state.alerts.gone, key, turn.now_s)
+        if due_s <= turn.now_s:
+            text = rule.summary(each.count, each.newest, turn.now_s - each.since_s)
+            _raise(turn, Alert(each.kind, each.severity, each.program, text), more=each.count)
+        else:
+            _wake(turn, due_s)
+
+
+def _raise(turn: Turn, alert: Alert, more: int = 0) -> None:
+    rules, gone = turn.settings.alerts, turn.state.alerts.gone
+    left = rule.tokens(rules, gone, turn.now_s) - 1.0
+    turn.record(
+        facts.AlertRaised(
+            alert.text, _id(turn, turn.state.alerts.total), alert.kind, alert.severity, alert.program, rules.targets,
+            max(0.0, left), more,
+        )
+    )  # fmt: skip
+
+
+def _drop(turn: Turn) -> None:
+    """What nobody will take any more: too old, too many, or for a target that has left the config."""
+    rules = turn.settings.alerts
+    for target in dict.fromkeys(name for each in turn.state.alerts.queue for name in each.owed):
+        owed = turn.state.alerts.owed(target)
+        if target not in rules.targets:
+            ids, why = tuple(each.id for each in owed), f"{target} is not in the configuration any more"
+        else:
+            ids = rule.overdue(rules, [(each.id, each.at_s) for each in owed], turn.now_s)
+            why = f"{target} has not taken {len(ids)} alert{'' if len(ids) == 1 else 's'} for too long: dropped"
+        if ids:
+            turn.record(facts.AlertsDropped(why, target, ids))
+
+
+def _send(turn: Turn) -> None:
+    """To each target that is owed one and is not busy: its oldest."""
+    record, rules = turn.state.alerts, turn.settings.alerts
+    for target in rules.targets:
+        owed, now = record.owed(target), turn.memory.reaching.get(target, Reaching())
+        if not owed:
+            continue
+        _wake(turn, owed[0].at_s + rules.keep_s)
+        if now.sending:
+            continue
+        if now.retry_at_s is not None and now.retry_at_s > turn.now_s:
+            _wake(turn, now.retry_at_s)
+            continue
+        turn.command(commands.Deliver(target, notice(owed[0], record.dropped.get(target, 0))))
+        _remember(turn, target, replace(now, sending=owed[0].id, retry_at_s=None))
+
+
+def _wake(turn: Turn, at_s: float) -> None:
+    turn.alert_due_s = at_s if turn.alert_due_s is None else min(turn.alert_due_s, at_s)
+
+
+def _remember(turn: Turn, target: str, reaching: Reaching) -> None:
+    turn.memory = replace(turn.memory, reaching={**turn.memory.reaching, target: reaching})

@@ -1,0 +1,435 @@
+"""Starting attempts and drawing the consequences of their end."""
+
+from __future__ import annotations
+
+from supervisor.deciding import tally
+from supervisor.deciding.gating import admit
+from supervisor.deciding.hardware import gpu_of
+from supervisor.deciding.remedies import remedy
+from supervisor.deciding.turn import Turn
+from supervisor.model import commands, facts
+from supervisor.model.inputs import Ended, Ending, Report, SpawnBroke, SpawnSucceeded
+from supervisor.model.lifecycle import HAS_PROCESS, Phase
+from supervisor.model.settings import ProgramSpec, Progress
+from supervisor.model.state import Attempt, Program, Stop
+from supervisor.policy.box.gate import Answer, Verdict
+from supervisor.policy.worker import memory, restart
+from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
+from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
+
+_HOLDS_SLOT_S = 30.0  # a restart due within this keeps its slot; a longer wait hands it on
+_CHANGE_S = 120.0  # so long after a change of level starts are staggered
+_GRACE_S = 20.0  # for a program that has left the config, and its own setting with it
+_LEAST_IMPORTANT = 10**9
+
+
+# --- slots -------------------------------------------------------------------------------------------------------------
+
+
+def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
+    """Give free slots away. Those running stay; then what is due or queued, by priority, then by how long it waited.
+
+    Of equal priority, those that were interrupted come first: a reboot must not hand their slots to what had waited.
+    Example, two slots: Pong runs, Breakout died and is due in 4 s (it keeps its slot), Qbert is queued: nothing starts.
+    Had Breakout's breaker opened (next trial in 30 min), Qbert would start now.
+
+    After a change of level, starts from the queue are `staggered`: building 256 environments eight times at once would
+    take every core for a minute.
+    """
+    if turn.state.stopping or turn.memory.ended or turn.memory.holds_starts:
+        return
+    _shed(turn)
+    _rotate(turn)
+    programs = turn.state.programs.values()
+    processes = sum(1 for program in programs if program.phase in HAS_PROCESS)
+    kept = sum(1 for program in programs if _keeps_slot(program) or _held(turn, program))
+    ready = [(program, spec) for program in programs if (spec := _to_start(turn, program)) is not None]
+    waiting: dict[int | None, str] = {}  # for memory, by GPU: who comes next waits behind it
+    for program, spec in sorted(ready, key=_by_claim):
+        kept -= _keeps_slot(program)
+        if processes + kept < _slots(turn):
+            if staggered and program.phase is Phase.QUEUED and _waits_for_another(turn):
+                continue
+            processes += _admit(turn, program, spec, waiting)
+        elif program.phase is not Phase.QUEUED:
+            due = "its restart is due" if program.phase is Phase.BACKOFF else "it waited for memory"
+            turn.record(facts.Requeued(f"{due}, but no slot is free", program.name))
+
+
+def _admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: dict[int | None, str]) -> bool:
+    """Start it, or have it wait for memory. Returns whether it takes a slot; only what is given up takes none."""
+    verdict = admit(turn, program, spec, waiting)
+    if verdict.answer is Answer.START:
+        _spawn(turn, program, spec, verdict)
+    elif verdict.answer is Answer.WAIT:
+        waiting.setdefault(gpu_of(turn, spec), program.name)
+    return verdict.answer is not Answer.GIVE_UP
+
+
+def _by_claim(item: tuple[Program, ProgramSpec]) -> tuple[int, bool, float, str]:
+    program, spec = item
+    return spec.priority, not program.interrupted, program.since_s, program.name
+
+
+def _shed(turn: Turn) -> None:
+    """Fewer slots than running programs (the level was lowered): ask the least important to save and leave."""
+    holders = [p for p in turn.state.programs.values() if p.attempt is not None and p.attempt.stop is None]
+    over = len(holders) - turn.settings.level.slots
+    for program in sorted(holders, key=lambda p: (-_priority(turn, p), -p.since_s, p.name))[: max(0, over)]:
+        why = f"level {turn.settings.level.name} has fewer slots"
+        stop(turn, *turn.present(program.name), reason="slot", by="extralife", why=why)
+
+
+def _rotate(turn: Turn) -> None:
+    """With `rotation_h`, who has had a slot for so long hands it on to one that has waited for so long.
+
+    One at a time, the longest holder first, and to nobody less important. It goes to the end of the queue of its priority:
+    what was interrupted comes first there, and this was not. Example, two slots and 6 h: A and B run, C waits; after 6 h A
+    leaves for C, after 12 h B for A: each trains for two thirds of the time, and one restarts in 6 h.
+    """
+    rotation_s = turn.settings.load.rotation_h * 3600.0
+    programs = turn.state.programs.values()
+    if not rotation_s or sum(p.phase in {Phase.STARTING, Phase.RUNNING} for p in programs) < _slots(turn):
+        return
+    long_ago_s = turn.now_s - rotation_s
+    waiting = [_priority(turn, p) for p in programs if p.phase is Phase.QUEUED and p.wanted and p.since_s <= long_ago_s]
+    held = [
+        (program.slot_since_s, program.name)
+        for program in programs
+        if program.phase is Phase.RUNNING and program.slot_since_s is not None and program.slot_since_s <= long_ago_s
+        and waiting and min(waiting) <= _priority(turn, program)
+    ]  # fmt: skip
+    if held:
+        why = f"had its slot for {rotation_s / 3600:g} h, and others wait"
+        stop(turn, *turn.present(min(held)[1]), reason="rotation", by="extralife", why=why)
+
+
+def _slots(turn: Turn) -> int:
+    return turn.settings.level.slots
+
+
+def _waits_for_another(turn: Turn) -> bool:
+    """Whether a start from the queue comes too soon after the one before; the loop is woken when it does not."""
+    since_s, gap_s = turn.state.climb.level_since_s, turn.settings.load.stagger_s
+    if not turn.settings.ladder or since_s is None or turn.now_s - since_s > _CHANGE_S:
+        return False
+    begun = [program.attempt.intended_at_s for program in turn.state.live.values() if program.attempt is not None]
+    newest_s = max((at_s for at_s in begun if at_s >= since_s), default=None)
+    if newest_s is None or newest_s + gap_s <= turn.now_s:
+        return False
+    turn.staggered_until_s = newest_s + gap_s
+    return True
+
+
+def _keeps_slot(program: Program) -> bool:
+    """Whether a slot waits for a program that has no process: its restart is due soon, and was from the beginning."""
+    if program.retry_at_s is None or program.slow:
+        return False
+    return program.retry_at_s - program.since_s <= _HOLDS_SLOT_S
+
+
+def _held(turn: Turn, program: Program) -> bool:
+    """Whether a slot waits for a program that had one: its checkpoints are being exchanged (`backups.py`)."""
+    return program.phase is Phase.QUEUED and program.interrupted and turn.state.backups.holds(program.name)
+
+
+def _to_start(turn: Turn, program: Program) -> ProgramSpec | None:
+    """What to start if a slot is free: queued, waiting for memory, or due."""
+    due = program.retry_at_s is not None and program.retry_at_s <= turn.now_s
+    due = (due or program.phase in {Phase.QUEUED, Phase.GATED}) and not turn.state.backups.holds(program.name)
+    return turn.spec(program.name) if due and program.wanted else None
+
+
+def _priority(turn: Turn, program: Program) -> int:
+    """Lower is more important; what has left the config is less important than anything in it."""
+    spec = turn.spec(program.name)
+    return _LEAST_IMPORTANT if spec is None else spec.priority
+
+
+def _spawn(turn: Turn, program: Program, spec: ProgramSpec, verdict: Verdict) -> None:
+    number = program.attempts + 1
+    token = turn.token(program.name, number)
+    why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {turn.settings.level.name} is free"
+    if program.phase is Phase.GATED:
+        why = verdict.why or f"its memory is free, after {turn.now_s - program.since_s:.0f} s"
+    turn.record(facts.SpawnIntended(why, program.name, token, number, spec.digest, turn.settings.level.name))
+    lowered = program.batch_size(turn.settings.level.name)
+    lowered = lowered if verdict.batch_size is None else verdict.batch_size
+    turn.command(commands.Spawn(spec, number, token, lowered, program.rollbacks))
+    set_control(turn, program.name, token)
+
+
+def set_control(turn: Turn, name: str, token: str, *, leave_by_s: float | None = None) -> None:
+    """Write the attempt's control record from what is known now. The programs' saves are staggered evenly."""
+    interval_s = turn.state.programs[name].interval_s or turn.settings.checkpoint.first_s
+    names = sorted(turn.state.programs)
+    offset_s = interval_s * names.index(name) / len(names)
+    turn.command(commands.SetControl(name, token, interval_s, offset_s, 0, leave_by_s))
+
+
+def on_spawned(turn: Turn, item: SpawnSucceeded) -> None:
+    found = turn.live(item.program, item.token)
+    if found is None:
+        return
+    why = f"attempt {found[1].number} runs as pid {item.pid}"
+    turn.record(
+        facts.Spawned(why, item.program, item.token, item.pid, item.start_ticks, item.shim_pid, item.shim_start_ticks)
+    )
+    spec = turn.spec(item.program) or commands.orphan_spec(item.program)
+    turn.command(commands.Watch(spec, found[1].number, item.token, item.pid, item.start_ticks))
+    if found[1].stop is not None:  # asked to stop while it was being started
+        turn.command(commands.AskToLeave(item.program, item.token))
+
+
+def on_spawn_broke(turn: Turn, item: SpawnBroke) -> None:
+    """No process came of it. What can never work is given up; anything else is a death like any other."""
+    found = turn.live(item.program, item.token)
+    if found is None:
+        return
+    _, attempt = found
+    turn.record(facts.SpawnFailed(item.error, item.program, item.token, item.error, item.permanent))
+    turn.memory = turn.memory.forget(item.program)
+    turn.command(commands.Forget(item.program, item.token))
+    if attempt.stop is not None:
+        _after_stop(turn, item.program, attempt.stop)
+    elif item.permanent:
+        turn.record(facts.GaveUp(f"{item.error}; it is tried again when the config changes or on `start`", item.program))
+    else:
+        _back_off_unstarted(turn, item.program, item.error)
+    fill_slots(turn)
+
+
+def _back_off_unstarted(turn: Turn, name: str, error: str) -> None:
+    delay_s = restart.after_failed_start(turn.settings.restart, turn.state.programs[name].spawn_failures)
+    why = f"could not be started: {error}; next try in {delay_s:g} s"
+    turn.record(facts.BackedOff(why, name, turn.now_s + delay_s, delay_s, slow=False))
+
+
+# --- stopping ------------------------------------------------------------------------------------------------------------
+
+
+def stop(
+    turn: Turn, program: Program, attempt: Attempt, *, reason: str, by: str, why: str, grace_s: float | None = None
+) -> None:
+    """Ask an attempt to checkpoint and leave; the kill follows by itself when the grace is over."""
+    name = program.name
+    if attempt.stop is not None and attempt.stop.reason == reason:
+        return
+    if grace_s is None:
+        spec = turn.spec(name)
+        grace_s = _GRACE_S if spec is None else spec.stop_grace_s
+    tally.tell(turn, name)
+    turn.record(facts.StopIntended(why, name, attempt.token, reason, by, grace_s))
+    set_control(turn, name, attempt.token, leave_by_s=turn.now_s + grace_s)
+    turn.command(commands.AskToLeave(name, attempt.token))
+
+
+# --- the end -------------------------------------------------------------------------------------------------------------
+
+
+def on_ended(turn: Turn, item: Ended) -> None:
+    found = turn.live(item.program, item.token)
+    if found is None:
+        return
+    finish(turn, found[0], found[1], item.ending)
+    fill_slots(turn)
+
+
+def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> None:
+    """Record the end of an attempt, and what follows from it."""
+    name = program.name
+    for report in ending.reports:
+        on_report(turn, name, attempt.token, report)
+    program, attempt = turn.present(name)
+    spec = turn.spec(name)
+    oom_kill = memory.oom_kill(
+        line=ending.oom_line, oom_kills=ending.oom_kills, accounted=turn.state.oom_kills,
+        own=ending.oom_own, limit_bytes=ending.memory_max_bytes,
+    )  # fmt: skip
+    verdict = diagnose(
+        code=ending.code,
+        signal=ending.signal,
+        stop_reason=attempt.stop.reason if attempt.stop is not None else None,
+        stall=attempt.stall,
+        done_codes=spec.done_codes if spec is not None else (0,),
+        contract=spec is None or spec.builtin or spec.progress is Progress.BEAT,
+        last_lines=ending.last_lines,
+        fate=ending.fate,
+        oom_kill=oom_kill,
+    )
+    ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(turn.now_s, ending.ended_at_s))
+    tally.tell_end(turn, *turn.present(name), ending, ended_at_s)
+    accounted = turn.state.oom_kills
+    if not ending.oom_own:
+        accounted = memory.accounted_after(ending.oom_kills, accounted, killed=verdict.cause == memory.OOM_KILLED)
+    left, (steps, at_least) = len(ending.leftovers), _last_position(turn, *turn.present(name), ending)
+    why = verdict.why + (f"; {left} left-over process{'' if left == 1 else 'es'} ended" if left else "")
+    turn.record(
+        facts.Exited(
+            why, name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
+            ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
+            verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, at_least,
+            None if ending.ckpt_at_s is None else min(turn.now_s, ending.ckpt_at_s),
+        )
+    )  # fmt: skip
+    turn.memory = turn.memory.forget(name)
+    turn.command(commands.Forget(name, attempt.token))
+    _follow(turn, name, attempt, ending, verdict)
+
+
+def _last_position(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> tuple[int | None, bool]:
+    """(Its last known step, whether it may have come further). Without a last beat it is where it was last seen."""
+    if ending.steps is not None:
+        return ending.steps, False
+    watch = turn.memory.watch(program.name, attempt.token)
+    seen = None if watch is None else watch.sample.steps
+    if attempt.resumed_step is not None:
+        seen = furthest(seen, program.steps)
+    return seen, seen is not None
+
+
+def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> None:
+    if attempt.stop is not None and verdict.cause == "stopped":
+        _after_stop(turn, name, attempt.stop)
+    elif attempt.stop is None and not turn.state.programs[name].wanted:
+        # The request to stop it is on record, its stop was lost with a damaged part of the journal.
+        turn.record(facts.StayedDown("stopped by the operator", name))
+        turn.settle(name)
+    elif verdict.cause == "done":
+        turn.record(facts.Finished(verdict.why, name))
+    elif verdict.counted:
+        _after_death(turn, name, verdict, attempt, ending)
+    else:
+        turn.record(facts.GaveUp(f"{verdict.why}; it is tried again when the config changes or on `start`", name))
+
+
+def _after_stop(turn: Turn, name: str, asked: Stop) -> None:
+    """It left as asked. Where to goes by what is wanted now: the operator may have changed their mind meanwhile."""
+    if turn.spec(name) is None:
+        turn.record(facts.ProgramRemoved("it is no longer in the config", name))
+    elif not turn.state.programs[name].wanted:
+        turn.record(facts.StayedDown("stopped by the operator", name))
+    else:
+        why = _AFTER_STOP.get(asked.reason, f"left as asked ({asked.reason})")
+        turn.record(facts.Requeued(why, name, handed_on=asked.reason == "rotation"))
+    turn.settle(name)
+
+
+_AFTER_STOP = {
+    "operator": "started again by the operator",
+    "restart": "restarted by the operator",
+    "config": "restarted with its changed configuration",
+    "shutdown": "goes on when extralife does",
+    "slot": "handed its slot on",
+    "rotation": "handed its slot on",
+    "level": "goes on at another level",
+    "slow": "restarted because it was slow",
+    "rollback": "left to go back to a backup",
+}
+
+
+def _after_death(turn: Turn, name: str, verdict: Diagnosis, attempt: Attempt, ending: Ending) -> None:
+    """Change what is to be changed, then ask the restart policy when to try again."""
+    hopeless = remedy(turn, name, attempt, ending, verdict)
+    if hopeless:
+        why = f"{verdict.why}; {hopeless}; it is tried again when the config changes or on `start`"
+        turn.record(facts.GaveUp(why, name))
+        return
+    program = turn.state.programs[name]
+    after = restart.after_death(
+        turn.settings.restart, now_s=turn.now_s, deaths_s=program.deaths_s, streak=program.streak, openings=program.openings
+    )
+    why = f"{verdict.why}; {after.why}"
+    turn.record(facts.BackedOff(why, name, turn.now_s + after.delay_s, after.delay_s, after.slow))
+
+
+# --- what workers report ---------------------------------------------------------------------------------------------------
+
+_REPORTS_KEPT = 50  # an attempt that reports in a loop must not fill the journal ...
+_CHARS_KEPT = 500  # ... nor one that reports a novel
+_KEY_CHARS = 100
+
+
+def on_report(turn: Turn, name: str, token: str, report: Report) -> None:
+    """Reports are read again when an attempt ends and after a daemon's restart: each must count once."""
+    found = turn.live(name, token)
+    if found is None:
+        return
+    program, attempt = found
+    step = _count(report.fields.get("step"))
+    if report.kind == "from_scratch" or (report.kind == "resumed" and step is not None):
+        if attempt.resumed_step is None:
+            _resumed(turn, program, token, step or 0)
+        if report.kind == "resumed":
+            return
+    if report.kind == "checkpoint_bad":
+        path, error = (str(report.fields.get(key, "?"))[:_CHARS_KEPT] for key in ("path", "error"))
+        if path not in program.bad_checkpoints:
+            turn.record(facts.CheckpointBad(f"{path} was set aside: {error}", name, token, path, error))
+        return
+    _other_report(turn, name, attempt, report)
+
+
+def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
+    rate = turn.memory.rates.get(program.name) or program.rate
+    made = None if program.steps is None else furthest(program.steps, program.ckpt_step)
+    saved = program.exit_cause in _SAVED and program.exit_code is not None
+    cost = loss(made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate)
+    after = f" after {program.exit_cause}" if program.exit_cause else ""
+    why = f"resumed at step {step:,}{after}"
+    if made is not None:
+        why += f", {_cost(cost)}"
+    elif not step:
+        why = "begins at step 0"
+    if not step and program.ckpt_step:
+        why = f"no checkpoint was found, although there was one at step {program.ckpt_step:,}; {why}"
+    if step and step == program.quarantined_step:
+        # The daemon died between the word and the deed, or the disk refused: the same deaths would come for ever.
+        why += "; that checkpoint was to be set aside, and is now"
+        turn.command(commands.QuarantineCheckpoint(program.name, step))
+    turn.record(
+        facts.Resumed(
+            why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, cost.bound != ""
+        )
+    )  # fmt: skip
+
+
+_SAVED = frozenset({"stopped", "left", "done"})  # causes of an end whose last act was a checkpoint
+
+
+def _cost(cost: Loss) -> str:
+    """`at least 500 steps lost (12 s, 3.1 % of its attempt)`, as far as it is known."""
+    if cost.steps is None:
+        return "how many steps were lost is not known"
+    told = [f"{cost.seconds:.0f} s"] if cost.seconds is not None else []
+    told += [f"{100 * cost.share:.1f} % of its attempt"] if cost.share is not None else []
+    return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(told)})" if told else "")
+
+
+def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> None:
+    key = f"{report.kind} {report.fields.get('at_ns')}"[:_KEY_CHARS]
+    if len(attempt.reports) >= _REPORTS_KEPT or key in attempt.reports:
+        return
+    if report.kind == "checkpoint_failed":
+        _save_failed(turn, name, attempt, report, key)
+        return
+    if report.kind == "diverged":
+        why = str(report.fields.get("error", "its losses are not finite any more"))[:_CHARS_KEPT]
+        turn.record(facts.Diverged(why, name, attempt.token, _count(report.fields.get("step")), key))
+        return
+    text = ", ".join(f"{key}: {value}" for key, value in sorted(report.fields.items()) if key != "at_ns")[:_CHARS_KEPT]
+    kind = report.kind[:_KEY_CHARS]
+    turn.record(facts.Reported(f"the worker reports {kind}: {text}", name, attempt.token, kind, text, key))
+
+
+def _save_failed(turn: Turn, name: str, attempt: Attempt, report: Report, key: str) -> None:
+    """A worker tells it once a spell, and trains on; what is lost by the next death grows until there is room again."""
+    error, free = str(report.fields.get("error", "?"))[:_CHARS_KEPT], report.fields.get("free_bytes")
+    free_bytes, step = _count(free), _count(report.fields.get("step"))
+    room = "" if free_bytes is None else f" ({free_bytes / 1e6:,.1f} MB free)"
+    turn.record(facts.CheckpointFailed(f"{error}{room}; it trains on", name, attempt.token, error, step, free_bytes, key))
+
+
+def _count(value: object) -> int | None:
+    """What a worker reports as a number, if it is one."""
+    return value if type(value) is int and 0 <= value < 2**63 else None

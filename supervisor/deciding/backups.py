@@ -1,0 +1,198 @@
+"""Backups: when one is made, and the way back to one.
+
+A backup is made because an operator asks (`supervisorctl backup`), because its time of the calendar has come, or because
+a level is about to be tried for the first time, or the config's to become another one (`before_level`). The intent is a
+fact; a thread that may block does it, beside everything else; its outcome is another fact. A daemon that was killed
+meanwhile begins it anew.
+
+A rollback goes: intended -> the backup is verified (a damaged one: refused, nothing was touched) -> begun: its programs
+save and leave, and none of them starts -> what they have is kept as a backup of its own, theirs is put in its place ->
+they go on. The journal knows how far that is, so whatever ends the daemon or the box in between, the next daemon goes
+on from there; what the thread does is such that doing it again does no harm (`adapters/backups/store.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.deciding.attempts import stop
+from supervisor.deciding.turn import Turn
+from supervisor.model import commands, facts
+from supervisor.model.backup_record import Rollback
+from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
+from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
+from supervisor.model.lifecycle import Phase
+from supervisor.policy.upkeep import backups as rule
+
+_CHARS_KEPT = 500
+
+
+def on_asked(turn: Turn, item: Asked) -> None:
+    """`backup` and `rollback`: answered at once with the name by which its end can be heard of."""
+    if turn.state.stopping:
+        result = (item.text or item.verb.value, SHUTDOWN_STATE, "extralife is shutting down")
+    elif item.verb is Verb.BACKUP:
+        names = item.names or tuple(sorted(turn.state.programs))
+        result = (begin(turn, rule.OPERATOR, item.text, names, why=f"{item.by} asked for it"), SUCCESS, "begun")
+    else:
+        result = _roll_back(turn, item)
+    turn.command(commands.Reply(item.request_id, (result,)))
+
+
+def on_due(turn: Turn, item: BackupDue) -> None:
+    """A time of the calendar has passed; if it was not answered yet, it is now."""
+    known = turn.state.backups.due_wall_s
+    began_wall_s = turn.state.daemon_since_wall_s
+    if rule.is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s) and turn.state.programs:
+        names = tuple(sorted(turn.state.programs))
+        begin(turn, rule.CALENDAR, "", names, why="its time of the calendar has come", due_wall_s=item.due_wall_s)
+
+
+def before_level(turn: Turn, level: str, *, trial: bool) -> str | None:
+    """Before the first trial of a level, or before the config's level becomes another: the backup's name; None: none is due.
+
+    A trial is the first of its level until a backup before it was whole: one that failed is made before the next. Later
+    trials need none. Twenty in a night would read every checkpoint twenty times, and push the first one out.
+
+    Whoever wants to wait for it looks whether `state.backups.making` still has that name. Nobody has to: what is copied
+    is durable and finished, and a checkpoint of the new level comes after it.
+    """
+    names = tuple(sorted(name for name, program in turn.state.programs.items() if program.attempts))
+    label, record = f"before {level}", turn.state.backups
+    known = trial and (label in record.tried or any(each.label == label for each in record.making))
+    if not turn.settings.backup.before_level or not names or known:
+        return None
+    why = f"{level} is tried for the first time" if trial else f"the level becomes {level}"
+    return begin(turn, rule.LEVEL, label, names, why=why)
+
+
+def begin(
+    turn: Turn, cause: str, label: str, programs: tuple[str, ...], *, why: str, due_wall_s: float | None = None
+) -> str:
+    """Intend a backup; its name."""
+    name = rule.name_of(turn.wall_s, label or ("" if cause == rule.OPERATOR else cause), turn.state.backups.names)
+    turn.record(facts.BackupIntended(f"backup {name}: {why}", name, label, cause, programs, due_wall_s))
+    return name
+
+
+def _roll_back(turn: Turn, item: Asked) -> tuple[str, int, str]:
+    under_way = turn.state.backups.rollback
+    if under_way is not None:
+        return (item.text, FAILED, f"a rollback to {under_way.backup} is under way; wait for its end")
+    kept_as = rule.name_of(turn.wall_s, "before rollback", turn.state.backups.names)
+    who = f"{', '.join(item.names)} to go" if item.names else "all that is in it to go"
+    why = f"{item.by} wants {who} back to backup {item.text}; first it is verified"
+    turn.record(facts.RollbackIntended(why, item.text, item.names, kept_as, item.by))
+    return (item.text, SUCCESS, kept_as)
+
+
+# --- what came of it -------------------------------------------------------------------------------------------------------
+
+
+def on_made(turn: Turn, item: BackupMade) -> None:
+    making = next((each for each in turn.state.backups.making if each.name == item.name), None)
+    if making is None:
+        return
+    _forget(turn, item.name)
+    if item.error:
+        turn.record(facts.BackupFailed(f"no backup {item.name}: {item.error}", item.name, item.error))
+        return
+    size = f"{item.size_bytes / 1e6:,.1f} MB"
+    gone = f"; {', '.join(item.removed)} had to go" if item.removed else ""
+    count = f"{len(item.steps)} program{'' if len(item.steps) == 1 else 's'}"
+    without = [name for name in making.programs if name not in item.steps and name not in item.missed]
+    none_yet = f"; nothing yet of {', '.join(without)}" if without else ""
+    is_whole = f"lacks {', '.join(item.missed)}" if item.missed else "is whole"
+    missed = "".join(f"; {name} could not be saved: {why[:_CHARS_KEPT]}" for name, why in item.missed.items())
+    why = f"backup {item.name} {is_whole}: {count}, {size} ({item.method}){missed}{none_yet}{gone}"
+    turn.record(facts.BackedUp(why, item.name, item.steps, item.size_bytes, item.method, item.removed, item.missed))
+
+
+def on_checked(turn: Turn, item: BackupChecked) -> None:
+    """Only now, that the backup is known to be whole, is anything touched."""
+    rollback = _present(turn, item.kept_as)
+    if rollback is None or rollback.begun:
+        return
+    programs = tuple(name for name in item.programs if name in turn.state.programs)
+    _forget(turn, item.kept_as)
+    error = item.error or ("" if programs else "it has none of the programs that there are now")
+    if error:
+        why = f"refused to go back to {rollback.backup}: {error}; nothing was touched"
+        turn.record(facts.RollbackFailed(why, rollback.backup, error, {}))
+        return
+    told = f"backup {rollback.backup} is whole: {', '.join(programs)} go back to it"
+    turn.record(facts.RollbackBegun(told, rollback.backup, programs))
+
+
+def on_restored(turn: Turn, item: BackupRestored) -> None:
+    """Whatever came of it, the programs are free again; those that had ended for good begin anew where it succeeded."""
+    rollback = _present(turn, item.kept_as)
+    if rollback is None or not rollback.begun:
+        return
+    _forget(turn, item.kept_as)
+    if item.error:
+        there = f"; {', '.join(sorted(item.steps))} had got there" if item.steps else "; everything is as it was"
+        why = f"not back to {rollback.backup}: {item.error}{there}"
+        turn.record(facts.RollbackFailed(why, rollback.backup, item.error, item.steps))
+    else:
+        where = ", ".join(f"{name} at step {step:,}" for name, step in sorted(item.steps.items()))
+        kept = f"; what was there is {item.kept_as}" if item.kept else ""
+        why = f"back to {rollback.backup}: {where}{kept}"
+        turn.record(facts.RolledBackTo(why, rollback.backup, item.steps, item.kept_as if item.kept else ""))
+    for name in sorted(item.steps):
+        program = turn.state.programs.get(name)
+        if program is not None and program.phase in {Phase.DONE, Phase.FATAL} and program.wanted:
+            turn.record(facts.Requeued(f"goes on from backup {rollback.backup}", name))
+
+
+def _present(turn: Turn, kept_as: str) -> Rollback | None:
+    """The rollback under way, if it is that one."""
+    rollback = turn.state.backups.rollback
+    return rollback if rollback is not None and rollback.kept_as == kept_as else None
+
+
+# --- what is to be done ----------------------------------------------------------------------------------------------------
+
+
+def pursue(turn: Turn) -> None:
+    """At the end of every turn: give the commands that the record asks for and this daemon has not given yet."""
+    if turn.state.stopping or turn.memory.ended:
+        return
+    rollback = turn.state.backups.rollback
+    spare = () if rollback is None else (rollback.backup,)
+    for each in turn.state.backups.making:
+        _once(turn, each.name, commands.Backup(each.name, each.label, each.cause, each.programs, spare))
+    if rollback is None:
+        return
+    if not rollback.begun:
+        check = commands.CheckBackup(rollback.backup, rollback.programs, rollback.kept_as)
+        _once(turn, f"check {rollback.kept_as}", check)
+    elif not _still_there(turn, rollback):
+        _once(turn, rollback.kept_as, commands.RestoreBackup(rollback.backup, rollback.programs, rollback.kept_as))
+
+
+def _once(turn: Turn, key: str, command: commands.Command) -> None:
+    if key not in turn.memory.backups_begun:
+        turn.memory = replace(turn.memory, backups_begun=turn.memory.backups_begun | {key})
+        turn.command(command)
+
+
+def _forget(turn: Turn, key: str) -> None:
+    turn.memory = replace(turn.memory, backups_begun=turn.memory.backups_begun - {key, f"check {key}"})
+
+
+def _still_there(turn: Turn, rollback: Rollback) -> bool:
+    """Ask those that run to save and leave; whether any process is left."""
+    there = False
+    for name in rollback.programs:
+        program = turn.state.programs.get(name)
+        if program is None:
+            continue
+        if program.attempt is not None:
+            there = True
+            if program.attempt.stop is None:
+                why = f"goes back to backup {rollback.backup}"
+                stop(turn, program, program.attempt, reason="rollback", by=rollback.by, why=why)
+        elif program.phase in {Phase.BACKOFF, Phase.GATED}:
+            turn.record(facts.Requeued(f"waits to go back to backup {rollback.backup}", name))
+    return there

@@ -1,0 +1,268 @@
+"""A daemon's first turn: what became of the attempts of the one before, and whether the box itself restarted.
+
+A host reboot never spends a program's restart budget: its attempts end with the cause `reboot`, uncounted, and every
+program that ran goes back to the queue and resumes from its newest valid checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.deciding import climbing, clocks
+from supervisor.deciding.attempts import fill_slots, finish, set_control, stop
+from supervisor.deciding.reconcile import reconcile
+from supervisor.deciding.turn import Turn
+from supervisor.model import commands, facts
+from supervisor.model.inputs import Began, BootEvidence, Ending, Survival, Survivor
+from supervisor.model.lifecycle import HAS_PROCESS, Phase
+from supervisor.model.memory import Away
+from supervisor.model.reboots import reboot_pattern
+from supervisor.model.state import Attempt, Program
+from supervisor.policy.box import box_identity
+from supervisor.policy.box.reboot_cause import WORDS
+from supervisor.policy.worker.loss import ABOUT, furthest, loss
+
+
+def on_began(turn: Turn, item: Began) -> None:
+    """Reboot or not, adopt or bury, then go on."""
+    turn.settings = item.settings
+    clean, before_s = turn.state.clean, turn.state.at_s
+    boot_at_s = None if item.boot.boot_wall_s is None else turn.now_s - (turn.wall_s - item.boot.boot_wall_s)
+    turn.memory = replace(turn.memory, boot_at_s=boot_at_s)
+    clocks.notice(turn)
+    ran = climbing.ran(turn)
+    identity = _compared(turn, item.boot)
+    rebooted = _rebooted(turn, item.boot, identity) if item.boot.rebooted else None
+    _identify(turn, item.boot, identity)
+    sign_wall_s = item.boot.last_sign_wall_s
+    last_sign_s = None if sign_wall_s is None else min(turn.now_s, turn.now_s - (turn.wall_s - sign_wall_s))
+    if item.boot.last_sign_s is not None:
+        last_sign_s = min(turn.now_s, max(before_s, item.boot.last_sign_s))
+    if clean is not None and not item.boot.rebooted:
+        since_s = before_s if last_sign_s is None else last_sign_s
+        turn.memory = replace(turn.memory, away=Away(since_s, turn.now_s, dict(item.boot.steps)))
+    alive = sum(1 for survivor in item.survivors.values() if survivor.survival is Survival.ALIVE)
+    adopted = 0 if item.boot.rebooted else alive
+    why = _why(clean=clean, rebooted=item.boot.rebooted, adopted=adopted)
+    turn.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted, last_sign_s))
+    for name in sorted(turn.state.live):
+        _settle_attempt(
+            turn, *turn.present(name), item.survivors.get(name),
+            rebooted=bool(item.boot.rebooted), last_sign_s=last_sign_s,
+        )  # fmt: skip
+    for program in sorted(turn.state.programs.values(), key=lambda each: each.name):
+        _fill_hole(turn, program)
+    climbing.settle_in(turn)
+    if rebooted is not None and not identity.another:
+        climbing.on_reboot(turn, rebooted, ran)
+    reconcile(turn, why="extralife started")
+    for name, (number, stranger) in sorted(item.strangers.items()):
+        _take_in(turn, name, number, stranger)
+    fill_slots(turn, staggered=False)
+    if rebooted is not None:
+        _alert(turn, rebooted, item.boot.ckpt_steps)
+
+
+def _fill_hole(turn: Turn, program: Program) -> None:
+    """Lead one program on to where its last known fact leads, if the facts after it were lost with a damaged journal."""
+    name = program.name
+    if program.attempt is None and not program.wanted and program.phase is not Phase.STOPPED:
+        turn.record(
+            facts.StayedDown("the request to stop it is on record, what followed was lost with a damaged journal", name)
+        )
+    elif program.phase in HAS_PROCESS and program.attempt is None:
+        _requeue(turn, name, "its end is on record, what followed was lost with a damaged journal")
+    elif program.phase is Phase.STOPPED and program.wanted:
+        _requeue(turn, name, "the request to start it is on record, what followed was lost with a damaged journal")
+
+
+def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
+    if rebooted:
+        return "started after a host reboot"
+    if clean is None:
+        return "first start of this state directory"
+    how = "started" if clean else "started after a daemon that did not end in order"
+    return f"{how}, {adopted} running worker{'' if adopted == 1 else 's'} adopted" if adopted else how
+
+
+def _compared(turn: Turn, boot: BootEvidence) -> box_identity.Verdict:
+    """Whether this is the box that the record is of."""
+    box = turn.state.box
+    if box is None:
+        return box_identity.Verdict(another=False)
+    same_boot = not boot.rebooted or boot.boot_id == turn.state.boot_id
+    return box_identity.compare(box.witnesses, boot.box, same_boot=same_boot, settled=box.outlived > 0)
+
+
+def _identify(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) -> None:
+    """Put on record which box this is, where that says anything new."""
+    box = turn.state.box
+    known = {} if box is None or identity.another else box.witnesses
+    witnesses = box_identity.merged(known, boot.box)
+    if not boot.box or witnesses == known:
+        return
+    hostname = witnesses.get(box_identity.HOSTNAME, "")
+    named = hostname or "a box without a name"
+    if box is None:
+        why = f"this box is {named}"
+    elif identity.another:
+        why = f"{_another(turn, identity)}: the record of levels and reboots of {named} begins, the one before is kept"
+    elif identity.changed:
+        why = f"the same box, now {named}: {identity.why} changed"
+    else:
+        why = f"the same box, {named}: more is known of it"
+    turn.record(facts.BoxIdentified(why, hostname, witnesses, another=identity.another))
+
+
+def _another(turn: Turn, identity: box_identity.Verdict) -> str:
+    before = turn.state.box.hostname if turn.state.box is not None else ""
+    return f"this is another box than {before or 'before'} ({identity.why} changed)"
+
+
+def _rebooted(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) -> facts.HostRebooted:
+    running = tuple(sorted(turn.state.live))
+    old_boot_id = turn.state.boot_id
+    down = "unknown" if boot.down_s is None else f"{boot.down_s:.0f} s"
+    told = f": {WORDS[boot.kind]}" if boot.kind else ""
+    cause, kind, words = boot.cause, boot.kind, boot.last_words
+    why = f"the host rebooted ({boot.evidence}), {cause}{told}, down {down}"
+    if identity.another:  # its disk was copied or moved: no box has gone down, and nobody's last words are these
+        cause, kind, words = "moved", "", ()
+        why = f"{_another(turn, identity)}: everything resumes here, away {down}"
+    fact = facts.HostRebooted(
+        why=why,
+        old_boot_id=old_boot_id,
+        new_boot_id=boot.boot_id,
+        cause=cause,
+        evidence=f"{identity.why} changed" if identity.another else boot.evidence,
+        down_s=boot.down_s,
+        up_s=boot.up_s,
+        level=turn.state.level,
+        programs=running,
+        steps=_still_true(turn, boot),
+        last_sign_wall_s=boot.last_sign_wall_s,
+        boot_wall_s=boot.boot_wall_s,
+        last_sign_s=boot.last_sign_s,
+        end=kind,
+        last_words=words,
+    )
+    turn.record(fact)
+    return fact
+
+
+def _still_true(turn: Turn, boot: BootEvidence) -> dict[str, int]:
+    """The steps of the sign of life, without those of a program that resumed after it from an older checkpoint.
+
+    Their loss is on record already. Taken for the program's position they would be lost a second time.
+    """
+    resumed_at_s = {
+        name: program.attempt.resumed_at_s for name, program in turn.state.live.items() if program.attempt is not None
+    }
+    at_s = boot.mark_at_s
+    return {
+        name: steps
+        for name, steps in boot.steps.items()
+        if at_s is None or (since_s := resumed_at_s.get(name)) is None or since_s <= at_s
+    }
+
+
+def _alert(turn: Turn, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> None:
+    """Lost work is what lies between the last sign of life and the newest checkpoint that is still whole.
+
+    What resumes is what has been started again by now: after an orderly reboot nothing had run at the last sign of life.
+    """
+    losses = {}
+    for name in fact.programs:
+        program = turn.state.programs.get(name)
+        steps, recorded, began_step, rate = fact.steps.get(name), None, None, None
+        if program is not None:
+            steps = furthest(steps, program.steps, program.ckpt_step)
+            recorded, began_step, rate = program.ckpt_step, program.began_step, program.rate
+        newest = ckpt_steps.get(name, recorded)
+        made = None if steps is None else furthest(steps, newest)
+        found = loss(made, newest, exact=False, saved=False, began_step=began_step, rate=rate)
+        spec = turn.spec(name)
+        # Only a built-in worker's checkpoints can be read. What others have saved is known as of the sign of life.
+        losses[name] = found if spec is not None and spec.builtin else replace(found, bound=found.bound and ABOUT)
+    resuming = tuple(sorted(turn.state.live))
+    pattern = reboot_pattern(turn.state, now_s=turn.now_s)
+    turn.command(commands.AlertReboot(fact, turn.state.reboots_total, losses, resuming, pattern))
+
+
+def _settle_attempt(
+    turn: Turn,
+    program: Program,
+    attempt: Attempt,
+    survivor: Survivor | None,
+    *,
+    rebooted: bool,
+    last_sign_s: float | None,
+) -> None:
+    """What became of one attempt that the journal believes alive."""
+    name = program.name
+    survival, ending = (survivor.survival, survivor.ending) if survivor is not None else (Survival.NEVER, None)
+    if rebooted:
+        why = "ended with the host"
+        ended_at_s = turn.state.at_s if last_sign_s is None else last_sign_s
+        turn.record(
+            facts.Exited(
+                why, name, attempt.token, "reboot", None, None, program.steps, None, ended_at_s=ended_at_s, at_least=True
+            )
+        )  # fmt: skip
+        _requeue(turn, name, "resumes after the host's reboot")
+    elif survivor is not None and survival is Survival.ALIVE:
+        _adopt(turn, program, attempt, survivor)
+    elif survival is Survival.NEVER and attempt.pid is None:
+        why = "the daemon ended between the intent to start it and the start"
+        turn.record(facts.SpawnFailed(why, name, attempt.token, why))
+        _requeue(turn, name, "starts now: the earlier start never came to be")
+    else:
+        finish(turn, program, attempt, ending or Ending(fate="it vanished while no daemon was there, its end was not seen"))
+
+
+def _take_in(turn: Turn, name: str, number: int, stranger: Survivor) -> None:
+    """A worker that lives although the journal knows of no start: a damaged or older journal has lost it.
+
+    It is adopted like any other: a second one beside it could not even take the run directory's lock, and would be
+    tried in vain for as long as this one trains. Where the operator's last word that is known was to stop, it is stopped.
+    """
+    program, spec = turn.state.programs.get(name), turn.spec(name)
+    if program is None or spec is None or program.attempt is not None:
+        return
+    wanted = program.wanted
+    if program.phase not in {Phase.QUEUED, Phase.BACKOFF}:
+        turn.record(facts.Requeued("it runs, and the journal does not know", name))
+    why = f"runs as pid {stranger.pid}, and the journal has lost its start: taken over"
+    turn.record(facts.SpawnIntended(why, name, stranger.token, number, spec.digest, turn.state.level))
+    _adopt(turn, *turn.present(name), stranger)
+    if not wanted:
+        why = "the operator wants it down"
+        turn.record(facts.Wanted(why, name, run=False, by="the journal"))
+        stop(turn, *turn.present(name), reason="operator", by="the journal", why=why)
+
+
+def _requeue(turn: Turn, name: str, why: str) -> None:
+    if turn.state.programs[name].wanted:
+        turn.record(facts.Requeued(why, name))
+    else:
+        turn.record(facts.StayedDown("the operator wants it down", name))
+
+
+def _adopt(turn: Turn, program: Program, attempt: Attempt, survivor: Survivor) -> None:
+    name = program.name
+    if survivor.pid is not None and attempt.pid != survivor.pid:
+        why = f"adopted, pid {survivor.pid}"
+        turn.record(
+            facts.Spawned(
+                why, name, attempt.token, survivor.pid, survivor.start_ticks or 0, survivor.shim_pid or 0,
+                survivor.shim_start_ticks or 0, adopted=True,
+            )
+        )  # fmt: skip
+    spec = turn.spec(name)
+    if spec is None:  # it left the config while no daemon was there; `reconcile` asks it to leave
+        spec = commands.orphan_spec(name)
+    turn.command(commands.Adopt(spec, attempt.number, survivor))
+    if attempt.stop is None:
+        set_control(turn, name, attempt.token)
+    else:  # the daemon may have died between the fact and the signal
+        turn.command(commands.AskToLeave(name, attempt.token))

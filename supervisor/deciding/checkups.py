@@ -1,0 +1,105 @@
+"""From the figures of a beat to an illness that is told, and to what follows from it (`policy/worker/health.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.deciding.attempts import stop
+from supervisor.deciding.turn import Turn
+from supervisor.model import facts
+from supervisor.model.inputs import Sample
+from supervisor.model.memory import Spell, Watch
+from supervisor.model.state import Attempt
+from supervisor.policy.worker import collapse, exploding, falling, health
+from supervisor.policy.worker.health import HealthSettings, Returns
+
+
+def note(turn: Turn, name: str, before: Watch) -> None:
+    """Begin, tell or end a spell of each illness. Only a look at which it moved says anything."""
+    watch = turn.memory.watches[name]
+    if watch.moves == before.moves or watch.sample.phase != "training":
+        return
+    for illness in health.ILLNESSES:
+        sick = judge(turn.settings.health, illness, watch.sample)
+        if sick is False:
+            _well(turn, name, illness)
+        else:
+            _goes_on(turn, name, illness, began=sick is True)
+
+
+def judge(settings: HealthSettings, illness: str, sample: Sample) -> bool | None:
+    """One rule on one reading: True: sick, False: well, None: neither, or not known."""
+    returns = Returns(sample.mean_return, sample.best_return, sample.first_return, sample.best_spread)
+    if illness == health.EXPLODING:
+        return exploding.is_sick(settings, q_max_abs=sample.q_max_abs, bound=sample.q_bound)
+    if illness == health.COLLAPSED:
+        return collapse.is_sick(settings, returns, share=sample.entropy_share)
+    return falling.is_sick(settings, returns)
+
+
+def _well(turn: Turn, name: str, illness: str) -> None:
+    watch, (_, attempt) = turn.memory.watches[name], turn.present(name)
+    spells = {key: spell for key, spell in watch.spells.items() if key != illness}
+    well_at = watch.well_at if watch.sample.steps is None else {**watch.well_at, illness: watch.sample.steps}
+    turn.keep_watch(name, replace(watch, spells=spells, well_at=well_at))
+    if illness in attempt.ills:
+        turn.record(facts.Healed(f"well again ({illness}): {figures(watch.sample)}", name, attempt.token, illness))
+
+
+def _goes_on(turn: Turn, name: str, illness: str, *, began: bool) -> None:
+    watch, (_, attempt) = turn.memory.watches[name], turn.present(name)
+    spell = watch.spells.get(illness)
+    if spell is None:
+        if began:
+            spell = Spell(turn.now_s, watch.sample.episodes)
+            turn.keep_watch(name, replace(watch, spells={**watch.spells, illness: spell}))
+        return
+    if illness in attempt.ills or attempt.stop is not None:
+        return
+    played = watch.sample.episodes
+    games = None if played is None or spell.episodes is None else played - spell.episodes
+    for_s = turn.now_s - spell.since_s
+    if health.lasted(turn.settings.health, illness, for_s=for_s, games=games):
+        _tell(turn, name, illness, f"for {for_s:.0f} s" if games is None else f"for {for_s:.0f} s and {games:,} games")
+
+
+def _tell(turn: Turn, name: str, illness: str, how_long: str) -> None:
+    watch, (program, attempt) = turn.memory.watches[name], turn.present(name)
+    spec = turn.spec(name)
+    action = health.action(turn.settings.health, illness, None if spec is None else spec.on_sick)
+    why = f"{health.WORDS[illness]} {how_long}: {figures(watch.sample)}; {_THEN[action]}"
+    evidence = {key: f"{value:.6g}" for key, value in _numbers(watch.sample).items() if value is not None}
+    fine_step = watch.well_at.get(illness, attempt.resumed_step)
+    turn.record(facts.Sickened(why, name, attempt.token, illness, action, fine_step, evidence))
+    if action != health.TELL:
+        grace_s = 0.0 if action == health.ROLLBACK else None
+        stop(turn, program, turn.present(name)[1], reason="sick", by="extralife", why=why, grace_s=grace_s)
+
+
+_THEN = {
+    health.TELL: "it trains on",
+    health.ROLLBACK: "it is ended and rolled back",
+    health.NEW_SEED: "it saves and goes on with other chance",
+    health.GIVE_UP: "it saves and is given up",
+}
+
+
+def _numbers(sample: Sample) -> dict[str, float | None]:
+    return {
+        "largest |Q|": sample.q_max_abs, "possible |Q|": sample.q_bound, "entropy share": sample.entropy_share,
+        "mean return": sample.mean_return, "best return": sample.best_return, "first return": sample.first_return,
+        "gradient norm": sample.grad_norm, "loss": sample.loss,
+    }  # fmt: skip
+
+
+def figures(sample: Sample) -> str:
+    """What is known, in one line: `largest |Q| 1200, possible |Q| 100, mean return 3`."""
+    told = ("largest |Q|", "possible |Q|", "entropy share", "mean return", "best return")
+    numbers = _numbers(sample)
+    return ", ".join(f"{key} {numbers[key]:.4g}" for key in told if numbers[key] is not None) or "nothing is known of it"
+
+
+def is_well(watch: Watch, attempt: Attempt) -> bool:
+    """Whether what it saves now may count as a step beyond an illness: not while Q is only on its way to be called sick."""
+    q, bound = watch.sample.q_max_abs, watch.sample.q_bound
+    return not watch.spells and not attempt.ills and (q is None or bound is None or q <= bound)

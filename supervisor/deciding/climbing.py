@@ -1,0 +1,369 @@
+"""Which level is in force: the config's, the operator's pin, or what the rule that climbs says (`policy/level/load.py`).
+
+With `mode = "climb"` every look adds up what the level in force shows: how long workers trained, how many steps they made
+and kept. After ten minutes of training that is a fact (`Reviewed`) and the rule is asked; after a reboot of the host it is
+asked too (`RebootJudged`). What it says is a change of level (`LevelChosen`): only the programs that the level touches
+are asked to save and leave, the others train on.
+
+* A pin is the operator's word: it holds against the rule and its vetoes, over restarts and reboots, until it is ended or
+  runs out. Records grow meanwhile, and the rule goes on from the pinned level.
+* Nothing is earned while nobody looked, or while nothing trained: a trial is not passed by a host that was suspended.
+* What the operator or a worker does is not held against the box: a crash shows in the kept steps, and there alone.
+
+Example: light since 20 min, 96,000 steps kept a minute: `Reviewed`, `LevelChosen(3x32, trial)`; the two that train at
+light have the same environments and batch at 3x32 and are left alone, a third one starts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final
+
+from supervisor.deciding import tally
+from supervisor.deciding.reconcile import reconcile
+from supervisor.deciding.turn import Turn
+from supervisor.model import commands, facts
+from supervisor.model.codec import MalformedFact
+from supervisor.model.codes import BAD_NAME, SHUTDOWN_STATE, SUCCESS
+from supervisor.model.inputs import Asked, Verb
+from supervisor.model.lifecycle import Phase
+from supervisor.model.memory import Tenure
+from supervisor.model.snapshot import decoded, encoded
+from supervisor.model.state import State
+from supervisor.policy.level import load
+from supervisor.policy.level.attribution import attribute
+from supervisor.policy.level.load import Cap, LoadState, LoadVerdict
+from supervisor.policy.level.worth import Costs
+
+_SETTLES_S: Final = 600.0  # a level that does not fill its slots by then is read as it is
+_LEAST_WINDOW: Final = 0.5  # of a review: less says nothing about speed
+_SURE_DOWN_S: Final = 1800.0  # a box that was away for longer may have lost its daemon long before
+_OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL})
+
+
+# --- what is known -------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=16)
+def _read(text: str) -> LoadState | None:
+    try:
+        return decoded(LoadState, text)
+    except MalformedFact:  # of a version that remembers something else: the box is got to know again
+        return None
+
+
+def known(state: State) -> LoadState | None:
+    """What the rule remembers of this box; None: nothing, or nothing that this version could read."""
+    return _read(state.climb.load) if state.climb.load else None
+
+
+def costs(state: State) -> Costs:
+    """What a reboot and a change of level cost on this box: medians of what was measured, else the rule's guess."""
+    guess = Costs()
+    down = [reboot.down_s for reboot in state.reboots if reboot.down_s is not None]
+    intervals = [program.interval_s for program in state.programs.values() if program.interval_s is not None]
+    return Costs(
+        downtime_s=median(down) if down else guess.downtime_s,
+        interval_s=median(intervals) if intervals else guess.interval_s,
+        change_s=median(state.climb.costs_s) if state.climb.costs_s else guess.change_s,
+    )
+
+
+def names(turn: Turn) -> tuple[str, ...]:
+    return tuple(rung.level.name for rung in turn.settings.rungs)
+
+
+def cap(turn: Turn) -> Cap:
+    """The highest level that nothing speaks against: no budget that the box has not, no pre-check. The lowest always may.
+
+    A level above one that is vetoed is vetoed too.
+    """
+    rungs = turn.settings.rungs
+    caps = [(len(rungs) - 1, "")]
+    caps += [(place - 1, rung.veto) for place, rung in enumerate(rungs) if rung.veto and place]
+    checked = turn.state.cap(names(turn))
+    return Cap(*min([*caps, *([checked] if checked is not None else [])]))
+
+
+# --- a start, an update ---------------------------------------------------------------------------------------------------
+
+
+def settle_in(turn: Turn) -> None:
+    """After a start or an update: the ladder is laid, and the settings are those of the level that is to be in force."""
+    pin = turn.state.climb.pin
+    if pin is not None and turn.settings.place(pin.level) is None:
+        why = f"the pin ends: there is no level {pin.level} any more"
+        turn.record(facts.LevelUnpinned(why, pin.level, "the config"))
+    if turn.settings.climbs:
+        _lay(turn)
+    turn.settings = turn.settings.at(_wanted(turn))
+
+
+def _wanted(turn: Turn) -> str:
+    """The name of the level that is to be in force."""
+    pin, remembered = turn.state.climb.pin, known(turn.state)
+    if pin is not None:
+        return pin.level
+    if turn.settings.climbs and remembered is not None:
+        return names(turn)[remembered.level]
+    return turn.settings.start
+
+
+def _lay(turn: Turn) -> None:
+    """Begin a record for a new ladder, with what is known of the levels that it shares with the one before."""
+    rungs, before = turn.settings.rungs, turn.state.climb.ladder
+    ladder = tuple((rung.level.name, rung.level.shape) for rung in rungs)
+    old = known(turn.state)
+    pin = turn.state.climb.pin
+    pinned = turn.settings.place(pin.level) if pin is not None else None
+    if ladder == before and old is not None and pinned in {None, old.level}:
+        return
+    start = pinned if old is None else turn.settings.place(turn.state.level)
+    start = turn.settings.place(turn.settings.start) if start is None else start
+    fresh = load.begin(len(rungs), start or 0, at_s=turn.now_s)
+    shared = 0
+    if old is not None:
+        places = {level: place for place, level in enumerate(before)}
+        shared = sum(level in places for level in ladder)
+        pairs = zip(ladder, fresh.known, strict=True)
+        record = (old.known[places[level]] if level in places else new for level, new in pairs)
+        speeds = old.speeds if ladder == before else fresh.speeds
+        fresh = fresh._replace(known=tuple(record), speeds=speeds, recent_s=old.recent_s)
+    told = f", {shared} of them known from the ladder before" if shared else ""
+    why = f"a ladder of {len(rungs)} levels{told}, from {rungs[start or 0].level.name}"
+    shapes = tuple(shape for _, shape in ladder)
+    turn.record(facts.LadderLaid(why, tuple(name for name, _ in ladder), shapes, encoded(fresh)))
+
+
+# --- a look --------------------------------------------------------------------------------------------------------------
+
+
+def on_look(turn: Turn) -> None:
+    """Add one look to what the level in force shows; after so much training the rule is asked."""
+    if not turn.settings.climbs or turn.state.stopping or turn.memory.ended:
+        return
+    tenure = _seen(turn, _tenure(turn))
+    turn.memory = replace(turn.memory, tenure=tenure)
+    if tenure.up_s >= turn.settings.load.review_s:
+        _review(turn, tenure)
+
+
+def _training(turn: Turn) -> list[str]:
+    """The programs that train now, undisturbed."""
+    return [
+        name
+        for name, program in turn.state.live.items()
+        if program.phase is Phase.RUNNING and program.attempt is not None and program.attempt.stall is None
+    ]
+
+
+def _seen(turn: Turn, tenure: Tenure) -> Tenure:
+    """The tenure with one more look in it. A time in which nobody looked counts for nothing."""
+    gap_s = turn.now_s - tenure.seen_s
+    blind = turn.memory.blind_until_s is not None and turn.now_s < turn.memory.blind_until_s
+    if blind or gap_s > tally.look_gap_s(turn):
+        return replace(tenure, seen_s=turn.now_s, marks={})
+    training = _training(turn)
+    wanted = sum(program.wanted and program.phase not in _OUT for program in turn.state.programs.values())
+    full = len(training) >= min(turn.settings.level.slots, wanted)
+    up_s = tenure.up_s + (gap_s if training else 0.0)
+    if not tenure.settled:
+        return _settling(turn, replace(tenure, seen_s=turn.now_s, up_s=up_s), len(training), gap_s, full=full)
+    watches = turn.memory.watches
+    steps = {name: watches[name].sample.steps for name in training if name in watches}
+    marks = {name: at for name, at in steps.items() if at is not None}
+    gained = sum(at - tenure.marks[name] for name, at in marks.items() if name in tenure.marks)
+    # A resume goes back to its checkpoint, and what is gained with it: what remains is what was kept.
+    return replace(
+        tenure, seen_s=turn.now_s, up_s=up_s, window_s=tenure.window_s + gap_s, gained=tenure.gained + gained,
+        marks={**tenure.marks, **marks},
+    )  # fmt: skip
+
+
+def _settling(turn: Turn, tenure: Tenure, training: int, gap_s: float, *, full: bool) -> Tenure:
+    """Until every slot trains: what the change of level costs. Speed is read from then on."""
+    before = tenure.ran_before
+    lost_s = tenure.lost_s + (gap_s * max(0, before - training) / before if before else 0.0)
+    after_s = turn.now_s - tenure.from_s
+    if not full and after_s < _SETTLES_S:
+        return replace(tenure, lost_s=lost_s)
+    if before and full:
+        why = f"level {tenure.level} trains on every slot {after_s:.0f} s after the change: {lost_s:.0f} s of training lost"
+        turn.record(facts.LevelSettled(why, tenure.level, after_s, lost_s))
+    return replace(tenure, lost_s=lost_s, settled=True)
+
+
+def _reading(turn: Turn, tenure: Tenure) -> float | None:
+    """Steps a minute that were made and kept; None: not known."""
+    if tenure.gained <= 0 or tenure.window_s < _LEAST_WINDOW * turn.settings.load.review_s:
+        return None
+    return tenure.gained / (tenure.window_s / 60.0)
+
+
+def _review(turn: Turn, tenure: Tenure) -> None:
+    """Tell the rule what was seen, and do what it says."""
+    remembered = known(turn.state)
+    if remembered is None:
+        return
+    reading = _reading(turn, tenure)
+    rule = turn.settings.load.rule(names(turn))
+    if turn.state.climb.pin is not None:
+        after = load.pinned(remembered, at_s=turn.now_s, up_s=tenure.up_s, reading=reading)
+        verdict = LoadVerdict(after.level, trial=False, why=f"{tenure.level} is pinned: its record grows, nothing is tried")
+    else:
+        after, verdict = load.reviewed(
+            rule, costs(turn.state), remembered, at_s=turn.now_s, up_s=tenure.up_s, reading=reading, cap=cap(turn)
+        )
+    turn.record(facts.Reviewed(verdict.why, tenure.level, tenure.up_s, reading, encoded(after)))
+    turn.memory = replace(turn.memory, tenure=replace(tenure, up_s=0.0, window_s=0.0, gained=0))
+    _go(turn, names(turn)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
+
+
+def _go(turn: Turn, level: str, why: str, by: str, *, trial: bool = False) -> None:
+    """Put another level in force (or end its trial): programs that it touches move, the others train on."""
+    before = turn.state.level
+    if (before, turn.state.climb.trial) == (level, trial):
+        return
+    ran = len(_training(turn))
+    turn.settings = turn.settings.at(level)
+    chosen = facts.LevelChosen(why, level, turn.settings.level.slots, trial, before, by)
+    if level == before:
+        turn.record(chosen)
+        return
+    reconcile(turn, f"level {level}", chosen=chosen)
+    turn.memory = replace(turn.memory, tenure=Tenure(level, turn.now_s, turn.now_s, ran_before=ran))
+
+
+# --- a reboot ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What went on when the host went down, as far as the journal knows."""
+
+    workers: int
+    since_s: float | None  # what was trained since then is in no record yet; None: nothing was
+    changed_at_s: float | None = None  # the level was changed then, in that boot; None: it was not
+
+
+def ran(turn: Turn) -> Ran:
+    """To be asked before the reboot is on record."""
+    climb = turn.state.climb
+    attempts = [program.attempt for program in turn.state.live.values() if program.attempt is not None]
+    trained = [attempt.ready_at_s for attempt in attempts if attempt.ready_at_s is not None]
+    marks = [at_s for at_s in (climb.reviewed_at_s, climb.level_since_s) if at_s is not None]
+    since_s = max([min(trained), *marks]) if trained else None
+    # A change in the first turn of a boot does not count: nothing of that boot ran at the level that was left.
+    begun_s = [reboot.at_s for reboot in turn.state.reboots[-1:]] + ([turn.state.box.since_s] if turn.state.box else [])
+    changed_at_s = climb.changed_at_s
+    if changed_at_s is not None and begun_s and changed_at_s <= max(begun_s):
+        changed_at_s = None
+    return Ran(sum(attempt.pid is not None for attempt in attempts), since_s, changed_at_s)
+
+
+def on_reboot(turn: Turn, reboot: facts.HostRebooted, before: Ran) -> None:
+    """How much of a reboot is held against which level, and where to go on. `before` is what `ran` has said before it."""
+    remembered, climb = known(turn.state), turn.state.climb
+    place = turn.settings.place(reboot.level)
+    if not turn.settings.climbs or remembered is None or place is None:
+        return
+    last_s = reboot.last_sign_s
+    up_s = 0.0 if last_s is None or before.since_s is None else max(0.0, last_s - before.since_s)
+    sure = reboot.down_s is not None and reboot.down_s <= _SURE_DOWN_S
+    left = turn.settings.place(climb.before)
+    change_s = None if last_s is None or before.changed_at_s is None else last_s - before.changed_at_s
+    found = attribute(
+        reboot.cause, workers=before.workers, sign_age_s=turn.settings.daemon.alive_period_s if sure else None,
+        since_change_s=change_s, stepped_down=left is not None and left > place,
+    )  # fmt: skip
+    charged = left if found.left and left is not None else place
+    rule = turn.settings.load.rule(names(turn))
+    after, verdict = load.rebooted(
+        rule, costs(turn.state), remembered, at_s=turn.now_s, up_s=up_s, weight=found.weight, charged=charged, cap=cap(turn)
+    )
+    pin = turn.state.climb.pin
+    if pin is not None:
+        after = load.placed(after, place)
+        verdict = LoadVerdict(place, trial=False, why=f"on at {pin.level}, which is pinned")
+    why = f"{found.why}; {verdict.why}"
+    turn.record(facts.RebootJudged(why, names(turn)[charged], found.weight, up_s, encoded(after)))
+    _go(turn, names(turn)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
+
+
+# --- the operator --------------------------------------------------------------------------------------------------------
+
+
+def on_deadlines(turn: Turn) -> None:
+    """A pin that has run out ends; a level that is vetoed is left at once."""
+    if turn.state.stopping or turn.memory.ended:
+        return
+    pin = turn.state.climb.pin
+    if pin is not None and pin.until_s is not None and pin.until_s <= turn.now_s:
+        _unpin(turn, f"the pin on {pin.level} has run out", "the clock")
+    place = turn.settings.place(turn.state.level)
+    if turn.settings.climbs and turn.state.climb.pin is None and place is not None and place > cap(turn).level:
+        _review(turn, _tenure(turn))
+
+
+def _tenure(turn: Turn) -> Tenure:
+    tenure, level = turn.memory.tenure, turn.state.level
+    return tenure if tenure is not None and tenure.level == level else Tenure(level, turn.now_s, turn.now_s)
+
+
+def on_asked(turn: Turn, item: Asked) -> None:
+    """`level pin` and `level unpin`."""
+    level = item.names[0] if item.names else turn.state.level
+    if turn.state.stopping:
+        _answer(turn, item, level, SHUTDOWN_STATE, "extralife is shutting down")
+    elif item.verb is Verb.UNPIN:
+        _asked(turn, item, "")
+        pin = turn.state.climb.pin
+        if pin is not None:
+            _unpin(turn, f"{item.by} ended the pin on {pin.level}", item.by)
+        told = f"the pin on {pin.level} is ended" if pin is not None else "nothing was pinned"
+        _answer(turn, item, turn.state.level, SUCCESS, told)
+    elif turn.settings.place(level) is None:
+        near = difflib.get_close_matches(level, names(turn), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names(turn))}"
+        _answer(turn, item, level, BAD_NAME, f"no such level: {level}; {hint}")
+    else:
+        _asked(turn, item, level)
+        _answer(turn, item, level, SUCCESS, _pin(turn, item, level))
+
+
+def _asked(turn: Turn, item: Asked, level: str) -> None:
+    told = (level, *((f"{item.for_s:g} s",) if item.for_s is not None else ())) if level else ()
+    why = f"{item.by} asked to {item.verb.value} {level}".rstrip()
+    turn.record(facts.OperatorAsked(why, item.verb.value, told, item.uid))
+
+
+def _pin(turn: Turn, item: Asked, level: str) -> str:
+    """Pin a level; what the request is answered."""
+    place, remembered = turn.settings.place(level), known(turn.state)
+    for_how = "until further notice" if item.for_s is None else f"for {item.for_s / 3600:.3g} h"
+    text = ""
+    if turn.settings.climbs and remembered is not None and place is not None:
+        tenure = _tenure(turn)
+        remembered = load.learned(remembered, at_s=turn.now_s, up_s=tenure.up_s, reading=None)
+        text = encoded(load.placed(remembered, place))
+        turn.memory = replace(turn.memory, tenure=replace(tenure, up_s=0.0))
+    until_s = None if item.for_s is None else turn.now_s + item.for_s
+    why = f"{item.by} pinned level {level} {for_how}"
+    turn.record(facts.LevelPinned(why, level, item.by, until_s, text))
+    _go(turn, level, why, item.by)
+    against = cap(turn) if turn.settings.climbs else None
+    although = f", although {against.why}" if against is not None and place is not None and place > against.level else ""
+    return f"pinned {for_how}{although}"
+
+
+def _unpin(turn: Turn, why: str, by: str) -> None:
+    """The rule goes on from the level that was pinned; a config without one is in force again."""
+    turn.record(facts.LevelUnpinned(why, turn.state.level, by))
+    _go(turn, _wanted(turn), why, by)
+
+
+def _answer(turn: Turn, item: Asked, level: str, code: int, text: str) -> None:
+    turn.command(commands.Reply(item.request_id, ((level, code, text),)))

@@ -1,0 +1,41 @@
+"""The wall clock was moved: what that means for the record (`policy/box/wall_clock.py`)."""
+
+from __future__ import annotations
+
+from supervisor.deciding.turn import Turn
+from supervisor.model import commands, facts
+from supervisor.model.state import Reboot
+from supervisor.policy.box import wall_clock
+
+
+def on_moved(turn: Turn, step_s: float) -> None:
+    """The wall clock was moved; `notice` has seen it if that has set it."""
+    if turn.boot_id not in turn.state.clock_steps or not wall_clock.was_set(turn.wall_s, step_s):
+        why = f"the wall clock moved by {step_s:+.1f} s; nothing but displayed times depends on it"
+        turn.record(facts.ClockStepped(why, step_s))
+
+
+def notice(turn: Turn) -> None:
+    """The clock is set, and was not when the last fact of this boot was stamped: the times of this boot are mended.
+
+    Seen by the facts alone, so that it does not matter whether a daemon ran at that moment.
+    """
+    state = turn.state
+    if state.boot_id != turn.boot_id or wall_clock.is_set(state.wall_s) or not wall_clock.is_set(turn.wall_s):
+        return
+    step_s = turn.wall_s - state.wall_s - (turn.now_s - state.at_s)
+    reboot = state.reboots[-1] if state.reboots else None
+    why, wall_s, down_s = "the wall clock is set; times of this boot were unknown until now, and are mended", None, None
+    if reboot is not None and not wall_clock.is_set(reboot.wall_s):
+        wall_s, down_s = reboot.wall_s + step_s, _down_s(turn, reboot)
+        turn.command(commands.AlertClock(state.reboots_total, wall_s, down_s))
+    turn.record(facts.ClockSet(why, step_s, wall_s, down_s))
+
+
+def _down_s(turn: Turn, reboot: Reboot) -> float | None:
+    """From the last sign of life before a reboot to the boot, by a clock that is set now."""
+    boot_at_s, sign_wall_s = turn.memory.boot_at_s, reboot.sign_wall_s
+    if boot_at_s is None or sign_wall_s is None or not wall_clock.is_set(sign_wall_s):
+        return None
+    down_s = turn.wall_s - (turn.now_s - boot_at_s) - sign_wall_s
+    return down_s if down_s >= 0 else None

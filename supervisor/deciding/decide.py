@@ -1,0 +1,138 @@
+"""decide: one input in, facts and commands out. Pure: no clock, disk, process, log or random number is touched here.
+
+The shell calls it for every input, commits the facts in one transaction, and only then performs the commands. A daemon
+killed in between finds, by run token, what it had begun.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from supervisor.deciding import alerting, backups, climbing, clocks, foundations
+from supervisor.deciding.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
+from supervisor.deciding.beginning import on_began
+from supervisor.deciding.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
+from supervisor.deciding.operator import end_if_empty, on_asked, on_config, on_config_fault, on_terminated
+from supervisor.deciding.turn import Decision, Turn
+from supervisor.model import facts
+from supervisor.model.inputs import (  # fmt: skip
+    AlertTried,
+    Asked,
+    BackupChecked,
+    BackupDue,
+    BackupMade,
+    BackupRestored,
+    Began,
+    ClockMoved,
+    ConfigFaulty,
+    ConfigLoaded,
+    Ended,
+    EvidenceTaken,
+    FoundationsLooked,
+    Sampled,
+    SnapshotDue,
+    SpawnBroke,
+    SpawnSucceeded,
+    Terminated,
+    Woke,
+)
+from supervisor.model.memory import Memory
+from supervisor.model.settings import Settings
+from supervisor.model.snapshot import encoded
+from supervisor.model.state import State
+
+AnyInput = (
+    AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigFaulty
+    | ConfigLoaded | Ended | EvidenceTaken | FoundationsLooked | Sampled | SpawnBroke | SpawnSucceeded | SnapshotDue
+    | Terminated | Woke
+)  # fmt: skip
+
+
+def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, wall_s: float, boot_id: str) -> Decision:
+    """What follows from `item`, given what is true (`state`) and what was lately seen (`memory`)."""
+    turn = Turn(settings, state, memory, item.now_s, wall_s, boot_id)
+    _tell_trouble(turn)
+    if not isinstance(item, Began):  # that knows first whether this is the same boot
+        clocks.notice(turn)
+    notice_own_absence(turn)
+    match item:
+        case Sampled():
+            on_sampled(turn, item)
+            climbing.on_look(turn)
+        case Woke():
+            pass  # deadlines are looked at after every input, below
+        case Ended():
+            on_ended(turn, item)
+        case SpawnSucceeded():
+            on_spawned(turn, item)
+        case SpawnBroke():
+            on_spawn_broke(turn, item)
+        case EvidenceTaken():
+            on_evidence(turn, item)
+        case Asked():
+            on_asked(turn, item)
+        case ConfigLoaded():
+            on_config(turn, item)
+        case Terminated():
+            on_terminated(turn, item)
+        case Began():
+            on_began(turn, item)
+        case _:
+            _keep_house(turn, item)
+    on_deadlines(turn)
+    backups.pursue(turn)
+    climbing.on_deadlines(turn)
+    fill_slots(turn)
+    end_if_empty(turn)
+    alerting.pursue(turn, state)
+    return turn.decision()
+
+
+House = (
+    AlertTried | ClockMoved | ConfigFaulty | FoundationsLooked | SnapshotDue | BackupChecked | BackupDue | BackupMade
+    | BackupRestored
+)  # fmt: skip
+
+
+def _keep_house(turn: Turn, item: House) -> None:
+    """What concerns no attempt: notes for the record, alerts, and backups."""
+    match item:
+        case ConfigFaulty():
+            on_config_fault(turn, item)
+        case AlertTried():
+            alerting.on_tried(turn, item)
+        case ClockMoved(step_s=step_s):
+            clocks.on_moved(turn, step_s)
+        case FoundationsLooked():
+            foundations.on_looked(turn, item)
+        case SnapshotDue():
+            why = f"what the facts so far have come to, {item.facts:,} of them since the last time"
+            turn.record(facts.Snapshot(why, encoded(turn.state)))
+        case BackupChecked():
+            backups.on_checked(turn, item)
+        case BackupDue():
+            backups.on_due(turn, item)
+        case BackupMade():
+            backups.on_made(turn, item)
+        case BackupRestored():
+            backups.on_restored(turn, item)
+        case _:
+            assert_never(item)
+
+
+def _tell_trouble(turn: Turn) -> None:
+    """That the journal could not be written, or had to be restored: first of the facts of the turn that gets through.
+
+    It makes every turn have a fact, and with that every look, once a second, a try whether the disk has room again.
+    """
+    trouble, restored = turn.memory.trouble, turn.memory.restored
+    if trouble is None and restored is None:
+        return
+    turn.memory = replace(turn.memory, trouble=None, restored=None)
+    if restored is not None:
+        turn.record(restored)
+    if trouble is not None:
+        for_s = max(0.0, turn.now_s - trouble.since_s)
+        why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): nothing was begun meanwhile"
+        turn.record(facts.JournalStalled(why, trouble.error, for_s, trouble.since_wall_s))

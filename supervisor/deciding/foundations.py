@@ -1,0 +1,78 @@
+"""From findings about files and directories to facts, commands and the troubles that `status` shows.
+
+The rule is `policy/box/foundations.py`. Standing findings are kept in memory, not in the state: a new daemon looks anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from supervisor.deciding.turn import Turn
+from supervisor.model import commands, facts
+from supervisor.model.inputs import FoundationsLooked
+from supervisor.model.memory import Memory, Standing
+from supervisor.policy.box import foundations as rule
+from supervisor.policy.box.foundations import Answer, Finding, Verdict
+
+
+def on_looked(turn: Turn, item: FoundationsLooked) -> None:
+    """All findings of one look. A finding that is not among them any more is over."""
+    before = turn.memory.foundations
+    below = rule.explained(item.findings)
+    standing = {name: before[name] for name in below if name in before}
+    for finding in item.findings:
+        if finding.name not in below:
+            standing[finding.name] = _note(turn, before.get(finding.name), finding)
+    turn.memory = replace(turn.memory, foundations=standing)
+    for name, old in before.items():
+        if name not in standing and old.recorded:
+            for_s = turn.now_s - old.since_s
+            why = rule.over(name, old.finding.path, for_s)
+            turn.record(facts.FoundationRestored(why, name, old.finding.path, for_s, old.troubled))
+
+
+def _note(turn: Turn, old: Standing | None, finding: Finding) -> Standing:
+    """Begin or continue one finding: order what is to be restored, record what is new."""
+    verdict = rule.judge(finding)
+    now = old or Standing(finding, turn.now_s, turn.wall_s, verdict.why)
+    troubled = verdict.answer is Answer.TROUBLE
+    if not troubled and (old is None or not old.recorded or old.finding.look is not finding.look):
+        turn.command(commands.RestoreFoundation(finding.name))
+    recorded = _record(turn, now, verdict, finding)
+    return replace(now, finding=finding, why=verdict.why, troubled=now.troubled or troubled, recorded=recorded)
+
+
+def _record(turn: Turn, now: Standing, verdict: Verdict, finding: Finding) -> bool:
+    """Record a finding once, and once more when restoring it has failed. Returns whether it is on record."""
+    troubled = verdict.answer is Answer.TROUBLE
+    worse = now.recorded and troubled and not now.troubled
+    new = not now.recorded and rule.record_again(turn.memory.foundations_at_s.get(finding.name), turn.now_s)
+    if finding.name == rule.JOURNAL or (finding.minor and not troubled) or not (worse or new):
+        return now.recorded
+    turn.record(facts.FoundationLost(verdict.why, finding.name, finding.path, finding.look.value, troubled))
+    at_s = {**turn.memory.foundations_at_s, finding.name: turn.now_s}
+    turn.memory = replace(turn.memory, foundations_at_s=at_s)
+    return True
+
+
+def showing(memory: Memory, item: FoundationsLooked, now_s: float, wall_s: float) -> Memory:
+    """The findings for people alone, while nothing can be recorded: `on_looked` deals with them later."""
+    below = rule.explained(item.findings)
+    shown = {
+        each.name: memory.foundations.get(each.name) or Standing(each, now_s, wall_s, rule.judge(each).why)
+        for each in item.findings if each.name not in below
+    }  # fmt: skip
+    return replace(memory, foundations=shown)
+
+
+def troubles_view(memory: Memory) -> tuple[dict[str, Any], ...]:
+    """The standing troubles for people, oldest first: what has only just been found and is being restored is not one."""
+    standing = sorted(memory.foundations.values(), key=lambda each: (each.since_s, each.finding.name))
+    return tuple(
+        {
+            "name": each.finding.name, "path": each.finding.path, "look": each.finding.look.value, "why": each.why,
+            "since_wall_s": each.since_wall_s,
+        }
+        for each in standing if rule.judge(each.finding).answer is Answer.TROUBLE
+    )  # fmt: skip

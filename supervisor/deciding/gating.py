@@ -1,0 +1,72 @@
+"""Whether a program that has a slot may start now, by the memory of its GPU (`policy/box/gate.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from supervisor.deciding.hardware import gpu_of, held_gpu_bytes
+from supervisor.deciding.turn import Turn
+from supervisor.model import facts
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import ProgramSpec
+from supervisor.model.state import Program
+from supervisor.policy.box import gate
+from supervisor.policy.box.gate import MB, Answer, Verdict, Wish
+from supervisor.policy.box.readings import Gpus
+
+_FIRST_LOOK_S: Final = 5.0  # a driver that has not shown its GPUs by then is not waited for
+
+
+def admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Verdict:
+    """The gate's verdict; that it waits, or is given up, is on record. `waiting`: who else waits, by GPU."""
+    wish = _wish(turn, program, spec, waiting)
+    gpus = turn.memory.gpus
+    if gpus is None and turn.now_s - (turn.state.daemon_since_s or 0.0) >= _FIRST_LOOK_S:
+        gpus = Gpus(None)
+    reserved_bytes = _reserved_bytes(turn, program.name, wish.gpu)
+    verdict = gate.check(wish, gpus, reserved_bytes=reserved_bytes, most_gpus=turn.state.gpus.most)
+    name, gated = program.name, program.phase is Phase.GATED
+    if verdict.answer is Answer.WAIT and not gated and wish.gpu is not None:  # it waits for no GPU that nobody knows
+        turn.record(facts.Gated(verdict.why, name, wish.gpu, wish.need_bytes, verdict.free_bytes))
+    elif verdict.answer is Answer.SOON and program.phase is Phase.BACKOFF:
+        turn.record(facts.Requeued("its restart is due, and starts with the first look at the GPUs", name))
+    elif verdict.answer is Answer.GIVE_UP:
+        turn.record(facts.GaveUp(f"{verdict.why}; it is tried again when the config changes or on `start`", name))
+    return verdict
+
+
+def _wish(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Wish:
+    settings, held, index = turn.settings.gate, program.held(turn.state.level), gpu_of(turn, spec)
+    least_mb = settings.min_free_mb if spec.min_free_mb is None else spec.min_free_mb
+    return Wish(
+        gpu=index,
+        pinned=spec.gpu is not None,
+        configured_bytes=least_mb * MB,
+        learned_bytes=held.gpu_bytes,
+        poll_s=settings.poll_s if spec.gate_poll_s is None else spec.gate_poll_s,
+        timeout_s=settings.timeout_s if spec.gate_timeout_s is None else spec.gate_timeout_s,
+        on_timeout=settings.on_timeout,
+        fallback_batch=_fallback(turn, program, spec),
+        waited_s=turn.now_s - program.since_s if program.phase is Phase.GATED else None,
+        behind=waiting.get(index, ""),
+    )
+
+
+def _fallback(turn: Turn, program: Program, spec: ProgramSpec) -> int | None:
+    """Its fallback batch, else the gate's, if that is smaller than what it would start with."""
+    fallback = turn.settings.gate.fallback_batch if spec.fallback_batch is None else spec.fallback_batch
+    batch_size = program.batch_size(turn.state.level) or spec.batch_size
+    return None if fallback is None or (batch_size is not None and fallback >= batch_size) else fallback
+
+
+def _reserved_bytes(turn: Turn, but: str, gpu: int | None) -> int:
+    """What those that are starting on this GPU will still take of what is free."""
+    reserved = 0
+    for name, program in turn.state.live.items():
+        spec = turn.spec(name)
+        if name == but or spec is None or gpu_of(turn, spec) != gpu or program.phase is not Phase.STARTING:
+            continue
+        need_bytes = _wish(turn, program, spec, {}).need_bytes
+        reserved += max(0, need_bytes - (held_gpu_bytes(turn, program, spec) or 0))
+    return reserved

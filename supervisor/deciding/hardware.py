@@ -1,0 +1,206 @@
+"""What the readings of GPUs and host lead to: incidents, learned needs, vetoes of levels.
+
+Nothing here acts on a reading that is missing. A driver that hangs, a GPU that falls off the bus and an Xid are told once
+each; training goes on, and what follows for it is the workers' own to show (a stall, a crash).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from supervisor.deciding.turn import Turn
+from supervisor.model import facts
+from supervisor.model.inputs import Sampled
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import ProgramSpec, Settings
+from supervisor.model.state import Program
+from supervisor.policy.box import prechecks
+from supervisor.policy.box.prechecks import Box, Need, Rung
+from supervisor.policy.box.readings import Gpu, Gpus
+from supervisor.policy.box.visible import gpu_seen
+
+_LEARN_AFTER_S: Final = 60.0  # what a worker holds while it starts is not what it needs
+_LEARN_EVERY_S: Final = 600.0
+_GROWTH: Final = 1.1
+_XID_AGAIN_S: Final = 600.0  # a GPU that reports the same error a hundred times a second must not fill the journal
+_MB: Final = 2**20
+
+
+def on_hardware(turn: Turn, item: Sampled) -> None:
+    """One look at GPUs and host; the same readings again mean nothing new."""
+    if item.gpus is turn.memory.gpus and item.host is turn.memory.host:
+        return
+    turn.memory = replace(turn.memory, gpus=item.gpus, host=item.host)
+    xids = () if item.gpus is None else _tell(turn, item.gpus)
+    _learn_needs(turn)
+    _precheck(turn, xids)
+
+
+# --- incidents -----------------------------------------------------------------------------------------------------------
+
+
+def _tell(turn: Turn, gpus: Gpus) -> tuple[int, ...]:
+    """What became of the GPUs since the last look; returns the codes of new Xids."""
+    unknown_since_s = turn.state.gpus.unknown_since_s
+    if gpus.gpus is None:
+        if unknown_since_s is None:
+            why = f"the GPUs cannot be read ({gpus.error}): nothing is decided by them until they can"
+            turn.record(facts.GpusUnknown(why, gpus.error, gpus.hung_s))
+        return _tell_xids(turn, gpus)
+    if unknown_since_s is not None:
+        after_s = turn.now_s - unknown_since_s
+        turn.record(facts.GpusKnown(f"the GPUs can be read again, after {after_s:.0f} s", after_s))
+    count, before = len(gpus.gpus), turn.state.gpus.count
+    if count != (before or 0):
+        names = tuple(gpu.name for gpu in gpus.gpus)
+        told = "no GPU" if not count else f"{count} GPU{'' if count == 1 else 's'} ({', '.join(dict.fromkeys(names))})"
+        why = f"this box has {told}" + ("" if before is None else f", and had {before}")
+        turn.record(facts.GpusFound(why, count, names, tuple(gpu.uuid for gpu in gpus.gpus)))
+    for gpu in gpus.gpus:
+        _tell_lost(turn, gpu)
+    return _tell_xids(turn, gpus)
+
+
+def _tell_lost(turn: Turn, gpu: Gpu) -> None:
+    lost = gpu.index in turn.state.gpus.lost
+    if gpu.lost and not lost:
+        why = f"GPU {gpu.index} does not answer any more: {gpu.lost}; a reboot of the box may bring it back"
+        turn.record(facts.GpuLost(why, gpu.index, gpu.uuid, gpu.lost))
+    elif lost and not gpu.lost:
+        turn.record(facts.GpuBack(f"GPU {gpu.index} answers again", gpu.index, gpu.uuid))
+
+
+def _tell_xids(turn: Turn, gpus: Gpus) -> tuple[int, ...]:
+    told_at_s, codes = dict(turn.memory.xids_at_s), []
+    new = [xid for xid in gpus.xids if xid.number > turn.memory.xids_told]
+    for xid in new:
+        codes.append(xid.code)
+        key = (xid.gpu, xid.code)
+        if key in told_at_s and turn.now_s - told_at_s[key] < _XID_AGAIN_S:
+            continue
+        told_at_s[key] = turn.now_s
+        gpu, grave = gpus.of(xid.gpu), xid.code not in prechecks.HARMLESS_XIDS
+        kind = "an error of the GPU or its driver" if grave else "which a faulty program or its end causes too"
+        why = f"the driver reported Xid {xid.code} of GPU {xid.gpu}, {kind}"
+        turn.record(facts.XidReported(why, xid.gpu, "" if gpu is None else gpu.uuid, xid.code, grave))
+    if new:
+        turn.memory = replace(turn.memory, xids_told=new[-1].number, xids_at_s=told_at_s)
+    return tuple(codes)
+
+
+# --- what programs hold --------------------------------------------------------------------------------------------------
+
+
+def gpu_of(turn: Turn, spec: ProgramSpec) -> int | None:
+    """The index of the GPU that a program uses: the one that it is pinned to, else the first that it sees; None: unknown."""
+    return gpu_seen(spec.visible, 0 if spec.gpu is None else spec.gpu, turn.memory.gpus)
+
+
+def held_gpu_bytes(turn: Turn, program: Program, spec: ProgramSpec) -> int | None:
+    """What its worker holds of its GPU now: by the driver's list of processes, else by its own word; None: unknown."""
+    index = gpu_of(turn, spec)
+    gpu = None if turn.memory.gpus is None or index is None else turn.memory.gpus.of(index)
+    pid = None if program.attempt is None else program.attempt.pid
+    for each, size_bytes in () if gpu is None else gpu.processes or ():
+        if each == pid:
+            return size_bytes
+    watch = None if program.attempt is None else turn.memory.watch(program.name, program.attempt.token)
+    return None if watch is None else watch.sample.cuda_bytes
+
+
+def _learn_needs(turn: Turn) -> None:
+    """What a program holds in steady training is what its next start at this level needs."""
+    for name, program in sorted(turn.state.live.items()):
+        spec, (_, attempt) = turn.spec(name), turn.present(name)
+        watch = turn.memory.watch(name, attempt.token)
+        if spec is None or watch is None or program.phase is not Phase.RUNNING:
+            continue
+        if turn.now_s - (attempt.ready_at_s or turn.now_s) < _LEARN_AFTER_S:
+            continue
+        told_s = turn.memory.needs_at_s.get(name)
+        if told_s is not None and turn.now_s - told_s < _LEARN_EVERY_S:
+            continue
+        known = program.held(turn.state.level)
+        gpu_bytes, more_gpu = _grown(known.gpu_bytes, held_gpu_bytes(turn, program, spec))
+        host_bytes, more_host = _grown(known.host_bytes, watch.sample.rss_bytes)
+        if more_gpu or more_host:
+            both = ((gpu_bytes, "the GPU"), (host_bytes, "memory"))
+            shown = [f"{size / _MB:,.0f} MiB of {what}" for size, what in both if size]
+            why = f"holds {' and '.join(shown)} at level {turn.state.level}"
+            turn.memory = replace(turn.memory, needs_at_s={**turn.memory.needs_at_s, name: turn.now_s})
+            turn.record(facts.NeedLearned(why, name, turn.state.level, gpu_bytes, host_bytes))
+
+
+def _grown(known: int | None, seen: int | None) -> tuple[int | None, bool]:
+    """The most of the two, and whether it is worth a fact."""
+    if not seen:
+        return known, False
+    return max(seen, known or 0), seen > _GROWTH * (known or 0)
+
+
+# --- pre-checks ----------------------------------------------------------------------------------------------------------
+
+
+def rungs(settings: Settings) -> tuple[Rung, ...]:
+    """The ladder as the pre-checks see it, the lightest level first."""
+    budgets = [(rung.level, rung.level.memory_mb) for rung in settings.rungs]
+    return tuple(Rung(level.name, level.slots, None if mb is None else mb * 10**6) for level, mb in budgets)
+
+
+def _precheck(turn: Turn, xids: tuple[int, ...]) -> None:
+    ladder = rungs(turn.settings)
+    names = [rung.name for rung in ladder]
+    present = names.index(turn.state.level) if turn.state.level in names else 0
+    box = _box(turn, ladder, present, xids)
+    found = prechecks.objections(turn.settings.prechecks, box)
+    vetoes = {rule: names.index(veto.cap) for rule, veto in turn.state.vetoes.items() if veto.cap in names}
+    changes, held = prechecks.weigh(
+        turn.settings.prechecks, found, present=present, now_s=turn.now_s, vetoes=vetoes, held=turn.memory.objections,
+        unseen=prechecks.unseen(box),
+    )  # fmt: skip
+    turn.memory = replace(turn.memory, objections=held)
+    for change in changes:
+        if change.cap is None:
+            after_s = turn.now_s - turn.state.vetoes[change.rule].since_s
+            turn.record(facts.VetoLifted(change.why, change.rule, after_s))
+        else:
+            turn.record(facts.Vetoed(change.why, change.rule, names[change.cap], turn.state.level))
+
+
+def _box(turn: Turn, ladder: tuple[Rung, ...], present: int, xids: tuple[int, ...]) -> Box:
+    needs: list[Need] = []
+    ours_gpu: dict[int, int | None] = {}
+    ours_host = 0
+    for name, program in turn.state.programs.items():
+        spec = turn.spec(name)
+        if spec is None:
+            continue
+        index = gpu_of(turn, spec)
+        needs.append(_need(program, index, ladder))
+        if program.attempt is None:
+            continue
+        watch = turn.memory.watch(name, program.attempt.token)
+        ours_host += (watch.sample.rss_bytes or 0) if watch is not None else 0
+        if index is None:
+            continue
+        held, known = held_gpu_bytes(turn, program, spec), ours_gpu.get(index, 0)
+        uses_it = any(needs[-1].gpu_bytes)
+        ours_gpu[index] = None if known is None or (held is None and uses_it) else known + (held or 0)
+    return Box(ladder, present, turn.memory.gpus, turn.memory.host, tuple(needs), ours_gpu, ours_host, xids)
+
+
+def _need(program: Program, index: int | None, ladder: tuple[Rung, ...]) -> Need:
+    """By level: the most that it was seen to hold there, or at a lighter one."""
+    gpu: list[int | None] = []
+    host: list[int | None] = []
+    for rung in ladder:
+        held = program.held(rung.name)
+        gpu.append(_most(gpu, held.gpu_bytes))
+        host.append(_most(host, held.host_bytes))
+    return Need(index, tuple(gpu), tuple(host))
+
+
+def _most(before: list[int | None], size_bytes: int | None) -> int | None:
+    known = [each for each in (*before[-1:], size_bytes) if each is not None]
+    return max(known, default=None)

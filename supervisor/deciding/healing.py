@@ -1,0 +1,453 @@
+"""From readings to healing: the one look a second at every live attempt, and the ladder that follows a stall.
+
+The ladder: evidence first (stacks, kernel stack, last lines), for a stopped process SIGCONT, then SIGTERM with a short
+grace, SIGKILL for the whole tree, and only when that tree is gone the next start. A worker that moves again by itself in
+between is left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.deciding import checkups, tally
+from supervisor.deciding.attempts import on_report, set_control, stop
+from supervisor.deciding.hardware import on_hardware
+from supervisor.deciding.turn import Turn, kill_due_s
+from supervisor.model import commands, facts
+from supervisor.model.inputs import EvidenceTaken, Sample, Sampled
+from supervisor.model.lifecycle import Phase
+from supervisor.model.memory import Away, Settled, Watch
+from supervisor.model.settings import ProgramSpec, Progress
+from supervisor.model.state import Attempt, LevelRecord, Program, Stop
+from supervisor.policy.worker import absence, checkpointing, divergence, ending, slowness, stall, unsaved
+
+_CKPT_FACT_S = 600.0  # ten programs for three weeks are then 30,000 facts, folded in about a second
+_INTERVAL_FACT_S = 30.0
+_GAP_GROWTH = 1.2
+_LEAST_GAP_S = 1.0
+_EXEMPT_MOVES = 5
+_SETTLED_MOST_S = 5.0  # what else goes by the clock (checkpoint intervals) counts in half minutes
+_EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
+_FAILED = 30  # Supervisor's fault code
+
+
+def on_sampled(turn: Turn, item: Sampled) -> None:
+    """One look at everything."""
+    last_look_s = turn.memory.looked_at_s
+    turn.memory = replace(turn.memory, looked_at_s=turn.now_s)
+    turn.looked_s = turn.now_s if item.began_s is None else min(turn.now_s, item.began_s)
+    for name, token, report in item.reports:
+        on_report(turn, name, token, report)
+    looks = _keep_watch(turn, item.samples)
+    for name, sample, before in looks:
+        _look(turn, name, sample, before, last_look_s)
+    on_hardware(turn, item)
+    _settle(turn, [name for name, _, _ in looks])
+
+
+def _keep_watch(turn: Turn, samples: dict[str, Sample]) -> list[tuple[str, Sample, Watch | None]]:
+    """Note what is seen; returns those that something may follow from, with what was seen of them before.
+
+    With 200 programs most looks see what the one before saw. Those are told at once and cost next to nothing; looking
+    less often instead would cost every stall that much time.
+    """
+    rates: dict[str, float] = {}
+    looks: list[tuple[str, Sample, Watch | None]] = []
+    for name, sample in sorted(samples.items()):
+        found = turn.live(name, sample.token)
+        if found is None:
+            continue
+        before = turn.memory.watch(name, sample.token)
+        if before is not None and _is_settled(turn, found[0], sample):
+            continue
+        watch = Watch(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
+        turn.keep_watch(name, watch)
+        if sample.steps_per_s is not None and sample.steps_per_s > 0:
+            rates[name] = sample.steps_per_s
+        looks.append((name, sample, before))
+    if rates:
+        turn.memory = replace(turn.memory, rates={**turn.memory.rates, **rates})
+    return looks
+
+
+def _is_settled(turn: Turn, program: Program, sample: Sample) -> bool:
+    settled = turn.memory.settled.get(program.name)
+    return (
+        settled is not None
+        and turn.now_s < settled.until_s
+        and program is settled.program
+        and turn.settings is settled.settings
+        and sample == settled.sample
+    )
+
+
+def _settle(turn: Turn, names: list[str]) -> None:
+    """Remember until when the same readings would mean the same. What is being healed is looked at every time."""
+    settled: dict[str, Settled] = {}
+    for name in names:
+        program, watch = turn.state.programs[name], turn.memory.watches.get(name)
+        attempt = program.attempt
+        if attempt is None or watch is None or watch.token != attempt.token or attempt.stall is not None or _blind(turn):
+            continue
+        until_s = turn.now_s + _SETTLED_MOST_S
+        if attempt.stop is None:
+            until_s = min(until_s, stall.due_s(turn.settings.stall, reading(turn, program, attempt, watch.sample)))
+        if program.streak > 0 and attempt.ready_at_s is not None:
+            until_s = min(until_s, max(turn.now_s, attempt.ready_at_s + turn.settings.restart.healthy_s))
+        settled[name] = Settled(watch.sample, program, turn.settings, until_s)
+    if settled:
+        turn.memory = replace(turn.memory, settled={**turn.memory.settled, **settled})
+
+
+def notice_own_absence(turn: Turn) -> None:
+    """A daemon that did not run (SIGSTOP, suspend, starvation) must not judge the workers by its own absence."""
+    away_s, absences, looked_at_s = turn.memory.overslept_s, turn.memory.absences, turn.memory.looked_at_s
+    if away_s is None:
+        return
+    from_s, until_s = turn.now_s - away_s, turn.now_s + absence.settle_s(away_s)
+    turn.memory = replace(
+        turn.memory, overslept_s=None, blind_until_s=until_s, absences=absence.remember(absences, (from_s, turn.now_s))
+    )  # fmt: skip
+    if absence.is_news(absences, from_s):
+        why = f"the daemon itself stood still for {away_s:.0f} s: that time is held against no worker"
+        turn.memory = replace(turn.memory, away=Away(from_s if looked_at_s is None else looked_at_s, turn.now_s))
+        turn.record(facts.DaemonSuspended(why, away_s, until_s))
+
+
+def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look_s: float | None) -> None:
+    turn.keep_watch(name, tally.on_look(turn, name, before, turn.memory.watches[name]))
+    if before is not None and last_look_s is not None and turn.memory.watches[name].moves > before.moves:
+        _learn_gap(turn, name, before, sample, last_look_s)
+    _become_ready(turn, name, sample)
+    if before is not None:
+        checkups.note(turn, name, before)
+    _note_checkpoint(turn, name, sample)
+    _note_unsaved(turn, name, sample)
+    _judge(turn, name, sample)
+    _forgive(turn, name)
+    _choose_interval(turn, name, sample)
+    _note_slowness(turn, name, sample)
+    if before is not None:
+        _note_divergence(turn, name, before, sample)
+
+
+def _watch(before: Watch, sample: Sample) -> Watch:
+    progress_at_s = sample.progress_at_s
+    if progress_at_s is None or (before.progress_at_s is not None and progress_at_s <= before.progress_at_s):
+        return replace(before, sample=sample)
+    rates = before.rates
+    if sample.phase == "training" and sample.steps_per_s is not None and before.slow_since_s is None:
+        rates = (*rates, sample.steps_per_s)[-slowness.RATES_KEPT :]  # a slow spell must not become the usual
+    return replace(
+        before, sample=sample, progress_at_s=progress_at_s, moves=before.moves + 1, rates=rates
+    )  # fmt: skip
+
+
+def _become_ready(turn: Turn, name: str, sample: Sample) -> None:
+    program, attempt = turn.present(name)
+    if program.phase is not Phase.STARTING or not sample.ready:
+        return
+    after_s = turn.now_s - attempt.intended_at_s
+    tally.tell_start(turn, name)
+    turn.record(facts.BecameReady(f"trains, {after_s:.1f} s after its start", name, attempt.token, after_s))
+
+
+def _learn_gap(turn: Turn, name: str, before: Watch, sample: Sample, last_look_s: float) -> None:
+    """The largest healthy gap in training, from the age of progress at the look before it moved again.
+
+    The first few moves are exempt (compilation, first batches), and so is whatever followed a stall, a SIGSTOP or our
+    own absence: a fault must not widen the limit that is there to catch it.
+    """
+    old = before.sample
+    program, attempt = turn.present(name)
+    if attempt.stall is not None or _awake(before.progress_at_s, turn.memory.absences) != before.progress_at_s:
+        return
+    if old.phase != "training" or sample.phase != "training" or before.moves < _EXEMPT_MOVES:
+        return
+    if before.progress_at_s is None or old.proc_state in {"T", "t"}:
+        return
+    gap_s = last_look_s - before.progress_at_s
+    known_s = program.gap_s("training") or 0.0
+    if gap_s >= _LEAST_GAP_S and gap_s > _GAP_GROWTH * known_s:
+        why = f"went {gap_s:.1f} s without progress and was healthy; its stall limit follows"
+        turn.record(facts.GapLearned(why, name, "training", gap_s))
+
+
+def _blind(turn: Turn) -> bool:
+    return turn.memory.blind_until_s is not None and turn.now_s < turn.memory.blind_until_s
+
+
+def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:
+    program = turn.state.programs[name]
+    if sample.ckpt_step is None or sample.ckpt_count == 0:
+        return
+    if program.ckpt_step is not None and sample.ckpt_step <= program.ckpt_step:
+        return
+    again = program.quarantined_since_ckpt or turn.present(name)[1].saves_again(sample.ckpt_step)
+    told_at_s = None if again else program.ckpt_at_s
+    if told_at_s is None or turn.now_s - told_at_s >= _CKPT_FACT_S:
+        why = f"checkpoint at step {sample.ckpt_step:,} is durable"
+        well = checkups.is_well(turn.memory.watches[name], turn.present(name)[1])
+        turn.record(
+            facts.Checkpointed(why, name, sample.token, sample.ckpt_step, sample.ckpt_stall_s, sample.ckpt_write_s, well)
+        )
+
+
+def _note_unsaved(turn: Turn, name: str, sample: Sample) -> None:
+    """Once a spell, like a save that failed: the next durable checkpoint ends it. A stalled worker does not train on."""
+    program, attempt = turn.present(name)
+    spec, since_s = turn.spec(name), sample.phase_since_s
+    if attempt.save_error or attempt.stall is not None or sample.phase != "training" or since_s is None or _blind(turn):
+        return
+    saves = sample.ckpt_count > 0 and sample.ckpt_at_s is not None
+    if not saves and (spec is None or not spec.builtin):  # nobody knows whether it saves at all
+        return
+    if sample.ckpt_at_s is not None:
+        since_s = max(since_s, sample.ckpt_at_s)
+    interval_s = program.interval_s or turn.settings.checkpoint.max_s
+    age_s = turn.now_s - absence.moved_on(since_s, turn.memory.absences)
+    error = unsaved.overdue(age_s, interval_s, sample.steps, sample.ckpt_step if saves else attempt.resumed_step)
+    if error:
+        turn.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))
+
+
+# --- stalls ----------------------------------------------------------------------------------------------------------------
+
+
+def reading(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> stall.Reading:
+    """What `policy/worker/stall.py` needs of one live worker. One that left the config is known by its attempt alone.
+
+    An adopted worker's time to show progress begins with this daemon: what the one before had seen is not known. Nobody
+    ages while this daemon is away (`policy/worker/absence.py`).
+    """
+    absences = turn.memory.absences
+    spec = turn.spec(program.name) or commands.orphan_spec(program.name)
+    return stall.Reading(
+        now_s=turn.looked_s,
+        spawned_at_s=absence.moved_on(max(attempt.intended_at_s, turn.state.daemon_since_s or 0.0), absences),
+        phase=sample.phase,
+        phase_deadline_s=sample.phase_deadline_s,
+        progress_at_s=_awake(_progress_at_s(turn, spec), absences),
+        live_at_s=_awake(sample.live_at_s, absences),
+        proc_state=sample.proc_state,
+        beats=spec.progress is Progress.BEAT and not sample.beat_lost,
+        num_envs=spec.num_envs if sample.num_envs is None else sample.num_envs,
+        largest_gap_s=program.gap_s("training"),
+        stall_timeout_s=spec.stall_timeout_s,
+        start_timeout_s=spec.start_timeout_s,
+    )
+
+
+def _awake(at_s: float | None, absences: tuple[absence.Absence, ...]) -> float | None:
+    return None if at_s is None else absence.moved_on(at_s, absences)
+
+
+def _progress_at_s(turn: Turn, spec: ProgramSpec) -> float | None:
+    """A program without a source of progress is never judged: being there is all that is asked of it."""
+    return turn.now_s if spec.progress is Progress.NONE else turn.memory.watches[spec.name].progress_at_s
+
+
+def _judge(turn: Turn, name: str, sample: Sample) -> None:
+    """One rung of the ladder a look: declare; SIGCONT what was stopped; ask for evidence; once that is there, heal.
+
+    Always by a fresh reading. Evidence that comes only records itself, and what is due is looked at here, never by a
+    deadline: a daemon that was away would heal by what it saw before.
+    """
+    program, attempt = turn.present(name)
+    if attempt.stop is not None:
+        return
+    verdict = stall.judge(turn.settings.stall, reading(turn, program, attempt, sample))
+    if verdict is None:
+        _revive(turn, name, attempt)
+        return
+    if _blind(turn):
+        return
+    watch = turn.memory.watches[name]
+    if attempt.stall is not None and watch.asked_at_s is not None and not attempt.examined:
+        if turn.now_s - watch.asked_at_s < _EVIDENCE_WAIT_S:
+            return
+        turn.record(facts.Examined("no evidence came in time; healing without", name, attempt.token, {}))
+    elif attempt.stall != verdict.kind or not attempt.examined:
+        _examine(turn, name, attempt, watch, verdict)
+        return
+    if verdict.action is not stall.Action.REPORT:
+        why = f"ends the stalled worker ({attempt.stall})"
+        grace_s = turn.settings.stall.grace_s
+        stop(turn, *turn.present(name), reason="stall", by="extralife", why=why, grace_s=grace_s)
+
+
+def _examine(turn: Turn, name: str, attempt: Attempt, watch: Watch, verdict: stall.StallVerdict) -> None:
+    """Evidence comes before healing; for a stopped process SIGCONT, and some time, come before both."""
+    if attempt.stall != verdict.kind:
+        tally.tell(turn, name, stalls=True)
+        turn.record(facts.Stalled(verdict.why, name, attempt.token, verdict.kind, verdict.age_s, verdict.limit_s))
+        watch = replace(watch, continued_at_s=None)
+    if verdict.action is stall.Action.CONTINUE:
+        if watch.continued_at_s is None:
+            turn.keep_watch(name, replace(watch, continued_at_s=turn.now_s, asked_at_s=None))
+            turn.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
+            return
+        if turn.now_s - watch.continued_at_s <= turn.settings.stall.continue_s:
+            return  # SIGCONT is on its way
+    turn.keep_watch(name, replace(watch, asked_at_s=turn.now_s))
+    turn.command(commands.TakeEvidence(name, attempt.token))
+
+
+def _revive(turn: Turn, name: str, attempt: Attempt) -> None:
+    watch = turn.memory.watches[name]
+    if attempt.stalled_at_s is None or watch.progress_at_s is None or watch.progress_at_s <= attempt.stalled_at_s:
+        return
+    after_s = turn.now_s - attempt.stalled_at_s
+    how = "after SIGCONT" if attempt.stall == "stopped" else "by itself"
+    turn.record(facts.Revived(f"moves again {how}, {after_s:.1f} s later", name, attempt.token, after_s))
+    turn.keep_watch(name, replace(watch, continued_at_s=None, asked_at_s=None))
+
+
+def on_evidence(turn: Turn, item: EvidenceTaken) -> None:
+    """Evidence is kept; whether it still matters is for the next look to say."""
+    found = turn.live(item.program, item.token)
+    if found is None or found[1].examined or (found[1].stall is None and found[1].slow_at_s is None):
+        return
+    when = "while slow" if found[1].stall is None else "before healing"
+    why = f"examined {when}: {', '.join(sorted(item.evidence)) or 'nothing could be read'}"
+    turn.record(facts.Examined(why, item.program, item.token, item.evidence))
+
+
+def on_deadlines(turn: Turn) -> None:
+    """What is due by the clock: the kill of those that did not leave. Their leaving may be news that is still to come."""
+    if _blind(turn):
+        return
+    for name in sorted(turn.state.live):
+        _, attempt = turn.present(name)
+        if attempt.stop is None or turn.now_s < kill_due_s(attempt.stop):
+            continue
+        waited_s = turn.now_s - attempt.stop.asked_at_s
+        why = f"did not leave within {waited_s:.1f} s: SIGKILL for its whole tree"
+        if attempt.stop.grace_s == 0:
+            why = "SIGKILL for its whole tree at once: it was given no time to leave"
+        if _is_held(turn, name, attempt, attempt.stop):
+            why += f"; {ending.HELD}"
+            turn.settle(name, _FAILED, why)
+        turn.record(facts.KillIntended(why, name, attempt.token, waited_s))
+        turn.command(commands.KillTree(name, attempt.token))
+
+
+def _is_held(turn: Turn, name: str, attempt: Attempt, asked: Stop) -> bool:
+    watch = turn.memory.watch(name, attempt.token)
+    proc_state = None if watch is None else watch.sample.proc_state
+    return ending.is_held(proc_state=proc_state, stall=attempt.stall, killed=asked.killed_at_s is not None)
+
+
+# --- health -----------------------------------------------------------------------------------------------------------
+
+
+def _forgive(turn: Turn, name: str) -> None:
+    """Healthy minutes *of progress* end the restart streak."""
+    program, attempt = turn.present(name)
+    if program.streak == 0 or attempt.ready_at_s is None or attempt.stall is not None:
+        return
+    settings = turn.settings.restart
+    healthy_s = turn.now_s - attempt.ready_at_s
+    progress_at_s = _progress_at_s(turn, turn.spec(name) or commands.orphan_spec(name))
+    if healthy_s < settings.healthy_s or progress_at_s is None:
+        return
+    if progress_at_s - attempt.ready_at_s < settings.healthy_s - turn.settings.stall.floor_s:
+        return
+    why = f"healthy for {healthy_s / 60:.0f} min of progress: earlier deaths are forgiven"
+    turn.record(facts.Recovered(why, name, attempt.token, healthy_s))
+
+
+def _choose_interval(turn: Turn, name: str, sample: Sample) -> None:
+    program, attempt = turn.present(name)
+    spec = turn.spec(name)
+    if program.phase is not Phase.RUNNING or spec is None or spec.progress is not Progress.BEAT:
+        return
+    chosen_at_s = turn.memory.intervals_at_s.get(name)
+    if chosen_at_s is not None and turn.now_s - chosen_at_s < _INTERVAL_FACT_S:
+        return
+    cost_s = sample.ckpt_stall_s if sample.ckpt_count else program.ckpt_stall_s
+    verdict = checkpointing.choose(
+        turn.settings.checkpoint, history(turn, program, attempt), cost_s=cost_s, current_s=program.interval_s
+    )
+    if verdict is None:
+        return
+    turn.memory = replace(turn.memory, intervals_at_s={**turn.memory.intervals_at_s, name: turn.now_s})
+    turn.record(facts.IntervalChosen(verdict.why, name, verdict.interval_s))
+    set_control(turn, name, sample.token)
+
+
+def history(turn: Turn, program: Program, attempt: Attempt) -> checkpointing.History:
+    """What the box has shown of this program and of the present level, the running uptime included."""
+    running_s = 0.0 if attempt.ready_at_s is None else turn.now_s - attempt.ready_at_s
+    level, since_s = turn.state.levels.get(turn.state.level, LevelRecord()), turn.state.climb.changed_at_s
+    uptime_s = None if turn.memory.boot_at_s is None else turn.now_s - max(turn.memory.boot_at_s, since_s or 0.0)
+    return checkpointing.History(
+        program_failures=program.failures,
+        program_exposure_s=program.exposure_s + running_s,
+        reboots=level.reboots,
+        level_exposure_s=level.up_s + (uptime_s or 0.0),
+        uptimes_s=level.uptimes_s,
+        uptime_s=uptime_s,
+    )
+
+
+def _note_slowness(turn: Turn, name: str, sample: Sample) -> None:
+    """SLOW is an incident, told once until it is over; what may follow from it, `policy/worker/slowness.py` says."""
+    watch, (_, attempt) = turn.memory.watches[name], turn.present(name)
+    rate, settings = sample.steps_per_s, turn.settings.stall
+    usual = slowness.usual(watch.rates)
+    if rate is None or usual is None or sample.phase != "training" or attempt.stall is not None or attempt.stop is not None:
+        return
+    since_s = watch.slow_since_s
+    if not slowness.is_slow(settings, rate=rate, usual=usual):
+        since_s = None
+        if attempt.slow_at_s is not None:
+            after_s = turn.now_s - attempt.slow_at_s
+            why = f"{rate:.0f} steps/s again, after {after_s:.0f} s of slowness"
+            turn.record(facts.PaceRegained(why, name, sample.token, rate, usual, after_s))
+    elif since_s is None:
+        since_s = turn.now_s
+    elif attempt.slow_at_s is None and turn.now_s - since_s >= settings.slow_for_s:
+        why = f"{rate:.0f} steps/s, usually {usual:.0f}, for {turn.now_s - since_s:.0f} s"
+        turn.record(facts.Slowed(why, name, sample.token, rate, usual))
+        turn.command(commands.TakeEvidence(name, sample.token))
+    told = turn.present(name)[1].slow_at_s is not None
+    if (since_s, told) != (watch.slow_since_s, watch.slow_told):
+        turn.keep_watch(name, replace(watch, slow_since_s=since_s, slow_told=told))
+    _end_slowness(turn, name)
+
+
+def _end_slowness(turn: Turn, name: str) -> None:
+    program, attempt = turn.present(name)
+    if attempt.slow_at_s is None:
+        return
+    others = sum(1 for other in turn.state.live.values() if other.name != name and _is_slow(other))
+    since_s, settings = attempt.slow_at_s, turn.settings.stall
+    if slowness.restart_due(
+        settings, now_s=turn.now_s, since_s=since_s, others_slow=others, restarted_at_s=program.slow_restart_at_s
+    ):
+        why = f"slow for {(turn.now_s - since_s) / 60:.0f} min, and no other program is: saves, leaves and starts again"
+        stop(turn, program, attempt, reason="slow", by="extralife", why=why)
+
+
+def _is_slow(program: Program) -> bool:
+    return program.attempt is not None and program.attempt.slow_at_s is not None
+
+
+def _note_divergence(turn: Turn, name: str, before: Watch, sample: Sample) -> None:
+    """Bad updates at every look at which it moved, for long enough: it is ended, and rolled back like one that left."""
+    old, watch = before.sample, turn.memory.watches[name]
+    if sample.nan_count is None or old.nan_count is None or watch.moves == before.moves:
+        return
+    bad = sample.nan_count > old.nan_count
+    since_s = (watch.nan_since_s or turn.now_s) if bad else None
+    began = bad and watch.nan_since_s is None
+    fine_step = old.steps if began else watch.fine_step if bad else None
+    if (since_s, fine_step) != (watch.nan_since_s, watch.fine_step):
+        turn.keep_watch(name, replace(watch, nan_since_s=since_s, fine_step=fine_step))
+    program, attempt = turn.present(name)
+    if attempt.stop is None and divergence.persists(turn.settings.divergence, now_s=turn.now_s, bad_since_s=since_s):
+        for_s = turn.settings.divergence.nan_for_s
+        why = f"its losses were not finite at every look for {for_s:.0f} s ({sample.nan_count:,} bad updates so far)"
+        turn.record(facts.Diverged(why, name, attempt.token, fine_step))
+        stop(turn, program, attempt, reason="diverged", by="extralife", why=why)

@@ -1,0 +1,73 @@
+"""Bring the programs in line with the settings: after a start, an update, a change of level."""
+
+from __future__ import annotations
+
+from supervisor.deciding import backups
+from supervisor.deciding.attempts import stop
+from supervisor.deciding.turn import Turn
+from supervisor.model import facts
+from supervisor.model.facts import LevelChosen
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import ProgramSpec
+from supervisor.model.state import Program
+from supervisor.policy.worker import memory
+
+
+def reconcile(turn: Turn, why: str, *, chosen: LevelChosen | None = None) -> None:
+    """New programs appear, changed ones restart, vanished ones leave; what the settings leave alone is left alone.
+
+    `chosen` is the change of level that this is for, with its own reason; None: the config's level is in force.
+    """
+    level, other_level = turn.settings.level, turn.state.level != turn.settings.level.name
+    if other_level and turn.state.level and (chosen is None or chosen.trial):
+        backups.before_level(turn, level.name, trial=chosen is not None)
+    if chosen is not None:
+        turn.record(chosen)
+    elif (turn.state.level, turn.state.slots) != (level.name, level.slots):
+        text = f"level {level.name}: {level.slots} at once, {level.num_envs} environments each (the config's)"
+        turn.record(facts.LevelChosen(text, level.name, level.slots, before=turn.state.level))
+    for spec in turn.settings.programs:
+        program = turn.state.programs.get(spec.name)
+        if program is None:
+            told = f"new in the config ({why})"
+            turn.record(facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest))
+        elif program.digest != spec.digest:
+            level_only = other_level and spec.own_digest != "" and spec.own_digest == program.own_digest
+            if chosen is not None and level_only:
+                _move(turn, program, spec, why)
+            else:
+                _change(turn, program, spec, why, level_only=level_only)
+    for name, program in sorted(turn.state.programs.items()):
+        if turn.spec(name) is not None:
+            continue
+        if program.attempt is not None:
+            stop(turn, program, program.attempt, reason="config", by="config", why="it is no longer in the config")
+        else:
+            turn.record(facts.ProgramRemoved("it is no longer in the config", name))
+
+
+def _change(turn: Turn, program: Program, spec: ProgramSpec, why: str, *, level_only: bool) -> None:
+    told = f"another level ({why})" if level_only else f"changed in the config ({why})"
+    turn.record(facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only))
+    if program.attempt is not None:
+        stop(turn, program, program.attempt, reason="config", by="config", why="its configuration changed")
+    elif program.phase in {Phase.FATAL, Phase.DONE, Phase.BACKOFF} and program.wanted:
+        turn.record(facts.Requeued("its configuration changed", program.name))
+
+
+def _move(turn: Turn, program: Program, spec: ProgramSpec, why: str) -> None:
+    """One program to another level, by the rule that climbs: nobody has said a word that would forgive anything.
+
+    What is done stays done. What was given up for want of memory gets another chance where it may need less.
+    """
+    turn.record(
+        facts.ProgramConfigured(
+            f"another level ({why})", spec.name, spec.digest, spec.autostart, spec.own_digest, level_only=True, moved=True
+        )
+    )
+    if program.attempt is not None:
+        stop(
+            turn, program, program.attempt, reason="level", by="extralife", why=f"moves to level {turn.settings.level.name}"
+        )
+    elif program.phase is Phase.FATAL and program.wanted and program.exit_cause in memory.CAUSES:
+        turn.record(facts.Requeued(f"level {turn.settings.level.name} may need less memory", program.name))

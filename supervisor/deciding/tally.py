@@ -1,0 +1,243 @@
+"""How an attempt spends its time, counted from the readings and told in sparse facts (`facts.Tallied`).
+
+Telemetry is no fact, but what a second is booked as depends on it: restoring, compiling, evaluating, saving, going slow.
+So the looks of the deciding thread are added up in its volatile memory and told
+
+* when the attempt becomes ready, stalls, is asked to leave or ends: what went on until then;
+* every ten minutes, if more than 1 % of them differed from what would be booked anyway; else every hour;
+* at once, after nobody had looked (a daemon's death, its own standstill): how much of that the worker can be shown to
+  have trained.
+
+What equals the default (starting, then training) is not told at all. Seconds since the newest sign of progress are held
+back until there is another one: if none comes they belong to the stall. A daemon that dies takes at most an hour of the
+small change with it: those seconds are booked by the default.
+
+Example: ready after 12 s, of them 5 s restoring: one fact at that moment, {starting 7, restoring 5}. Then 600 s with
+twelve saves at 4 ms: 0.008 %, not told; after an hour {training 3600}, stall 0.29 s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from supervisor.deciding.turn import Turn
+from supervisor.model import facts
+from supervisor.model.inputs import Ending, Sample
+from supervisor.model.memory import Away, Tally, Watch
+from supervisor.model.settings import Progress
+from supervisor.model.state import Attempt, Program
+from supervisor.policy.upkeep.accounting import BLIND, SLOW, STARTING, TRAINING, proven_s
+
+_TOLD_S: Final = 600.0
+_QUIET_S: Final = 3600.0
+_WORTH: Final = 0.01
+_LOOK_GAP_PERIODS: Final = 5.0
+_LEAST_LOOK_GAP_S: Final = 5.0
+
+Seconds = dict[str, float]
+
+
+def on_look(turn: Turn, name: str, before: Watch | None, watch: Watch) -> Watch:
+    """The watch with one more look in its tally; what is due is told."""
+    program, attempt = turn.present(name)
+    sample, tally = watch.sample, None if before is None else before.tally
+    seen = _seen(sample, attempt)
+    if attempt.stop is not None or attempt.stall is not None:
+        return replace(watch, tally=_fresh(turn, sample, seen, _default(attempt)))
+    away = turn.memory.away
+    if tally is None:
+        if away is None or attempt.intended_at_s >= away.until_s:
+            began_s = attempt.intended_at_s
+            first = _split(began_s, turn.now_s, STARTING, seen, sample.phase_since_s)
+            tally = replace(_fresh(turn, sample, seen, _default(attempt)), from_s=began_s, saves=0, sure=_sum({}, first))
+            return replace(watch, tally=tally)
+        if sample.phase is None and not sample.ready:
+            return watch  # an adopted worker that has not said anything yet: it may still prove what it did
+        gap = _of_gap(turn, program, attempt, sample, max(away.since_s, attempt.intended_at_s), away.steps.get(name))
+    elif away is not None and tally.seen_s <= away.since_s:
+        _tell(turn, name, tally, sample, seconds=_sum(tally.sure, tally.open), until_s=tally.seen_s, least=0.0)
+        gap = _of_gap(turn, program, attempt, sample, tally.seen_s, tally.steps)
+    else:
+        return replace(watch, tally=_counted(turn, name, tally, watch, moved=_moved(turn, name, before, watch)))
+    from_s, seconds = gap
+    _record(turn, name, attempt.token, from_s, turn.now_s, seconds, seen, sample)
+    return replace(watch, tally=_fresh(turn, sample, seen, seen))
+
+
+def tell(turn: Turn, name: str, *, stalls: bool = False, least: float = 0.0) -> None:
+    """What was counted until now; for one that stalls, until its newest sign of progress. Then count anew."""
+    _, attempt = turn.present(name)
+    watch = turn.memory.watch(name, attempt.token)
+    if watch is None or watch.tally is None or attempt.stop is not None or attempt.stall is not None:
+        return
+    tally = watch.tally
+    seconds = tally.sure if stalls else _sum(tally.sure, tally.open)
+    until_s = tally.until_s if stalls else tally.seen_s
+    told = _tell(turn, name, tally, watch.sample, seconds=seconds, until_s=until_s, least=least)
+    tally = _fresh(turn, watch.sample, tally.doing, tally.doing if told else tally.told)
+    turn.keep_watch(name, replace(watch, tally=tally))
+
+
+def tell_start(turn: Turn, name: str) -> None:
+    """It is about to become ready: from then on it trains, unless something else is told."""
+    tell(turn, name, least=_WORTH)
+    watch = turn.memory.watches[name]
+    counted = watch.tally and replace(watch.tally, told=TRAINING)
+    turn.keep_watch(name, replace(watch, tally=counted))
+
+
+def tell_end(turn: Turn, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None) -> None:
+    """The attempt is gone. One that nobody was watching is given what its last beat proves."""
+    name = program.name
+    if attempt.ready_at_s is None or attempt.stop is not None or attempt.stall is not None:
+        tell(turn, name)
+        return
+    watch = turn.memory.watch(name, attempt.token)
+    until_s = turn.now_s if ended_at_s is None else ended_at_s
+    if watch is not None and watch.tally is not None:
+        tell(turn, name)
+        # A look that sees what the one before saw counts nothing: that is no gap yet.
+        from_s, before, least_s = watch.tally.seen_s, watch.tally.steps, 2.0 * look_gap_s(turn)
+    else:
+        away = turn.memory.away or Away(turn.now_s, turn.now_s)
+        from_s, least_s = max(away.since_s, attempt.intended_at_s), 0.0
+        before, until_s = away.steps.get(name, program.steps), min(away.until_s, until_s)
+    gap_s = until_s - from_s
+    if gap_s <= least_s:
+        return
+    rate = turn.memory.rates.get(name) or program.rate
+    shown_s = proven_s(gap_s, steps_before=before, steps_after=ending.steps, rate=rate, progress_s=None)
+    seconds = _sum({TRAINING: shown_s}, {BLIND: gap_s - shown_s})
+    _record(turn, name, attempt.token, from_s, until_s, seconds, TRAINING, Sample(attempt.token, steps=ending.steps))
+
+
+def look_gap_s(turn: Turn) -> float:
+    """A loop that did not look for longer than this was itself away."""
+    return max(_LEAST_LOOK_GAP_S, _LOOK_GAP_PERIODS * turn.settings.daemon.sample_period_s)
+
+
+# --- counting ----------------------------------------------------------------------------------------------------------
+
+
+def _seen(sample: Sample, attempt: Attempt) -> str:
+    """What the worker is busy with."""
+    if sample.phase is None:
+        return TRAINING if sample.ready or attempt.ready_at_s is not None else STARTING
+    return SLOW if sample.phase == TRAINING and attempt.slow_at_s is not None else sample.phase
+
+
+def _default(attempt: Attempt) -> str:
+    """What is booked while nothing is told."""
+    return STARTING if attempt.ready_at_s is None else TRAINING
+
+
+def _fresh(turn: Turn, sample: Sample, doing: str, told: str) -> Tally:
+    now_s = turn.now_s
+    return Tally(
+        from_s=now_s, until_s=now_s, seen_s=now_s, doing=doing, told=told, saves=sample.ckpt_count, steps=sample.steps
+    )
+
+
+def _moved(turn: Turn, name: str, before: Watch | None, watch: Watch) -> bool:
+    """Whether what was counted cannot become part of a stall any more."""
+    spec = turn.spec(name)
+    return before is None or watch.moves > before.moves or (spec is not None and spec.progress is Progress.NONE)
+
+
+def _counted(turn: Turn, name: str, tally: Tally, watch: Watch, *, moved: bool) -> Tally:
+    """One more look, and the fact that may be due."""
+    sample, now_s = watch.sample, turn.now_s
+    _, attempt = turn.present(name)
+    doing = _seen(sample, attempt)
+    open_ = _sum(tally.open, _split(tally.seen_s, now_s, tally.doing, doing, sample.phase_since_s))
+    saved = max(0, sample.ckpt_count - tally.saves)
+    tally = replace(
+        tally, seen_s=now_s, doing=doing, open=open_, saves=tally.saves + saved, steps=_known(sample.steps, tally.steps),
+        stall_s=tally.stall_s + saved * (sample.ckpt_stall_s or 0.0),
+    )  # fmt: skip
+    if not moved:
+        return tally
+    tally = replace(tally, until_s=now_s, sure=_sum(tally.sure, open_), open={})
+    length_s = now_s - tally.from_s
+    if attempt.ready_at_s is None or length_s < _TOLD_S:
+        return tally
+    quiet = length_s >= _QUIET_S
+    told = _tell(turn, name, tally, sample, seconds=tally.sure, until_s=now_s, least=0.0 if quiet else _WORTH)
+    if told or quiet:
+        return _fresh(turn, sample, doing, doing if told else tally.told)
+    return tally
+
+
+def _known(newest: int | None, before: int | None) -> int | None:
+    return before if newest is None else newest
+
+
+def _split(from_s: float, to_s: float, was: str, now: str, since_s: float | None) -> Seconds:
+    """The time between two looks, divided where the worker says that its phase began."""
+    if was == now:
+        return {now: to_s - from_s}
+    turn_s = to_s if since_s is None else max(from_s, min(to_s, since_s))
+    return {was: turn_s - from_s, now: to_s - turn_s}
+
+
+def _of_gap(
+    turn: Turn, program: Program, attempt: Attempt, sample: Sample, from_s: float, steps_before: int | None
+) -> tuple[float, Seconds]:
+    """How a worker spent the time in which nobody looked, as far as that can be shown."""
+    now_s = turn.now_s
+    since_s = from_s if sample.phase_since_s is None else max(from_s, min(now_s, sample.phase_since_s))
+    trains = sample.phase in {None, TRAINING}
+    if attempt.ready_at_s is None:
+        begin_s, end_s, rest = (since_s, now_s, {STARTING: since_s - from_s}) if trains else (now_s, now_s, {})
+        steps_before = None
+    else:
+        begin_s, end_s, rest = from_s, now_s if trains else since_s, {}
+    if not trains and sample.phase is not None:
+        rest = {**rest, sample.phase: now_s - since_s}
+        if attempt.ready_at_s is None:
+            rest = _sum(rest, {STARTING: since_s - from_s})
+    spec = turn.spec(program.name)
+    progress_s = None if sample.progress_at_s is None else sample.progress_at_s - begin_s
+    if spec is not None and spec.progress is Progress.NONE:
+        progress_s = end_s - begin_s
+    shown_s = proven_s(
+        end_s - begin_s, steps_before=program.steps if steps_before is None else steps_before, steps_after=sample.steps,
+        rate=sample.steps_per_s or program.rate, progress_s=progress_s,
+    )  # fmt: skip
+    return from_s, _sum(rest, {TRAINING: shown_s, BLIND: end_s - begin_s - shown_s})
+
+
+def _sum(one: Seconds, other: Seconds) -> Seconds:
+    out = dict(one)
+    for seen, seconds in other.items():
+        if seconds > 0:
+            out[seen] = out.get(seen, 0.0) + seconds
+    return out
+
+
+# --- telling -----------------------------------------------------------------------------------------------------------
+
+
+def _tell(
+    turn: Turn, name: str, tally: Tally, sample: Sample, *, seconds: Seconds, until_s: float, least: float
+) -> bool:  # fmt: skip
+    """Record it if more than `least` of it differs from what is booked anyway."""
+    other_s = sum(value for seen, value in seconds.items() if seen != tally.told) + tally.stall_s
+    if other_s <= least * (until_s - tally.from_s) or until_s <= tally.from_s:
+        return False
+    sample = replace(sample, steps=tally.steps)
+    _record(turn, name, sample.token, tally.from_s, until_s, seconds, tally.doing, sample, tally.stall_s)
+    return True
+
+
+def _record(
+    turn: Turn, name: str, token: str, from_s: float, until_s: float, seconds: Seconds, doing: str, sample: Sample,
+    stall_s: float = 0.0,
+) -> None:  # fmt: skip
+    told = {seen: round(value, 6) for seen, value in sorted(seconds.items()) if value > 0}
+    text = ", ".join(f"{seen} {value:.1f} s" for seen, value in told.items())
+    why = f"{until_s - from_s:.0f} s: {text or 'nothing seen'}" + (f"; {stall_s:.3f} s of it in saves" if stall_s else "")
+    turn.record(
+        facts.Tallied(why, name, token, from_s, until_s, told, stall_s, doing, sample.steps, sample.steps_per_s)
+    )  # fmt: skip

@@ -1,0 +1,130 @@
+"""One turn of the deciding thread: an input in, facts and commands out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from supervisor.harmless import harmless
+from supervisor.model.codes import SUCCESS
+from supervisor.model.commands import Command, Reply
+from supervisor.model.facts import Fact, Stamped
+from supervisor.model.memory import Memory, Pending, Watch
+from supervisor.model.settings import ProgramSpec, Settings
+from supervisor.model.state import Attempt, Program, State, Stop, fold
+from supervisor.policy.worker import ending
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows from one input. The facts are committed before the first command is performed."""
+
+    facts: tuple[Fact, ...]
+    commands: tuple[Command, ...]
+    state: State
+    memory: Memory
+    settings: Settings
+    wake_at_s: float | None
+
+
+class Turn:
+    """Collects the outcome. Facts are folded as they are recorded, so each rule sees what the one before has said.
+
+    The only mutable thing in the core; it lives for one call of `decide`.
+    """
+
+    def __init__(self, settings: Settings, state: State, memory: Memory, now_s: float, wall_s: float, boot_id: str) -> None:
+        self.settings, self.state, self.memory = settings, state, memory
+        self.now_s, self.wall_s, self.boot_id = now_s, wall_s, boot_id
+        self.looked_s = now_s  # the readings of this turn are of that moment, or later
+        self.facts: list[Fact] = []
+        self.commands: list[Command] = []
+        self.staggered_until_s: float | None = None  # a start waits for the one before it
+        self.alert_due_s: float | None = None  # when an alert can be sent, or sent again
+        self._watches: dict[str, Watch] | None = None  # this turn's own copy of the memory's
+
+    def record(self, fact: Fact) -> None:
+        if not fact.why.isprintable():  # it may quote a worker's words, and is printed by whoever reads it
+            fact = replace(fact, why=harmless(fact.why))
+        self.state = fold(self.state, Stamped(0, self.now_s, self.wall_s, self.boot_id, fact))
+        self.facts.append(fact)
+
+    def command(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def keep_watch(self, name: str, watch: Watch) -> None:
+        """Remember it. One copy of all watches a turn: one for each of 200 programs would be most of the work."""
+        if self._watches is None or self.memory.watches is not self._watches:
+            self._watches = dict(self.memory.watches)
+            self.memory = replace(self.memory, watches=self._watches)
+        self._watches[name] = watch
+
+    def live(self, name: str, token: str) -> tuple[Program, Attempt] | None:
+        """The program and its attempt, if that attempt is still the present one."""
+        program = self.state.programs.get(name)
+        if program is None or program.attempt is None or program.attempt.token != token:
+            return None
+        return program, program.attempt
+
+    def spec(self, name: str) -> ProgramSpec | None:
+        return self.settings.program(name)
+
+    def token(self, name: str, number: int) -> str:
+        """32 hex digits, unlike any other attempt's on this host: the salt is random and new with each daemon."""
+        text = f"{self.state.salt}/{name}/{number}/{self.boot_id}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def present(self, name: str) -> tuple[Program, Attempt]:
+        """A program that is known to have an attempt, as the facts recorded so far have left it."""
+        program = self.state.programs[name]
+        if program.attempt is None:
+            raise AssertionError(f"{name} has no attempt")
+        return program, program.attempt
+
+    def settle(self, name: str, code: int = SUCCESS, text: str | None = None) -> None:
+        """Answer what waits for this program to be down; a request is replied to once nothing of it waits any more.
+
+        With a `text` (and Supervisor's fault code): that it is not, and why.
+        """
+        left: list[Pending] = []
+        for pending in self.memory.pending:
+            if name not in pending.waiting:
+                left.append(pending)
+                continue
+            waiting = tuple(item for item in pending.waiting if item != name)
+            results = (*pending.results, (name, code, text or pending.text))
+            if waiting:
+                left.append(replace(pending, waiting=waiting, results=results))
+            else:
+                self.command(Reply(pending.request_id, tuple(sorted(results))))
+        self.memory = replace(self.memory, pending=tuple(left))
+
+    def decision(self) -> Decision:
+        return Decision(
+            tuple(self.facts), tuple(self.commands), self.state, self.memory, self.settings, next_wake_s(self)
+        )  # fmt: skip
+
+
+def kill_due_s(stop: Stop) -> float:
+    """When the next SIGKILL for a stopping attempt's tree is due (`policy/worker/ending.py`)."""
+    return ending.kill_due_s(asked_at_s=stop.asked_at_s, grace_s=stop.grace_s, killed_at_s=stop.killed_at_s)
+
+
+def next_wake_s(turn: Turn) -> float | None:
+    """The earliest deadline that nobody else would wake us for: a restart that is due, a kill that is due."""
+    if turn.memory.ended:
+        return None
+    due: list[float] = []
+    for program in turn.state.programs.values():
+        if program.retry_at_s is not None and not turn.state.stopping and not turn.memory.holds_starts:
+            due.append(program.retry_at_s)
+        if program.attempt is not None and program.attempt.stop is not None:
+            due.append(max(kill_due_s(program.attempt.stop), turn.memory.blind_until_s or 0.0))
+    pin = turn.state.climb.pin
+    if pin is not None and pin.until_s is not None and not turn.state.stopping:
+        due.append(pin.until_s)
+    if turn.alert_due_s is not None:
+        due.append(turn.alert_due_s)
+    if turn.staggered_until_s is not None:
+        due.append(turn.staggered_until_s)
+    return min(due, default=None)

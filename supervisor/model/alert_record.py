@@ -1,0 +1,130 @@
+"""What the journal says of alerts: what went out, what waits for whom, what is held back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from supervisor.model import facts
+from supervisor.policy.upkeep.alerting import Gone, same
+
+_DELIVERIES_KEPT: Final = 20
+_KEYS_KEPT: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """An alert that went out, until each of its targets has taken it (`owed`: those that have not)."""
+
+    id: str
+    kind: str
+    severity: str
+    program: str
+    text: str
+    at_s: float
+    wall_s: float
+    more: int
+    owed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Alerts of one kind and program that are told as one later."""
+
+    kind: str
+    program: str
+    severity: str
+    count: int
+    since_s: float
+    newest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """That a target has taken an alert."""
+
+    id: str
+    kind: str
+    program: str
+    target: str
+    wall_s: float
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A target that does not take what it is owed."""
+
+    error: str
+    since_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRecord:
+    queue: tuple[Queued, ...] = ()  # oldest first
+    total: int = 0
+    gone: Gone = field(default_factory=Gone)
+    held: dict[str, Holding] = field(default_factory=dict)  # by `policy.alerting.same`
+    deliveries: tuple[Delivery, ...] = ()  # the newest
+    failing: dict[str, Failing] = field(default_factory=dict)  # by target
+    dropped: dict[str, int] = field(default_factory=dict)  # by target: what its next alert has to tell
+
+    def owed(self, target: str) -> tuple[Queued, ...]:
+        """What waits for a target, oldest first."""
+        return tuple(each for each in self.queue if target in each.owed)
+
+
+def alerted(record: AlertRecord, stamped: facts.Stamped, fact: facts.AlertFact) -> AlertRecord:
+    """The record after one more fact."""
+    match fact:
+        case facts.AlertRaised():
+            return _raised(record, stamped, fact)
+        case facts.AlertHeld(alert=kind, program=program, severity=severity):
+            key = same(kind, program)
+            before = record.held.get(key)
+            count, since_s = (1, stamped.at_s) if before is None else (before.count + 1, before.since_s)
+            holding = Holding(kind, program, severity, count, since_s, fact.why)
+            return replace(record, held={**record.held, key: holding})
+        case facts.AlertDelivered(id=id_, target=target):
+            return _delivered(record, stamped, id_, target)
+        case facts.AlertsDropped(target=target, ids=ids):
+            record = _without(record, ids, target)
+            return replace(record, dropped={**record.dropped, target: record.dropped.get(target, 0) + len(ids)})
+        case facts.AlertTargetFailing(target=target, error=error):
+            return replace(record, failing={**record.failing, target: Failing(error, stamped.wall_s)})
+        case _:
+            return record
+
+
+def _raised(record: AlertRecord, stamped: facts.Stamped, fact: facts.AlertRaised) -> AlertRecord:
+    key = same(fact.alert, fact.program)
+    queued = Queued(
+        fact.id, fact.alert, fact.severity, fact.program, fact.why, stamped.at_s, stamped.wall_s, fact.more, fact.targets
+    )
+    last_s = {k: v for k, v in record.gone.last_s.items() if k != key} | {key: stamped.at_s}
+    last_s = dict(list(last_s.items())[-_KEYS_KEPT:])
+    return replace(
+        record, queue=(*record.queue, queued), total=record.total + 1, gone=Gone(fact.tokens, stamped.at_s, last_s),
+        held={k: v for k, v in record.held.items() if k != key},
+    )  # fmt: skip
+
+
+def _delivered(record: AlertRecord, stamped: facts.Stamped, id_: str, target: str) -> AlertRecord:
+    queued = next((each for each in record.owed(target) if each.id == id_), None)
+    if queued is None:
+        return record
+    delivery = Delivery(id_, queued.kind, queued.program, target, stamped.wall_s, max(0.0, stamped.at_s - queued.at_s))
+    return replace(
+        _without(record, (id_,), target),
+        deliveries=(*record.deliveries, delivery)[-_DELIVERIES_KEPT:],
+        failing={k: v for k, v in record.failing.items() if k != target},
+        dropped={k: v for k, v in record.dropped.items() if k != target},
+    )
+
+
+def _without(record: AlertRecord, ids: tuple[str, ...], target: str) -> AlertRecord:
+    left = [
+        replace(each, owed=tuple(name for name in each.owed if name != target)) if each.id in ids else each
+        for each in record.queue
+    ]
+    return replace(record, queue=tuple(each for each in left if each.owed))

@@ -1,0 +1,89 @@
+"""What the journal says of backups that are being made, and of going back to one. Which ones exist, the disk says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from supervisor.model import facts
+from supervisor.policy.upkeep import backups as rule
+
+_ENDS_KEPT: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """A backup that was intended and of which no outcome is known yet."""
+
+    name: str
+    label: str
+    cause: str
+    programs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """The way back to a backup, from the intent to its end. `begun`: it was verified, `programs` stop or are stopped."""
+
+    backup: str
+    programs: tuple[str, ...]
+    kept_as: str
+    by: str
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BackupEnd:
+    """What became of a backup, or of a rollback (by the name of the backup that it keeps)."""
+
+    name: str
+    ok: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRecord:
+    making: tuple[Making, ...] = ()
+    rollback: Rollback | None = None
+    ends: tuple[BackupEnd, ...] = ()  # the newest
+    due_wall_s: float | None = None  # the newest time of the calendar that was answered
+    tried: tuple[str, ...] = ()  # labels of whole backups before a level: its next trial needs no other
+
+    def holds(self, program: str) -> bool:
+        """Whether a program must not start now: its checkpoints are being exchanged."""
+        return self.rollback is not None and self.rollback.begun and program in self.rollback.programs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that are in use or were lately."""
+        rollback = () if self.rollback is None else (self.rollback.kept_as,)
+        return (*(each.name for each in self.making), *(end.name for end in self.ends), *rollback)
+
+
+def recorded(record: BackupRecord, fact: facts.BackupFact) -> BackupRecord:
+    """The record after one more fact."""
+    match fact:
+        case facts.BackupIntended():
+            making = Making(fact.name, fact.label, fact.cause, fact.programs)
+            due_wall_s = record.due_wall_s if fact.due_wall_s is None else fact.due_wall_s
+            return replace(record, making=(*record.making, making), due_wall_s=due_wall_s)
+        case facts.BackedUp(name=name) | facts.BackupFailed(name=name):
+            rest = tuple(each for each in record.making if each.name != name)
+            made = isinstance(fact, facts.BackedUp)
+            whole = isinstance(fact, facts.BackedUp) and not fact.missed
+            labels = {each.label for each in record.making if each.name == name and each.cause == rule.LEVEL and made}
+            tried = tuple(sorted({*record.tried, *labels}))
+            return _ended(replace(record, making=rest, tried=tried), name, ok=whole, text=fact.why)
+        case facts.RollbackIntended():
+            return replace(record, rollback=Rollback(fact.backup, fact.programs, fact.kept_as, fact.by))
+        case facts.RollbackBegun(programs=programs) if record.rollback is not None:
+            return replace(record, rollback=replace(record.rollback, programs=programs, begun=True))
+        case facts.RolledBackTo() | facts.RollbackFailed() if record.rollback is not None:
+            ok, kept_as = isinstance(fact, facts.RolledBackTo), record.rollback.kept_as
+            return _ended(replace(record, rollback=None), kept_as, ok=ok, text=fact.why)
+        case _:
+            return record
+
+
+def _ended(record: BackupRecord, name: str, *, ok: bool, text: str) -> BackupRecord:
+    return replace(record, ends=(*record.ends, BackupEnd(name, ok, text))[-_ENDS_KEPT:])

@@ -1,0 +1,222 @@
+"""Commands: what `decide` wants done. Values only; `shell/perform.py` does them and posts the outcome as an input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from supervisor.model.facts import HostRebooted
+from supervisor.model.inputs import Survivor
+from supervisor.model.settings import ProgramSpec
+from supervisor.policy.upkeep.alerting import Notice
+from supervisor.policy.worker.loss import Loss
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Base of all commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn(Command):
+    """Start one attempt under a shim. Outcome: SpawnSucceeded or SpawnBroke; later Ended.
+
+    `batch_size` is the most that it may take (None: as configured); `rollbacks` numbers the chance that it draws.
+    """
+
+    spec: ProgramSpec
+    attempt: int
+    token: str
+    batch_size: int | None = None
+    rollbacks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt(Command):
+    """Watch an attempt that an earlier daemon had started."""
+
+    spec: ProgramSpec
+    attempt: int
+    survivor: Survivor
+
+
+@dataclass(frozen=True, slots=True)
+class Watch(Command):
+    """Begin to take readings of an attempt."""
+
+    spec: ProgramSpec
+    attempt: int
+    token: str
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget(Command):
+    """The attempt is over: no more readings of it."""
+
+    program: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendSignal(Command):
+    """Signal the worker itself through its pidfd (SIGTERM, SIGCONT, or an operator's choice)."""
+
+    program: str
+    token: str
+    signal: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskToLeave(Command):
+    """Ask the whole tree of an attempt to save and leave: SIGCONT, and one SIGTERM for each process that handles it."""
+
+    program: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillTree(Command):
+    """SIGKILL for the whole tree of an attempt. Outcome: Ended."""
+
+    program: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeEvidence(Command):
+    """Examine a stalled worker before anything is done to it. Outcome: EvidenceTaken (bounded time)."""
+
+    program: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetControl(Command):
+    """Write the attempt's control record. None leaves a field as unknown. `leave_by_s` is journal time."""
+
+    program: str
+    token: str
+    interval_s: float | None
+    offset_s: float
+    save_now: int
+    leave_by_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineCheckpoint(Command):
+    """Rename the newest good checkpoint of a program to `.bad`, so that the next attempt takes the one before."""
+
+    program: str
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack(Command):
+    """Rename the checkpoints from `from_step` on to `.bad`, all but the last whole one, so that an older one is taken."""
+
+    program: str
+    from_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backup(Command):
+    """Copy the newest whole checkpoint of each of these programs. Outcome: BackupMade. `spare`: backups not to remove."""
+
+    name: str
+    label: str
+    cause: str
+    programs: tuple[str, ...]
+    spare: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckBackup(Command):
+    """Verify what a backup has of these programs (none named: of all). Outcome: BackupChecked."""
+
+    backup: str
+    programs: tuple[str, ...]
+    kept_as: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreBackup(Command):
+    """Keep what these programs have, as a backup; then give them that of `backup`. Outcome: BackupRestored.
+
+    None of them runs. Asked again after a crash it finishes what it had begun.
+    """
+
+    backup: str
+    programs: tuple[str, ...]
+    kept_as: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertReboot(Command):
+    """Append one line to reboot_alerts.log."""
+
+    reboot: HostRebooted
+    number: int
+    losses: dict[str, Loss]
+    resuming: tuple[str, ...]
+    pattern: str = ""  # what the reboots on record have in common
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFoundation(Command):
+    """Restore a file or directory that the daemon relies on. Outcome: FoundationsLooked. It is tried until it is back."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertClock(Command):
+    """Append one line to reboot_alerts.log: when the reboot of that number was, now that the clock is set."""
+
+    number: int
+    reboot_wall_s: float
+    down_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tell(Command):
+    """Put an alert into systemd's journal, where there is one. No outcome."""
+
+    notice: Notice
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver(Command):
+    """Send an alert to one target, in a thread of its own. Outcome: AlertTried."""
+
+    target: str
+    notice: Notice
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Command):
+    """Answer an operator's request: one (name, code, text) per program. Codes are Supervisor's faults; 80 is success."""
+
+    request_id: int
+    results: tuple[tuple[str, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClearLogs(Command):
+    """Empty both logs of these programs, then answer the request: what is known already, and how each of them went."""
+
+    request_id: int
+    programs: tuple[str, ...]
+    known: tuple[tuple[str, int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EndDaemon(Command):
+    """Leave the loop. `reexec`: replace this process image, workers stay."""
+
+    reexec: bool
+
+
+def orphan_spec(name: str) -> ProgramSpec:
+    """What is left to know of a program that has gone from the config while it ran: enough to end it."""
+    return ProgramSpec(name=name, argv=(), digest="")

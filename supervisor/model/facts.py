@@ -1,0 +1,858 @@
+"""Facts: what durably happened. The daemon's state is a fold over them (`model/state.py`).
+
+Rules that keep a journal readable for years:
+
+* A fact is a frozen dataclass with a version, flat and JSON-shaped: str, int, float, bool, None, tuples, dicts.
+* It says what happened and `why`, in one sentence for a person. It never says what to do.
+* Its time is not in it: the journal stamps `at_s` (journal time), `wall_s` and `boot_id` on every row (`Stamped`).
+* A field is added with a default; anything else makes a new version, and the codec upgrades the old one.
+
+Telemetry (frames, rates, GPU samples) is not a fact: only verdicts drawn from it are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Base of all facts; `why` is the reason in one sentence."""
+
+    VERSION: ClassVar[int] = 1
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFact(Fact):
+    """A fact about one program."""
+
+    program: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFact(ProgramFact):
+    """A fact about one attempt of a program; `token` names the attempt."""
+
+    token: str
+
+
+# --- the daemon and the box ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStarted(Fact):
+    """A daemon took over the state directory. `clean` says whether the one before had stopped in order."""
+
+    pid: int
+    version: str
+    clean: bool
+    salt: str  # random, makes this daemon's attempt tokens unlike those of any other on this host
+    adopted: int = 0
+    last_sign_s: float | None = None  # of the daemon before, in journal time
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStopping(Fact):
+    """The daemon was asked to end. `keep_workers`: it re-executes itself, the workers stay."""
+
+    keep_workers: bool
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStopped(Fact):
+    """An orderly end: every worker had left or was left behind on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSuspended(Fact):
+    """The deciding loop did not run for `gap_s` (SIGSTOP, suspend, starvation): nobody is judged until `until_s`."""
+
+    gap_s: float
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostRebooted(Fact):
+    """The box restarted. `down_s` is last sign of life to boot; `up_s` the life of the boot that ended (None: unknown).
+
+    `cause` is one of `orderly`, `operator`, `unclean`, `moved` (this is another box, see `BoxIdentified`); `end` says more
+    of it (`policy/box/reboot_cause.py`; empty: unknown), in the box's own `last_words`.
+    `steps` are each program's environment steps at the last sign of life, so that lost work can be told once it has resumed.
+    """
+
+    old_boot_id: str
+    new_boot_id: str
+    cause: str
+    evidence: str
+    down_s: float | None
+    up_s: float | None
+    level: str
+    programs: tuple[str, ...]
+    steps: dict[str, int]
+    last_sign_wall_s: float | None = None
+    boot_wall_s: float | None = None
+    last_sign_s: float | None = None  # in journal time
+    end: str = ""
+    last_words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BoxIdentified(Fact):
+    """Which box this is, whenever something that tells it is new or has changed (`policy/box/box_identity.py`).
+
+    `another`: not the box that the record is of. Its own record of levels and reboots begins; the older one is kept.
+    """
+
+    hostname: str
+    witnesses: dict[str, str]
+    another: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStepped(Fact):
+    """The wall clock moved by `step_s` against CLOCK_BOOTTIME. Nothing depends on it but what people read."""
+
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSet(Fact):
+    """The wall clock of this boot was not set until now (`policy/box/wall_clock.py`): what it has stamped is `step_s` too early.
+
+    `reboot_wall_s` and `down_s` mend the newest reboot, if that was stamped so; None: it was not, or nobody knows.
+    """
+
+    step_s: float
+    reboot_wall_s: float | None = None
+    down_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSalvaged(Fact):
+    """The journal was damaged: it is kept as `kept_as`, and rebuilt of the `kept` facts that could still be read.
+
+    The last row of the rebuilt journal itself, so that no crash can part the two. `lost` is None when nobody can know.
+    """
+
+    error: str
+    kept_as: str
+    kept: int
+    lost: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalStalled(Fact):
+    """The journal could not be written for `for_s`: nothing was begun meanwhile. The first fact once it could again."""
+
+    error: str
+    for_s: float
+    since_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRestored(Fact):
+    """The journal's file was removed or replaced while the daemon ran; its `kept` facts are in a new file, none is lost.
+
+    `found_kept_as`: the name under which the file that had taken its place is kept; empty: there was none.
+    """
+
+    error: str
+    kept: int
+    found_kept_as: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundationLost(Fact):
+    """A file or directory that the daemon relies on is missing, replaced or unreadable (`policy/box/foundations.py`).
+
+    `look` is one of `missing`, `replaced`, `damaged`, `unknown`. `troubled`: it could not be restored.
+    """
+
+    name: str
+    path: str
+    look: str
+    troubled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundationRestored(Fact):
+    """It is in place again, after `for_s`. `troubled`: it had stayed away for longer than one try to restore it."""
+
+    name: str
+    path: str
+    for_s: float
+    troubled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRefused(Fact):
+    """The configuration cannot be used, for these reasons. `in_use` is the kept one that is in force in its place.
+
+    An empty `in_use`: the daemon was to read it anew and goes on with the settings that it has.
+    """
+
+    errors: tuple[str, ...]
+    in_use: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMended(Fact):
+    """The configuration, which was refused before, is good again and in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Fact):
+    """What all facts before this one have come to (`model/snapshot.py`). Folding it gives `state`, whatever came before.
+
+    So a start of the daemon folds from the newest one only, damage before it costs history and not the truth, and what
+    is older may go to the archive.
+    """
+
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChosen(Fact):
+    """The level in force: `slots` programs at once. `by`: the config, the rule, a pin or a veto."""
+
+    level: str
+    slots: int
+    trial: bool = False
+    before: str = ""
+    by: str = "config"
+
+
+@dataclass(frozen=True, slots=True)
+class LadderLaid(Fact):
+    """The ladder that the box climbs, lowest first, and the record that it begins with (`load`, as in `Reviewed`)."""
+
+    levels: tuple[str, ...]
+    shapes: tuple[str, ...]  # a level of another shape is another level, whatever its name
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed(Fact):
+    """What `up_s` of training at a level have shown. `reading` is the kept steps a minute (None: not known).
+
+    `load` is what the rule (`policy/level/load.py`) remembers from here on: told, and not to be worked out again by a later
+    rule from the same evidence, or an upgrade would move boxes to another level without a fact that says why.
+    """
+
+    level: str
+    up_s: float
+    reading: float | None
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
+class RebootJudged(Fact):
+    """How much of a reboot is held against which level (`policy/level/attribution.py`), and what the rule makes of it."""
+
+    level: str
+    weight: float
+    up_s: float
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSettled(Fact):
+    """Every slot trains again, `after_s` after a change of level that has cost `cost_s` of all slots' training."""
+
+    level: str
+    after_s: float
+    cost_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LevelPinned(Fact):
+    """The operator wants this level, until `until_s` (journal time; None: until further notice)."""
+
+    level: str
+    by: str
+    until_s: float | None = None
+    load: str = ""  # as in `Reviewed`; empty: there is no ladder to climb
+
+
+@dataclass(frozen=True, slots=True)
+class LevelUnpinned(Fact):
+    """The operator, the clock or the config has ended the pin."""
+
+    level: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpusFound(Fact):
+    """How many GPUs this box has, whenever that is another number than before; `names` are theirs, by index."""
+
+    count: int
+    names: tuple[str, ...]
+    uuids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpusUnknown(Fact):
+    """The GPUs cannot be read: NVML does not answer (`hung_s`), or says why not. Training goes on; nobody acts on it."""
+
+    error: str
+    hung_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpusKnown(Fact):
+    """They can be read again."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLost(Fact):
+    """One GPU does not answer any more, while the others do."""
+
+    gpu: int
+    uuid: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBack(Fact):
+    """It answers again."""
+
+    gpu: int
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class XidReported(Fact):
+    """The driver reported an error of a GPU: NVIDIA's number for it."""
+
+    gpu: int
+    uuid: str
+    xid: int
+    grave: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Vetoed(Fact):
+    """A pre-check forbids every level above `cap` (the name of a level), until it is lifted (`policy/box/prechecks.py`)."""
+
+    rule: str
+    cap: str
+    level: str  # the one in force when it was seen
+
+
+@dataclass(frozen=True, slots=True)
+class VetoLifted(Fact):
+    """The reason of a veto has been gone for long enough."""
+
+    rule: str
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAsked(Fact):
+    """Someone used the control socket for something that changes the world; `uid` is the peer's."""
+
+    request: str
+    args: tuple[str, ...]
+    uid: int | None
+
+
+# --- backups ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BackupFact(Fact):
+    """A fact about a backup, or about going back to one (`deciding/backups.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupIntended(BackupFact):
+    """Committed before anything is copied. `cause`: operator, calendar or level; `due_wall_s` is the calendar's time."""
+
+    name: str
+    label: str
+    cause: str
+    programs: tuple[str, ...]
+    due_wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackedUp(BackupFact):
+    """A verified copy of each program's newest whole checkpoint is durable. `method`: reflink, link or copy.
+
+    `removed` are the older backups that had to go for it. `missed` are programs whose checkpoints could not be copied, with
+    the reason.
+    """
+
+    name: str
+    steps: dict[str, int]
+    size_bytes: int
+    method: str
+    removed: tuple[str, ...] = ()
+    missed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupFailed(BackupFact):
+    """Nothing came of it, and nothing is left of it."""
+
+    name: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackIntended(BackupFact):
+    """Programs (none named: all that are in it) are to go back to a backup. First it is verified; nothing else is done."""
+
+    backup: str
+    programs: tuple[str, ...]
+    kept_as: str  # the backup that what is there now will become
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackBegun(BackupFact):
+    """The backup is whole: from here on these programs stop, and none of them starts before `RolledBackTo` or a failure."""
+
+    backup: str
+    programs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBackTo(BackupFact):
+    """These programs go on from these steps; what was there is the backup `kept_as` (empty: there was nothing)."""
+
+    backup: str
+    steps: dict[str, int]
+    kept_as: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackFailed(BackupFact):
+    """Everything is as it was, but for the programs in `steps`, which had got there before it failed."""
+
+    backup: str
+    error: str
+    steps: dict[str, int]
+
+
+# --- alerts ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AlertFact(Fact):
+    """A fact about an alert (`deciding/alerting.py`); `why` is what the alert says."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRaised(AlertFact):
+    """An alert goes out: each of `targets` is owed it from here on. In the transaction of what it tells of.
+
+    `tokens` is what the rate limit has left after it; `more` says how many that were held it stands for.
+    """
+
+    id: str
+    alert: str
+    severity: str
+    program: str  # empty: about the box
+    targets: tuple[str, ...]
+    tokens: float
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlertHeld(AlertFact):
+    """An alert is not sent now, but counted; one that tells how many they were follows (`policy/upkeep/alerting.py`)."""
+
+    alert: str
+    severity: str
+    program: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertDelivered(AlertFact):
+    """A target has taken it."""
+
+    id: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertTargetFailing(AlertFact):
+    """A target does not take alerts; they wait. Once a spell: the next `AlertDelivered` to it ends it."""
+
+    target: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsDropped(AlertFact):
+    """These alerts have never reached a target, and will not."""
+
+    target: str
+    ids: tuple[str, ...]
+
+
+# --- programs ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramConfigured(ProgramFact):
+    """A program appeared in, or changed with, the config. `digest` covers everything that needs a restart to change.
+
+    Changed, it is another program: earlier deaths are forgiven. Where only the level has become another one (`own_digest`
+    is that of the program's own settings) the batches stay that each level has shown it can hold; `moved` there by the
+    rule that climbs, nothing is forgiven.
+    """
+
+    digest: str
+    autostart: bool = True
+    own_digest: str = ""
+    level_only: bool = False
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRemoved(ProgramFact):
+    """The program left the config; its files stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted(ProgramFact):
+    """What the operator wants of a program, for good: `run` or `stop`. Survives daemon restarts and reboots."""
+
+    run: bool
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnIntended(AttemptFact):
+    """Committed before the shim is started: a daemon killed in between finds, by token, what it had begun."""
+
+    attempt: int
+    digest: str
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned(AttemptFact):
+    """The worker's program image runs. Pids are meaningful with the boot id and start ticks only."""
+
+    pid: int
+    start_ticks: int
+    shim_pid: int
+    shim_start_ticks: int
+    adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFailed(AttemptFact):
+    """No process came of it: fork or exec failed, or the directory could not be used."""
+
+    error: str
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BecameReady(AttemptFact):
+    """First sign of training: the program counts as RUNNING from here."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(AttemptFact):
+    """The worker restored a checkpoint. `lost_steps` were computed before and are gone (None: unknown)."""
+
+    step: int
+    lost_steps: int | None
+    lost_s: float | None = None
+    cause: str = ""
+    lost_share: float | None = None  # of what the attempt before had computed; never more than all of it
+    at_least: bool = False  # the attempt before may have come further than anybody saw (`policy/worker/loss.py`)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed(AttemptFact):
+    """A newer durable checkpoint was seen (at most one fact in ten minutes and program; the manifests know all)."""
+
+    step: int
+    stall_s: float | None
+    write_s: float | None
+    well: bool = True  # it showed no illness then: a step beyond one counts as recovery
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBad(AttemptFact):
+    """A checkpoint failed its check on load and was set aside as `.bad`."""
+
+    path: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reported(AttemptFact):
+    """Something else that the worker reported (`workers.contract.Client.report`): a failed save, a fresh start ..."""
+
+    kind: str
+    text: str
+    key: str = ""  # kind and time of the report: the same line is read again later and must not count twice
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed(AttemptFact):
+    """A checkpoint could not be written; training goes on. Once a spell: the next durable checkpoint ends it."""
+
+    error: str
+    step: int | None = None
+    free_bytes: int | None = None
+    key: str = ""  # of the report, as in `Reported`
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointQuarantined(ProgramFact):
+    """A checkpoint that loads but kills its worker again and again was set aside by us."""
+
+    path: str
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack(ProgramFact):
+    """After a divergence or an illness at `step`: checkpoints from `from_step` on (None: there is none) are set aside by us.
+
+    `number` counts roll-backs without a checkpoint beyond that step, `total` all of them: the chance that is drawn.
+    """
+
+    step: int | None
+    from_step: int | None
+    number: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLowered(ProgramFact):
+    """It ran out of memory with `from_batch`: at this level it gets `batch_size` from now on."""
+
+    level: str
+    batch_size: int
+    from_batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalChosen(ProgramFact):
+    """The checkpoint interval moved by more than a fifth."""
+
+    interval_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GapLearned(ProgramFact):
+    """The largest healthy gap between two signs of progress in a phase grew; stall limits follow it."""
+
+    phase: str
+    gap_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NeedLearned(ProgramFact):
+    """It was seen to hold more at this level than ever before, by a tenth or more: of GPU memory, and of the host's."""
+
+    level: str
+    gpu_bytes: int | None
+    host_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tallied(AttemptFact):
+    """How an attempt spent its time from `from_s` to `until_s`, as far as the default would be wrong (`deciding/tally.py`).
+
+    `seconds` by the worker's own phase, or `starting`, `slow`, `blind`; the default is starting, then training.
+    `ckpt_stall_s` of the training went into saves. `doing` is what it was busy with at the end.
+    """
+
+    from_s: float
+    until_s: float
+    seconds: dict[str, float]
+    ckpt_stall_s: float = 0.0
+    doing: str = "training"
+    steps: int | None = None
+    rate: float | None = None  # steps a second, as the worker told
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered(AttemptFact):
+    """Healthy minutes of progress: the restart streak is forgiven."""
+
+    healthy_s: float
+
+
+# --- trouble -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled(AttemptFact):
+    """A verdict of `policy/worker/stall.py`: `stall` is the class, `age_s` how long there was no progress, `limit_s` allowed."""
+
+    stall: str
+    age_s: float
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Examined(AttemptFact):
+    """The evidence that was taken before healing: stacks, kernel stack, state, last log lines."""
+
+    evidence: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Revived(AttemptFact):
+    """A stalled worker moves again without having been killed (after SIGCONT, or by itself)."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slowed(AttemptFact):
+    """Progress goes on, at less than half of its own p90: an incident, not a kill."""
+
+    rate: float
+    usual: float
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged(AttemptFact):
+    """Its losses are not finite any more; up to `fine_step` all was well (None: not known). It ends, and is rolled back."""
+
+    fine_step: int | None
+    key: str = ""  # of the report, as in `Reported`
+
+
+@dataclass(frozen=True, slots=True)
+class Sickened(AttemptFact):
+    """A verdict of `policy/worker/health.py`, once a spell. `action` follows; up to `fine_step` all was well (None: not known)."""
+
+    illness: str
+    action: str
+    fine_step: int | None
+    evidence: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Healed(AttemptFact):
+    """An illness that was told of is over, without anything having been done."""
+
+    illness: str
+
+
+@dataclass(frozen=True, slots=True)
+class PaceRegained(AttemptFact):
+    """It is as fast as usual again, `after_s` after it was called slow."""
+
+    rate: float
+    usual: float
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopIntended(AttemptFact):
+    """The worker is asked to checkpoint and leave.
+
+    `reason` is operator, stall, diverged, sick, slow, config, level, rotation, shutdown, slot or rollback.
+
+    With no grace it is killed at once, because what it would save is not wanted.
+    """
+
+    reason: str
+    by: str
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class KillIntended(AttemptFact):
+    """It did not leave in time: SIGKILL for its whole tree."""
+
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exited(AttemptFact):
+    """An attempt and its whole tree are gone. `cause` is `policy/worker/diagnosis.py`'s; `steps` the last known (None: unknown).
+
+    `leftovers` names the processes that outlived the worker and were ended before anything else was started.
+    """
+
+    cause: str
+    code: int | None
+    signal: int | None
+    steps: int | None
+    checkpoint_step: int | None
+    leftovers: tuple[str, ...] = ()
+    last_lines: tuple[str, ...] = ()
+    counted: bool = False
+    max_rss_bytes: int | None = None
+    ended_at_s: float | None = None  # journal time; None: when the fact was recorded
+    oom_kills: int | None = None  # the count of its cgroup up to which OOM kills are accounted for
+    at_least: bool = False  # `steps` is where it was last seen, not where it ended
+    checkpoint_at_s: float | None = None  # when that checkpoint was durable, in journal time
+
+
+@dataclass(frozen=True, slots=True)
+class BackedOff(ProgramFact):
+    """The next start is due at `until_s` (journal time). `slow`: the breaker is open, one trial start at a time."""
+
+    until_s: float
+    delay_s: float
+    slow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(ProgramFact):
+    """The program reached its target."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp(ProgramFact):
+    """It can never work as configured: no further start until the config changes or the operator says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued(ProgramFact):
+    """Back to QUEUED: after a reboot, a config change, an operator's start, or because no slot is free.
+
+    `handed_on`: its time in the slot is over, so it has no claim to come first again.
+    """
+
+    handed_on: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gated(ProgramFact):
+    """It has a slot, and waits for memory of its GPU (`policy/box/gate.py`). `free_bytes` was there for it (None: unknown)."""
+
+    gpu: int
+    need_bytes: int
+    free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StayedDown(ProgramFact):
+    """STOPPED, as the operator wanted, now that its attempt is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A fact as the journal holds it."""
+
+    seq: int
+    at_s: float
+    wall_s: float
+    boot_id: str
+    fact: Fact

@@ -1,0 +1,115 @@
+"""The life of a program: one total table, phase x edge -> phase. All transitions live here and nowhere else.
+
+Theory of operation. A program is always in exactly one phase. Facts move it along *edges*; a fact that is no edge
+(a checkpoint, a stall, evidence) leaves it where it is. `fold` asks `step` for every edge, so an edge that makes no sense
+in a phase is an error before it is ever committed, not a strange state afterwards.
+
+A phase either has a process (STARTING, RUNNING, STOPPING), or a deadline (BACKOFF), or waits for something that must
+come from outside: a slot (QUEUED), memory (GATED), the operator (STOPPED), the operator or the config (FATAL), nothing
+(DONE).
+
+The end of an attempt is not an edge of its own: the same transaction that holds `Exited` says what follows from it
+(BACKED_OFF, REQUEUED, FINISHED, GAVE_UP, STAYED_DOWN), and that is the edge.
+
+Every pair is written out, also the impossible ones (None): a new phase or edge that forgets a pair fails the totality
+test rather than the night.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from supervisor.model import facts
+
+
+class Phase(enum.StrEnum):
+    QUEUED = "QUEUED"  # wants to run, has no slot
+    GATED = "GATED"  # has a slot, waits for memory of its GPU
+    STARTING = "STARTING"  # spawned, no sign of training yet
+    RUNNING = "RUNNING"  # training
+    STOPPING = "STOPPING"  # asked to checkpoint and leave
+    BACKOFF = "BACKOFF"  # died; the next start has a time
+    DONE = "DONE"  # reached its target
+    STOPPED = "STOPPED"  # down because the operator wants it down
+    FATAL = "FATAL"  # can never work as configured
+
+
+class Edge(enum.StrEnum):
+    CONFIGURED = "configured"  # new, or changed, in the config
+    GATED = "gated"
+    SPAWN_INTENDED = "spawn intended"
+    BECAME_READY = "became ready"
+    STOP_INTENDED = "stop intended"
+    BACKED_OFF = "backed off"
+    REQUEUED = "requeued"
+    FINISHED = "finished"
+    GAVE_UP = "gave up"
+    STAYED_DOWN = "stayed down"
+
+
+class IllegalTransition(Exception):
+    """An edge that the table does not allow: a bug in `decide`, found before anything was committed."""
+
+
+HAS_PROCESS: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
+
+_Q, _S, _R, _X = Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.STOPPING
+_B, _D, _O, _F = Phase.BACKOFF, Phase.DONE, Phase.STOPPED, Phase.FATAL
+_G = Phase.GATED
+
+# fmt: off
+TABLE: Final[dict[Phase, dict[Edge, Phase | None]]] = {
+    #              from:             edge -> to (None: cannot happen)
+    _Q: {Edge.CONFIGURED: _Q, Edge.GATED: _G, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+    _G: {Edge.CONFIGURED: _G, Edge.GATED: None, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+    _S: {Edge.CONFIGURED: _S, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: _R, Edge.STOP_INTENDED: _X,
+         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+    _R: {Edge.CONFIGURED: _R, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
+         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+    _X: {Edge.CONFIGURED: _X, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
+         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+    _B: {Edge.CONFIGURED: _B, Edge.GATED: _G, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+    _D: {Edge.CONFIGURED: _D, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: None, Edge.STAYED_DOWN: _O},
+    _O: {Edge.CONFIGURED: _O, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: None, Edge.STAYED_DOWN: _O},
+    _F: {Edge.CONFIGURED: _F, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+}
+# fmt: on
+
+EDGE_OF: Final[dict[type[facts.Fact], Edge]] = {
+    facts.ProgramConfigured: Edge.CONFIGURED,
+    facts.Gated: Edge.GATED,
+    facts.SpawnIntended: Edge.SPAWN_INTENDED,
+    facts.BecameReady: Edge.BECAME_READY,
+    facts.StopIntended: Edge.STOP_INTENDED,
+    facts.BackedOff: Edge.BACKED_OFF,
+    facts.Requeued: Edge.REQUEUED,
+    facts.Finished: Edge.FINISHED,
+    facts.GaveUp: Edge.GAVE_UP,
+    facts.StayedDown: Edge.STAYED_DOWN,
+}
+
+
+def step(phase: Phase, edge: Edge) -> Phase:
+    """The phase after `edge`, or IllegalTransition."""
+    after = TABLE[phase][edge]
+    if after is None:
+        raise IllegalTransition(f"{phase} does not allow {edge!r}")
+    return after
+
+
+def mermaid() -> str:
+    """The table as a Mermaid state diagram; docs/lifecycle.md is made from it and a test compares the two."""
+    arrows: dict[tuple[Phase, Phase], list[str]] = {}
+    for phase, row in TABLE.items():
+        for edge, after in row.items():
+            if after is not None and after is not phase:
+                arrows.setdefault((phase, after), []).append(edge.value)
+    lines = [f"    {a} --> {b}: {', '.join(edges)}" for (a, b), edges in arrows.items()]
+    return "\n".join(["stateDiagram-v2", "    [*] --> QUEUED: configured", *lines]) + "\n"

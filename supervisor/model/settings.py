@@ -1,0 +1,296 @@
+"""Frozen settings: what `config.py` makes of TOML, environment and flags, and what the core decides by.
+
+Pure data with defaults; every knob of a policy lives beside its rule in `supervisor/policy/`.
+"""
+
+from __future__ import annotations
+
+import enum
+import typing
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Final
+
+from supervisor.policy.box.gate import GateSettings
+from supervisor.policy.box.prechecks import PrecheckSettings
+from supervisor.policy.level import load
+from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.policy.upkeep.backups import BackupSettings
+from supervisor.policy.upkeep.cost import CostSettings
+from supervisor.policy.worker.checkpointing import CheckpointSettings
+from supervisor.policy.worker.confinement import CgroupSettings
+from supervisor.policy.worker.divergence import DivergenceSettings
+from supervisor.policy.worker.ending import STOP_SIGNAL_TO
+from supervisor.policy.worker.health import HealthSettings
+from supervisor.policy.worker.restart import RestartSettings
+from supervisor.policy.worker.stall import StallSettings
+
+
+class Progress(enum.StrEnum):
+    """Where a program's signs of progress come from."""
+
+    BEAT = "beat"  # the contract's beat record: built-in workers and scripts that use the small client
+    NOTIFY = "notify"  # sd_notify(3) datagrams: WATCHDOG=1, STATUS=, X_EXTRALIFE_STEPS=
+    LOG = "log"  # its log files grow
+    FILES = "files"  # files that match `progress_glob` appear or change
+    NONE = "none"  # it is never judged stalled
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One rung of the load: how many programs at once, and how heavy each."""
+
+    name: str = "light"
+    slots: int = 2
+    num_envs: int = 32
+    batch_size: int = 512
+    threads: int | None = None  # CPU threads of each worker (torch and envpool); None: cores / slots
+    memory_mb: int | None = None  # host memory that one program is given to need here; None: not told
+
+    @property
+    def shape(self) -> str:
+        """What makes it the same level again: a record under another shape is another level's."""
+        return f"{self.slots} x {self.num_envs}, batch {self.batch_size}"
+
+
+_RULE: Final = load.LoadSettings()
+FIXED: Final = "fixed"
+CLIMB: Final = "climb"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """Who chooses the level, and by what: the rule itself is `policy/level/load.py`."""
+
+    mode: str | None = None  # FIXED or CLIMB; the config resolves None
+    start: str | None = None  # the level of a box that has no record; None: the lowest
+    rotation_h: float = 0.0  # `_rotate` in deciding/attempts.py; 0: never
+    stagger_s: float = 2.0  # between two starts after a change of level
+    review_s: float = 600.0  # of training, between two looks at the record
+    reboot_penalty_min: float = _RULE.reboot_penalty_min
+    dwell_s: float = _RULE.dwell_s
+    trial_s: float = _RULE.trial_s
+    climb_s: float = _RULE.climb_s
+    cool_s: float = _RULE.cool_s
+    cool_max_s: float = _RULE.cool_max_s
+    rest_s: float = _RULE.rest_s
+
+    def rule(self, names: tuple[str, ...]) -> load.LoadSettings:
+        """As the rule takes them, for a ladder of these levels."""
+        return load.LoadSettings(
+            names=names, reboot_penalty_min=self.reboot_penalty_min, dwell_s=self.dwell_s, trial_s=self.trial_s,
+            climb_s=self.climb_s, cool_s=self.cool_s, cool_max_s=self.cool_max_s, rest_s=self.rest_s,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSpec:
+    """One supervised training, ready to start.
+
+    `digest` covers all that needs a restart to change (argv, env, directory, progress source): two specs of the same
+    digest differ at most in what can change live (priority, limits, autostart). `own_digest` is the same without what the
+    level gives, so that a change of level can be told from one of the program; empty: the level gives it nothing.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    digest: str
+    env: tuple[tuple[str, str], ...] = ()
+    directory: str = ""
+    builtin: bool = False
+    game: str = ""
+    priority: int = 100  # lower starts first, as with Supervisor's `priority`
+    autostart: bool = True
+    progress: Progress = Progress.BEAT
+    progress_glob: str = ""
+    stall_timeout_s: float | None = None  # overrides every learned limit while training
+    start_timeout_s: float | None = None  # spawn to the first sign of progress
+    stop_grace_s: float = 20.0  # SIGTERM to SIGKILL
+    stop_signal_to: str = STOP_SIGNAL_TO[0]  # who gets SIGTERM first (`supervisor/shim.py`)
+    on_sick: str | None = None  # what follows from any illness (`policy/worker/health.py`)
+    done_codes: tuple[int, ...] = (0,)  # exit codes that mean: finished, do not start again
+    num_envs: int | None = None
+    batch_size: int | None = None
+    fallback_batch: int | None = None  # taken at the first out of memory, in place of the next that divides
+    own_digest: str = ""
+    gpu: int | None = None  # the index of its GPU, in the order of the bus; None: CUDA's first
+    visible: str | None = (
+        None  # CUDA_VISIBLE_DEVICES as it will find it, where `gpu` does not set it (`policy/box/visible.py`)
+    )
+    min_free_mb: int | None = None  # in place of [gate]'s
+    gate_poll_s: float | None = None
+    gate_timeout_s: float | None = None
+    cpu_weight: int | None = None  # in place of [cgroups]'s; taken at its next start
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One level of the ladder with every program as it is started there; made by the config for all levels at once.
+
+    So the core takes what a level gives (environments, batch, threads) by taking another tuple of specs, and a mistake
+    at the highest level is found when the file is read, not in the night that climbs to it.
+    """
+
+    level: Level
+    programs: tuple[ProgramSpec, ...]
+    veto: str = ""  # why this box can not hold it, by the budget that it declares; empty: nothing speaks against it
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where things are. `state_dir` is durable; `runtime_dir` is on tmpfs and gone after a reboot."""
+
+    state_dir: str
+    runtime_dir: str
+    config_file: str | None = None
+
+    @property
+    def journal(self) -> str:
+        return f"{self.state_dir}/journal.sqlite"
+
+    @property
+    def alive(self) -> str:
+        return f"{self.state_dir}/alive"
+
+    @property
+    def alert_log(self) -> str:
+        return f"{self.state_dir}/reboot_alerts.log"
+
+    @property
+    def last_config(self) -> str:
+        return f"{self.state_dir}/last-config"
+
+    @property
+    def backups(self) -> str:
+        return f"{self.state_dir}/backups"
+
+    @property
+    def main_log(self) -> str:
+        return f"{self.state_dir}/extralife.log"
+
+    @property
+    def lock(self) -> str:
+        return f"{self.state_dir}/lock"
+
+    @property
+    def socket(self) -> str:
+        return f"{self.runtime_dir}/supervisor.sock"
+
+    @property
+    def marker(self) -> str:
+        return f"{self.runtime_dir}/boot-marker"
+
+    @property
+    def programs(self) -> str:
+        return f"{self.state_dir}/programs"
+
+    def run_dir(self, program: str) -> str:
+        return f"{self.programs}/{program}"
+
+    def log(self, program: str, channel: str) -> str:
+        """`channel` is `stdout` or `stderr`."""
+        return f"{self.run_dir(program)}/{channel}.log"
+
+    def attempt_dir(self, program: str, attempt: int, token: str) -> str:
+        return f"{self.run_dir(program)}/attempts/{attempt}-{token}"
+
+    def beat(self, program: str, attempt: int) -> str:
+        return f"{self.runtime_dir}/beats/{program}.{attempt}.beat"
+
+    def control(self, program: str, attempt: int) -> str:
+        return f"{self.runtime_dir}/beats/{program}.{attempt}.control"
+
+    def shim_record(self, program: str) -> str:
+        return f"{self.runtime_dir}/shims/{program}.json"
+
+    def notify_socket(self, program: str) -> str:
+        return f"{self.runtime_dir}/notify/{program}"
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSettings:
+    """The daemon's own habits."""
+
+    sample_period_s: float = 1.0
+    alive_period_s: float = 5.0
+    log_level: str = "info"
+    log_format: str = "text"  # of the lines for systemd's journal; the main log is JSON
+    log_max_bytes: int = 50 * 2**20
+    log_backups: int = 3
+    host_names: str = ""  # by which a proxy or a tunnel reaches the control socket, besides localhost
+    socket_group: str = ""  # group that may use the control socket (0660); empty: the owner alone (0600)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """How much of the past stays at hand; what is older lies in the archive (`adapters/journal/archive.py`)."""
+
+    keep_days: int = 30
+    max_mb: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that the daemon was told, checked as a whole."""
+
+    paths: Paths
+    programs: tuple[ProgramSpec, ...] = ()
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    level: Level = field(default_factory=Level)
+    restart: RestartSettings = field(default_factory=RestartSettings)
+    stall: StallSettings = field(default_factory=StallSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
+    health: HealthSettings = field(default_factory=HealthSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+    prechecks: PrecheckSettings = field(default_factory=PrecheckSettings)
+    journal: JournalSettings = field(default_factory=JournalSettings)
+    load: LoadSettings = field(default_factory=LoadSettings)
+    backup: BackupSettings = field(default_factory=BackupSettings)
+    cost: CostSettings = field(default_factory=CostSettings)
+    cgroups: CgroupSettings = field(default_factory=CgroupSettings)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
+    ladder: tuple[Rung, ...] = ()  # lowest first; empty: `level` is all there is
+    _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the programs: every look asks for every one of them."""
+        object.__setattr__(self, "_by_name", {spec.name: spec for spec in self.programs})
+
+    def program(self, name: str) -> ProgramSpec | None:
+        return self._by_name.get(name)
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The ladder; a fixed level is a ladder of one."""
+        return self.ladder or (Rung(self.level, self.programs),)
+
+    @property
+    def climbs(self) -> bool:
+        return self.load.mode == CLIMB
+
+    @property
+    def start(self) -> str:
+        """The level of a box without a record, and the level there is where none is chosen by a rule."""
+        return self.load.start or self.rungs[0].level.name
+
+    def place(self, level: str) -> int | None:
+        """Where a level stands, the lowest at 0; None: it is not on the ladder."""
+        return next((place for place, rung in enumerate(self.rungs) if rung.level.name == level), None)
+
+    def at(self, level: str) -> Settings:
+        """These settings with another level of the ladder in force; a name that is not on it changes nothing."""
+        if level == self.level.name:
+            return self
+        for rung in self.ladder:
+            if rung.level.name == level:
+                return replace(self, level=rung.level, programs=rung.programs)
+        return self
+
+
+# Every section of the configuration that is a dataclass, in the order of the file's documentation. This is the only list:
+# a second one beside it would drop a section that was added here, and `update` would report it as applied all the same.
+SECTIONS: Final[dict[str, type]] = {
+    name: kind
+    for name, kind in typing.get_type_hints(Settings).items()
+    if isinstance(kind, type) and is_dataclass(kind) and kind is not Paths
+}

@@ -1,0 +1,153 @@
+"""The gate: a program starts only once its GPU has the memory that it needs.
+
+What it needs is the more of two: `min_free_mb` as configured (its own, else [gate]'s), and what it was seen to hold on a
+GPU at this level before. Nothing is needed of a program that has neither: it starts at once.
+
+First match wins:
+
+| seen | verdict |
+|---|---|
+| no need; or the GPUs are not known (no driver, a driver that hangs), or which it sees (`policy/box/visible.py`) | start |
+| the daemon has begun just now and has not looked at the GPUs yet | wait, without a word |
+| it is pinned to a GPU that this box never had, or `min_free_mb` is more than that GPU has in all | refuse: FATAL |
+| that GPU has fallen off the bus, or is not there any more | wait |
+| a program with the better claim waits for the same GPU | wait |
+| the GPU had the memory, less what others that are just starting will take, for all of the last `poll_s` seconds | start |
+| it has waited for `timeout_s` | with a `fallback_batch`: start with that; else by `on_timeout`: start, wait, give up |
+| otherwise | wait |
+
+Worked example, min_free_mb = 12000, poll_s = 5: another training holds all but 3,000 MiB, so Pong is GATED. That one ends:
+five seconds later Pong starts. Had it not ended: after timeout_s, 600 s, Pong starts with its fallback_batch 256, or as it
+is. Breakout, with the same need, comes next: Pong is STARTING and has taken 4,000 of its 12,000 MB so far, so 8,000 MB of
+what is free are Pong's.
+
+Why the least of some seconds and not the newest reading: a learner takes most of its memory in bursts, and a look between
+two of them sees memory that is not there a moment later. Why start where nothing is known: the gate saves an out-of-memory
+death, which is healed anyway; waiting for a reading that never comes would cost the night. Why the one behind waits too:
+small programs that slip past would keep the big one out for ever.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from supervisor.policy.box.readings import Gpu, Gpus
+
+MB: Final = 2**20
+ON_TIMEOUT: Final = ("start", "wait", "give_up")
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """`[gate]` in the config; a program may have its own (`min_free_mb`, `gate_poll_s`, `gate_timeout_s`)."""
+
+    min_free_mb: int = 0
+    poll_s: float = 5.0
+    timeout_s: float = 600.0
+    on_timeout: str = "start"
+    fallback_batch: int | None = None
+
+
+class Answer(enum.Enum):
+    START = "start"
+    WAIT = "wait"
+    SOON = "soon"  # nothing is known yet: wait, and put nothing on record
+    GIVE_UP = "give up"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One program that could start: what it asks of which GPU. `behind` waits already for that GPU, with a better claim."""
+
+    gpu: int | None  # None: none that could be watched
+    pinned: bool
+    configured_bytes: int
+    learned_bytes: int | None
+    poll_s: float
+    timeout_s: float
+    on_timeout: str
+    fallback_batch: int | None
+    waited_s: float | None  # None: it does not wait yet
+    behind: str = ""
+
+    @property
+    def need_bytes(self) -> int:
+        return max(self.configured_bytes, self.learned_bytes or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`batch_size` is what it is to start with, when not as configured; `free_bytes` what is there for it."""
+
+    answer: Answer
+    why: str = ""
+    batch_size: int | None = None
+    free_bytes: int | None = None
+
+
+def check(wish: Wish, gpus: Gpus | None, *, reserved_bytes: int, most_gpus: int) -> Verdict:
+    """Whether a program may start. `gpus` is None before the first look; `most_gpus` is the most this box ever had.
+
+    `reserved_bytes` of the memory that is free are promised to programs that are just starting on that GPU.
+    """
+    if not wish.need_bytes and not wish.pinned:
+        return Verdict(Answer.START)
+    if gpus is None:
+        return Verdict(Answer.SOON)
+    if gpus.gpus is None or gpus.absent:
+        return Verdict(Answer.START)
+    if wish.gpu is None:
+        return Verdict(Answer.START)
+    gpu = gpus.of(wish.gpu)
+    if gpu is None:
+        return _missing(wish, wish.gpu, len(gpus.gpus), most_gpus)
+    if gpu.lost:
+        return Verdict(Answer.WAIT, f"GPU {wish.gpu} does not answer ({gpu.lost}): it starts when that GPU is back")
+    if gpu.total_bytes is not None and wish.configured_bytes > gpu.total_bytes:
+        told = f"GPU {wish.gpu} has {_mb(gpu.total_bytes)} in all, and min_free_mb asks for {_mb(wish.configured_bytes)}"
+        return Verdict(Answer.GIVE_UP, f"{told}: lower min_free_mb, or pin it to a larger GPU")
+    return _by_memory(wish, gpu, reserved_bytes)
+
+
+def _missing(wish: Wish, index: int, count: int, most_gpus: int) -> Verdict:
+    """A GPU that is not in the list. One that was there before is waited for: a reboot may bring it back."""
+    if not wish.pinned:
+        return Verdict(Answer.START)
+    here = "no GPU" if not count else f"{count} GPU{'' if count == 1 else 's'}, 0 to {count - 1}"
+    if index < most_gpus:
+        return Verdict(Answer.WAIT, f"GPU {index} is not there any more (this box has {here}): it waits for it")
+    return Verdict(Answer.GIVE_UP, f"gpu = {index}, but this box has {here}: correct `gpu`")
+
+
+def _by_memory(wish: Wish, gpu: Gpu, reserved_bytes: int) -> Verdict:
+    window = gpu.free_by_second[-max(1, math.ceil(wish.poll_s)) :]
+    if not wish.need_bytes or not window:
+        return Verdict(Answer.START)
+    free_bytes = max(0, min(window) - reserved_bytes)
+    if free_bytes >= wish.need_bytes and not wish.behind:
+        return Verdict(Answer.START, free_bytes=free_bytes)
+    source = "as configured" if wish.need_bytes == wish.configured_bytes else "as it took before"
+    needs = f"{_mb(wish.need_bytes)} free on GPU {wish.gpu}, {source}"
+    if wish.waited_s is not None and wish.waited_s >= wish.timeout_s:
+        late = _after_timeout(wish, needs, free_bytes)
+        if late is not None:
+            return late
+    why = f"waits behind {wish.behind}, which" if wish.behind and free_bytes >= wish.need_bytes else "waits: it"
+    return Verdict(Answer.WAIT, f"{why} needs {needs}; {_mb(free_bytes)} are", None, free_bytes)
+
+
+def _after_timeout(wish: Wish, needs: str, free_bytes: int) -> Verdict | None:
+    """None: it goes on waiting."""
+    waited = f"{wish.timeout_s:g} s without the memory that it needs ({needs}; {_mb(free_bytes)} are)"
+    if wish.fallback_batch is not None:
+        return Verdict(Answer.START, f"{waited}: starts with batch {wish.fallback_batch}", wish.fallback_batch, free_bytes)
+    if wish.on_timeout == "start":
+        return Verdict(Answer.START, f"{waited}: starts all the same", None, free_bytes)
+    return Verdict(Answer.GIVE_UP, waited, None, free_bytes) if wish.on_timeout == "give_up" else None
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / MB:,.0f} MiB"

@@ -1,0 +1,288 @@
+"""Pre-checks: what can be seen of the box now that speaks against more load, without a reboot to prove it.
+
+Each rule may object to the levels above one. What it has held for long enough becomes a veto, and a veto is lifted once
+its reason has been gone for `clear_s` (30 min). A reading that is missing objects to nothing, and takes nothing back that
+was seen a moment ago: an objection goes on over up to a minute of looks that lack its reading. Without that, one look in
+three that fails would mean that no heat ever lasts for 30 s.
+
+| rule | objects when | held for | to |
+|---|---|---|---|
+| `gpu_memory` | a level's programs hold more than the GPU has for us, by what each was seen to hold | 0 s | that level |
+| `host_memory` | the same for the host's memory, and its cgroup's limit | 0 s | that level |
+| `cores` | a level has more than four programs a core | 0 s | that level |
+| `gpu_temperature` | a GPU is within `margin_c` (3) of its slowdown, or slowed for its heat | 30 s | any higher one |
+| `gpu_slowdown` | the hardware holds a GPU's clocks back: heat or power brake | 60 s | the present one too |
+| `gpu_lost` | a GPU has fallen off the bus, or asks for a reset | 0 s | any higher one |
+| `gpu_errors` | uncorrected memory errors since the driver was loaded | 0 s | any higher one |
+| `gpu_xid` | a grave Xid (not one that a faulty program causes) | 0 s | any higher one |
+| `pressure` | nothing at all ran for want of memory (5 %) or for the disk (50 %) of a minute | 60 s | any higher one |
+| `swap` | less than a twentieth of swap and a tenth of memory are left | 60 s | any higher one |
+| `disk` | less than `disk_free_mb` (500) are left where the state is kept | 0 s | any higher one |
+
+A need is never guessed upwards: a level that nobody has run is taken to need what a lower one took, by program. The lowest
+level is never vetoed: it is what remains. "SW power cap" is how every GPU works under load, and no reason.
+
+Worked example: at medium (4 programs) GPU 0 shows 88 C, and slows down at 90: after 30 s `gpu_temperature` forbids what is
+above medium. It cools at once, but heat comes in waves: the veto is lifted after 30 min without another such reading.
+
+Why not veto by guesses (so many environments surely need so many cores): simulated, a right veto saves a few reboots, and
+a wrong one costs a sixth of all work for as long as it stands. Why hysteresis: without it a box at the edge would climb and
+fall back every minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from supervisor.policy.box.readings import Gpu, Gpus, Host
+
+_MB: Final = 2**20
+_PROGRAMS_PER_CORE: Final = 4
+_MEMORY_FULL: Final = 5.0
+_IO_FULL: Final = 50.0
+_SWAP_LEFT: Final = 0.05
+_MEMORY_LEFT: Final = 0.1
+_HARDWARE: Final = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake"})
+_SOFTWARE: Final = frozenset({"sw_thermal_slowdown"})
+_BRIDGED_S: Final = 60.0
+_HELD_S: Final = {"gpu_temperature": 30.0, "gpu_slowdown": 60.0, "pressure": 60.0, "swap": 60.0}
+
+# What a faulty program or its end causes, or what was corrected already: NVIDIA's table of Xid errors.
+HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 63, 68, 92, 94, 109})
+
+
+@dataclass(frozen=True, slots=True)
+class PrecheckSettings:
+    """`[prechecks]` in the config."""
+
+    margin_c: float = 3.0
+    clear_s: float = 1800.0
+    disk_free_mb: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """What a level asks for: so many programs. `memory_bytes` is the budget of each, where the config has one."""
+
+    name: str
+    slots: int
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one program was seen to hold, by level of the ladder: there or below it; None: not seen."""
+
+    gpu: int | None  # None: not known which
+    gpu_bytes: tuple[int | None, ...]
+    host_bytes: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """All that the rules look at. `ours_*` are what our own workers hold now, which is not in anybody's way."""
+
+    ladder: tuple[Rung, ...]
+    present: int  # index in the ladder
+    gpus: Gpus | None = None
+    host: Host | None = None
+    needs: tuple[Need, ...] = ()
+    ours_gpu_bytes: Mapping[int, int | None] = field(default_factory=dict)  # by GPU; None: not known
+    ours_host_bytes: int = 0
+    xids: tuple[int, ...] = ()  # codes told since the last look
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """A rule that speaks against every level above `cap` (an index in the ladder), and why."""
+
+    rule: str
+    cap: int
+    why: str
+
+
+def objections(settings: PrecheckSettings, box: Box) -> tuple[Objection, ...]:
+    """Every rule that objects now. A cap is never below the lowest level."""
+    found = (*_of_gpus(settings, box), *_of_needs(box), *_of_host(settings, box))
+    return tuple(found)
+
+
+# --- the rules -----------------------------------------------------------------------------------------------------------
+
+
+def _of_gpus(settings: PrecheckSettings, box: Box) -> Iterator[Objection]:
+    grave = sorted(set(box.xids) - HARMLESS_XIDS)
+    if grave:
+        yield Objection("gpu_xid", box.present, f"the driver reported Xid {', '.join(map(str, grave))}")
+    hot, slowed, lost, errors = [], [], [], []
+    for gpu in _known(box.gpus):
+        told = _heat(settings, gpu)
+        hot += [told] if told else []
+        held = sorted(_HARDWARE & set(gpu.reasons or ()))
+        slowed += [f"the hardware slows GPU {gpu.index} down ({', '.join(held)})"] if held else []
+        lost += [f"GPU {gpu.index} does not answer ({gpu.lost})"] if gpu.lost else []
+        errors += [f"GPU {gpu.index} has {gpu.ecc_errors:,} uncorrected memory errors"] if gpu.ecc_errors else []
+    for rule, found, cap in (
+        ("gpu_temperature", hot, box.present), ("gpu_slowdown", slowed, max(0, box.present - 1)),
+        ("gpu_lost", lost, box.present), ("gpu_errors", errors, box.present),
+    ):  # fmt: skip
+        if found:
+            yield Objection(rule, cap, "; ".join(found))
+
+
+def _heat(settings: PrecheckSettings, gpu: Gpu) -> str:
+    if _SOFTWARE & set(gpu.reasons or ()):
+        return f"GPU {gpu.index} is slowed down for its heat"
+    if gpu.temperature_c is None or gpu.slowdown_c is None or gpu.temperature_c < gpu.slowdown_c - settings.margin_c:
+        return ""
+    return f"GPU {gpu.index} is at {gpu.temperature_c:.0f} C and slows down at {gpu.slowdown_c:.0f} C"
+
+
+def _of_needs(box: Box) -> Iterator[Objection]:
+    """The lowest level above the present one that does not fit, by each of the three."""
+    rungs = [(index, rung) for index, rung in enumerate(box.ladder) if index > box.present]
+    cores = box.host.cores if box.host is not None else None
+    for rule in ("gpu_memory", "host_memory", "cores"):
+        for index, rung in rungs:
+            if rule == "cores":
+                told = _too_few(cores, rung)
+            else:
+                told = (_gpu_misfit if rule == "gpu_memory" else _host_misfit)(box, index, rung)
+            if told:
+                yield Objection(rule, max(0, index - 1), told)
+                break
+
+
+def _gpu_misfit(box: Box, index: int, rung: Rung) -> str:
+    """Its programs at their known least against what is free and what we hold, GPU by GPU."""
+    for gpu in _known(box.gpus):
+        ours_bytes = box.ours_gpu_bytes.get(gpu.index, 0)
+        if gpu.free_bytes is None or ours_bytes is None:
+            continue
+        needs = [rung.memory_bytes or need.gpu_bytes[index] for need in box.needs if need.gpu == gpu.index]
+        room_bytes = gpu.free_bytes + ours_bytes
+        need_bytes = _least(needs, rung.slots)
+        if need_bytes > room_bytes:
+            needs_it = f"{rung.name} needs {need_bytes / _MB:,.0f} MiB of GPU {gpu.index}"
+            return f"{needs_it}, and {room_bytes / _MB:,.0f} MiB are for us"
+    return ""
+
+
+def _host_misfit(box: Box, index: int, rung: Rung) -> str:
+    if box.host is None or box.host.available_bytes is None:
+        return ""
+    room_bytes = box.host.available_bytes + box.ours_host_bytes
+    need_bytes = _least([need.host_bytes[index] for need in box.needs], rung.slots)
+    if need_bytes <= room_bytes:
+        return ""
+    return f"{rung.name} needs {need_bytes / _MB:,.0f} MiB of memory, and {room_bytes / _MB:,.0f} MiB are for us"
+
+
+def _least(needs: Sequence[int | None], slots: int) -> int:
+    """What so many of these programs hold together at the least: the smallest ones, and nothing for what is unknown."""
+    return sum(sorted(need or 0 for need in needs)[:slots])
+
+
+def _too_few(cores: int | None, rung: Rung) -> str:
+    if cores is None or rung.slots <= _PROGRAMS_PER_CORE * cores:
+        return ""
+    return f"{rung.name} has {rung.slots} programs for {cores} core{'' if cores == 1 else 's'}"
+
+
+def _of_host(settings: PrecheckSettings, box: Box) -> Iterator[Objection]:
+    host = box.host or Host()
+    for share, limit, of in ((host.memory_full, _MEMORY_FULL, "memory"), (host.io_full, _IO_FULL, "the disk")):
+        if share is not None and share >= limit:
+            yield Objection("pressure", box.present, f"nothing ran for {share:.0f} % of a minute for want of {of}")
+            break
+    if _below(host.swap_free_bytes, host.swap_bytes, _SWAP_LEFT) and _below(
+        host.available_bytes, host.memory_bytes, _MEMORY_LEFT
+    ):
+        yield Objection("swap", box.present, "swap is used up, and less than a tenth of the memory is left")
+    if host.disk_free_bytes is not None and host.disk_free_bytes < settings.disk_free_mb * _MB:
+        why = f"{host.disk_free_bytes / _MB:,.0f} MiB are left on the disk of the state directory"
+        yield Objection("disk", box.present, why)
+
+
+def _below(left: int | None, whole: int | None, share: float) -> bool:
+    return left is not None and bool(whole) and left < share * (whole or 0)
+
+
+def _known(gpus: Gpus | None) -> tuple[Gpu, ...]:
+    return () if gpus is None or gpus.gpus is None else gpus.gpus
+
+
+def unseen(box: Box) -> frozenset[str]:
+    """The rules with a time to hold that could not look: a reading of theirs is missing now."""
+    gpus = _known(box.gpus)
+    blind = box.gpus is not None and box.gpus.gpus is None
+    slowdown = blind or any(gpu.reasons is None for gpu in gpus)
+    heat = slowdown or any(gpu.temperature_c is None for gpu in gpus)
+    host = box.host or Host()
+    pressure = host.memory_full is None or host.io_full is None
+    swap = host.swap_free_bytes is None or host.available_bytes is None
+    found = {"gpu_temperature": heat, "gpu_slowdown": slowdown, "pressure": pressure, "swap": swap}
+    return frozenset(rule for rule, missing in found.items() if missing)
+
+
+# --- from objections to vetoes -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How long a rule has objected at the present level, when it last did, and how long it has not. In journal time."""
+
+    since_s: float | None = None
+    present: int = 0
+    clear_since_s: float | None = None
+    seen_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A veto that begins, goes lower (`cap` is an index in the ladder), or is lifted (None)."""
+
+    rule: str
+    cap: int | None
+    why: str
+
+
+def weigh(
+    settings: PrecheckSettings,
+    found: Sequence[Objection],
+    *,
+    present: int,
+    now_s: float,
+    vetoes: Mapping[str, int],
+    held: Mapping[str, Held],
+    unseen: Collection[str] = (),
+) -> tuple[tuple[Change, ...], dict[str, Held]]:
+    """What follows from a look: changes of the vetoes in force (rule -> cap), and what to remember until the next.
+
+    An objection counts at the level where it was seen: a change of level starts its time anew, so that heat which is
+    still there after a step down does not push a second time at once. `unseen` rules could not look this time.
+    """
+    changes: list[Change] = []
+    kept: dict[str, Held] = {}
+    objecting = {each.rule: each for each in found}
+    for rule, each in objecting.items():
+        old = held.get(rule, Held())
+        since_s = old.since_s if old.since_s is not None and old.present == present else now_s
+        kept[rule] = Held(since_s, present, seen_s=now_s)
+        in_force = vetoes.get(rule)
+        if now_s - since_s >= _HELD_S.get(rule, 0.0) and (in_force is None or each.cap < in_force):
+            changes.append(Change(rule, each.cap, each.why))
+    for rule in held.keys() & set(unseen) - objecting.keys():
+        seen_s = held[rule].seen_s
+        if seen_s is not None and now_s - seen_s <= _BRIDGED_S:
+            kept[rule] = held[rule]
+    for rule in sorted(vetoes.keys() - objecting.keys()):
+        clear_since_s = held.get(rule, Held()).clear_since_s
+        bridged = kept.get(rule, Held())
+        kept[rule] = replace(bridged, clear_since_s=now_s if clear_since_s is None else clear_since_s)
+        if clear_since_s is not None and now_s - clear_since_s >= settings.clear_s:
+            changes.append(Change(rule, None, f"its reason has been gone for {settings.clear_s / 60:g} min"))
+            del kept[rule]
+    return tuple(changes), kept

@@ -1,0 +1,213 @@
+"""Why the box went down, from what it has left behind. Decided once, at the first start after it.
+
+The rule; the first that matches wins:
+
+| what speaks for it | kind |
+|---|---|
+| the kernel turned the box off for its heat | `thermal` |
+| our own record of an orderly end; the system's journal or wtmp ends with a shutdown | `orderly` |
+| a dump or the kernel's log has a panic or an oops that ended the box: by its words | `oom`, `hung`, `hardware`, `panic` |
+| a grave Xid of the GPU in the last two minutes | `gpu` |
+| the kernel ended three or more processes for memory in the last five minutes | `oom` |
+| a watchdog device says that it has reset the box | `watchdog` |
+| the processor says what has reset it: its heat, the watchdog, an error | `thermal`, `watchdog`, `hardware` |
+| the kernel told of tasks or processors that are stuck, in the last ten minutes | `hung` |
+| the journal of that boot is there and stops in the middle, or was never written out | `power` |
+| nothing can be read | `` (unknown) |
+
+Worked example: the last lines are "INFO: task kworker/0:1:51 blocked for more than 120 seconds." and 40 s of nothing: hung.
+The same with a dump that says "Kernel panic - not syncing: hung_task: blocked tasks": hung as well, for the panic says so
+itself. A journal that stops between two ordinary lines: power, short for "a power cut, or a reset that left nothing".
+
+Why heat comes before an orderly end: the kernel shuts down in order then, and yet it was the load. Why our own stop comes
+before a panic: what happened after everybody had saved and left is not about the training. Why one process that was ended
+for its memory is not enough: that costs a worker, not a box; and one in a cgroup with a limit of its own says nothing
+about the box at all. Why only the last minutes count: every box has old trouble in its log.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from supervisor.policy.box.prechecks import HARMLESS_XIDS
+
+THERMAL, ORDERLY, PANIC, OOM = "thermal", "orderly", "panic", "oom"
+HUNG, GPU, WATCHDOG, HARDWARE, POWER, UNKNOWN = "hung", "gpu", "watchdog", "hardware", "power", ""
+WORDS: Final = {
+    THERMAL: "it was turned off for its heat", ORDERLY: "it was shut down in order", PANIC: "the kernel panicked",
+    OOM: "its memory ran out", HUNG: "it hung", GPU: "its GPU failed", WATCHDOG: "its hardware watchdog reset it",
+    HARDWARE: "its hardware failed", POWER: "a power cut, or a reset that left nothing", UNKNOWN: "nobody knows why",
+}  # fmt: skip
+_XID_S: Final = 120.0
+_STORM_S: Final = 300.0
+_STORM: Final = 3
+_HUNG_S: Final = 600.0
+_MOST_WORDS: Final = 5
+_WORD_CHARS: Final = 200
+
+_HEAT: Final = re.compile(
+    r"critical temperature reached|HARDWARE PROTECTION (?:shutdown|reboot) \(Temperature|Emergency Poweroff.*[Tt]emperature"
+)
+_DOWN: Final = re.compile(
+    r"Reached target (?:reboot|poweroff|halt|kexec|shutdown)\.target|^Journal stopped$|System is (?:rebooting|powering down)"
+)
+_PANIC: Final = re.compile(
+    r"Kernel panic - not syncing|BUG: unable to handle|BUG: kernel NULL pointer|general protection fault|kernel BUG at|"
+    r"Internal error: Oops|Oops: [0-9a-f]{4} \["
+)
+_PANIC_OF: Final = (
+    (OOM, re.compile(r"not syncing: (?:Out of memory|System is deadlocked on memory)")),
+    (HUNG, re.compile(r"not syncing: (?:hung_task|softlockup|Hard LOCKUP|RCU Stall)")),
+    (HARDWARE, re.compile(r"not syncing: (?:Fatal |Timeout: Not all CPUs entered.*)?[Mm]achine check|not syncing: NMI")),
+)
+_XID: Final = re.compile(r"NVRM: Xid \([^)]*\): (\d+)\b")
+_KILLED: Final = re.compile(r"^Out of memory: Kill(?:ed)? process \d+")
+_STUCK: Final = re.compile(
+    r"blocked for more than \d+ seconds|soft lockup - CPU#\d+ stuck|detected hard LOCKUP|rcu.*detected stall"
+)
+_RESET: Final = (
+    (THERMAL, re.compile(r"\bthermal\b", re.IGNORECASE)),
+    (WATCHDOG, re.compile(r"watchdog", re.IGNORECASE)),
+    (HARDWARE, re.compile(r"uncorrected error|parity error|sync flood|shutdown event", re.IGNORECASE)),
+)
+
+
+class Journal(enum.Enum):
+    """What there is of the system's journal of that boot."""
+
+    READ = "read"
+    LOST = "lost"  # it is kept over reboots and may be read, but has nothing of that boot: it was never written out
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of that journal, `ago_s` before its last one. `kernel`: by the kernel itself."""
+
+    ago_s: float
+    text: str
+    kernel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """Everything that was found. None is not known."""
+
+    own_stop: bool | None = None  # the last daemon had ended in order
+    journal: Journal = Journal.UNKNOWN
+    lines: tuple[Line, ...] = ()  # oldest first
+    dumps: tuple[str, ...] = ()  # what the kernel has saved of its log at that very end (pstore)
+    went_down: bool | None = None  # wtmp tells of a shutdown
+    watchdog: bool | None = None  # a watchdog device says that it was the one
+    reset_reason: str = ""  # the processor's own words about its last reset
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`words` are the lines that speak for it, at most a handful."""
+
+    kind: str
+    why: str
+    words: tuple[str, ...] = ()
+
+
+def judge(traces: Traces) -> Verdict:
+    """The kind of end, with its evidence."""
+    for rule in _RULES:
+        found = rule(traces)
+        if found is not None:
+            return found
+    return Verdict(UNKNOWN, "nothing that tells why could be read")
+
+
+def _heat(traces: Traces) -> Verdict | None:
+    said = [text for text in _kernel(traces) if _HEAT.search(text)]
+    return _verdict(THERMAL, said) if said else None
+
+
+def _orderly(traces: Traces) -> Verdict | None:
+    if traces.own_stop:
+        return Verdict(ORDERLY, "extralife had ended in order")
+    said = [line.text for line in traces.lines if not line.kernel and _DOWN.search(line.text)]
+    if said:
+        return _verdict(ORDERLY, said)
+    return Verdict(ORDERLY, "wtmp tells of a shutdown") if traces.went_down else None
+
+
+def _panic(traces: Traces) -> Verdict | None:
+    said = [text for text in _kernel(traces) if _PANIC.search(text)]
+    if not said:
+        return None
+    kind = next((kind for kind, pattern in _PANIC_OF if any(pattern.search(text) for text in said)), PANIC)
+    return _verdict(kind, sorted(said, key=lambda text: "not syncing" not in text))
+
+
+def _gpu(traces: Traces) -> Verdict | None:
+    said = [text for text in _late(traces, _XID_S) if (xid := _XID.search(text)) and int(xid[1]) not in HARMLESS_XIDS]
+    return _verdict(GPU, said) if said else None
+
+
+def _storm(traces: Traces) -> Verdict | None:
+    said = [text for text in _late(traces, _STORM_S) if _KILLED.search(text)]
+    return _verdict(OOM, said) if len(said) >= _STORM else None
+
+
+def _watchdog(traces: Traces) -> Verdict | None:
+    if not traces.watchdog:
+        return None
+    return Verdict(WATCHDOG, "the watchdog device says that it has reset the box", _words(_stuck(traces)))
+
+
+def _processor(traces: Traces) -> Verdict | None:
+    kind = next((kind for kind, pattern in _RESET if pattern.search(traces.reset_reason)), None)
+    return None if kind is None else _verdict(kind, [traces.reset_reason])
+
+
+def _hung(traces: Traces) -> Verdict | None:
+    said = _stuck(traces)
+    return _verdict(HUNG, said) if said else None
+
+
+def _power(traces: Traces) -> Verdict | None:
+    if traces.journal is Journal.READ:
+        last = [line.text for line in traces.lines[-1:]]
+        return Verdict(POWER, "its journal stops in the middle, and nothing before tells of trouble", _words(last))
+    if traces.journal is Journal.LOST:
+        return Verdict(POWER, "its journal was never written out, and nothing else was left")
+    return None
+
+
+_RULES: Final = (_heat, _orderly, _panic, _gpu, _storm, _watchdog, _processor, _hung, _power)
+
+
+def _kernel(traces: Traces) -> list[str]:
+    """What the kernel has said, dumps first: they are of the very end."""
+    dumped = [_bare(text) for dump in traces.dumps for text in dump.splitlines()]
+    return dumped + [line.text for line in traces.lines if line.kernel]
+
+
+def _late(traces: Traces, within_s: float) -> list[str]:
+    dumped = [_bare(text) for dump in traces.dumps for text in dump.splitlines()]
+    return dumped + [line.text for line in traces.lines if line.kernel and line.ago_s <= within_s]
+
+
+def _stuck(traces: Traces) -> list[str]:
+    return [text for text in _late(traces, _HUNG_S) if _STUCK.search(text)]
+
+
+def _bare(text: str) -> str:
+    """A line of a dump without its level and time: `<6>[  121.380054] thermal ...` -> `thermal ...`."""
+    return re.sub(r"^(?:<\d+>)?\[ *\d+\.\d+\](?:\[[^\]]*\])? ?", "", text)
+
+
+def _verdict(kind: str, said: list[str]) -> Verdict:
+    words = _words(said)
+    return Verdict(kind, words[0], words)
+
+
+def _words(said: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text.strip()[:_WORD_CHARS] for text in said))[:_MOST_WORDS]

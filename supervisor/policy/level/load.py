@@ -1,0 +1,512 @@
+"""Which level to run at: hold a home, and now and then try the next one up.
+
+The level with the greatest *worth* (`policy/level/worth.py`: speed, times what reboots leave of it) is wanted, and nobody knows
+the speeds or the reboots of a level before it has run. So:
+
+1. **Try** the next level up from home when it promises more (measured, or what a step up usually brings) after some
+   undisturbed minutes at home, once its cool-down is over and nothing vetoes it. Never two levels at once.
+2. A trial lasts `trial_s`, and `climb_s` while no reboot was ever held against this box. It **passes** when the level is
+   worth more than home by then, ends early when it turns out no faster, and goes on while its bad record speaks against
+   it: a quiet time in which three reboots were expected refutes the record.
+3. A **reboot in a trial** ends it: back home, the level rests for two hours, then 4, 8, 16, and so on up to a day.
+4. A **reboot at home** steps back only when a lower level is *worth* more. One reboot in six hours costs less than a level.
+5. **The box changes**: two quick reboots against a clean record count for the record (a CUSUM on eight times its rate).
+6. **Five reboots within 45 minutes**: down to the lowest level, whatever the records say.
+7. **Look down**: a level below that may well be worth more is tried as one above is, at most every `look_s`. Where readings
+   scatter (`policy/level/speeds.py`), the level above has its trial before a look further down.
+8. **Bad hours** of the day have a record and a home of their own (`policy/level/hours.py`).
+
+Worked example, a box that dies after 17 min at heavy: light, climbing every 20 min; heavy tried, reboot; back to the level
+below, heavy rests 2 h, is tried again, reboot, rests 4 h ... On the second day it is tried once. A fault of the box that
+was repaired is found out by the next of those trials, within a day.
+
+Why not "stop at the first reboot": a ratchet. Reboots that have nothing to do with the load come to every box, and each
+would cost a level for good. Why not a bandit that draws lots: as good on plain work, with twice the reboots.
+
+Pure and deterministic: time comes as an argument (journal time, which never steps), all state is in `LoadState`. A level
+is its index on the ladder, 0 the lightest. While the operator has pinned a level, the core calls `pinned` alone, and
+`placed` when the pin ends: records grow, nothing is decided.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from supervisor.policy.level import hours as clock
+from supervisor.policy.level import speeds as pace
+from supervisor.policy.level.hours import Hours
+from supervisor.policy.level.speeds import Speeds
+from supervisor.policy.level.worth import Costs, kept, mtbf_bound_s, reboot_rate
+
+DEFAULT_NAMES: Final = ("light", "3", "medium", "5", "6", "heavy")
+_MOST_DOUBLINGS: Final = 40
+_made: Final = tuple.__new__  # a NamedTuple in half the time: a simulated year has fifty thousand reviews
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """`[load]` in the config, and the names of the ladder's levels. Times in seconds unless named otherwise."""
+
+    names: tuple[str, ...] = DEFAULT_NAMES
+    reboot_penalty_min: float = 7.0  # of training: what a reboot costs beyond downtime and lost work
+    dwell_s: float = 1200.0  # undisturbed at home before a trial
+    trial_s: float = 1800.0
+    climb_s: float = 600.0  # a trial while no reboot was ever held against the box
+    cool_s: float = 7200.0
+    cool_max_s: float = 24 * 3600.0
+    rest_s: float = 2 * 3600.0  # of a level that was no faster
+    look_s: float = 4 * 3600.0  # between two looks at the level below
+    margin: float = 0.02
+    burst: int = 5
+    burst_s: float = 2700.0
+
+    @property
+    def penalty_s(self) -> float:
+        return self.reboot_penalty_min * 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """The highest level that the pre-checks allow now, and why no higher one."""
+
+    level: int
+    why: str = ""
+
+
+class LevelKnown(NamedTuple):
+    """What the box has shown at one level."""
+
+    up_s: float = 0.0
+    reboots: float = 0.0  # by weight: of the present record, which `up_s` belongs to
+    reboots_ever: float = 0.0
+    failures: int = 0  # trials that ended in a reboot since it last passed one
+    next_trial_s: float = 0.0
+    next_look_s: float = 0.0  # from above
+    shortest_s: float | None = None  # the shortest run at this level that a reboot has ended
+
+
+class Cluster(NamedTuple):
+    """Reboots in quick succession at a level whose record promised better."""
+
+    level: int = 0
+    alarm: float = 0.0
+    reboots: float = 0.0
+    up_s: float = 0.0
+
+
+class Other(NamedTuple):
+    """What is known of the levels in the hours that are not now (`policy/level/hours.py`), and where they were spent."""
+
+    known: tuple[LevelKnown, ...]
+    home: int
+
+
+class LoadState(NamedTuple):
+    """All that the policy remembers."""
+
+    known: tuple[LevelKnown, ...]
+    speeds: Speeds
+    home: int = 0
+    trial: int | None = None
+    stretch_s: float = 0.0  # training since the last reboot or change of level
+    at_s: float = 0.0
+    cluster: Cluster = Cluster()
+    recent_s: tuple[float, ...] = ()  # when the last reboots were that were held against the load
+    hours: Hours = Hours()
+    bad: bool = False  # whether `known` and `home` are those of the bad hours
+    other: Other | None = None  # those of the hours that are not now, once there are bad ones
+
+    @property
+    def level(self) -> int:
+        """The level in force."""
+        return self.home if self.trial is None else self.trial
+
+
+class LoadVerdict(NamedTuple):
+    """The level to run at from now on, whether it is on trial, and why."""
+
+    level: int
+    trial: bool
+    why: str
+
+
+Step = tuple[LoadState, LoadVerdict]
+
+
+def begin(levels: int, start: int = 0, *, at_s: float = 0.0) -> LoadState:
+    """The state of a box that nobody knows yet."""
+    return LoadState(
+        known=(LevelKnown(),) * levels, speeds=pace.unread(levels), home=start, at_s=at_s, hours=clock.unseen(levels)
+    )
+
+
+def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None) -> LoadState:
+    """What `up_s` seconds of training at the level in force have shown; nothing is decided."""
+    every, speeds, home, trial, stretch_s, before_s, cluster, recent_s, hours, bad, other = state
+    level = home if trial is None else trial
+    now_s = at_s if at_s > before_s else before_s
+    for_s = now_s - before_s
+    speeds = pace.read(speeds, level, reading, for_s) if reading and reading > 0.0 else pace.aged(speeds, for_s)
+    known = every[level]
+    if cluster.alarm > 0.0 and cluster.level == level:
+        alarm = max(0.0, cluster.alarm - 7.0 * up_s * reboot_rate(known.reboots, known.up_s))
+        cluster = Cluster(level, alarm, cluster.reboots, cluster.up_s + up_s) if alarm > 0.0 else Cluster()
+    ran = _made(LevelKnown, (known.up_s + up_s, *known[1:]))  # as `_replace` does, which takes ten times as long
+    hours = clock.ran(hours if hours.up_s else clock.unseen(len(every)), level, before_s=before_s, at_s=at_s, up_s=up_s)
+    levels = list(every)
+    levels[level] = ran
+    every, stretch_s = tuple(levels), stretch_s + up_s
+    return _made(LoadState, (every, speeds, home, trial, stretch_s, now_s, cluster, recent_s, hours, bad, other))
+
+
+def pinned(state: LoadState, *, at_s: float, up_s: float, reading: float | None) -> LoadState:
+    """As `learned`, while the level is pinned: what is learned goes to the record of the hours that are now."""
+    state = learned(state, at_s=at_s, up_s=up_s, reading=reading)
+    if clock.are_bad(state.hours, state.at_s) == state.bad:
+        return state
+    return _turned(state)._replace(home=state.home)
+
+
+def placed(state: LoadState, level: int) -> LoadState:
+    """Home is `level` from now on: a pin, or its end. Nothing is held against any level."""
+    if level == state.home and state.trial is None:
+        return state
+    return state._replace(home=level, trial=None, stretch_s=0.0)
+
+
+def reviewed(
+    settings: LoadSettings, costs: Costs, state: LoadState, *, at_s: float, up_s: float, reading: float | None, cap: Cap
+) -> Step:
+    """After some minutes of training: where to go on.
+
+    `up_s` is the time that workers trained at the level in force since the last call of `reviewed` or `rebooted`,
+    `reading` the kept throughput in it (None: not known), `cap` what the pre-checks allow.
+    """
+    state = learned(state, at_s=at_s, up_s=up_s, reading=reading)
+    if state.level > cap.level:
+        state = state._replace(home=min(state.home, cap.level), trial=None, stretch_s=0.0)
+        return _say(state, f"down to {settings.names[cap.level]}: {cap.why}")
+    if clock.are_bad(state.hours, state.at_s) != state.bad:
+        return _at_hour(settings, state, cap)
+    if state.trial is None:
+        return _at_home(settings, costs, state, cap)
+    home = state.home
+    state, verdict = _in_trial(settings, costs, state, state.trial)
+    if state.home == home:
+        return state, verdict
+    state, onward = _at_home(settings, costs, state, cap)
+    return state, onward if not onward.trial else onward._replace(why=f"{verdict.why}; {onward.why}")
+
+
+def rebooted(
+    settings: LoadSettings,
+    costs: Costs,
+    state: LoadState,
+    *,
+    at_s: float,
+    up_s: float,
+    weight: float,
+    charged: int | None = None,
+    cap: Cap | None = None,
+) -> Step:
+    """After a reboot of the host: where to go on.
+
+    `weight` is how much of it is held against the load (`policy/level/attribution.py`), `charged` the level that it is held
+    against (None: the one in force), `up_s` as in `reviewed`. A veto is the business of `reviewed`; `cap` only lowers.
+    """
+    level = state.level if charged is None else charged
+    ran_s = state.stretch_s + up_s
+    state = learned(state, at_s=at_s, up_s=up_s, reading=None)._replace(stretch_s=0.0)
+    if weight <= 0.0:
+        told = f"on at {settings.names[state.level]}: the reboot is not held against the load"
+        return _capped(settings, cap, *_say(state, told))
+    if not state.bad and clock.are_bad(state.hours, at_s):
+        state = _turned(state)
+    state = _charged(settings, state, level, weight, ran_s)
+    if len(state.recent_s) >= settings.burst:
+        return _burst(settings, state, at_s)
+    if state.trial is None and level == state.home and _unproven(settings, state, ran_s):
+        state = state._replace(home=level - 1)
+    if state.trial is not None or level > state.home:
+        return _capped(settings, cap, *_failed(settings, state, level, at_s, ran_s))
+    return _capped(settings, cap, *_step_back(settings, costs, state, at_s))
+
+
+# --- what is known -------------------------------------------------------------------------------------------------------
+
+
+def rate(state: LoadState, level: int) -> float:
+    """Reboots per second of training at a level."""
+    known = state.known[level]
+    return reboot_rate(known.reboots, known.up_s)
+
+
+def advantage(settings: LoadSettings, costs: Costs, state: LoadState, level: int, than: int, doubt: float = 0.0) -> float:
+    """How much more a level is worth than another, as a logarithm; speeds are taken `doubt` standard errors better."""
+    mean, error = pace.gain(state.speeds, level, than)
+    safe = _safe(settings, costs, state, level) - _safe(settings, costs, state, than)
+    return mean + doubt * error + safe
+
+
+@dataclass(frozen=True, slots=True)
+class LevelShown:
+    """One line of `level show`. `speed` and `worth` are relative to home's speed and worth; unknown is None."""
+
+    name: str
+    up_s: float
+    reboots: float
+    failures: int
+    mtbf_s: float | None
+    mtbf_bound_s: float | None
+    speed: float | None
+    speed_error: float | None
+    readings: int
+    worth: float
+    next_trial_s: float | None
+    shortest_s: float | None
+
+
+def shown(settings: LoadSettings, costs: Costs, state: LoadState) -> tuple[LevelShown, ...]:
+    """The ladder as an operator wants to see it."""
+    lines = []
+    for level, known in enumerate(state.known):
+        mean, error = pace.gain(state.speeds, level, state.home)
+        readings = state.speeds.readings[level]
+        lines.append(
+            LevelShown(
+                name=settings.names[level],
+                up_s=known.up_s,
+                reboots=known.reboots,
+                failures=known.failures,
+                mtbf_s=known.up_s / known.reboots if known.reboots else None,
+                mtbf_bound_s=mtbf_bound_s(known.reboots, known.up_s) if known.up_s else None,
+                speed=math.exp(mean) if readings else None,
+                speed_error=error if readings else None,
+                readings=readings,
+                worth=math.exp(advantage(settings, costs, state, level, state.home)),
+                next_trial_s=known.next_trial_s if level > state.home and known.next_trial_s > state.at_s else None,
+                shortest_s=known.shortest_s,
+            )
+        )
+    return tuple(lines)
+
+
+# --- at a review ---------------------------------------------------------------------------------------------------------
+
+
+def _in_trial(settings: LoadSettings, costs: Costs, state: LoadState, level: int) -> Step:
+    known, name = state.known[level], settings.names[level]
+    needed_s = settings.trial_s if any(each.reboots_ever for each in state.known) else settings.climb_s
+    ran = f"{state.stretch_s / 60:.0f} min"
+    if state.stretch_s < needed_s:
+        return _say(state, f"{name} on trial for {ran}, {needed_s / 60:.0f} min are needed")
+    mean, error = pace.gain(state.speeds, level, state.home)
+    if mean + error < settings.margin:
+        state = _with(state, level, known._replace(next_trial_s=state.at_s + settings.rest_s))
+        state = state._replace(trial=None, stretch_s=0.0)
+        told = f"{100 * math.expm1(mean):+.0f} %"
+        return _say(state, f"back to {settings.names[state.home]}: {name} is no faster ({told}); looked at again in 2 h")
+    doubt = 0.0 if known.failures else 1.0
+    better = advantage(settings, costs, state, level, state.home, doubt)
+    refuted = rate(state, level) * state.stretch_s > 3.0
+    if better <= settings.margin and not refuted:
+        return _say(state, f"{name} on trial for {ran}: its record still speaks against it")
+    if refuted:
+        known = known._replace(reboots=0.0, up_s=state.stretch_s)
+    state = _with(state, level, known._replace(failures=0))
+    state = state._replace(home=level, trial=None)
+    return _say(state, f"{name} holds: {ran} without a reboot")
+
+
+def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -> Step:
+    home, name = state.home, settings.names[state.home]
+    if _settles(settings, state):
+        return _say(state, f"{name}: settling")
+    bar = state.speeds.mean[home] + settings.margin + _safe(settings, costs, state, home)
+    lower = _best_lower(settings, costs, state, bar)
+    if lower is not None:
+        return _step_down(settings, state, lower, f"it is worth more than {name} by all that was measured")
+    higher = home + 1
+    if higher >= len(state.known):
+        return _look_down(settings, costs, state, bar, f"{name} is the top of the ladder, and holds")
+    if higher > cap.level:
+        return _look_down(settings, costs, state, bar, f"{name}: no trial of {settings.names[higher]} while {cap.why}")
+    wait_s = state.known[higher].next_trial_s - state.at_s
+    if wait_s > 0.0:
+        told = f"{name}: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
+        if wait_s <= settings.trial_s and pace.scatters(state.speeds):  # else a look from above goes on down on luck alone
+            return _say(state, told)
+        return _look_down(settings, costs, state, bar, told)
+    mean, error = pace.gain(state.speeds, higher, home)
+    if mean + error < settings.margin:
+        told = f"{name}: {settings.names[higher]} promises no more ({100 * math.expm1(mean):+.0f} %)"
+        return _look_down(settings, costs, state, bar, told)
+    state = state._replace(trial=higher, stretch_s=0.0)
+    return _say(state, f"trying {settings.names[higher]}, which promises {100 * math.expm1(mean):+.0f} %")
+
+
+def _settles(settings: LoadSettings, state: LoadState) -> bool:
+    """Whether home was not undisturbed for long enough yet to go anywhere from it."""
+    stretch_s = state.stretch_s
+    if stretch_s >= settings.climb_s and stretch_s >= settings.dwell_s:
+        return False
+    climbs = not any(each.reboots_ever for each in state.known)
+    return stretch_s < (settings.climb_s if climbs else settings.dwell_s)
+
+
+def _safe(settings: LoadSettings, costs: Costs, state: LoadState, level: int) -> float:
+    """What its reboots leave of a level, as a logarithm: 0.0 of one that never reboots."""
+    return math.log(kept(rate(state, level), costs, settings.penalty_s))
+
+
+def _best_lower(settings: LoadSettings, costs: Costs, state: LoadState, bar: float) -> int | None:
+    """The measured lower level that is worth most, its speed taken a standard error worse, if that is more than `bar`."""
+    mean, best = state.speeds.mean, None
+    if not state.home or max(mean[: state.home]) <= bar:
+        return None  # slower by more than the reboots at home cost: told apart because it is the usual case, and cheap
+    for lower in range(state.home):
+        if mean[lower] <= bar or not state.speeds.readings[lower]:
+            continue
+        worth = mean[lower] - pace.gain(state.speeds, lower, state.home)[1] + _safe(settings, costs, state, lower)
+        if worth > bar:
+            best, bar = lower, worth
+    return best
+
+
+def _step_down(settings: LoadSettings, state: LoadState, lower: int, why: str) -> Step:
+    known = state.known[lower + 1]
+    state = _with(state, lower + 1, known._replace(next_trial_s=max(known.next_trial_s, state.at_s + settings.rest_s)))
+    state = state._replace(home=lower, stretch_s=0.0)
+    return _say(state, f"back to {settings.names[lower]}: {why}")
+
+
+def _look_down(settings: LoadSettings, costs: Costs, state: LoadState, bar: float, why: str) -> Step:
+    """Stay, unless the level below may well be worth more: then it is looked at, as a higher one is by a trial."""
+    home, lower = state.home, state.home - 1
+    if lower < 0 or state.known[lower].next_look_s > state.at_s:
+        return _say(state, why)
+    fastest = state.speeds.mean[lower] + pace.gain(state.speeds, lower, home)[1]
+    if fastest <= bar or fastest + _safe(settings, costs, state, lower) <= bar:
+        return _say(state, why)
+    state = _with(state, lower, state.known[lower]._replace(next_look_s=state.at_s + settings.look_s))
+    known = state.known[home]
+    state = _with(state, home, known._replace(next_trial_s=max(known.next_trial_s, state.at_s + settings.trial_s)))
+    state = state._replace(home=lower, stretch_s=0.0)
+    return _say(state, f"down to {settings.names[lower]} for a look: it may be worth more than {settings.names[home]}")
+
+
+# --- bad hours -----------------------------------------------------------------------------------------------------------
+
+
+def _at_hour(settings: LoadSettings, state: LoadState, cap: Cap) -> Step:
+    """The bad hours begin or are over: on with the record of those that are now, and where they were spent before."""
+    state = _turned(state)
+    state = state._replace(home=min(state.home, cap.level))
+    name = settings.names[state.home]
+    told = f"{name}: the hours begin in which the box reboots more often" if state.bad else f"{name}: the bad hours are over"
+    return _say(state, told)
+
+
+def _turned(state: LoadState) -> LoadState:
+    """With the other record in force. Into the bad hours never leads up."""
+    other = state.other
+    if other is None:
+        other = Other(_record(state, bad=not state.bad), state.home)
+        state = state._replace(known=_record(state, bad=state.bad))
+    home = other.home if state.bad else min(other.home, state.home)
+    return state._replace(
+        known=other.known, home=home, trial=None, stretch_s=0.0, cluster=Cluster(), bad=not state.bad,
+        other=Other(state.known, state.home),
+    )  # fmt: skip
+
+
+def _record(state: LoadState, *, bad: bool) -> tuple[LevelKnown, ...]:
+    """What was seen of the levels in the bad hours, or in the others, when they are first told apart."""
+    found = []
+    for level, known in enumerate(state.known):
+        reboots, up_s = clock.share(state.hours, state.at_s, level, bad=bad)
+        found.append(
+            LevelKnown(
+                up_s=up_s, reboots=reboots, reboots_ever=known.reboots_ever, next_look_s=known.next_look_s,
+                shortest_s=known.shortest_s,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+# --- after a reboot ------------------------------------------------------------------------------------------------------
+
+
+def _charged(settings: LoadSettings, state: LoadState, level: int, weight: float, ran_s: float) -> LoadState:
+    known = state.known[level]
+    shortest = ran_s if known.shortest_s is None else min(known.shortest_s, ran_s)
+    known = known._replace(reboots=known.reboots + weight, reboots_ever=known.reboots_ever + weight, shortest_s=shortest)
+    cluster = state.cluster if state.cluster.level == level and state.cluster.alarm > 0.0 else Cluster(level)
+    cluster = cluster._replace(alarm=cluster.alarm + weight * math.log(8.0), reboots=cluster.reboots + weight)
+    if cluster.alarm > 4.0:
+        recent = cluster.reboots - 1.0
+        if reboot_rate(recent, cluster.up_s) > reboot_rate(known.reboots, known.up_s):
+            known = known._replace(reboots=recent, up_s=cluster.up_s)
+        cluster = Cluster()
+    recent_s = tuple(at_s for at_s in state.recent_s if state.at_s - at_s <= settings.burst_s)
+    hours = clock.rebooted(state.hours, level, at_s=state.at_s, weight=weight)
+    return _with(state, level, known)._replace(cluster=cluster, recent_s=(*recent_s, state.at_s), hours=hours)
+
+
+def _unproven(settings: LoadSettings, state: LoadState, ran_s: float) -> bool:
+    """Whether home was reached in a climb a moment ago, and dies at the first chance: the trial was too short to tell."""
+    return state.home > 0 and ran_s < settings.trial_s and state.known[state.home].up_s <= ran_s
+
+
+def _failed(settings: LoadSettings, state: LoadState, level: int, at_s: float, ran_s: float) -> Step:
+    known = state.known[level]
+    cool_s = min(settings.cool_max_s, settings.cool_s * 2.0 ** min(known.failures, _MOST_DOUBLINGS))
+    state = _with(state, level, known._replace(failures=known.failures + 1, next_trial_s=at_s + cool_s))
+    state = state._replace(trial=None)
+    name, times = settings.names[level], known.failures + 1
+    told = f"{name} failed its trial after {ran_s / 60:.0f} min ({times}x in a row)"
+    return _say(state, f"back to {settings.names[state.home]}: {told}, tried again in {cool_s / 3600:.3g} h")
+
+
+def _step_back(settings: LoadSettings, costs: Costs, state: LoadState, at_s: float) -> Step:
+    home, name = state.home, settings.names[state.home]
+    worths = [advantage(settings, costs, state, lower, home) for lower in range(home)]
+    best = max(range(home), key=lambda lower: worths[lower], default=home)
+    if best == home or worths[best] <= settings.margin / 2.0:
+        return _say(state, f"on at {name}: even with this reboot no lower level is worth more")
+    for level in range(best + 1, home + 1):
+        known = state.known[level]
+        cool_s = min(settings.cool_max_s, settings.cool_s * 2.0 ** min(known.failures, _MOST_DOUBLINGS))
+        state = _with(state, level, known._replace(next_trial_s=max(known.next_trial_s, at_s + cool_s)))
+    state = state._replace(home=best)
+    lasts = f"one reboot in {1.0 / rate(state, home) / 3600:.3g} h at {name}"
+    more = f"{100 * math.expm1(min(worths[best], 5.0)):.0f} %"
+    return _say(state, f"back to {settings.names[best]}: with {lasts} it is worth {more} more")
+
+
+def _burst(settings: LoadSettings, state: LoadState, at_s: float) -> Step:
+    for level in range(1, state.level + 1):
+        known = state.known[level]
+        rested = max(known.next_trial_s, at_s + settings.cool_s)
+        state = _with(state, level, known._replace(next_trial_s=rested))
+    count = len(state.recent_s)
+    state = state._replace(home=0, trial=None, recent_s=())
+    return _say(state, f"down to {settings.names[0]}: {count} reboots within {settings.burst_s / 60:.0f} min")
+
+
+def _capped(settings: LoadSettings, cap: Cap | None, state: LoadState, verdict: LoadVerdict) -> Step:
+    if cap is None or verdict.level <= cap.level:
+        return state, verdict
+    state = state._replace(home=min(state.home, cap.level), trial=None)
+    return _say(state, f"down to {settings.names[state.home]}: {cap.why}")
+
+
+def _with(state: LoadState, level: int, known: LevelKnown) -> LoadState:
+    return state._replace(known=(*state.known[:level], known, *state.known[level + 1 :]))
+
+
+def _say(state: LoadState, why: str) -> Step:
+    home, trial = state.home, state.trial
+    return state, _made(LoadVerdict, (home, False, why) if trial is None else (trial, True, why))

@@ -1,0 +1,123 @@
+"""What the box has cost, what for, and what is left to pay: by measured rates, and "not known" where nothing was measured.
+
+The rule. What was paid is the price of an hour times the wall time since the window began, whether the box trained or
+not. It is shared out by the accounts of the slots (`accounting.py`), which add up to the time paid: a cause's dollars are
+the bill times its share of the slots' seconds. So the causes add up to the bill, and *useful* is the part for work that
+was kept.
+
+The rate of a level is kept steps per slot and paid second: reboots, restarts and rolled-back work at that level are in
+it. Below `LEAST_S` of paid time, or without a step kept, a level has no rate. The time to finish is that of handing the
+games, most important first, to whichever slot is free next. A game of which nobody knows how far it has to go makes the
+whole time unknown: a sum that leaves it out would be too small, and nobody would see it.
+
+Worked example. $2 an hour, 10 h, two slots: $20. Of the slots' 20 h, 17 h were productive, 2 h LOST and 1 h HOST_DOWN:
+useful $17, lost work $2, downtime $1. 36,000,000 steps of 4 frames were kept: $20 for 144 million frames is $0.139 per
+million. Their rate is 36,000,000 / (2 x 36,000 s) = 500 steps/s a slot. Three games with 9, 9 and 18 million steps to go
+need 5, 5 and 10 slot-hours; on two slots the third begins after 5 h: 15 h, $30.
+
+Why not dollars per computed frame: a level that computes twice as much and loses half of it would look cheap. Why not
+the sum of the work over the sum of the rates: at the end fewer games than slots are left, and the last one takes as long
+as it takes. Why not the rate of another level, scaled: that is the guess that a ladder exists to replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Final
+
+from supervisor.policy.upkeep.accounting import Account
+
+LEAST_S: Final = 600.0  # of paid time, before a level's rate is told
+_HOUR_S: Final = 3600.0
+
+# What people call it -> the accounts in it. Every account is in exactly one.
+USEFUL: Final = "useful"
+CAUSES: Final[dict[str, tuple[Account, ...]]] = {
+    USEFUL: (Account.PRODUCTIVE,),
+    "downtime": (Account.HOST_DOWN, Account.DAEMON_DOWN),
+    "lost work": (Account.LOST,),
+    "start-up": (Account.STARTUP, Account.RESTORE, Account.WARMUP),
+    "checkpoint stalls": (Account.CHECKPOINT_STALL,),
+    "restarts": (Account.DETECT, Account.TERMINATE, Account.BACKOFF),
+    "waiting to start": (Account.ADMISSION,),
+    "tests": (Account.EVALUATE,),
+    "slow": (Account.SLOW,),
+    "idle slots": (Account.IDLE,),
+    "unknown": (Account.UNKNOWN,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CostSettings:
+    """What the box costs; None: nobody has said."""
+
+    usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One line of the bill. `usd` is None without a price, `share` while nothing was paid."""
+
+    name: str
+    hours: float  # of slots
+    share: float | None
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """A window's time, shared out. The hours of the causes add up to `slot_hours`, their dollars to `usd`."""
+
+    wall_hours: float
+    slot_hours: float
+    usd: float | None
+    causes: tuple[Cause, ...]
+
+
+def usd_of(hours: float | None, usd_per_hour: float | None) -> float | None:
+    """Dollars of so many hours; None when either is not known."""
+    return None if hours is None or usd_per_hour is None else hours * usd_per_hour
+
+
+def bill(wall_s: float, seconds: Mapping[Account, float], usd_per_hour: float | None) -> Bill:
+    """What `wall_s` of the box cost, by what its slots' `seconds` were spent on. Causes of no time are left out."""
+    paid_s = fsum(seconds.values())
+    usd = usd_of(wall_s / _HOUR_S, usd_per_hour)
+    causes = []
+    for name, accounts in CAUSES.items():
+        spent_s = fsum(seconds.get(account, 0.0) for account in accounts)
+        if spent_s > 0 or name == USEFUL:
+            share = spent_s / paid_s if paid_s > 0 else None
+            causes.append(Cause(name, spent_s / _HOUR_S, share, None if share is None or usd is None else usd * share))
+    return Bill(wall_s / _HOUR_S, paid_s / _HOUR_S, usd, tuple(causes))
+
+
+def usd_per_million(usd: float | None, frames: float | None) -> float | None:
+    """Dollars per million useful frames; None without a price, or while no frame was kept."""
+    return None if usd is None or not frames else usd / (frames / 1e6)
+
+
+def slot_rate(kept_steps: float, slot_s: float, paid_s: float) -> float | None:
+    """Kept steps a slot and second at a level that was in force for `paid_s`; None where too little was seen of it."""
+    if kept_steps <= 0 or slot_s <= 0 or paid_s < LEAST_S:
+        return None
+    return kept_steps / slot_s
+
+
+def hours_to_finish(lengths_s: Sequence[float | None], slots: int) -> float | None:
+    """Hours until the last of these games is done, in order of importance; None when any of it is not known."""
+    known = [length for length in lengths_s if length is not None]
+    if slots < 1 or len(known) < len(lengths_s):
+        return None
+    return makespan(known, slots) / _HOUR_S
+
+
+def makespan(lengths: Iterable[float], slots: int) -> float:
+    """When the last job ends if each goes to the slot that is free first. Example: 5, 5 and 10 on two slots: 15."""
+    ends = [0.0] * slots
+    for length in lengths:
+        first = ends.index(min(ends))
+        ends[first] += length
+    return max(ends)

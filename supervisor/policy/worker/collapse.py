@@ -1,0 +1,35 @@
+"""Collapsed entropy: a policy that has stopped to try anything, though what it does is not its best.
+
+The rule. A policy's entropy is told as a share of the most it can be, ln(actions). Sick: below `entropy_share`, while the
+mean return is not near its best. Near is within a tenth of what was [gained](falling.py); where nothing was,
+nothing is near. Well: the share is at least twice that again, or the return is near its best. In between, or where
+something is not known (no policy, fewer than 100 games), nothing is said.
+
+Worked example, 1 %, first mean 1, best 21: a share of 0.004 at a mean of 20 is well (sure, and right); at a mean of 3 it
+is sick; 0.015 is neither; 0.03 is well.
+
+Why not by entropy alone: a solved game has none left. Why a share: 0.02 nats are a lot of two actions and nothing of 18.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from supervisor.policy.worker.health import HealthSettings, Returns
+
+_NEAR: Final = 0.1
+_AGAIN: Final = 2.0
+
+
+def is_sick(settings: HealthSettings, returns: Returns, *, share: float | None) -> bool | None:
+    """True: sick, False: well, None: neither, or not known."""
+    if share is None:
+        return None
+    if share >= _AGAIN * settings.entropy_share:
+        return False
+    if not returns.known:
+        return None
+    lost = returns.lost()
+    if lost is not None and lost <= _NEAR:
+        return False
+    return True if share < settings.entropy_share else None

@@ -1,0 +1,134 @@
+"""What an attempt died of, told from its end and from what we had done to it.
+
+The rule, first match wins:
+
+| seen | cause | counts against the program |
+|---|---|---|
+| we had asked it to leave (operator, shutdown, config, slot) | `stopped` | no |
+| we healed a stall | `stalled` | yes |
+| we ended it because it had diverged | `diverged` | yes |
+| we ended it because it was [sick](health.py) | `sick` | yes |
+| exit code in the program's `done_codes` | `done` | no |
+| code 78 (EX_CONFIG) from a program of the contract | `config` | no: it can never work, give up |
+| code 77 from a program of the contract | `fenced` | yes: another attempt owned the directory |
+| code 75 from a program of the contract, unasked | `left` | yes: SIGTERM from someone, or it always does |
+| code 65 from a program of the contract | `diverged` | yes: [rolled back](divergence.py) |
+| it ran out of memory | `out_of_memory`, `cuda_out_of_memory`, `oom_killed` | yes: [a smaller batch](memory.py) |
+| a signal | `crash`, or `killed` for SIGKILL and SIGTERM that were not ours | yes |
+| any other code | `crash` | yes |
+| no code, no signal | `lost` | yes |
+
+Worked example: signal 9, nobody here sent it -> `killed`, "killed by SIGKILL that was not ours". Code 1 with a last
+line "ValueError: bad shape" -> `crash`, "exit code 1: ValueError: bad shape".
+
+Why leaving unasked counts: the first restart is immediate anyway, and a program that leaves as soon as it is started
+would otherwise be started at full speed for ever. Why the order: a worker that we asked to leave and that died of our
+SIGKILL was *stopped*, not *killed*; its exit record alone cannot tell.
+"""
+
+from __future__ import annotations
+
+import signal as signals
+from dataclasses import dataclass
+from typing import Final
+
+from supervisor.policy.worker import memory
+
+EXIT_DIVERGED: Final = 65
+EXIT_NO_MEMORY: Final = 71
+EXIT_LEFT: Final = 75
+EXIT_FENCED: Final = 77
+EXIT_CONFIG: Final = 78
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """`counted`: whether the restart policy holds it against the program."""
+
+    cause: str
+    counted: bool
+    why: str
+
+
+def diagnose(
+    *,
+    code: int | None,
+    signal: int | None,
+    stop_reason: str | None,
+    stall: str | None,
+    done_codes: tuple[int, ...],
+    contract: bool,
+    last_lines: tuple[str, ...] = (),
+    fate: str = "",
+    oom_kill: str = "",
+) -> Diagnosis:
+    """`stop_reason` is ours, None if we had not asked; `contract`: its exit codes follow workers/contract.py.
+
+    `oom_kill` is what speaks for the kernel's OOM killer, should it have been a SIGKILL (`memory.oom_kill`).
+    """
+    how = _how(code, signal, fate)
+    if stop_reason == "diverged":
+        return Diagnosis("diverged", counted=True, why=f"ended because its losses were not finite any more, {how}")
+    if stop_reason == "sick":
+        return Diagnosis("sick", counted=True, why=f"ended because its training went wrong, {how}")
+    if stop_reason is not None and stop_reason != "stall":
+        return Diagnosis("stopped", counted=False, why=f"left as asked ({stop_reason}), {how}")
+    if stop_reason == "stall":
+        return Diagnosis("stalled", counted=True, why=f"ended after a stall ({stall or 'unknown'}), {how}")
+    if code is not None and code in done_codes:
+        return Diagnosis("done", counted=False, why=f"finished, {how}")
+    if contract and code in _CONTRACT:
+        cause, counted, text = _CONTRACT[code]
+        return Diagnosis(cause, counted, _with_last(text, last_lines))
+    out = _out_of_memory(code, signal, last_lines, contract=contract, oom_kill=oom_kill)
+    if out is not None:
+        return out
+    if signal in {signals.SIGKILL, signals.SIGTERM}:
+        return Diagnosis("killed", counted=True, why=f"{how} that was not ours")
+    if signal is not None or code is not None:
+        return Diagnosis("crash", counted=True, why=_with_last(how, last_lines))
+    return Diagnosis("lost", counted=True, why=how)
+
+
+_CONTRACT: Final[dict[int | None, tuple[str, bool, str]]] = {
+    EXIT_CONFIG: ("config", False, "it says that it can never work as configured"),
+    EXIT_DIVERGED: ("diverged", True, "its losses were not finite any more"),
+    EXIT_FENCED: ("fenced", True, "another attempt owned its run directory"),
+    EXIT_LEFT: ("left", True, "it saved and left, asked by someone else"),
+}
+
+
+def _out_of_memory(
+    code: int | None, signal: int | None, last_lines: tuple[str, ...], *, contract: bool, oom_kill: str
+) -> Diagnosis | None:
+    """What the rule of `memory.py` says; None when memory had nothing to do with it."""
+    if signal == signals.SIGKILL and oom_kill:
+        return Diagnosis(memory.OOM_KILLED, counted=True, why=f"killed by the kernel's OOM killer: {oom_kill}")
+    cause = memory.of_last_lines(last_lines) if signal == signals.SIGABRT or code is not None else None
+    if cause is None and contract and code == EXIT_NO_MEMORY:
+        cause = memory.OUT_OF_MEMORY
+    if cause is None:
+        return None
+    where = "the GPU's" if cause == memory.CUDA_OUT_OF_MEMORY else "the host's"
+    return Diagnosis(cause, counted=True, why=_with_last(f"ran out of {where} memory, {_how(code, signal, '')}", last_lines))
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9; `signal 200` for what has no name."""
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _how(code: int | None, signal: int | None, fate: str) -> str:
+    if signal is not None:
+        return f"killed by {signal_name(signal)}"
+    if code is not None:
+        return f"exit code {code}"
+    return fate or "its end was not seen"
+
+
+def _with_last(text: str, last_lines: tuple[str, ...]) -> str:
+    last = next((line.strip() for line in reversed(last_lines) if line.strip()), "")
+    return f"{text}: {last[:200]}" if last else text

@@ -1,0 +1,320 @@
+"""Totals and figures of any stretch of time, drawn from the books of `reports/ledger.py`; defined in docs/accounts.md.
+
+Every total is cut out of the slices, so the totals of two neighbouring windows add up to those of both together. `check`
+says what does not add up: the simulator asks it, and the tests.
+
+Unknown is None: a mean of nothing, an MTBF without a failure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import fsum
+from operator import attrgetter
+from typing import Final
+
+from supervisor.model.facts import Stamped
+from supervisor.policy.upkeep.accounting import COMPUTING, Account
+from supervisor.reports.ledger import ROUNDING_S, Book, Incident, Ledger, Slice, fold_accounts
+
+Seconds = dict[Account, float]
+
+_FREE: Final = (Account.DAEMON_DOWN, Account.BACKOFF, Account.ADMISSION, Account.UNKNOWN)  # why nothing runs in a free slot
+_TRAINS: Final = COMPUTING | {Account.LOST, Account.CHECKPOINT_STALL, Account.EVALUATE}
+_BY_END: Final = attrgetter("end_s")
+
+
+@dataclass(frozen=True, slots=True)
+class LevelFigures:
+    """What was seen at one level. `host_up_s` over `reboots` is the box's MTBF, `trained_s` over `failures` a program's."""
+
+    host_up_s: float = 0.0
+    reboots: int = 0  # unclean ones
+    trained_s: float = 0.0
+    failures: int = 0  # stalls and deaths
+
+    @property
+    def host_mtbf_s(self) -> float | None:
+        return self.host_up_s / self.reboots if self.reboots and self.host_up_s > 0.0 else None
+
+    @property
+    def program_mtbf_s(self) -> float | None:
+        return self.trained_s / self.failures if self.failures and self.trained_s > 0.0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The account sheet of one program, or of all slots. `seconds` add up to `wall_s`."""
+
+    name: str
+    wall_s: float
+    seconds: Seconds
+    failures: int = 0  # stalls and deaths
+    reboots: int = 0  # that it ran into
+    mttd_s: float | None = None  # over stalls and deaths
+    mttr_s: float | None = None  # over all interruptions after which it trained again
+    lost_steps: int = 0
+    lost_unknown: int = 0  # resumes of which nobody knows how many steps they cost
+    lost_s_unknown: int = 0  # resumes of which nobody knows how many seconds they cost: LOST is at least what is booked
+
+    @property
+    def ettr(self) -> float | None:
+        """Productive share of all that was paid."""
+        return _share(self.seconds.get(Account.PRODUCTIVE, 0.0), self.wall_s)
+
+    @property
+    def goodput(self) -> float | None:
+        """Productive share of the time in which it could have trained: the box was up, and it had a slot."""
+        apart = (Account.HOST_DOWN, Account.ADMISSION, Account.IDLE)
+        return _share(self.seconds.get(Account.PRODUCTIVE, 0.0), self.wall_s - fsum(self.seconds.get(a, 0.0) for a in apart))
+
+    @property
+    def availability(self) -> float | None:
+        """Share of the time in which the box was up."""
+        return _share(self.wall_s - self.seconds.get(Account.HOST_DOWN, 0.0), self.wall_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Everything for one window: all slots together, each program, each level."""
+
+    since_s: float
+    until_s: float
+    slots: Sheet
+    programs: tuple[Sheet, ...]
+    levels: dict[str, LevelFigures] = field(default_factory=dict)
+
+
+def _share(part_s: float, whole_s: float) -> float | None:
+    return part_s / whole_s if whole_s > ROUNDING_S else None
+
+
+def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | None = None) -> Summary:
+    """The figures of a window of a closed ledger (`Ledger.closed`); without bounds, of all of it."""
+    first_s = ledger.first_s or 0.0
+    since_s = first_s if since_s is None else max(since_s, first_s)
+    until_s = ledger.at_s if until_s is None else min(until_s, ledger.at_s)
+    until_s = max(since_s, until_s)
+    by_name: dict[str, list[Book]] = {}
+    for book in ledger.all_books():
+        by_name.setdefault(book.name, []).append(book)
+    held: Seconds = {}
+    sheets = []
+    trained: dict[str, float] = {}
+    for name, books in sorted(by_name.items()):
+        pieces = [piece for book in books for piece in within(book, since_s, until_s)]
+        _add(held, (piece for piece in pieces if piece.holds))
+        _train(ledger, pieces, trained)
+        sheets.append(_sheet(name, books, pieces, since_s, until_s))
+    free, paid_s = free_slots(ledger, since_s, until_s)
+    slots = _with_figures("slots", ledger.all_books(), since_s, until_s, paid_s, _plus(held, free))
+    return Summary(since_s, until_s, slots, tuple(sheets), _levels(ledger, trained, since_s, until_s))
+
+
+def within(book: Book, since_s: float, until_s: float) -> Iterator[Slice]:
+    """The slices of a window, cut at its ends."""
+    slices = book.slices
+    for place in range(bisect_right(slices, since_s, key=_BY_END), len(slices)):
+        piece = slices[place]
+        if piece.start_s >= until_s:
+            return
+        if piece.start_s < since_s:
+            piece = piece.cut(since_s)[1]
+        if piece.end_s > until_s:
+            piece = piece.cut(until_s)[0]
+        yield piece
+
+
+def _add(into: Seconds, pieces: Iterable[Slice]) -> None:
+    for piece in pieces:
+        for account, seconds in piece.seconds.items():
+            into[account] = into.get(account, 0.0) + seconds
+
+
+def _plus(one: Seconds, other: Seconds) -> Seconds:
+    return {a: one.get(a, 0.0) + other.get(a, 0.0) for a in Account if a in one or a in other}
+
+
+def _sheet(name: str, books: list[Book], pieces: list[Slice], since_s: float, until_s: float) -> Sheet:
+    seconds: Seconds = {}
+    _add(seconds, pieces)
+    wall_s = fsum(piece.end_s - piece.start_s for piece in pieces)
+    return _with_figures(name, books, since_s, until_s, wall_s, {a: seconds[a] for a in Account if a in seconds})
+
+
+def _with_figures(
+    name: str, books: list[Book], since_s: float, until_s: float, wall_s: float, seconds: Seconds
+) -> Sheet:  # fmt: skip
+    """An incident belongs to the moment at which it began, a loss to that at which it was told."""
+    incidents = [item for book in books for item in book.incidents if since_s <= item.failed_at_s < until_s]
+    failures = [item for item in incidents if item.kind != "reboot"]
+    losses = [loss for book in books for loss in book.losses if since_s <= loss.at_s < until_s]
+    return Sheet(
+        name, wall_s, seconds, len(failures), len(incidents) - len(failures),
+        _mean(item.detected_at_s - item.failed_at_s for item in failures), _mean(_repairs(incidents)),
+        sum(loss.steps or 0 for loss in losses), sum(1 for loss in losses if loss.steps is None and loss.again),
+        sum(1 for loss in losses if loss.seconds is None),
+    )  # fmt: skip
+
+
+def _repairs(incidents: list[Incident]) -> Iterator[float]:
+    """From failure to training again. One that fails again before it trains has one long outage, from the first failure."""
+    ends: dict[float, float] = {}
+    for item in incidents:
+        if item.trains_at_s is not None:
+            ends[item.trains_at_s] = min(ends.get(item.trains_at_s, item.failed_at_s), item.failed_at_s)
+    yield from (trains_s - failed_s for trains_s, failed_s in ends.items())
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return fsum(found) / len(found) if found else None
+
+
+# --- levels ------------------------------------------------------------------------------------------------------------
+
+
+def _stretches(ledger: Ledger) -> list[tuple[float, float, str, int]]:
+    """(from, to, level, slots), end to end; none while nothing was ever begun."""
+    ends = [*(at_s for at_s, _, _ in ledger.levels[1:]), ledger.at_s] if ledger.levels else []
+    return [(at_s, end_s, name, slots) for (at_s, name, slots), end_s in zip(ledger.levels, ends, strict=True)]
+
+
+def _train(ledger: Ledger, pieces: list[Slice], into: dict[str, float]) -> None:
+    """Seconds of training by level. A slice belongs to the level at its start."""
+    starts = [at_s for at_s, _, _ in ledger.levels]
+    for piece in pieces:
+        trained_s = sum(seconds for account, seconds in piece.seconds.items() if account in _TRAINS)
+        if trained_s:
+            place = bisect_right(starts, piece.start_s) - 1
+            level = ledger.levels[place][1] if place >= 0 else ""
+            into[level] = into.get(level, 0.0) + trained_s
+
+
+def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_s: float) -> dict[str, LevelFigures]:
+    up: dict[str, float] = {}
+    for from_s, to_s, level, _ in _stretches(ledger):
+        stretch_s = max(0.0, min(to_s, until_s) - max(from_s, since_s))
+        off_s = sum(
+            max(0.0, min(to_s, until_s, reboot.boot_s) - max(from_s, since_s, reboot.last_sign_s))
+            for reboot in ledger.reboots
+        )
+        up[level] = up.get(level, 0.0) + stretch_s - off_s
+    reboots = [reboot.level for reboot in ledger.reboots if reboot.unclean and since_s <= reboot.last_sign_s < until_s]
+    failures = [
+        item.level
+        for book in ledger.all_books()
+        for item in book.incidents
+        if item.kind != "reboot" and since_s <= item.failed_at_s < until_s
+    ]
+    names = sorted({*up, *trained, *reboots, *failures})
+    return {
+        name: LevelFigures(up.get(name, 0.0), reboots.count(name), trained.get(name, 0.0), failures.count(name))
+        for name in names
+    }
+
+
+# --- slots -------------------------------------------------------------------------------------------------------------
+
+
+def free_slots(ledger: Ledger, since_s: float, until_s: float) -> tuple[Seconds, float]:
+    """What slots without a worker are booked as, and all slot-seconds that are paid for in the window."""
+    changes = sorted(_changes(ledger, since_s, until_s))
+    out: Seconds = {}
+    paid_s, at_s, slots, workers, off = 0.0, since_s, 0, 0, 0
+    waiting = dict.fromkeys(_FREE, 0)
+    for moment_s, what, change in [*changes, (until_s, "end", 0)]:
+        length_s = moment_s - at_s
+        if length_s > 0:
+            at_s = moment_s
+            paid_s += max(slots, workers) * length_s
+            free = max(0, slots - workers)
+            if off:
+                out[Account.HOST_DOWN] = out.get(Account.HOST_DOWN, 0.0) + free * length_s
+            else:
+                for account in _FREE:
+                    taken = min(free, waiting[account])
+                    free -= taken
+                    if taken:
+                        out[account] = out.get(account, 0.0) + taken * length_s
+                if free:
+                    out[Account.IDLE] = out.get(Account.IDLE, 0.0) + free * length_s
+        if what == "slots":
+            slots += change
+        elif what == "workers":
+            workers += change
+        elif what == "off":
+            off += change
+        elif what != "end":
+            waiting[Account(what)] += change
+    return out, paid_s
+
+
+def _changes(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[float, str, int]]:
+    """When how many slots there are, workers in them, programs that wait, and whether the box is off: by how much."""
+    stretches = [(from_s, to_s, "slots", slots) for from_s, to_s, _, slots in _stretches(ledger)]
+    stretches += [(reboot.last_sign_s, reboot.boot_s, "off", 1) for reboot in ledger.reboots]
+    for book in ledger.all_books():
+        stretches += [(from_s, to_s, what, 1) for from_s, to_s, what in _stays(book, since_s, until_s)]
+    for from_s, to_s, what, how_many in stretches:
+        begin_s, end_s = max(from_s, since_s), min(to_s, until_s)
+        if begin_s < end_s:
+            yield begin_s, what, how_many
+            yield end_s, what, -how_many
+
+
+def _stays(book: Book, since_s: float, until_s: float) -> Iterator[tuple[float, float, str]]:
+    """(from, to, `workers` or what it waits for), neighbours joined."""
+    begin_s, end_s, now = since_s, since_s, ""
+    for piece in within(book, since_s, until_s):
+        what = "workers" if piece.holds else _waits_for(piece)
+        if what != now or piece.start_s > end_s + ROUNDING_S:
+            if now:
+                yield begin_s, end_s, now
+            begin_s, now = piece.start_s, what
+        end_s = piece.end_s
+    if now:
+        yield begin_s, end_s, now
+
+
+def _waits_for(piece: Slice) -> str:
+    return next((account.value for account in _FREE if account in piece.seconds), "")
+
+
+# --- does it add up? ---------------------------------------------------------------------------------------------------
+
+
+def check(stamped: Iterable[Stamped], now_s: float) -> list[str]:
+    """What does not add up in the accounts of a journal at `now_s`: one sentence each, none when all is well."""
+    return faults(fold_accounts(stamped), now_s)
+
+
+def faults(ledger: Ledger, now_s: float) -> list[str]:
+    """The same of a ledger that was folded already: for a story that is checked after every step."""
+    closed = ledger.closed(now_s)
+    said = [sentence for book in closed.all_books() for sentence in _book_faults(book, closed)]
+    found = summary(closed)
+    for sheet in (found.slots, *found.programs):
+        total_s = fsum(sheet.seconds.values())
+        if abs(total_s - sheet.wall_s) > ROUNDING_S * max(1, len(closed.all_books())):
+            said.append(f"{sheet.name}: the accounts add up to {total_s!r} s, paid were {sheet.wall_s!r} s")
+        if sheet.seconds.get(Account.UNKNOWN, 0.0) > ROUNDING_S:
+            said.append(f"{sheet.name}: {sheet.seconds[Account.UNKNOWN]:.6f} s are booked nowhere")
+    return said
+
+
+def _book_faults(book: Book, ledger: Ledger) -> Iterator[str]:
+    """End to end, nothing negative, each slice as long as its seconds."""
+    end_s = book.from_s
+    for piece in book.slices:
+        if abs(piece.start_s - end_s) > ROUNDING_S:
+            yield f"{book.name}: nothing is booked from {end_s!r} to {piece.start_s!r}"
+        if abs(fsum(piece.seconds.values()) - (piece.end_s - piece.start_s)) > ROUNDING_S:
+            yield f"{book.name}: {dict(piece.seconds)} are booked from {piece.start_s!r} to {piece.end_s!r}"
+        if min(piece.seconds.values()) < -ROUNDING_S:
+            yield f"{book.name}: less than nothing is booked from {piece.start_s!r} on: {dict(piece.seconds)}"
+        end_s = piece.end_s
+    if ledger.books.get(book.name) is book and abs(end_s - ledger.at_s) > ROUNDING_S:
+        yield f"{book.name}: nothing is booked from {end_s!r} to {ledger.at_s!r}"

@@ -1,0 +1,87 @@
+"""The accounts as people and programs are shown them: plain JSON values of a window that was asked for.
+
+Used by the daemon's API and by `supervisorctl accounts` on the journal of a dead daemon. None is "not known".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.policy.upkeep.accounting import Account
+from supervisor.reports.accounts import LevelFigures, Sheet, summary
+from supervisor.reports.ledger import Ledger
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """From when on: so many seconds ago, a time of day of the wall clock, the newest boot, or (all unset) the beginning."""
+
+    ago_s: float | None = None
+    wall_s: float | None = None
+    boot: bool = False
+
+
+def since_s(ledger: Ledger, since: Since) -> float:
+    """The moment in journal time."""
+    first_s = ledger.first_s or 0.0
+    if since.ago_s is not None:
+        return max(first_s, ledger.at_s - since.ago_s)
+    if since.boot:
+        return ledger.reboots[-1].boot_s if ledger.reboots else first_s
+    if since.wall_s is not None:
+        return max(first_s, min(ledger.at_s, _journal_s(ledger, since.wall_s)))
+    return first_s
+
+
+def _journal_s(ledger: Ledger, wall_s: float) -> float:
+    """By the newest start of a daemon, reboot or step of the wall clock that was not after it."""
+    known = [pair for pair in ledger.clocks if pair[1] <= wall_s]
+    at_s, then_wall_s = known[-1] if known else ledger.clocks[0] if ledger.clocks else (0.0, wall_s)
+    return at_s + wall_s - then_wall_s
+
+
+def accounts_view(closed: Ledger, since: Since, *, wall_s: float) -> Json:
+    """All sheets of the window. `wall_s` is the wall clock's time at the moment to which the ledger is closed."""
+    found = summary(closed, since_s=since_s(closed, since))
+    return {
+        "since_s": found.since_s,
+        "until_s": found.until_s,
+        "since_wall_s": wall_s - (found.until_s - found.since_s),
+        "until_wall_s": wall_s,
+        "slots": closed.levels[-1][2] if closed.levels else None,
+        "total": _sheet(found.slots),
+        "programs": [_sheet(sheet) for sheet in found.programs],
+        "levels": {name: _level(figures) for name, figures in found.levels.items()},
+    }
+
+
+def _sheet(sheet: Sheet) -> Json:
+    return {
+        "name": sheet.name,
+        "wall_s": sheet.wall_s,
+        "seconds": {account.value: sheet.seconds.get(account, 0.0) for account in Account},
+        "ettr": sheet.ettr,
+        "goodput": sheet.goodput,
+        "availability": sheet.availability,
+        "failures": sheet.failures,
+        "reboots": sheet.reboots,
+        "mttd_s": sheet.mttd_s,
+        "mttr_s": sheet.mttr_s,
+        "lost_steps": sheet.lost_steps,
+        "lost_unknown": sheet.lost_unknown,
+        "lost_s_unknown": sheet.lost_s_unknown,
+    }
+
+
+def _level(figures: LevelFigures) -> Json:
+    return {
+        "host_up_s": figures.host_up_s,
+        "reboots": figures.reboots,
+        "host_mtbf_s": figures.host_mtbf_s,
+        "trained_s": figures.trained_s,
+        "failures": figures.failures,
+        "program_mtbf_s": figures.program_mtbf_s,
+    }

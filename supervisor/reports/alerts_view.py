@@ -1,0 +1,60 @@
+"""Alerts as people see them: each target, what waits for it, what was held back, what was taken.
+
+For `supervisorctl alerts` and /api/v1/alerts; from a dead daemon's journal too. Targets stand here by their names, which
+give nothing of a URL away. Unknown is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from supervisor.model.memory import Memory
+from supervisor.model.settings import Settings
+from supervisor.model.state import State
+
+Json = dict[str, Any]
+
+
+def alerts_view(state: State, settings: Settings | None, memory: Memory | None, *, now_s: float) -> Json:
+    """All of it, as JSON values. Without settings (they are gone, or not ours to read): the targets of the record."""
+    record = state.alerts
+    named = settings.alerts.targets if settings is not None else ()
+    failing = record.failing if settings is None else ()  # of one that has left the config nobody wants to hear any more
+    known = [*named, *(name for each in record.queue for name in each.owed), *failing]
+    return {
+        "targets": [_target(state, name, memory, now_s, configured=name in named) for name in dict.fromkeys(known)],
+        "queue": [
+            {
+                "id": each.id, "kind": each.kind, "severity": each.severity, "program": each.program or None,
+                "text": each.text, "wall_s": each.wall_s, "more": each.more, "owed": list(each.owed),
+            }
+            for each in record.queue
+        ],
+        "held": [
+            {"kind": each.kind, "program": each.program or None, "count": each.count, "since_s": now_s - each.since_s}
+            for each in record.held.values()
+        ],
+        "deliveries": [asdict(each) | {"program": each.program or None} for each in record.deliveries],
+        "total": record.total,
+    }  # fmt: skip
+
+
+def _target(state: State, name: str, memory: Memory | None, now_s: float, *, configured: bool) -> Json:
+    record = state.alerts
+    failing = record.failing.get(name)
+    reaching = None if memory is None else memory.reaching.get(name)
+    last = next((each.wall_s for each in reversed(record.deliveries) if each.target == name), None)
+    retry_at_s = None if reaching is None else reaching.retry_at_s
+    sending = reaching is not None and reaching.sending != ""
+    return {
+        "name": name,
+        "configured": configured,
+        "state": "failing" if failing is not None else "sending" if sending else "idle",
+        "waiting": len(record.owed(name)),
+        "error": "" if failing is None else failing.error,
+        "failing_since_wall_s": None if failing is None else failing.since_wall_s,
+        "retry_in_s": None if retry_at_s is None else max(0.0, retry_at_s - now_s),
+        "last_wall_s": last,
+        "dropped": record.dropped.get(name, 0),
+    }

@@ -1,0 +1,245 @@
+"""The bill as people and programs are shown it: plain JSON values of a window, drawn from the books of `reports/ledger.py`.
+
+Nothing is booked here: seconds are those of `accounts`, steps those of the ledger's marks, and what both come to is
+`policy/upkeep/cost.py`'s. Used by the daemon's API and by `supervisorctl cost` on the journal of a dead daemon (then nobody knows
+how far a game has to go beyond what its command line says). None is "not known".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from supervisor.model.inputs import Sample
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import Level, ProgramSpec, Settings
+from supervisor.model.state import Program, State
+from supervisor.policy.upkeep import cost
+from supervisor.reports.accounts import summary
+from supervisor.reports.accounts_view import Since, since_s
+from supervisor.reports.ledger import Book, Ledger
+from workers.options import EXTRA_GAMES, FRAMES_PER_STEP, OPTIONS
+
+Json = dict[str, Any]
+NO_PRICE = (
+    "no price is configured: set usd_per_hour in [cost], or EXTRALIFE_USD_PER_HOUR, "
+    "to the price of an hour of this box to see dollars"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Games:
+    """What is known of the programs besides the journal's books. `samples` are the newest readings of live workers."""
+
+    settings: Settings | None
+    state: State
+    samples: Mapping[str, Sample] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What one game has to do yet: steps, or seconds of training; both None, and `why`: not known."""
+
+    name: str
+    steps: float | None = None
+    seconds: float | None = None
+    why: str = ""
+
+    def length_s(self, rate: float | None) -> float | None:
+        """On a slot of that many kept steps a second."""
+        if self.seconds is not None:
+            return self.seconds
+        return None if self.steps is None or rate is None else self.steps / rate
+
+
+def cost_view(closed: Ledger, games: Games, since: Since, *, wall_s: float, usd_per_hour: float | None) -> Json:
+    """The bill of the window up to now, what a million useful frames came to, and what it takes to finish."""
+    found = summary(closed, since_s=since_s(closed, since))
+    begin_s, end_s = found.since_s, found.until_s
+    bill = cost.bill(end_s - begin_s, found.slots.seconds, usd_per_hour)
+    frames, blind = _frames(closed, games, begin_s, end_s)
+    left, apart = games_left(games)
+    return {
+        "since_s": begin_s,
+        "until_s": end_s,
+        "since_wall_s": wall_s - (end_s - begin_s),
+        "until_wall_s": wall_s,
+        "usd_per_hour": usd_per_hour,
+        "says": NO_PRICE if usd_per_hour is None else "",
+        "wall_hours": bill.wall_hours,
+        "slot_hours": bill.slot_hours,
+        "usd": bill.usd,
+        "useful_share": found.slots.ettr,
+        "goodput": found.slots.goodput,
+        "causes": [{"name": each.name, "hours": each.hours, "share": each.share, "usd": each.usd} for each in bill.causes],
+        "lost_s_unknown": found.slots.lost_s_unknown,
+        "useful_frames": frames,
+        "frames_unknown": blind,
+        "usd_per_million_frames": cost.usd_per_million(bill.usd, frames),
+        "left": [{"name": each.name, "steps": each.steps, "seconds": each.seconds, "why": each.why} for each in left],
+        "left_out": apart,
+        "levels": _levels(closed, games, left, begin_s, end_s, usd_per_hour),
+    }
+
+
+# --- steps that were kept ------------------------------------------------------------------------------------------------
+
+
+def kept_steps(book: Book, from_s: float, to_s: float, now: tuple[float, int] | None = None) -> float:
+    """Steps that a program has come forward in a stretch, rolled-back ones not counted; 0 where none is known.
+
+    `now` is where it is at this moment, if anybody knows: its newest mark may be ten minutes old.
+    """
+    marks = [*book.marks, now] if now is not None and (not book.marks or now[1] >= book.marks[-1][1]) else book.marks
+    if not marks:
+        return 0.0
+    return max(0.0, _position(marks, to_s) - _position(marks, from_s))
+
+
+def _position(marks: list[tuple[float, int]], at_s: float) -> float:
+    """Where it was at a moment: even between two marks, the first one's before it, the last one's after it."""
+    place = bisect_right(marks, at_s, key=lambda mark: mark[0])
+    if place == 0:
+        return marks[0][1]
+    if place == len(marks):
+        return marks[-1][1]
+    (from_s, low), (to_s, high) = marks[place - 1], marks[place]
+    return low + (high - low) * (at_s - from_s) / (to_s - from_s)
+
+
+def _now(ledger: Ledger, games: Games, book: Book) -> tuple[float, int] | None:
+    """Where the program of a present book is at this moment."""
+    sample = games.samples.get(book.name)
+    if sample is None or sample.token != book.token or sample.steps is None or ledger.books.get(book.name) is not book:
+        return None
+    return ledger.at_s, sample.steps
+
+
+def _frames(ledger: Ledger, games: Games, from_s: float, to_s: float) -> tuple[float | None, list[str]]:
+    """(useful frames of the window, names of the programs of which nobody knows them); None: of all of them."""
+    total, known, blind = 0.0, False, set()
+    for book in ledger.all_books():
+        each = frames_per_step(book.name, games)
+        if each is None:
+            blind.add(book.name)
+        else:
+            known = True
+            total += each * kept_steps(book, from_s, to_s, _now(ledger, games, book))
+    return (total if known else None), sorted(blind)
+
+
+def frames_per_step(name: str, games: Games) -> float | None:
+    """As its newest reading shows it; else what is known of its game."""
+    sample = games.samples.get(name)
+    if sample is not None and sample.frames is not None and sample.steps:
+        return sample.frames / sample.steps
+    spec = games.settings.program(name) if games.settings is not None else None
+    return FRAMES_PER_STEP if spec is not None and spec.builtin and spec.game not in EXTRA_GAMES else None
+
+
+# --- levels --------------------------------------------------------------------------------------------------------------
+
+
+def _levels(
+    ledger: Ledger, games: Games, left: list[Left], from_s: float, to_s: float, usd_per_hour: float | None
+) -> list[Json]:
+    """Every level that was in force or is configured, in that order, with its measured rate."""
+    slots = {name: count for _, name, count in ledger.levels}
+    slots |= {level.name: level.slots for level in _configured(games.settings)}
+    out = []
+    for name, count in slots.items():
+        paid_s, slot_s, kept = _at_level(ledger, games, name, from_s, to_s)
+        rate = cost.slot_rate(kept, slot_s, paid_s)
+        hours = cost.hours_to_finish([each.length_s(rate) for each in left], count)
+        out.append({
+            "name": name, "slots": count, "in_force": name == games.state.level, "paid_hours": paid_s / 3600.0,
+            "kept_steps": kept, "steps_per_s": None if rate is None else rate * count,
+            "days": None if hours is None else hours / 24.0, "usd": cost.usd_of(hours, usd_per_hour),
+            "why": _why_unknown(rate, paid_s, left) if hours is None else "",
+        })  # fmt: skip
+    return out
+
+
+def _configured(settings: Settings | None) -> Iterable[Level]:
+    return () if settings is None else tuple(rung.level for rung in settings.rungs)
+
+
+def _why_unknown(rate: float | None, paid_s: float, left: list[Left]) -> str:
+    """Why nobody knows when all games would be done at a level."""
+    unknown = [each for each in left if each.steps is None and each.seconds is None]
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        return f"{unknown[0].name}{more}: {unknown[0].why}"
+    if rate is None and paid_s <= 0:
+        return "never measured"
+    return f"only {paid_s / 60:.0f} min measured" if paid_s < cost.LEAST_S else "no step was kept there"
+
+
+def _at_level(ledger: Ledger, games: Games, name: str, from_s: float, to_s: float) -> tuple[float, float, float]:
+    """(seconds paid, slot-seconds, steps kept) while that level was in force in the window."""
+    ends = [*(at_s for at_s, _, _ in ledger.levels[1:]), ledger.at_s]
+    paid_s = slot_s = kept = 0.0
+    for (at_s, level, slots), end_s in zip(ledger.levels, ends, strict=False):  # before the first level there is one end
+        begin_s, stop_s = max(at_s, from_s), min(end_s, to_s)
+        if level != name or begin_s >= stop_s:
+            continue
+        paid_s += stop_s - begin_s
+        slot_s += slots * (stop_s - begin_s)
+        kept += sum(kept_steps(book, begin_s, stop_s, _now(ledger, games, book)) for book in ledger.all_books())
+    return paid_s, slot_s, kept
+
+
+# --- what is left ----------------------------------------------------------------------------------------------------------
+
+
+def games_left(games: Games) -> tuple[list[Left], Json]:
+    """What each game has to do yet, most important first; and why others are left out of the sum."""
+    if games.settings is None:
+        return [Left("all programs", why="the configuration cannot be read")], {}
+    left, apart = [], {}
+    for spec in games.settings.programs:
+        program = games.state.programs.get(spec.name)
+        if program is None:
+            apart[spec.name] = "not in use yet"
+        elif program.phase is Phase.DONE:
+            apart[spec.name] = "done"
+        elif program.phase in {Phase.STOPPED, Phase.FATAL}:
+            apart[spec.name] = f"{program.phase.value}: {program.why}"
+        else:
+            left.append(_left(spec, program, games.samples.get(spec.name)))
+    return left, apart
+
+
+def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> Left:
+    if sample is not None and sample.target is not None:
+        return _by_reading(spec.name, sample)
+    given = _targets(spec)
+    if not given:
+        return Left(spec.name, why="it has no target" if spec.builtin else "nobody knows its target")
+    if set(given) == {"steps"} and (program.steps is not None or program.attempts == 0):
+        return Left(spec.name, steps=max(0.0, given["steps"] - (program.steps or 0)))
+    if set(given) == {"steps"}:
+        return Left(spec.name, why="nobody knows how far it has come")
+    if set(given) == {"hours"} and program.attempts == 0:
+        return Left(spec.name, seconds=given["hours"] * 3600.0)
+    return Left(spec.name, why=f"its target, {' or '.join(sorted(given))}, is known once it runs")
+
+
+def _by_reading(name: str, sample: Sample) -> Left:
+    """A live worker says its target; games are counted in steps by those it has played."""
+    target = float(sample.target or 0)
+    if sample.target_kind == "seconds_left":
+        return Left(name, seconds=target)
+    if sample.target_kind == "env_steps" and sample.steps is not None:
+        return Left(name, steps=max(0.0, target - sample.steps))
+    if sample.target_kind == "episodes" and sample.episodes and sample.steps:
+        return Left(name, steps=max(0.0, target - sample.episodes) * sample.steps / sample.episodes)
+    return Left(name, why="it has not played long enough to tell")
+
+
+def _targets(spec: ProgramSpec) -> dict[str, float]:
+    """The limits on a built-in program's command line."""
+    flags = {OPTIONS[name].flag: name for name in ("steps", "episodes", "hours")} if spec.builtin else {}
+    return {flags[word]: float(value) for word, value in zip(spec.argv, spec.argv[1:], strict=False) if word in flags}

@@ -1,0 +1,545 @@
+"""The ledger: a fold over the journal that books every second of every program and slot (`policy/upkeep/accounting.py`).
+
+    ledger = Ledger()
+    for stamped in journal:
+        ledger.add(stamped)
+    at_now = ledger.closed(now_s)        # a copy, booked up to this moment
+    reports/accounts.py                     # totals, windows and figures drawn from it
+
+Used by the daemon's API, by `supervisorctl accounts` on the journal of a dead daemon, and by the simulator, which asks
+`accounts.check` whether everything adds up.
+
+How. A program's book is a row of *slices*, end to end from the moment it was configured: each has a start, an end and
+the seconds by account that add up to its length. A fact closes the slice that is open and opens the next one. Some facts
+tell about the past (`Stalled`: no progress for 31 s; `Tallied`: so long in this phase; `Resumed`: back at step 900;
+`HostRebooted`: gone since then): they change slices that are closed already, cut where they must be. A cut divides the
+seconds of a slice in proportion: inside a slice nobody knows what came first.
+
+LOST goes by steps, not by the clock: `marks` are moments at which the step was known, and what lies behind the step that
+a worker resumes from was computed in vain. Between two marks steps are taken as even over the computing time.
+
+The ledger is changed in place, for speed: a journal of three weeks is folded in well under a second. It reads no clock,
+and the same facts give the same books however they are cut into parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import fsum
+from typing import Final, NamedTuple
+
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.model.lifecycle import Phase
+from supervisor.model.snapshot import decoded
+from supervisor.model.state import State
+from supervisor.policy.box import wall_clock
+from supervisor.policy.upkeep.accounting import COMPUTING, Account, booked_as
+
+ROUNDING_S: Final = 1e-6
+
+# What a worker's own time can be booked as: only this is changed when more is learnt about it afterwards.
+_OWN: Final = frozenset(
+    {Account.STARTUP, Account.RESTORE, Account.WARMUP, Account.CHECKPOINT_STALL, Account.EVALUATE} | COMPUTING
+)  # fmt: skip
+
+
+class Slice(NamedTuple):
+    """A stretch of a program's time. `holds`: it has an attempt, and so a slot."""
+
+    start_s: float
+    end_s: float
+    seconds: Mapping[Account, float]
+    holds: bool
+
+    def cut(self, at_s: float) -> tuple[Slice, Slice]:
+        """In two, at a moment inside of it."""
+        share = (at_s - self.start_s) / (self.end_s - self.start_s)
+        left = {account: seconds * share for account, seconds in self.seconds.items()}
+        right = {account: seconds - left[account] for account, seconds in self.seconds.items()}
+        return Slice(self.start_s, at_s, left, self.holds), Slice(at_s, self.end_s, right, self.holds)
+
+
+class Incident(NamedTuple):
+    """One interruption of a program: it stalled, died, or ended with the host. None: not yet."""
+
+    kind: str  # stall, death, reboot
+    failed_at_s: float
+    detected_at_s: float
+    level: str
+    trains_at_s: float | None = None
+
+
+class Loss(NamedTuple):
+    """What a resume cost. None: unknown. `seconds` is what was booked as LOST."""
+
+    at_s: float
+    steps: int | None
+    seconds: float | None
+    again: bool  # something had been trained before
+
+
+@dataclass(slots=True)
+class Book:
+    """One program from `ProgramConfigured` to `ProgramRemoved`."""
+
+    name: str
+    from_s: float  # when it came into the config
+    since_s: float  # closed up to here; what comes after is `account`
+    account: Account
+    slices: list[Slice] = field(default_factory=list)
+    token: str | None = None  # of the attempt that runs
+    began_s: float = 0.0  # that attempt
+    ready: bool = False
+    stalled: bool = False
+    retry_at_s: float | None = None
+    told_s: float = 0.0  # up to here a `Tallied` has told how it was
+    marks: list[tuple[float, int]] = field(default_factory=list)  # (moment, step), both rising
+    incidents: list[Incident] = field(default_factory=list)
+    mended: int = 0  # so many of them are over
+    losses: list[Loss] = field(default_factory=list)
+
+    def copy(self) -> Book:
+        return replace(
+            self, slices=[*self.slices], marks=[*self.marks], incidents=[*self.incidents], losses=[*self.losses]
+        )  # fmt: skip
+
+    def turn(self, at_s: float, account: Account) -> None:
+        """From now on it is booked otherwise."""
+        self.close(at_s)
+        self.account = account
+
+    def close(self, at_s: float) -> None:
+        """Book up to this moment."""
+        start_s, holds = self.since_s, self.token is not None
+        if at_s <= start_s:
+            return
+        self.since_s = at_s
+        if self.slices:
+            last = self.slices[-1]
+            if last.end_s == start_s and last.holds == holds and last.seconds.keys() == {self.account}:
+                self.slices[-1] = Slice(last.start_s, at_s, {self.account: at_s - last.start_s}, holds)
+                return
+        self.slices.append(Slice(start_s, at_s, {self.account: at_s - start_s}, holds))
+
+    def rebook(self, from_s: float, to_s: float, change: Callable[[Slice], Slice]) -> None:
+        """Change what lies between two moments; slices that reach over them are cut."""
+        behind: list[Slice] = []
+        while to_s > from_s and self.slices and self.slices[-1].end_s > from_s:
+            piece = self.slices.pop()
+            if piece.start_s >= to_s:
+                behind.append(piece)
+                continue
+            if piece.end_s > to_s:
+                piece, right = piece.cut(to_s)
+                behind.append(right)
+            if piece.start_s < from_s:
+                left, piece = piece.cut(from_s)
+                self.slices.append(left)
+            behind.append(change(piece))
+        self.slices.extend(reversed(behind))
+
+    def computed_s(self, from_s: float, to_s: float) -> float:
+        """Seconds of training between two moments that are not lost."""
+        found = 0.0
+        for piece in reversed(self.slices):
+            if piece.end_s <= from_s:
+                break
+            if piece.start_s >= to_s:
+                continue
+            inside = (min(piece.end_s, to_s) - max(piece.start_s, from_s)) / (piece.end_s - piece.start_s)
+            found += inside * sum(piece.seconds.get(account, 0.0) for account in COMPUTING)
+        return found
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def mark(self, at_s: float, step: int | None) -> None:
+        """The step is known at this moment. Of one that was there before, the first moment counts."""
+        if step is None:
+            return
+        if self.marks:
+            last_s, last_step = self.marks[-1]
+            if step <= last_step:
+                return
+            at_s = max(at_s, last_s)
+        self.marks.append((at_s, step))
+
+    def roll_back(self, at_s: float, step: int, told_s: float | None) -> float | None:
+        """Book as LOST what was computed behind `step` before this attempt; the seconds of it, None: unknown."""
+        ahead: tuple[float, int] | None = None
+        while self.marks and self.marks[-1][1] > step:
+            ahead = self.marks.pop()
+        known = self.marks[-1] if self.marks else None
+        lost_s = self._behind(step, known, ahead, told_s)
+        left_s = 0.0 if lost_s is None else self._lose(lost_s)
+        if known is not None and known[1] == step:
+            self.marks.pop()
+        self.marks.append((at_s, step))
+        return None if lost_s is None else lost_s - left_s
+
+    def _behind(
+        self, step: int, known: tuple[float, int] | None, ahead: tuple[float, int] | None, told_s: float | None
+    ) -> float | None:
+        """Seconds of training behind a step: all since the mark ahead of it, and a share of what lies between."""
+        if known is None and ahead is None:
+            return told_s if told_s is not None or self.computed_s(-1.0, self.began_s) > 0 else 0.0
+        from_s, low = (-1.0, 0) if known is None else known
+        if ahead is not None:
+            between_s = self.computed_s(from_s, ahead[0])
+            share = 1.0 if known is None else (ahead[1] - step) / (ahead[1] - low)
+            return self.computed_s(ahead[0], self.began_s) + between_s * share
+        since_s = self.computed_s(from_s, self.began_s)
+        rate = self._rate()
+        if step == low:
+            return since_s
+        if rate is None:
+            return min(since_s, told_s) if told_s is not None else None if since_s > 0 else 0.0
+        return max(0.0, since_s - (step - low) / rate)
+
+    def _rate(self) -> float | None:
+        """Steps a second of training between the two newest marks."""
+        if len(self.marks) < 2:
+            return None
+        (from_s, low), (to_s, high) = self.marks[-2:]
+        took_s = self.computed_s(from_s, to_s)
+        return (high - low) / took_s if took_s > 0 else None
+
+    def _lose(self, lost_s: float) -> float:
+        """The newest so many seconds of training before this attempt become LOST; what could not be found of them."""
+        behind: list[Slice] = []
+        while self.slices and lost_s > 0:
+            piece = self.slices.pop()
+            if piece.start_s < self.began_s < piece.end_s:  # this attempt trained at once: one slice of both
+                piece, own = piece.cut(self.began_s)
+                behind.append(own)
+            had_s = sum(piece.seconds.get(account, 0.0) for account in COMPUTING)
+            if had_s > 0 and piece.start_s < self.began_s:
+                if piece.seconds.keys() <= COMPUTING and had_s > lost_s:
+                    # All of it is training: what is lost of it is its end.
+                    from_s = piece.end_s - lost_s
+                    if from_s >= piece.end_s:  # less than a float can tell
+                        self.slices.append(piece)
+                        break
+                    left, piece = piece.cut(from_s)
+                    self.slices.append(left)
+                    had_s = lost_s
+                taken = min(1.0, lost_s / had_s)
+                lost_s -= had_s * taken
+                piece = piece._replace(seconds=_with_lost(piece.seconds, taken))
+            behind.append(piece)
+        self.slices.extend(reversed(behind))
+        return max(0.0, lost_s)
+
+
+def _with_lost(seconds: Mapping[Account, float], share: float) -> dict[Account, float]:
+    out = dict(seconds)
+    lost_s = out.pop(Account.LOST, 0.0)
+    for account in COMPUTING & out.keys():
+        lost_s += out[account] * share
+        out[account] *= 1.0 - share
+        if share >= 1.0:
+            del out[account]
+    return {**out, Account.LOST: lost_s}
+
+
+def _all(account: Account, *, holds: bool | None = None) -> Callable[[Slice], Slice]:
+    """All of a piece is this."""
+    return lambda piece: Slice(
+        piece.start_s, piece.end_s, {account: piece.end_s - piece.start_s}, piece.holds if holds is None else holds
+    )
+
+
+def _only(among: frozenset[Account], change: Callable[[Slice], Slice]) -> Callable[[Slice], Slice]:
+    """Leave pieces alone that hold anything else."""
+    return lambda piece: change(piece) if piece.seconds.keys() <= among else piece
+
+
+def _away(piece: Slice) -> Slice:
+    """Nobody looked after a program: what is idle for good has lost nothing by that."""
+    return piece if piece.seconds.keys() <= _GONE else _all(Account.DAEMON_DOWN)(piece)
+
+
+def _off(piece: Slice) -> Slice:
+    """The box was off."""
+    return piece if piece.seconds.keys() <= {Account.IDLE} else _all(Account.HOST_DOWN, holds=False)(piece)
+
+
+_BEGINS: Final = {
+    Phase.QUEUED: Account.ADMISSION,
+    Phase.GATED: Account.ADMISSION,
+    Phase.STARTING: Account.STARTUP,
+    Phase.RUNNING: Account.PRODUCTIVE,
+    Phase.STOPPING: Account.TERMINATE,
+    Phase.BACKOFF: Account.BACKOFF,
+    Phase.DONE: Account.IDLE,
+    Phase.STOPPED: Account.IDLE,
+    Phase.FATAL: Account.IDLE,
+}
+_GONE: Final = frozenset({Account.IDLE, Account.HOST_DOWN})
+
+
+@dataclass(slots=True)
+class Reboot:
+    """One restart of the box."""
+
+    last_sign_s: float
+    boot_s: float
+    level: str
+    unclean: bool
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The books of all programs, and what the slots were."""
+
+    first_s: float | None = None
+    at_s: float = 0.0
+    wall_s: float = 0.0
+    books: dict[str, Book] = field(default_factory=dict)
+    ended: list[Book] = field(default_factory=list)  # of programs that left the config
+    levels: list[tuple[float, str, int]] = field(default_factory=list)  # (from when, name, slots)
+    reboots: list[Reboot] = field(default_factory=list)
+    stopped_at_s: float | None = None  # the daemon ended in order
+    clocks: list[tuple[float, float]] = field(default_factory=list)  # (journal time, wall clock) whenever it may have moved
+    seq: int = 0
+
+    def copy(self) -> Ledger:
+        """One that can go another way."""
+        return replace(
+            self, books={name: book.copy() for name, book in self.books.items()}, ended=[*self.ended],
+            levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks],
+        )  # fmt: skip
+
+    def closed(self, now_s: float, last_sign_s: float | None = None) -> Ledger:
+        """A copy that is booked up to now. `last_sign_s`: no daemon lives, and that was the last sign of it."""
+        out = self.copy()
+        now_s = max(now_s, out.at_s)
+        if out.first_s is None:
+            out.first_s = now_s
+        if out.stopped_at_s is not None or last_sign_s is not None:
+            out._nobody_looked(max(out.at_s, min(last_sign_s or 0.0, now_s)), now_s)
+        for book in out.books.values():
+            book.close(now_s)
+        out.at_s = now_s
+        return out
+
+    def all_books(self) -> list[Book]:
+        """Of every program that ever was, those that left first."""
+        return [*self.ended, *self.books.values()]
+
+    # --- the box -----------------------------------------------------------------------------------------------------
+
+    def add(self, stamped: Stamped) -> None:
+        """Book one more fact."""
+        fact, at_s = stamped.fact, stamped.at_s
+        if self.first_s is None:
+            self.first_s = self.at_s = at_s
+        self.seq, self.wall_s = stamped.seq, stamped.wall_s
+        if isinstance(fact, facts.ProgramFact):
+            self._program(at_s, fact)
+        else:
+            self._box(stamped, fact)
+        self.at_s = at_s
+
+    def _box(self, stamped: Stamped, fact: facts.Fact) -> None:
+        at_s = stamped.at_s
+        match fact:
+            case facts.LevelChosen(level=level, slots=slots):
+                self.levels.append((at_s, level, slots))
+            case facts.HostRebooted():
+                self._rebooted(stamped, fact)
+            case facts.ClockSet(step_s=step_s):
+                self.clocks = [(then_s, wall_clock.mended(wall_s, step_s)) for then_s, wall_s in self.clocks]
+                self.clocks.append((at_s, stamped.wall_s))
+            case facts.ClockStepped():
+                self.clocks.append((at_s, stamped.wall_s))
+            case facts.DaemonStarted(last_sign_s=last_sign_s):
+                self.clocks.append((at_s, stamped.wall_s))
+                self._nobody_looked(self._since(last_sign_s, at_s), at_s)
+                self.stopped_at_s = None
+            case facts.DaemonSuspended(gap_s=gap_s):
+                self._nobody_looked(max(self.first_s or 0.0, at_s - gap_s), at_s)
+            case facts.DaemonStopped():
+                self.stopped_at_s = at_s
+            case facts.Snapshot(state=text) if not self.books:
+                self._opened(decoded(State, text), stamped)
+            case _:
+                pass
+
+    def _opened(self, state: State, stamped: Stamped) -> None:
+        """What came before is no longer in the journal: the books begin here, with everything as it stood."""
+        self.levels.append((stamped.at_s, state.level, state.slots))
+        self.clocks.append((stamped.at_s, stamped.wall_s))
+        for name, program in state.programs.items():
+            book = self.books[name] = Book(name, stamped.at_s, stamped.at_s, _BEGINS[program.phase])
+            book.retry_at_s = program.retry_at_s
+            book.mark(stamped.at_s, program.steps)
+            if program.attempt is not None:
+                book.token, book.began_s = program.attempt.token, program.attempt.intended_at_s
+                book.ready, book.stalled = program.attempt.ready_at_s is not None, program.attempt.stall is not None
+                book.account = Account.TERMINATE if book.stalled else book.account
+
+    def _since(self, last_sign_s: float | None, at_s: float) -> float:
+        """When the daemon before was last there: never before its last fact."""
+        if self.stopped_at_s is not None or last_sign_s is None:
+            return self.at_s
+        return min(at_s, max(self.at_s, last_sign_s))
+
+    def _nobody_looked(self, from_s: float, to_s: float) -> None:
+        for book in self.books.values():
+            book.close(to_s)
+            waits_s = book.retry_at_s if book.account is Account.BACKOFF and book.retry_at_s is not None else 0.0
+            book.rebook(max(from_s, waits_s, book.told_s), to_s, _away)
+
+    def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
+        """From the last sign of life to the boot the box was off; from there to now it had no daemon."""
+        at_s = stamped.at_s
+        sign_s = fact.last_sign_s
+        if sign_s is None and fact.last_sign_wall_s is not None:  # an older daemon's fact
+            sign_s = at_s - (stamped.wall_s - fact.last_sign_wall_s)
+        off_s = self.at_s if sign_s is None else min(at_s, max(self.at_s, sign_s))
+        boot_s = at_s if fact.boot_wall_s is None else at_s - (stamped.wall_s - fact.boot_wall_s)
+        boot_s = min(at_s, max(off_s, boot_s))
+        level = self.levels[-1][1] if self.levels else ""
+        self._nobody_looked(self.at_s if self.stopped_at_s is not None else off_s, at_s)
+        for book in self.books.values():
+            book.rebook(off_s, boot_s, _off)
+            book.rebook(boot_s, at_s, lambda piece: piece._replace(holds=False))
+            if book.token is not None:
+                self._fail(book, "reboot", off_s, at_s)
+        self.reboots.append(Reboot(off_s, boot_s, level, fact.cause == "unclean"))
+        self.stopped_at_s = None
+
+    # --- programs ----------------------------------------------------------------------------------------------------
+
+    def _program(self, at_s: float, fact: facts.ProgramFact) -> None:
+        book = self.books.get(fact.program)
+        if book is None:
+            if isinstance(fact, facts.ProgramConfigured):
+                account = Account.ADMISSION if fact.autostart else Account.IDLE
+                self.books[fact.program] = Book(fact.program, at_s, at_s, account)
+            return
+        match fact:
+            case facts.SpawnIntended(token=token):
+                book.turn(at_s, Account.STARTUP)
+                book.token, book.began_s, book.ready, book.stalled, book.retry_at_s = token, at_s, False, False, None
+            case facts.BackedOff(until_s=until_s):
+                self._left(book, at_s, Account.BACKOFF)
+                book.retry_at_s = until_s
+            case facts.Requeued():
+                self._left(book, at_s, Account.ADMISSION)
+            case facts.Finished() | facts.GaveUp() | facts.StayedDown():
+                self._left(book, at_s, Account.IDLE)
+                book.mended = len(book.incidents)  # nobody waits for it any more
+            case facts.ProgramRemoved():
+                book.close(at_s)
+                self.ended.append(self.books.pop(fact.program))
+            case facts.AttemptFact(token=token) if token == book.token:
+                self._attempt(book, at_s, fact)
+            case _:
+                pass
+
+    @staticmethod
+    def _left(book: Book, at_s: float, account: Account) -> None:
+        book.turn(at_s, account)
+        book.token, book.retry_at_s = None, None
+
+    def _attempt(self, book: Book, at_s: float, fact: facts.AttemptFact) -> None:
+        match fact:
+            case facts.BecameReady():
+                book.turn(at_s, Account.PRODUCTIVE)
+                book.ready = True
+                self._mend(book, at_s)
+            case facts.Resumed(step=step, lost_steps=lost_steps, lost_s=lost_s):
+                book.close(at_s)
+                again = bool(book.marks)
+                book.losses.append(Loss(at_s, lost_steps, book.roll_back(at_s, step, lost_s), again))
+            case facts.Checkpointed(step=step):
+                book.mark(at_s, step)
+            case facts.Tallied():
+                self._tallied(book, at_s, fact)
+            case facts.Slowed() if book.account is Account.PRODUCTIVE:
+                book.turn(at_s, Account.SLOW)
+            case facts.PaceRegained() if book.account is Account.SLOW:
+                book.turn(at_s, Account.PRODUCTIVE)
+            case facts.Stalled(age_s=age_s):
+                self._stalled(book, at_s, age_s)
+            case facts.Revived():
+                book.turn(at_s, Account.PRODUCTIVE if book.ready else Account.STARTUP)
+                book.stalled = False
+                self._mend(book, at_s)
+            case facts.StopIntended():
+                book.turn(at_s, Account.TERMINATE)
+            case facts.SpawnFailed():
+                self._left(book, at_s, Account.UNKNOWN)
+            case facts.Exited():
+                self._exited(book, at_s, fact)
+            case _:
+                pass
+
+    @staticmethod
+    def _tallied(book: Book, at_s: float, fact: facts.Tallied) -> None:
+        """What the readings say of a stretch of this attempt's time; also of one in which no daemon looked."""
+        book.close(at_s)
+        told: dict[Account, float] = {}
+        for seen, seconds in fact.seconds.items():
+            account = booked_as(seen, ready=book.ready)
+            told[account] = told.get(account, 0.0) + seconds
+        stall_s = min(fact.ckpt_stall_s, told.get(Account.PRODUCTIVE, 0.0))
+        if stall_s > 0:
+            told[Account.PRODUCTIVE] -= stall_s
+            told[Account.CHECKPOINT_STALL] = told.get(Account.CHECKPOINT_STALL, 0.0) + stall_s
+        told = {account: seconds for account, seconds in told.items() if seconds > 0}
+        whole_s = fsum(told.values())
+        if whole_s > 0:
+            share = {account: seconds / whole_s for account, seconds in told.items()}
+
+            def as_told(piece: Slice) -> Slice:
+                length_s = piece.end_s - piece.start_s
+                return piece._replace(seconds={account: part * length_s for account, part in share.items()})
+
+            among = _OWN | {Account.DAEMON_DOWN}
+            book.rebook(max(book.began_s, fact.from_s), min(at_s, fact.until_s), _only(among, as_told))
+        book.told_s = min(at_s, fact.until_s)
+        book.mark(fact.until_s, fact.steps)
+        if book.account in _OWN:
+            book.account = booked_as(fact.doing, ready=book.ready)
+
+    def _stalled(self, book: Book, at_s: float, age_s: float) -> None:
+        """From its last sign of progress to now nobody knew; from here on it is being healed."""
+        if not book.stalled:
+            book.close(at_s)
+            failed_s = max(book.began_s, at_s - age_s)
+            book.rebook(failed_s, at_s, _only(_OWN, _all(Account.DETECT)))
+            self._fail(book, "stall", failed_s, at_s)
+        book.turn(at_s, Account.TERMINATE)
+        book.stalled = True
+
+    def _exited(self, book: Book, at_s: float, fact: facts.Exited) -> None:
+        book.close(at_s)
+        ended_s = at_s if fact.ended_at_s is None else max(book.began_s, min(at_s, fact.ended_at_s))
+        book.rebook(ended_s, at_s, _only(_OWN, _all(Account.DETECT)))
+        book.mark(at_s, fact.steps)
+        if fact.counted and not book.stalled:
+            self._fail(book, "death", ended_s, at_s)
+        self._left(book, at_s, Account.UNKNOWN)  # the same transaction says what follows
+
+    def _fail(self, book: Book, kind: str, failed_s: float, at_s: float) -> None:
+        level = self.levels[-1][1] if self.levels else ""
+        book.incidents.append(Incident(kind, failed_s, at_s, level))
+
+    @staticmethod
+    def _mend(book: Book, at_s: float) -> None:
+        """It trains again: that ends every outage that was open."""
+        for place in range(book.mended, len(book.incidents)):
+            book.incidents[place] = book.incidents[place]._replace(trains_at_s=at_s)
+        book.mended = len(book.incidents)
+
+
+def fold_accounts(stamped: Iterable[Stamped], ledger: Ledger | None = None) -> Ledger:
+    """The ledger after all of these facts; one that is given goes on."""
+    ledger = Ledger() if ledger is None else ledger
+    for item in stamped:
+        ledger.add(item)
+    return ledger

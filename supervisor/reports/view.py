@@ -1,0 +1,226 @@
+"""What people are shown: plain dicts made from the state, the newest readings and the settings.
+
+Used by the daemon for its published snapshot, and by `supervisorctl` on a folded journal when the daemon is dead (then
+there are no readings, and what was live is unknown). None is "not known" and is shown as such, never as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from supervisor.model.inputs import Sample
+from supervisor.model.memory import Trouble
+from supervisor.model.reboots import reboot_pattern
+from supervisor.model.settings import Level, ProgramSpec, Settings
+from supervisor.model.state import Program, State
+from supervisor.policy.worker.health import WORDS
+from supervisor.policy.worker.restart import recent_deaths
+from supervisor.reports.hardware_view import gpu_view, vetoes_view
+
+Json = dict[str, Any]
+_DAY_S = 86400.0
+
+
+def program_views(
+    state: State, samples: Mapping[str, Sample], settings: Settings | None, *, now_s: float
+) -> tuple[Json, ...]:
+    """One dict a program, sorted by name."""
+    return tuple(
+        program_view(program, _of(program, samples), settings, state, now_s=now_s)
+        for _, program in sorted(state.programs.items())
+    )
+
+
+def _of(program: Program, samples: Mapping[str, Sample]) -> Sample | None:
+    sample = samples.get(program.name)
+    if sample is None or program.attempt is None or sample.token != program.attempt.token:
+        return None
+    return sample
+
+
+def program_view(program: Program, sample: Sample | None, settings: Settings | None, state: State, *, now_s: float) -> Json:
+    """One program as a dict of JSON values."""
+    attempt = program.attempt
+    spec = settings.program(program.name) if settings is not None else None
+    steps = _known(sample.steps if sample else None, program.steps)
+    deaths = () if settings is None else recent_deaths(settings.restart, now_s, program.deaths_s)
+    ckpt_at_s = _known(sample.ckpt_at_s if sample and sample.ckpt_count else None, program.ckpt_at_s)
+    return {
+        "name": program.name,
+        "phase": program.phase.value,
+        "wanted": "run" if program.wanted else "stop",
+        "pid": attempt.pid if attempt else None,
+        "attempt": program.attempts,
+        "since_wall_s": program.since_wall_s,
+        "uptime_s": now_s - attempt.intended_at_s if attempt else None,
+        "worker_phase": sample.phase if sample else None,
+        "level": state.level,
+        "steps": steps,
+        "frames": sample.frames if sample else None,
+        "updates": sample.updates if sample else None,
+        "episodes": sample.episodes if sample else None,
+        "mean_return": sample.mean_return if sample else None,
+        "loss": sample.loss if sample else None,
+        "best_return": sample.best_return if sample else None,
+        "q_mean": sample.q_mean if sample else None,
+        "q_max_abs": sample.q_max_abs if sample else None,
+        "entropy": sample.entropy if sample else None,
+        "grad_norm": sample.grad_norm if sample else None,
+        "time_shares": dict(sample.time_shares) if sample and sample.time_shares else None,
+        "test_return": sample.test_return if sample else None,
+        "steps_per_s": sample.steps_per_s if sample else None,
+        "target": sample.target if sample else None,
+        "target_kind": sample.target_kind if sample else None,
+        "ckpt_step": _known(sample.ckpt_step if sample and sample.ckpt_count else None, program.ckpt_step),
+        "ckpt_age_s": None if ckpt_at_s is None else max(0.0, now_s - ckpt_at_s),
+        "interval_s": program.interval_s,
+        "restarts": program.restarts,
+        "deaths_in_window": len(deaths),
+        "retry_in_s": None if program.retry_at_s is None else max(0.0, program.retry_at_s - now_s),
+        "slow_retry": program.slow,
+        "eta_s": eta_s(sample),
+        "why": _why(program, sample),
+        "proc_state": sample.proc_state if sample else None,
+        "num_envs": sample.num_envs if sample else None,
+        "batch_size": sample.batch_size if sample else None,
+        "lowered_batch": program.batch_size(state.level),
+        "rollbacks": program.rollbacks,
+        "rss_bytes": sample.rss_bytes if sample else None,
+        "pressure": dict(sample.pressure) if sample and sample.pressure else None,
+        "memory_bytes": sample.memory_bytes if sample else None,
+        "stdout_log": settings.paths.log(program.name, "stdout") if settings else None,
+        "stderr_log": settings.paths.log(program.name, "stderr") if settings else None,
+        "priority": spec.priority if spec else None,
+        "autostart": spec.autostart if spec else None,
+        "spawn_error": program.spawn_error,
+        "exit_code": program.exit_code,
+        "started_wall_s": program.started_wall_s,
+        "ended_wall_s": program.exit_wall_s,
+    }
+
+
+def spec_view(spec: ProgramSpec, settings: Settings, *, in_use: bool) -> Json:
+    """What is configured for one program; `in_use`: it is supervised now."""
+    return {
+        "name": spec.name,
+        "in_use": in_use,
+        "argv": list(spec.argv),
+        "directory": spec.directory,
+        "priority": spec.priority,
+        "autostart": spec.autostart,
+        "done_codes": list(spec.done_codes),
+        "stop_grace_s": spec.stop_grace_s,
+        "start_timeout_s": spec.start_timeout_s,
+        "window_deaths": settings.restart.window_deaths,
+        "stdout_log": settings.paths.log(spec.name, "stdout"),
+        "stderr_log": settings.paths.log(spec.name, "stderr"),
+        "log_max_bytes": settings.daemon.log_max_bytes,
+        "log_backups": settings.daemon.log_backups,
+        "socket": settings.paths.socket,
+    }
+
+
+def eta_s(sample: Sample | None) -> float | None:
+    """Seconds to the target at the present rate; None while target or rate are unknown.
+
+    Example: 40,000 of 100,000 steps, 500 steps/s: 120 s. Episodes are counted at the rate shown by steps an episode.
+    """
+    if sample is None or sample.target is None:
+        return None
+    if sample.target_kind == "seconds_left":
+        return float(sample.target)
+    if not sample.steps_per_s or not sample.steps:
+        return None
+    if sample.target_kind == "env_steps":
+        return max(0.0, (sample.target - sample.steps) / sample.steps_per_s)
+    if sample.target_kind == "episodes" and sample.episodes:
+        return max(0.0, (sample.target - sample.episodes) * (sample.steps / sample.episodes) / sample.steps_per_s)
+    return None
+
+
+def _known(newest: Any, recorded: Any) -> Any:
+    return recorded if newest is None else newest
+
+
+def _why(program: Program, sample: Sample | None) -> str:
+    """The reason that matters most right now."""
+    attempt = program.attempt
+    if attempt is not None and attempt.stall is not None:
+        doing = "no signal reaches it" if attempt.stall == "uninterruptible" else "being healed"
+        return f"stalled ({attempt.stall}), {doing}"
+    if attempt is not None and attempt.save_error:
+        return f"trains, but cannot save: {attempt.save_error}"
+    if attempt is not None and attempt.ills:
+        return f"trains, but {' and '.join(WORDS.get(ill, ill) for ill in attempt.ills)}: see explain"
+    if attempt is not None and attempt.slow_at_s is not None:
+        return "trains, but at less than half of its usual rate"
+    if sample is not None and sample.status and sample.status != sample.phase:
+        return sample.status
+    return program.why
+
+
+def box_view(state: State, level: Level | None, *, now_s: float, boot_at_s: float | None) -> Json:
+    """Boots and stability: the header of `status`."""
+    recent = [reboot for reboot in state.reboots if now_s - reboot.at_s <= _DAY_S]  # journal time: no clock moves it
+    last = state.reboots[-1] if state.reboots else None
+    blind = sum(each.cause == "unclean" and each.up_s is None for each in state.reboots)  # nobody knows what came before
+    unclean = sum(record.reboots for record in state.levels.values()) - blind
+    boot_up_s = None if boot_at_s is None else now_s - boot_at_s
+    here_s = 0.0 if boot_at_s is None else now_s - max(boot_at_s, state.climb.changed_at_s or 0.0)
+    up_s = sum(record.up_s for record in state.levels.values()) + here_s
+    return {
+        "boot_id": state.boot_id,
+        "boots": state.boots,
+        "boot_up_s": boot_up_s,
+        "reboots_total": state.reboots_total,
+        "reboots_24h": len(recent),
+        "last_reboot": None
+        if last is None
+        else {
+            "wall_s": last.wall_s,
+            "cause": last.cause,
+            "down_s": last.down_s,
+            "level": last.level,
+            "ago_s": now_s - last.at_s,
+        },
+        "box": _box(state),
+        "reboot_pattern": reboot_pattern(state, now_s=now_s),
+        "mtbf_s": up_s / unclean if unclean > 0 and up_s > 0.0 else None,
+        "journal": journal_view(state, None),
+        "foundations": (),
+        "config": None if state.config is None else asdict(state.config),
+        "gpu": gpu_view(None, state),
+        "cgroups": None,
+        "vetoes": vetoes_view(state),
+        "level": {
+            "name": state.level,
+            "slots": state.slots,
+            "num_envs": level.num_envs if level else None,
+            "batch_size": level.batch_size if level else None,
+        },
+    }
+
+
+def _box(state: State) -> Json | None:
+    """Which box this is, since when, and which ones the state directory was on before."""
+    if state.box is None:
+        return None
+    former = [
+        {"hostname": each.hostname, "since_wall_s": each.since_wall_s, "until_wall_s": each.until_wall_s,
+         "reboots": each.reboots}
+        for each in state.former_boxes
+    ]  # fmt: skip
+    return {"hostname": state.box.hostname, "since_wall_s": state.box.since_wall_s, "former": former}
+
+
+def journal_view(state: State, trouble: Trouble | None) -> Json:
+    """How the record itself is: whether it can be written now, its newest damage, and whether counts have gaps."""
+    damage = state.damage
+    return {
+        "error": "" if trouble is None else trouble.error,
+        "error_since_wall_s": None if trouble is None else trouble.since_wall_s,
+        "damage": None if damage is None else asdict(damage),
+        "gaps": state.gaps,
+    }
