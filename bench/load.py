@@ -1,9 +1,9 @@
 """The load policy against an oracle: `python bench/load.py [--seeds 200] [--fresh 100] [--days 30] [--jobs 2]`.
 
-Plays `policy/level/load.py` and its rivals on the ten archetypes of `supervisor/whatif/hosts.py` (and, with --fresh N, on N boxes
-drawn at random, one seed each, on which nothing was tuned). Prints kept work, less five minutes of training a reboot, as a
-share of an oracle that knows every speed and rate and changes level at once; then the sensitivities and the time that a
-decision takes. Everything is seeded. Writes bench/results/load.json.
+Plays `policy/level/load.py` and its rivals on the ten archetypes of `supervisor/whatif/hosts.py` (and, with --fresh N, on
+N boxes drawn at random, one seed each, on which nothing was tuned). Prints kept work, less five minutes of training a
+reboot, as a share of an oracle that knows every speed and rate and changes level at once; then the sensitivities and the
+time that a decision takes. Everything is seeded. Writes bench/results/load.json.
 """
 
 import argparse

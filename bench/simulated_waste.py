@@ -5,8 +5,8 @@ that block training for C. Waste is the share of wall time that is not kept trai
 restarts, and checkpoint stalls. Reboots come 15-21 min apart (a box that wears out, uniform) or 18 min apart on average
 without memory (exponential, at least 15 s).
 
-* adaptive: the interval that the daemon itself sets, `policy/worker/checkpointing.py` through `decide`, which begins by knowing
-  nothing of the box, learns its rate, and after five reboots its hazard by uptime;
+* adaptive: the interval that the daemon itself sets, `policy/worker/checkpointing.py` through `decide`, which begins by
+  knowing nothing of the box, learns its rate, and after five reboots its hazard by uptime;
 * fixed: one save in 10 minutes;
 * Daly: his constant interval for an MTBF that is known beforehand, without the policy's bounds of 5 s and 300 s.
 

@@ -43,7 +43,7 @@ _SECTION_INTRO: Final = {
     "alerts": "Who is told, and of what: [the rule](../supervisor/policy/upkeep/alerting.py), [what is sent](alerts.md).",
     "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/box/gate.py).",
     "cgroups": "What one worker may take of the box: [the rule](../supervisor/policy/worker/confinement.py).",
-    "prechecks": "What forbids higher levels without a reboot to prove it: [the rule](../supervisor/policy/box/prechecks.py).",
+    "prechecks": "What forbids a higher level without a reboot as proof: [the rule](../supervisor/policy/box/prechecks.py).",
     "journal": "How much of the past stays at hand: [the rule](../supervisor/adapters/journal/archive.py).",
 }
 

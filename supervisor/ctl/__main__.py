@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from supervisor.ctl.session import Options, Session
+    from supervisor.ctl.outcome import Options
 
 _VALUED = {
     "-c": "config_file", "--configuration": "config_file", "-s": "socket", "--serverurl": "socket",
@@ -19,7 +16,9 @@ _VALUED = {
 
 def main() -> int:
     """The installed script's entry point."""
-    from supervisor.ctl.session import Failed, Session
+    from supervisor.ctl.actions import run
+    from supervisor.ctl.outcome import Failed
+    from supervisor.ctl.session import Session
 
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal of another encoding still shows the rest
@@ -46,7 +45,7 @@ def main() -> int:
 
 def parse(argv: list[str]) -> tuple[Options, list[str]]:
     """(options, the action and its arguments). argparse would take a third of the time that `status` takes."""
-    from supervisor.ctl.session import USAGE, Failed, Options
+    from supervisor.ctl.outcome import USAGE, Failed, Options
 
     options, rest = Options(), list(argv)
     while rest and rest[0].startswith("-"):
@@ -69,69 +68,6 @@ def parse(argv: list[str]) -> tuple[Options, list[str]]:
             raise Failed(f"Error: -s takes unix:///path/to/socket, not {options.socket!r}", USAGE)
         options.socket = options.socket.removeprefix("unix://")
     return options, rest
-
-
-def run(session: Session, words: list[str]) -> int:
-    """One action; returns its exit code. Everything that can go wrong is one sentence."""
-    from supervisor.ctl.client import Refused, Unreachable
-    from supervisor.ctl.session import GENERIC, NOT_RUNNING, Failed
-
-    action, *args = words
-    perform = _action(action)
-    if perform is None:
-        session.say(f"*** Unknown syntax: {' '.join(words)}")
-        return GENERIC
-    try:
-        return perform(session, args)
-    except Failed as failed:
-        session.say(str(failed))
-        return failed.code
-    except Unreachable as gone:
-        session.say(str(gone))
-        return NOT_RUNNING if isinstance(gone.__cause__, FileNotFoundError | ConnectionRefusedError) else GENERIC
-    except Refused as refused:
-        session.say(f"ERROR: {refused}")
-        return GENERIC
-
-
-_VERBS = (
-    "start", "stop", "restart", "signal", "clear", "pid", "avail", "reread", "update", "shutdown", "reload", "version",
-    "config",
-)  # fmt: skip
-_MODULES = {  # of each action: where a function of its name is
-    **dict.fromkeys(_VERBS, "verbs"),
-    **dict.fromkeys(("history", "explain", "reboots", "journal"), "story"),
-    **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
-    **dict.fromkeys(("tail", "maintail"), "tail"),
-    **{name: name for name in ("accounts", "alerts", "cost", "doctor", "level", "results", "simulate", "status")},
-    "wait-gpu": "wait_gpu",
-}
-
-
-def _action(name: str) -> Callable[[Session, list[str]], int] | None:
-    """What an action does. Only its own module is imported: a `pid` in a script's loop must not pay for the shell."""
-    if name in _MODULES:
-        module = importlib.import_module(f"supervisor.ctl.{_MODULES[name]}")
-        return getattr(module, name.replace("-", "_"))  # type: ignore[no-any-return]
-    return {"help": _help, "--version": _own_version}.get(name)
-
-
-def _help(session: Session, args: list[str]) -> int:
-    from supervisor.ctl import help as helps
-
-    told = helps.about(args[0]) if args else helps.usage()
-    session.say(f"*** No help on {args[0]}" if told is None else told)
-    return 0 if told is not None else 1
-
-
-def _own_version(session: Session, _: list[str]) -> int:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        session.say(version("extralife"))
-    except PackageNotFoundError:
-        session.say("not installed")
-    return 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import sys
 
 from supervisor.api.names import plain
 from supervisor.ctl import text
-from supervisor.ctl.session import OK, USAGE, Failed, Session, take
+from supervisor.ctl.outcome import OK, USAGE, Failed
+from supervisor.ctl.session import Session, take
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

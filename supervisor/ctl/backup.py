@@ -7,7 +7,8 @@ import sys
 
 from supervisor.api.names import plain
 from supervisor.ctl import text
-from supervisor.ctl.session import GENERIC, OK, USAGE, Failed, Session, take
+from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
+from supervisor.ctl.session import Session, take
 from supervisor.model.codes import SUCCESS
 
 TYPE_CHECKING = False

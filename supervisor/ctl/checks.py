@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor import config, membership, trust
-from supervisor.ctl.session import Options
+from supervisor.ctl.outcome import Options
 from supervisor.filesystems import MEMORY, kind_of, layered, unsafe
 from supervisor.model.settings import Settings
 

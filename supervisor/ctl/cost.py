@@ -6,7 +6,8 @@ import json
 
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query
-from supervisor.ctl.session import OK, USAGE, Failed, Session, take
+from supervisor.ctl.outcome import OK, USAGE, Failed
+from supervisor.ctl.session import Session, take
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 
 from supervisor.ctl import text
-from supervisor.ctl.session import GENERIC, OK, Failed, Session, take
+from supervisor.ctl.outcome import GENERIC, OK, Failed
+from supervisor.ctl.session import Session, take
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

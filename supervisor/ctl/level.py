@@ -6,7 +6,8 @@ import json
 import sys
 
 from supervisor.ctl import text
-from supervisor.ctl.session import GENERIC, OK, USAGE, Failed, Session, take, whole
+from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
+from supervisor.ctl.session import Session, take, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

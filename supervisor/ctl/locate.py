@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 
 from supervisor import places
-from supervisor.ctl.session import Failed
+from supervisor.ctl.outcome import Failed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from supervisor.ctl.session import Options
+    from supervisor.ctl.outcome import Options
     from supervisor.model.settings import Settings
 
 

@@ -8,7 +8,7 @@ from supervisor.ctl import text
 from supervisor.ctl.client import Unreachable
 from supervisor.ctl.locate import settings as find_settings
 from supervisor.ctl.locate import state_dir as find_state_dir
-from supervisor.ctl.session import NOT_RUNNING, Failed, Options
+from supervisor.ctl.outcome import NOT_RUNNING, Failed, Options
 from supervisor.policy.box.wall_clock import is_set
 
 TYPE_CHECKING = False

@@ -6,9 +6,10 @@ import math
 import os
 
 from supervisor.ctl.locate import settings as find_settings
+from supervisor.ctl.outcome import Failed
 from supervisor.ctl.past import NoPast, past_of, rows_of
-from supervisor.ctl.session import Failed, Session
-from supervisor.ctl.simulate import draw, level_index, tell
+from supervisor.ctl.session import Session
+from supervisor.ctl.simulated import draw, level_index, tell
 from supervisor.policy.level import speeds as pace
 from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.level.worth import mtbf_bound_s

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from supervisor.ctl import help as helps
-from supervisor.ctl.__main__ import run
-from supervisor.ctl.session import OK, Session
+from supervisor.ctl.actions import run
+from supervisor.ctl.outcome import OK
+from supervisor.ctl.session import Session
 
 _HISTORY_LINES = 1000
 _NAMED = {"status", "start", "stop", "restart", "signal", "clear", "tail", "history", "explain", "pid", "update"}

@@ -14,16 +14,8 @@ import sys
 from supervisor.api.names import plain
 from supervisor.ctl import hardware, text
 from supervisor.ctl.client import Refused, Unreachable
-from supervisor.ctl.session import (
-    GENERIC,
-    OK,
-    STATUS_NOT_RUNNING,
-    STATUS_UNKNOWN,
-    Failed,
-    Session,
-    take,
-    whole,
-)
+from supervisor.ctl.outcome import GENERIC, OK, STATUS_NOT_RUNNING, STATUS_UNKNOWN, Failed
+from supervisor.ctl.session import Session, take, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import sys
 
 from supervisor.api.names import plain
 from supervisor.ctl import text
-from supervisor.ctl.session import GENERIC, OK, Failed, Session, take, whole
+from supervisor.ctl.outcome import GENERIC, OK, Failed
+from supervisor.ctl.session import Session, take, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

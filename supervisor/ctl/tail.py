@@ -13,7 +13,8 @@ import sys
 from supervisor.api.names import plain
 from supervisor.ctl import text
 from supervisor.ctl.client import Refused, Unreachable, quote
-from supervisor.ctl.session import GENERIC, OK, Failed, Session
+from supervisor.ctl.outcome import GENERIC, OK, Failed
+from supervisor.ctl.session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import json
 from supervisor.api.names import plain
 from supervisor.ctl import text
 from supervisor.ctl.client import Refused
-from supervisor.ctl.session import GENERIC, NOT_RUNNING, OK, USAGE, Failed, Session, take
+from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, OK, USAGE, Failed
+from supervisor.ctl.session import Session, take
 from supervisor.model import codes
 
 TYPE_CHECKING = False

@@ -1,7 +1,7 @@
 """`wait-gpu`: any command of the shell starts once a GPU has the memory for it. Needs no daemon.
 
-The rule is the daemon's own (`policy/box/gate.py`), with the same readings: five looks a second, the least of the last seconds
-counts. At the end the command takes this process's place, so its exit code, signals and output are its own.
+The rule is the daemon's own (`policy/box/gate.py`), with the same readings: five looks a second, the least of the last
+seconds counts. At the end the command takes this process's place, so its exit code, signals and output are its own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 import shutil
 import threading
 
-from supervisor.ctl.session import USAGE, Failed, Session, take, whole
+from supervisor.ctl.outcome import USAGE, Failed
+from supervisor.ctl.session import Session, take, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

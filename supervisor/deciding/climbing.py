@@ -17,26 +17,22 @@ light have the same environments and batch at 3x32 and are left alone, a third o
 from __future__ import annotations
 
 import difflib
-import functools
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Final
 
 from supervisor.deciding import tally
 from supervisor.deciding.reconcile import reconcile
 from supervisor.deciding.turn import Turn
 from supervisor.model import commands, facts
-from supervisor.model.codec import MalformedFact
 from supervisor.model.codes import BAD_NAME, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, Verb
+from supervisor.model.level_memory import costs, known
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Tenure
-from supervisor.model.snapshot import decoded, encoded
-from supervisor.model.state import State
+from supervisor.model.snapshot import encoded
 from supervisor.policy.level import load
 from supervisor.policy.level.attribution import attribute
-from supervisor.policy.level.load import Cap, LoadState, LoadVerdict
-from supervisor.policy.level.worth import Costs
+from supervisor.policy.level.load import Cap, LoadVerdict
 
 _SETTLES_S: Final = 600.0  # a level that does not fill its slots by then is read as it is
 _LEAST_WINDOW: Final = 0.5  # of a review: less says nothing about speed
@@ -45,31 +41,6 @@ _OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL})
 
 
 # --- what is known -------------------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=16)
-def _read(text: str) -> LoadState | None:
-    try:
-        return decoded(LoadState, text)
-    except MalformedFact:  # of a version that remembers something else: the box is got to know again
-        return None
-
-
-def known(state: State) -> LoadState | None:
-    """What the rule remembers of this box; None: nothing, or nothing that this version could read."""
-    return _read(state.climb.load) if state.climb.load else None
-
-
-def costs(state: State) -> Costs:
-    """What a reboot and a change of level cost on this box: medians of what was measured, else the rule's guess."""
-    guess = Costs()
-    down = [reboot.down_s for reboot in state.reboots if reboot.down_s is not None]
-    intervals = [program.interval_s for program in state.programs.values() if program.interval_s is not None]
-    return Costs(
-        downtime_s=median(down) if down else guess.downtime_s,
-        interval_s=median(intervals) if intervals else guess.interval_s,
-        change_s=median(state.climb.costs_s) if state.climb.costs_s else guess.change_s,
-    )
 
 
 def names(turn: Turn) -> tuple[str, ...]:

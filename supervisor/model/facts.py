@@ -120,7 +120,7 @@ class ClockStepped(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ClockSet(Fact):
-    """The wall clock of this boot was not set until now (`policy/box/wall_clock.py`): what it has stamped is `step_s` too early.
+    """The wall clock of this boot was not set until now (`policy/box/wall_clock.py`): its stamps are `step_s` too early.
 
     `reboot_wall_s` and `down_s` mend the newest reboot, if that was stamped so; None: it was not, or nobody knows.
     """
@@ -698,7 +698,7 @@ class Recovered(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Stalled(AttemptFact):
-    """A verdict of `policy/worker/stall.py`: `stall` is the class, `age_s` how long there was no progress, `limit_s` allowed."""
+    """A verdict of `policy/worker/stall.py`: `stall` is the class, `age_s` the time without progress, `limit_s` allowed."""
 
     stall: str
     age_s: float
@@ -737,7 +737,7 @@ class Diverged(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Sickened(AttemptFact):
-    """A verdict of `policy/worker/health.py`, once a spell. `action` follows; up to `fine_step` all was well (None: not known)."""
+    """A verdict of `policy/worker/health.py`, once a spell. `action` follows; all was well up to `fine_step` (or None)."""
 
     illness: str
     action: str
@@ -784,7 +784,7 @@ class KillIntended(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Exited(AttemptFact):
-    """An attempt and its whole tree are gone. `cause` is `policy/worker/diagnosis.py`'s; `steps` the last known (None: unknown).
+    """An attempt and its whole tree are gone. `cause` is from `policy/worker/diagnosis.py`; `steps` the last known.
 
     `leftovers` names the processes that outlived the worker and were ended before anything else was started.
     """
@@ -835,7 +835,7 @@ class Requeued(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class Gated(ProgramFact):
-    """It has a slot, and waits for memory of its GPU (`policy/box/gate.py`). `free_bytes` was there for it (None: unknown)."""
+    """It has a slot, and waits for memory of its GPU (`policy/box/gate.py`). `free_bytes` was free (None: unknown)."""
 
     gpu: int
     need_bytes: int

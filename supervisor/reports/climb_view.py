@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from supervisor.deciding.climbing import costs, known
+from supervisor.model.level_memory import costs, known
 from supervisor.model.settings import FIXED, Level, Rung, Settings
 from supervisor.model.state import LevelRecord, State
 from supervisor.policy.level import hours, load

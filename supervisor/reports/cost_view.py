@@ -1,8 +1,8 @@
 """The bill as people and programs are shown it: plain JSON values of a window, drawn from the books of `reports/ledger.py`.
 
 Nothing is booked here: seconds are those of `accounts`, steps those of the ledger's marks, and what both come to is
-`policy/upkeep/cost.py`'s. Used by the daemon's API and by `supervisorctl cost` on the journal of a dead daemon (then nobody knows
-how far a game has to go beyond what its command line says). None is "not known".
+`policy/upkeep/cost.py`'s. Used by the daemon's API and by `supervisorctl cost` on the journal of a dead daemon (then nobody
+knows how far a game has to go beyond what its command line says). None is "not known".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nobody knows the box; the journal leaves many that it could be. So several are *drawn*, and the policy is played on each:
 
-* **speeds** from what all readings together leave open (`policy/level/speeds.py`), relative to the lightest level that was read;
+* **speeds** from what all readings together leave open (`policy/level/speeds.py`), relative to the lightest level read;
 * **reboots** of a level from the Gamma distribution that so many reboots in so much training leave, on top of the two hours
   at one reboot in 48 h that stand for ignorance (`policy/level/worth.py`);
 * **wear** where three or more runs at a level have ended after nearly the same time: then it dies after that time, give or

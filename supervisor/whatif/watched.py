@@ -1,7 +1,7 @@
 """The load policy with its pre-checks, on a box whose GPU is read: what vetoes do, and what readings that are missing cost.
 
-The rules are the daemon's own (`policy/box/prechecks.py`), asked at every look of the sensors and not only at a review: a level
-that is vetoed is left at once, and a veto outlives reboots, as in `deciding/hardware.py` and `deciding/climbing.py`.
+The rules are the daemon's own (`policy/box/prechecks.py`), asked at every look of the sensors and not only at a review: a
+level that is vetoed is left at once, and a veto outlives reboots, as in `deciding/hardware.py` and `deciding/climbing.py`.
 """
 
 from __future__ import annotations

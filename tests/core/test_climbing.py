@@ -8,6 +8,7 @@ from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.deciding import climbing
 from supervisor.deciding.turn import Turn
+from supervisor.model import level_memory
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, BackupMade, Sampled, Verb
 from supervisor.model.lifecycle import Phase
@@ -140,7 +141,7 @@ def test_a_level_that_changes_the_load_restarts_each_with_a_checkpoint_and_stagg
     assert len(starts) == 4
     assert all(later - sooner >= 2.0 for sooner, later in itertools.pairwise(starts))
     assert core.told(facts.LevelSettled)[-1].cost_s > 0.0
-    assert climbing.costs(core.state).change_s == pytest.approx(core.state.climb.costs_s[-1], abs=60.0)
+    assert level_memory.costs(core.state).change_s == pytest.approx(core.state.climb.costs_s[-1], abs=60.0)
     assert [program.batches for program in core.state.programs.values()] == [()] * 4
 
 
@@ -328,7 +329,7 @@ def test_a_reboot_while_pinned_moves_nothing():
     core.train(900.0)
     power_cut(core, "boot-2")
     assert core.state.level == "heavy"
-    assert climbing.known(core.state).known[2].reboots == 1.0
+    assert level_memory.known(core.state).known[2].reboots == 1.0
     assert "pinned" in core.told(facts.RebootJudged)[-1].why
     assert in_force(core.view())["pinned"]
 
@@ -359,7 +360,7 @@ def test_a_pin_holds_until_it_is_ended_and_records_grow():
     core.train(4 * 3600.0)
     assert core.state.level == "heavy"
     assert "its record grows" in core.state.climb.said
-    assert climbing.known(core.state).known[2].up_s > 3.5 * 3600
+    assert level_memory.known(core.state).known[2].up_s > 3.5 * 3600
     assert core.unpin() == ("heavy", 80, "the pin on heavy is ended")
     assert core.state.level == "heavy", "the rule goes on from there"
     assert core.unpin() == ("heavy", 80, "nothing was pinned")
@@ -460,7 +461,7 @@ def test_an_update_keeps_the_record_of_the_levels_that_stay():
     core.load(ladder(levels=more))
     assert core.state.level == "heavy"
     assert "3 of them known" in core.told(facts.LadderLaid)[-1].why
-    assert climbing.known(core.state).known[0].up_s > 1000.0
+    assert level_memory.known(core.state).known[0].up_s > 1000.0
     core.load(ladder(levels=(Level("other", 1, 8, 64),)))
     assert core.state.level == "other"
 
@@ -478,7 +479,7 @@ def test_a_pin_from_before_the_climb_begins_is_where_the_record_begins():
     core.begin()
     core.pin("wide")
     core.load(ladder())
-    assert climbing.known(core.state).level == 1
+    assert level_memory.known(core.state).level == 1
 
 
 def test_a_pin_that_moved_elsewhere_meanwhile_is_followed_with_the_speeds_kept():
@@ -486,8 +487,8 @@ def test_a_pin_that_moved_elsewhere_meanwhile_is_followed_with_the_speeds_kept()
     core.load(ladder(mode=FIXED))
     core.pin("heavy")
     core.load(ladder())
-    assert climbing.known(core.state).level == 2
-    assert climbing.known(core.state).speeds.readings[0] > 0
+    assert level_memory.known(core.state).level == 2
+    assert level_memory.known(core.state).speeds.readings[0] > 0
 
 
 def test_a_partial_update_of_the_load_takes_the_ladder_and_leaves_the_programs():
@@ -505,13 +506,13 @@ def test_a_record_that_nobody_can_read_is_begun_anew():
     core = climbed()
     lost = replace(core.state.climb, load='{"of":"another version"}')
     core.state = replace(core.state, climb=lost)
-    assert climbing.known(core.state) is None
+    assert level_memory.known(core.state) is None
     view = core.view()
     assert view["levels"][0]["readings"] == 0
     core.train(700.0)
     assert not core.told(facts.Reviewed), "until a start or an update lays the ladder anew"
     core.begin()
-    assert climbing.known(core.state) is not None
+    assert level_memory.known(core.state) is not None
 
 
 # --- rotation --------------------------------------------------------------------------------------------------------------
@@ -655,7 +656,7 @@ def test_bad_hours_of_the_day_are_shown():
     core = climbed()
     assert core.view()["bad_hours"] is None
     phase_s = core.now_s % 86_400.0
-    memory = climbing.known(core.state)
+    memory = level_memory.known(core.state)
     bad = ((phase_s + 3600.0) % 86_400.0, (phase_s + 3 * 3600.0) % 86_400.0)
     text = encoded(memory._replace(hours=memory.hours._replace(bad=bad)))
     core.state = fold(
@@ -670,9 +671,9 @@ def test_bad_hours_of_the_day_are_shown():
 def test_another_ladder_is_read_anew_and_its_speeds_with_it():
     core = climbed("wide")
     core.train(1300.0)
-    assert sum(climbing.known(core.state).speeds.readings) > 1
+    assert sum(level_memory.known(core.state).speeds.readings) > 1
     core.load(ladder(levels=(LEVELS[0], replace(LEVELS[1], num_envs=12), LEVELS[2])))
-    assert climbing.known(core.state).speeds.readings == (0, 0, 0)
+    assert level_memory.known(core.state).speeds.readings == (0, 0, 0)
 
 
 def test_a_worker_that_has_stalled_does_not_train():
@@ -698,12 +699,12 @@ def test_what_was_trained_before_a_pin_is_on_record_once():
     core = climbed()
     core.train(300.0)
     core.pin("wide")
-    before = climbing.known(core.state).known[0].up_s
+    before = level_memory.known(core.state).known[0].up_s
     assert before == pytest.approx(300.0, abs=45.0)
     core.pin("light")
-    assert climbing.known(core.state).known[0].up_s == before
+    assert level_memory.known(core.state).known[0].up_s == before
     core = climbed()
     core.train(300.0)
     core.pin("light")
     core.pin("light")
-    assert climbing.known(core.state).known[0].up_s == pytest.approx(300.0, abs=45.0)
+    assert level_memory.known(core.state).known[0].up_s == pytest.approx(300.0, abs=45.0)

@@ -15,7 +15,7 @@ from supervisor.adapters.host.boot import AliveMark, AliveWriter
 from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query
-from supervisor.ctl.session import Failed
+from supervisor.ctl.outcome import Failed
 from supervisor.model import facts
 from supervisor.model.facts import Fact, Stamped
 

@@ -22,7 +22,8 @@ from supervisor.ctl import (
     doctor,
 )
 from supervisor.ctl.checks import Finding, Patient
-from supervisor.ctl.session import Options, Session
+from supervisor.ctl.outcome import Options
+from supervisor.ctl.session import Session
 
 
 def test_mistakes_in_the_settings_are_told_and_the_rest_is_looked_at_all_the_same(tmp_path: Path) -> None:

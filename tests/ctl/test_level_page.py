@@ -12,7 +12,7 @@ from fake_backend import FakeBackend
 from running import Terminal, ctl
 
 from supervisor.ctl.level import span_s
-from supervisor.ctl.session import Failed
+from supervisor.ctl.outcome import Failed
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 

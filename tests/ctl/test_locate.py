@@ -11,7 +11,7 @@ from serving import served
 
 from supervisor import config, places
 from supervisor.ctl import locate
-from supervisor.ctl.session import Failed, Options
+from supervisor.ctl.outcome import Failed, Options
 
 
 @pytest.fixture(autouse=True)

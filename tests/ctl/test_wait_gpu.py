@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from simulated_nvml import MB, SimulatedNvml
 
-from supervisor.ctl.session import Failed, Options, Session
+from supervisor.ctl.outcome import Failed, Options
+from supervisor.ctl.session import Session
 from supervisor.ctl.wait_gpu import wait_gpu
 
 ROOT = Path(__file__).resolve().parents[2]

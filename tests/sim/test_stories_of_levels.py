@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from world import CALM, Ending, Phase, Verb, World
 
-from supervisor.deciding import climbing
-from supervisor.model import facts
+from supervisor.model import facts, level_memory
 from supervisor.model.inputs import Asked, ClockMoved
 from supervisor.model.settings import CLIMB, Level, LoadSettings, Rung
 
@@ -74,7 +73,7 @@ def test_a_box_that_dies_at_heavy_is_kept_at_what_holds_and_tries_again_ever_les
     assert gaps[0] >= 7200.0
     assert all((fact.level, fact.weight) == ("heavy", 1.0) for fact in judged)
     assert level(world) in {"medium", "heavy"}
-    assert climbing.known(world.core.state).home == 1
+    assert level_memory.known(world.core.state).home == 1
     assert all(program.restarts == 0 for program in world.core.state.programs.values())
     assert "failed its trial after 1" in judged[-1].why
 

@@ -1,4 +1,4 @@
-"""What the box has left behind of the boot that ended: read once, at the first start after it (`policy/box/reboot_cause.py`).
+"""Reads what the boot that ended has left behind, once, at the first start after it (`policy/box/reboot_cause.py`).
 
 The system's journal of that very boot (never "the one before": a journal loses whole boots to power cuts; where a container
 sees its host's boot id, what was written before this boot and about the last sign of life), wtmp, what the

@@ -1,7 +1,7 @@
 """Which level to run at: hold a home, and now and then try the next one up.
 
-The level with the greatest *worth* (`policy/level/worth.py`: speed, times what reboots leave of it) is wanted, and nobody knows
-the speeds or the reboots of a level before it has run. So:
+The level with the greatest *worth* (`policy/level/worth.py`: speed, times what reboots leave of it) is wanted, and nobody
+knows the speeds or the reboots of a level before it has run. So:
 
 1. **Try** the next level up from home when it promises more (measured, or what a step up usually brings) after some
    undisturbed minutes at home, once its cool-down is over and nothing vetoes it. Never two levels at once.

@@ -1,0 +1,1 @@
+"""Alerts: the log of reboots, and delivery to other services."""

@@ -1,0 +1,1 @@
+"""Backups on disk, and the thread that makes them."""

@@ -1,0 +1,1 @@
+"""The host: its boot, its clock, its hardware, its service manager."""

@@ -1,0 +1,1 @@
+"""Processes: starting, watching and ending them, and what they leave behind."""

@@ -1,1 +1,0 @@
-"""What happened, what is true, what to do: pure."""

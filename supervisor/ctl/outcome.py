@@ -1,0 +1,32 @@
+"""How a run of supervisorctl ends, its exit codes, and the options that stand before the action."""
+
+from __future__ import annotations
+
+# Exit codes, Supervisor's (LSB): scripts and monitoring plugins depend on them.
+OK = 0
+GENERIC = 1
+USAGE = 2
+NOT_RUNNING = 7
+STATUS_NOT_RUNNING = 3
+STATUS_UNKNOWN = 4
+
+
+class Failed(Exception):
+    """Ends a command with one sentence and an exit code."""
+
+    def __init__(self, sentence: str, code: int = GENERIC) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+class Options:
+    """What stands before the action on the command line."""
+
+    __slots__ = ("config_file", "history_file", "interactive", "socket", "state_dir")
+
+    def __init__(self) -> None:
+        self.config_file: str | None = None
+        self.socket: str | None = None
+        self.state_dir: str | None = None
+        self.history_file: str | None = None
+        self.interactive = False

@@ -1,0 +1,1 @@
+"""Rules about the load: which level to run at."""

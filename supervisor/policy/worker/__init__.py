@@ -1,0 +1,1 @@
+"""Rules about one worker: whether it is well, and what follows when it is not."""
