@@ -15,7 +15,9 @@ LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)(?:\s+\"([^\"]*)\")
 RULES = (
     "deploy/health.py",
     "supervisor/policy/",
-    "supervisor/core/",
+    "supervisor/deciding/",
+    "supervisor/model/",
+    "supervisor/reports/",
     "supervisor/adapters/",
     "supervisor/shell/",
     "supervisor/shim.py",

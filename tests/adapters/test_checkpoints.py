@@ -273,7 +273,7 @@ assert saver.save(7, {"w": torch.arange(10.0)}, {"x": 1}, mean_return=None, stal
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, cwd=REPO, timeout=100)
     look = """
 import sys
-from supervisor.adapters.checkpoints import newest_good
+from supervisor.adapters.process.checkpoints import newest_good
 good = newest_good(sys.argv[1])
 assert good.env_steps == 7 and good.verified, good
 assert "torch" not in sys.modules and "numpy" not in sys.modules

@@ -370,8 +370,8 @@ def test_a_full_disk_is_an_error_with_a_name_and_room_heals_it(tmp_path):
     """A real full file system: 512 kB of tmpfs in a mount namespace of its own. The same script says what it saw."""
     script = f"""
 import errno, os, sys
-from supervisor.adapters.journal_sqlite import Journal
-from supervisor.core.facts import Finished
+from supervisor.adapters.journal.sqlite import Journal
+from supervisor.model.facts import Finished
 os.chdir({str(tmp_path)!r})
 open("ballast", "wb").write(b"x" * 100_000)
 journal, kept, error = Journal("journal.sqlite"), [], None

@@ -12,7 +12,7 @@ from supervisor.adapters.host.known_mount import cache_dir, mount_point, record_
 STORY = """
 import subprocess, sys
 from pathlib import Path
-from supervisor.adapters.known_mount import mount_point, refuse_if_missing, remember
+from supervisor.adapters.host.known_mount import mount_point, refuse_if_missing, remember
 disk, cache = Path(sys.argv[1]), Path(sys.argv[2])
 mount = ["mount", "-t", "tmpfs", "tmpfs", str(disk)]
 subprocess.run(mount, check=True)

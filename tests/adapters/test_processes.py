@@ -409,7 +409,7 @@ root, orders = Path(sys.argv[2]), json.loads(sys.argv[3])
 world = World(root)
 for name, (argv, token) in orders.items():
     world.launcher.spawn(spec(name, argv), 1, token)
-from supervisor.core.inputs import SpawnSucceeded
+from supervisor.model.inputs import SpawnSucceeded
 started = {name: world.inbox.expect(SpawnSucceeded, token) for name, (argv, token) in orders.items()}
 print(json.dumps({name: [item.pid, item.shim_pid] for name, item in started.items()}), flush=True)
 sys.stdin.read()
@@ -421,7 +421,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from attempts_kit import World, eventually, gone, kill
 from supervisor.adapters import orphans, proc, processes
-from supervisor.core.inputs import Ended
+from supervisor.model.inputs import Ended
 processes._REAP_PERIOD_S = 0.05
 home = orphans.Orphans()
 if sys.argv[3] == "home": assert home.adopt()

@@ -121,7 +121,7 @@ def test_complaints_have_a_severity_for_each_line(tmp_path):
 
 LOGS = """
 import sys, structlog
-from supervisor.core.settings import DaemonSettings
+from supervisor.model.settings import DaemonSettings
 from supervisor.shell import logs
 logs.configure(sys.argv[1], DaemonSettings(log_level="debug", log_format=sys.argv[2]), to_stdout=True)
 log = structlog.get_logger()

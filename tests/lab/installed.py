@@ -54,7 +54,7 @@ print(db.execute("PRAGMA integrity_check").fetchone()[0])
 _WHOLE = """
 import json, sys
 from pathlib import Path
-from supervisor.adapters.checkpoints import survey, verify
+from supervisor.adapters.process.checkpoints import survey, verify
 looked = {name: [verify(c) for c in survey(Path("/var/lib/extralife/programs") / name)] for name in sys.argv[1:]}
 # One that its worker has pruned in the meantime is neither whole nor damaged.
 found = {name: [(c.env_steps, c.verified) for c in cs if c.path.exists()] for name, cs in looked.items()}
