@@ -22,7 +22,8 @@ for step in (100, 200):
 os.sync()
 """
 BACKUPS = """
-from supervisor.adapters import backups, checkpoints
+from supervisor.adapters.backups import store as backups
+from supervisor.adapters.process import checkpoints
 if {copy}:
     backups._link = backups._clone = lambda source, target: ''
 dirs = {{'Pong': here / 'programs' / 'Pong'}}
@@ -40,7 +41,10 @@ WRITERS = {
             "for _ in range(3): writer.write()\n"
         ),
     ),
-    "alert log": ("", "from supervisor.adapters import alerts\nfor _ in range(2): alerts.append(here / 'a.log', 'x')\n"),
+    "alert log": (
+        "",
+        "from supervisor.adapters.alerts import reboot_log as alerts\nfor _ in range(2): alerts.append(here / 'a.log', 'x')\n",
+    ),
     "exit record": (
         "",
         "from supervisor import shim\nshim._write_aside(str(here / 'exit.json'), '{}', sync=True, sync_dir=True)\n",
@@ -63,7 +67,7 @@ WRITERS = {
     "backup by copying": (CHECKPOINTS, BACKUPS.format(copy=True) + "make('b1', every=True)\n"),
     "backup removed": (
         CHECKPOINTS + BACKUPS.format(copy=True) + "make('b1')\n",
-        "from supervisor.adapters import backups\nbackups.remove(here / 'backups', 'b1')\n",
+        "from supervisor.adapters.backups import store as backups\nbackups.remove(here / 'backups', 'b1')\n",
     ),
     "rollback": (
         CHECKPOINTS + BACKUPS.format(copy=True) + "make('b1')\n"
@@ -76,7 +80,7 @@ WRITERS = {
     "checkpoint set aside": (
         CHECKPOINTS,
         (
-            "from supervisor.adapters import checkpoints\n"
+            "from supervisor.adapters.process import checkpoints\n"
             "for info in checkpoints.survey(here / 'programs' / 'Pong'): checkpoints.set_aside(info.path)\n"
         ),
     ),
@@ -84,7 +88,7 @@ WRITERS = {
         f"import shutil\nshutil.copyfile({str(DATA / 'journal-schema-1.sqlite')!r}, here / 'journal.sqlite')\n",
         (
             "import contextlib\n"
-            "from supervisor.adapters import journal_schema as schema\n"
+            "from supervisor.adapters.journal import schema\n"
             "from supervisor.adapters.journal.sqlite import connect\n"
             "path = here / 'journal.sqlite'\n"
             "with contextlib.closing(connect(path)) as old: schema.upgrade(path, old)\n"
@@ -96,7 +100,7 @@ WRITERS = {
             "import shutil\n"
             f"shutil.copyfile({str(DATA / 'journal-schema-1.sqlite')!r}, here / 'journal.sqlite')\n"
             "from supervisor.adapters.journal.sqlite import connect\n"
-            "from supervisor.adapters import journal_schema as schema\n"
+            "from supervisor.adapters.journal import schema\n"
             "import contextlib\n"
             "path = here / 'journal.sqlite'\n"
             "with contextlib.closing(connect(path)) as old: schema.upgrade(path, old)\n"
@@ -104,7 +108,7 @@ WRITERS = {
         ),
         (
             "import contextlib\n"
-            "from supervisor.adapters import journal_archive\n"
+            "from supervisor.adapters.journal import archive as journal_archive\n"
             "from supervisor.adapters.journal.sqlite import connect\n"
             "with contextlib.closing(connect(here / 'journal.sqlite')) as db:\n"
             "    journal_archive._write(here / 'journal.sqlite', db, 1, 20)\n"

@@ -11,7 +11,7 @@ from tools import PYTHON
 
 LOOK = """
 import json, resource
-from supervisor.adapters import limits
+from supervisor.adapters.process import limits
 look = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 before = look(); limits.raise_files(); raised = look(); limits.restore_files()
 most = limits.most_programs(); said = limits.no_room(most - 1), limits.no_room(most)

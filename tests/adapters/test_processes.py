@@ -420,7 +420,7 @@ import json, os, signal, subprocess, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from attempts_kit import World, eventually, gone, kill
-from supervisor.adapters import orphans, proc, processes
+from supervisor.adapters.process import orphans, proc, processes
 from supervisor.model.inputs import Ended
 processes._REAP_PERIOD_S = 0.05
 home = orphans.Orphans()

@@ -44,7 +44,7 @@ def began(environ, *ages_s):
 
 
 def waiting(environ):
-    code = "import os; from supervisor.adapters import starts; raise SystemExit(10 + starts.wait_for_turn(dict(os.environ)))"
+    code = "import os; from supervisor.adapters.process import starts; raise SystemExit(10 + starts.wait_for_turn(dict(os.environ)))"
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env={**environ, "PATH": "/usr/bin:/bin"})
 
 
