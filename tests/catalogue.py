@@ -336,7 +336,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "a dead worker's pid belongs to another process",
             "that process is neither adopted nor signalled",
-            "supervisor/adapters/process/proc.py",
+            "supervisor/adapters/procfs.py",
             HOST_WORLD + "test_a_pid_that_came_back_as_somebody_else_is_neither_adopted_nor_signalled",
             "pid-reuse",
         ),

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from supervisor.adapters.process import cgroups, orphans, proc
+from supervisor.adapters import procfs
+from supervisor.adapters.process import cgroups, orphans
 from supervisor.adapters.process.processes import LocalLauncher, sweep
 from supervisor.model.inputs import Input, SpawnSucceeded
 from supervisor.model.settings import Paths, ProgramSpec
@@ -131,7 +132,7 @@ def eventually(holds: Callable[[], object]) -> bool:
 
 def gone(pid: int) -> bool:
     """No such process, or a zombie that pid 1 has not reaped yet."""
-    stat = proc.read_stat(pid)
+    stat = procfs.read_stat(pid)
     return stat is None or not stat.alive
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from attempts_kit import BootClock, World, eventually, kill, python
 
-from supervisor.adapters.process import evidence, proc
+from supervisor.adapters import procfs
+from supervisor.adapters.process import evidence
 from supervisor.model.inputs import Ended, EvidenceTaken
 
 # What a built-in worker does: faulthandler answers in C, whatever the interpreter is busy with.
@@ -33,7 +34,7 @@ def examine(world: World, argv: list[str]) -> tuple[dict[str, str], str]:
     assert eventually(lambda: "up" in world.stdout())
     evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock()).take("Pong", started.token)
     taken = world.inbox.expect(EvidenceTaken, started.token)
-    assert proc.is_alive(started.pid, started.start_ticks)
+    assert procfs.is_alive(started.pid, started.start_ticks)
     return taken.evidence, started.token
 
 
@@ -72,7 +73,7 @@ def test_a_stopped_worker_is_told_as_stopped(world):
     started = world.run(python(REGISTER + "print('up', flush=True); time.sleep(60)"))
     assert eventually(lambda: "up" in world.stdout())
     kill(started.pid, signal.SIGSTOP)
-    assert eventually(lambda: proc.read_stat(started.pid).state == "T")
+    assert eventually(lambda: procfs.read_stat(started.pid).state == "T")
     found = take(world, started)
     assert ", state T" in found["process"]
     assert found["stacks"] == "not asked for: the process is stopped"

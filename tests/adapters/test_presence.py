@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.adapters import procfs
 from supervisor.adapters.host import boot
-from supervisor.adapters.process import presence, proc
+from supervisor.adapters.process import presence
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Paths, ProgramSpec, Settings
@@ -23,7 +24,7 @@ VIEW = {"name": "a", "phase": "RUNNING", "pid": 7, "uptime_s": 5.0, "steps": 9, 
 @pytest.fixture
 def attempt() -> Iterator[Attempt]:
     process = subprocess.Popen(["sleep", "600"])
-    stat = proc.read_stat(process.pid)
+    stat = procfs.read_stat(process.pid)
     assert stat is not None
     yield Attempt(1, "t", 0.0, 0.0, "d", pid=process.pid, start_ticks=stat.start_ticks)
     process.kill()
@@ -94,7 +95,7 @@ def test_a_live_daemon_looks_itself_while_it_cannot_record_an_end(attempt: Attem
     subprocess.run(["kill", "-KILL", str(attempt.pid)], check=True)
     assert attempt.pid is not None
     assert attempt.start_ticks is not None
-    while proc.is_alive(attempt.pid, attempt.start_ticks):
+    while procfs.is_alive(attempt.pid, attempt.start_ticks):
         pass
     (view,) = snapshot_of(published, "1").programs
     assert view.phase == ("GONE" if troubled else "RUNNING"), "in order, its end is an input of the next moment"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fakes import FakeClock
 
-from supervisor.adapters.process import proc
+from supervisor.adapters import procfs
 from supervisor.adapters.process.edges import Edges
 from supervisor.adapters.process.logs import rotate
 from supervisor.adapters.process.probes import LocalProbes
@@ -60,7 +60,7 @@ class Scene:
         self.edges._take(name, 0, dict(line.split("=", 1) for line in text.splitlines()))
 
     def shim_record(self, stdout_from=0, stderr_from=0, token=TOKEN):
-        stat = proc.read_stat(os.getpid())
+        stat = procfs.read_stat(os.getpid())
         record = {
             "boot_id": "b" * 32, "program": "Pong", "attempt": 1, "token": token, "pid": 1, "start_ticks": 1,
             "shim_pid": os.getpid(), "shim_start_ticks": stat.start_ticks,
@@ -238,11 +238,11 @@ def test_the_process_state_is_the_kernels(scene):
 def test_a_pid_that_became_somebody_elses_is_not_read(scene, monkeypatch):
     """Only where no descriptor was left to hold on to the process itself: then its start ticks tell the two apart."""
     with monkeypatch.context() as patch:
-        patch.setattr(proc, "StateFile", lambda _pid: os.open("/no/descriptor/left", os.O_RDONLY))
+        patch.setattr(procfs, "StateFile", lambda _pid: os.open("/no/descriptor/left", os.O_RDONLY))
         scene.watch(Progress.NONE)
     assert scene.look().proc_state in {"S", "R", "D"}
-    true_stat = proc.read_stat(scene.process.pid)
-    monkeypatch.setattr(proc, "read_stat", lambda _pid: replace(true_stat, start_ticks=true_stat.start_ticks + 1))
+    true_stat = procfs.read_stat(scene.process.pid)
+    monkeypatch.setattr(procfs, "read_stat", lambda _pid: replace(true_stat, start_ticks=true_stat.start_ticks + 1))
     assert scene.look().proc_state is None
 
 

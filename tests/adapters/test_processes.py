@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from attempts_kit import BOOT, REPO, BootClock, World, eventually, gone, kill, python, spec
 
-from supervisor.adapters.process import endings, limits, proc, processes, shim_code
+from supervisor.adapters import procfs
+from supervisor.adapters.process import endings, limits, processes, shim_code
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
 from workers import contract
@@ -48,7 +49,7 @@ def test_an_attempt_starts_runs_and_ends(world):
 def test_no_zombie_stays_behind(world):
     started = world.run(["true"])
     world.inbox.expect(Ended)
-    assert proc.read_stat(started.shim_pid) is None
+    assert procfs.read_stat(started.shim_pid) is None
 
 
 def test_the_worker_sees_the_contract_and_nothing_of_systemd(world, monkeypatch):
@@ -149,12 +150,12 @@ def test_the_compiled_shim_cannot_be_changed_and_is_not_handed_to_the_worker(wor
 def test_a_shim_that_dies_before_the_worker_runs_is_a_broken_spawn(world):
     first = world.run(["sleep", "60"])
     token = world.begin(["sleep", "60"], attempt=2)  # waits for the lock of the first
-    assert eventually(lambda: proc.marked(contract.ENV_TOKEN, [token])[token])
-    (shim,) = proc.marked(contract.ENV_TOKEN, [token])[token]
+    assert eventually(lambda: procfs.marked(contract.ENV_TOKEN, [token])[token])
+    (shim,) = procfs.marked(contract.ENV_TOKEN, [token])[token]
     kill(shim.pid)
     error = world.inbox.expect(SpawnBroke, token).error
     assert error == "the shim of Pong ended before the worker ran (signal 9)"
-    assert proc.is_alive(first.pid, first.start_ticks)
+    assert procfs.is_alive(first.pid, first.start_ticks)
 
 
 def test_a_second_attempt_never_runs_beside_a_living_first(world, monkeypatch):
@@ -282,10 +283,10 @@ def test_a_signal_goes_to_the_worker_alone_or_to_its_group(world):
     assert eventually(lambda: world.stdout() == "up\n")
     world.launcher.signal("Pong", started.token, "SIGUSR2")
     assert eventually(lambda: world.stdout() == "up\ngot it\n")
-    (sleeper,) = proc.descendants([started.pid])
+    (sleeper,) = procfs.descendants([started.pid])
     # Before it has become sleep it is a bash that catches the signal, as its parent does.
     assert eventually(lambda: Path(f"/proc/{sleeper.pid}/comm").read_text() == "sleep\n")
-    assert proc.is_alive(sleeper.pid, sleeper.start_ticks)
+    assert procfs.is_alive(sleeper.pid, sleeper.start_ticks)
     world.launcher.signal("Pong", started.token, "USR2", group=True)
     assert eventually(lambda: gone(sleeper.pid))
     world.launcher.signal("Pong", started.token, "9")
@@ -295,7 +296,7 @@ def test_a_signal_goes_to_the_worker_alone_or_to_its_group(world):
 
 def test_a_reused_pid_is_never_signalled(world):
     with subprocess.Popen(["sleep", "60"], env={}) as stranger:
-        stat = proc.read_stat(stranger.pid)
+        stat = procfs.read_stat(stranger.pid)
         token = world.token()
         pids = stranger.pid, stat.start_ticks + 1, stranger.pid, stat.start_ticks + 1
         world.launcher.adopt("Pong", Survivor(token, Survival.ALIVE, *pids))
@@ -303,7 +304,7 @@ def test_a_reused_pid_is_never_signalled(world):
         world.launcher.signal("Pong", token, "SIGKILL", group=True)
         world.launcher.kill_tree("Pong", token)
         assert world.inbox.expect(Ended, token).ending.fate == "its shim was killed"
-        assert proc.is_alive(stranger.pid, stat.start_ticks)
+        assert procfs.is_alive(stranger.pid, stat.start_ticks)
         stranger.kill()
 
 
@@ -312,12 +313,12 @@ def test_a_session_whose_number_was_given_away_is_not_swept():
     with subprocess.Popen(["sh", "-c", "sleep 60 & echo up; wait"], env={"PATH": os.environ["PATH"]}, start_new_session=True,
                           stdout=subprocess.PIPE) as stranger:  # fmt: skip
         stranger.stdout.readline()
-        (child,) = proc.descendants([stranger.pid])
+        (child,) = procfs.descendants([stranger.pid])
         assert eventually(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n")
-        ticks = proc.read_stat(stranger.pid).start_ticks
+        ticks = procfs.read_stat(stranger.pid).start_ticks
         assert processes.sweep("ab" * 16, (stranger.pid, ticks - 1)) == ()
-        assert proc.is_alive(stranger.pid, ticks)
-        assert proc.is_alive(child.pid, child.start_ticks)
+        assert procfs.is_alive(stranger.pid, ticks)
+        assert procfs.is_alive(child.pid, child.start_ticks)
         assert processes.sweep("ab" * 16, (stranger.pid, ticks)) == (f"sleep({child.pid})",), "with the right ticks it is"
 
 
@@ -332,7 +333,7 @@ def test_ten_stubborn_trees_are_ended_in_parallel(world):
     started = [world.run(["bash", "-c", script], name=f"game{i}") for i in range(10)]
     for attempt in started:
         assert eventually(lambda attempt=attempt: world.stdout(attempt.program) == "up\n")
-    trees = [stat.pid for attempt in started for stat in proc.descendants([attempt.shim_pid])]
+    trees = [stat.pid for attempt in started for stat in procfs.descendants([attempt.shim_pid])]
     assert len(trees) >= 30
     for attempt in started:
         world.launcher.kill_tree(attempt.program, attempt.token)
@@ -372,7 +373,7 @@ def test_a_tree_whose_shim_is_stopped_is_ended_all_the_same(world, monkeypatch):
     monkeypatch.setattr(processes, "_KILL_PATIENCE_S", 0.1)
     started = world.run(["sh", "-c", "setsid sleep 60 & echo up; wait"])
     assert eventually(lambda: world.stdout() == "up\n")
-    tree = [stat.pid for stat in proc.descendants([started.shim_pid])]
+    tree = [stat.pid for stat in procfs.descendants([started.shim_pid])]
     assert len(tree) == 2, "the shell and its sleep"
     kill(started.shim_pid, signal.SIGSTOP)
     world.launcher.kill_tree("Pong", started.token)
@@ -386,9 +387,9 @@ HIDE = "import os; os.setsid(); print('up', flush=True); os.execve('/bin/sleep',
 def test_a_killed_shim_takes_its_tree_with_it(world):
     # One child in a session of its own with the mark, one with an empty environment in the shim's session.
     started = world.run(["bash", "-c", "setsid sleep 60 & env -i sleep 60 & echo up; wait"])
-    assert eventually(lambda: len(proc.descendants([started.pid])) == 2)
-    assert eventually(lambda: {stat.name for stat in proc.descendants([started.pid])} == {"sleep"})
-    tree = [stat.pid for stat in proc.descendants([started.shim_pid])]
+    assert eventually(lambda: len(procfs.descendants([started.pid])) == 2)
+    assert eventually(lambda: {stat.name for stat in procfs.descendants([started.pid])} == {"sleep"})
+    tree = [stat.pid for stat in procfs.descendants([started.shim_pid])]
     kill(started.shim_pid)
     ending = world.inbox.expect(Ended).ending
     assert ending.fate == "its shim was killed by signal 9"
@@ -420,7 +421,8 @@ import json, os, signal, subprocess, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from attempts_kit import World, eventually, gone, kill
-from supervisor.adapters.process import orphans, proc, processes
+from supervisor.adapters import procfs
+from supervisor.adapters.process import orphans, processes
 from supervisor.model.inputs import Ended
 processes._REAP_PERIOD_S = 0.05
 home = orphans.Orphans()
@@ -433,13 +435,13 @@ other = world.run(["sh", "-c", "sleep 60 & wait"], name="Other")
 started = world.run(["sh", "-c", f"{hide}; {hide}; wait; sleep 60"])
 assert eventually(lambda: len(said() or ()) == 2)
 hidden = [int(word) for word in said()]
-assert eventually(lambda: all(proc.read_stat(pid).name == "sleep" for pid in hidden))
+assert eventually(lambda: all(procfs.read_stat(pid).name == "sleep" for pid in hidden))
 later = world.run(["sh", "-c", "sleep 60 & wait"], name="Later")
 kill(started.shim_pid)
 ending = world.inbox.expect(Ended, started.token).ending
 left = [pid for pid in hidden if not gone(pid)]
-alive = [helper.poll() is None, *(proc.is_alive(each.shim_pid, each.shim_start_ticks) for each in (other, later))]
-reaped = sys.argv[3] != "home" or eventually(lambda: not any(map(proc.read_stat, hidden)))
+alive = [helper.poll() is None, *(procfs.is_alive(each.shim_pid, each.shim_start_ticks) for each in (other, later))]
+reaped = sys.argv[3] != "home" or eventually(lambda: not any(map(procfs.read_stat, hidden)))
 kill(later.pid, signal.SIGTERM)  # its shim's end is told by Popen, whatever the reaper does
 code = world.inbox.expect(Ended, later.token).ending.signal
 for pid in left: kill(pid)
@@ -517,7 +519,7 @@ def test_the_end_of_an_attempt_between_survey_and_adoption_is_not_missed(world):
     assert eventually(lambda: gone(started.shim_pid))
     launcher.adopt("Pong", survivor)
     assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
-    assert proc.read_stat(started.shim_pid) is None
+    assert procfs.read_stat(started.shim_pid) is None
 
 
 def test_a_shim_that_ended_while_its_daemon_re_executed_itself_leaves_no_zombie(world):
@@ -526,7 +528,7 @@ def test_a_shim_that_ended_while_its_daemon_re_executed_itself_leaves_no_zombie(
     kill(started.pid)
     assert eventually(lambda: gone(started.shim_pid))
     assert launcher.survey({"Pong": (1, started.token)})["Pong"].survival is Survival.ENDED
-    assert proc.read_stat(started.shim_pid) is None
+    assert procfs.read_stat(started.shim_pid) is None
 
 
 def test_an_adopted_attempts_last_lines_are_its_own(world):
@@ -555,8 +557,8 @@ def test_an_emptied_runtime_directory_does_not_hide_a_living_attempt(world):
 
 def test_an_attempt_whose_shim_was_killed_meanwhile_has_vanished_and_its_rest_is_ended(world):
     started = world.run(["bash", "-c", "setsid sleep 60 & echo up; wait"])
-    assert eventually(lambda: {s.name for s in proc.descendants([started.pid])} == {"sleep"})
-    (sleeper,) = proc.descendants([started.pid])
+    assert eventually(lambda: {s.name for s in procfs.descendants([started.pid])} == {"sleep"})
+    (sleeper,) = procfs.descendants([started.pid])
     launcher = world.new_launcher()
     kill(started.shim_pid)
     assert eventually(lambda: gone(started.pid))
@@ -573,7 +575,7 @@ def test_a_record_of_another_boot_names_no_living_process(world):
     world.launcher.kill_tree("Pong", started.token)
     world.inbox.expect(Ended)
     Path(world.paths.attempt_dir("Pong", 1, started.token), "exit.json").unlink()  # a power cut leaves none
-    me = proc.read_stat(os.getpid())
+    me = procfs.read_stat(os.getpid())
     elsewhere = replace(record, boot_id="ff" * 16, shim_pid=me.pid, shim_start_ticks=me.start_ticks)
     Path(world.paths.shim_record("Pong")).write_text(json.dumps(asdict(elsewhere)))
     survivor = world.new_launcher().survey({"Pong": (1, started.token)})["Pong"]
@@ -650,7 +652,7 @@ def test_a_torn_exit_record_is_not_an_ending(world):
 def test_closing_leaves_the_attempts_alone(world):
     started = world.run(["sleep", "60"])
     world.new_launcher()
-    assert proc.is_alive(started.pid, started.start_ticks)
+    assert procfs.is_alive(started.pid, started.start_ticks)
 
 
 # --- no more threads -----------------------------------------------------------------------------------------------------------
@@ -713,7 +715,7 @@ def test_a_shim_is_ordered_to_the_letter(tmp_path, monkeypatch):
         "program": "Pong", "attempt": 3, "token": token, "boot_id": "boot", "argv": ["train", "--fast"], "env": env,
         "cwd": "/work", "run_dir": "/state/programs/Pong", "attempt_dir": f"/state/programs/Pong/attempts/3-{token}",
         "stdout": "/state/programs/Pong/stdout.log", "stderr": "/state/programs/Pong/stderr.log",
-        "record": "/run/x/shims/Pong.json", "umask": proc.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": 5.0,
+        "record": "/run/x/shims/Pong.json", "umask": procfs.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": 5.0,
         "cgroup": "/cgroup", "grace_s": 7.0, "signal_to": "all",
     }  # fmt: skip
     builtin = processes.shim_order(paths, replace(own, builtin=True, directory=None), 3, token, "boot")

@@ -7,7 +7,7 @@ import uuid
 
 from box import Box, until
 
-from supervisor.adapters.process import proc
+from supervisor.adapters import procfs
 
 
 def test_after_a_power_cut_everything_that_ran_resumes(box: Box) -> None:
@@ -97,7 +97,7 @@ def test_a_worker_that_outlives_its_boot_id_and_its_record_blocks_no_start(box: 
     box.start()
     again = box.wait_phase("a", "RUNNING")
     assert again["pid"] != first["pid"]
-    stat = proc.read_stat(first["pid"])
+    stat = procfs.read_stat(first["pid"])
     assert stat is None or stat.state == "Z", "dead, although pid 1 may not have reaped it yet"
     assert box.wait_fact("Resumed", "a")["step"] >= 50, "from its checkpoint"
 

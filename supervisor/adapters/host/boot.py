@@ -27,9 +27,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from supervisor.adapters import procfs
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.foundations import directory
-from supervisor.adapters.process import proc
 from supervisor.model.inputs import BootEvidence
 from supervisor.policy.box.wall_clock import is_set
 
@@ -84,7 +84,7 @@ def read_boot(files: BootFiles) -> Boot:
     boot_id = files.boot_id.read_text().strip().replace("-", "")
     ticks = None
     with contextlib.suppress(OSError, ValueError, IndexError):
-        ticks = proc.parse_stat(files.pid1_stat.read_bytes()).start_ticks
+        ticks = procfs.parse_stat(files.pid1_stat.read_bytes()).start_ticks
     return Boot(boot_id, ticks)
 
 

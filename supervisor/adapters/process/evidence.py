@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from supervisor.adapters.process import endings, proc
+from supervisor.adapters import procfs
+from supervisor.adapters.process import endings
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import EvidenceTaken
 from workers import contract
@@ -40,16 +41,16 @@ def take(
     stacks: str, logs: tuple[str, str], logs_from: tuple[int, int] = (0, 0), timeout_s: float = TIMEOUT_S,
 ) -> dict[str, str]:  # fmt: skip
     """All that can be read of this very process within `timeout_s`; `logs` are the paths of stdout and stderr."""
-    stat = proc.read_stat(pid)
+    stat = procfs.read_stat(pid)
     if stat is None or stat.start_ticks != start_ticks:
         return {"process": f"{program} (pid {pid}, token {token}) is gone"}
     evidence = {
         "process": f"pid {pid}, {stat.name}, state {stat.state}",
         "threads": _threads(pid),
-        "wchan": proc.read_text(pid, "wchan") or "",
-        "syscall": proc.read_text(pid, "syscall") or "",
-        "kernel_stack": proc.read_text(pid, "stack") or "",
-        "open_files": str(proc.open_files(pid) or ""),
+        "wchan": procfs.read_text(pid, "wchan") or "",
+        "syscall": procfs.read_text(pid, "syscall") or "",
+        "kernel_stack": procfs.read_text(pid, "stack") or "",
+        "open_files": str(procfs.open_files(pid) or ""),
         "host": host_pressure(pid),
         "stacks": _python_stacks(pid, start_ticks, stat.state, stacks, timeout_s),
         "stdout": "\n".join(endings.last_lines(logs[0], logs_from[0])),
@@ -78,7 +79,7 @@ def _text(path: str) -> str:
 
 
 def _threads(pid: int) -> str:
-    threads = proc.threads(pid)
+    threads = procfs.threads(pid)
     shown = ", ".join(f"{name} {state}" for _tid, name, state in threads[:_MAX_THREADS])
     return f"{len(threads)}: {shown}" if threads else ""
 
@@ -86,12 +87,12 @@ def _threads(pid: int) -> str:
 def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s: float) -> str:
     """What faulthandler adds to the stacks file in answer to the signal."""
     number = signal.Signals[contract.STACKS_SIGNAL]
-    if not proc.catches(pid, number):
+    if not procfs.catches(pid, number):
         return f"not asked for: the program has no handler for {contract.STACKS_SIGNAL}"
     if state in "Tt":
         return "not asked for: the process is stopped"
     before = _size(path)
-    if not proc.send_verified(pid, start_ticks, number):
+    if not procfs.send_verified(pid, start_ticks, number):
         return "not asked for: the process is gone"
     _wait_until_quiet(lambda: _size(path), before, timeout_s)
     text = endings.read_bounded(path, _STACKS_BYTES, before).decode("utf-8", "replace")

@@ -23,7 +23,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from supervisor.adapters.process import proc
+from supervisor.adapters import procfs
 from workers import contract
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ class Orphans:
                 os.waitpid(pid, os.WNOHANG)
         self._dead = dead
 
-    def _children(self) -> list[proc.Stat]:
+    def _children(self) -> list[procfs.Stat]:
         if not self._home:
             return []
-        session, stats = os.getsid(0), map(proc.read_stat, _pids_of_children())
+        session, stats = os.getsid(0), map(procfs.read_stat, _pids_of_children())
         return [stat for stat in stats if stat is not None and stat.parent == os.getpid() and stat.session != session]
 
 
@@ -79,7 +79,7 @@ def _pids_of_children() -> list[int]:
         tasks = os.listdir("/proc/self/task")  # noqa: PTH208  a path object each is waste
         lists = [Path(f"/proc/self/task/{task}/children").read_text(encoding="ascii") for task in tasks]
     except OSError:  # built without CONFIG_PROC_CHILDREN, or a thread has just ended
-        return [stat.pid for stat in proc.all_stats().values() if stat.parent == os.getpid()]
+        return [stat.pid for stat in procfs.all_stats().values() if stat.parent == os.getpid()]
     return [int(word) for text in lists for word in text.split()]
 
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from supervisor.adapters import procfs
 from supervisor.adapters.host import boot, clock
-from supervisor.adapters.process import proc
 from supervisor.model.lifecycle import HAS_PROCESS
 from supervisor.model.settings import Paths
 from supervisor.model.state import Attempt, State
@@ -44,9 +44,9 @@ def corrected(view: Mapping[str, Any], attempt: Attempt | None, *, rebooted: boo
         return _without_process(view, GONE, "ended with the host; the next start resumes it")
     if attempt.pid is None or attempt.start_ticks is None:
         return _without_process(view, UNKNOWN, "it was being started; whether it runs is not known")
-    if proc.is_alive(attempt.pid, attempt.start_ticks):
+    if procfs.is_alive(attempt.pid, attempt.start_ticks):
         return dict(view)
-    if _exists(attempt.pid) and proc.read_stat(attempt.pid) is None:  # /proc is mounted with hidepid
+    if _exists(attempt.pid) and procfs.read_stat(attempt.pid) is None:  # /proc is mounted with hidepid
         return _without_process(view, UNKNOWN, f"another user's pid {attempt.pid} cannot be looked at; root can")
     return _without_process(view, GONE, f"its process {attempt.pid} is gone, and that is not on record yet")
 

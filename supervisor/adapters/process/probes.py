@@ -26,8 +26,9 @@ from typing import Final
 
 import structlog
 
+from supervisor.adapters import procfs
 from supervisor.adapters.files import open_regular
-from supervisor.adapters.process import cgroups, proc
+from supervisor.adapters.process import cgroups
 from supervisor.adapters.process.edges import Edges, Heard
 from supervisor.adapters.process.processes import read_record
 from supervisor.model.inputs import Report, Sample
@@ -62,7 +63,7 @@ class _Watched:
     start_ticks: int | None
     since_s: float
     reports_file: str
-    stat: proc.StateFile | None
+    stat: procfs.StateFile | None
     adopted: bool = False
     lost_at_s: float | None = None  # since when its beats cannot be read in any way
     mapped: str | None = None  # where /proc has the record that it maps
@@ -97,8 +98,8 @@ class LocalProbes:
         """
         file = None
         with contextlib.suppress(OSError):
-            file = proc.StateFile(pid)
-        stat = proc.read_stat(pid) if file is None else None
+            file = procfs.StateFile(pid)
+        stat = procfs.read_stat(pid) if file is None else None
         reports = f"{self._paths.attempt_dir(spec.name, attempt, token)}/{contract.REPORTS_FILE}"
         ticks = stat.start_ticks if stat else None
         watched = _Watched(spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file, adopted)
@@ -191,7 +192,7 @@ class LocalProbes:
     def _state(item: _Watched) -> str | None:
         if item.stat is not None:
             return item.stat.state()
-        stat = proc.read_stat(item.pid)  # no descriptor was left for it: the long way, every time
+        stat = procfs.read_stat(item.pid)  # no descriptor was left for it: the long way, every time
         return stat.state if stat is not None and stat.start_ticks == item.start_ticks else None
 
     def beat_defect(self, program: str, token: str) -> str:
@@ -226,7 +227,7 @@ class LocalProbes:
         now_s = self._clock.now_s()
         if item.mapped is None and now_s >= item.mapped_due_s:
             item.mapped_due_s = now_s + _LOST_S
-            item.mapped = proc.open_at(item.pid, Path(self._paths.beat(item.spec.name, item.attempt)).name)
+            item.mapped = procfs.open_at(item.pid, Path(self._paths.beat(item.spec.name, item.attempt)).name)
         beat = contract.read_beat(item.mapped, follow=True) if item.mapped is not None else None
         if beat is not None and beat.token == item.token:
             return beat
@@ -234,7 +235,7 @@ class LocalProbes:
         return None
 
     def _from_witnesses(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
-        ticks = proc.cpu_ticks(item.pid)
+        ticks = procfs.cpu_ticks(item.pid)
         self._note_growth(item, self._logs(item) | ({} if ticks is None else {"cpu": (ticks, 0)}))
         return Sample(
             item.token, state, progress_at_s=item.grown_at_s, phase="training", beat_lost=True,

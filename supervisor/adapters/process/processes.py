@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from supervisor.adapters import durable, files
-from supervisor.adapters.process import cgroups, endings, limits, orphans, proc
+from supervisor.adapters import durable, files, procfs
+from supervisor.adapters.process import cgroups, endings, limits, orphans
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
@@ -143,7 +143,7 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         "env": worker_env(paths, spec, attempt, token, boot_id), "cwd": spec.directory or paths.run_dir(name),
         "run_dir": paths.run_dir(name), "attempt_dir": paths.attempt_dir(name, attempt, token),
         "stdout": paths.log(name, "stdout"), "stderr": paths.log(name, "stderr"),
-        "record": paths.shim_record(name), "umask": proc.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
+        "record": paths.shim_record(name), "umask": procfs.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
         "cgroup": cgroup, "grace_s": spec.stop_grace_s, "signal_to": spec.stop_signal_to,
     }  # fmt: skip
 
@@ -182,15 +182,15 @@ def sweep(
     while (found := _members(token, shim, more)) or (found := _members(token, shim, more)):
         fds = []
         for stat in found:
-            fd = proc.open_verified(stat.pid, stat.start_ticks)
+            fd = procfs.open_verified(stat.pid, stat.start_ticks)
             if fd is None:
                 continue
             fds.append(fd)
-            proc.send(fd, signal.SIGKILL)
+            procfs.send(fd, signal.SIGKILL)
             if stat.pid not in (spare, shim[0] if shim else None):
                 ended.setdefault(stat.pid, stat.name)
         for fd in fds:
-            proc.wait_gone(fd, patience_s)  # returns as soon as it is gone
+            procfs.wait_gone(fd, patience_s)  # returns as soon as it is gone
             os.close(fd)
         patience_s = min(_MOST_PATIENCE_S, 2 * patience_s)  # in state D for hours: not a scan of /proc a second
     return tuple(f"{name}({pid})" for pid, name in ended.items())
@@ -200,15 +200,15 @@ def _passed(until_s: float) -> bool:
     return time.clock_gettime(time.CLOCK_BOOTTIME) > until_s
 
 
-def _members(token: str, shim: tuple[int, int] | None, more: Callable[[], Iterable[int]] = tuple) -> list[proc.Stat]:
-    found = {stat.pid: stat for stat in proc.marked(contract.ENV_TOKEN, [token])[token]}
-    found |= {stat.pid: stat for stat in map(proc.read_stat, more()) if stat is not None and stat.alive}
-    leader = proc.read_stat(shim[0]) if shim else None
+def _members(token: str, shim: tuple[int, int] | None, more: Callable[[], Iterable[int]] = tuple) -> list[procfs.Stat]:
+    found = {stat.pid: stat for stat in procfs.marked(contract.ENV_TOKEN, [token])[token]}
+    found |= {stat.pid: stat for stat in map(procfs.read_stat, more()) if stat is not None and stat.alive}
+    leader = procfs.read_stat(shim[0]) if shim else None
     # A session's number stays taken while it has members; a living leader that is not our shim has a later session.
     if shim and (leader is None or leader.start_ticks == shim[1]):
-        found |= {stat.pid: stat for stat in proc.all_stats().values() if stat.session == shim[0] and stat.alive}
+        found |= {stat.pid: stat for stat in procfs.all_stats().values() if stat.session == shim[0] and stat.alive}
     if found:
-        found |= {stat.pid: stat for stat in proc.descendants(found)}
+        found |= {stat.pid: stat for stat in procfs.descendants(found)}
     found.pop(os.getpid(), None)
     return list(found.values())
 
@@ -337,8 +337,8 @@ class LocalLauncher:
         """No worker came of it. Wait until the shim is gone and make sure that it left nothing."""
         assert live.shim is not None  # noqa: S101
         if "spawn_error" not in answer:
-            proc.send(live.shim_fd, signal.SIGTERM)  # whatever it is doing, we could not watch it
-        shim = live.shim.pid, (proc.read_stat(live.shim.pid) or _NOBODY).start_ticks
+            procfs.send(live.shim_fd, signal.SIGTERM)  # whatever it is doing, we could not watch it
+        shim = live.shim.pid, (procfs.read_stat(live.shim.pid) or _NOBODY).start_ticks
         status = live.shim.wait()
         if "spawn_error" not in answer:
             sweep(live.token, shim)
@@ -380,7 +380,7 @@ class LocalLauncher:
         attempt = self.attempt(token)
         if attempt is None or attempt.program != program:
             return
-        fd = proc.open_verified(attempt.pid, attempt.start_ticks)
+        fd = procfs.open_verified(attempt.pid, attempt.start_ticks)
         if fd is None:
             return
         try:
@@ -389,7 +389,7 @@ class LocalLauncher:
                 with contextlib.suppress(OSError):
                     os.killpg(attempt.pid, number)
             else:
-                proc.send(fd, number)
+                procfs.send(fd, number)
         finally:
             os.close(fd)
 
@@ -401,12 +401,12 @@ class LocalLauncher:
         attempt = self.attempt(token)
         if attempt is None or attempt.program != program:
             return
-        if proc.ignores(attempt.shim_pid, signal.SIGUSR1):  # a shim of an older release can only see the worker leave
+        if procfs.ignores(attempt.shim_pid, signal.SIGUSR1):  # a shim of an older release can only see the worker leave
             self.signal(program, token, "SIGCONT")
             self.signal(program, token, "SIGTERM")
             return
         for number in (signal.SIGCONT, signal.SIGUSR1):
-            proc.send_verified(attempt.shim_pid, attempt.shim_start_ticks, number)
+            procfs.send_verified(attempt.shim_pid, attempt.shim_start_ticks, number)
 
     def kill_tree(self, program: str, token: str) -> None:
         """End the whole tree now. Outcome: Ended."""
@@ -421,8 +421,8 @@ class LocalLauncher:
             shim = (live.attempt.shim_pid, live.attempt.shim_start_ticks) if live.attempt else None
         try:
             self._groups.kill(token)  # the shim sees it, and writes how it ended
-            proc.send(fd, signal.SIGTERM)
-            if proc.wait_gone(fd, _KILL_PATIENCE_S):
+            procfs.send(fd, signal.SIGTERM)
+            if procfs.wait_gone(fd, _KILL_PATIENCE_S):
                 return
             self._groups.kill_all(token)
             sweep(token, shim, more=self._others(token, shim[1] if shim else None))  # the shim carries the mark too
@@ -550,7 +550,7 @@ class LocalLauncher:
     @staticmethod
     def _reap_orphan(shim_pid: int, start_ticks: int) -> None:
         """A shim that had been ours before this daemon re-executed itself and ended before we watched it again."""
-        stat = proc.read_stat(shim_pid)
+        stat = procfs.read_stat(shim_pid)
         if stat is not None and stat.start_ticks == start_ticks:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(shim_pid, os.WNOHANG)
@@ -574,7 +574,7 @@ class LocalLauncher:
         attempt = Attempt(self._boot_id, program, number, survivor.token, pid, ticks, shim_pid, shim_ticks)
         if record is not None and record.token == survivor.token:
             attempt = replace(attempt, stdout_from=record.stdout_from, stderr_from=record.stderr_from)
-        fd = proc.open_verified(shim_pid, shim_ticks)
+        fd = procfs.open_verified(shim_pid, shim_ticks)
         live = _Live(program, number, survivor.token, -1 if fd is None else fd, attempt=attempt)
         if fd is None:  # it ended since the survey: anything that is readable at once will do in place of a pidfd
             self._reap_orphan(shim_pid, shim_ticks)
@@ -664,13 +664,13 @@ class LocalLauncher:
         """By the shim record; without one (a runtime directory that was emptied) by the lock and the marks."""
         record = read_record(self._paths.shim_record(program))
         if record is not None and record.token == token:
-            if record.boot_id != self._boot_id or not proc.is_alive(record.shim_pid, record.shim_start_ticks):
+            if record.boot_id != self._boot_id or not procfs.is_alive(record.shim_pid, record.shim_start_ticks):
                 return None
             return Survivor(token, Survival.ALIVE, record.pid, record.start_ticks, record.shim_pid, record.shim_start_ticks)
         holder = _HOLDER.search(self._lock_text(program))
         if holder is None or holder[2] != token:
             return None
-        members = {stat.pid: stat for stat in proc.marked(contract.ENV_TOKEN, [token])[token]}
+        members = {stat.pid: stat for stat in procfs.marked(contract.ENV_TOKEN, [token])[token]}
         shim = members.get(int(holder[3]))
         workers = [stat for stat in members.values() if shim and stat.parent == shim.pid and stat.group == stat.pid]
         if shim is None or not workers:
@@ -762,7 +762,7 @@ def _attempt_number(name: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-_NOBODY: Final = proc.Stat(0, "", "X", 0, 0, 0, 0, 0)
+_NOBODY: Final = procfs.Stat(0, "", "X", 0, 0, 0, 0, 0)
 
 
 def signal_number(name: str) -> int:
