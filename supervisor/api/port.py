@@ -263,7 +263,7 @@ class Backend(Protocol):
         ...
 
     def backups(self) -> Json:
-        """`adapters.backups_shown.backups_view`: what there is, what is being made, how the newest ended."""
+        """`adapters.backups.shown.backups_view`: what there is, what is being made, how the newest ended."""
         ...
 
     def check_backup(self, name: str) -> Json:

@@ -37,7 +37,7 @@ def test_the_answer_is_the_record_and_names_living_processes(start):
     assert answer == json.loads(Path(shim.order["record"]).read_text())
     assert answer["shim_pid"] == shim.process.pid
     for pid, ticks in ((answer["pid"], answer["start_ticks"]), (answer["shim_pid"], answer["shim_start_ticks"])):
-        assert processes.proc.is_alive(pid, ticks)
+        assert processes.procfs.is_alive(pid, ticks)
     assert os.getsid(answer["pid"]) == shim.process.pid
     assert os.getpgid(answer["pid"]) == answer["pid"]
     assert Path(shim.order["run_dir"], "fence").read_text() == TOKEN + "\n"

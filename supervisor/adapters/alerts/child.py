@@ -1,4 +1,4 @@
-"""Sends one alert to one Apprise URL, and ends: a process of its own, started by `alert_delivery.py`.
+"""Sends one alert to one Apprise URL, and ends: a process of its own, started by `delivery.py`.
 
 Apart from the daemon because importing Apprise takes a second of CPU and 40 MB, and because no time limit of its own holds
 for all of its hundred services: a process can be ended at any moment. The URL comes on standard input, never as an argument

@@ -31,7 +31,7 @@ from workers import contract
 
 log = structlog.get_logger()
 
-_CHILD: Final = str(Path(__file__).with_name("alert_child.py"))
+_CHILD: Final = str(Path(__file__).with_name("child.py"))
 _JOURNAL_SOCKET: Final = sd_journal.SOCKET
 _PRIORITIES: Final = {"info": sd_journal.INFO, "warning": sd_journal.WARNING, "critical": sd_journal.CRITICAL}
 _MOST_SAID: Final = 300

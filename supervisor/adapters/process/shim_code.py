@@ -20,7 +20,7 @@ import weakref
 from pathlib import Path
 from typing import Final
 
-_SOURCE: Final = Path(__file__).parent.parent / "shim.py"
+_SOURCE: Final = Path(__file__).parents[2] / "shim.py"
 _UNCHECKED: Final = struct.pack("<I8x", 1)  # PEP 552: a .pyc with a hash that is not compared with the source
 _SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
