@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -62,11 +63,11 @@ WRAPPED = {
     "trap at exit": (["bash", "-c", f"trap 'echo bye >> log' EXIT; {PY} saver.py a; :"], "a"),
     "trap that passes it on": (["bash", "-c", f"trap 'kill $p; wait $p' TERM; {PY} saver.py a & p=$!; wait"], "a"),
     "trap that waits": (["bash", "-c", f"trap 'echo bye' TERM; {PY} saver.py a; :"], "a"),
-    "plain launcher": ([*PY.split(), "plain.py"], "ab"),
-    "launcher that passes it on": ([*PY.split(), "passing.py"], "ab"),
-    "launcher that leaves": ([*PY.split(), "leaving.py"], "ab"),
-    "data loader": ([*PY.split(), "loading.py"], "a"),
-    "no wrapper": ([*PY.split(), "saver.py", "a"], "a"),
+    "plain launcher": ([sys.executable, "-S", "plain.py"], "ab"),
+    "launcher that passes it on": ([sys.executable, "-S", "passing.py"], "ab"),
+    "launcher that leaves": ([sys.executable, "-S", "leaving.py"], "ab"),
+    "data loader": ([sys.executable, "-S", "loading.py"], "a"),
+    "no wrapper": ([sys.executable, "-S", "saver.py", "a"], "a"),
 }
 
 

@@ -13,7 +13,7 @@ def test_the_large_libraries_come_first_then_the_newest_checkpoint(tmp_path):
     os.utime(tmp_path / "checkpoints" / "ckpt-300.cc", (2_000, 2_000))
     found = list(prefetch.files(tmp_path))
     libraries, rest = found[:-1], found[-1]
-    assert libraries[0].name == "libtorch_cpu.so"
+    assert {"libtorch_cpu.so", "libtorch_cuda.so"} & {libraries[0].name}, "the largest one of this build of torch"
     assert any(path.name == "atari_envpool.so" for path in libraries)
     assert all(path.stat().st_size >= 1 << 20 for path in libraries)
     assert rest == tmp_path / "checkpoints" / "ckpt-300.cc" / "tensors"

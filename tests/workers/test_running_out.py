@@ -69,7 +69,9 @@ def convolve(room: str, refuse: str = "") -> str:
 
 
 def test_a_convolution_without_memory_for_its_code_ran_out_of_memory() -> None:
-    assert convolve("little") == "could not create a primitive|True|False"
+    said, *classes = convolve("little").split("|")
+    assert said in {"could not create a primitive", "std::bad_alloc"}, "by the processor and the build of torch"
+    assert classes == ["True", "False"]
 
 
 def test_a_convolution_in_a_service_that_may_not_make_code_did_not_run_out_of_memory() -> None:
