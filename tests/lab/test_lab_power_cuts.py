@@ -12,7 +12,7 @@ import random
 import time
 
 import pytest
-from installed import CONFIG, GAMES, INTERVAL_S, UNIT, Installed
+from installed import CONFIG, GAMES, INTERVAL_S, STATE, UNIT, Installed
 from labbox import until
 
 CUTS = int(os.environ.get("EXTRALIFE_LAB_CUTS", "3"))
@@ -118,6 +118,7 @@ def test_an_orderly_end_of_the_box_counts_as_one_although_the_daemon_had_crashed
     boots = len(box.facts("HostRebooted"))
     box.wait_until_trains()
     box.configure("[daemon\n")
+    box.run("sh", "-c", f"rm -rf {STATE}/last-config*")  # else it would start with the last good one
     box.run("systemctl", "kill", "--kill-whom=main", "-s", "KILL", UNIT)
     until(lambda: "waits" in box.show(UNIT, "StatusText"), 90, "a start that waits")
     box.configure(CONFIG)

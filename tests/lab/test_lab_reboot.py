@@ -6,8 +6,8 @@ import pytest
 from installed import CONFIG, GAMES, UNIT, Installed
 from labbox import until
 
-# The box has its own boot id by a bind mount over the kernel's file, and ProtectKernelTunables= mounts that away again.
-_OWN_BOOT_ID = "[Service]\nProtectKernelTunables=no\n"
+# The box has its own boot id by a bind mount over the kernel's file. Either of these settings removes that mount again.
+_OWN_BOOT_ID = "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n"
 _LONGER_S = 10.0  # than without the service; a daemon that waits in vain for its stop takes 15 s more
 
 
