@@ -14,6 +14,7 @@ from boxes import BOXES, DAY_S, night
 MINUTES = float(os.environ.get("SIM_MINUTES", "5"))
 YEAR_DAYS = 30.0  # of one story in the box that is looked at for years
 LEAST_DAYS = 20.0
+EVERY_S = 300.0  # between two lines of progress: a run that is ended early has told what it did
 
 
 def stories(first):
@@ -31,6 +32,7 @@ def stories(first):
 def test_seeds_that_nobody_has_seen(capsys):
     first = int(os.environ.get("SIM_FIRST", int(time.time())))
     over_s, days, nights = time.monotonic() + 60 * MINUTES, 0.0, 0
+    told_s = time.monotonic()
     for box, seed, programs, length_days in stories(first):
         if time.monotonic() > over_s and days > LEAST_DAYS:
             break
@@ -38,9 +40,16 @@ def test_seeds_that_nobody_has_seen(capsys):
         nights, days = nights + 1, days + found.world.now_s / DAY_S
         if found.error is not None:
             pytest.fail(f"{found.error}\n{again(box, seed, programs, length_days)}", pytrace=False)
-    with capsys.disabled():
-        print(f"\n{nights} nights, {days / 365:.2f} simulated years, no finding, from SIM_FIRST={first}")
+        if time.monotonic() - told_s > EVERY_S:
+            told_s = time.monotonic()
+            tell(capsys, nights, days, first)
+    tell(capsys, nights, days, first)
     assert days > LEAST_DAYS
+
+
+def tell(capsys, nights, days, first):
+    with capsys.disabled():
+        print(f"\n{nights} nights, {days / 365:.2f} simulated years, no finding, from SIM_FIRST={first}", flush=True)
 
 
 def again(box, seed, programs, days):
