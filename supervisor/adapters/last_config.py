@@ -159,12 +159,16 @@ def _attended(kept: Kept, environ: Mapping[str, str]) -> bool:
 
 
 def _state_dirs(config_file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Iterator[str]:
-    """Where the state directory may be, of a configuration that cannot be used. The most certain place comes first."""
-    named = [flags.get("state_dir"), environ.get("EXTRALIFE_STATE_DIR")]
-    with contextlib.suppress(OSError, ValueError):
-        if config_file is not None:
-            named.append(places.daemon_table(config_file).get("state_dir"))
-    named += [places.pointed(config_file, environ).get("state_dir"), places.state_dir_for(environ)]
+    """Where the state directory may be, of a configuration that cannot be used. The most certain place comes first.
+
+    One that a flag or a variable names is the only one: a daemon for another directory is not what was asked for.
+    """
+    named: list[object] = [each for each in (flags.get("state_dir"), environ.get("EXTRALIFE_STATE_DIR")) if each][:1]
+    if not named:
+        with contextlib.suppress(OSError, ValueError):
+            if config_file is not None:
+                named.append(places.daemon_table(config_file).get("state_dir"))
+        named += [places.pointed(config_file, environ).get("state_dir"), places.state_dir_for(environ)]
     for each in named:
         if isinstance(each, str) and each and "\0" not in each:
             yield os.path.abspath(os.path.expanduser(each))  # noqa: PTH100, PTH111  as the configuration does

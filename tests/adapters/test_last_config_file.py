@@ -86,6 +86,19 @@ def test_it_is_found_by_the_pointer_when_the_file_is_gone(tmp_path: Path, paths:
     assert places.pointed(kept.path, environ) == {"state_dir": paths.state_dir, "runtime_dir": paths.runtime_dir}
 
 
+@pytest.mark.parametrize("named_by", ["flag", "variable"])
+def test_what_another_state_directory_keeps_is_not_taken(tmp_path: Path, environ: dict[str, str], named_by: str) -> None:
+    """A mistyped --state-dir must not start the daemon of the usual place, and train there."""
+    usual = Paths(places.state_dir_for(environ), str(tmp_path / "run"))
+    Path(usual.state_dir).mkdir(parents=True)
+    last_config.keep(usual, given(tmp_path), environ, 1e9)
+    assert last_config.find(None, environ, {}) is not None
+    other = str(tmp_path / "other")
+    flags = {"state_dir": other} if named_by == "flag" else {}
+    variables = {} if named_by == "flag" else {"EXTRALIFE_STATE_DIR": other}
+    assert last_config.find(None, environ | variables, flags) is None
+
+
 def test_a_link_in_its_place_is_not_followed(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
     last_config.keep(paths, given(tmp_path), environ, 1e9)
     path = Path(paths.last_config)
