@@ -81,7 +81,7 @@ def test_a_version_that_does_not_tell_its_release_is_known_by_its_start(backend,
     [
         ({}, "the daemon has not replaced itself"),
         ({"release": "/opt/extralife/releases/0.1.5-bb"}, "the daemon runs /opt/extralife/releases/0.1.5-bb, not"),
-        ({"journal": JournalView(error="the disk is full")}, "it cannot write its journal: the disk is full"),
+        ({"journal": JournalView(error="the disk is full")}, "the daemon cannot write its journal: the disk is full"),
     ],
 )
 def test_a_daemon_that_is_not_well(backend, sock, change, said):
@@ -107,7 +107,7 @@ def test_a_journal_error_that_was_there_before_is_no_reason_to_go_back(backend, 
         ({"pid": 42}, "Pong has lost its worker: it was pid 41, now there is 42"),
         ({"pid": None, "phase": "BACKOFF"}, "Pong has lost its worker: it was pid 41, now there is none"),
         ({"steps": 900}, "Pong went back from step 1000 to 900"),
-        ({"worker_phase": None}, "it hears nothing of Pong, whose worker is pid 41"),
+        ({"worker_phase": None}, "the daemon gets no beats from Pong, whose worker is pid 41"),
     ],
 )
 def test_a_worker_that_is_not_what_it_was(backend, sock, worker, said):
@@ -122,7 +122,7 @@ def test_a_worker_that_does_not_get_on(backend, sock, monkeypatch):
     monkeypatch.setattr(health, "_LONG_S", 0.01)
     before = health.ask(sock)
     upgraded(backend)
-    with pytest.raises(health.Unwell, match="Pong trained before and has not got on"):
+    with pytest.raises(health.Unwell, match="Pong trained before and has made no progress for"):
         judged(sock, before, healthy_s=0.02)
 
 
@@ -132,7 +132,7 @@ def test_one_that_is_forgotten_and_one_that_was_done_meanwhile(backend, sock):
     backend.change("Pong", phase="DONE", pid=None)
     judged(sock, before)
     del backend.programs["Pong"]
-    with pytest.raises(health.Unwell, match="it does not know Pong any more"):
+    with pytest.raises(health.Unwell, match="the daemon does not know Pong any more"):
         judged(sock, before)
 
 
@@ -146,7 +146,7 @@ def test_a_start_that_ends_again_and_again_is_not_waited_for(tmp_path, monkeypat
 
 def test_nobody_there_is_said_within_the_time(tmp_path, monkeypatch):
     monkeypatch.setattr(health, "_ends", lambda: 0)
-    with pytest.raises(health.Unwell, match=r"it does not answer after 0\.1 s"):
+    with pytest.raises(health.Unwell, match=r"the daemon does not answer after 0\.1 s"):
         judged(str(tmp_path / "nobody"), {}, ready_s=0.1)
     assert health.main(["look", str(tmp_path / "nobody")]) == 1
 
