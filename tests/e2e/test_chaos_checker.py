@@ -195,10 +195,10 @@ def test_a_wanted_program_that_does_not_train_is_seen(
 
 def test_a_traceback_in_the_daemons_log_is_seen(world: World, board: Scoreboard) -> None:
     checker = Checker(board)
-    checker._tracebacks()
+    checker.tracebacks()
     assert not board.broken
     with world.daemon_log.open("a") as log:
         log.write("Traceback (most recent call last):\n  File ...\nValueError: wrong\n")
-    checker._tracebacks()
+    checker.tracebacks()
     assert broken(board) == ["traceback"]
     assert "ValueError: wrong" in board.broken[0].text
