@@ -40,7 +40,7 @@ _SECTION_INTRO: Final = {
     "health": "When a training gets on and yet goes wrong: [the rule](../supervisor/policy/worker/health.py).",
     "backup": "Copies of all games: [the rule](../supervisor/policy/upkeep/backups.py), [what is in them](backups.md).",
     "cost": "What the box costs: [the rule](../supervisor/policy/upkeep/cost.py). `EXTRALIFE_USD_PER_HOUR` overrides it.",
-    "alerts": "Who is told, and of what: [the rule](../supervisor/policy/upkeep/alerting.py), [what is sent](alerts.md).",
+    "alerts": "Which alerts go to whom: [the rule](../supervisor/policy/upkeep/alerting.py), [what is sent](alerts.md).",
     "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/box/gate.py).",
     "cgroups": "What one worker may take of the box: [the rule](../supervisor/policy/worker/confinement.py).",
     "prechecks": "What forbids a higher level without a reboot as proof: [the rule](../supervisor/policy/box/prechecks.py).",

@@ -28,7 +28,7 @@ _KEPT_LABEL = "before rollback"
 
 
 class Backups:
-    """Does the commands of `deciding/backups.py`. `progress` is for whoever asks, from any thread."""
+    """Carries out the commands of `deciding/backups.py`. Any thread may read `progress`."""
 
     def __init__(self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock) -> None:
         self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
