@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from workers import output, prefetch
+from workers import background, output, prefetch
 from workers.args import BadArguments, parse
-from workers.contract import EXIT_CONFIG, Client, Phase
+from workers.contract import EXIT_CONFIG, EXIT_FAILED, Client, Phase
 from workers.listen import listen
 
 if TYPE_CHECKING:
@@ -40,6 +40,16 @@ def main() -> int:
             print(f"workers: {mistake}", file=sys.stderr)
         return EXIT_CONFIG
     _set_allocator(args)
+    try:
+        return _trained(args)
+    except RuntimeError as error:
+        if not background.is_refused(error):
+            raise
+        print(f"workers: {background.NO_THREADS}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def _trained(args: Args) -> int:
     client = Client()
     asked = listen(client)
     prefetch.begin(client.run_dir)

@@ -63,6 +63,7 @@ STRIPPED_ENV: Final = (
 # --- exit codes (sysexits.h where one fits) ----------------------------------------------------------------------------
 
 EXIT_DONE: Final = 0  # the target is reached; do not start again
+EXIT_FAILED: Final = 1  # anything else, told in one sentence or a traceback; start again
 EXIT_DIVERGED: Final = 65  # EX_DATAERR: the losses are not finite any more; an older checkpoint and other chance may help
 EXIT_NO_MEMORY: Final = 71  # EX_OSERR: out of memory, of the host or of the GPU; a smaller batch may fit
 EXIT_LEFT: Final = 75  # EX_TEMPFAIL: left because it was asked to, with a checkpoint; may be started again

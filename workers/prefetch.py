@@ -25,7 +25,8 @@ _LEAST_BYTES: Final = 1 << 20  # smaller files come with the directory's other r
 def begin(run_dir: Path | None) -> threading.Thread:
     """Read ahead, in a thread; failing is no loss, so nothing is said of it."""
     thread = threading.Thread(target=_read_ahead, args=(run_dir,), name="prefetch", daemon=True)
-    thread.start()
+    with contextlib.suppress(RuntimeError):  # no thread can be begun just now
+        thread.start()
     return thread
 
 

@@ -30,6 +30,7 @@ from workers.contract import (
     EXIT_CONFIG,
     EXIT_DIVERGED,
     EXIT_DONE,
+    EXIT_FAILED,
     EXIT_FENCED,
     EXIT_LEFT,
     EXIT_NO_MEMORY,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from workers.learner import Learner
     from workers.listen import Asked
 
-EXIT_FAILED: Final = 1
 RUNS_DIR: Final = "runs"
 ALONE_SAVE_S: Final = 60.0  # without a supervisor nobody chooses a better interval
 PRINT_S: Final = 5.0

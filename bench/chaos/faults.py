@@ -303,8 +303,6 @@ def forks_refused(scene: Scene) -> None:
         raise NotPossible("there is no C compiler for the library that refuses them")
     scene.daemon()
     pid = scene.main()
-    for name in scene.world.programs:  # a worker that is starting cannot begin envpool's threads, and ends by that error
-        scene.board.exempt("traceback", name, 20.0)
     preload.no_forks(scene.world.directory, refused=True)
     try:
         _kill(pid, signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,23 @@ def saved(box: Box) -> list[int]:
     return sorted(int(path.name.split("-")[1].split(".")[0]) for path in places if path.suffix not in {".bad", ".tmp"})
 
 
+def is_watched(box: Box, directory: Path) -> bool:
+    """Whether the daemon holds it open: from its first look on, another directory in its place is noticed."""
+    assert box.daemon is not None
+    for descriptor in Path(f"/proc/{box.daemon.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since
+            if descriptor.readlink() == directory:
+                return True
+    return False
+
+
 @pytest.mark.parametrize("what", ["Catch", "Catch/checkpoints"])
 def test_what_was_removed_is_made_again_and_saved_into_at_once(box: Box, what: str) -> None:
     box.config(CATCH)
     box.start()
     before = box.wait_phase("Catch", "RUNNING", 90)
     until(lambda: saved(box), 60, "a checkpoint")
+    until(lambda: is_watched(box, box.state / "programs" / what), 20, "the daemon's first look at it")
     steps = box.program("Catch")["steps"]
     shutil.rmtree(box.state / "programs" / what)
     until(lambda: saved(box) and saved(box)[-1] >= steps, 30, "a checkpoint of what was computed since")

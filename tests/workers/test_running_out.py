@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import preload
 import pytest
 import torch
 
-from workers import contract, memory
+from workers import background, contract, memory
 
 ROOT = Path(__file__).resolve().parents[2]
 REFUSE_CODE = """
@@ -88,6 +89,32 @@ def test_a_worker_whose_service_may_not_make_code_says_what_to_do(tmp_path: Path
         "(systemctl edit extralife)"
     )
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_a_worker_on_a_box_without_room_for_a_thread_says_so_and_is_started_again(tmp_path: Path, algo: str) -> None:
+    """As the kernel refuses one at a limit: CPython says it in its words, envpool in those of C++."""
+    preload.no_forks(tmp_path, refused=True)
+    env = {**os.environ, **preload.environment(tmp_path), contract.ENV_RUN_DIR: str(tmp_path / "run")}
+    done = subprocess.run(
+        [sys.executable, "-m", "workers", "--program=Catch", f"--algo={algo}", "--num-envs=4", "--threads=1"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=env,
+    )  # fmt: skip
+    assert done.returncode == contract.EXIT_FAILED, done.stderr
+    assert done.stderr.splitlines()[-1] == f"workers: {background.NO_THREADS}"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ("can't start new thread", True),
+        ("Resource temporarily unavailable", True),
+        ("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", False),
+    ],
+)
+def test_a_refused_thread_is_told_from_other_errors(said: str, refused: bool) -> None:
+    assert background.is_refused(RuntimeError(said)) == refused
 
 
 def test_with_memory_and_leave_the_same_convolution_is_made() -> None:
