@@ -8,7 +8,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Concatenate, Final, ParamSpec
+from textwrap import fill
+from typing import Any, Concatenate, Final, ParamSpec, get_origin
 
 from supervisor.api.port import Backend, ProgramView, Result, Snapshot
 from supervisor.api.rpc.faults import Fault
@@ -19,13 +20,40 @@ ASK_WAIT_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a method. Its type is XML-RPC's, or `signal`, which is sent as a string or as an int."""
+
+    type: str
+    name: str
+    meaning: str
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
-    """One method: `signature` is the type of its result, then those of its parameters, of which some may be left out."""
+    """One method: what it does in words, its parameters, the type of its result and what the result is."""
 
     perform: Callable[..., Awaitable[Any]]
-    signature: tuple[str, ...]
-    required: int
-    help: str
+    text: str
+    parameters: tuple[Parameter, ...]
+    returns: str
+    result: str
+
+    @property
+    def signature(self) -> list[str]:
+        """What system.methodSignature answers: the type of the result, then those of the parameters."""
+        return [self.returns, *(_shown(each.type) for each in self.parameters)]
+
+    @property
+    def help(self) -> str:
+        """What system.methodHelp answers: Supervisor's form, which its clients print as it is."""
+        lines = [f"{f'@param {_shown(each.type)} {each.name}':<25}{each.meaning}" for each in self.parameters]
+        lines.append(f"{f'@return {self.returns} result':<25}{self.result}")
+        return "\n".join([self.text, "", *(fill(line, 110, subsequent_indent=" " * 25) for line in lines)])
+
+
+def _shown(kind: str) -> str:
+    return "string" if kind == "signal" else kind
 
 
 Table = dict[str, Method]
@@ -67,18 +95,31 @@ class Call:
 
 
 def method(
-    table: Table, *names: str, returns: str, takes: tuple[str, ...] = ()
+    table: Table, /, *names: str, result: str, text: str = "", **meanings: str
 ) -> Callable[[Callable[Concatenate[Call, P], Awaitable[Any]]], Callable[Concatenate[Call, P], Awaitable[Any]]]:
-    """Enter a function into a table under its name and its older names."""
+    """Enter a function into a table under its name and its older names.
+
+    Its docstring (or `text`) says what it does, its annotations the types, `meanings` the names and senses of parameters.
+    """
 
     def enter(perform: Callable[Concatenate[Call, P], Awaitable[Any]]) -> Callable[Concatenate[Call, P], Awaitable[Any]]:
-        parameters = list(inspect.signature(perform).parameters.values())[1:]
-        required = sum(parameter.default is parameter.empty for parameter in parameters)
-        entry = Method(perform, (returns, *takes), required, inspect.getdoc(perform) or "")
+        signature = inspect.signature(perform, eval_str=True)
+        takes = list(signature.parameters.values())[1:]
+        parameters = tuple(
+            Parameter(_type(each.annotation), name, meaning, each.default is each.empty)
+            for each, (name, meaning) in zip(takes, meanings.items(), strict=True)
+        )
+        what = text or inspect.getdoc(perform) or ""
+        entry = Method(perform, what, parameters, _type(signature.return_annotation), result)
         table.update(dict.fromkeys(names, entry))
         return perform
 
     return enter
+
+
+def _type(annotation: Any) -> str:
+    """Its name in XML-RPC."""
+    return {str: "string", int: "int", bool: "boolean", list: "array", dict: "struct"}[get_origin(annotation) or annotation]
 
 
 async def dispatch(call: Call, name: str, params: tuple[Any, ...]) -> Any:
@@ -86,10 +127,12 @@ async def dispatch(call: Call, name: str, params: tuple[Any, ...]) -> Any:
     found = call.table.get(name)
     if found is None:
         raise Fault(codes.UNKNOWN_METHOD)
-    types = found.signature[1:]
-    if not found.required <= len(params) <= len(types):
+    required = sum(each.required for each in found.parameters)
+    if not required <= len(params) <= len(found.parameters):
         raise Fault(codes.INCORRECT_PARAMETERS)
-    return await found.perform(call, *map(_checked, params, types))
+    return await found.perform(
+        call, *(_checked(value, each.type) for value, each in zip(params, found.parameters, strict=False))
+    )
 
 
 def _checked(value: Any, wanted: str) -> Any:

@@ -21,74 +21,55 @@ _SETTLE_S: Final = 10.0
 _LOOK_S: Final = 0.02
 
 
-@method(TABLE, "supervisor.getAPIVersion", "supervisor.getVersion", returns="string")
+@method(TABLE, "supervisor.getAPIVersion", "supervisor.getVersion", result="'3.0'")
 async def get_api_version(_: Call) -> str:
-    """Return the version of the RPC API.
-
-    @return string result    '3.0'
-    """
+    """Return the version of the RPC API."""
     return API_VERSION
 
 
-@method(TABLE, "supervisor.getSupervisorVersion", returns="string")
+@method(TABLE, "supervisor.getSupervisorVersion", result="version id")
 async def get_supervisor_version(call: Call) -> str:
     """Return whose interface this is, and behind the + who really answers.
 
     Tools compare the number; '4.3.0+extralife.0.1.0' is 4.3.0 to them, by PEP 440 and by semver.
-
-    @return string result    version id
     """
     return f"{SPEAKS}+extralife.{call.snapshot().daemon.version}"
 
 
-@method(TABLE, "supervisor.getIdentification", returns="string")
+@method(TABLE, "supervisor.getIdentification", result="'extralife'")
 async def get_identification(_: Call) -> str:
-    """Return what tells this daemon from Supervisor's.
-
-    @return string result    'extralife'
-    """
+    """Return what tells this daemon from Supervisor's."""
     return "extralife"
 
 
-@method(TABLE, "supervisor.getState", returns="struct")
+@method(TABLE, "supervisor.getState", result="statecode, statename")
 async def get_state(call: Call) -> dict[str, Any]:
-    """Return the state of the daemon: RUNNING 1, RESTARTING 0, SHUTDOWN -1.
-
-    @return struct result    statecode, statename
-    """
+    """Return the state of the daemon: RUNNING 1, RESTARTING 0, SHUTDOWN -1."""
     code, name = {"stopping": (-1, "SHUTDOWN"), "reloading": (0, "RESTARTING")}.get(
         call.snapshot().daemon.state, (1, "RUNNING")
     )
     return {"statecode": code, "statename": name}
 
 
-@method(TABLE, "supervisor.getPID", returns="int")
+@method(TABLE, "supervisor.getPID", result="process id")
 async def get_pid(call: Call) -> int:
-    """Return the process id of the daemon.
-
-    @return int result       process id
-    """
+    """Return the process id of the daemon."""
     return call.snapshot().daemon.pid or 0
 
 
-@method(TABLE, "supervisor.shutdown", returns="boolean")
+@method(TABLE, "supervisor.shutdown", result="always true unless error")
 async def shutdown(call: Call) -> bool:
-    """Shut the daemon down: every worker saves and leaves first.
-
-    @return boolean result   always true unless error
-    """
+    """Shut the daemon down: every worker saves and leaves first."""
     call.changing()
     await call.ask(Verb.SHUTDOWN, [])
     return True
 
 
-@method(TABLE, "supervisor.restart", returns="boolean")
+@method(TABLE, "supervisor.restart", result="always true unless error")
 async def restart(call: Call) -> bool:
     """Let the daemon replace itself, with its configuration read anew. Workers are not touched.
 
     A configuration with a mistake is refused with CANT_REREAD, and the daemon goes on as it was.
-
-    @return boolean result   always true unless error
     """
     call.changing()
     refused = await call.ask(Verb.RELOAD, [])
@@ -97,26 +78,18 @@ async def restart(call: Call) -> bool:
     return True
 
 
-@method(TABLE, "supervisor.sendRemoteCommEvent", returns="boolean", takes=("string", "string"))
+@method(TABLE, "supervisor.sendRemoteCommEvent", type="type of the event", data="data of the event", result="never: FAILED")
 async def send_remote_comm_event(_: Call, _type: str, _data: str) -> bool:
-    """Refused: there are no event listeners that could receive it.
-
-    @param string type       type of the event
-    @param string data       data of the event
-    @return boolean result   never: FAILED
-    """
+    """Refused: there are no event listeners that could receive it."""
     raise Fault(codes.FAILED, "there are no event listeners; the journal tells what happened")
 
 
 # --- the configuration -----------------------------------------------------------------------------------------------------
 
 
-@method(TABLE, "supervisor.getAllConfigInfo", returns="array")
+@method(TABLE, "supervisor.getAllConfigInfo", result="structs")
 async def get_all_config_info(call: Call) -> list[dict[str, Any]]:
-    """Get info about every program of the configuration file, in use or not, sorted by name.
-
-    @return array result     structs
-    """
+    """Get info about every program of the configuration file, in use or not, sorted by name."""
     rows: list[Json] = await call.read(call.backend.configured)
     return sorted(map(_config_info, rows), key=lambda row: str(row["name"]))
 
@@ -137,27 +110,21 @@ def _config_info(row: Json) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@method(TABLE, "supervisor.reloadConfig", returns="array")
+@method(TABLE, "supervisor.reloadConfig", result="[[added, changed, removed]]")
 async def reload_config(call: Call) -> list[list[list[str]]]:
     """Read the configuration file, and say what an update would change. Changes nothing.
 
     `added` also names what changes without a restart: sections such as '[level]', and '[program.NAME]' for a program
     whose limits or priority changed. So a client that adds all that is `added` has applied the whole file.
-
-    @return array result     [[added, changed, removed]]
     """
     call.changing()
     told = await _reread(call)
     return [[[*told["added"], *_live(told)], told["changed"], told["removed"]]]
 
 
-@method(TABLE, "supervisor.addProcessGroup", returns="boolean", takes=("string",))
+@method(TABLE, "supervisor.addProcessGroup", name="the group", result="true if successful")
 async def add_process_group(call: Call, name: str) -> bool:
-    """Take a program of the configuration file into use, or a section as reloadConfig names it.
-
-    @param string name       the group
-    @return boolean result   true if successful
-    """
+    """Take a program of the configuration file into use, or a section as reloadConfig names it."""
     snapshot = call.changing()
     if snapshot.program(name) is not None:
         raise Fault(codes.ALREADY_ADDED, name)
@@ -173,13 +140,9 @@ async def add_process_group(call: Call, name: str) -> bool:
     return True
 
 
-@method(TABLE, "supervisor.removeProcessGroup", returns="boolean", takes=("string",))
+@method(TABLE, "supervisor.removeProcessGroup", name="the group", result="true if successful")
 async def remove_process_group(call: Call, name: str) -> bool:
-    """Take a program that is down out of use. Its checkpoints and logs stay, and the file is not touched.
-
-    @param string name       the group
-    @return boolean result   true if successful
-    """
+    """Take a program that is down out of use. Its checkpoints and logs stay, and the file is not touched."""
     view = call.changing().program(name)
     if view is None:
         raise Fault(codes.BAD_NAME, name)

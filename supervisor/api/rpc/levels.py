@@ -12,36 +12,31 @@ from supervisor.model import codes
 TABLE: Final[Table] = {}
 
 
-@method(TABLE, "extralife.getLevel", returns="struct")
+@method(
+    TABLE, "extralife.getLevel",
+    result="mode, level, trial, why, line, levels (structs by level), and pin where there is one",
+)  # fmt: skip
 async def get_level(call: Call) -> dict[str, Any]:
-    """Return the ladder, what each level has shown, and where the box stands. What is not known is left out.
-
-    @return struct result    mode, level, trial, why, line, levels (structs by level), and pin where there is one
-    """
+    """Return the ladder, what each level has shown, and where the box stands. What is not known is left out."""
     told: dict[str, Any] = _known(await call.read(call.backend.level))
     return told
 
 
-@method(TABLE, "extralife.pinLevel", returns="string", takes=("string", "int"))
+@method(
+    TABLE, "extralife.pinLevel",
+    level="its name", seconds="for so long; 0 (or left out): until further notice", result="what was done",
+)  # fmt: skip
 async def pin_level(call: Call, level: str, seconds: int = 0) -> str:
-    """Keep the box at a level, whatever the rule that climbs says.
-
-    @param string level      its name
-    @param int seconds       for so long; 0 (or left out): until further notice
-    @return string result    what was done
-    """
+    """Keep the box at a level, whatever the rule that climbs says."""
     call.changing()
     if seconds != 0 and not is_span(seconds):
         raise Fault(codes.INCORRECT_PARAMETERS, "seconds must not be negative")
     return await _pin(call, level, float(seconds) or None)
 
 
-@method(TABLE, "extralife.unpinLevel", returns="string")
+@method(TABLE, "extralife.unpinLevel", result="what was done")
 async def unpin_level(call: Call) -> str:
-    """End the pin; the rule goes on from the level that was pinned.
-
-    @return string result    what was done
-    """
+    """End the pin; the rule goes on from the level that was pinned."""
     call.changing()
     return await _pin(call, None, None)
 

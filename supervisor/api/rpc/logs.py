@@ -16,77 +16,48 @@ from supervisor.model import codes
 TABLE: Final[Table] = {}
 
 
-@method(TABLE, "supervisor.readLog", "supervisor.readMainLog", returns="string", takes=("int", "int"))
+@method(
+    TABLE, "supervisor.readLog", "supervisor.readMainLog",
+    offset="offset to start reading from", length="number of bytes to read", result="bytes of log",
+)  # fmt: skip
 async def read_log(call: Call, offset: int, length: int) -> str:
-    """Read from the daemon's own log. A negative offset with length 0 reads the last bytes; length 0 reads to the end.
-
-    @param int offset        offset to start reading from
-    @param int length        number of bytes to read
-    @return string result    bytes of log
-    """
+    """Read from the daemon's own log. A negative offset with length 0 reads the last bytes; length 0 reads to the end."""
     return await _read(call, call.snapshot().daemon.main_log, offset, length)
 
 
-@method(TABLE, "supervisor.clearLog", returns="boolean")
+@method(TABLE, "supervisor.clearLog", result="never: FAILED")
 async def clear_log(call: Call) -> bool:
-    """Refused: the daemon's own log is rotated, and not to be emptied by a client.
-
-    @return boolean result   never: FAILED
-    """
+    """Refused: the daemon's own log is rotated, and not to be emptied by a client."""
     call.changing()
     raise Fault(codes.FAILED, "extralife keeps its own log and rotates it ([daemon] log_max_bytes, log_backups)")
 
 
-@method(
-    TABLE, "supervisor.readProcessStdoutLog", "supervisor.readProcessLog", returns="string", takes=("string", "int", "int")
-)
-async def read_process_stdout_log(call: Call, name: str, offset: int, length: int) -> str:
-    """Read from a program's stdout log. A negative offset with length 0 reads the last bytes.
+def _enter(channel: str, *, older: bool = False) -> None:
+    """The two methods that read one log of a program; `older`: under their older names too, which do not say which log."""
+    log = f"Process{channel.capitalize()}Log"
+    program, begin = "the program (or 'group:name')", "offset to start reading from"
 
-    @param string name       the program (or 'group:name')
-    @param int offset        offset to start reading from
-    @param int length        number of bytes to read; 0: to the end
-    @return string result    bytes of log
-    """
-    return await _read(call, log_of(one(name, call.snapshot()), "stdout"), offset, length)
+    @method(
+        TABLE, f"supervisor.read{log}", *["supervisor.readProcessLog"] * older,
+        text=f"Read from a program's {channel} log. A negative offset with length 0 reads the last bytes.",
+        name=program, offset=begin, length="number of bytes to read; 0: to the end", result="bytes of log",
+    )  # fmt: skip
+    async def read(call: Call, name: str, offset: int, length: int) -> str:
+        return await _read(call, log_of(one(name, call.snapshot()), channel), offset, length)
 
-
-@method(TABLE, "supervisor.readProcessStderrLog", returns="string", takes=("string", "int", "int"))
-async def read_process_stderr_log(call: Call, name: str, offset: int, length: int) -> str:
-    """Read from a program's stderr log. A negative offset with length 0 reads the last bytes.
-
-    @param string name       the program (or 'group:name')
-    @param int offset        offset to start reading from
-    @param int length        number of bytes to read; 0: to the end
-    @return string result    bytes of log
-    """
-    return await _read(call, log_of(one(name, call.snapshot()), "stderr"), offset, length)
+    @method(
+        TABLE, f"supervisor.tail{log}", *["supervisor.tailProcessLog"] * older,
+        text=f"Follow a program's {channel} log: what begins at `offset`, or its last `length` bytes if it has grown beyond "
+        "that.",
+        name=program, offset=begin, length="maximum number of bytes to return",
+        result="[string bytes, int size of the log, bool overflow]",
+    )  # fmt: skip
+    async def tail(call: Call, name: str, offset: int, length: int) -> list[object]:
+        return await _tail(call, log_of(one(name, call.snapshot()), channel), offset, length)
 
 
-@method(
-    TABLE, "supervisor.tailProcessStdoutLog", "supervisor.tailProcessLog", returns="array", takes=("string", "int", "int")
-)
-async def tail_process_stdout_log(call: Call, name: str, offset: int, length: int) -> list[object]:
-    """Follow a program's stdout log: what begins at `offset`, or its last `length` bytes if it has grown beyond that.
-
-    @param string name       the program (or 'group:name')
-    @param int offset        offset to start reading from
-    @param int length        maximum number of bytes to return
-    @return array result     [string bytes, int size of the log, bool overflow]
-    """
-    return await _tail(call, log_of(one(name, call.snapshot()), "stdout"), offset, length)
-
-
-@method(TABLE, "supervisor.tailProcessStderrLog", returns="array", takes=("string", "int", "int"))
-async def tail_process_stderr_log(call: Call, name: str, offset: int, length: int) -> list[object]:
-    """Follow a program's stderr log: what begins at `offset`, or its last `length` bytes if it has grown beyond that.
-
-    @param string name       the program (or 'group:name')
-    @param int offset        offset to start reading from
-    @param int length        maximum number of bytes to return
-    @return array result     [string bytes, int size of the log, bool overflow]
-    """
-    return await _tail(call, log_of(one(name, call.snapshot()), "stderr"), offset, length)
+_enter("stdout", older=True)
+_enter("stderr")
 
 
 def log_of(view: ProgramView, channel: str) -> str | None:

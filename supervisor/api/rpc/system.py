@@ -11,48 +11,34 @@ from supervisor.model import codes
 TABLE: Final[Table] = {}
 
 
-@method(TABLE, "system.listMethods", returns="array")
+@method(TABLE, "system.listMethods", result="names, sorted")
 async def list_methods(call: Call) -> list[str]:
-    """Return an array listing the available method names.
-
-    @return array result     names, sorted
-    """
+    """Return an array listing the available method names."""
     return sorted(call.table)
 
 
-@method(TABLE, "system.methodHelp", returns="string", takes=("string",))
+@method(TABLE, "system.methodHelp", name="the name of the method", result="the documentation")
 async def method_help(call: Call, name: str) -> str:
-    """Return a string showing the method's documentation.
-
-    @param string name       the name of the method
-    @return string result    the documentation
-    """
+    """Return a string showing the method's documentation."""
     if name not in call.table:
         raise Fault(codes.SIGNATURE_UNSUPPORTED)
     return call.table[name].help
 
 
-@method(TABLE, "system.methodSignature", returns="array", takes=("string",))
+@method(TABLE, "system.methodSignature", name="the name of the method", result="types")
 async def method_signature(call: Call, name: str) -> list[str]:
-    """Return an array describing the method's signature: the type of its result, then those of its parameters.
-
-    @param string name       the name of the method
-    @return array result     types
-    """
+    """Return an array describing the method's signature: the type of its result, then those of its parameters."""
     if name not in call.table:
         raise Fault(codes.SIGNATURE_UNSUPPORTED)
-    return ["string" if kind == "signal" else kind for kind in call.table[name].signature]
+    return call.table[name].signature
 
 
-@method(TABLE, "system.multicall", returns="array", takes=("array",))
+@method(TABLE, "system.multicall", calls="the calls", result="the results")
 async def multicall(call: Call, calls: list[Any]) -> list[Any]:
     """Process an array of calls, one after the other, and return an array of their results.
 
     Calls are structs {'methodName': string, 'params': array}. A result is the value itself, or a struct {'faultCode':
     int, 'faultString': string}.
-
-    @param array calls       the calls
-    @return array result     the results
     """
     results: list[Any] = []
     for item in calls:
