@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from supervisor import config, image
 from supervisor.adapters.host import sd_journal
+from supervisor.shell import exit_codes
 
 if TYPE_CHECKING:
     from supervisor.adapters.last_config import Instead
 
-EXIT_USAGE: Final = 2
-EXIT_REFUSED: Final = 1
 _DETACH_S: Final = 60.0
 
 
@@ -51,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit status: 0 an orderly end, 1 refused (another daemon, a full disk), 2 a bad configuration."""
+    """The exit status, one of `shell/exit_codes.py`."""
     if sd_journal.is_stream(2, os.environ):
         sys.stderr = cast("TextIO", sd_journal.Complaints(sys.stderr))
     args = list(sys.argv[1:] if argv is None else argv)
@@ -82,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
     except config.ConfigError as error:
         _complain(error.errors)
-        return EXIT_USAGE
+        return exit_codes.BAD_CONFIG
     _complain([f"warning: {sentence}" for sentence in loaded.warnings])
     if options.check:
         return _checked(loaded)
@@ -151,7 +150,7 @@ def serve(
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"supervisord: {where}{error.strerror or error}", file=sys.stderr)
-    return EXIT_REFUSED
+    return exit_codes.REFUSED
 
 
 def detach(args: list[str], loaded: config.Loaded) -> int:
@@ -175,8 +174,8 @@ def detach(args: list[str], loaded: config.Loaded) -> int:
     if process.poll() is None:
         print(f"supervisord: pid {process.pid} does not serve {paths.socket} yet; see {paths.main_log}", file=sys.stderr)
         process.returncode = 0
-        return EXIT_REFUSED
-    return process.returncode or EXIT_REFUSED
+        return exit_codes.REFUSED
+    return process.returncode or exit_codes.REFUSED
 
 
 def _serves(path: str) -> bool:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tools import needs
 
+from supervisor.shell import exit_codes
+
 ROOT = Path(__file__).resolve().parents[1]
 UNITS = sorted(path for path in (ROOT / "units").iterdir() if path.suffix in {".service", ".slice", ".socket"})
 MOST_EXPOSED = 2.5
@@ -45,6 +47,12 @@ def test_little_is_open_to_the_daemon():
     done = analyze("security", "--offline=yes", "--no-pager", str(ROOT / "units" / "extralife.service"))
     assert done.returncode == 0, done.stderr
     assert float(re.search(r"exposure level for extralife.service: ([0-9.]+)", done.stdout)[1]) <= MOST_EXPOSED, done.stdout
+
+
+def test_the_service_is_not_started_again_after_a_shutdown():
+    unit = (ROOT / "units" / "extralife.service").read_text()
+    for setting in ("RestartPreventExitStatus", "SuccessExitStatus"):
+        assert re.search(rf"^{setting}=(\d+)$", unit, re.MULTILINE)[1] == str(exit_codes.SHUT_DOWN)
 
 
 def test_what_the_units_run_is_there():

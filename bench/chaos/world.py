@@ -26,7 +26,6 @@ from chaos import ROOT
 HOOKS = Path(__file__).parent / "hooks"
 RESTART_S = 0.5  # RestartSec= of units/extralife.service
 WATCHDOG_S = 12.0 * min(PATIENCE, 2.0)  # WatchdogSec=; shorter than the unit's 30 s, so that a run meets it often
-EXIT_SHUT_DOWN = 100  # RestartPreventExitStatus=
 CHECKPOINT_MAX_S = 3.0
 
 CONTROL = "control"  # the control socket's name in the descriptor store

@@ -17,7 +17,7 @@ _VALUED = {
 def main() -> int:
     """The installed script's entry point."""
     from supervisor.ctl.actions import run
-    from supervisor.ctl.outcome import Failed
+    from supervisor.ctl.outcome import INTERRUPTED, READER_LEFT, Failed
     from supervisor.ctl.session import Session
 
     if hasattr(sys.stdout, "reconfigure"):
@@ -34,13 +34,13 @@ def main() -> int:
         print(failed, file=sys.stderr)
         return failed.code
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader has left (`supervisorctl history | head`): nothing to complain about, nor at the final flush.
         import os
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return READER_LEFT
 
 
 def parse(argv: list[str]) -> tuple[Options, list[str]]:

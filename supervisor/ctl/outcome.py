@@ -10,6 +10,15 @@ NOT_RUNNING = 7
 STATUS_NOT_RUNNING = 3
 STATUS_UNKNOWN = 4
 
+# Of wait-gpu, as sysexits.h has them: a service is unavailable, try again later. The others are the shell's own.
+UNKNOWN_GPU = 69
+TIMED_OUT = 75
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+
+INTERRUPTED = 130  # Ctrl-C: 128 + SIGINT
+READER_LEFT = 141  # 128 + SIGPIPE
+
 
 class Failed(Exception):
     """Ends a command with one sentence and an exit code."""

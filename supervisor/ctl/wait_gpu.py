@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 
-from supervisor.ctl.outcome import USAGE, Failed
+from supervisor.ctl.outcome import NOT_EXECUTABLE, NOT_FOUND, TIMED_OUT, UNKNOWN_GPU, USAGE, Failed
 from supervisor.ctl.session import Session, take, whole
 
 TYPE_CHECKING = False
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from supervisor.policy.box.gate import Wish
     from supervisor.policy.box.readings import Gpus
 
-# As sysexits.h has them: 69 a service is unavailable, 75 try again later. 126 and 127 are the shell's own.
-UNKNOWN_GPU, TIMED_OUT, NOT_EXECUTABLE, NOT_FOUND = 69, 75, 126, 127
 _LOOK_S = 0.5
 _TELL_S = 30.0
 _VALUED = ("--min-free-mb", "--gpu", "--timeout", "--poll", "--fallback-batch", "--if-no-gpu")

@@ -50,7 +50,7 @@ from supervisor.model.state import State, replay
 from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
 from supervisor.policy.worker.loss import furthest
-from supervisor.shell import foundations, logs
+from supervisor.shell import exit_codes, foundations, logs
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 ENV_LISTEN_FD: Final = "EXTRALIFE_LISTEN_FD"  # the control socket that the program image before this one hands on
-EXIT_SHUT_DOWN: Final = 100  # the operator's `shutdown`, told to a service manager that would start us again
 _CONTROL: Final = "control"  # the control socket's name in the service manager's store
 _OPEN_S: Final = 120.0  # what one step of a start may take: a journal of years, digests of big checkpoints
 _GOES_DOWN_S: Final = 15.0  # less than the service manager's watchdog waits
@@ -178,8 +177,8 @@ class Daemon:
         starts.forget(os.environ)
         lock.release()
         if parts.loop.memory.trouble is not None:
-            return 1
-        return EXIT_SHUT_DOWN if self._notifier.heard and not self._signalled else 0
+            return exit_codes.REFUSED
+        return exit_codes.SHUT_DOWN if self._notifier.heard and not self._signalled else exit_codes.STOPPED
 
     # --- building ------------------------------------------------------------------------------------------------------
 

@@ -65,8 +65,7 @@ def test_the_table(seen, cause, counted, why):
     assert why in verdict.why
 
 
-def test_the_exit_codes_are_the_contracts():
-    """The policy may not import from the workers' side more than the contract; here they are compared."""
+def test_each_exit_code_of_the_contract_has_its_cause():
     of_code = {
         contract.EXIT_LEFT: "left", contract.EXIT_FENCED: "fenced", contract.EXIT_CONFIG: "config",
         contract.EXIT_DIVERGED: "diverged", contract.EXIT_NO_MEMORY: "out_of_memory",

@@ -33,12 +33,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from supervisor.policy.worker import memory
-
-EXIT_DIVERGED: Final = 65
-EXIT_NO_MEMORY: Final = 71
-EXIT_LEFT: Final = 75
-EXIT_FENCED: Final = 77
-EXIT_CONFIG: Final = 78
+from workers.contract import EXIT_CONFIG, EXIT_DIVERGED, EXIT_FENCED, EXIT_LEFT, EXIT_NO_MEMORY
 
 
 @dataclass(frozen=True, slots=True)
