@@ -25,7 +25,6 @@ from starlette.types import ASGIApp
 
 from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
-from supervisor.api.names import expand, plain
 from supervisor.api.peer import who
 from supervisor.api.pins import MOST_PIN_S, is_span
 from supervisor.api.port import Backend, Result
@@ -36,18 +35,19 @@ from supervisor.api.same_site import same_site
 from supervisor.api.signals import signal_name
 from supervisor.model.codes import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS
 from supervisor.model.inputs import Verb
-from supervisor.reports.accounts_view import Since
+from supervisor.model.names import expand, plain
+from supervisor.reports.pages import PAGES, BadQuery
 
 log = structlog.get_logger()
 
 MOST_BODY_BYTES: Final = 64 * 1024
-MOST_FACTS: Final = 10_000
 MOST_WAIT_S: Final = 3600.0
 ASK_WAIT_S: Final = 600.0
 MOST_ASKS: Final = 64  # at once, waiting ones included; each is a person or a script
 STALE_S: Final = 30.0  # the loop turns every 5 s at the least
 MOST_TEXT: Final = 100  # of a label
 _READERS: Final = 4
+_LONG: Final = "check"  # this query reads every byte of a backup: not in one of the few threads of all other pages
 _ASKERS: Final = 16
 
 _ASKED_APART: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.PIN, Verb.UNPIN)  # they have pages of their own
@@ -98,16 +98,8 @@ class Api:
             ("/healthz", self.healthz),
             ("/api/v1/status", self.status),
             ("/api/v1/programs/{name}", self.program),
-            ("/api/v1/facts", self.facts),
             ("/api/v1/logs/{name}/{channel}", self.program_log),
             ("/api/v1/mainlog", self.main_log),
-            ("/api/v1/accounts", self.accounts),
-            ("/api/v1/backups", self.backups),
-            ("/api/v1/cost", self.cost),
-            ("/api/v1/results", self.results),
-            ("/api/v1/level", self.level),
-            ("/api/v1/alerts", self.alerts),
-            ("/api/v1/config", self.config),
             ("/logtail/{spec:path}", self._rpc.log_tail),
             ("/mainlogtail", self._rpc.main_log_tail),
         ]
@@ -122,6 +114,7 @@ class Api:
             ("/RPC2", self._rpc.post),
             ("/RPC2/", self._rpc.post),
         ]
+        get += [(f"/api/v1/{name}", self._page(name)) for name in PAGES]
         routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
         routes += [Route(path, _guarded(handler), methods=["POST"]) for path, handler in post]
         pages = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
@@ -153,38 +146,15 @@ class Api:
             raise Refused(404, f"no such program: {request.path_params['name']!r}")
         return answer(asdict(view))
 
-    async def facts(self, request: Request) -> Response:
-        after = _whole(request, "after", 0, least=0, most=2**62)
-        limit = _whole(request, "limit", 1000, least=-MOST_FACTS, most=MOST_FACTS)
-        program = request.query_params.get("program")
-        kinds = [kind for kind in request.query_params.get("kinds", "").split(",") if kind]
-        rows = await self._read(self._backend.facts, after, program and plain(program), limit, kinds)
-        return answer({"facts": rows})
+    def _page(self, name: str) -> Handler:
+        async def page(request: Request) -> Response:
+            query = request.query_params
+            if PAGES[name].instant:
+                return answer(self._backend.page(name, query))
+            thread = self._wait if _LONG in query else self._read
+            return answer(await thread(self._backend.page, name, query))
 
-    async def accounts(self, request: Request) -> Response:
-        return answer(await self._read(self._backend.accounts, _since(request)))
-
-    async def backups(self, request: Request) -> Response:
-        """All of them; with `check=NAME`, whether that one is whole."""
-        name = request.query_params.get("check")
-        if name is not None:
-            return answer(await self._wait(self._backend.check_backup, name))
-        return answer(await self._read(self._backend.backups))
-
-    async def cost(self, request: Request) -> Response:
-        return answer(await self._read(self._backend.cost, _since(request)))
-
-    async def results(self, _: Request) -> Response:
-        return answer(await self._read(self._backend.results))
-
-    async def level(self, _: Request) -> Response:
-        return answer(await self._read(self._backend.level))
-
-    async def alerts(self, _: Request) -> Response:
-        return answer(await self._read(self._backend.alerts))
-
-    async def config(self, _: Request) -> Response:
-        return answer({"settings": await self._read(self._backend.config_explain)})
+        return page
 
     async def program_log(self, request: Request) -> Response:
         name, channel = request.path_params["name"], request.path_params["channel"]
@@ -336,6 +306,8 @@ def _guarded(handler: Handler) -> Handler:
             return await handler(request)
         except Refused as refused:
             return answer({"error": str(refused)}, refused.status)
+        except BadQuery as bad:
+            return answer({"error": str(bad)}, 400)
         except ClientDisconnect:
             return answer({"error": "the client has gone"}, 400)
         except (OSError, sqlite3.Error) as error:
@@ -433,21 +405,6 @@ def _seconds(body: dict[str, Any]) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_WAIT_S:
         raise Refused(400, f"timeout_s must be a number of seconds up to {MOST_WAIT_S:.0f}")
     return float(value)
-
-
-def _since(request: Request) -> Since:
-    """`since=all` (the beginning), `boot`, seconds ago as `3600s`, or seconds since the epoch as `@1790000000`."""
-    text = request.query_params.get("since", "all")
-    if text in {"all", "boot"}:
-        return Since(boot=text == "boot")
-    number = text.removeprefix("@").removesuffix("s")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < 0 or text.startswith("@") == text.endswith("s"):
-        raise Refused(400, f"since must be all, boot, seconds as 3600s or a time as @1790000000, not {text[:40]!r}")
-    return Since(wall_s=value) if text.startswith("@") else Since(ago_s=value)
 
 
 def _whole(request: Request, key: str, default: int, *, least: int, most: int) -> int:

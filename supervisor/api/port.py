@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Protocol, Self
 
 from supervisor.model.inputs import Verb
-from supervisor.reports.accounts_view import Since
 
 Json = dict[str, Any]
 Result = tuple[str, int, str]  # program, one of `model/codes.py`, text
@@ -219,6 +218,10 @@ class Backend(Protocol):
         """The newest published snapshot. Never blocks."""
         ...
 
+    def page(self, name: str, query: Mapping[str, str]) -> Json:
+        """A page of `reports.pages.PAGES`, made now. Raises BadQuery, and what reading its sources raises."""
+        ...
+
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
         """Post a request and wait for its reply, at most `timeout_s`; then FAILED with a text that says so.
 
@@ -247,56 +250,17 @@ class Backend(Protocol):
         """Every program of the file (of what is supervised, when the file is wrong): its settings by name."""
         ...
 
-    def config_explain(self) -> list[Json]:
-        """Every setting: {"key", "value", "origin"}."""
-        ...
-
-    def accounts(self, since: Since) -> Json:
-        """`core.accounts_view.accounts_view` of the window from then to now."""
-        ...
-
     def ask_backups(self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float) -> Result:
         """BACKUP with a label, ROLLBACK with a backup's name; no names: all. Answered once it is begun, or refused.
 
-        The result's name, and of a rollback its text, is that by which `backups` tells how it ended.
+        The result's name, and of a rollback its text, is that by which the page of backups tells how it ended.
         """
-        ...
-
-    def backups(self) -> Json:
-        """`adapters.backups.shown.backups_view`: what there is, what is being made, how the newest ended."""
-        ...
-
-    def check_backup(self, name: str) -> Json:
-        """{"name", "error"}: every byte of it read now."""
-        ...
-
-    def cost(self, since: Since) -> Json:
-        """`core.cost_view.cost_view` of the window from then to now."""
-        ...
-
-    def results(self) -> Json:
-        """`core.results_view.results_view` of the newest test of every run."""
-        ...
-
-    def level(self) -> Json:
-        """`core.climb_view.climb_view`: the ladder and where the box stands on it."""
         ...
 
     def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
         """Pin a level for so long (None: until further notice), or, with None, end the pin: (level, code, text)."""
         ...
 
-    def alerts(self) -> Json:
-        """`core.alerts_view.alerts_view`: targets, what waits for them, what they took."""
-        ...
-
     def test_alerts(self) -> list[Json]:
         """Send one to every target now: {"target", "ok", "error", "took_s"} of each. Takes up to `alerts.timeout_s`."""
-        ...
-
-    def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:
-        """Rows of `api.rows.fact_row`, oldest first (`api.rows.select` does all of it).
-
-        A positive limit: the first ones after `after_seq`. A negative one: the newest |limit| of them. No kinds: all.
-        """
         ...

@@ -7,10 +7,10 @@ import os
 import re
 import sys
 
-from supervisor.api.names import plain
 from supervisor.ctl import text
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
+from supervisor.model.names import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def accounts(session: Session, args: list[str]) -> int:
     names, options = take(args, "--json", valued=("--since",))
     since = since_query(options.get("--since", "all"))
     session.warn_if_dead(aloud="--json" not in options)
-    found = session.accounts(since)
+    found = session.page("accounts", since=since)
     chosen = _choose(found["programs"], names)
     if "--json" in options:
         session.say(json.dumps({**found, "programs": chosen}, indent=2))

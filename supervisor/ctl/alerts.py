@@ -22,7 +22,7 @@ def alerts(session: Session, args: list[str]) -> int:
     if words:
         raise Failed(f"Error: alerts takes `test` or nothing, not {' '.join(words)!r}", USAGE)
     session.warn_if_dead(aloud="--json" not in options)
-    found = session.alerts()
+    found = session.page("alerts")
     if "--json" in options:
         session.say(json.dumps(found, indent=2))
     else:

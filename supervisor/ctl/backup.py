@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
-from supervisor.api.names import plain
 from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
 from supervisor.model.codes import SUCCESS
+from supervisor.model.names import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,12 +95,12 @@ def _line(line: str, *, tty: bool) -> None:
 def backups(session: Session, args: list[str]) -> int:
     """`backups [--check] [--json]`."""
     names, options = take(args, "--check", "--json")
-    found = session.backups()
+    found = session.page("backups")
     if names:
         found["backups"] = [each for each in found["backups"] if each["name"] in names]
     if "--check" in options:
         for each in found["backups"]:
-            each["error"] = session.check_backup(each["name"])["error"]
+            each["error"] = session.page("backups", check=each["name"])["error"]
             each["checked"] = True
     if "--json" in options:
         session.say(json.dumps(found, indent=2))

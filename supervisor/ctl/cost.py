@@ -22,7 +22,7 @@ def cost(session: Session, args: list[str]) -> int:
         raise Failed("Error: cost takes no names; what each program was busy with is in accounts", USAGE)
     since = since_query(options.get("--since", "all"))
     session.warn_if_dead(aloud="--json" not in options)
-    found = session.cost(since)
+    found = session.page("cost", since=since)
     if "--json" in options:
         session.say(json.dumps(found, indent=2))
         return OK

@@ -31,7 +31,7 @@ def _show(session: Session, args: list[str]) -> int:
     if names:
         raise Failed("Error: level show accepts no names", USAGE)
     session.warn_if_dead(aloud="--json" not in options)
-    view = session.level()
+    view = session.page("level")
     if "--json" in options:
         session.say(json.dumps(view, indent=2))
         return OK
@@ -47,7 +47,7 @@ def _why(session: Session, args: list[str]) -> int:
         raise Failed("Error: level why accepts no names", USAGE)
     last = whole(options.get("-n", str(_LAST)), "-n", least=1)
     session.warn_if_dead(aloud="--json" not in options)
-    view = session.level()
+    view = session.page("level")
     rows = session.facts(last=last, kinds=",".join(_WHY))
     if "--json" in options:
         session.say(json.dumps({"level": view, "facts": rows}, indent=2))

@@ -28,7 +28,7 @@ def results(session: Session, args: list[str]) -> int:
         raise Failed(f"Error: results takes no names, not {text.harmless(names[0])!r}; it compares all runs")
     file = options.get("--csv")
     session.warn_if_dead(aloud="--json" not in options and file != "-")
-    found = session.results()
+    found = session.page("results")
     if file is not None:
         _write(file, as_csv(found))
         if file != "-":

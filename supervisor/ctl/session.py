@@ -38,6 +38,20 @@ class Session:
         sys.stdout.flush()
         print(line, file=sys.stderr, flush=True)
 
+    def page(self, name: str, **query: str | int | None) -> dict[str, Any]:
+        """A page of `reports/pages.py`; with no daemon, made of the files that it left. What is None is not asked for."""
+        from supervisor.ctl.client import quote
+
+        asked = {key: str(value) for key, value in query.items() if value is not None}
+        target = "&".join(f"{key}={quote(value)}" for key, value in asked.items())
+        try:
+            found: dict[str, Any] = self.client.get(f"/api/v1/{name}?{target}" if target else f"/api/v1/{name}")
+        except Unreachable as gone:
+            from supervisor.ctl import offline
+
+            return offline.page(self.options, self.dead(gone), name, asked)
+        return found
+
     def status(self) -> dict[str, Any]:
         """The daemon's snapshot; with no daemon, the same shape from its journal and `daemon.state` = `dead`."""
         try:
@@ -50,96 +64,14 @@ class Session:
 
     def facts(self, after: int = 0, program: str | None = None, last: int | None = None, kinds: str = "") -> list[Any]:
         """Rows of the journal, oldest first: all after `after`, or the newest `last` of them."""
-        from supervisor.ctl.client import quote
-
-        fixed = f"&kinds={kinds}" + (f"&program={quote(program)}" if program is not None else "")
-        try:
-            if last is not None:
-                rows: list[Any] = self.client.get(f"/api/v1/facts?after={after}&limit={-last}{fixed}")["facts"]
+        rows: list[Any] = []
+        while True:
+            limit = _PAGE if last is None else -last
+            page = self.page("facts", after=after, limit=limit, kinds=kinds, program=program)["facts"]
+            rows += page
+            if last is not None or len(page) < _PAGE:
                 return rows
-            rows = []
-            while True:
-                page = self.client.get(f"/api/v1/facts?after={after}&limit={_PAGE}{fixed}")["facts"]
-                rows += page
-                if len(page) < _PAGE:
-                    return rows
-                after = page[-1]["seq"]
-        except Unreachable as gone:
-            from supervisor.ctl import offline
-
-            return offline.facts(self.options, self.dead(gone), after, program, last, kinds)
-
-    def accounts(self, since: str) -> dict[str, Any]:
-        """The accounts of a window (`ctl.accounts.since_query`) up to now."""
-        try:
-            found: dict[str, Any] = self.client.get(f"/api/v1/accounts?since={since}")
-        except Unreachable as gone:
-            from supervisor.ctl import offline
-
-            return offline.accounts(self.options, self.dead(gone), since)
-        return found
-
-    def backups(self) -> dict[str, Any]:
-        """All backups; what is under way."""
-        try:
-            found: dict[str, Any] = self.client.get("/api/v1/backups")
-        except Unreachable as gone:
-            from supervisor.ctl import offline
-
-            return offline.backups(self.options, self.dead(gone))
-        return found
-
-    def check_backup(self, name: str) -> dict[str, Any]:
-        """Whether one of them is whole, read now."""
-        from supervisor.ctl.client import quote
-
-        try:
-            found: dict[str, Any] = self.client.get(f"/api/v1/backups?check={quote(name)}")
-        except Unreachable as gone:
-            from supervisor.ctl import offline
-
-            return offline.check_backup(self.options, self.dead(gone), name)
-        return found
-
-    def cost(self, since: str) -> dict[str, Any]:
-        """The bill of a window (`ctl.accounts.since_query`) up to now."""
-        try:
-            found: dict[str, Any] = self.client.get(f"/api/v1/cost?since={since}")
-        except Unreachable as gone:
-            from supervisor.ctl import offline
-
-            return offline.cost(self.options, self.dead(gone), since)
-        return found
-
-    def level(self) -> dict[str, Any]:
-        """The ladder, and where the box stands on it."""
-        try:
-            found: dict[str, Any] = self.client.get("/api/v1/level")
-        except Unreachable as gone:
-            from supervisor.ctl import offline
-
-            return offline.level(self.options, self.dead(gone))
-        return found
-
-    def alerts(self) -> dict[str, Any]:
-        """Who is told, and what waits for whom."""
-        try:
-            found: dict[str, Any] = self.client.get("/api/v1/alerts")
-        except Unreachable as gone:
-            from supervisor.ctl import offline
-
-            return offline.alerts(self.options, self.dead(gone))
-        return found
-
-    def results(self) -> dict[str, Any]:
-        """What the newest tests of all runs say together."""
-        try:
-            found: dict[str, Any] = self.client.get("/api/v1/results")
-        except Unreachable as gone:
-            from supervisor.ctl import offline
-
-            return offline.results(self.options, self.dead(gone))
-        return found
+            after = page[-1]["seq"]
 
     def warn_if_dead(self, *, aloud: bool) -> None:
         """The first line of a story that the journal has to tell alone; for readers of JSON it goes to stderr."""

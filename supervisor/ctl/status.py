@@ -11,11 +11,11 @@ import json
 import os
 import sys
 
-from supervisor.api.names import plain
 from supervisor.ctl import hardware, text
 from supervisor.ctl.client import Refused, Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, STATUS_NOT_RUNNING, STATUS_UNKNOWN, Failed
 from supervisor.ctl.session import Session, take, whole
+from supervisor.model.names import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _with_cost(session: Session, status: dict[str, Any]) -> None:
         from supervisor.ctl.cost import short
 
         with contextlib.suppress(Failed, Refused, Unreachable):  # the rest of the page is worth more than this line
-            status["daemon"]["cost"] = short(session.cost("all"))
+            status["daemon"]["cost"] = short(session.page("cost"))
 
 
 def _look(session: Session) -> tuple[dict[str, Any] | None, str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 
-from supervisor.api.names import plain
 from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session, take, whole
+from supervisor.model.names import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import codecs
 import os
 import sys
 
-from supervisor.api.names import plain
 from supervisor.ctl import text
 from supervisor.ctl.client import Refused, Unreachable, quote
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session
+from supervisor.model.names import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from supervisor.api.names import plain
 from supervisor.ctl import text
 from supervisor.ctl.client import Refused
 from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
 from supervisor.model import codes
+from supervisor.model.names import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from them by whoever asks, in the asker's thread. So a turn costs nothing when n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,28 +16,26 @@ import structlog
 
 from supervisor import config, image
 from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
-from supervisor.adapters.backups.shown import backups_view, check_view
+from supervisor.adapters.backups import shown
 from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.process.presence import corrected
 from supervisor.adapters.process.tested import survey
-from supervisor.api import rows
 from supervisor.api.port import DaemonView, Json, ProgramView, Result, Snapshot
 from supervisor.deciding.foundations import troubles_view
-from supervisor.model.backup_record import BackupRecord
 from supervisor.model.codes import CANT_REREAD, FAILED
+from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.ports import Clock
 from supervisor.reports import view
-from supervisor.reports.accounts_view import Since, accounts_view
-from supervisor.reports.alerts_view import alerts_view
 from supervisor.reports.climb_view import climb_view, in_force
-from supervisor.reports.cost_view import Games, cost_view
 from supervisor.reports.hardware_view import gpu_view
-from supervisor.reports.results_view import results_view
+from supervisor.reports.ledger import Ledger
+from supervisor.reports.pages import PAGES
+from supervisor.reports.results_view import Outcome
 from supervisor.shell.books import Books
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
@@ -103,38 +101,60 @@ class DaemonBackend:
 
         `next_image` says why the image that a reload would start could not start. `keep_config` keeps a good one.
         """
-        self._inbox, self._replies, self._clock = inbox, replies, clock
-        self._loaded, self._reload, self._version = loaded, reload, version
+        self._inbox, self._replies, self.clock = inbox, replies, clock
+        self.loaded, self._reload, self._version = loaded, reload, version
         self._next_image, self._keep_config = next_image, keep_config
         self._published: Published | None = None
         self._gaps = Gaps()
-        self._paths, self._backup_progress, self._cgroups = loaded.settings.paths, backup_progress, cgroups
+        self.backup_progress, self._cgroups = backup_progress, cgroups
         self.books = Books(loaded.settings.paths.journal)
 
     def publish(self, loop: Loop) -> None:
         """By the deciding thread, at the end of each turn."""
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         gap_s = self._gaps.turned(now_s)
-        self._published = Published(loop.settings, loop.state, loop.memory, now_s, self._clock.wall_s(), gap_s)
+        self._published = Published(loop.settings, loop.state, loop.memory, now_s, self.clock.wall_s(), gap_s)
+
+    def page(self, name: str, query: Mapping[str, str]) -> Json:
+        return PAGES[name].of(_Running(self._newest(), self), query)
 
     def snapshot(self) -> Snapshot:
-        published = self._published
-        if published is None:
+        return snapshot_of(self._newest(), self._version, self._cgroups())
+
+    def _newest(self) -> Published:
+        if self._published is None:
             raise RuntimeError("nothing is published yet: the API is started after the first turn")
-        return snapshot_of(published, self._version, self._cgroups())
+        return self._published
 
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
         if verb is Verb.RELOAD and (errors := self._mistakes()):
             log.critical("reload_refused", by=by, errors=errors)
-            self._inbox.post(ConfigFaulty(self._clock.now_s(), tuple(errors), by=by))
+            self._inbox.post(ConfigFaulty(self.clock.now_s(), tuple(errors), by=by))
             return [("", CANT_REREAD, "; ".join(errors))]
+        return self._answer(Asked(self.clock.now_s(), verb, 0, tuple(names), signal, by, uid), names, timeout_s)
+
+    def ask_backups(self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float) -> Result:
+        request = Asked(self.clock.now_s(), verb, 0, tuple(names), "", by, uid, text)
+        return self._only(self._answer(request, [text], timeout_s), text)
+
+    def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
+        verb, names = (Verb.UNPIN, ()) if level is None else (Verb.PIN, (level,))
+        request = Asked(self.clock.now_s(), verb, 0, names, by=by, uid=uid, for_s=for_s)
+        return self._only(self._answer(request, [level or ""], timeout_s), level or "")
+
+    def _answer(self, request: Asked, about: Sequence[str], timeout_s: float) -> list[Result]:
+        """What the deciding thread answers; in time it does, or each name of `about` has failed. Nothing: it has ended."""
         number, waiting = self._replies.open()
-        self._inbox.post(Asked(self._clock.now_s(), verb, number, tuple(names), signal, by, uid))
+        self._inbox.post(replace(request, request_id=number))
         try:
             return list(waiting.result(timeout_s))
         except FutureTimeout:
             self._replies.forget(number)
-            return [(name, FAILED, f"no answer within {timeout_s:g} s; it may still happen") for name in names]
+            return [(name, FAILED, f"no answer within {timeout_s:g} s; it may still happen") for name in about]
+
+    @staticmethod
+    def _only(results: Sequence[Result], about: str) -> Result:
+        return results[0] if results else (about, FAILED, "extralife has ended")
 
     def _mistakes(self) -> list[str]:
         """Why a reload would lose the daemon; none: it would not, or it is ending, and its loop answers that itself."""
@@ -166,14 +186,14 @@ class DaemonBackend:
         except config.ConfigError as error:  # it was edited between the two looks
             return {"errors": list(error.errors), "applied": False}
         if not names:
-            self._loaded = new
+            self.loaded = new
         running = self._published
         if running is not None and running.memory.trouble is not None:
             said = f"nothing was done: the journal cannot be written ({running.memory.trouble.error})"
             return {"errors": [said], "applied": False}
         settings = new.settings if running is None else config.applicable(running.settings, new.settings)
         self._keep_config(new)
-        self._inbox.post(ConfigLoaded(self._clock.now_s(), settings, tuple(names), by, uid))
+        self._inbox.post(ConfigLoaded(self.clock.now_s(), settings, tuple(names), by, uid))
         if names:
             told = {key: [name for name in value if name in names] for key, value in told.items()}
         return {**told, "applied": True}
@@ -183,11 +203,11 @@ class DaemonBackend:
         if published is not None:
             rest = tuple(spec for spec in published.settings.programs if spec.name != name)
             settings = replace(published.settings, programs=rest)
-            self._inbox.post(ConfigLoaded(self._clock.now_s(), settings, (name,), by, uid, of_file=False))
+            self._inbox.post(ConfigLoaded(self.clock.now_s(), settings, (name,), by, uid, of_file=False))
 
     def configured(self) -> list[Json]:
         published = self._published
-        running = self._loaded.settings if published is None else published.settings
+        running = self.loaded.settings if published is None else published.settings
         try:
             settings = config.applicable(running, self._reload().settings)
         except config.ConfigError:
@@ -195,79 +215,42 @@ class DaemonBackend:
         active = {spec.name for spec in running.programs}
         return [view.spec_view(spec, settings, in_use=spec.name in active) for spec in settings.programs]
 
-    def config_explain(self) -> list[Json]:
-        return [{"key": key, "value": value, "origin": str(origin)} for key, value, origin in config.explain(self._loaded)]
-
-    def accounts(self, since: Since) -> Json:
-        closed = self.books.closed(self._clock.now_s())
-        return accounts_view(closed, since, wall_s=self._clock.wall_s())
-
-    def ask_backups(self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float) -> Result:
-        number, waiting = self._replies.open()
-        self._inbox.post(Asked(self._clock.now_s(), verb, number, tuple(names), "", by, uid, text))
-        try:
-            results = waiting.result(timeout_s)
-        except FutureTimeout:
-            self._replies.forget(number)
-            return (text, FAILED, f"no answer within {timeout_s:g} s; it may still happen")
-        return results[0] if results else (text, FAILED, "the daemon ends")
-
-    def backups(self) -> Json:
-        published = self._published
-        record = BackupRecord() if published is None else published.state.backups
-        return backups_view(Path(self._paths.backups), record, self._backup_progress())
-
-    def check_backup(self, name: str) -> Json:
-        return check_view(Path(self._paths.backups), name)
-
-    def cost(self, since: Since) -> Json:
-        published = self._published
-        settings = self._loaded.settings if published is None else published.settings
-        state = State() if published is None else published.state
-        watches = {} if published is None else published.memory.watches
-        games = Games(settings, state, {name: watch.sample for name, watch in watches.items()})
-        now_s, price = self._clock.now_s(), settings.cost.usd_per_hour
-        return cost_view(self.books.closed(now_s), games, since, wall_s=self._clock.wall_s(), usd_per_hour=price)
-
-    def results(self) -> Json:
-        published = self._published
-        paths = (self._loaded.settings if published is None else published.settings).paths
-        return results_view(survey(Path(paths.programs)))
-
-    def level(self) -> Json:
-        published = self._published
-        if published is None:
-            raise RuntimeError("nothing is published yet: the API is started after the first turn")
-        return climb_view(published.state, published.settings, now_s=published.now_s)
-
-    def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
-        number, waiting = self._replies.open()
-        verb, names = (Verb.UNPIN, ()) if level is None else (Verb.PIN, (level,))
-        self._inbox.post(Asked(self._clock.now_s(), verb, number, names, by=by, uid=uid, for_s=for_s))
-        try:
-            results = waiting.result(timeout_s)
-        except FutureTimeout:
-            self._replies.forget(number)
-            return level or "", FAILED, f"no answer within {timeout_s:g} s; it may still happen"
-        return results[0] if results else (level or "", FAILED, "extralife has ended")
-
-    def alerts(self) -> Json:
-        published = self._published
-        if published is None:
-            raise RuntimeError("nothing is published yet: the API is started after the first turn")
-        return alerts_view(published.state, published.settings, published.memory, now_s=published.now_s)
-
     def test_alerts(self) -> list[Json]:
-        rules = (self._loaded.settings if self._published is None else self._published.settings).alerts
-        return [as_json(tried) for tried in deliver_to_all(rules, test_notice(self._clock.wall_s()))]
+        rules = (self.loaded.settings if self._published is None else self._published.settings).alerts
+        return [as_json(tried) for tried in deliver_to_all(rules, test_notice(self.clock.wall_s()))]
 
-    def facts(self, after_seq: int, program: str | None, limit: int, kinds: Sequence[str]) -> list[Json]:
-        published = self._published
-        if published is None:
-            return []
-        path, steps = Path(published.settings.paths.journal), published.state.clock_steps
-        with JournalReader(path, may_copy=False) as reader:
-            return rows.select(read_lasting(path, reader.read(after_seq), after_seq, kinds), program, limit, kinds, steps)
+
+class _Running:
+    """`reports.sources.Sources` of a running daemon: what its loop published last, and what lies on its disk."""
+
+    def __init__(self, published: Published, daemon: DaemonBackend) -> None:
+        self.settings, self.state, self.memory = published.settings, published.state, published.memory
+        self.now_s = published.now_s
+        self._daemon, self._paths = daemon, published.settings.paths
+
+    def closed(self) -> tuple[Ledger, float]:
+        clock = self._daemon.clock
+        return self._daemon.books.closed(clock.now_s()), clock.wall_s()
+
+    def facts(self, after_seq: int, kinds: Sequence[str]) -> Iterator[Stamped]:
+        journal = Path(self._paths.journal)
+        with JournalReader(journal, may_copy=False) as reader:
+            yield from read_lasting(journal, reader.read(after_seq), after_seq, kinds)
+
+    def results(self) -> list[Outcome]:
+        return survey(Path(self._paths.programs))
+
+    def backups(self) -> list[Json]:
+        return shown.rows(Path(self._paths.backups))
+
+    def backup_progress(self) -> Json | None:
+        return self._daemon.backup_progress()
+
+    def check_backup(self, name: str) -> str:
+        return shown.check(Path(self._paths.backups), name)
+
+    def config(self) -> Iterable[tuple[str, object, object]]:
+        return config.explain(self._daemon.loaded)
 
 
 def snapshot_of(published: Published, version: str, cgroups: Json | None = None) -> Snapshot:

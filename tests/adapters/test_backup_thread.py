@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 from test_checkpoints import commit
 
+from supervisor.adapters.backups import shown
 from supervisor.adapters.backups import store as backups
-from supervisor.adapters.backups.shown import backups_view, check_view
 from supervisor.adapters.backups.thread import Backups
-from supervisor.model.backup_record import BackupEnd, BackupRecord, Making, Rollback
 from supervisor.model.commands import Backup, CheckBackup, RestoreBackup
 from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored
 from supervisor.model.settings import Paths, Settings
@@ -164,14 +162,9 @@ def test_what_is_under_way_is_shown_and_left_at_the_end(box, monkeypatch):
 def test_the_page_of_backups(box):
     box.does(Backup("b1", "Before Friday", "operator", ("Pong",)))
     (box.root / "bad").mkdir()
-    record = BackupRecord(
-        making=(Making("b2", "", "operator", ("Pong",)),),
-        rollback=Rollback("b1", ("Pong",), "kept", "alice", begun=True),
-        ends=(BackupEnd("b1", ok=True, text="whole"),),
-    )
-    shown = backups_view(box.root, record, {"name": "b2"})
-    (whole,) = [each for each in shown["backups"] if each["name"] == "b1"]
-    (damaged,) = [each for each in shown["backups"] if each["name"] == "bad"]
+    rows = shown.rows(box.root)
+    (whole,) = [each for each in rows if each["name"] == "b1"]
+    (damaged,) = [each for each in rows if each["name"] == "bad"]
     info = backups.find(box.root, "b1")
     assert whole == {
         "name": "b1", "label": "Before Friday", "cause": "operator", "method": info.method, "error": "",
@@ -182,13 +175,5 @@ def test_the_page_of_backups(box):
     }  # fmt: skip
     assert damaged["error"]
     assert (damaged["created_wall_s"], damaged["size_bytes"], damaged["programs"]) == (None, None, [])
-    assert {key: shown[key] for key in ("making", "rollback", "progress", "ends")} == {
-        "making": ["b2"], "progress": {"name": "b2"}, "ends": [{"name": "b1", "ok": True, "text": "whole"}],
-        "rollback": {"backup": "b1", "kept_as": "kept", "begun": True, "programs": ["Pong"]},
-    }  # fmt: skip
-    assert backups_view(box.root, replace(record, rollback=None), None)["rollback"] is None
-    assert check_view(box.root, "b1") == {"name": "b1", "error": ""}
-    assert check_view(box.root, "zzz") == {
-        "name": "zzz",
-        "error": "there is no backup 'zzz'; `supervisorctl backups` lists them",
-    }
+    assert shown.check(box.root, "b1") == ""
+    assert shown.check(box.root, "zzz") == "there is no backup 'zzz'; `supervisorctl backups` lists them"

@@ -15,14 +15,15 @@ from supervisor.api.port import (
     Result,
     Snapshot,
 )
-from supervisor.api.rows import select
 from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNING, SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Verb
 from supervisor.model.state import fold_all
 from supervisor.reports.accounts_view import Since, accounts_view
 from supervisor.reports.cost_view import Games, cost_view
+from supervisor.reports.facts_view import select
 from supervisor.reports.ledger import fold_accounts
+from supervisor.reports.pages import PAGES
 from supervisor.reports.results_view import Outcome, results_view
 
 WALL_S = 1_763_700_000.0  # 2025-11-21 04:40 UTC
@@ -119,15 +120,18 @@ class FakeBackend:
         )
         return (name, SUCCESS, "begun") if verb is Verb.BACKUP else (text, SUCCESS, name)
 
-    def backups(self) -> dict[str, Any]:
+    def page(self, name: str, query: Any) -> dict[str, Any]:
+        made: dict[str, Any] = getattr(self, f"page_{name}")(**PAGES[name].arguments(query))
+        return made
+
+    def page_backups(self, check: str | None) -> dict[str, Any]:
+        if check is not None:
+            return {"name": check, "error": "Pong: state.json does not match its digest" if check == "bad" else ""}
         return {
             "backups": self.backed_up, "making": [], "rollback": None, "progress": None, "ends": self.ends,
         }  # fmt: skip
 
-    def check_backup(self, name: str) -> dict[str, Any]:
-        return {"name": name, "error": "Pong: state.json does not match its digest" if name == "bad" else ""}
-
-    def cost(self, since: Since) -> dict[str, Any]:
+    def page_cost(self, since: Since) -> dict[str, Any]:
         closed = fold_accounts(self.journal).closed(1000.0)
         games = Games(None, fold_all(self.journal))
         return cost_view(closed, games, since, wall_s=WALL_S, usd_per_hour=self.header.usd_per_hour)
@@ -147,10 +151,10 @@ class FakeBackend:
     def configured(self) -> list[dict[str, Any]]:
         return self.file
 
-    def config_explain(self) -> list[dict[str, Any]]:
-        return self.settings
+    def page_config(self) -> dict[str, Any]:
+        return {"settings": self.settings}
 
-    def level(self) -> dict[str, Any]:
+    def page_level(self) -> dict[str, Any]:
         return self.ladder
 
     def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
@@ -161,16 +165,11 @@ class FakeBackend:
         self.pins.append((level, for_s, by, uid))
         return (level or "light", SUCCESS, "done")
 
-    def facts(self, after_seq: int, program: str | None, limit: int, kinds: Any) -> list[dict[str, Any]]:
-        return select(
-            (item for item in list(self.journal) if item.seq > after_seq),
-            program,
-            limit,
-            kinds,
-            fold_all(self.journal).clock_steps,
-        )
+    def page_facts(self, after: int, program: str | None, limit: int, kinds: list[str]) -> dict[str, Any]:
+        journal = [item for item in self.journal if item.seq > after]
+        return {"facts": select(journal, program, limit, kinds, fold_all(self.journal).clock_steps)}
 
-    def alerts(self) -> dict[str, Any]:
+    def page_alerts(self) -> dict[str, Any]:
         return self.alerted
 
     def test_alerts(self) -> list[dict[str, Any]]:
@@ -178,10 +177,10 @@ class FakeBackend:
             raise self.error
         return self.tried
 
-    def results(self) -> dict[str, Any]:
+    def page_results(self) -> dict[str, Any]:
         return results_view(self.tested)
 
-    def accounts(self, since: Any) -> dict[str, Any]:
+    def page_accounts(self, since: Any) -> dict[str, Any]:
         last = self.journal[-1] if self.journal else None
         closed = fold_accounts(self.journal).closed(0.0 if last is None else last.at_s)
         return accounts_view(closed, since, wall_s=0.0 if last is None else last.wall_s)

@@ -19,12 +19,12 @@ from serving import Connection, call, raw, served
 from supervisor.api import logfiles
 from supervisor.api.app import MOST_ASKS, MOST_BODY_BYTES
 from supervisor.api.port import DaemonView, ProgramView, Snapshot
-from supervisor.api.rows import fact_row, select
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Verb
 from supervisor.model.settings import Level, Paths, Settings
 from supervisor.model.state import fold_all
+from supervisor.reports.facts_view import fact_row, select
 from supervisor.reports.results_view import Outcome
 from supervisor.reports.view import box_view, program_views
 

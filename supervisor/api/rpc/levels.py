@@ -18,7 +18,7 @@ TABLE: Final[Table] = {}
 )  # fmt: skip
 async def get_level(call: Call) -> dict[str, Any]:
     """Return the ladder, what each level has shown, and where the box stands. What is not known is left out."""
-    told: dict[str, Any] = _known(await call.read(call.backend.level))
+    told: dict[str, Any] = _known(await call.read(call.backend.page, "level", {}))
     return told
 
 

@@ -1,4 +1,4 @@
-"""Facts as JSON rows: one shape for the API, `supervisorctl journal --jsonl` and a journal read without a daemon."""
+"""Facts as JSON rows: one shape for the API, `supervisorctl journal --jsonl` and the journal of a dead daemon."""
 
 from __future__ import annotations
 

@@ -1,0 +1,172 @@
+"""The read-only pages, each registered once: the API, `supervisorctl` and its fallback without a daemon loop over `PAGES`.
+
+A page is a pure function of its sources (`reports/sources.py`) and of its query. How to add one: docs/architecture.md.
+`supervisorctl` imports this module at each call, so every page imports what it needs when it is made.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # importing typing takes longer than the request
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Final
+
+    from supervisor.reports.accounts_view import Since
+    from supervisor.reports.sources import Json, Sources
+
+    Parse = Callable[[str, str | None], Any]  # (key, text of the query or None) -> value; raises BadQuery
+
+_MOST_FACTS: Final = 10_000
+
+
+class BadQuery(ValueError):
+    """A page was asked for in a way that makes no sense, in one sentence."""
+
+
+class Page:
+    """`instant`: it is made of what lies in memory, so it waits for no disk."""
+
+    def __init__(self, make: Callable[..., Json], query: Mapping[str, Parse], *, instant: bool) -> None:
+        self._make, self._query, self.instant = make, query, instant
+
+    def of(self, sources: Sources, query: Mapping[str, str]) -> Json:
+        """The page, as JSON values. Raises BadQuery, and what reading its sources raises."""
+        return self._make(sources, **self.arguments(query))
+
+    def arguments(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """What a query means. Keys that the page does not know are ignored. Raises BadQuery."""
+        return {key: parse(key, query.get(key)) for key, parse in self._query.items()}
+
+
+PAGES: Final[dict[str, Page]] = {}
+
+
+def _page(*, instant: bool = False, **query: Parse) -> Callable[[Callable[..., Json]], Callable[..., Json]]:
+    """Register a function as the page of its name."""
+
+    def register(make: Callable[..., Json]) -> Callable[..., Json]:
+        PAGES[make.__name__] = Page(make, query, instant=instant)
+        return make
+
+    return register
+
+
+# --- queries -----------------------------------------------------------------------------------------------------------
+
+
+def _text(_: str, text: str | None) -> str | None:
+    return text
+
+
+def _words(_: str, text: str | None) -> list[str]:
+    return [word for word in (text or "").split(",") if word]
+
+
+def _program(_: str, text: str | None) -> str | None:
+    from supervisor.model.names import plain
+
+    return text and plain(text)
+
+
+def _whole(default: int, least: int, most: int) -> Parse:
+    def parse(key: str, text: str | None) -> int:
+        try:
+            value = default if text is None else int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise BadQuery(f"{key} must be a whole number from {least} to {most}, not {(text or '')[:40]!r}")
+        return value
+
+    return parse
+
+
+def _since(key: str, text: str | None) -> Since:
+    """`all` (the beginning), `boot`, seconds ago as `3600s`, or seconds since the epoch as `@1790000000`."""
+    from supervisor.reports.accounts_view import Since
+
+    if text is None or text in {"all", "boot"}:
+        return Since(boot=text == "boot")
+    try:
+        value = float(text.removeprefix("@").removesuffix("s"))
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < float("inf") or text.startswith("@") == text.endswith("s"):
+        raise BadQuery(f"{key} must be all, boot, seconds as 3600s or a time as @1790000000, not {text[:40]!r}")
+    return Since(wall_s=value) if text.startswith("@") else Since(ago_s=value)
+
+
+# --- the pages ---------------------------------------------------------------------------------------------------------
+
+
+@_page(since=_since)
+def accounts(sources: Sources, since: Since) -> Json:
+    """What every second of every program and slot was spent on, in a window up to now."""
+    from supervisor.reports.accounts_view import accounts_view
+
+    closed, wall_s = sources.closed()
+    return accounts_view(closed, since, wall_s=wall_s)
+
+
+@_page(instant=True)
+def alerts(sources: Sources) -> Json:
+    """Who gets alerts, what waits for whom, what was delivered."""
+    from supervisor.reports.alerts_view import alerts_view
+
+    return alerts_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s)
+
+
+@_page(check=_text)
+def backups(sources: Sources, check: str | None) -> Json:
+    """All backups; with `check`, the name of one, whether that one is whole."""
+    from supervisor.model.backup_record import BackupRecord
+    from supervisor.reports.backups_view import backups_view
+
+    if check is not None:
+        return {"name": check, "error": sources.check_backup(check)}
+    record = BackupRecord() if sources.memory is None else sources.state.backups  # a dead daemon makes none
+    return backups_view(sources.backups(), record, sources.backup_progress())
+
+
+@_page()
+def config(sources: Sources) -> Json:
+    """Every setting, and where it comes from."""
+    return {"settings": [{"key": key, "value": value, "origin": str(origin)} for key, value, origin in sources.config()]}
+
+
+@_page(since=_since)
+def cost(sources: Sources, since: Since) -> Json:
+    """The bill of a window up to now."""
+    from supervisor.reports.cost_view import Games, cost_view
+
+    closed, wall_s = sources.closed()
+    settings, memory = sources.settings, sources.memory
+    samples = {} if memory is None else {name: watch.sample for name, watch in memory.watches.items()}
+    price = None if settings is None else settings.cost.usd_per_hour
+    return cost_view(closed, Games(settings, sources.state, samples), since, wall_s=wall_s, usd_per_hour=price)
+
+
+@_page(
+    after=_whole(0, 0, 2**62), program=_program, limit=_whole(1000, -_MOST_FACTS, _MOST_FACTS), kinds=_words
+)  # fmt: skip
+def facts(sources: Sources, after: int, program: str | None, limit: int, kinds: list[str]) -> Json:
+    """Rows of the journal, oldest first: the first `limit` after a position, or the newest -`limit`. No kinds: all."""
+    from supervisor.reports.facts_view import select
+
+    return {"facts": select(sources.facts(after, kinds), program, limit, kinds, sources.state.clock_steps)}
+
+
+@_page(instant=True)
+def level(sources: Sources) -> Json:
+    """The ladder, and where the box stands on it."""
+    from supervisor.reports.climb_view import climb_view
+
+    return climb_view(sources.state, sources.settings, now_s=sources.now_s)
+
+
+@_page()
+def results(sources: Sources) -> Json:
+    """What the newest tests of all runs say together."""
+    from supervisor.reports.results_view import results_view
+
+    return results_view(sources.results())

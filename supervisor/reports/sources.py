@@ -1,0 +1,59 @@
+"""What the pages are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from supervisor.model.facts import Stamped
+from supervisor.model.memory import Memory
+from supervisor.model.settings import Settings
+from supervisor.model.state import State
+from supervisor.reports.ledger import Ledger
+from supervisor.reports.results_view import Outcome
+
+Json = dict[str, Any]
+
+
+class Sources(Protocol):
+    """Everything that a page may be made of, at one moment. A page asks for what it needs, and only that is read.
+
+    There are two: a running daemon (`shell/backend.py`), and the files that a dead one left (`ctl/offline.py`).
+    """
+
+    @property
+    def settings(self) -> Settings | None:
+        """Those in force, with the present level's programs. None: the daemon is dead and its configuration unreadable."""
+
+    @property
+    def state(self) -> State:
+        """The fold of the journal."""
+
+    @property
+    def memory(self) -> Memory | None:
+        """The newest readings. None: the daemon is dead."""
+
+    @property
+    def now_s(self) -> float:
+        """Journal time of this moment."""
+
+    def closed(self) -> tuple[Ledger, float]:
+        """The ledger, closed at this moment, and the wall clock's time of it in seconds."""
+
+    def facts(self, after_seq: int, kinds: Sequence[str]) -> Iterable[Stamped]:
+        """Facts after a position, oldest first. Those of the archive too, if every kind asked for is lasting."""
+
+    def results(self) -> Sequence[Outcome]:
+        """The newest whole test of every run."""
+
+    def backups(self) -> list[Json]:
+        """The backups on disk, the newest first (`adapters.backups.shown`)."""
+
+    def backup_progress(self) -> Json | None:
+        """How far the backup is that is being made. None: none is."""
+
+    def check_backup(self, name: str) -> str:
+        """Read every byte of a backup: what is wrong with it, empty if nothing is."""
+
+    def config(self) -> Iterable[tuple[str, object, object]]:
+        """Every setting: (key, value, origin)."""

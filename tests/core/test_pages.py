@@ -1,0 +1,161 @@
+"""The registry of pages: what each one is made of, and what a query means."""
+
+import inspect
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from core_kit import WALL_S, Core, settings
+
+from supervisor.model.backup_record import BackupEnd, BackupRecord, Making, Rollback
+from supervisor.reports import pages
+from supervisor.reports.accounts_view import Since
+from supervisor.reports.backups_view import backups_view
+from supervisor.reports.ledger import fold_accounts
+from supervisor.reports.pages import PAGES, BadQuery
+from supervisor.reports.results_view import Outcome
+
+
+class Sources:
+    """What a daemon has after a few turns. `used` are the sources that a page has read."""
+
+    def __init__(self, core, *, dead=False):
+        self._core, self._dead, self.used = core, dead, []
+
+    def __getattribute__(self, name):
+        if not name.startswith("_") and name != "used":
+            self.used.append(name)
+        return super().__getattribute__(name)
+
+    settings = property(lambda self: None if self._dead else self._core.settings)
+    state = property(lambda self: self._core.state)
+    memory = property(lambda self: None if self._dead else self._core.memory)
+    now_s = property(lambda self: self._core.now_s)
+
+    def closed(self):
+        return fold_accounts(self._core.journal).closed(self._core.now_s), WALL_S
+
+    def facts(self, after_seq, kinds):
+        return [item for item in self._core.journal if item.seq > after_seq]
+
+    def results(self):
+        return [Outcome("Pong", "Pong", "ppo", 84, 4, 1000, 30, 12.0, 0.93)]
+
+    def backups(self):
+        return [{"name": "b1"}]
+
+    def backup_progress(self):
+        return None
+
+    def check_backup(self, name):
+        return f"there is no backup {name!r}"
+
+    def config(self):
+        return [("level.slots", 2, Path("extralife.toml"))]
+
+
+@pytest.fixture
+def core():
+    made = Core(settings("Pong")).running("Pong")
+    made.look(Pong={"steps": 1000})
+    return made
+
+
+@pytest.mark.parametrize("dead", [False, True])
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_every_page_is_json_of_both_sources(core, name, dead):
+    json.dumps(PAGES[name].of(Sources(core, dead=dead), {}))
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_a_page_takes_what_it_is_asked_with(name):
+    taken = [*inspect.signature(getattr(pages, name)).parameters][1:]
+    assert taken == [*PAGES[name].arguments({})]
+
+
+@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.instant])
+def test_an_instant_page_reads_no_disk(core, name):
+    sources = Sources(core)
+    PAGES[name].of(sources, {})
+    assert {*sources.used} <= {"settings", "state", "memory", "now_s"}
+
+
+def test_the_price_and_the_newest_readings_are_in_the_bill(core):
+    assert PAGES["cost"].of(Sources(core), {})["left"][0]["name"] == "Pong"
+    assert PAGES["cost"].of(Sources(core, dead=True), {})["left"][0]["why"] == "the configuration cannot be read"
+
+
+def test_a_dead_daemon_makes_no_backup(core):
+    making = Making("b2", "", "operator", ("Pong",))
+    core.state = replace(core.state, backups=BackupRecord(making=(making,)))
+    assert PAGES["backups"].of(Sources(core, dead=True), {})["making"] == []
+
+
+def test_backups():
+    record = BackupRecord(
+        making=(Making("b2", "", "operator", ("Pong",)),),
+        rollback=Rollback("b1", ("Pong",), "kept", "alice", begun=True),
+        ends=(BackupEnd("b1", ok=True, text="whole"),),
+    )
+    assert backups_view([{"name": "b1"}], record, {"name": "b2"}) == {
+        "backups": [{"name": "b1"}], "making": ["b2"], "progress": {"name": "b2"},
+        "rollback": {"backup": "b1", "kept_as": "kept", "begun": True, "programs": ["Pong"]},
+        "ends": [{"name": "b1", "ok": True, "text": "whole"}],
+    }  # fmt: skip
+    assert backups_view([], BackupRecord(), None)["rollback"] is None
+
+
+def test_one_backup_is_checked_alone(core):
+    found = PAGES["backups"].of(Sources(core), {"check": "zzz"})
+    assert found == {"name": "zzz", "error": "there is no backup 'zzz'"}
+
+
+def test_facts_by_position_program_and_kind(core):
+    def seqs(**query):
+        return [row["seq"] for row in PAGES["facts"].of(Sources(core), query)["facts"]]
+
+    every = [item.seq for item in core.journal]
+    kinds = {item.seq: type(item.fact).__name__ for item in core.journal}
+    assert seqs() == every
+    assert seqs(after=str(every[1]), limit="2") == every[2:4]
+    assert seqs(limit="-2") == every[-2:]
+    assert seqs(kinds="SpawnIntended,,BecameReady") == [
+        seq for seq in every if kinds[seq] in {"SpawnIntended", "BecameReady"}
+    ]
+    assert seqs(program="Pong:*") == seqs(program="Pong") != []
+    assert seqs(program="Nobody") == seqs(program="") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "since"),
+    [
+        ("all", Since()), ("boot", Since(boot=True)), ("3600s", Since(ago_s=3600.0)), ("0s", Since(ago_s=0.0)),
+        ("@1790000000", Since(wall_s=1_790_000_000.0)), ("1.5s", Since(ago_s=1.5)),
+    ],
+)  # fmt: skip
+def test_since(text, since):
+    assert PAGES["accounts"].arguments({"since": text, "else": "ignored"}) == {"since": since}
+    assert PAGES["cost"].arguments({}) == {"since": Since()}
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "3600", "@3600s", "-1s", "nans", "@inf", "all "])
+def test_a_since_that_makes_no_sense(text):
+    said = f"since must be all, boot, seconds as 3600s or a time as @1790000000, not {text!r}"
+    with pytest.raises(BadQuery, match=f"^{re.escape(said)}$"):
+        PAGES["accounts"].arguments({"since": text})
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "bounds"),
+    [
+        ("after", "-1", "0 to 4611686018427387904"), ("after", "x", "0 to 4611686018427387904"),
+        ("limit", "10001", "-10000 to 10000"), ("limit", "-10001", "-10000 to 10000"), ("limit", "", "-10000 to 10000"),
+        ("limit", "9" * 50, "-10000 to 10000"),
+    ],
+)  # fmt: skip
+def test_a_number_that_makes_no_sense(key, text, bounds):
+    with pytest.raises(BadQuery, match=f"^{key} must be a whole number from {bounds}, not '{text[:40]}'$"):
+        PAGES["facts"].arguments({key: text})
+    assert PAGES["facts"].arguments({key: "3"})[key] == 3
