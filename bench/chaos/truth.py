@@ -133,7 +133,9 @@ class Truth:
                 token = env.get(b"EXTRALIFE_TOKEN", b"?").decode()
                 found = env[b"EXTRALIFE_PROGRAM"].decode(), token, int(env[b"EXTRALIFE_ATTEMPT"])
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - key[1] / os.sysconf("SC_CLK_TCK")
-        if found is not None or age_s > _YOUNG_S:
+        if age_s > _YOUNG_S or (
+            found is not None and found[1]
+        ):  # a shim's child is another shim until it executes the worker
             self._known[key] = found
         return found
 

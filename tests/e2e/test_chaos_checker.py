@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box import ROOT
+from box import ROOT, until
 
 from workers import contract
 
@@ -43,7 +43,8 @@ def board(world: World) -> Scoreboard:
 class Tree:
     """A shim and a worker as /proc shows them; neither is one."""
 
-    def __init__(self, world: World, attempt: int) -> None:
+    def __init__(self, world: World, attempt: int, *, forked: bool = False) -> None:
+        """`forked`: the worker is still the shim's copy, until `execute`."""
         self.token = f"{attempt:032x}"
         env = {
             **os.environ, "EXTRALIFE_RUN_DIR": str(world.run_dir("Pong")), "EXTRALIFE_TOKEN": self.token,
@@ -52,18 +53,26 @@ class Tree:
         started = [
             "sh",
             "-c",
-            "sleep 1000 & echo $!; wait",
+            f"exec 3<&0; {{ {'read x <&3; ' if forked else ''}exec sleep 1000; }} & echo $!; wait",
             "/proc/self/fd/9",
             "Pong",
             str(attempt),
             str(world.run_dir("Pong")),
         ]
-        self.shim = subprocess.Popen(started, env=env, stdout=subprocess.PIPE)
+        self.shim = subprocess.Popen(started, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.shim.stdout is not None
         self.worker = int(self.shim.stdout.readline())
         self.shim.stdout.close()
 
+    def execute(self) -> None:
+        assert self.shim.stdin is not None
+        self.shim.stdin.write(b"\n")
+        self.shim.stdin.flush()
+        until(lambda: b"sleep" in Path(f"/proc/{self.worker}/cmdline").read_bytes(), 10, "the worker's own image")
+
     def kill_shim(self) -> None:
+        assert self.shim.stdin is not None
+        self.shim.stdin.close()
         self.shim.kill()
         self.shim.wait()
 
@@ -114,6 +123,17 @@ def test_a_worker_without_its_shim_is_seen(world: World, board: Scoreboard, monk
         assert broken(board) == ["supervised"]
     finally:
         os.kill(tree.worker, 9)
+
+
+def test_the_copy_of_a_shim_is_a_worker_once_it_executes_one(world: World, board: Scoreboard) -> None:
+    """Between fork and exec it has the shim's command line. Taken for a shim for ever, it would have no beat."""
+    truth, tree = Checker(board).truth, Tree(world, 1, forked=True)
+    try:
+        assert not truth.look()["Pong"].processes
+        tree.execute()
+        assert [each.pid for each in truth.look()["Pong"].mains] == [tree.worker]
+    finally:
+        tree.end()
 
 
 def test_a_stopped_program_that_runs_is_seen(world: World, board: Scoreboard) -> None:
