@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
-from supervisor.model.inputs import AlertTried
+from supervisor.model.inputs import AlertTried, Sample
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
 from supervisor.policy.upkeep.alerting import Notice
 from supervisor.ports import Inbox
+
+READINGS = {each.name for each in fields(Sample)}
+
+
+def sample(token, **told):
+    """One look at a worker; what it reports and `Sample` has no field for is one of its `figures`."""
+    readings = {name: told.pop(name) for name in [*told] if name in READINGS}
+    return Sample(token, **readings, figures=told)
 
 
 @dataclass

@@ -33,7 +33,7 @@ import sys
 import threading
 import time
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -151,14 +151,33 @@ _READ_TRIES: Final = 64  # a writer holds the record for under 2 us: more torn r
 
 _BEAT_MAGIC: Final = b"XLBEAT01"
 _WHO: Final = struct.Struct("<HHII16s16sQ")  # version, padding, attempt, pid, boot id, token, start ticks
-_WHAT: Final = struct.Struct("<HHI QQQ QQQQQQ ddd QQIIII Q II QQ")  # everything that moves, in `_MOVING`'s order
 _MORE_HEADER: Final = struct.Struct("<II")  # crc32 of what follows, its length
 _TOKEN_AT: Final = 28  # in `_WHO`
 _MORE_AT: Final = 256  # beyond the body, where a reader that doesn't know of it does not look
-_MORE: Final = struct.Struct("<dddddddddddddddd")  # in `_MEASURED`'s order; grows at its end only
 _CONTROL_MAGIC: Final = b"XLCTRL01"
 _CONTROL: Final = struct.Struct("<HHI16s QQ Q")
 _VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that a worker reports: a row of `FIGURES`."""
+
+    code: str  # its format in the record, one of struct's: I, Q or d
+    unknown: float | None  # the value that says "not known"; None: it is always known
+    unit: str
+    title: str  # its words on a page; empty: pages that show it have their own
+    help: str
+
+
+def _count(meaning: str, unit: str = "", *, code: str = "Q", unknown: int | None = UNKNOWN) -> Any:
+    """A field of `Beat`: a whole number."""
+    return field(default=unknown or 0, metadata={"figure": Figure(code, unknown, unit, "", meaning)})
+
+
+def _measured(meaning: str, unit: str = "", *, title: str = "") -> Any:
+    """A field of `Beat`: a measurement."""
+    return field(default=math.nan, metadata={"figure": Figure("d", math.nan, unit, title, meaning)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +186,9 @@ class Beat:
 
     `live_ns` is stamped by a side thread, `progress_ns` only by the training loop: a beating thread alone proves
     nothing, because a blocked envpool `recv` releases the GIL and lets it beat on over a hung job.
+
+    The fields from `env_steps` on are the table of figures. The record, the daemon's samples, the JSON of `status`, the
+    page of `explain` and the table in `docs/contract.md` are made of it. A new figure is a row at its end, and a writer.
     """
 
     phase: Phase
@@ -179,43 +201,55 @@ class Beat:
     progress_ns: int
     phase_since_ns: int
     phase_deadline_ns: int = NO_DEADLINE
-    env_steps: int = 0
-    frames: int = 0
-    updates: int = 0
-    episodes: int = 0
-    nan_count: int = 0
-    target: int = UNKNOWN
     target_kind: TargetKind = TargetKind.NONE
-    mean_return: float = math.nan
-    loss: float = math.nan
-    steps_per_s: float = math.nan
-    ckpt_step: int = UNKNOWN
-    ckpt_ns: int = UNKNOWN
-    ckpt_stall_us: int = 0
-    ckpt_write_ms: int = 0
-    ckpt_count: int = 0
-    ckpt_bad_count: int = 0
-    resumed_step: int = UNKNOWN
-    batch_size: int = 0
-    num_envs: int = 0
-    rss_bytes: int = UNKNOWN
-    cuda_bytes: int = UNKNOWN
-    q_mean: float = math.nan
-    q_max_abs: float = math.nan
-    q_bound: float = math.nan
-    entropy: float = math.nan
-    entropy_share: float = math.nan
-    grad_norm: float = math.nan
-    best_return: float = math.nan
-    first_return: float = math.nan
-    share_act: float = math.nan
-    share_env: float = math.nan
-    share_learn: float = math.nan
-    share_copy: float = math.nan
-    share_save: float = math.nan
-    share_test: float = math.nan
-    test_return: float = math.nan
-    best_spread: float = math.nan
+    env_steps: int = _count("environment steps, over all attempts, as all totals here", "steps", unknown=None)
+    frames: int = _count("frames of the game: 4 a step with Atari", "frames", unknown=None)
+    updates: int = _count("updates of the network", "updates", unknown=None)
+    episodes: int = _count("finished episodes", "episodes", unknown=None)
+    nan_count: int = _count("losses that were not finite", "updates", unknown=None)
+    target: int = _count("the program is done at this count")
+    mean_return: float = _measured("mean return of the last episodes")
+    loss: float = _measured("loss of the newest update", title="loss")
+    steps_per_s: float = _measured("environment steps a second, measured by the worker", "steps/s")
+    ckpt_step: int = _count("step of the newest durable checkpoint", "steps")
+    ckpt_ns: int = _count("when the newest checkpoint became durable", "ns")
+    ckpt_stall_us: int = _count("how long the newest checkpoint held up the training", "us", code="I", unknown=None)
+    ckpt_write_ms: int = _count("how long the newest checkpoint took to write", "ms", code="I", unknown=None)
+    ckpt_count: int = _count("checkpoints that this attempt has committed", "checkpoints", code="I", unknown=None)
+    ckpt_bad_count: int = _count("checkpoints that this attempt has set aside", "checkpoints", code="I", unknown=None)
+    resumed_step: int = _count("step of the checkpoint that this attempt resumed from", "steps")
+    batch_size: int = _count("batch in force; 0: not known", "transitions", code="I", unknown=0)
+    num_envs: int = _count("environments in force; 0: not known", "environments", code="I", unknown=0)
+    rss_bytes: int = _count("resident memory", "bytes")
+    cuda_bytes: int = _count("reserved GPU memory", "bytes")
+    # From here on beyond the body (`_MORE_FROM`): measurements alone.
+    q_mean: float = _measured("mean Q of the newest batch (V, for what learns that)", title="mean Q")
+    q_max_abs: float = _measured("largest absolute Q of the newest batch", title="largest |Q|")
+    q_bound: float = _measured("largest absolute Q that is possible: 1 / (1 - gamma), with rewards clipped to [-1, 1]")
+    entropy: float = _measured("entropy of the policy", "nats", title="entropy")
+    entropy_share: float = _measured("entropy as a share of ln(number of actions)")
+    grad_norm: float = _measured("gradient norm of the newest update, before clipping", title="gradient norm")
+    best_return: float = _measured("best mean return of 100 games in a row so far", title="best mean return")
+    first_return: float = _measured("mean return of the first 100 games")
+    share_act: float = _measured("share of the last half minute of training in which actions were chosen")
+    share_env: float = _measured("share in which it waited for environments")
+    share_learn: float = _measured("share in which it learned")
+    share_copy: float = _measured("share in which experience was stored or drawn")
+    share_save: float = _measured("share in which a checkpoint stopped it")
+    share_test: float = _measured("share in which test games were played; what is missing to 1 is the rest")
+    test_return: float = _measured("mean return of the newest test")
+    best_spread: float = _measured("standard deviation of the scores of the best 100 games in a row")
+
+
+FIGURES: Final[dict[str, Figure]] = {each.name: each.metadata["figure"] for each in fields(Beat) if each.metadata}
+_TOTALS: Final = ("env_steps", "frames", "updates", "episodes")  # of the training: 0 says nothing before it has begun
+
+
+def known_figures(beat: Beat) -> dict[str, Any]:
+    """The figures of one beat by name, without those that are not known."""
+    begun = beat.phase >= Phase.TRAINING or beat.env_steps > 0
+    found = ((name, getattr(beat, name)) for name in FIGURES if begun or name not in _TOTALS)
+    return {name: value for name, value in found if value != FIGURES[name].unknown and math.isfinite(value)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,25 +267,23 @@ class Control:
     leave_by_ns: int = UNKNOWN  # checkpoint and leave before this moment
 
 
+# What came later than the body lies beyond it, with a length and a sum of its own, so that an older daemon reads a newer
+# worker and the other way round: what one side does not write is not known to the other.
+_MORE_FROM: Final = "q_mean"
+_NAMES: Final = tuple(FIGURES)
+_BODY: Final = _NAMES[: _NAMES.index(_MORE_FROM)]
+_MEASURED: Final = _NAMES[len(_BODY) :]
+_MORE: Final = struct.Struct("<" + "".join(FIGURES[name].code for name in _MEASURED))
 # The order of the moving fields in the record; "" is padding.
-_MOVING: Final = (
-    "phase", "target_kind", "", "progress_ns", "phase_since_ns", "phase_deadline_ns",
-    "env_steps", "frames", "updates", "episodes", "nan_count", "target", "mean_return", "loss", "steps_per_s",
-    "ckpt_step", "ckpt_ns", "ckpt_stall_us", "ckpt_write_ms", "ckpt_count", "ckpt_bad_count",
-    "resumed_step", "batch_size", "num_envs", "rss_bytes", "cuda_bytes",
-)  # fmt: skip
-
-# What came later than the body. It lies beyond it, with a length and a sum of its own, so that an older daemon reads a
-# newer worker and the other way round: what one side does not write is not known to the other.
-_MEASURED: Final = (
-    "q_mean", "q_max_abs", "q_bound", "entropy", "entropy_share", "grad_norm", "best_return", "first_return",
-    "share_act", "share_env", "share_learn", "share_copy", "share_save", "share_test", "test_return", "best_spread",
-)  # fmt: skip
+_MOVING: Final = ("phase", "target_kind", "", "progress_ns", "phase_since_ns", "phase_deadline_ns", *_BODY)
+_WHAT: Final = struct.Struct("<HHIQQQ" + "".join(FIGURES[name].code for name in _BODY))
+assert set(_MORE.format[1:]) == {"d"}, "a figure beyond the body is a measurement"  # noqa: S101
+assert _MORE_AT + _MORE_HEADER.size + _MORE.size <= RECORD_BYTES, "the table of figures is longer than the record"  # noqa: S101
 
 
 def _places() -> dict[str, tuple[str, int]]:
     """Field name -> (format, index): where it lies in `_WHAT`, seen as an array of items of that format."""
-    formats = _WHAT.format.lstrip("<").replace(" ", "")
+    formats = _WHAT.format.lstrip("<")
     packed = struct.Struct("<" + formats)
     places, at = {}, 0
     for name, code in zip(_MOVING, formats, strict=True):

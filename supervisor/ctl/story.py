@@ -153,6 +153,7 @@ def _last_word(row: dict[str, Any]) -> bool:
 
 def _now(view: dict[str, Any]) -> list[str]:
     from supervisor.ctl.status import cells
+    from workers.contract import FIGURES
 
     cell = cells(view)
     out = [f"{cell['NAME']}: {cell['STATE']}, {cell['PROCESS']}", f"  why         {cell['WHY']}"]
@@ -173,7 +174,7 @@ def _now(view: dict[str, Any]) -> list[str]:
     if pressure:
         told = ", ".join(f"{kind} {share:.0f} %" for kind, share in sorted(pressure.items()))
         out.append(f"  pressure    {told} of the last minute")
-    found = [f"{word} {view[key]:.4g}" for key, word in _FIGURES if view.get(key) is not None]
+    found = [f"{row.title} {view[name]:.4g}" for name, row in FIGURES.items() if row.title and view.get(name) is not None]
     if found:
         out.append(f"  learner     {', '.join(found)}")
     if view.get("test_return") is not None:
@@ -199,10 +200,6 @@ def _told(row: dict[str, Any]) -> list[str]:
     return out
 
 
-_FIGURES = (
-    ("loss", "loss"), ("q_mean", "mean Q"), ("q_max_abs", "largest |Q|"), ("entropy", "entropy"),
-    ("grad_norm", "gradient norm"), ("best_return", "best mean return"),
-)  # fmt: skip
 _SHOWN = (
     "stall", "age_s", "limit_s", "cause", "code", "signal", "steps", "checkpoint_step", "error", "path", "step",
     "lost_steps", "lost_s", "delay_s", "slow", "rate", "usual", "text", "free_bytes", "from_step", "number", "batch_size",

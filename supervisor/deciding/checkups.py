@@ -29,11 +29,12 @@ def note(turn: Turn, name: str, before: Watch) -> None:
 
 def judge(settings: HealthSettings, illness: str, sample: Sample) -> bool | None:
     """One rule on one reading: True: sick, False: well, None: neither, or not known."""
-    returns = Returns(sample.mean_return, sample.best_return, sample.first_return, sample.best_spread)
+    told = sample.figures.get
+    returns = Returns(told("mean_return"), told("best_return"), told("first_return"), told("best_spread"))
     if illness == health.EXPLODING:
-        return exploding.is_sick(settings, q_max_abs=sample.q_max_abs, bound=sample.q_bound)
+        return exploding.is_sick(settings, q_max_abs=told("q_max_abs"), bound=told("q_bound"))
     if illness == health.COLLAPSED:
-        return collapse.is_sick(settings, returns, share=sample.entropy_share)
+        return collapse.is_sick(settings, returns, share=told("entropy_share"))
     return falling.is_sick(settings, returns)
 
 
@@ -85,11 +86,13 @@ _THEN = {
 
 
 def _numbers(sample: Sample) -> dict[str, float | None]:
-    return {
-        "largest |Q|": sample.q_max_abs, "possible |Q|": sample.q_bound, "entropy share": sample.entropy_share,
-        "mean return": sample.mean_return, "best return": sample.best_return, "first return": sample.first_return,
-        "gradient norm": sample.grad_norm, "loss": sample.loss,
-    }  # fmt: skip
+    return {words: sample.figures.get(name) for words, name in _EVIDENCE.items()}
+
+
+_EVIDENCE = {
+    "largest |Q|": "q_max_abs", "possible |Q|": "q_bound", "entropy share": "entropy_share", "mean return": "mean_return",
+    "best return": "best_return", "first return": "first_return", "gradient norm": "grad_norm", "loss": "loss",
+}  # fmt: skip
 
 
 def figures(sample: Sample) -> str:
@@ -101,5 +104,5 @@ def figures(sample: Sample) -> str:
 
 def is_well(watch: Watch, attempt: Attempt) -> bool:
     """Whether what it saves now may count as a step beyond an illness: not while Q is only on its way to be called sick."""
-    q, bound = watch.sample.q_max_abs, watch.sample.q_bound
+    q, bound = (watch.sample.figures.get(name) for name in ("q_max_abs", "q_bound"))
     return not watch.spells and not attempt.ills and (q is None or bound is None or q <= bound)

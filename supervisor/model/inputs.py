@@ -8,6 +8,7 @@ reboot still means something after it.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from supervisor.model.settings import Settings
@@ -37,13 +38,10 @@ class Sample:
     ready: bool = False  # training has begun: phase TRAINING, READY=1, or a first sign of progress
     steps: int | None = None
     frames: int | None = None
-    updates: int | None = None
     episodes: int | None = None
     nan_count: int | None = None
     target: int | None = None
     target_kind: str | None = None  # "env_steps", "episodes" or "seconds_left"
-    mean_return: float | None = None
-    loss: float | None = None
     steps_per_s: float | None = None
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None
@@ -54,17 +52,7 @@ class Sample:
     batch_size: int | None = None
     rss_bytes: int | None = None
     cuda_bytes: int | None = None
-    q_mean: float | None = None  # of what the network thought its newest batch to be worth
-    q_max_abs: float | None = None
-    q_bound: float | None = None  # the most that it can truly be
-    entropy: float | None = None  # of the policy, in nats
-    entropy_share: float | None = None  # of the most that it can be
-    grad_norm: float | None = None
-    best_return: float | None = None  # best mean return so far
-    first_return: float | None = None  # the first mean return
-    best_spread: float | None = None  # standard deviation of the games of the best
-    time_shares: tuple[tuple[str, float], ...] = ()  # of its newest half minute, by what it was spent on
-    test_return: float | None = None  # of the newest test
+    figures: Mapping[str, float] = field(default_factory=dict)  # what else it reports, by name in `workers.contract.FIGURES`
     status: str = ""  # the last STATUS= of sd_notify
     pressure: tuple[tuple[str, float], ...] = ()  # of its cgroup: per cent of the newest minute, by `cpu some` and so on
     memory_bytes: int | None = None  # of its cgroup, page cache included

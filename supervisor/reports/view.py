@@ -18,9 +18,12 @@ from supervisor.model.state import Program, State
 from supervisor.policy.worker.health import WORDS
 from supervisor.policy.worker.restart import recent_deaths
 from supervisor.reports.hardware_view import gpu_view, vetoes_view
+from workers.contract import FIGURES
 
 Json = dict[str, Any]
 _DAY_S = 86400.0
+_SHARE = "share_"  # figures of what a training's time is spent on
+_SHOWN = tuple(name for name, figure in FIGURES.items() if figure.title)
 
 
 def program_views(
@@ -44,6 +47,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
     """One program as a dict of JSON values."""
     attempt = program.attempt
     spec = settings.program(program.name) if settings is not None else None
+    told: Mapping[str, float] = sample.figures if sample else {}
     steps = _known(sample.steps if sample else None, program.steps)
     deaths = () if settings is None else recent_deaths(settings.restart, now_s, program.deaths_s)
     ckpt_at_s = _known(sample.ckpt_at_s if sample and sample.ckpt_count else None, program.ckpt_at_s)
@@ -59,17 +63,12 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "level": state.level,
         "steps": steps,
         "frames": sample.frames if sample else None,
-        "updates": sample.updates if sample else None,
+        "updates": told.get("updates"),
         "episodes": sample.episodes if sample else None,
-        "mean_return": sample.mean_return if sample else None,
-        "loss": sample.loss if sample else None,
-        "best_return": sample.best_return if sample else None,
-        "q_mean": sample.q_mean if sample else None,
-        "q_max_abs": sample.q_max_abs if sample else None,
-        "entropy": sample.entropy if sample else None,
-        "grad_norm": sample.grad_norm if sample else None,
-        "time_shares": dict(sample.time_shares) if sample and sample.time_shares else None,
-        "test_return": sample.test_return if sample else None,
+        "mean_return": told.get("mean_return"),
+        **{name: told.get(name) for name in _SHOWN},
+        "time_shares": {name.removeprefix(_SHARE): told[name] for name in told if name.startswith(_SHARE)} or None,
+        "test_return": told.get("test_return"),
         "steps_per_s": sample.steps_per_s if sample else None,
         "target": sample.target if sample else None,
         "target_kind": sample.target_kind if sample else None,

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+from fakes import sample
+
 from supervisor.deciding.decide import decide
 from supervisor.model import commands, facts
 from supervisor.model.codec import decode, encode
@@ -15,7 +17,6 @@ from supervisor.model.inputs import (
     Ending,
     EvidenceTaken,
     Report,
-    Sample,
     Sampled,
     SpawnBroke,
     SpawnSucceeded,
@@ -158,12 +159,9 @@ class Core:
         return self.give(SpawnBroke(self.now_s, name, self.token(name), error, permanent))
 
     def sample(self, name, **more):
-        """One look at one worker: by default one that trains and has just moved."""
-        return Sample(
-            self.token(name),
-            **{"proc_state": "S", "live_at_s": self.now_s, "progress_at_s": self.now_s, "phase": "training", "ready": True}
-            | more,
-        )
+        """One look at one worker: by default one that trains and has just moved. Figures may stand among the readings."""
+        usual = {"proc_state": "S", "live_at_s": self.now_s, "progress_at_s": self.now_s, "phase": "training", "ready": True}
+        return sample(self.token(name), **usual | more)
 
     def look(self, *reports, **samples):
         """`look(Pong={...})`: what differs from a worker that trains."""

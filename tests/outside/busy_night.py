@@ -98,7 +98,7 @@ FIGURES = {
         "best_spread": 1.5, "loss": 0.0123, "q_mean": 1.75, "q_max_abs": 3.5, "q_bound": 100.0, "grad_norm": 0.75,
         "num_envs": 32, "batch_size": 512, "rss_bytes": 3_500_000_000, "cuda_bytes": 9_000_000_000, "test_return": 19.0,
         "memory_bytes": 4_000_000_000, "ckpt_write_s": 0.25,
-        "time_shares": (("acting", 0.25), ("learning", 0.625), ("waiting", 0.125)),
+        "share_acting": 0.25, "share_learning": 0.625, "share_waiting": 0.125,
         "pressure": (("cpu some", 12.5), ("memory full", 0.5), ("io some", 1.25)),
     },
     "Pong-s6": {"mean_return": -3.5, "best_return": 1.0, "loss": 0.25, "batch_size": 512, "num_envs": 32},

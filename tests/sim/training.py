@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from fakes import sample
+
 from supervisor.model.inputs import Ending, Report, Sample
 
 STEPS_PER_S = 100.0
@@ -139,8 +141,8 @@ class Worker:
         trains = self.resumed is not None
         live_at_s = self.stuck_at_s if self.state == "T" and self.stuck_at_s is not None else (self.live_at_s or now_s)
         moved_at_s = min(now_s, self.at_s) if trains else min(now_s, self.began_s + START_S, self.stuck_at_s or now_s)
-        return Sample(
-            self.token, self.state if self.alive else None, live_at_s=live_at_s + offset_s,
+        return sample(
+            self.token, proc_state=self.state if self.alive else None, live_at_s=live_at_s + offset_s,
             progress_at_s=moved_at_s + offset_s, phase="training" if trains else "restoring",
             phase_since_s=self.began_s + (START_S if trains else 0.0) + offset_s, ready=trains, steps=int(self.steps) if trains else None,
             steps_per_s=self.pace * STEPS_PER_S if trains else None,

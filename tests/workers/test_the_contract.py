@@ -24,6 +24,7 @@ from tools import needs
 
 from workers import contract
 from workers.contract import (
+    FIGURES,
     UNKNOWN,
     Beat,
     Client,
@@ -34,6 +35,7 @@ from workers.contract import (
     Manifest,
     Phase,
     TargetKind,
+    known_figures,
     pack_beat,
     pack_measured,
     read_beat,
@@ -162,6 +164,23 @@ def test_a_measurement_is_written_with_the_beat_and_stays(me, tmp_path):
 def test_every_field_is_in_the_record():
     who = {"attempt", "pid", "boot_id", "token", "start_ticks", "live_ns"}
     assert {field.name for field in fields(Beat)} == set(contract._PLACES) | set(contract._MEASURED) | who
+
+
+@given(BEATS)
+def test_what_is_not_known_is_no_figure(beat):
+    """Known are finite numbers that are not the row's word for unknown; totals only once the training has begun."""
+    begun = beat.phase >= Phase.TRAINING or beat.env_steps > 0
+    told = known_figures(beat)
+    for name, row in FIGURES.items():
+        value, total = getattr(beat, name), name in {"env_steps", "frames", "updates", "episodes"}
+        known = math.isfinite(value) and value != row.unknown and (begun or not total)
+        assert told.get(name) == (value if known else None), name
+
+
+def test_a_fresh_beat_knows_nothing_but_what_it_has_counted():
+    assert known_figures(Beat(Phase.IMPORTING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1)) == dict.fromkeys(
+        ("nan_count", "ckpt_stall_us", "ckpt_write_ms", "ckpt_count", "ckpt_bad_count"), 0
+    )
 
 
 @given(BEATS, st.integers(2, 2**16 - 1))
@@ -761,6 +780,12 @@ def test_the_documents_beat_record_is_the_codes():
     more = layout((contract._MORE_HEADER, ("crc32", "length")), (contract._MORE, contract._MEASURED))
     told = [row[:3] for row in rows("Beyond the beat's body")]
     assert told == [[str(int(at) + contract._MORE_AT), kind, name] for at, kind, name in more]
+    assert f"| of what follows: {contract._MORE.size} |" in DOCUMENT
+
+
+def test_the_documents_figures_are_the_codes():
+    told = [row[2:] for heading in ("The beat record", "Beyond the beat's body") for row in rows(heading)]
+    assert [row for row in told if row[0] in FIGURES] == [[name, row.unit, row.help] for name, row in FIGURES.items()]
 
 
 def test_the_documents_control_record_is_the_codes():

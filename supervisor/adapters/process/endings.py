@@ -167,10 +167,5 @@ def _last_beat(paths: Paths, program: str, attempt: int, token: str) -> _LastBea
     beat = contract.read_beat(paths.beat(program, attempt))
     if beat is None or beat.token != token:
         return _LastBeat()
-    known = beat.env_steps > 0 or beat.phase >= contract.Phase.TRAINING
-    return _LastBeat(
-        beat.env_steps if known else None,
-        None if beat.ckpt_step == contract.UNKNOWN else beat.ckpt_step,
-        None if beat.ckpt_ns == contract.UNKNOWN else beat.ckpt_ns,
-        beat.batch_size or None,
-    )
+    told = contract.known_figures(beat)
+    return _LastBeat(*(told.get(name) for name in ("env_steps", "ckpt_step", "ckpt_ns", "batch_size")))

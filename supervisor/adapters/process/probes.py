@@ -17,10 +17,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import math
 import os
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -249,7 +248,8 @@ class LocalProbes:
         if beat is None:
             return Sample(item.token, state, status=heard.status if heard else "")
         at, stamp = self._clock.from_boot_ns, self._stamp
-        known = beat.phase >= contract.Phase.TRAINING or beat.env_steps > 0
+        told = contract.known_figures(beat)
+        own = {name: told.pop(name) for name in _OWN if name in told}
         deadline = None if beat.phase_deadline_ns == contract.NO_DEADLINE else at(beat.phase_deadline_ns)
         return Sample(
             token=item.token,
@@ -260,38 +260,13 @@ class LocalProbes:
             phase_since_s=stamp(beat.phase_since_ns),
             phase_deadline_s=deadline,
             ready=contract.Phase.TRAINING <= beat.phase < contract.Phase.LEAVING,
-            steps=beat.env_steps if known else None,
-            frames=beat.frames if known else None,
-            updates=beat.updates if known else None,
-            episodes=beat.episodes if known else None,
-            nan_count=beat.nan_count,
-            target=_whole(beat.target),
+            steps=told.pop("env_steps", None),
             target_kind=_TARGETS[beat.target_kind],
-            mean_return=_number(beat.mean_return),
-            loss=_number(beat.loss),
-            steps_per_s=_number(beat.steps_per_s),
-            ckpt_step=_whole(beat.ckpt_step),
             ckpt_at_s=stamp(beat.ckpt_ns),
             ckpt_stall_s=beat.ckpt_stall_us / 1e6 if beat.ckpt_count else None,
             ckpt_write_s=beat.ckpt_write_ms / 1e3 if beat.ckpt_count else None,
-            ckpt_count=beat.ckpt_count,
-            num_envs=beat.num_envs or None,
-            batch_size=beat.batch_size or None,
-            rss_bytes=_whole(beat.rss_bytes),
-            cuda_bytes=_whole(beat.cuda_bytes),
-            q_mean=_number(beat.q_mean),
-            q_max_abs=_number(beat.q_max_abs),
-            q_bound=_number(beat.q_bound),
-            entropy=_number(beat.entropy),
-            entropy_share=_number(beat.entropy_share),
-            grad_norm=_number(beat.grad_norm),
-            best_return=_number(beat.best_return),
-            first_return=_number(beat.first_return),
-            best_spread=_number(beat.best_spread),
-            time_shares=tuple(
-                (part, share) for part in _PARTS if (share := _number(getattr(beat, f"share_{part}"))) is not None
-            ),
-            test_return=_number(beat.test_return),
+            **own,
+            figures=told,
             status=heard.status if heard else "",
         )
 
@@ -395,7 +370,7 @@ class LocalProbes:
         return [report for line in lines if (report := _report(line)) is not None]
 
 
-_PARTS: Final = ("act", "env", "learn", "copy", "save", "test")  # of a training's time, as the beat tells them
+_OWN: Final = tuple(each.name for each in fields(Sample) if each.name in contract.FIGURES)
 _TARGETS: Final = {
     contract.TargetKind.NONE: None,
     contract.TargetKind.ENV_STEPS: "env_steps",
@@ -425,11 +400,3 @@ def _size_and_time(path: Path | str) -> tuple[int, int] | None:
     except OSError:
         return None
     return stat.st_size, stat.st_mtime_ns
-
-
-def _whole(value: int) -> int | None:
-    return None if value == contract.UNKNOWN else value
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
