@@ -147,7 +147,7 @@ def chosen(history: str) -> str:
     """The lines about the faults, without the date: of the first start there is nothing to show."""
     lines = [line[11:] for line in history.splitlines() if any(f"  {kind} " in line for kind in KINDS)]
     first = next(number for number, line in enumerate(lines) if "  exited " in line)
-    lines = [line for line in lines[first:] if not line.endswith("ended with the host")]
+    lines = [line for line in lines[first:] if not line.endswith("ended by the host's reboot")]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

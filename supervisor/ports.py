@@ -70,7 +70,7 @@ class Salvage:
 
     def __str__(self) -> str:
         lost = "an unknown number of facts is lost" if self.lost is None else f"{self.lost} facts are lost"
-        kept = f"it is kept as {self.damaged_path}" if self.damaged_path else "no damaged file is left to keep"
+        kept = f"it is kept as {self.damaged_path}" if self.damaged_path else "the damaged file is gone"
         return f"the journal was damaged ({self.why}): {self.saved} facts were saved, {lost}; {kept}"
 
 

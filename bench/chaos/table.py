@@ -141,7 +141,7 @@ FAULTS: tuple[Fault, ...] = (
         "worker-leaves-children",
         faults.worker_leaves_children,
         "program",
-        "Exited: killed, 1 left-over process",
+        "Exited: killed, 1 leftover process",
         _of_program("Exited", why="left-over"),
     ),
     Fault(

@@ -36,7 +36,7 @@ _SECTION_INTRO: Final = {
     "restart": "When a program that died is started again: [the rule](../supervisor/policy/worker/restart.py).",
     "stall": "When a worker counts as stalled: [the rule](../supervisor/policy/worker/stall.py).",
     "checkpoint": "How often a program saves: [the rule](../supervisor/policy/worker/checkpointing.py).",
-    "divergence": "When losses are not finite any more: [the rule](../supervisor/policy/worker/divergence.py).",
+    "divergence": "When losses are no longer finite: [the rule](../supervisor/policy/worker/divergence.py).",
     "health": "When a training gets on and yet goes wrong: [the rule](../supervisor/policy/worker/health.py).",
     "backup": "Copies of all games: [the rule](../supervisor/policy/upkeep/backups.py), [what is in them](backups.md).",
     "cost": "What the box costs: [the rule](../supervisor/policy/upkeep/cost.py). `EXTRALIFE_USD_PER_HOUR` overrides it.",

@@ -194,7 +194,7 @@ def _told(row: dict[str, Any]) -> list[str]:
     for title, evidence in sorted(found.items()) if isinstance(found, dict) else ():  # a reboot's is one sentence
         out += _block(title, evidence)
     if fields.get("leftovers"):
-        out.append(f"      {len(fields['leftovers'])} left-over processes ended: {_value(fields['leftovers'])}")
+        out.append(f"      {len(fields['leftovers'])} leftover processes ended: {_value(fields['leftovers'])}")
     if fields.get("last_lines"):
         out += _block("last lines", "\n".join(map(str, fields["last_lines"])))
     return out

@@ -124,4 +124,4 @@ def _without(session: Session, gpus: Gpus, *, run_without: bool) -> None:
     why = f"wait-gpu: the GPUs cannot be read: {gpus.error or 'this box has none'}"
     if not run_without:
         raise Failed(f"{why}; --if-no-gpu run starts the command all the same", UNKNOWN_GPU)
-    session.warn(f"{why}; the command starts all the same")
+    session.warn(f"{why}; the command starts anyway")

@@ -24,6 +24,7 @@ from supervisor.model.state import State
 from supervisor.policy.upkeep import alerting as rule
 from supervisor.policy.upkeep.alerting import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.worker.loss import IN_WORDS, Loss
+from supervisor.policy.worker.restart import span
 
 _MOST_TEXT: Final = 1000
 _SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING}  # of a reboot, by its cause
@@ -62,12 +63,12 @@ def on_tried(turn: Turn, item: AlertTried) -> None:
     if was is None or was.sending != item.id:
         return
     if not item.error:
-        turn.record(facts.AlertDelivered(f"{item.target} has taken alert {item.id}", item.id, item.target))
+        turn.record(facts.AlertDelivered(f"{item.target} accepted alert {item.id}", item.id, item.target))
         _remember(turn, item.target, Reaching())
         return
     failures, error = was.failures + 1, harmless(item.error)[:_MOST_TEXT]
     if item.target not in turn.state.alerts.failing:
-        why = f"{item.target} does not take alerts: {error}; they wait, it is tried again"
+        why = f"{item.target} does not accept alerts: {error}; extralife keeps them and tries again"
         turn.record(facts.AlertTargetFailing(why, item.target, error))
     _remember(turn, item.target, Reaching("", failures, turn.now_s + rule.retry_s(failures)))
 
@@ -82,7 +83,9 @@ def notice(queued: Queued, dropped: int = 0) -> Notice:
 def unwritable(error: str, at_s: float, wall_s: float) -> Notice:
     """The alert that cannot be a fact: that no fact can be recorded."""
     id_ = hashlib.blake2b(f"unwritable/{at_s!r}/{wall_s!r}".encode(), digest_size=8).hexdigest()
-    text = harmless(f"the journal cannot be written ({error}): workers train on, nothing is begun until it can")[:_MOST_TEXT]
+    text = harmless(f"the journal cannot be written ({error}): workers train on, but nothing starts until it can")[
+        :_MOST_TEXT
+    ]
     return Notice(id_, "disk" if _is_full(error) else "journal", CRITICAL, text, wall_s)
 
 
@@ -114,7 +117,7 @@ def _found(turn: Turn, before: State) -> Iterator[Alert]:
             case facts.LevelChosen(level=level, before=left):
                 place, was = turn.settings.place(level), turn.settings.place(left)
                 if _rebooted(turn) and place is not None and was is not None and place < was:
-                    yield Alert("level", WARNING, "", f"level {left} is left for {level}: {fact.why}")
+                    yield Alert("level", WARNING, "", f"level {left} was left for {level}: {fact.why}")
             case _:
                 yield from _of_box(before, fact)
 
@@ -177,7 +180,7 @@ def _reboot(turn: Turn, fact: facts.HostRebooted) -> str:
     told = next(command for command in turn.commands if isinstance(command, commands.AlertReboot))
     lost = [f"{name} {_steps(loss)} steps" for name, loss in sorted(told.losses.items())]
     parts = [
-        f"{fact.why}, after {_span(fact.up_s)} up at level {fact.level or '?'}",
+        f"{fact.why}; it was up for {_span(fact.up_s)}, at level {fact.level or '?'}",
         f"lost: {', '.join(lost) or 'nothing'}",
         f"resuming: {', '.join(told.resuming) or 'nothing'}",
         *([f"pattern: {told.pattern}"] if told.pattern else []),
@@ -197,12 +200,12 @@ def damage_text(state: State) -> str:
     if damage is None:
         return ""
     lost = "?" if damage.lost is None else damage.lost
-    kept_as = f"it is kept as {damage.kept_as}" if damage.kept_as else "no damaged file is left to keep"
+    kept_as = f"it is kept as {damage.kept_as}" if damage.kept_as else "the damaged file is gone"
     return f"the journal was damaged ({damage.error}): {damage.kept} facts kept, {lost} lost; {kept_as}"
 
 
 def _span(seconds: float | None) -> str:
-    return "?" if seconds is None else f"{seconds / 60:.0f} min"
+    return "?" if seconds is None else span(seconds)
 
 
 # --- what goes out ---------------------------------------------------------------------------------------------------
@@ -261,11 +264,12 @@ def _drop(turn: Turn) -> None:
     for target in dict.fromkeys(name for each in turn.state.alerts.queue for name in each.owed):
         owed = turn.state.alerts.owed(target)
         if target not in rules.targets:
-            ids, why = tuple(each.id for each in owed), f"{target} is not in the configuration any more"
+            ids, cause = tuple(each.id for each in owed), "is no longer in the configuration"
         else:
             ids = rule.overdue(rules, [(each.id, each.at_s) for each in owed], turn.now_s)
-            why = f"{target} has not taken {len(ids)} alert{'' if len(ids) == 1 else 's'} for too long: dropped"
+            cause = "did not accept them in time"
         if ids:
+            why = f"{len(ids)} alert{'' if len(ids) == 1 else 's'} dropped: {target} {cause}"
             turn.record(facts.AlertsDropped(why, target, ids))
 
 

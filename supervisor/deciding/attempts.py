@@ -52,7 +52,7 @@ def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
                 continue
             processes += _admit(turn, program, spec, waiting)
         elif program.phase is not Phase.QUEUED:
-            due = "its restart is due" if program.phase is Phase.BACKOFF else "it waited for memory"
+            due = "its restart is due" if program.phase is Phase.BACKOFF else "it waited for GPU memory"
             turn.record(facts.Requeued(f"{due}, but no slot is free", program.name))
 
 
@@ -100,7 +100,7 @@ def _rotate(turn: Turn) -> None:
         and waiting and min(waiting) <= _priority(turn, program)
     ]  # fmt: skip
     if held:
-        why = f"had its slot for {rotation_s / 3600:g} h, and others wait"
+        why = f"had its slot for {rotation_s / 3600:g} h while others wait"
         stop(turn, *turn.present(min(held)[1]), reason="rotation", by="extralife", why=why)
 
 
@@ -151,7 +151,7 @@ def _spawn(turn: Turn, program: Program, spec: ProgramSpec, verdict: Verdict) ->
     token = turn.token(program.name, number)
     why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {turn.settings.level.name} is free"
     if program.phase is Phase.GATED:
-        why = verdict.why or f"its memory is free, after {turn.now_s - program.since_s:.0f} s"
+        why = verdict.why or f"the GPU memory that it needs is free, after {turn.now_s - program.since_s:.0f} s"
     turn.record(facts.SpawnIntended(why, program.name, token, number, spec.digest, turn.settings.level.name))
     lowered = program.batch_size(turn.settings.level.name)
     lowered = lowered if verdict.batch_size is None else verdict.batch_size
@@ -193,7 +193,11 @@ def on_spawn_broke(turn: Turn, item: SpawnBroke) -> None:
     if attempt.stop is not None:
         _after_stop(turn, item.program, attempt.stop)
     elif item.permanent:
-        turn.record(facts.GaveUp(f"{item.error}; it is tried again when the config changes or on `start`", item.program))
+        turn.record(
+            facts.GaveUp(
+                f"{item.error}; it starts again after a change of its config or `supervisorctl start`", item.program
+            )
+        )
     else:
         _back_off_unstarted(turn, item.program, item.error)
     fill_slots(turn)
@@ -201,7 +205,7 @@ def on_spawn_broke(turn: Turn, item: SpawnBroke) -> None:
 
 def _back_off_unstarted(turn: Turn, name: str, error: str) -> None:
     delay_s = restart.after_failed_start(turn.settings.restart, turn.state.programs[name].spawn_failures)
-    why = f"could not be started: {error}; next try in {delay_s:g} s"
+    why = f"its process could not be started: {error}; next try in {delay_s:g} s"
     turn.record(facts.BackedOff(why, name, turn.now_s + delay_s, delay_s, slow=False))
 
 
@@ -263,7 +267,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
     if not ending.oom_own:
         accounted = memory.accounted_after(ending.oom_kills, accounted, killed=verdict.cause == memory.OOM_KILLED)
     left, (steps, at_least) = len(ending.leftovers), _last_position(turn, *turn.present(name), ending)
-    why = verdict.why + (f"; {left} left-over process{'' if left == 1 else 'es'} ended" if left else "")
+    why = verdict.why + (f"; {left} leftover process{'' if left == 1 else 'es'} ended" if left else "")
     turn.record(
         facts.Exited(
             why, name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
@@ -300,7 +304,9 @@ def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Di
     elif verdict.counted:
         _after_death(turn, name, verdict, attempt, ending)
     else:
-        turn.record(facts.GaveUp(f"{verdict.why}; it is tried again when the config changes or on `start`", name))
+        turn.record(
+            facts.GaveUp(f"{verdict.why}; it starts again after a change of its config or `supervisorctl start`", name)
+        )
 
 
 def _after_stop(turn: Turn, name: str, asked: Stop) -> None:
@@ -310,21 +316,21 @@ def _after_stop(turn: Turn, name: str, asked: Stop) -> None:
     elif not turn.state.programs[name].wanted:
         turn.record(facts.StayedDown("stopped by the operator", name))
     else:
-        why = _AFTER_STOP.get(asked.reason, f"left as asked ({asked.reason})")
+        why = _AFTER_STOP.get(asked.reason, f"stopped on request ({asked.reason})")
         turn.record(facts.Requeued(why, name, handed_on=asked.reason == "rotation"))
     turn.settle(name)
 
 
 _AFTER_STOP = {
-    "operator": "started again by the operator",
+    "operator": "the operator started it again",
     "restart": "restarted by the operator",
-    "config": "restarted with its changed configuration",
-    "shutdown": "goes on when extralife does",
-    "slot": "handed its slot on",
-    "rotation": "handed its slot on",
-    "level": "goes on at another level",
-    "slow": "restarted because it was slow",
-    "rollback": "left to go back to a backup",
+    "config": "restarts with its changed configuration",
+    "shutdown": "resumes when extralife starts again",
+    "slot": "gave its slot to another program",
+    "rotation": "gave its slot to another program",
+    "level": "restarts at another level",
+    "slow": "restarts because it was slow",
+    "rollback": "stopped for a rollback to a backup",
 }
 
 
@@ -332,7 +338,7 @@ def _after_death(turn: Turn, name: str, verdict: Diagnosis, attempt: Attempt, en
     """Change what is to be changed, then ask the restart policy when to try again."""
     hopeless = remedy(turn, name, attempt, ending, verdict)
     if hopeless:
-        why = f"{verdict.why}; {hopeless}; it is tried again when the config changes or on `start`"
+        why = f"{verdict.why}; {hopeless}; it starts again after a change of its config or `supervisorctl start`"
         turn.record(facts.GaveUp(why, name))
         return
     program = turn.state.programs[name]
@@ -375,7 +381,7 @@ def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
     made = None if program.steps is None else furthest(program.steps, program.ckpt_step)
     saved = program.exit_cause in _SAVED and program.exit_code is not None
     cost = loss(made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate)
-    after = f" after {program.exit_cause}" if program.exit_cause else ""
+    after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     why = f"resumed at step {step:,}{after}"
     if made is not None:
         why += f", {_cost(cost)}"
@@ -385,7 +391,7 @@ def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
         why = f"no checkpoint was found, although there was one at step {program.ckpt_step:,}; {why}"
     if step and step == program.quarantined_step:
         # The daemon died between the word and the deed, or the disk refused: the same deaths would come for ever.
-        why += "; that checkpoint was to be set aside, and is now"
+        why += "; that checkpoint was to be set aside and is set aside now"
         turn.command(commands.QuarantineCheckpoint(program.name, step))
     turn.record(
         facts.Resumed(
@@ -398,11 +404,11 @@ _SAVED = frozenset({"stopped", "left", "done"})  # causes of an end whose last a
 
 
 def _cost(cost: Loss) -> str:
-    """`at least 500 steps lost (12 s, 3.1 % of its attempt)`, as far as it is known."""
+    """`at least 500 steps lost (12 s, 3.1 % of the attempt)`, as far as it is known."""
     if cost.steps is None:
-        return "how many steps were lost is not known"
+        return "lost steps unknown"
     told = [f"{cost.seconds:.0f} s"] if cost.seconds is not None else []
-    told += [f"{100 * cost.share:.1f} % of its attempt"] if cost.share is not None else []
+    told += [f"{100 * cost.share:.1f} % of the attempt"] if cost.share is not None else []
     return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(told)})" if told else "")
 
 
@@ -414,7 +420,7 @@ def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> No
         _save_failed(turn, name, attempt, report, key)
         return
     if report.kind == "diverged":
-        why = str(report.fields.get("error", "its losses are not finite any more"))[:_CHARS_KEPT]
+        why = str(report.fields.get("error", "its losses are no longer finite"))[:_CHARS_KEPT]
         turn.record(facts.Diverged(why, name, attempt.token, _count(report.fields.get("step")), key))
         return
     text = ", ".join(f"{key}: {value}" for key, value in sorted(report.fields.items()) if key != "at_ns")[:_CHARS_KEPT]

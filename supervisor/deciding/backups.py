@@ -1,6 +1,6 @@
 """Backups: when one is made, and the way back to one.
 
-A backup is made because an operator asks (`supervisorctl backup`), because its time of the calendar has come, or because
+A backup is made because an operator asks (`supervisorctl backup`), because due by the calendar, or because
 a level is about to be tried for the first time, or the config's to become another one (`before_level`). The intent is a
 fact; a thread that may block does it, beside everything else; its outcome is another fact. A daemon that was killed
 meanwhile begins it anew.
@@ -45,7 +45,7 @@ def on_due(turn: Turn, item: BackupDue) -> None:
     began_wall_s = turn.state.daemon_since_wall_s
     if rule.is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s) and turn.state.programs:
         names = tuple(sorted(turn.state.programs))
-        begin(turn, rule.CALENDAR, "", names, why="its time of the calendar has come", due_wall_s=item.due_wall_s)
+        begin(turn, rule.CALENDAR, "", names, why="due by the calendar", due_wall_s=item.due_wall_s)
 
 
 def before_level(turn: Turn, level: str, *, trial: bool) -> str | None:
@@ -80,8 +80,8 @@ def _roll_back(turn: Turn, item: Asked) -> tuple[str, int, str]:
     if under_way is not None:
         return (item.text, FAILED, f"a rollback to {under_way.backup} is under way; wait for its end")
     kept_as = rule.name_of(turn.wall_s, "before rollback", turn.state.backups.names)
-    who = f"{', '.join(item.names)} to go" if item.names else "all that is in it to go"
-    why = f"{item.by} wants {who} back to backup {item.text}; first it is verified"
+    who = f"{', '.join(item.names)}" if item.names else "every program in it"
+    why = f"{item.by} requested a rollback of {who} to backup {item.text}; extralife verifies it first"
     turn.record(facts.RollbackIntended(why, item.text, item.names, kept_as, item.by))
     return (item.text, SUCCESS, kept_as)
 
@@ -95,14 +95,14 @@ def on_made(turn: Turn, item: BackupMade) -> None:
         return
     _forget(turn, item.name)
     if item.error:
-        turn.record(facts.BackupFailed(f"no backup {item.name}: {item.error}", item.name, item.error))
+        turn.record(facts.BackupFailed(f"backup {item.name} failed: {item.error}", item.name, item.error))
         return
     size = f"{item.size_bytes / 1e6:,.1f} MB"
-    gone = f"; {', '.join(item.removed)} had to go" if item.removed else ""
+    gone = f"; older ones removed: {', '.join(item.removed)}" if item.removed else ""
     count = f"{len(item.steps)} program{'' if len(item.steps) == 1 else 's'}"
     without = [name for name in making.programs if name not in item.steps and name not in item.missed]
-    none_yet = f"; nothing yet of {', '.join(without)}" if without else ""
-    is_whole = f"lacks {', '.join(item.missed)}" if item.missed else "is whole"
+    none_yet = f"; no checkpoint yet of {', '.join(without)}" if without else ""
+    is_whole = f"lacks {', '.join(item.missed)}" if item.missed else "is complete"
     missed = "".join(f"; {name} could not be saved: {why[:_CHARS_KEPT]}" for name, why in item.missed.items())
     why = f"backup {item.name} {is_whole}: {count}, {size} ({item.method}){missed}{none_yet}{gone}"
     turn.record(facts.BackedUp(why, item.name, item.steps, item.size_bytes, item.method, item.removed, item.missed))
@@ -115,12 +115,12 @@ def on_checked(turn: Turn, item: BackupChecked) -> None:
         return
     programs = tuple(name for name in item.programs if name in turn.state.programs)
     _forget(turn, item.kept_as)
-    error = item.error or ("" if programs else "it has none of the programs that there are now")
+    error = item.error or ("" if programs else "it contains none of the configured programs")
     if error:
-        why = f"refused to go back to {rollback.backup}: {error}; nothing was touched"
+        why = f"refused the rollback to {rollback.backup}: {error}; nothing was changed"
         turn.record(facts.RollbackFailed(why, rollback.backup, error, {}))
         return
-    told = f"backup {rollback.backup} is whole: {', '.join(programs)} go back to it"
+    told = f"backup {rollback.backup} is complete: rolling back {', '.join(programs)}"
     turn.record(facts.RollbackBegun(told, rollback.backup, programs))
 
 
@@ -131,18 +131,18 @@ def on_restored(turn: Turn, item: BackupRestored) -> None:
         return
     _forget(turn, item.kept_as)
     if item.error:
-        there = f"; {', '.join(sorted(item.steps))} had got there" if item.steps else "; everything is as it was"
-        why = f"not back to {rollback.backup}: {item.error}{there}"
+        there = f"; already rolled back: {', '.join(sorted(item.steps))}" if item.steps else "; nothing was changed"
+        why = f"the rollback to {rollback.backup} failed: {item.error}{there}"
         turn.record(facts.RollbackFailed(why, rollback.backup, item.error, item.steps))
     else:
         where = ", ".join(f"{name} at step {step:,}" for name, step in sorted(item.steps.items()))
-        kept = f"; what was there is {item.kept_as}" if item.kept else ""
-        why = f"back to {rollback.backup}: {where}{kept}"
+        kept = f"; the state before it is backup {item.kept_as}" if item.kept else ""
+        why = f"rolled back to {rollback.backup}: {where}{kept}"
         turn.record(facts.RolledBackTo(why, rollback.backup, item.steps, item.kept_as if item.kept else ""))
     for name in sorted(item.steps):
         program = turn.state.programs.get(name)
         if program is not None and program.phase in {Phase.DONE, Phase.FATAL} and program.wanted:
-            turn.record(facts.Requeued(f"goes on from backup {rollback.backup}", name))
+            turn.record(facts.Requeued(f"resumes from backup {rollback.backup}", name))
 
 
 def _present(turn: Turn, kept_as: str) -> Rollback | None:
@@ -191,8 +191,8 @@ def _still_there(turn: Turn, rollback: Rollback) -> bool:
         if program.attempt is not None:
             there = True
             if program.attempt.stop is None:
-                why = f"goes back to backup {rollback.backup}"
+                why = f"stops for the rollback to backup {rollback.backup}"
                 stop(turn, program, program.attempt, reason="rollback", by=rollback.by, why=why)
         elif program.phase in {Phase.BACKOFF, Phase.GATED}:
-            turn.record(facts.Requeued(f"waits to go back to backup {rollback.backup}", name))
+            turn.record(facts.Requeued(f"waits for the rollback to backup {rollback.backup}", name))
     return there

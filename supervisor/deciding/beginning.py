@@ -67,21 +67,19 @@ def _fill_hole(turn: Turn, program: Program) -> None:
     """Lead one program on to where its last known fact leads, if the facts after it were lost with a damaged journal."""
     name = program.name
     if program.attempt is None and not program.wanted and program.phase is not Phase.STOPPED:
-        turn.record(
-            facts.StayedDown("the request to stop it is on record, what followed was lost with a damaged journal", name)
-        )
+        turn.record(facts.StayedDown("the journal has its stop request, but lost what followed when it was damaged", name))
     elif program.phase in HAS_PROCESS and program.attempt is None:
-        _requeue(turn, name, "its end is on record, what followed was lost with a damaged journal")
+        _requeue(turn, name, "the journal has its end, but lost what followed when it was damaged")
     elif program.phase is Phase.STOPPED and program.wanted:
-        _requeue(turn, name, "the request to start it is on record, what followed was lost with a damaged journal")
+        _requeue(turn, name, "the journal has its start request, but lost what followed when it was damaged")
 
 
 def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
     if rebooted:
         return "started after a host reboot"
     if clean is None:
-        return "first start of this state directory"
-    how = "started" if clean else "started after a daemon that did not end in order"
+        return "first start with this state directory"
+    how = "started" if clean else "started after the previous daemon ended unexpectedly"
     return f"{how}, {adopted} running worker{'' if adopted == 1 else 's'} adopted" if adopted else how
 
 
@@ -106,11 +104,11 @@ def _identify(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) ->
     if box is None:
         why = f"this box is {named}"
     elif identity.another:
-        why = f"{_another(turn, identity)}: the record of levels and reboots of {named} begins, the one before is kept"
+        why = f"{_another(turn, identity)}: a new record of levels and reboots begins for {named}; the old record is kept"
     elif identity.changed:
         why = f"the same box, now {named}: {identity.why} changed"
     else:
-        why = f"the same box, {named}: more is known of it"
+        why = f"the same box, {named}: more of its hardware is known"
     turn.record(facts.BoxIdentified(why, hostname, witnesses, another=identity.another))
 
 
@@ -125,10 +123,10 @@ def _rebooted(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) ->
     down = "unknown" if boot.down_s is None else f"{boot.down_s:.0f} s"
     told = f": {WORDS[boot.kind]}" if boot.kind else ""
     cause, kind, words = boot.cause, boot.kind, boot.last_words
-    why = f"the host rebooted ({boot.evidence}), {cause}{told}, down {down}"
+    why = f"the host rebooted, {cause}{told}, down {down} ({boot.evidence})"
     if identity.another:  # its disk was copied or moved: no box has gone down, and nobody's last words are these
         cause, kind, words = "moved", "", ()
-        why = f"{_another(turn, identity)}: everything resumes here, away {down}"
+        why = f"{_another(turn, identity)}: every program resumes here, down {down}"
     fact = facts.HostRebooted(
         why=why,
         old_boot_id=old_boot_id,
@@ -182,8 +180,9 @@ def _alert(turn: Turn, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> 
         made = None if steps is None else furthest(steps, newest)
         found = loss(made, newest, exact=False, saved=False, began_step=began_step, rate=rate)
         spec = turn.spec(name)
-        # Only a built-in worker's checkpoints can be read. What others have saved is known as of the sign of life.
-        losses[name] = found if spec is not None and spec.builtin else replace(found, bound=found.bound and ABOUT)
+        # Only a built-in worker's checkpoints can be read. Any other may have saved a newer one than the record knows.
+        read = spec is not None and spec.builtin and name in ckpt_steps
+        losses[name] = found if read else replace(found, bound=found.bound and ABOUT)
     resuming = tuple(sorted(turn.state.live))
     pattern = reboot_pattern(turn.state, now_s=turn.now_s)
     turn.command(commands.AlertReboot(fact, turn.state.reboots_total, losses, resuming, pattern))
@@ -202,7 +201,7 @@ def _settle_attempt(
     name = program.name
     survival, ending = (survivor.survival, survivor.ending) if survivor is not None else (Survival.NEVER, None)
     if rebooted:
-        why = "ended with the host"
+        why = "ended by the host's reboot"
         ended_at_s = turn.state.at_s if last_sign_s is None else last_sign_s
         turn.record(
             facts.Exited(
@@ -213,11 +212,11 @@ def _settle_attempt(
     elif survivor is not None and survival is Survival.ALIVE:
         _adopt(turn, program, attempt, survivor)
     elif survival is Survival.NEVER and attempt.pid is None:
-        why = "the daemon ended between the intent to start it and the start"
+        why = "the previous daemon ended before it could start the process"
         turn.record(facts.SpawnFailed(why, name, attempt.token, why))
-        _requeue(turn, name, "starts now: the earlier start never came to be")
+        _requeue(turn, name, "starts now: the previous daemon ended before the start")
     else:
-        finish(turn, program, attempt, ending or Ending(fate="it vanished while no daemon was there, its end was not seen"))
+        finish(turn, program, attempt, ending or Ending(fate="it ended while no daemon ran: how is unknown"))
 
 
 def _take_in(turn: Turn, name: str, number: int, stranger: Survivor) -> None:
@@ -231,12 +230,12 @@ def _take_in(turn: Turn, name: str, number: int, stranger: Survivor) -> None:
         return
     wanted = program.wanted
     if program.phase not in {Phase.QUEUED, Phase.BACKOFF}:
-        turn.record(facts.Requeued("it runs, and the journal does not know", name))
-    why = f"runs as pid {stranger.pid}, and the journal has lost its start: taken over"
+        turn.record(facts.Requeued("it runs, but the journal has lost its start", name))
+    why = f"runs as pid {stranger.pid}, but the journal has lost its start: adopted"
     turn.record(facts.SpawnIntended(why, name, stranger.token, number, spec.digest, turn.state.level))
     _adopt(turn, *turn.present(name), stranger)
     if not wanted:
-        why = "the operator wants it down"
+        why = "the operator had stopped it"
         turn.record(facts.Wanted(why, name, run=False, by="the journal"))
         stop(turn, *turn.present(name), reason="operator", by="the journal", why=why)
 
@@ -245,7 +244,7 @@ def _requeue(turn: Turn, name: str, why: str) -> None:
     if turn.state.programs[name].wanted:
         turn.record(facts.Requeued(why, name))
     else:
-        turn.record(facts.StayedDown("the operator wants it down", name))
+        turn.record(facts.StayedDown("the operator had stopped it", name))
 
 
 def _adopt(turn: Turn, program: Program, attempt: Attempt, survivor: Survivor) -> None:

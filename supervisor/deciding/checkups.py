@@ -44,7 +44,7 @@ def _well(turn: Turn, name: str, illness: str) -> None:
     well_at = watch.well_at if watch.sample.steps is None else {**watch.well_at, illness: watch.sample.steps}
     turn.keep_watch(name, replace(watch, spells=spells, well_at=well_at))
     if illness in attempt.ills:
-        turn.record(facts.Healed(f"well again ({illness}): {figures(watch.sample)}", name, attempt.token, illness))
+        turn.record(facts.Healed(f"healthy again ({illness}): {figures(watch.sample)}", name, attempt.token, illness))
 
 
 def _goes_on(turn: Turn, name: str, illness: str, *, began: bool) -> None:
@@ -79,8 +79,8 @@ def _tell(turn: Turn, name: str, illness: str, how_long: str) -> None:
 
 _THEN = {
     health.TELL: "it trains on",
-    health.ROLLBACK: "it is ended and rolled back",
-    health.NEW_SEED: "it saves and goes on with other chance",
+    health.ROLLBACK: "it is killed and rolled back",
+    health.NEW_SEED: "it saves and restarts with another random seed",
     health.GIVE_UP: "it saves and is given up",
 }
 
@@ -99,7 +99,7 @@ def figures(sample: Sample) -> str:
     """What is known, in one line: `largest |Q| 1200, possible |Q| 100, mean return 3`."""
     told = ("largest |Q|", "possible |Q|", "entropy share", "mean return", "best return")
     numbers = _numbers(sample)
-    return ", ".join(f"{key} {numbers[key]:.4g}" for key in told if numbers[key] is not None) or "nothing is known of it"
+    return ", ".join(f"{key} {numbers[key]:.4g}" for key in told if numbers[key] is not None) or "no figures known"
 
 
 def is_well(watch: Watch, attempt: Attempt) -> bool:

@@ -66,7 +66,7 @@ def settle_in(turn: Turn) -> None:
     """After a start or an update: the ladder is laid, and the settings are those of the level that is to be in force."""
     pin = turn.state.climb.pin
     if pin is not None and turn.settings.place(pin.level) is None:
-        why = f"the pin ends: there is no level {pin.level} any more"
+        why = f"the pin ends: the config no longer has level {pin.level}"
         turn.record(facts.LevelUnpinned(why, pin.level, "the config"))
     if turn.settings.climbs:
         _lay(turn)
@@ -103,8 +103,8 @@ def _lay(turn: Turn) -> None:
         record = (old.known[places[level]] if level in places else new for level, new in pairs)
         speeds = old.speeds if ladder == before else fresh.speeds
         fresh = fresh._replace(known=tuple(record), speeds=speeds, recent_s=old.recent_s)
-    told = f", {shared} of them known from the ladder before" if shared else ""
-    why = f"a ladder of {len(rungs)} levels{told}, from {rungs[start or 0].level.name}"
+    told = f", {shared} of them known from the previous ladder" if shared else ""
+    why = f"a ladder of {len(rungs)} levels{told}, starting at {rungs[start or 0].level.name}"
     shapes = tuple(shape for _, shape in ladder)
     turn.record(facts.LadderLaid(why, tuple(name for name, _ in ladder), shapes, encoded(fresh)))
 
@@ -162,7 +162,7 @@ def _settling(turn: Turn, tenure: Tenure, training: int, gap_s: float, *, full: 
     if not full and after_s < _SETTLES_S:
         return replace(tenure, lost_s=lost_s)
     if before and full:
-        why = f"level {tenure.level} trains on every slot {after_s:.0f} s after the change: {lost_s:.0f} s of training lost"
+        why = f"level {tenure.level} trains in every slot {after_s:.0f} s after the change: {lost_s:.0f} s of training lost"
         turn.record(facts.LevelSettled(why, tenure.level, after_s, lost_s))
     return replace(tenure, lost_s=lost_s, settled=True)
 
@@ -183,7 +183,9 @@ def _review(turn: Turn, tenure: Tenure) -> None:
     rule = turn.settings.load.rule(names(turn))
     if turn.state.climb.pin is not None:
         after = load.pinned(remembered, at_s=turn.now_s, up_s=tenure.up_s, reading=reading)
-        verdict = LoadVerdict(after.level, trial=False, why=f"{tenure.level} is pinned: its record grows, nothing is tried")
+        verdict = LoadVerdict(
+            after.level, trial=False, why=f"{tenure.level} is pinned: extralife measures it and tries no other level"
+        )
     else:
         after, verdict = load.reviewed(
             rule, costs(turn.state), remembered, at_s=turn.now_s, up_s=tenure.up_s, reading=reading, cap=cap(turn)
@@ -258,7 +260,7 @@ def on_reboot(turn: Turn, reboot: facts.HostRebooted, before: Ran) -> None:
     pin = turn.state.climb.pin
     if pin is not None:
         after = load.placed(after, place)
-        verdict = LoadVerdict(place, trial=False, why=f"on at {pin.level}, which is pinned")
+        verdict = LoadVerdict(place, trial=False, why=f"{pin.level} stays: it is pinned")
     why = f"{found.why}; {verdict.why}"
     turn.record(facts.RebootJudged(why, names(turn)[charged], found.weight, up_s, encoded(after)))
     _go(turn, names(turn)[verdict.level], verdict.why, "the rule", trial=verdict.trial)

@@ -11,7 +11,7 @@ from supervisor.policy.box import wall_clock
 def on_moved(turn: Turn, step_s: float) -> None:
     """The wall clock was moved; `notice` has seen it if that has set it."""
     if turn.boot_id not in turn.state.clock_steps or not wall_clock.was_set(turn.wall_s, step_s):
-        why = f"the wall clock moved by {step_s:+.1f} s; nothing but displayed times depends on it"
+        why = f"the wall clock moved by {step_s:+.1f} s; only displayed times change"
         turn.record(facts.ClockStepped(why, step_s))
 
 
@@ -25,7 +25,7 @@ def notice(turn: Turn) -> None:
         return
     step_s = turn.wall_s - state.wall_s - (turn.now_s - state.at_s)
     reboot = state.reboots[-1] if state.reboots else None
-    why, wall_s, down_s = "the wall clock is set; times of this boot were unknown until now, and are mended", None, None
+    why, wall_s, down_s = "the wall clock is set: the displayed times of this boot are corrected", None, None
     if reboot is not None and not wall_clock.is_set(reboot.wall_s):
         wall_s, down_s = reboot.wall_s + step_s, _down_s(turn, reboot)
         turn.command(commands.AlertClock(state.reboots_total, wall_s, down_s))

@@ -107,7 +107,7 @@ def _keep_house(turn: Turn, item: House) -> None:
         case FoundationsLooked():
             foundations.on_looked(turn, item)
         case SnapshotDue():
-            why = f"what the facts so far have come to, {item.facts:,} of them since the last time"
+            why = f"state after {item.facts:,} more facts"
             turn.record(facts.Snapshot(why, encoded(turn.state)))
         case BackupChecked():
             backups.on_checked(turn, item)
@@ -134,5 +134,5 @@ def _tell_trouble(turn: Turn) -> None:
         turn.record(restored)
     if trouble is not None:
         for_s = max(0.0, turn.now_s - trouble.since_s)
-        why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): nothing was begun meanwhile"
+        why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): extralife started nothing meanwhile"
         turn.record(facts.JournalStalled(why, trouble.error, for_s, trouble.since_wall_s))

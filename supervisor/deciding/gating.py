@@ -30,9 +30,11 @@ def admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int 
     if verdict.answer is Answer.WAIT and not gated and wish.gpu is not None:  # it waits for no GPU that nobody knows
         turn.record(facts.Gated(verdict.why, name, wish.gpu, wish.need_bytes, verdict.free_bytes))
     elif verdict.answer is Answer.SOON and program.phase is Phase.BACKOFF:
-        turn.record(facts.Requeued("its restart is due, and starts with the first look at the GPUs", name))
+        turn.record(facts.Requeued("its restart is due and waits for the first reading of the GPUs", name))
     elif verdict.answer is Answer.GIVE_UP:
-        turn.record(facts.GaveUp(f"{verdict.why}; it is tried again when the config changes or on `start`", name))
+        turn.record(
+            facts.GaveUp(f"{verdict.why}; it starts again after a change of its config or `supervisorctl start`", name)
+        )
     return verdict
 
 

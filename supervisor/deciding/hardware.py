@@ -45,7 +45,7 @@ def _tell(turn: Turn, gpus: Gpus) -> tuple[int, ...]:
     unknown_since_s = turn.state.gpus.unknown_since_s
     if gpus.gpus is None:
         if unknown_since_s is None:
-            why = f"the GPUs cannot be read ({gpus.error}): nothing is decided by them until they can"
+            why = f"the GPUs cannot be read ({gpus.error}): decisions ignore them until they can"
             turn.record(facts.GpusUnknown(why, gpus.error, gpus.hung_s))
         return _tell_xids(turn, gpus)
     if unknown_since_s is not None:
@@ -55,7 +55,7 @@ def _tell(turn: Turn, gpus: Gpus) -> tuple[int, ...]:
     if count != (before or 0):
         names = tuple(gpu.name for gpu in gpus.gpus)
         told = "no GPU" if not count else f"{count} GPU{'' if count == 1 else 's'} ({', '.join(dict.fromkeys(names))})"
-        why = f"this box has {told}" + ("" if before is None else f", and had {before}")
+        why = f"this box has {told}" + ("" if before is None else f"; it had {before} before")
         turn.record(facts.GpusFound(why, count, names, tuple(gpu.uuid for gpu in gpus.gpus)))
     for gpu in gpus.gpus:
         _tell_lost(turn, gpu)
@@ -65,7 +65,7 @@ def _tell(turn: Turn, gpus: Gpus) -> tuple[int, ...]:
 def _tell_lost(turn: Turn, gpu: Gpu) -> None:
     lost = gpu.index in turn.state.gpus.lost
     if gpu.lost and not lost:
-        why = f"GPU {gpu.index} does not answer any more: {gpu.lost}; a reboot of the box may bring it back"
+        why = f"GPU {gpu.index} no longer answers: {gpu.lost}; a reboot of the box may bring it back"
         turn.record(facts.GpuLost(why, gpu.index, gpu.uuid, gpu.lost))
     elif lost and not gpu.lost:
         turn.record(facts.GpuBack(f"GPU {gpu.index} answers again", gpu.index, gpu.uuid))
@@ -81,8 +81,8 @@ def _tell_xids(turn: Turn, gpus: Gpus) -> tuple[int, ...]:
             continue
         told_at_s[key] = turn.now_s
         gpu, grave = gpus.of(xid.gpu), xid.code not in prechecks.HARMLESS_XIDS
-        kind = "an error of the GPU or its driver" if grave else "which a faulty program or its end causes too"
-        why = f"the driver reported Xid {xid.code} of GPU {xid.gpu}, {kind}"
+        kind = "an error of the GPU or its driver" if grave else "a faulty program, or killing one, can cause it too"
+        why = f"the driver reported Xid {xid.code} on GPU {xid.gpu}: {kind}"
         turn.record(facts.XidReported(why, xid.gpu, "" if gpu is None else gpu.uuid, xid.code, grave))
     if new:
         turn.memory = replace(turn.memory, xids_told=new[-1].number, xids_at_s=told_at_s)

@@ -19,7 +19,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Away, Settled, Watch
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, LevelRecord, Program, Stop
-from supervisor.policy.worker import absence, checkpointing, divergence, ending, slowness, stall, unsaved
+from supervisor.policy.worker import absence, checkpointing, divergence, ending, restart, slowness, stall, unsaved
 
 _CKPT_FACT_S = 600.0  # ten programs for three weeks are then 30,000 facts, folded in about a second
 _INTERVAL_FACT_S = 30.0
@@ -109,7 +109,7 @@ def notice_own_absence(turn: Turn) -> None:
         turn.memory, overslept_s=None, blind_until_s=until_s, absences=absence.remember(absences, (from_s, turn.now_s))
     )  # fmt: skip
     if absence.is_news(absences, from_s):
-        why = f"the daemon itself stood still for {away_s:.0f} s: that time is held against no worker"
+        why = f"the daemon did not run for {away_s:.0f} s: that time does not count against any worker"
         turn.memory = replace(turn.memory, away=Away(from_s if looked_at_s is None else looked_at_s, turn.now_s))
         turn.record(facts.DaemonSuspended(why, away_s, until_s))
 
@@ -149,7 +149,7 @@ def _become_ready(turn: Turn, name: str, sample: Sample) -> None:
         return
     after_s = turn.now_s - attempt.intended_at_s
     tally.tell_start(turn, name)
-    turn.record(facts.BecameReady(f"trains, {after_s:.1f} s after its start", name, attempt.token, after_s))
+    turn.record(facts.BecameReady(f"training began {after_s:.1f} s after its start", name, attempt.token, after_s))
 
 
 def _learn_gap(turn: Turn, name: str, before: Watch, sample: Sample, last_look_s: float) -> None:
@@ -169,7 +169,7 @@ def _learn_gap(turn: Turn, name: str, before: Watch, sample: Sample, last_look_s
     gap_s = last_look_s - before.progress_at_s
     known_s = program.gap_s("training") or 0.0
     if gap_s >= _LEAST_GAP_S and gap_s > _GAP_GROWTH * known_s:
-        why = f"went {gap_s:.1f} s without progress and was healthy; its stall limit follows"
+        why = f"went {gap_s:.1f} s without progress and was healthy: its stall limit is raised"
         turn.record(facts.GapLearned(why, name, "training", gap_s))
 
 
@@ -266,12 +266,12 @@ def _judge(turn: Turn, name: str, sample: Sample) -> None:
     if attempt.stall is not None and watch.asked_at_s is not None and not attempt.examined:
         if turn.now_s - watch.asked_at_s < _EVIDENCE_WAIT_S:
             return
-        turn.record(facts.Examined("no evidence came in time; healing without", name, attempt.token, {}))
+        turn.record(facts.Examined("no evidence arrived in time: healing without it", name, attempt.token, {}))
     elif attempt.stall != verdict.kind or not attempt.examined:
         _examine(turn, name, attempt, watch, verdict)
         return
     if verdict.action is not stall.Action.REPORT:
-        why = f"ends the stalled worker ({attempt.stall})"
+        why = f"stops the stalled worker ({attempt.stall})"
         grace_s = turn.settings.stall.grace_s
         stop(turn, *turn.present(name), reason="stall", by="extralife", why=why, grace_s=grace_s)
 
@@ -299,7 +299,7 @@ def _revive(turn: Turn, name: str, attempt: Attempt) -> None:
         return
     after_s = turn.now_s - attempt.stalled_at_s
     how = "after SIGCONT" if attempt.stall == "stopped" else "by itself"
-    turn.record(facts.Revived(f"moves again {how}, {after_s:.1f} s later", name, attempt.token, after_s))
+    turn.record(facts.Revived(f"makes progress again {how}, {after_s:.1f} s after the stall", name, attempt.token, after_s))
     turn.keep_watch(name, replace(watch, continued_at_s=None, asked_at_s=None))
 
 
@@ -309,7 +309,7 @@ def on_evidence(turn: Turn, item: EvidenceTaken) -> None:
     if found is None or found[1].examined or (found[1].stall is None and found[1].slow_at_s is None):
         return
     when = "while slow" if found[1].stall is None else "before healing"
-    why = f"examined {when}: {', '.join(sorted(item.evidence)) or 'nothing could be read'}"
+    why = f"evidence taken {when}: {', '.join(sorted(item.evidence)) or 'nothing could be read'}"
     turn.record(facts.Examined(why, item.program, item.token, item.evidence))
 
 
@@ -322,9 +322,9 @@ def on_deadlines(turn: Turn) -> None:
         if attempt.stop is None or turn.now_s < kill_due_s(attempt.stop):
             continue
         waited_s = turn.now_s - attempt.stop.asked_at_s
-        why = f"did not leave within {waited_s:.1f} s: SIGKILL for its whole tree"
+        why = f"did not exit within {waited_s:.1f} s: SIGKILL to its whole process tree"
         if attempt.stop.grace_s == 0:
-            why = "SIGKILL for its whole tree at once: it was given no time to leave"
+            why = "SIGKILL to its whole process tree at once, without time to save"
         if _is_held(turn, name, attempt, attempt.stop):
             why += f"; {ending.HELD}"
             turn.settle(name, _FAILED, why)
@@ -353,7 +353,7 @@ def _forgive(turn: Turn, name: str) -> None:
         return
     if progress_at_s - attempt.ready_at_s < settings.healthy_s - turn.settings.stall.floor_s:
         return
-    why = f"healthy for {healthy_s / 60:.0f} min of progress: earlier deaths are forgiven"
+    why = f"made progress for {restart.span(healthy_s)}: earlier deaths no longer count"
     turn.record(facts.Recovered(why, name, attempt.token, healthy_s))
 
 
@@ -408,7 +408,7 @@ def _note_slowness(turn: Turn, name: str, sample: Sample) -> None:
     elif since_s is None:
         since_s = turn.now_s
     elif attempt.slow_at_s is None and turn.now_s - since_s >= settings.slow_for_s:
-        why = f"{rate:.0f} steps/s, usually {usual:.0f}, for {turn.now_s - since_s:.0f} s"
+        why = f"{rate:.0f} steps/s for {turn.now_s - since_s:.0f} s, usually {usual:.0f}"
         turn.record(facts.Slowed(why, name, sample.token, rate, usual))
         turn.command(commands.TakeEvidence(name, sample.token))
     told = turn.present(name)[1].slow_at_s is not None
@@ -426,7 +426,7 @@ def _end_slowness(turn: Turn, name: str) -> None:
     if slowness.restart_due(
         settings, now_s=turn.now_s, since_s=since_s, others_slow=others, restarted_at_s=program.slow_restart_at_s
     ):
-        why = f"slow for {(turn.now_s - since_s) / 60:.0f} min, and no other program is: saves, leaves and starts again"
+        why = f"slow for {restart.span(turn.now_s - since_s)} while no other program is: saves and restarts"
         stop(turn, program, attempt, reason="slow", by="extralife", why=why)
 
 
@@ -448,6 +448,6 @@ def _note_divergence(turn: Turn, name: str, before: Watch, sample: Sample) -> No
     program, attempt = turn.present(name)
     if attempt.stop is None and divergence.persists(turn.settings.divergence, now_s=turn.now_s, bad_since_s=since_s):
         for_s = turn.settings.divergence.nan_for_s
-        why = f"its losses were not finite at every look for {for_s:.0f} s ({sample.nan_count:,} bad updates so far)"
+        why = f"its losses were not finite in every sample for {for_s:.0f} s ({sample.nan_count:,} bad updates so far)"
         turn.record(facts.Diverged(why, name, attempt.token, fine_step))
         stop(turn, program, attempt, reason="diverged", by="extralife", why=why)

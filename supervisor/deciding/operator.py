@@ -87,7 +87,7 @@ def _start(turn: Turn, program: Program, by: str) -> Result:
         return (name, ALREADY_STARTED, "already started")
     turn.record(facts.Wanted(f"started by {by}", name, run=True, by=by))
     if program.phase is Phase.STOPPING:
-        return (name, SUCCESS, "will be started once it has left")
+        return (name, SUCCESS, "will be started once it has exited")
     turn.record(facts.Requeued(f"started by {by}", name))
     return (name, SUCCESS, "started")
 
@@ -133,7 +133,7 @@ def _clear(turn: Turn, item: Asked) -> None:
 
 def on_terminated(turn: Turn, item: Terminated) -> None:
     """SIGTERM: systemd stops the service, or the host goes down. All workers save and leave, in parallel."""
-    _end(turn, by=item.by, keep_workers=False, why=f"{item.by}: an orderly end")
+    _end(turn, by=item.by, keep_workers=False, why=f"{item.by}: orderly shutdown")
 
 
 def _end(turn: Turn, *, by: str, keep_workers: bool, why: str) -> None:
@@ -151,7 +151,9 @@ def _end(turn: Turn, *, by: str, keep_workers: bool, why: str) -> None:
 def end_if_empty(turn: Turn) -> None:
     """The last one has left: say so durably, then go."""
     if turn.state.stopping and not turn.state.live and not turn.memory.ended:
-        turn.record(facts.DaemonStopped("every worker has left in order" if turn.state.programs else "nothing ran"))
+        turn.record(
+            facts.DaemonStopped("every worker has stopped in order" if turn.state.programs else "no worker was running")
+        )
         turn.memory = replace(turn.memory, ended=True)
         turn.command(commands.EndDaemon(reexec=False))
 
@@ -163,7 +165,7 @@ def on_config(turn: Turn, item: ConfigLoaded) -> None:
     """Apply a checked configuration. Only what it changes is touched."""
     turn.record(facts.OperatorAsked(f"{item.by} asked to update", "update", item.only, item.uid))
     if item.of_file and turn.state.config is not None:
-        turn.record(facts.ConfigMended(f"the configuration is good again: {item.by} asked to update"))
+        turn.record(facts.ConfigMended(f"the configuration is valid again: {item.by} asked to update"))
     turn.settings = merged(turn.settings, item.settings, item.only)
     climbing.settle_in(turn)
     reconcile(turn, why="the configuration was updated")
@@ -175,9 +177,9 @@ def on_config_fault(turn: Turn, item: ConfigFaulty) -> None:
     more = len(item.errors) - _MOST_ERRORS
     mistakes = "; ".join(item.errors[:_MOST_ERRORS]) + (f"; and {more} more" if more > 0 else "")
     if item.in_use:
-        why = f"started with the last good configuration, {item.in_use}: the present one cannot be used: {mistakes}"
+        why = f"started with the last good configuration ({item.in_use}), because the present one cannot be used: {mistakes}"
     else:
-        why = f"{item.by} asked for a reload, refused: everything goes on as it was: {mistakes}"
+        why = f"{item.by} asked to load a configuration that cannot be used, so the present one stays: {mistakes}"
     turn.record(facts.ConfigRefused(why, item.errors, item.in_use, item.by))
 
 

@@ -24,7 +24,7 @@ def reconcile(turn: Turn, why: str, *, chosen: LevelChosen | None = None) -> Non
     if chosen is not None:
         turn.record(chosen)
     elif (turn.state.level, turn.state.slots) != (level.name, level.slots):
-        text = f"level {level.name}: {level.slots} at once, {level.num_envs} environments each (the config's)"
+        text = f"level {level.name} from the config: {level.slots} programs at once, {level.num_envs} environments each"
         turn.record(facts.LevelChosen(text, level.name, level.slots, before=turn.state.level))
     for spec in turn.settings.programs:
         program = turn.state.programs.get(spec.name)
@@ -47,7 +47,7 @@ def reconcile(turn: Turn, why: str, *, chosen: LevelChosen | None = None) -> Non
 
 
 def _change(turn: Turn, program: Program, spec: ProgramSpec, why: str, *, level_only: bool) -> None:
-    told = f"another level ({why})" if level_only else f"changed in the config ({why})"
+    told = f"settings of another level ({why})" if level_only else f"changed in the config ({why})"
     turn.record(facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only))
     if program.attempt is not None:
         stop(turn, program, program.attempt, reason="config", by="config", why="its configuration changed")
@@ -62,7 +62,7 @@ def _move(turn: Turn, program: Program, spec: ProgramSpec, why: str) -> None:
     """
     turn.record(
         facts.ProgramConfigured(
-            f"another level ({why})", spec.name, spec.digest, spec.autostart, spec.own_digest, level_only=True, moved=True
+            f"settings of {why}", spec.name, spec.digest, spec.autostart, spec.own_digest, level_only=True, moved=True
         )
     )
     if program.attempt is not None:

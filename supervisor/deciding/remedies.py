@@ -26,7 +26,7 @@ def remedy(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Dia
 def _cure(turn: Turn, name: str, attempt: Attempt) -> str:
     what = health.WORDS.get(attempt.ill, "its training went wrong")
     if attempt.cure == health.GIVE_UP:
-        return f"{what}, and is not to be tried again"
+        return f"{what}, and the config says to give up"
     if attempt.cure == health.NEW_SEED:
         return _draw_anew(turn, name, what)
     return _roll_back(turn, name, attempt, what)
@@ -37,8 +37,9 @@ def _draw_anew(turn: Turn, name: str, what: str) -> str:
     program, most = turn.state.programs[name], turn.settings.divergence.rollbacks
     number = program.divergences + 1
     if number > most:
-        return f"{what} again after {most} roll-backs"
-    why = f"{what} at step {_step(program)}: other chance is drawn ({number} of {most}), no checkpoint is set aside"
+        return f"{what} again after {most} rollbacks"
+    drawn = f"restarts with another random seed ({number} of {most})"
+    why = f"{what} at step {_step(program)}: {drawn}; no checkpoint is set aside"
     turn.record(facts.RolledBack(why, name, program.steps, None, number, program.rollbacks + 1))
     return ""
 
@@ -82,6 +83,7 @@ def _quarantine(turn: Turn, name: str) -> None:
     program, settings = turn.state.programs[name], turn.settings.restart
     if program.quarantined_since_ckpt or not restart.is_poison(settings, program.death_resumes, program.ckpt_step):
         return
-    why = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}: the one before is tried"
+    deaths = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}"
+    why = f"{deaths}: the checkpoint before it is used"
     turn.record(facts.CheckpointQuarantined(why, name, "", program.ckpt_step))
     turn.command(commands.QuarantineCheckpoint(name, program.ckpt_step))

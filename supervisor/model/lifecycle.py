@@ -31,7 +31,7 @@ class Phase(enum.StrEnum):
     STOPPING = "STOPPING"  # asked to checkpoint and leave
     BACKOFF = "BACKOFF"  # died; the next start has a time
     DONE = "DONE"  # reached its target
-    STOPPED = "STOPPED"  # down because the operator wants it down
+    STOPPED = "STOPPED"  # stopped by the operator
     FATAL = "FATAL"  # can never work as configured
 
 

@@ -151,7 +151,7 @@ class Loop:
         except JournalMoved:
             raise
         except (OSError, sqlite3.Error) as error:
-            self._stalled(item, wall_s, str(error))
+            self._stalled(item, wall_s, _said(error))
             return False
         self.leave_at_s = None
         for fact in decision.facts:

@@ -98,7 +98,7 @@ def children():
 
 
 def test_a_target_that_is_gone_from_the_settings_is_an_answer_too():
-    assert deliver(AlertSettings(), "ntfy-123456", NOTICE) == "it is not in the configuration any more"
+    assert deliver(AlertSettings(), "ntfy-123456", NOTICE) == "it is no longer in the configuration"
 
 
 def test_without_apprise_a_sentence_says_what_to_install():

@@ -69,7 +69,7 @@ def test_what_is_not_known_is_not_said(attempt: Attempt) -> None:
 
 def test_of_the_boot_before_nothing_runs(attempt: Attempt) -> None:
     told = presence.corrected(VIEW, attempt, rebooted=True)
-    assert (told["phase"], told["why"]) == ("GONE", "ended with the host; the next start resumes it")
+    assert (told["phase"], told["why"]) == ("GONE", "the host rebooted; the next start resumes it")
 
 
 def test_a_reboot_is_known_by_the_boot_files(tmp_path: Path) -> None:

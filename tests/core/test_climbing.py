@@ -165,7 +165,7 @@ def test_a_trial_that_passes_is_home_and_the_record_says_so():
     assert core.levels()[:3] == [("light", False), ("wide", True), ("heavy", True)]
     core.train(3 * 3600.0)
     assert core.levels()[-1] == ("heavy", False)
-    assert "top of the ladder" in core.state.climb.said
+    assert "it is the highest level" in core.state.climb.said
     assert not core.state.climb.trial
 
 
@@ -359,7 +359,7 @@ def test_a_pin_holds_until_it_is_ended_and_records_grow():
     assert core.pin("heavy") == ("heavy", 80, "pinned until further notice")
     core.train(4 * 3600.0)
     assert core.state.level == "heavy"
-    assert "its record grows" in core.state.climb.said
+    assert "extralife measures it" in core.state.climb.said
     assert level_memory.known(core.state).known[2].up_s > 3.5 * 3600
     assert core.unpin() == ("heavy", 80, "the pin on heavy is ended")
     assert core.state.level == "heavy", "the rule goes on from there"

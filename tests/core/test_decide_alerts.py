@@ -164,7 +164,7 @@ def test_a_reboot_with_what_it_cost():
     decision = core.later(60.0).reboot("boot-2", steps={"Pong": 9000}, ckpt_steps={"Pong": 8500}, cause="unclean")
     assert told(decision) == [("reboot", "critical")]
     text = of(decision, facts.AlertRaised)[0].why
-    assert "down 60 s, after " in text
+    assert "down 60 s (test); it was up for " in text
     assert text.endswith("at level light; lost: Pong about 500 steps; resuming: Pong")
     decision = core.later(60.0).reboot("boot-3", cause="orderly", up_s=None, down_s=None)
     assert told(decision) == [("reboot", "info")]
@@ -309,7 +309,7 @@ def test_a_target_that_leaves_the_config_is_owed_nothing():
     core.ended("Pong", code=0)
     core.load(replace(core.settings, alerts=AlertSettings()))
     assert core.state.alerts.queue == ()
-    assert "not in the configuration" in core.told(facts.AlertsDropped)[0].why
+    assert "no longer in the configuration" in core.told(facts.AlertsDropped)[0].why
 
 
 def test_the_same_again_is_counted_and_told_as_one():
@@ -328,7 +328,7 @@ def test_the_same_again_is_counted_and_told_as_one():
     assert core.now_s == pytest.approx(began_s + 3600.0, abs=61.0)
     summary = core.told(facts.AlertRaised)[-1]
     assert summary.more == 12
-    assert summary.why.startswith("12 more of this kind in the last hour, the newest: Pong: ")
+    assert summary.why.startswith("12 alerts of this kind in the last hour, the newest: Pong: ")
     assert core.state.alerts.held == {}
 
 
@@ -427,4 +427,4 @@ def test_a_journal_that_lost_facts_under_a_daemon_is_an_alert_without_a_record()
 def test_damage_that_left_no_file_says_so():
     fact = facts.JournalSalvaged("it was removed", "it ends at fact 0, and fact 7 had been written", "", 0, 7)
     state = fold(State(), Stamped(1, 1.0, 2.0, "", fact))
-    assert damage_text(state).endswith("0 facts kept, 7 lost; no damaged file is left to keep")
+    assert damage_text(state).endswith("0 facts kept, 7 lost; the damaged file is gone")

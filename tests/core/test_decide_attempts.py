@@ -19,7 +19,7 @@ def test_the_first_start_of_an_empty_state_directory():
         "DaemonStarted", "LevelChosen", "ProgramConfigured", "ProgramConfigured", "ProgramConfigured",
         "SpawnIntended", "SpawnIntended",
     ]  # fmt: skip
-    assert core.told(facts.DaemonStarted)[0].why == "first start of this state directory"
+    assert core.told(facts.DaemonStarted)[0].why == "first start with this state directory"
     assert core.told(facts.DaemonStarted)[0].clean, "there was none before that could have died"
     assert [command.spec.name for command in of(decision, commands.Spawn)] == ["Breakout", "Pong"]
     assert core.phase("Qbert") is Phase.QUEUED
@@ -192,7 +192,7 @@ def test_a_clean_exit_keeps_no_last_lines():
 def test_left_over_processes_are_told():
     core = Core(settings("Pong")).running("Pong")
     why = of(core.ended("Pong", code=1, leftovers=("7 sleep", "8 sleep", "9 sh")), facts.Exited)[0].why
-    assert why.endswith("; 3 left-over processes ended")
+    assert why.endswith("; 3 leftover processes ended")
     assert core.program("Pong").last_leftovers == ("7 sleep", "8 sleep", "9 sh")
 
 
@@ -352,7 +352,7 @@ def test_resumed_tells_what_was_lost():
     resume(core, 80_000)
     resumed = core.told(facts.Resumed)[1]
     assert (resumed.lost_steps, resumed.lost_s, resumed.cause) == (10_000, 20.0, "killed")
-    assert resumed.why == "resumed at step 80,000 after killed, 10,000 steps lost (20 s, 11.1 % of its attempt)"
+    assert resumed.why == "resumed at step 80,000 (last exit: killed), 10,000 steps lost (20 s, 11.1 % of the attempt)"
     resume(core, 80_000)
     assert len(core.told(facts.Resumed)) == 2, "each report counts once"
 
@@ -381,7 +381,9 @@ def test_without_a_last_beat_it_was_where_it_was_last_seen():
     core.to_wake()
     core.running("Pong")
     resume(core, 8_000)
-    assert core.told(facts.Resumed)[-1].why.endswith("after killed, at least 1,000 steps lost (11.1 % of its attempt)")
+    assert core.told(facts.Resumed)[-1].why.endswith(
+        " (last exit: killed), at least 1,000 steps lost (11.1 % of the attempt)"
+    )
     assert core.told(facts.Resumed)[-1].lost_share == pytest.approx(1_000 / 9_000)
     core.ended("Pong", signal=9)
     core.to_wake()
@@ -532,7 +534,7 @@ def test_a_checkpoint_that_was_never_set_aside_is_so_when_somebody_resumes_from_
     core.running("Pong")
     decision = resume(core, 80_000)
     assert [command.step for command in of(decision, commands.QuarantineCheckpoint)] == [80_000]
-    assert "was to be set aside, and is now" in core.told(facts.Resumed)[-1].why
+    assert "was to be set aside and is set aside now" in core.told(facts.Resumed)[-1].why
     assert core.program("Pong").ckpt_step is None
     core.ended("Pong", code=1)
     core.to_wake()

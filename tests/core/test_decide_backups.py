@@ -49,13 +49,16 @@ def test_a_backup_is_on_record_before_it_is_begun_and_ends_once():
     assert of(core.later(1).woke(), commands.Backup) == []
     made = core.give(BackupMade(core.now_s, name, "", {"Pong": 5}, 2_000_000, "link", ("old",)))
     (fact,) = of(made, facts.BackedUp)
-    assert fact.why == f"backup {name} is whole: 1 program, 2.0 MB (link); nothing yet of Qbert; old had to go"
+    assert (
+        fact.why
+        == f"backup {name} is complete: 1 program, 2.0 MB (link); no checkpoint yet of Qbert; older ones removed: old"
+    )
     assert core.state.backups.making == ()
     assert [(end.name, end.ok) for end in core.state.backups.ends] == [(name, True)]
     assert kinds(core.give(BackupMade(core.now_s, name))) == []
     both, _, _ = reply(ask(core, Verb.BACKUP))
     whole = core.give(BackupMade(core.now_s, both, "", {"Pong": 5, "Qbert": 6}, 1_000_000, "copy"))
-    assert of(whole, facts.BackedUp)[0].why == f"backup {both} is whole: 2 programs, 1.0 MB (copy)"
+    assert of(whole, facts.BackedUp)[0].why == f"backup {both} is complete: 2 programs, 1.0 MB (copy)"
 
 
 def test_a_program_that_could_not_be_saved_is_named_and_an_alert():
@@ -148,7 +151,7 @@ def test_a_rollback_verifies_first_then_stops_then_restores_then_goes_on():
 
     done = core.later(1).give(BackupRestored(core.now_s, kept_as, "", {"Pong": 500}, kept=True))
     (fact,) = of(done, facts.RolledBackTo)
-    assert fact.why == f"back to b: Pong at step 500; what was there is {kept_as}"
+    assert fact.why == f"rolled back to b: Pong at step 500; the state before it is backup {kept_as}"
     assert core.program("Pong").ckpt_step == 500
     assert [command.spec.name for command in of(done, commands.Spawn)] == ["Pong"]
     assert core.state.backups.rollback is None
@@ -159,7 +162,7 @@ def test_a_damaged_backup_is_refused_and_nothing_is_touched():
     _, _, kept_as = reply(ask(core, Verb.ROLLBACK, text="b"))
     refused = core.give(BackupChecked(core.now_s, kept_as, "Pong, ckpt-5: state.json does not match its digest"))
     assert kinds(refused) == ["RollbackFailed"]
-    assert "nothing was touched" in of(refused, facts.RollbackFailed)[0].why
+    assert "nothing was changed" in of(refused, facts.RollbackFailed)[0].why
     assert {core.phase(name) for name in ("Pong", "Qbert")} == {Phase.RUNNING}
     assert core.state.backups.rollback is None
     assert kinds(core.give(BackupChecked(core.now_s, kept_as, "", ("Pong",)))) == [], "it is over"
@@ -169,7 +172,7 @@ def test_a_backup_of_programs_that_are_gone_is_refused():
     core = running()
     _, _, kept_as = reply(ask(core, Verb.ROLLBACK, text="b"))
     refused = core.give(BackupChecked(core.now_s, kept_as, "", ("Gone",)))
-    assert "none of the programs" in of(refused, facts.RollbackFailed)[0].error
+    assert "none of the configured programs" in of(refused, facts.RollbackFailed)[0].error
 
 
 def test_only_one_rollback_at_a_time():
@@ -195,7 +198,7 @@ def test_a_rollback_that_fails_leaves_all_as_it_was():
     for name in ("Pong", "Qbert"):
         core.ended(name, code=75, ckpt_step=900)
     failed = core.give(BackupRestored(core.now_s, kept_as, "the disk is full"))
-    assert "everything is as it was" in of(failed, facts.RollbackFailed)[0].why
+    assert "nothing was changed" in of(failed, facts.RollbackFailed)[0].why
     assert len(of(failed, commands.Spawn)) == 2
     assert core.program("Pong").ckpt_step == 900
 
@@ -206,7 +209,7 @@ def test_a_rollback_that_fails_halfway_says_who_got_there():
     for name in ("Pong", "Qbert"):
         core.ended(name, code=75, ckpt_step=900)
     failed = core.give(BackupRestored(core.now_s, kept_as, "Qbert: Input/output error", {"Pong": 500}))
-    assert "Pong had got there" in of(failed, facts.RollbackFailed)[0].why
+    assert "already rolled back: Pong" in of(failed, facts.RollbackFailed)[0].why
     assert (core.program("Pong").ckpt_step, core.program("Qbert").ckpt_step) == (500, 900)
 
 

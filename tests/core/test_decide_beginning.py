@@ -23,7 +23,7 @@ def test_a_killed_daemon_adopts_every_worker():
     assert {name: core.token(name) for name in core.state.live} == tokens
     started = core.told(facts.DaemonStarted)[-1]
     assert (started.clean, started.adopted) == (False, 2)
-    assert started.why == "started after a daemon that did not end in order, 2 running workers adopted"
+    assert started.why == "started after the previous daemon ended unexpectedly, 2 running workers adopted"
     assert core.phase("Pong") is Phase.RUNNING
     assert core.told(facts.HostRebooted) == []
 
@@ -67,7 +67,7 @@ def test_the_end_of_those_that_died_meanwhile_is_known(survival, ending, cause, 
     assert (exited.cause, exited.counted) == (cause, counted)
     assert core.phase("Pong") is (Phase.DONE if cause == "done" else Phase.STARTING)
     if survival in {Survival.VANISHED, None}:
-        assert "vanished while no daemon was there" in exited.why
+        assert "it ended while no daemon ran" in exited.why
 
 
 @pytest.mark.parametrize("survival", [Survival.NEVER, None])
@@ -76,7 +76,7 @@ def test_intended_but_never_started(survival):
     core.begin()
     token = core.token("Pong")
     core.begin(*([] if survival is None else [core.survivor("Pong", survival)]), salt="other")
-    assert core.told(facts.SpawnFailed)[0].why == "the daemon ended between the intent to start it and the start"
+    assert core.told(facts.SpawnFailed)[0].why == "the previous daemon ended before it could start the process"
     assert core.phase("Pong") is Phase.STARTING
     assert core.token("Pong") != token
     assert core.program("Pong").streak == 0
@@ -154,9 +154,11 @@ def test_the_alert_tells_what_was_lost_and_what_resumes():
     _, decision = rebooted()
     alert = of(decision, commands.AlertReboot)[0]
     assert alert.number == 1
-    assert alert.losses == {"Pong": Loss(5000, bound=AT_LEAST), "Enduro": UNKNOWN}, "no checkpoint known: not 0"
+    assert alert.losses == {"Pong": Loss(5000, bound=ABOUT), "Enduro": UNKNOWN}, (
+        "no checkpoint read: there may be a newer one"
+    )
     assert alert.resuming == ("Enduro", "Pong")
-    assert alert.reboot.why == "the host rebooted (test), unclean, down 95 s"
+    assert alert.reboot.why == "the host rebooted, unclean, down 95 s (test)"
     _, decision = rebooted(ckpt_steps={"Pong": 8500, "Enduro": 70})
     losses = of(decision, commands.AlertReboot)[0].losses
     assert losses == {"Pong": Loss(500, bound=AT_LEAST), "Enduro": UNKNOWN}, "a sign of life no newer than it: not 0"
@@ -170,7 +172,7 @@ def test_a_sign_of_life_older_than_the_checkpoint_is_no_loss_of_zero():
     core.look(core.report("Pong", "resumed", step=9_500), Pong={})
     resumed = core.told(facts.Resumed)[0]
     assert (resumed.lost_steps, resumed.lost_s, resumed.lost_share) == (None, None, None)
-    assert resumed.why == "resumed at step 9,500 after reboot, how many steps were lost is not known"
+    assert resumed.why == "resumed at step 9,500 (last exit: reboot), lost steps unknown"
 
 
 def test_the_record_is_the_furthest_that_any_witness_has_seen():
@@ -208,7 +210,7 @@ def test_lost_work_is_told_again_by_the_worker_that_resumes():
     core, _ = rebooted()
     core.running("Pong")
     core.look(core.report("Pong", "resumed", step=8500), Pong={})
-    assert core.told(facts.Resumed)[0].why == "resumed at step 8,500 after reboot, at least 500 steps lost"
+    assert core.told(facts.Resumed)[0].why == "resumed at step 8,500 (last exit: reboot), at least 500 steps lost"
 
 
 def test_a_reboot_with_nothing_known():
@@ -216,7 +218,7 @@ def test_a_reboot_with_nothing_known():
     core.later(100.0)
     ended_s = core.now_s
     core.reboot("boot-2", down_s=None, up_s=None)
-    assert core.told(facts.HostRebooted)[0].why.endswith("down unknown")
+    assert core.told(facts.HostRebooted)[0].why.endswith("down unknown (test)")
     assert core.told(facts.Exited)[0].ended_at_s == ended_s
     record = core.state.levels["light"]
     assert (record.reboots, record.uptimes_s, record.up_s) == (1, (), 0.0)
@@ -252,7 +254,7 @@ def test_why_the_box_went_down_is_on_record():
     core.later(60.0).reboot("boot-2", cause="unclean", kind="panic", last_words=words)
     fact = core.told(facts.HostRebooted)[0]
     assert (fact.end, fact.last_words) == ("panic", words)
-    assert fact.why.endswith("unclean: the kernel panicked, down 60 s")
+    assert fact.why.endswith("unclean: the kernel panicked, down 60 s (test)")
 
 
 def test_a_reboot_empties_no_backoff():

@@ -83,7 +83,7 @@ def test_a_renamed_box_is_the_same():
 def test_more_is_learnt_of_a_box_and_nothing_is_forgotten():
     core = on({"hostname": "alpha"}, "Pong")
     core.begin(core.survivor("Pong", "alive"), box={"machine": "m1"})
-    assert core.told(facts.BoxIdentified)[-1].why == "the same box, alpha: more is known of it"
+    assert core.told(facts.BoxIdentified)[-1].why == "the same box, alpha: more of its hardware is known"
     assert core.state.box.witnesses == {"hostname": "alpha", "machine": "m1"}
     nameless = on({"machine": "m1"}, "Pong")
     assert nameless.told(facts.BoxIdentified)[0].why == "this box is a box without a name"

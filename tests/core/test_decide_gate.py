@@ -52,13 +52,13 @@ def test_it_is_gated_once_and_starts_when_the_memory_is_free():
     core.begin()
     (gated,) = of(core.see(gpus(gpu(free_mb=3_000))), facts.Gated)
     assert (gated.gpu, gated.need_bytes, gated.free_bytes) == (0, 12_000 * MB, 3_000 * MB)
-    assert "3,000 MiB are" in core.program("Pong").why
+    assert "3,000 MiB are free" in core.program("Pong").why
     assert core.phase("Qbert") is Phase.QUEUED, "a gated program keeps its slot"
     for _ in range(5):
         assert kinds(core.later(1.0).see(gpus(gpu(free_mb=3_000)))) == []
     decision = core.later(1.0).see(gpus(gpu(free_mb=13_000)))
     assert kinds(decision) == ["SpawnIntended"]
-    assert decision.facts[0].why == "its memory is free, after 6 s"
+    assert decision.facts[0].why == "the GPU memory that it needs is free, after 6 s"
 
 
 def test_bursts_of_another_training_do_not_look_like_room():
@@ -150,7 +150,7 @@ def test_after_the_timeout_it_starts_with_its_fallback_batch_or_as_it_is(program
     decision = core.later(1.0).see(gpus(gpu(free_mb=3_000)))
     (spawn,) = of(decision, commands.Spawn)
     assert spawn.batch_size == batch
-    assert "60 s without the memory" in decision.facts[0].why
+    assert "waited 60 s for 12,000 MiB" in decision.facts[0].why
 
 
 def test_its_own_times_count_before_the_gates():
@@ -204,7 +204,7 @@ def test_what_it_held_before_is_what_its_next_start_waits_for():
     core.see(gpus(gpu(free_mb=20_000)))
     core.to_wake()
     assert core.phase("Pong") is Phase.GATED
-    assert "as it took before" in core.program("Pong").why
+    assert "as used before" in core.program("Pong").why
     assert core.program("Pong").retry_at_s is None
 
 

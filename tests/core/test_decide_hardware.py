@@ -35,8 +35,8 @@ def test_how_many_there_are_is_told_when_it_changes():
     (found,) = of(core.later(1.0).see(gpus(gpu(), gpu(1))), facts.GpusFound)
     assert (found.count, found.names) == (2, ("A100", "A100"))
     (fewer,) = of(core.later(1.0).see(gpus(gpu())), facts.GpusFound)
-    assert fewer.why == "this box has 1 GPU (A100), and had 2"
-    assert of(core.later(1.0).see(gpus()), facts.GpusFound)[0].why == "this box has no GPU, and had 1"
+    assert fewer.why == "this box has 1 GPU (A100); it had 2 before"
+    assert of(core.later(1.0).see(gpus()), facts.GpusFound)[0].why == "this box has no GPU; it had 1 before"
     assert core.state.gpus.most == 2
 
 
@@ -129,7 +129,7 @@ def test_a_veto_is_a_fact_bounds_the_ladder_and_is_lifted():
     core.begin()
     (veto,) = of(core.see(host=Host(disk_free_bytes=9 * MB)), facts.Vetoed)
     assert (veto.rule, veto.cap, veto.level) == ("disk", "light", "light")
-    assert core.state.cap(("light", "medium")) == (0, "disk: 9 MiB are left on the disk of the state directory")
+    assert core.state.cap(("light", "medium")) == (0, "disk: only 9 MiB are free on the disk of the state directory")
     assert core.state.cap(("small", "large")) is None, "a veto of a level that is not there any more binds nobody"
     assert [shown["cap"] for shown in vetoes_view(core.state)] == ["light"]
     core.later(1.0).see(host=Host(disk_free_bytes=900 * MB))

@@ -66,7 +66,7 @@ def test_evidence_that_could_read_nothing():
     core = Core(settings("Pong")).running("Pong")
     core.watch(31, Pong=stuck(core))
     core.give(replace(evidence(core), evidence={}))
-    assert core.told(facts.Examined)[0].why == "examined before healing: nothing could be read"
+    assert core.told(facts.Examined)[0].why == "evidence taken before healing: nothing could be read"
     assert core.give(evidence(core)).facts == (), "and the late answer of another examination is not kept twice"
 
 
@@ -80,7 +80,7 @@ def test_a_worker_that_moves_again_while_it_is_examined_is_left_alone():
     core.evidence("Pong")
     told = core.watch(5, Pong={})
     assert names(told) == ["Revived"]
-    assert core.told(facts.Revived)[0].why.startswith("moves again by itself")
+    assert core.told(facts.Revived)[0].why.startswith("makes progress again by itself")
     assert core.phase("Pong") is Phase.RUNNING
     assert core.attempt("Pong").stall is None
     told = core.watch(31, Pong=stuck(core))
@@ -409,7 +409,7 @@ def test_slowness_is_told_once_until_it_is_over():
     told = core.watch(200, Pong={"steps_per_s": 400.0})
     slowed = [fact for fact in told if isinstance(fact, facts.Slowed)]
     assert [(fact.rate, fact.usual) for fact in slowed] == [(400.0, 1000.0)]
-    assert slowed[0].why == "400 steps/s, usually 1000, for 60 s"
+    assert slowed[0].why == "400 steps/s for 60 s, usually 1000"
     assert core.phase("Pong") is Phase.RUNNING
     core.watch(5, Pong={"steps_per_s": None})
     core.watch(5, Pong={"steps_per_s": 1000.0})

@@ -77,7 +77,7 @@ def test_the_budget_is_that_of_divergences_and_then_it_is_given_up():
         again(core)
         exploded(core, 70_000, 75_000)
     assert core.phase("Pong") is Phase.FATAL
-    assert "its Q exploded again after 3 roll-backs" in core.program("Pong").why
+    assert "its Q exploded again after 3 rollbacks" in core.program("Pong").why
 
 
 @pytest.mark.fault("exploding-q")
@@ -147,7 +147,7 @@ def test_a_fallen_return_is_told_after_so_many_games_and_what_follows_is_the_pro
     assert asked == ([commands.RollBack("Pong", 1010)] if action == "rollback" else [])
     assert core.phase("Pong") is (Phase.FATAL if action == "give_up" else core.phase("Pong"))
     assert core.program("Pong").rollbacks == (0 if action == "give_up" else 1)
-    assert ("is not to be tried again" in core.program("Pong").why) == (action == "give_up")
+    assert ("the config says to give up" in core.program("Pong").why) == (action == "give_up")
 
 
 @pytest.mark.fault("falling-return")
@@ -178,4 +178,4 @@ def test_nothing_is_known_of_a_worker_that_tells_nothing():
     from supervisor.deciding.checkups import figures
     from supervisor.model.inputs import Sample
 
-    assert figures(Sample("t")) == "nothing is known of it"
+    assert figures(Sample("t")) == "no figures known"

@@ -106,8 +106,8 @@ def test_who_waits_for_a_worker_that_the_kernel_holds_is_told_so():
     ((name, code, text),) = answer(decision)
     assert (name, code) == ("Pong", 30)
     assert text == (
-        "did not leave within 20.0 s: SIGKILL for its whole tree; "
-        "the kernel does not let go of it (state D), so it ends when it comes out of there"
+        "did not exit within 20.0 s: SIGKILL to its whole process tree; "
+        "it is inside a kernel call (state D) and ends when that call returns"
     )
     assert answer(core.to_wake()) is None, "once"
     core.ended("Pong", signal=9)
@@ -120,7 +120,7 @@ def test_one_look_in_state_d_is_no_grip_of_the_kernels():
     core.look(Pong={"proc_state": "D"})
     assert answer(core.to_wake()) is None, "perhaps it only waits for its disk"
     ((_, code, text),) = answer(core.to_wake())
-    assert (code, "the kernel does not let go" in text) == (30, True)
+    assert (code, "it is inside a kernel call" in text) == (30, True)
 
 
 def test_nothing_to_stop_is_answered_too():
@@ -133,10 +133,10 @@ def test_start_while_it_still_leaves_brings_it_back():
     core = Core(settings("Pong")).running("Pong")
     core.ask("stop", "Pong")
     decision = core.ask("start", "Pong")
-    assert answer(decision) == (("Pong", OK, "will be started once it has left"),)
+    assert answer(decision) == (("Pong", OK, "will be started once it has exited"),)
     core.ended("Pong", code=75)
     assert core.phase("Pong") is Phase.STARTING
-    assert core.told(facts.Requeued)[-1].why == "started again by the operator"
+    assert core.told(facts.Requeued)[-1].why == "the operator started it again"
 
 
 def test_stop_after_restart_leaves_it_down_and_answers_both():
@@ -196,7 +196,7 @@ def test_the_way_down_save_and_leave_then_sigkill_then_again_more_seldom():
         killed.append(core.now_s - began_s)
         assert core.woke().commands == ()
     assert killed == [20, 40, 80, 160, 320, 640, 1240, 1840, 2440]
-    assert core.told(facts.KillIntended)[0].why == "did not leave within 20.0 s: SIGKILL for its whole tree"
+    assert core.told(facts.KillIntended)[0].why == "did not exit within 20.0 s: SIGKILL to its whole process tree"
     core.ended("Pong", signal=9)
     assert core.told(facts.Exited)[0].cause == "stopped"
 
@@ -248,7 +248,7 @@ def test_an_end_with_nothing_running_is_at_once():
     assert core.phase("Pong") is Phase.BACKOFF
     empty = Core(settings())
     empty.begin()
-    assert of(empty.terminate(), facts.DaemonStopped)[0].why == "nothing ran"
+    assert of(empty.terminate(), facts.DaemonStopped)[0].why == "no worker was running"
 
 
 def test_a_backoff_that_is_due_during_the_end_starts_nothing():
@@ -305,7 +305,7 @@ def test_a_daemon_that_dies_while_it_ends_goes_on_with_training():
     assert not core.state.stopping
     core.ended("Pong", code=75)
     assert core.phase("Pong") is Phase.STARTING
-    assert core.told(facts.Requeued)[-1].why == "goes on when extralife does"
+    assert core.told(facts.Requeued)[-1].why == "resumes when extralife starts again"
 
 
 # --- the config ---------------------------------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ def test_a_refused_configuration_is_on_record_until_a_good_one_is_applied():
     decision = core.give(ConfigFaulty(core.now_s, ("line 1: a", "line 2: b"), by="SIGHUP"))
     assert kinds(decision) == ["ConfigRefused"]
     assert decision.facts[0].why == (
-        "SIGHUP asked for a reload, refused: everything goes on as it was: line 1: a; line 2: b"
+        "SIGHUP asked to load a configuration that cannot be used, so the present one stays: line 1: a; line 2: b"
     )
     assert core.state.config.errors == ("line 1: a", "line 2: b")
     core.give(ConfigLoaded(core.now_s, core.settings, ("A",), of_file=False))
@@ -404,7 +404,7 @@ def test_of_many_mistakes_the_first_are_told():
     errors = tuple(f"line {number}" for number in range(1, 8))
     decision = core.give(ConfigFaulty(core.now_s, errors, "x.toml as of then", by="start"))
     assert decision.facts[0].why == (
-        "started with the last good configuration, x.toml as of then: the present one cannot be used: "
+        "started with the last good configuration (x.toml as of then), because the present one cannot be used: "
         "line 1; line 2; line 3; line 4; line 5; and 2 more"
     )
     assert (core.state.config.errors, core.state.config.in_use) == (errors, "x.toml as of then")

@@ -37,7 +37,7 @@ def test_a_divergence_goes_back_to_an_older_checkpoint_with_other_chance():
     assert core.told(facts.Exited)[0].cause == "diverged"
     assert of(decision, commands.RollBack) == [commands.RollBack("Pong", 100_000)]
     assert core.told(facts.RolledBack)[0].why == (
-        "diverged at step 104,000: roll-back 1 of 3: checkpoints from step 100,000 on are set aside, other chance is drawn"
+        "diverged at step 104,000: rollback 1 of 3: checkpoints from step 100,000 on are set aside; restarts with another random seed"
     )
     spawn = of(decision, commands.Spawn)[0]
     assert spawn.rollbacks == 1, "the first death starts again at once"
@@ -77,8 +77,8 @@ def test_after_three_roll_backs_it_is_given_up_and_a_word_of_the_operator_forgiv
     diverge(core, 70_000, 101_000)
     assert core.phase("Pong") is Phase.FATAL
     assert core.program("Pong").why == (
-        "its losses were not finite any more; diverged again after 3 roll-backs; "
-        "it is tried again when the config changes or on `start`"
+        "its losses were no longer finite; diverged again after 3 rollbacks; "
+        "it starts again after a change of its config or `supervisorctl start`"
     )
     decision = core.ask("start", "Pong")
     assert of(decision, commands.Spawn)[0].rollbacks == 3, "chance that was drawn is not drawn again"
@@ -105,7 +105,7 @@ def test_without_any_checkpoint_only_chance_is_changed():
     core = Core(settings("Pong")).running("Pong")
     decision = core.ended("Pong", code=65)
     assert of(decision, commands.RollBack) == []
-    assert "diverged at step ?: roll-back 1 of 3: there is no checkpoint yet" in core.told(facts.RolledBack)[0].why
+    assert "diverged at step ?: rollback 1 of 3: there is no checkpoint yet" in core.told(facts.RolledBack)[0].why
 
 
 @pytest.mark.fault("nan")
@@ -121,7 +121,7 @@ def test_a_worker_that_beats_on_with_bad_losses_is_ended_and_one_bad_batch_is_fo
     assert core.phase("Pong") is Phase.STOPPING
     asked = core.told(facts.StopIntended)[0]
     assert asked.reason == "diverged"
-    assert "its losses were not finite at every look for 60 s" in asked.why
+    assert "its losses were not finite in every sample for 60 s" in asked.why
     core.watch(5, Pong={"nan_count": lambda _: next(bad)})
     decision = core.ended("Pong", code=75, steps=1600)
     assert core.told(facts.Exited)[0].cause == "diverged"
@@ -189,7 +189,7 @@ def test_each_level_remembers_its_batch_through_other_levels_and_other_daemons()
     core.ended("Pong", code=71)
     core.spawned("Pong")
     core.load(at_level("light", 512))
-    assert core.told(facts.ProgramConfigured)[-1].why == "another level (the configuration was updated)"
+    assert core.told(facts.ProgramConfigured)[-1].why == "settings of another level (the configuration was updated)"
     assert of(core.ended("Pong", code=75), commands.Spawn)[0].batch_size is None
     core.later(60).begin()
     core.load(at_level("heavy", 2048))
@@ -298,7 +298,7 @@ def test_a_crawl_is_examined_when_it_is_told():
     assert len(core.told(facts.Slowed)) == 1
     core.evidence("Pong", load="9.1")
     core.evidence("Pong", load="9.1")
-    assert [fact.why for fact in core.told(facts.Examined)] == ["examined while slow: load"]
+    assert [fact.why for fact in core.told(facts.Examined)] == ["evidence taken while slow: load"]
     told = core.watch(5, Pong={"steps_per_s": 990.0})
     assert [fact.why for fact in told] == ["990 steps/s again, after 2 s of slowness"]
     core.evidence("Pong", load="1.0")
@@ -310,7 +310,7 @@ def test_a_crawl_that_lasts_is_started_again_once_in_a_while_and_holds_nothing_a
     core = crawling("Pong")
     core.watch(1900, Pong={"steps_per_s": 400.0})
     asked = core.told(facts.StopIntended)[0]
-    assert (asked.reason, asked.why) == ("slow", "slow for 30 min, and no other program is: saves, leaves and starts again")
+    assert (asked.reason, asked.why) == ("slow", "slow for 30 min while no other program is: saves and restarts")
     decision = core.ended("Pong", code=75)
     assert of(decision, commands.Spawn)
     assert (core.program("Pong").streak, core.program("Pong").restarts) == (0, 0)

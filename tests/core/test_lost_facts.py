@@ -152,7 +152,7 @@ def test_a_program_whose_start_was_asked_for_starts_though_what_followed_was_los
     core.begin()
     assert core.phase("Pong") is Phase.STARTING
     (queued,) = (fact for fact in core.told(facts.Requeued)[-1:])
-    assert queued.why == "the request to start it is on record, what followed was lost with a damaged journal"
+    assert queued.why == "the journal has its start request, but lost what followed when it was damaged"
 
 
 def test_of_two_attempts_the_one_that_lives_is_taken_over():

@@ -116,7 +116,7 @@ def test_a_snapshot_is_taken_when_it_is_due_and_changes_nothing():
     before = core.state
     decision = core.give(SnapshotDue(core.now_s, 2345))
     assert kinds(decision) == ["Snapshot"]
-    assert decision.facts[0].why == "what the facts so far have come to, 2,345 of them since the last time"
+    assert decision.facts[0].why == "state after 2,345 more facts"
     assert core.state == before
 
 

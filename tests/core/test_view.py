@@ -51,7 +51,7 @@ def test_a_running_program():
         core, dataclasses.replace(sample, ckpt_count=2, ckpt_step=300, ckpt_at_s=core.now_s - 5, status="training")
     )
     assert (sampled["ckpt_step"], sampled["ckpt_age_s"]) == (300, 5.0)
-    assert sampled["why"].startswith("trains"), "a status that only repeats the phase says nothing"
+    assert sampled["why"].startswith("training began"), "a status that only repeats the phase says nothing"
 
 
 def test_readings_of_another_attempt_are_not_shown():

@@ -80,12 +80,12 @@ def test_why_tells_the_changes_and_what_led_to_them(api: Path, shown: FakeBacken
     assert "nothing has changed so far" in ctl("level", "why", socket=api).stdout
     told = (
         facts.LadderLaid("a ladder of 2 levels, from light", ("light", "medium"), ("a", "b"), ""),
-        facts.LevelChosen("trying medium, which promises +12 %", "medium", 3, trial=True, before="light", by="the rule"),
+        facts.LevelChosen("trying medium: expected +12 % speed", "medium", 3, trial=True, before="light", by="the rule"),
         facts.Reviewed("settling", "medium", 600.0, None, ""),
     )
     shown.journal = [Stamped(n, float(n), time.time(), "b" * 32, fact) for n, fact in enumerate(told, 1)]
     said = ctl("level", "why", socket=api).stdout
-    assert "trying medium, which promises +12 %" in said
+    assert "trying medium: expected +12 % speed" in said
     assert "settling" not in said, "every ten minutes is no story"
     rows = json.loads(ctl("level", "why", "-n", "1", "--json", socket=api).stdout)["facts"]
     assert [row["kind"] for row in rows] == ["LevelChosen"]

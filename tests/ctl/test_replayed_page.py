@@ -209,7 +209,7 @@ def test_the_page_and_json_of_a_journal_which_is_only_read(tmp_path):
     told = ctl("simulate", "--journal", str(tmp_path), "--why").stdout
     assert "boxes drawn from what the journal tells" in told
     assert "it wears out" in told
-    assert "trying medium, which promises" in told
+    assert "trying medium: expected" in told
     found = json.loads(ctl("simulate", "--journal", str(path), "--days", "1", "--start", "medium", "--json").stdout)
     assert found["days"] == 1
     assert found["would_path"][0] == [0.0, 1]

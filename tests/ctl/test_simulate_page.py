@@ -14,7 +14,7 @@ def test_the_page_compares_and_draws() -> None:
     for name in ("hold and probe", "oracle", "always light", "always heavy"):
         assert name in told
     assert "heavy |" in told
-    assert "trying heavy, which promises" in told
+    assert "trying heavy: expected" in told
 
 
 def test_json_has_the_path_and_the_reasons() -> None:

@@ -41,7 +41,7 @@ NIGHT: tuple[facts.Fact, ...] = (
     facts.Resumed("resumed from step 1000", "Pong", T2, 1000, 500),
     facts.BecameReady("first sign of training after 9 s", "Pong", T2, 9.0),
     facts.StopIntended("stopped by ada", "Pong", T2, "operator", "ada", 20.0),
-    facts.Exited("left as asked (operator), exit code 75", "Pong", T2, "stopped", 75, None, 1800, 1800),
+    facts.Exited("stopped on request (operator), exit code 75", "Pong", T2, "stopped", 75, None, 1800, 1800),
     facts.StayedDown("stopped by ada", "Pong"),
     facts.HostRebooted("the boot id changed", "a" * 32, BOOT, "unclean", "boot id", 190.0, 18_720.0, "light", ("Pong",), {"Pong": 9}),
 )  # fmt: skip
@@ -116,7 +116,7 @@ def test_explain_shows_the_incident_with_its_evidence(api: Path, night: FakeBack
     assert "incident 2 of 2" in told, "leaving as asked is no incident"
     for wanted in (
         "no progress for 32 s", "stall hang, age_s 32.0, limit_s 30.0", "| Thread 0x1", "wchan: futex", "signal 9",
-        "1 left-over processes ended: sleep (77)", "| step 1500", "first death: 1 s", "resumed from step 1000", "lost_steps 500",
+        "1 leftover processes ended: sleep (77)", "| step 1500", "first death: 1 s", "resumed from step 1000", "lost_steps 500",
     ):  # fmt: skip
         assert wanted in told, wanted
     assert "\x1b" not in told

@@ -53,7 +53,7 @@ def test_it_waits_until_there_is_room_and_keeps_its_pid(nvml):
         nvml, "--min-free-mb", "1000", "--poll", "1", "--", sys.executable, "-c", "import os; print(os.getpid())"
     )
     told = process.stderr.readline()
-    assert told.startswith("wait-gpu: waits: it needs 1,000 MiB free on GPU 0, as configured; 9 MiB are (")
+    assert told.startswith("wait-gpu: waits for 1,000 MiB on GPU 0 (as configured); 9 MiB are free (")
     assert told.endswith(" of 600 s)\n")
     assert process.poll() is None
     nvml.plays("gpus 1")
@@ -65,7 +65,7 @@ def test_after_its_time_it_gives_up_or_takes_the_fallback_batch(nvml):
     nvml.plays("gpus 1", f"set 0 free {9 * MB}")
     code, out, _ = run(nvml, "--min-free-mb", "1000", "--timeout", "0.5", "--", *SHOW)
     assert code == 75
-    assert out.startswith("wait-gpu: 0.5 s without the memory that it needs (1,000 MiB free on GPU 0")
+    assert out.startswith("wait-gpu: waited 0.5 s for 1,000 MiB on GPU 0 (as configured)")
     code, out, _ = run(nvml, "--min-free-mb", "1000", "--timeout", "0.5", "--fallback-batch", "256", "--", *SHOW)
     assert (code, out) == (0, "[None, '256']\n")
 
@@ -100,7 +100,7 @@ def test_it_waits_for_the_gpu_that_the_command_will_see(nvml):
 def test_without_a_gpu_it_starts_if_that_is_asked_for(nvml):
     code, out, err = run(nvml, "--min-free-mb", "1000", "--if-no-gpu", "run", "--", *SHOW)
     assert (code, out) == (0, "[None, None]\n")
-    assert err == "wait-gpu: the GPUs cannot be read: this box has none; the command starts all the same\n"
+    assert err == "wait-gpu: the GPUs cannot be read: this box has none; the command starts anyway\n"
 
 
 @pytest.mark.parametrize(

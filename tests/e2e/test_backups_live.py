@@ -50,7 +50,7 @@ def test_train_back_up_train_on_go_back(box: Box) -> None:
     box.wait_fact("Checkpointed", "Catch", timeout_s=90)
     made = box.ctl("backup", "--label", "good so far")
     assert made.returncode == 0, made.stdout
-    assert "is whole: 1 program" in made.stdout
+    assert "is complete: 1 program" in made.stdout
     (backup,) = backups(box)
     at = backup["programs"][0]["steps"]
     assert (backup["label"], backup["cause"], backup["error"]) == ("good so far", "operator", "")
@@ -87,7 +87,7 @@ def test_train_back_up_train_on_go_back(box: Box) -> None:
     flip(next(path for path in inside.rglob("tensors.safetensors")))
     damaged = box.ctl("rollback", kept["name"])
     assert damaged.returncode == 1
-    assert "does not match its digest; nothing was touched" in damaged.stdout
+    assert "does not match its digest; nothing was changed" in damaged.stdout
     assert len(box.facts("Spawned", "Catch")) == attempts
     assert box.ctl("backups", "--check").returncode == 1
     costs_what_it_takes(box)

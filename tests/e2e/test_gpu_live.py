@@ -36,8 +36,8 @@ def test_a_program_waits_for_memory_and_starts_when_it_is_free(box: Box, nvml: S
     assert (gated["need_bytes"], gated["free_bytes"]) == (12_000 * MB, 3_000 * MB)
     page = box.ctl("status").stdout
     assert "GPU 0 Simulated GPU: 3,000 of 81,559 MiB free, 97 % busy, 50 C (slows down at 90)" in page
-    assert "waits: it needs 12,000 MiB free on GPU 0, as configured; 3,000 MiB are" in page
-    assert box.ctl("start", "a").stdout.startswith("a: gated, it starts by itself: waits: it needs 12,000 MiB")
+    assert "waits for 12,000 MiB on GPU 0 (as configured); 3,000 MiB are free" in page
+    assert box.ctl("start", "a").stdout.startswith("a: gated, it starts by itself: waits for 12,000 MiB")
     assert box.program("a")["phase"] == "GATED"
     nvml.plays("gpus 1", f"set 0 free {70_000 * MB}")
     box.wait_phase("a", "RUNNING")
@@ -52,7 +52,7 @@ def test_it_waits_for_the_gpu_that_the_daemon_lets_it_see(box: Box, nvml: Simula
     box.config(box.trainer("a") + box.trainer("b", keys=own), extra=GATE)
     box.start()
     box.wait_phase("a", "GATED")
-    assert "it needs 12,000 MiB free on GPU 1, as configured; 3,000 MiB are" in box.facts("Gated", "a")[0]["why"]
+    assert "waits for 12,000 MiB on GPU 1 (as configured); 3,000 MiB are free" in box.facts("Gated", "a")[0]["why"]
     box.wait_phase("b", "RUNNING")  # it sees no GPU
     nvml.plays("gpus 2", f"set 0 free {9 * MB}")
     box.wait_phase("a", "RUNNING")
@@ -104,7 +104,7 @@ def test_what_no_gpu_here_can_hold_and_a_gpu_that_is_not_there_are_refused(box: 
         + box.trainer("pinned", keys="gpu = 0")
     )
     box.start()
-    assert "GPU 0 has 81,559 MiB in all, and min_free_mb asks for 90,000" in box.wait_phase("big", "FATAL")["why"]
+    assert "GPU 0 has 81,559 MiB in all, but min_free_mb asks for 90,000" in box.wait_phase("big", "FATAL")["why"]
     assert "gpu = 5, but this box has 1 GPU, 0 to 0: correct `gpu`" in box.wait_phase("away", "FATAL")["why"]
     pid = box.wait_phase("pinned", "RUNNING")["pid"]
     environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -116,6 +116,6 @@ def test_grandchildren_in_their_own_session_are_gone_before_the_next_start(box: 
     exited = box.wait_fact("Exited", "a")
     assert len(exited["leftovers"]) == 1
     assert "sleep" in exited["leftovers"][0]
-    assert "1 left-over process" in exited["why"]
+    assert "1 leftover process" in exited["why"]
     box.wait_fact("BecameReady", "a", count=2)
     until(lambda: len(box.pids()) == 3, 10, "one shim, one worker, one grandchild")

@@ -109,7 +109,7 @@ def test_fifteen_crashes_leave_none_of_their_hidden_children(box: Box) -> None:
     assert len(exits) >= 15
     assert all(len(fact["leftovers"]) == 2 for fact in exits), [fact["leftovers"] for fact in exits]
     told = box.ctl("explain", "a").stdout
-    assert "2 left-over processes ended" in told
+    assert "2 leftover processes ended" in told
     assert "sleep(" in told
 
 
@@ -124,8 +124,8 @@ def test_what_was_killed_because_it_did_not_leave_is_explained(box: Box) -> None
     assert box.ctl("restart", "a").stdout.startswith("a: stopped\na: started")
     assert box.wait_phase("a", "RUNNING")["pid"] != first
     told = box.ctl("explain", "a").stdout
-    assert "did not leave within 0.5 s: SIGKILL for its whole tree" in told
-    assert "left as asked (restart), killed by SIGKILL" in told
+    assert "did not exit within 0.5 s: SIGKILL to its whole process tree" in told
+    assert "stopped on request (restart), killed by SIGKILL" in told
 
 
 # --- state D ------------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_a_worker_in_state_d_is_reported_once_keeps_its_slot_and_goes_on(box: Bo
     assert (box.program("a")["pid"], box.program("b")["phase"]) == (pid, "QUEUED"), "neither killed nor replaced"
     assert len(box.facts("Stalled", "a")) == 1
     told = box.ctl("explain", "a").stdout
-    assert "it waits inside the kernel or a driver (state D), no signal reaches it" in told
+    assert "it waits inside the kernel or a driver (state D), where no signal reaches it" in told
     assert examined["evidence"]["wchan"] in told
     released.touch()
     box.wait_fact("Revived", "a")

@@ -59,7 +59,7 @@ def frozen(box: Box, seconds: float) -> None:
     assert not box.facts("Stalled")
     assert box.program("a")["pid"] == before["a"]
     assert [fact["program"] for fact in box.facts("Exited")] == ["b"]
-    assert "the daemon itself stood still for" in box.ctl("history").stdout
+    assert "the daemon did not run for" in box.ctl("history").stdout
     assert box.ctl("explain", "a").stdout.endswith("Nothing has gone wrong with a so far.\n")
     told = box.ctl("accounts", "--json")
     assert told.returncode == 0, told
@@ -114,7 +114,7 @@ def test_a_wall_clock_that_jumps_moves_nothing_but_what_is_shown(box: Box, step_
     assert 1400 < waiting["retry_in_s"] <= 1800, "no deadline has moved"
     assert 0 <= box.status()["daemon"]["uptime_s"] < 300
     told = box.ctl("history").stdout
-    assert f"the wall clock moved by {stepped['step_s']:+.1f} s; nothing but displayed times depends on it" in told
+    assert f"the wall clock moved by {stepped['step_s']:+.1f} s; only displayed times change" in told
     _restart_and_reboot(box, step_s, first["pid"])
 
 

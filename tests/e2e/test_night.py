@@ -66,7 +66,7 @@ def test_the_night_climbs_falls_and_tries_again(box: Box) -> None:
     assert box.wait_fact("HostRebooted")["level"] == "heavy"
     told = box.ctl("level", "why").stdout
     assert "back to medium: heavy failed its trial after" in told
-    assert "held against the level" in told
+    assert "counts against the level" in told
     shown = json.loads(box.ctl("level", "show", "--json").stdout)
     heavy = shown["levels"][2]
     assert (heavy["reboots"], heavy["failed_trials"]) == (1.0, 1)

@@ -102,7 +102,7 @@ def test_a_crawl_is_told_and_looked_into_and_started_again_when_it_lasts_alone(w
     assert [(fact["cause"], fact["counted"]) for fact in ward.facts("Exited", "crawl")] == [("stopped", False)]
     told = explained(ward, "crawl")
     assert "20 steps/s, usually 100, for" in told
-    assert "examined while slow" in told
+    assert "evidence taken while slow" in told
     assert "in fall_ill" in told or "in main" in told
     assert "host: load" in told
     assert "saves, leaves and starts again" in told
@@ -119,7 +119,7 @@ def test_a_checkpoint_that_kills_whoever_loads_it_is_set_aside_after_three_death
     kept = [path.name for path in (ward.state / "programs" / "poison" / "checkpoints").glob("*.bad")]
     assert [name.split(".")[0] for name in kept] == ["ckpt-100"], "kept, not deleted"
     told = explained(ward, "poison")
-    assert "3 deaths in a row after resuming from step 100: the one before is tried" in told
+    assert "3 deaths in a row after resuming from step 100: the checkpoint before it is used" in told
     assert "cannot live with checkpoint 100" in told
 
 
@@ -130,8 +130,8 @@ def test_a_worker_that_beats_on_with_nan_is_ended_and_rolled_back(ward: Box) -> 
     assert ward.wait_fact("Resumed", "nan", count=2)["step"] == 50
     assert ward.facts("Exited", "nan")[0]["cause"] == "diverged"
     told = explained(ward, "nan")
-    assert "its losses were not finite at every look" in told
-    assert "roll-back 1 of 3: checkpoints from step 100 on are set aside, other chance is drawn" in told
+    assert "its losses were not finite in every sample" in told
+    assert "rollback 1 of 3: checkpoints from step 100 on are set aside; restarts with another random seed" in told
 
 
 # --- the real trainer ------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_the_real_trainer_is_rolled_back_from_nan_and_gets_a_batch_that_fits(box
     told = explained(box, "nan")
     assert "the last" in told
     assert "updates were not finite (loss nan) and none was applied" in told
-    assert "roll-back 1 of 3" in told
+    assert "rollback 1 of 3" in told
     until(lambda: (box.program("nan").get("steps") or 0) > back["step"], 60, "it to get beyond where it diverged")
 
     lowered = box.wait_fact("BatchLowered", "memory", timeout_s=60)

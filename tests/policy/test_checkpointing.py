@@ -100,7 +100,7 @@ def test_the_choice_says_what_it_is_made_of():
     known = History(program_failures=3, program_exposure_s=7200.0, reboots=6, level_exposure_s=6 * 1080.0)
     verdict = choose(DEFAULT, known, cost_s=0.004, current_s=None)
     assert "a save costs 4.0 ms" in verdict.why
-    assert "on record" in verdict.why
+    assert "on average" in verdict.why
     aware = choose(
         DEFAULT, History(reboots=6, level_exposure_s=6480.0, uptimes_s=(1080.0,) * 6, uptime_s=60.0),
         cost_s=0.004, current_s=None,

@@ -11,12 +11,12 @@ DEFAULT = DivergenceSettings()
 def test_the_worked_example_of_its_docstring():
     first = after(DEFAULT, number=1, newest_step=100_000, fine_step=103_000, resumed_step=None)
     assert (first.from_step, first.give_up) == (100_000, False)
-    assert first.why == "roll-back 1 of 3: checkpoints from step 100,000 on are set aside, other chance is drawn"
+    assert first.why == "rollback 1 of 3: checkpoints from step 100,000 on are set aside; restarts with another random seed"
     assert after(DEFAULT, number=2, newest_step=101_000, fine_step=102_000, resumed_step=90_000).from_step == 90_000
     assert after(DEFAULT, number=3, newest_step=80_000, fine_step=None, resumed_step=80_000).from_step == 80_000
     last = after(DEFAULT, number=4, newest_step=70_000, fine_step=None, resumed_step=70_000)
     assert last.give_up
-    assert last.why == "diverged again after 3 roll-backs"
+    assert last.why == "diverged again after 3 rollbacks"
 
 
 @pytest.mark.fault("nan")

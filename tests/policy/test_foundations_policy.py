@@ -19,12 +19,12 @@ GONE = Finding("control socket", "/run/x/supervisor.sock", Look.MISSING, restora
         ),
         (
             replace(GONE, look=Look.UNKNOWN, detail="Input/output error"), Answer.TROUBLE,
-            "the control socket /run/x/supervisor.sock cannot be looked at (Input/output error)",
+            "the control socket /run/x/supervisor.sock cannot be checked (Input/output error)",
         ),
         (
             replace(GONE, error="No space left on device", consequence="requests do not arrive"), Answer.TROUBLE,
             (
-                "the control socket /run/x/supervisor.sock was removed; it could not be restored (No space left on device), "
+                "the control socket /run/x/supervisor.sock was removed; restoring it failed (No space left on device) "
                 "and is tried again; requests do not arrive"
             ),
         ),
@@ -35,7 +35,7 @@ GONE = Finding("control socket", "/run/x/supervisor.sock", Look.MISSING, restora
         ),
         (
             Finding("shim", "/run/x/shim.pyc", Look.DAMAGED, "it has another content", restorable=True), Answer.RESTORE,
-            "the shim /run/x/shim.pyc is not in order (it has another content): it is restored",
+            "the shim /run/x/shim.pyc is damaged (it has another content): it is restored",
         ),
     ],
 )  # fmt: skip

@@ -93,8 +93,8 @@ def test_a_fallback_batch_comes_first(ran_with, fallback, lowered, next_one):
 @pytest.mark.parametrize(
     ("oom_kills", "limit_bytes", "said"),
     [
-        ((0, 1), 6600 * 2**20, "it struck in the worker's own cgroup (its limit is 6,600 MiB)"),
-        ((0, 3), None, "it struck in the worker's own cgroup (the box had none left)"),
+        ((0, 1), 6600 * 2**20, "it acted in the worker's own cgroup (its limit is 6,600 MiB)"),
+        ((0, 3), None, "it acted in the worker's own cgroup (the box had no memory left)"),
         ((0, 0), 6600 * 2**20, ""),
         (None, None, ""),
     ],

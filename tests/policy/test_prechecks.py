@@ -87,7 +87,7 @@ def test_a_level_whose_programs_hold_more_than_the_gpu_has_for_us():
     box = Box(LADDER, 1, gpus, needs=(*needing(8, 5_000), *needing(1, 9, index=2)), ours_gpu_bytes={0: 20_000 * MB})
     (only,) = objections(SETTINGS, box)
     assert (only.rule, only.cap) == ("gpu_memory", 1)
-    assert only.why == "heavy needs 40,000 MiB of GPU 0, and 35,000 MiB are for us"
+    assert only.why == "heavy needs 40,000 MiB of GPU 0, but only 35,000 MiB are available"
     assert found(Box(LADDER, 0, gpus, needs=needing(8, 20_000))) == {"gpu_memory": 0}
     enough = Box(LADDER, 1, gpus, needs=needing(8, 5_000), ours_gpu_bytes={0: 25_000 * MB})
     assert objections(SETTINGS, enough) == ()
@@ -108,7 +108,7 @@ def test_a_level_whose_programs_hold_more_than_the_host_has_for_us():
     box = Box(LADDER, 0, host=Host(available_bytes=1_000 * MB), needs=needing(8, None, 500), ours_host_bytes=900 * MB)
     (only,) = objections(SETTINGS, box)
     assert (only.rule, only.cap, only.why) == (
-        "host_memory", 0, "medium needs 2,000 MiB of memory, and 1,900 MiB are for us",
+        "host_memory", 0, "medium needs 2,000 MiB of memory, but only 1,900 MiB are available",
     )  # fmt: skip
     assert found(Box(LADDER, 1, host=box.host, needs=box.needs, ours_host_bytes=2_000 * MB)) == {"host_memory": 1}
     assert objections(SETTINGS, Box(LADDER, 1, host=box.host, needs=box.needs, ours_host_bytes=4_000 * MB)) == ()
@@ -186,7 +186,7 @@ def test_a_reading_that_is_missing_does_not_keep_a_veto():
         changes, held = weigh(
             SETTINGS, [], present=1, now_s=second, vetoes=vetoes, held=held, unseen={"gpu_temperature"}
         )  # fmt: skip
-    assert changes == (Change("gpu_temperature", None, "its reason has been gone for 30 min"),)
+    assert changes == (Change("gpu_temperature", None, "the reason has been gone for 30 min"),)
 
 
 def test_which_rules_could_not_look():

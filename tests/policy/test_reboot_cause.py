@@ -33,7 +33,7 @@ SHUTDOWN = Line(0.1, "Reached target reboot.target - System Reboot.")
         (Traces(own_stop=True), "orderly", "extralife had ended in order"),
         (Traces(False, Journal.READ, (*QUIET, SHUTDOWN, Line(0.0, "Journal stopped"))), "orderly", SHUTDOWN.text),
         (Traces(False, Journal.READ, (Line(1.0, "System is powering down."),)), "orderly", "System is powering down."),
-        (Traces(False, Journal.UNKNOWN, went_down=True), "orderly", "wtmp tells of a shutdown"),
+        (Traces(False, Journal.UNKNOWN, went_down=True), "orderly", "wtmp records a shutdown"),
         (Traces(own_stop=True, dumps=(DUMP.format("x"),)), "orderly", "extralife had ended in order"),
         # heat, although that end is an orderly one
         (kernel("thermal thermal_zone0: critical temperature reached (105 C), shutting down"), "thermal", "thermal_zone0"),
@@ -61,13 +61,13 @@ SHUTDOWN = Line(0.1, "Reached target reboot.target - System Reboot.")
         (dumped("Fatal Machine check"), "hardware", "Machine check"),
         # the GPU
         (kernel("NVRM: Xid (PCI:0000:01:00): 79, pid=1234, name=python3, GPU has fallen off the bus."), "gpu", "fallen off"),
-        (kernel("NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.", ago_s=121.0), "power", "stops in the middle"),
-        (kernel("NVRM: Xid (PCI:0000:01:00): 31, pid=1, name=python3, Ch 0000000a, intr"), "power", "stops in the middle"),
+        (kernel("NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.", ago_s=121.0), "power", "stops abruptly"),
+        (kernel("NVRM: Xid (PCI:0000:01:00): 31, pid=1, name=python3, Ch 0000000a, intr"), "power", "stops abruptly"),
         # memory
         (kernel(*(OOM_KILL.format(pid) for pid in (7, 8, 9))), "oom", "Killed process 7"),
-        (kernel(*(OOM_KILL.format(pid) for pid in (7, 8))), "power", "stops in the middle"),
-        (kernel(*("Memory cgroup " + OOM_KILL.format(pid) for pid in (7, 8, 9))), "power", "stops in the middle"),
-        (kernel(*(OOM_KILL.format(pid) for pid in (7, 8, 9)), ago_s=400.0), "power", "stops in the middle"),
+        (kernel(*(OOM_KILL.format(pid) for pid in (7, 8))), "power", "stops abruptly"),
+        (kernel(*("Memory cgroup " + OOM_KILL.format(pid) for pid in (7, 8, 9))), "power", "stops abruptly"),
+        (kernel(*(OOM_KILL.format(pid) for pid in (7, 8, 9)), ago_s=400.0), "power", "stops abruptly"),
         # the watchdog
         (Traces(False, watchdog=True), "watchdog", "the watchdog device"),
         (Traces(False, reset_reason="hardware watchdog timer expired"), "watchdog", "timer expired"),
@@ -83,11 +83,11 @@ SHUTDOWN = Line(0.1, "Reached target reboot.target - System Reboot.")
         (kernel("rcu: INFO: rcu_sched self-detected stall on CPU"), "hung", "rcu_sched"),
         (kernel("INFO: task jbd2/sda1-8:312 blocked for more than 120 seconds.", ago_s=700.0), "power", "stops"),
         # nothing
-        (Traces(False, Journal.READ, QUIET), "power", "its journal stops in the middle"),
-        (Traces(False, Journal.READ), "power", "its journal stops in the middle"),
-        (Traces(False, Journal.LOST), "power", "never written out"),
-        (Traces(False), "", "nothing that tells why"),
-        (Traces(), "", "nothing that tells why"),
+        (Traces(False, Journal.READ, QUIET), "power", "the system's journal stops abruptly"),
+        (Traces(False, Journal.READ), "power", "the system's journal stops abruptly"),
+        (Traces(False, Journal.LOST), "power", "never written to disk"),
+        (Traces(False), "", "no readable trace"),
+        (Traces(), "", "no readable trace"),
     ],
 )  # fmt: skip
 def test_the_table(traces, kind, why):

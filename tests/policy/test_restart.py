@@ -63,7 +63,7 @@ def test_the_window_slides():
 
 @pytest.mark.parametrize(
     ("streak", "says"),
-    [(1, "start at once"), (2, "death 2 since it was healthy: next start in 1 s"), (9, "next start in 2.13 min")],
+    [(1, "restarts at once"), (2, "death 2 since it was healthy: restarts in 1 s"), (9, "restarts in 2.13 min")],
 )
 def test_the_reason_is_a_sentence(streak, says):
     assert says in after_death(DEFAULT, now_s=0.0, deaths_s=(0.0,), streak=streak, openings=0).why

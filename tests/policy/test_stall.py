@@ -23,7 +23,7 @@ def test_the_worked_example_of_the_docstring():
     assert judge(DEFAULT, reading(30.0, largest_gap_s=0.8)) is None
     verdict = judge(DEFAULT, reading(31.0, largest_gap_s=0.8))
     assert (verdict.kind, verdict.action, verdict.age_s, verdict.limit_s) == ("hang", Action.HEAL, 31.0, 30.0)
-    assert verdict.why.startswith("no progress for 31 s while training (limit 30 s): its other threads live")
+    assert verdict.why.startswith("no progress for 31 s while training (limit 30 s): its other threads run")
     assert judge(DEFAULT, reading(99.0, largest_gap_s=20.0)) is None
     assert judge(DEFAULT, reading(101.0, largest_gap_s=20.0)).limit_s == 100.0
 

@@ -27,7 +27,7 @@ WISH = Wish(
     gpu=0, pinned=False, configured_bytes=12_000 * MB, learned_bytes=None, poll_s=1.0, timeout_s=600.0, on_timeout="start",
     fallback_batch=None, waited_s=None,
 )  # fmt: skip
-SHORT = "600 s without the memory that it needs (12,000 MiB free on GPU 0, as configured; 3,000 MiB are)"
+SHORT = "waited 600 s for 12,000 MiB on GPU 0 (as configured); 3,000 MiB are free"
 
 
 def gate(free_mb, most=1, gpus=None, **more):
@@ -40,9 +40,9 @@ def gate(free_mb, most=1, gpus=None, **more):
     [
         (12_000, {}, Verdict(Answer.START, free_bytes=12_000 * MB)),
         (12_000, {"behind": "Qbert"}, Verdict(
-            Answer.WAIT, "waits behind Qbert, which needs 12,000 MiB free on GPU 0, as configured; 12,000 MiB are", None, 12_000 * MB)),
+            Answer.WAIT, "waits behind Qbert: needs 12,000 MiB on GPU 0 (as configured); 12,000 MiB are free", None, 12_000 * MB)),
         (80_000, {"configured_bytes": 80_000 * MB}, Verdict(Answer.START, free_bytes=80_000 * MB)),
-        (3_000, {"waited_s": 600.0}, Verdict(Answer.START, f"{SHORT}: starts all the same", None, 3_000 * MB)),
+        (3_000, {"waited_s": 600.0}, Verdict(Answer.START, f"{SHORT}: starts anyway", None, 3_000 * MB)),
         (3_000, {"waited_s": 600.0, "fallback_batch": 64},
             Verdict(Answer.START, f"{SHORT}: starts with batch 64", 64, 3_000 * MB)),
         (3_000, {"waited_s": 600.0, "on_timeout": "give_up"}, Verdict(Answer.GIVE_UP, SHORT, None, 3_000 * MB)),
@@ -56,7 +56,7 @@ def test_the_gate_for_a_gpu_that_is_not_there():
     two = Gpus((Gpu(0), Gpu(1)))
     here = "this box has 2 GPUs, 0 to 1"
     assert gate(1, gpus=two, pinned=True, gpu=2, most=3) == Verdict(
-        Answer.WAIT, f"GPU 2 is not there any more ({here}): it waits for it"
+        Answer.WAIT, f"GPU 2 is gone ({here}): waits until it is back"
     )
     assert gate(1, gpus=two, pinned=True, gpu=2, most=2) == Verdict(Answer.GIVE_UP, f"gpu = 2, but {here}: correct `gpu`")
     assert gate(1, gpu=None) == Verdict(Answer.START), "a GPU that cannot be watched keeps nobody waiting"
@@ -94,13 +94,13 @@ def test_what_two_gpus_object_is_told_of_both():
 @pytest.mark.parametrize(
     ("host", "told"),
     [
-        ({"memory_full": 5.4}, [("pressure", "nothing ran for 5 % of a minute for want of memory")]),
-        ({"io_full": 50.0}, [("pressure", "nothing ran for 50 % of a minute for want of the disk")]),
+        ({"memory_full": 5.4}, [("pressure", "every process waited for memory during 5 % of a minute")]),
+        ({"io_full": 50.0}, [("pressure", "every process waited for the disk during 50 % of a minute")]),
         (
             {"memory_full": 6.0, "io_full": 60.0, "disk_free_bytes": 99 * MB},
             [
-                ("pressure", "nothing ran for 6 % of a minute for want of memory"),
-                ("disk", "99 MiB are left on the disk of the state directory"),
+                ("pressure", "every process waited for memory during 6 % of a minute"),
+                ("disk", "only 99 MiB are free on the disk of the state directory"),
             ],
         ),
         (
@@ -116,7 +116,7 @@ def test_what_the_host_objects(host, told):
 def test_only_levels_above_the_present_one_are_objected_to_and_each_rule_names_its_lowest():
     told = objections(present=0, host=Host(cores=1, available_bytes=100 * MB), needs=needing(8, host_mb=40))
     assert told == (
-        Objection("host_memory", 0, "medium needs 160 MiB of memory, and 100 MiB are for us"),
+        Objection("host_memory", 0, "medium needs 160 MiB of memory, but only 100 MiB are available"),
         Objection("cores", 1, "heavy has 8 programs for 1 core"),
     )
     assert prechecks._too_few(3, Rung("beast", 13)) == "beast has 13 programs for 3 cores"
@@ -128,7 +128,7 @@ def test_only_levels_above_the_present_one_are_objected_to_and_each_rule_names_i
 def test_a_gpu_that_tells_nothing_does_not_hide_the_next_one():
     gpus = Gpus((Gpu(0), Gpu(1, free_bytes=100 * MB)))
     told = objections(present=1, gpus=gpus, needs=needing(8, gpu_mb=100, index=1))
-    assert told == (Objection("gpu_memory", 1, "heavy needs 800 MiB of GPU 1, and 100 MiB are for us"),)
+    assert told == (Objection("gpu_memory", 1, "heavy needs 800 MiB of GPU 1, but only 100 MiB are available"),)
     assert objections(present=1, gpus=Gpus((Gpu(0, free_bytes=800 * MB),)), needs=needing(9, gpu_mb=100)) == ()
     exact = Gpus((Gpu(0, free_bytes=800 * MB - 1),))
     assert len(objections(present=1, gpus=exact, needs=needing(9, gpu_mb=100))) == 1, "one byte is missing"
@@ -152,7 +152,7 @@ def test_a_veto_of_before_the_daemon_began_is_lifted_from_its_first_clear_look_o
     changes, held = prechecks.weigh(SETTINGS, [], present=1, now_s=50.0, vetoes={"disk": 1}, held={})
     assert (changes, held) == ((), {"disk": Held(clear_since_s=50.0)})
     changes, held = prechecks.weigh(SETTINGS, [], present=1, now_s=50.0 + SETTINGS.clear_s, vetoes={"disk": 1}, held=held)
-    assert changes == (prechecks.Change("disk", None, "its reason has been gone for 30 min"),)
+    assert changes == (prechecks.Change("disk", None, "the reason has been gone for 30 min"),)
     assert held == {}
 
 
@@ -189,14 +189,14 @@ def test_an_interval_says_what_it_is_made_of():
     settings = CheckpointSettings(min_s=1.0, max_s=1e6)
     verdict = checkpointing.choose(settings, History(), cost_s=0.25, current_s=None)
     assert verdict.interval_s == checkpointing.daly_s(0.25, 7200.0), "two priors of one failure in four hours"
-    assert verdict.why == "a save costs 250.0 ms, one failure in 120 min on record: every 60 s"
+    assert verdict.why == "a save costs 250.0 ms, one failure in 120 min on average: saves every 60 s"
     aware = History(reboots=5, level_exposure_s=5e3, uptimes_s=(1000.0,) * 5, uptime_s=60.0)
     told = checkpointing.choose(settings, aware, cost_s=0.25, current_s=None)
-    assert "min at this uptime: every" in told.why
+    assert "min at this uptime: saves every" in told.why
     few = replace(aware, uptimes_s=(1000.0,) * 4)
-    assert "min on record: every" in checkpointing.choose(settings, few, cost_s=0.25, current_s=None).why
+    assert "min on average: saves every" in checkpointing.choose(settings, few, cost_s=0.25, current_s=None).why
     unknown = replace(aware, uptime_s=None)
-    assert "min on record: every" in checkpointing.choose(settings, unknown, cost_s=0.25, current_s=None).why
+    assert "min on average: saves every" in checkpointing.choose(settings, unknown, cost_s=0.25, current_s=None).why
 
 
 def test_an_interval_moves_by_more_than_a_fifth_of_the_present_one():
@@ -225,8 +225,8 @@ def test_an_alert_goes_out_at_once_with_a_whole_token_and_a_hair_late_without():
     rules = AlertSettings(at_most_per_h=12, same_within_s=60.0)
     assert alerting.due_s(rules, Gone(1.0, 500.0), "a/b", 500.0) == 500.0
     assert alerting.due_s(rules, Gone(0.0, 500.0), "a/b", 500.0) == 800.001
-    assert alerting.summary(3, "x", 3600.0) == "3 more of this kind in the last hour, the newest: x"
-    assert alerting.summary(3, "x", 7200.0) == "3 more of this kind in the last 2 h, the newest: x"
+    assert alerting.summary(3, "x", 3600.0) == "3 alerts of this kind in the last hour, the newest: x"
+    assert alerting.summary(3, "x", 7200.0) == "3 alerts of this kind in the last 2 h, the newest: x"
 
 
 # --- what a reboot says --------------------------------------------------------------------------------------------------
@@ -235,16 +235,16 @@ def test_an_alert_goes_out_at_once_with_a_whole_token_and_a_hair_late_without():
 @pytest.mark.parametrize(
     ("known", "told"),
     [
-        ({"workers": 0}, Attribution(0.0, left=False, why="nothing was training: not held against the load")),
+        ({"workers": 0}, Attribution(0.0, left=False, why="nothing was training: does not count against the load")),
         ({"sign_age_s": 6000.0}, Attribution(0.0, left=False, why=(
-            "the last sign of life was 100 min old: nobody knows what ran, not held against the load"))),
-        ({"since_change_s": 59.0}, Attribution(1.0, left=False, why="unclean, with 2 workers training: held against the level")),
+            "the last sign of life was 100 min old, so what ran is unknown: does not count against the load"))),
+        ({"since_change_s": 59.0}, Attribution(1.0, left=False, why="unclean, with 2 workers training: counts against the level")),
         ({"since_change_s": 59.0, "stepped_down": True}, Attribution(
-            1.0, left=True, why="unclean, with 2 workers training: held against the level just left")),
+            1.0, left=True, why="unclean, with 2 workers training: counts against the level just left")),
         ({"since_change_s": 60.0, "stepped_down": True, "workers": 1}, Attribution(
-            1.0, left=False, why="unclean, with 1 worker training: held against the level")),
+            1.0, left=False, why="unclean, with 1 worker training: counts against the level")),
         ({"sign_age_s": None}, Attribution(
-            0.5, left=False, why="unclean, and what ran then is not certain: half of it held against the level")),
+            0.5, left=False, why="unclean, and what ran is uncertain: half of it counts against the level")),
     ],
 )  # fmt: skip
 def test_what_a_reboot_says(known, told):
@@ -342,15 +342,15 @@ def test_the_gpu_that_a_uuid_names(visible_devices, found):
     ("seconds", "told"), [(119.9, "120 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h"), (36_000, "10 h")]
 )
 def test_a_span_of_time(seconds, told):
-    assert restart._span(seconds) == told
+    assert restart.span(seconds) == told
 
 
 @pytest.mark.parametrize(
     ("state", "live_at_s", "told"),
     [
-        ("D", 100.0, "it waits inside the kernel or a driver (state D), no signal reaches it"),
-        ("S", None, "it gives no sign of life of its own"),
-        ("S", 100.0, "its other threads live, so a call in Python, the environment or CUDA never returned"),
+        ("D", 100.0, "it waits inside the kernel or a driver (state D), where no signal reaches it"),
+        ("S", None, "it sends no beats"),
+        ("S", 100.0, "its other threads run, so a call in Python, the environment or CUDA never returned"),
         ("S", 50.0, "none of its threads ran for 50 s: something holds the GIL"),
     ],
 )
@@ -363,11 +363,11 @@ def test_what_follows_divergence_without_a_checkpoint():
     settings = DivergenceSettings(rollbacks=3)
     none = divergence.after(settings, number=1, newest_step=None, fine_step=None, resumed_step=None)
     assert none == divergence.RollBack(
-        None, give_up=False, why="roll-back 1 of 3: there is no checkpoint yet, other chance is drawn"
+        None, give_up=False, why="rollback 1 of 3: there is no checkpoint yet; restarts with another random seed"
     )
     some = divergence.after(settings, number=1, newest_step=12_000, fine_step=None, resumed_step=5_000)
     assert (some.from_step, some.why) == (
-        12_000, "roll-back 1 of 3: checkpoints from step 12,000 on are set aside, other chance is drawn",
+        12_000, "rollback 1 of 3: checkpoints from step 12,000 on are set aside; restarts with another random seed",
     )  # fmt: skip
 
 
@@ -381,7 +381,10 @@ def test_a_share_of_entropy_at_its_edges():
 
 
 def test_what_speaks_for_the_oom_killer():
-    assert memory.oom_kill(line="", oom_kills=(3, 4), accounted=None) == "it struck in this cgroup while the worker lived"
+    assert (
+        memory.oom_kill(line="", oom_kills=(3, 4), accounted=None)
+        == "it acted in a cgroup that the worker shares, while it ran"
+    )
     assert memory.accounted_after(None, 7, killed=True) == 7
     assert memory.accounted_after((3, 3), None, killed=False) == 3
 

@@ -22,7 +22,7 @@ def worker(world, name="P0"):
 
 def told(world):
     """The tale from the fault on; what only repeats its neighbour (a cause, then the same cause and its consequence) once."""
-    lines = [line for line in world.tale(600.0) if "forgiven" not in line]
+    lines = [line for line in world.tale(600.0) if "earlier deaths no longer count" not in line]
     return [line for line, then in zip(lines, [*lines[1:], ""], strict=True) if line[9:] not in then]
 
 
@@ -32,9 +32,9 @@ def test_a_worker_is_killed():
     world.end(worker(world).token, Ending(signal=9))
     world.run(700.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
-        "0:10:06  P0   resumed at step 59,175 after killed, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:06  P0   trains, 5.9 s after its start",
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:10:06  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9 s after its start",
     ]
 
 
@@ -46,8 +46,8 @@ def test_a_worker_is_stopped_by_someone():
     found.state = "T"
     world.run(60.0)
     assert told(world) == [
-        "0:10:06  P0   the process was stopped by someone (state T), no progress for 6 s while training",
-        "0:10:07  P0   moves again after SIGCONT, 1.0 s later",
+        "0:10:06  P0   someone stopped the process (state T): no progress for 6 s while training",
+        "0:10:07  P0   makes progress again after SIGCONT, 1.0 s after the stall",
     ]
 
 
@@ -57,13 +57,13 @@ def test_an_environment_never_returns():
     worker(world).stick(world.now_s)
     world.run(60.0)
     assert told(world) == [
-        "0:10:31  P0   no progress for 31 s while training (limit 30 s): its other threads live, so a call in Python, the environment or CUDA never returned",
-        "0:10:32  P0   examined before healing: stacks",
-        "0:10:33  P0   ends the stalled worker (hang)",
-        "0:10:36  P0   did not leave within 3.0 s: SIGKILL for its whole tree",
-        "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: start at once",
-        "0:10:42  P0   resumed at step 59,175 after stalled, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:42  P0   trains, 5.9 s after its start",
+        "0:10:31  P0   no progress for 31 s while training (limit 30 s): its other threads run, so a call in Python, the environment or CUDA never returned",
+        "0:10:32  P0   evidence taken before healing: stacks",
+        "0:10:33  P0   stops the stalled worker (hang)",
+        "0:10:36  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:42  P0   training began 5.9 s after its start",
     ]
 
 
@@ -76,19 +76,19 @@ def test_the_disk_fills_up_and_is_freed_at_dawn():
     world.odds.bad_start = 0.0
     world.run(5 * 3600.0)
     assert told(world) == [
-        "0:10:00  P0   exit code 1: OSError: disk full; first death since it was healthy: start at once",
-        "0:10:03  P0   exit code 1: OSError: disk full; death 2 since it was healthy: next start in 1 s",
-        "0:10:07  P0   exit code 1: OSError: disk full; death 3 since it was healthy: next start in 2 s",
-        "0:10:13  P0   exit code 1: OSError: disk full; death 4 since it was healthy: next start in 4 s",
-        "0:10:22  P0   exit code 1: OSError: disk full; death 5 since it was healthy: next start in 8 s",
-        "0:10:41  P0   exit code 1: OSError: disk full; death 6 since it was healthy: next start in 16 s",
-        "0:11:17  P0   exit code 1: OSError: disk full; death 7 since it was healthy: next start in 32 s",
+        "0:10:00  P0   exit code 1: OSError: disk full; first death since it was healthy: restarts at once",
+        "0:10:03  P0   exit code 1: OSError: disk full; death 2 since it was healthy: restarts in 1 s",
+        "0:10:07  P0   exit code 1: OSError: disk full; death 3 since it was healthy: restarts in 2 s",
+        "0:10:13  P0   exit code 1: OSError: disk full; death 4 since it was healthy: restarts in 4 s",
+        "0:10:22  P0   exit code 1: OSError: disk full; death 5 since it was healthy: restarts in 8 s",
+        "0:10:41  P0   exit code 1: OSError: disk full; death 6 since it was healthy: restarts in 16 s",
+        "0:11:17  P0   exit code 1: OSError: disk full; death 7 since it was healthy: restarts in 32 s",
         "0:41:20  P0   exit code 1: OSError: disk full; 8 deaths in the last 60 min: one trial start in 30 min",
         "1:41:23  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 2): one trial start in 60 min",
         "3:41:25  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 3): one trial start in 2 h",
         "7:41:26  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 4): one trial start in 4 h",
-        "7:41:32  P0   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "7:41:32  P0   trains, 5.7 s after its start",
+        "7:41:32  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "7:41:32  P0   training began 5.7 s after its start",
     ]
 
 
@@ -102,18 +102,18 @@ def test_the_host_reboots_in_the_night():
     assert told(world) == [
         "0:10:00  box  operator asked to stop",
         "0:10:00  P1   stopped by operator",
-        "0:31:36  box  the host rebooted (the boot id changed), unclean, down 95 s",
+        "0:31:36  box  the host rebooted, unclean, down 95 s (the boot id changed)",
         "0:31:36  box  started after a host reboot",
-        "0:31:36  P0   ended with the host",
+        "0:31:36  P0   ended by the host's reboot",
         "0:31:36  P0   resumes after the host's reboot",
-        "0:31:36  P2   ended with the host",
+        "0:31:36  P2   ended by the host's reboot",
         "0:31:36  P2   resumes after the host's reboot",
         "0:31:36  P0   a slot of level light is free",
         "0:31:36  P2   a slot of level light is free",
-        "0:31:41  P0   resumed at step 179,118 after reboot, at least 188 steps lost (2 s, 0.1 % of its attempt)",
-        "0:31:41  P2   resumed at step 179,118 after reboot, at least 188 steps lost (2 s, 0.1 % of its attempt)",
-        "0:31:41  P0   trains, 5.0 s after its start",
-        "0:31:41  P2   trains, 5.0 s after its start",
+        "0:31:41  P0   resumed at step 179,118 (last exit: reboot), at least 188 steps lost (2 s, 0.1 % of the attempt)",
+        "0:31:41  P2   resumed at step 179,118 (last exit: reboot), at least 188 steps lost (2 s, 0.1 % of the attempt)",
+        "0:31:41  P0   training began 5.0 s after its start",
+        "0:31:41  P2   training began 5.0 s after its start",
     ]
 
 
@@ -124,13 +124,13 @@ def test_the_daemon_dies_between_its_word_and_its_deed():
     world.end(worker(world).token, Ending(signal=11))
     world.run(60.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: start at once",
-        "0:10:01  box  started after a daemon that did not end in order",
-        "0:10:01  P0   the daemon ended between the intent to start it and the start",
-        "0:10:01  P0   starts now: the earlier start never came to be",
+        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: restarts at once",
+        "0:10:01  box  started after the previous daemon ended unexpectedly",
+        "0:10:01  P0   the previous daemon ended before it could start the process",
+        "0:10:01  P0   starts now: the previous daemon ended before the start",
         "0:10:01  P0   a slot of level light is free",
-        "0:10:06  P0   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:06  P0   trains, 5.0 s after its start",
+        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.0 s after its start",
     ]
 
 
@@ -141,10 +141,10 @@ def test_the_daemon_dies_after_its_deed():
     world.end(worker(world).token, Ending(signal=11))
     world.run(60.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: start at once",
-        "0:10:01  box  started after a daemon that did not end in order, 1 running worker adopted",
-        "0:10:05  P0   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:05  P0   trains, 5.6 s after its start",
+        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: restarts at once",
+        "0:10:01  box  started after the previous daemon ended unexpectedly, 1 running worker adopted",
+        "0:10:05  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:05  P0   training began 5.6 s after its start",
     ]
     assert [found.number for found in world.alive()] == [2]
 
@@ -164,10 +164,10 @@ def test_the_daemon_dies_before_it_sets_a_poisoned_checkpoint_aside():
         for line in told(world)
         if " at step" in line or " from step" in line
     ] == [
-        "0:10:05  P0   resumed at step 59,175 after crash, 294",
-        "0:10:12  P0   resumed at step 59,175 after crash, 35",
-        "0:10:19  P0   resumed at step 59,175 after crash, 32",
-        "0:10:19  P0   3 deaths in a row after resuming from step 59175: the one before is tried",
-        "0:10:29  P0   resumed at step 59,175 after crash, 42 that checkpoint was to be set aside, and is now",
-        "0:10:42  P0   resumed at step 58,416 after crash, 795",
+        "0:10:05  P0   resumed at step 59,175 (last exit: crash), 294",
+        "0:10:12  P0   resumed at step 59,175 (last exit: crash), 35",
+        "0:10:19  P0   resumed at step 59,175 (last exit: crash), 32",
+        "0:10:19  P0   3 deaths in a row after resuming from step 59175: the checkpoint before it is used",
+        "0:10:29  P0   resumed at step 59,175 (last exit: crash), 42 that checkpoint was to be set aside and is set aside now",
+        "0:10:42  P0   resumed at step 58,416 (last exit: crash), 795",
     ]

@@ -28,13 +28,13 @@ def test_a_worker_dies_at_once_every_time():
     dies(world, 0.0, Ending(code=1, last_lines=("ImportError: libcuda.so.1",)))
     world.run(2 * HOUR_S)
     assert told(world) == [
-        "0:10:00  P0   exit code 1: ImportError: libcuda.so.1; first death since it was healthy: start at once",
-        "0:10:01  P0   exit code 1: ImportError: libcuda.so.1; death 2 since it was healthy: next start in 1 s",
-        "0:10:03  P0   exit code 1: ImportError: libcuda.so.1; death 3 since it was healthy: next start in 2 s",
-        "0:10:07  P0   exit code 1: ImportError: libcuda.so.1; death 4 since it was healthy: next start in 4 s",
-        "0:10:15  P0   exit code 1: ImportError: libcuda.so.1; death 5 since it was healthy: next start in 8 s",
-        "0:10:31  P0   exit code 1: ImportError: libcuda.so.1; death 6 since it was healthy: next start in 16 s",
-        "0:11:03  P0   exit code 1: ImportError: libcuda.so.1; death 7 since it was healthy: next start in 32 s",
+        "0:10:00  P0   exit code 1: ImportError: libcuda.so.1; first death since it was healthy: restarts at once",
+        "0:10:01  P0   exit code 1: ImportError: libcuda.so.1; death 2 since it was healthy: restarts in 1 s",
+        "0:10:03  P0   exit code 1: ImportError: libcuda.so.1; death 3 since it was healthy: restarts in 2 s",
+        "0:10:07  P0   exit code 1: ImportError: libcuda.so.1; death 4 since it was healthy: restarts in 4 s",
+        "0:10:15  P0   exit code 1: ImportError: libcuda.so.1; death 5 since it was healthy: restarts in 8 s",
+        "0:10:31  P0   exit code 1: ImportError: libcuda.so.1; death 6 since it was healthy: restarts in 16 s",
+        "0:11:03  P0   exit code 1: ImportError: libcuda.so.1; death 7 since it was healthy: restarts in 32 s",
         "0:41:04  P0   exit code 1: ImportError: libcuda.so.1; 8 deaths in the last 60 min: one trial start in 30 min",
         "1:41:04  P0   exit code 1: ImportError: libcuda.so.1; the trial start died too (slow retry 2): one trial start in 60 min",
         "1:41:04  P0   exit code 1: ImportError: libcuda.so.1; the trial start died too (slow retry 3): one trial start in 2 h",
@@ -48,13 +48,13 @@ def test_a_worker_dies_every_two_seconds():
     dies(world, 2.0, Ending(code=1, last_lines=("RuntimeError: flaky",)))
     world.run(1000.0)
     assert told(world) == [
-        "0:10:00  P0   exit code 1: RuntimeError: flaky; first death since it was healthy: start at once",
-        "0:10:03  P0   exit code 1: RuntimeError: flaky; death 2 since it was healthy: next start in 1 s",
-        "0:10:07  P0   exit code 1: RuntimeError: flaky; death 3 since it was healthy: next start in 2 s",
-        "0:10:13  P0   exit code 1: RuntimeError: flaky; death 4 since it was healthy: next start in 4 s",
-        "0:10:23  P0   exit code 1: RuntimeError: flaky; death 5 since it was healthy: next start in 8 s",
-        "0:10:41  P0   exit code 1: RuntimeError: flaky; death 6 since it was healthy: next start in 16 s",
-        "0:11:15  P0   exit code 1: RuntimeError: flaky; death 7 since it was healthy: next start in 32 s",
+        "0:10:00  P0   exit code 1: RuntimeError: flaky; first death since it was healthy: restarts at once",
+        "0:10:03  P0   exit code 1: RuntimeError: flaky; death 2 since it was healthy: restarts in 1 s",
+        "0:10:07  P0   exit code 1: RuntimeError: flaky; death 3 since it was healthy: restarts in 2 s",
+        "0:10:13  P0   exit code 1: RuntimeError: flaky; death 4 since it was healthy: restarts in 4 s",
+        "0:10:23  P0   exit code 1: RuntimeError: flaky; death 5 since it was healthy: restarts in 8 s",
+        "0:10:41  P0   exit code 1: RuntimeError: flaky; death 6 since it was healthy: restarts in 16 s",
+        "0:11:15  P0   exit code 1: RuntimeError: flaky; death 7 since it was healthy: restarts in 32 s",
         "0:11:18  P0   exit code 1: RuntimeError: flaky; 8 deaths in the last 60 min: one trial start in 30 min",
     ]
     program = world.core.state.programs["P0"]
@@ -68,10 +68,10 @@ def test_a_worker_leaves_children_behind():
     world.end(worker(world).token, Ending(signal=11, leftovers=("sleep(71)", "python3(72)")))
     world.run(60.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGSEGV; 2 left-over processes ended",
-        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: start at once",
-        "0:10:06  P0   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:06  P0   trains, 5.9 s after its start",
+        "0:10:00  P0   killed by SIGSEGV; 2 leftover processes ended",
+        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: restarts at once",
+        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9 s after its start",
     ]
 
 
@@ -84,8 +84,8 @@ def test_a_worker_ignores_sigterm():
     assert told(world) == [
         "0:10:00  box  operator asked to stop",
         "0:10:00  P0   stopped by operator",
-        "0:10:20  P0   did not leave within 20.0 s: SIGKILL for its whole tree",
-        "0:10:20  P0   left as asked (operator), killed by SIGKILL",
+        "0:10:20  P0   did not exit within 20.0 s: SIGKILL to its whole process tree",
+        "0:10:20  P0   stopped on request (operator), killed by SIGKILL",
         "0:10:20  P0   stopped by the operator",
     ]
     assert not world.waiting, "answered"
@@ -100,8 +100,8 @@ def test_the_kernel_does_not_let_go_of_a_worker():
     found.state = "D"
     world.run(HOUR_S)
     assert told(world) == [
-        "0:10:31  P0   no progress for 31 s while training (limit 30 s): it waits inside the kernel or a driver (state D), no signal reaches it",
-        "0:10:32  P0   examined before healing: stacks",
+        "0:10:31  P0   no progress for 31 s while training (limit 30 s): it waits inside the kernel or a driver (state D), where no signal reaches it",
+        "0:10:32  P0   evidence taken before healing: stacks",
     ]
     assert [each.name for each in world.alive()] == ["P0"], "its GPU memory is taken: nobody else is started beside it"
     world.ask(Verb.STOP, "P0")
@@ -113,16 +113,16 @@ def test_the_kernel_does_not_let_go_of_a_worker():
     assert told(world)[2:] == [
         "1:10:00  box  operator asked to stop",
         "1:10:00  P0   stopped by operator",
-        "1:10:20  P0   did not leave within 20.0 s: SIGKILL for its whole tree; the kernel does not let go of it (state D), so it ends when it comes out of there",
-        "1:10:40  P0   did not leave within 40.0 s: SIGKILL for its whole tree; the kernel does not let go of it (state D), so it ends when it comes out of there",
-        "1:11:20  P0   did not leave within 80.0 s: SIGKILL for its whole tree; the kernel does not let go of it (state D), so it ends when it comes out of there",
-        "1:12:40  P0   did not leave within 160.0 s: SIGKILL for its whole tree; the kernel does not let go of it (state D), so it ends when it comes out of there",
-        "1:15:20  P0   did not leave within 320.0 s: SIGKILL for its whole tree; the kernel does not let go of it (state D), so it ends when it comes out of there",
-        "1:15:30  P0   left as asked (operator), killed by SIGKILL",
+        "1:10:20  P0   did not exit within 20.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
+        "1:10:40  P0   did not exit within 40.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
+        "1:11:20  P0   did not exit within 80.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
+        "1:12:40  P0   did not exit within 160.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
+        "1:15:20  P0   did not exit within 320.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
+        "1:15:30  P0   stopped on request (operator), killed by SIGKILL",
         "1:15:30  P0   stopped by the operator",
         "1:15:30  P1   a slot of level light is free",
         "1:15:36  P1   begins at step 0",
-        "1:15:36  P1   trains, 5.9 s after its start",
+        "1:15:36  P1   training began 5.9 s after its start",
     ]
 
 
@@ -137,9 +137,9 @@ def test_a_worker_comes_out_of_the_kernel_by_itself():
     found.move_again(world.now_s)
     world.run(60.0)
     assert told(world) == [
-        "0:10:31  P0   no progress for 31 s while training (limit 30 s): it waits inside the kernel or a driver (state D), no signal reaches it",
-        "0:10:32  P0   examined before healing: stacks",
-        "0:15:01  P0   moves again by itself, 270.0 s later",
+        "0:10:31  P0   no progress for 31 s while training (limit 30 s): it waits inside the kernel or a driver (state D), where no signal reaches it",
+        "0:10:32  P0   evidence taken before healing: stacks",
+        "0:15:01  P0   makes progress again by itself, 270.0 s after the stall",
     ]
 
 
@@ -156,9 +156,9 @@ def test_a_worker_comes_back_after_its_successor_started():
     world.post(Ended(0.0, "P0", late.token, ghost))
     world.run(60.0)
     assert told(world) == [
-        "0:10:00  P0   its shim was killed by signal 9; first death since it was healthy: start at once",
-        "0:10:06  P0   resumed at step 59,175 after lost, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:06  P0   trains, 5.9 s after its start",
+        "0:10:00  P0   its shim was killed by signal 9; first death since it was healthy: restarts at once",
+        "0:10:06  P0   resumed at step 59,175 (last exit: lost), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9 s after its start",
     ]
     assert worker(world).number == 2
 
@@ -171,14 +171,14 @@ def test_the_daemon_stands_still_for_a_minute():
     worker(world, "P1").stick(world.now_s)
     world.run(120.0)
     assert told(world) == [
-        "0:11:00  box  the daemon itself stood still for 60 s: that time is held against no worker",
-        "0:11:31  P1   no progress for 31 s while training (limit 30 s): its other threads live, so a call in Python, the environment or CUDA never returned",
-        "0:11:31  P1   examined before healing: stacks",
-        "0:11:32  P1   ends the stalled worker (hang)",
-        "0:11:35  P1   did not leave within 3.0 s: SIGKILL for its whole tree",
-        "0:11:35  P1   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: start at once",
-        "0:11:41  P1   resumed at step 59,175 after stalled, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:11:41  P1   trains, 6.0 s after its start",
+        "0:11:00  box  the daemon did not run for 60 s: that time does not count against any worker",
+        "0:11:31  P1   no progress for 31 s while training (limit 30 s): its other threads run, so a call in Python, the environment or CUDA never returned",
+        "0:11:31  P1   evidence taken before healing: stacks",
+        "0:11:32  P1   stops the stalled worker (hang)",
+        "0:11:35  P1   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:11:35  P1   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:11:41  P1   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:11:41  P1   training began 6.0 s after its start",
     ]
 
 
@@ -188,7 +188,7 @@ def test_the_whole_host_is_asleep_for_an_hour():
     world.suspend_host(HOUR_S)
     world.run(120.0)
     assert told(world) == [
-        "1:10:00  box  the daemon itself stood still for 3600 s: that time is held against no worker",
+        "1:10:00  box  the daemon did not run for 3600 s: that time does not count against any worker",
     ]
 
 
@@ -213,21 +213,21 @@ def test_the_wall_clock_jumps_by_an_hour(step_s):
     world.core.wall_offset_s -= step_s
     world.run(120.0)
     story = told(world)
-    at = story.index("0:11:11  box  started after a daemon that did not end in order, 2 running workers adopted")
+    at = story.index("0:11:11  box  started after the previous daemon ended unexpectedly, 2 running workers adopted")
     assert story[: at + 1] == [
-        "0:10:00  P1   killed by SIGSEGV; first death since it was healthy: start at once",
-        "0:10:06  P1   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:06  P1   trains, 6.0 s after its start",
-        "0:10:10  P1   killed by SIGSEGV; death 2 since it was healthy: next start in 1 s",
-        f"0:10:11  box  the wall clock moved by {step_s:+.1f} s; nothing but displayed times depends on it",
-        "0:10:11  P1   killed by SIGSEGV; death 2 since it was healthy: next start in 1 s",
-        "0:10:17  P1   resumed at step 59,175 after crash, 497 steps lost (5 s, 100.0 % of its attempt)",
-        "0:10:17  P1   trains, 5.9 s after its start",
-        "0:11:11  box  started after a daemon that did not end in order, 2 running workers adopted",
+        "0:10:00  P1   killed by SIGSEGV; first death since it was healthy: restarts at once",
+        "0:10:06  P1   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:06  P1   training began 6.0 s after its start",
+        "0:10:10  P1   killed by SIGSEGV; death 2 since it was healthy: restarts in 1 s",
+        f"0:10:11  box  the wall clock moved by {step_s:+.1f} s; only displayed times change",
+        "0:10:11  P1   killed by SIGSEGV; death 2 since it was healthy: restarts in 1 s",
+        "0:10:17  P1   resumed at step 59,175 (last exit: crash), 497 steps lost (5 s, 100.0 % of the attempt)",
+        "0:10:17  P1   training began 5.9 s after its start",
+        "0:11:11  box  started after the previous daemon ended unexpectedly, 2 running workers adopted",
     ]
     (reboot,) = (row.fact for row in world.core.journal if isinstance(row.fact, facts.HostRebooted))
     assert reboot.down_s is None or reboot.down_s >= 60.0, "a clock that was wrong may hide the time, never turn it"
-    assert [line[14:] for line in story[-2:]] == ["trains, 5.0 s after its start"] * 2
+    assert [line[14:] for line in story[-2:]] == ["training began 5.0 s after its start"] * 2
     times = [row.at_s for row in world.core.journal]
     assert times == sorted(times)
 
@@ -240,10 +240,10 @@ def test_a_dead_workers_pid_belongs_to_somebody_else():
     world.end(found.token, Ending(fate="its shim was killed"))
     world.run(60.0)
     assert told(world) == [
-        "0:10:01  box  started after a daemon that did not end in order",
-        "0:10:01  P0   its shim was killed; first death since it was healthy: start at once",
-        "0:10:06  P0   resumed at step 59,175 after lost, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:06  P0   trains, 5.0 s after its start",
+        "0:10:01  box  started after the previous daemon ended unexpectedly",
+        "0:10:01  P0   its shim was killed; first death since it was healthy: restarts at once",
+        "0:10:06  P0   resumed at step 59,175 (last exit: lost), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.0 s after its start",
     ]
 
 
@@ -263,19 +263,19 @@ def test_nothing_can_be_forked():
     program = world.core.state.programs["P0"]
     assert len(program.deaths_s) == 1, "that nothing could be forked is held against no program"
     assert told(world) == [
-        "0:10:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
         "0:10:00  P0   cannot start it: Resource temporarily unavailable",
-        "0:10:01  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 1 s",
+        "0:10:01  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 1 s",
         "0:10:01  P0   cannot start it: Resource temporarily unavailable",
-        "0:10:03  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 2 s",
+        "0:10:03  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 2 s",
         "0:10:03  P0   cannot start it: Resource temporarily unavailable",
-        "0:10:07  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 4 s",
+        "0:10:07  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 4 s",
         "0:10:07  P0   cannot start it: Resource temporarily unavailable",
-        "0:10:15  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 8 s",
+        "0:10:15  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 8 s",
         "0:10:15  P0   cannot start it: Resource temporarily unavailable",
-        "0:10:31  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 16 s",
+        "0:10:31  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 16 s",
         "0:10:31  P0   cannot start it: Resource temporarily unavailable",
-        "0:11:03  P0   could not be started: cannot start it: Resource temporarily unavailable; next try in 32 s",
-        "0:11:09  P0   resumed at step 59,175 after killed, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:11:09  P0   trains, 5.9 s after its start",
+        "0:11:03  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 32 s",
+        "0:11:09  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:11:09  P0   training began 5.9 s after its start",
     ]

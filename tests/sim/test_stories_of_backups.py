@@ -29,7 +29,7 @@ def test_a_night_is_taken_back():
     assert worker(world, "P1").number == 1, "the other one was not touched"
     assert not world.waiting
     lines = [line for line in told(world) if " P0 " in line or "back to" in line]
-    assert any(f"back to {name}: P0 at step {step:,}; what was there is {kept}" in line for line in lines)
+    assert any(f"back to {name}: P0 at step {step:,}; the state before it is backup {kept}" in line for line in lines)
 
 
 @pytest.mark.parametrize("after_s", [0.0, 6.0, 20.0])

@@ -36,7 +36,7 @@ def test_the_gpus_memory_is_taken_until_it_is_free_or_the_time_is_over():
     world.run(600.0)
     assert sorted(phases(world)) == [Phase.GATED, Phase.QUEUED]
     (gated,) = told(world, facts.Gated)
-    assert "it needs 12,000 MiB free on GPU 0, as configured; 3,000 MiB are" in gated.why
+    assert "waits for 12,000 MiB on GPU 0 (as configured); 3,000 MiB are free" in gated.why
     world.gpus = gpus(gpu(free_mb=30_000))
     world.run(60.0)
     assert sorted(phases(world)) == [Phase.QUEUED, Phase.RUNNING]
@@ -46,7 +46,7 @@ def test_the_gpus_memory_is_taken_until_it_is_free_or_the_time_is_over():
     assert Phase.GATED in phases(world), "after a reboot as well"
     world.run(600.0)
     assert Phase.RUNNING in phases(world)
-    assert told(world, facts.SpawnIntended)[-1].why.endswith("starts all the same")
+    assert told(world, facts.SpawnIntended)[-1].why.endswith("starts anyway")
 
 
 @pytest.mark.fault("gpu-hangs")

@@ -14,12 +14,12 @@ def test_a_loop_holds_the_gil():
     world.run(60.0)
     assert told(world) == [
         "0:10:31  P0   no progress for 31 s while training (limit 30 s): none of its threads ran for 31 s: something holds the GIL",
-        "0:10:32  P0   examined before healing: stacks",
-        "0:10:33  P0   ends the stalled worker (gil)",
-        "0:10:36  P0   did not leave within 3.0 s: SIGKILL for its whole tree",
-        "0:10:36  P0   ended after a stall (gil), killed by SIGKILL; first death since it was healthy: start at once",
-        "0:10:42  P0   resumed at step 59,175 after stalled, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:42  P0   trains, 5.9 s after its start",
+        "0:10:32  P0   evidence taken before healing: stacks",
+        "0:10:33  P0   stops the stalled worker (gil)",
+        "0:10:36  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:10:36  P0   ended after a stall (gil), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:42  P0   training began 5.9 s after its start",
     ]
 
 
@@ -29,13 +29,13 @@ def test_a_worker_beats_without_getting_on():
     worker(world).stick(world.now_s)
     world.run(60.0)
     assert told(world) == [
-        "0:10:31  P0   no progress for 31 s while training (limit 30 s): its other threads live, so a call in Python, the environment or CUDA never returned",
-        "0:10:32  P0   examined before healing: stacks",
-        "0:10:33  P0   ends the stalled worker (hang)",
-        "0:10:36  P0   did not leave within 3.0 s: SIGKILL for its whole tree",
-        "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: start at once",
-        "0:10:42  P0   resumed at step 59,175 after stalled, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:42  P0   trains, 5.9 s after its start",
+        "0:10:31  P0   no progress for 31 s while training (limit 30 s): its other threads run, so a call in Python, the environment or CUDA never returned",
+        "0:10:32  P0   evidence taken before healing: stacks",
+        "0:10:33  P0   stops the stalled worker (hang)",
+        "0:10:36  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:42  P0   training began 5.9 s after its start",
     ]
 
 
@@ -47,9 +47,7 @@ def test_a_beat_that_cannot_be_read_is_unknown_and_not_stalled():
     found.beat_lost = True
     found.stick(world.now_s)
     world.run(660.0)
-    assert told(world)[0] == (
-        "0:20:01  P0   no progress for 601 s while training (limit 600 s): it gives no sign of life of its own"
-    )
+    assert told(world)[0] == ("0:20:01  P0   no progress for 601 s while training (limit 600 s): it sends no beats")
 
 
 @pytest.mark.fault("segfault")
@@ -58,9 +56,9 @@ def test_a_worker_segfaults():
     world.end(worker(world).token, Ending(signal=11, last_lines=("Fatal Python error: Segmentation fault",)))
     world.run(30.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGSEGV: Fatal Python error: Segmentation fault; first death since it was healthy: start at once",
-        "0:10:06  P0   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:06  P0   trains, 5.9 s after its start",
+        "0:10:00  P0   killed by SIGSEGV: Fatal Python error: Segmentation fault; first death since it was healthy: restarts at once",
+        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9 s after its start",
     ]
 
 
@@ -74,8 +72,8 @@ def test_a_worker_slows_to_a_crawl_for_ten_minutes():
     found.pace = 1.0
     world.run(60.0)
     assert told(world) == [
-        "0:11:01  P0   20 steps/s, usually 100, for 60 s",
-        "0:11:02  P0   examined while slow: stacks",
+        "0:11:01  P0   20 steps/s for 60 s, usually 100",
+        "0:11:02  P0   evidence taken while slow: stacks",
         "0:20:01  P0   100 steps/s again, after 540 s of slowness",
     ]
 
@@ -86,14 +84,14 @@ def test_a_worker_slows_to_a_crawl_and_stays_there():
     worker(world, "P0").pace = 0.2
     world.run(2000.0)
     assert told(world) == [
-        "0:11:01  P0   20 steps/s, usually 100, for 60 s",
-        "0:11:02  P0   examined while slow: stacks",
-        "0:41:01  P0   slow for 30 min, and no other program is: saves, leaves and starts again",
-        "0:41:04  P0   left as asked (slow), exit code 75",
-        "0:41:04  P0   restarted because it was slow",
+        "0:11:01  P0   20 steps/s for 60 s, usually 100",
+        "0:11:02  P0   evidence taken while slow: stacks",
+        "0:41:01  P0   slow for 30 min while no other program is: saves and restarts",
+        "0:41:04  P0   stopped on request (slow), exit code 75",
+        "0:41:04  P0   restarts because it was slow",
         "0:41:04  P0   a slot of level light is free",
-        "0:41:10  P0   resumed at step 96,741 after stopped, 0 steps lost (0 s, 0.0 % of its attempt)",
-        "0:41:10  P0   trains, 5.2 s after its start",
+        "0:41:10  P0   resumed at step 96,741 (last exit: stopped), 0 steps lost (0 s, 0.0 % of the attempt)",
+        "0:41:10  P0   training began 5.2 s after its start",
     ]
     assert world.core.state.programs["P0"].restarts == 0
 
@@ -105,10 +103,10 @@ def test_all_workers_slow_down_with_their_box():
         worker(world, name).pace = 0.4
     world.run(7200.0)
     assert told(world) == [
-        "0:11:01  P0   40 steps/s, usually 100, for 60 s",
-        "0:11:01  P1   40 steps/s, usually 100, for 60 s",
-        "0:11:01  P1   examined while slow: stacks",
-        "0:11:02  P0   examined while slow: stacks",
+        "0:11:01  P0   40 steps/s for 60 s, usually 100",
+        "0:11:01  P1   40 steps/s for 60 s, usually 100",
+        "0:11:01  P1   evidence taken while slow: stacks",
+        "0:11:02  P0   evidence taken while slow: stacks",
     ]
 
 
@@ -122,22 +120,22 @@ def test_the_loss_becomes_nan_until_it_is_given_up():
         world.run(40.0)
     world.run(10.0)
     assert told(world) == [
-        "0:10:00  P0   its losses were not finite any more: workers: diverged",
-        "0:10:00  P0   diverged at step 59,469: roll-back 1 of 3: checkpoints from step 59,175 on are set aside, other chance is drawn",
-        "0:10:00  P0   its losses were not finite any more: workers: diverged; first death since it was healthy: start at once",
-        "0:10:06  P0   resumed at step 58,416 after diverged, 1,053 steps lost (11 s, 1.8 % of its attempt)",
-        "0:10:06  P0   trains, 5.9 s after its start",
-        "0:10:40  P0   its losses were not finite any more: workers: diverged",
-        "0:10:40  P0   diverged at step 61,899: roll-back 2 of 3: checkpoints from step 58,416 on are set aside, other chance is drawn",
-        "0:10:41  P0   its losses were not finite any more: workers: diverged; death 2 since it was healthy: next start in 1 s",
-        "0:10:47  P0   resumed at step 57,656 after diverged, 4,243 steps lost (42 s, 100.0 % of its attempt)",
-        "0:10:47  P0   trains, 5.8 s after its start",
-        "0:11:20  P0   its losses were not finite any more: workers: diverged",
-        "0:11:20  P0   diverged at step 61,035: roll-back 3 of 3: checkpoints from step 57,656 on are set aside, other chance is drawn",
-        "0:11:22  P0   its losses were not finite any more: workers: diverged; death 3 since it was healthy: next start in 2 s",
-        "0:11:28  P0   resumed at step 56,897 after diverged, 4,138 steps lost (41 s, 100.0 % of its attempt)",
-        "0:11:28  P0   trains, 5.9 s after its start",
-        "0:12:00  P0   its losses were not finite any more: workers: diverged; diverged again after 3 roll-backs; it is tried again when the config changes or on `start`",
+        "0:10:00  P0   its losses were no longer finite: workers: diverged",
+        "0:10:00  P0   diverged at step 59,469: rollback 1 of 3: checkpoints from step 59,175 on are set aside; restarts with another random seed",
+        "0:10:00  P0   its losses were no longer finite: workers: diverged; first death since it was healthy: restarts at once",
+        "0:10:06  P0   resumed at step 58,416 (last exit: diverged), 1,053 steps lost (11 s, 1.8 % of the attempt)",
+        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:40  P0   its losses were no longer finite: workers: diverged",
+        "0:10:40  P0   diverged at step 61,899: rollback 2 of 3: checkpoints from step 58,416 on are set aside; restarts with another random seed",
+        "0:10:41  P0   its losses were no longer finite: workers: diverged; death 2 since it was healthy: restarts in 1 s",
+        "0:10:47  P0   resumed at step 57,656 (last exit: diverged), 4,243 steps lost (42 s, 100.0 % of the attempt)",
+        "0:10:47  P0   training began 5.8 s after its start",
+        "0:11:20  P0   its losses were no longer finite: workers: diverged",
+        "0:11:20  P0   diverged at step 61,035: rollback 3 of 3: checkpoints from step 57,656 on are set aside; restarts with another random seed",
+        "0:11:22  P0   its losses were no longer finite: workers: diverged; death 3 since it was healthy: restarts in 2 s",
+        "0:11:28  P0   resumed at step 56,897 (last exit: diverged), 4,138 steps lost (41 s, 100.0 % of the attempt)",
+        "0:11:28  P0   training began 5.9 s after its start",
+        "0:12:00  P0   its losses were no longer finite: workers: diverged; diverged again after 3 rollbacks; it starts again after a change of its config or `supervisorctl start`",
     ]
 
 
@@ -147,12 +145,12 @@ def test_a_worker_beats_on_with_nan():
     worker(world).bad_since_s = world.now_s
     world.run(120.0)
     assert told(world) == [
-        "0:11:01  P0   its losses were not finite at every look for 60 s (610 bad updates so far)",
-        "0:11:04  P0   ended because its losses were not finite any more, exit code 75",
-        "0:11:04  P0   diverged at step 65,927: roll-back 1 of 3: checkpoints from step 59,469 on are set aside, other chance is drawn",
-        "0:11:04  P0   ended because its losses were not finite any more, exit code 75; first death since it was healthy: start at once",
-        "0:11:10  P0   resumed at step 59,175 after diverged, 6,752 steps lost (68 s, 10.2 % of its attempt)",
-        "0:11:10  P0   trains, 5.2 s after its start",
+        "0:11:01  P0   its losses were not finite in every sample for 60 s (610 bad updates so far)",
+        "0:11:04  P0   ended because its losses were no longer finite, exit code 75",
+        "0:11:04  P0   diverged at step 65,927: rollback 1 of 3: checkpoints from step 59,469 on are set aside; restarts with another random seed",
+        "0:11:04  P0   ended because its losses were no longer finite, exit code 75; first death since it was healthy: restarts at once",
+        "0:11:10  P0   resumed at step 59,175 (last exit: diverged), 6,752 steps lost (68 s, 10.2 % of the attempt)",
+        "0:11:10  P0   training began 5.2 s after its start",
     ]
 
 
@@ -165,13 +163,13 @@ def test_q_explodes():
     found.figures = {"q_max_abs": 5e4, "q_bound": 100.0}
     world.run(90.0)
     assert told(world) == [
-        "0:11:11  P0   its Q exploded for 60 s and 600 games: largest |Q| 5e+04, possible |Q| 100; it is ended and rolled back",
-        "0:11:11  P0   SIGKILL for its whole tree at once: it was given no time to leave",
+        "0:11:11  P0   its Q exploded for 60 s and 600 games: largest |Q| 5e+04, possible |Q| 100; it is killed and rolled back",
+        "0:11:11  P0   SIGKILL to its whole process tree at once, without time to save",
         "0:11:11  P0   ended because its training went wrong, killed by SIGKILL",
-        "0:11:11  P0   its Q exploded at step 66,565: roll-back 1 of 3: checkpoints from step 60,468 on are set aside, other chance is drawn",
-        "0:11:11  P0   ended because its training went wrong, killed by SIGKILL; first death since it was healthy: start at once",
-        "0:11:17  P0   resumed at step 59,934 after sick, 6,631 steps lost (66 s, 10.0 % of its attempt)",
-        "0:11:17  P0   trains, 5.9 s after its start",
+        "0:11:11  P0   its Q exploded at step 66,565: rollback 1 of 3: checkpoints from step 60,468 on are set aside; restarts with another random seed",
+        "0:11:11  P0   ended because its training went wrong, killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:11:17  P0   resumed at step 59,934 (last exit: sick), 6,631 steps lost (66 s, 10.0 % of the attempt)",
+        "0:11:17  P0   training began 5.9 s after its start",
     ]
 
 
@@ -211,14 +209,14 @@ def test_a_worker_runs_out_of_memory_until_its_batch_fits():
     assert told(world) == [
         "0:10:00  P0   ran out of the host's memory, exit code 1: MemoryError",
         "0:10:00  P0   ran out of memory with batch 512 at level light: 256 from now on",
-        "0:10:00  P0   ran out of the host's memory, exit code 1: MemoryError; first death since it was healthy: start at once",
-        "0:10:06  P0   resumed at step 59,175 after out_of_memory, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:06  P0   trains, 5.9 s after its start",
+        "0:10:00  P0   ran out of the host's memory, exit code 1: MemoryError; first death since it was healthy: restarts at once",
+        "0:10:06  P0   resumed at step 59,175 (last exit: out_of_memory), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9 s after its start",
         "0:10:30  P0   ran out of the host's memory, exit code 1: MemoryError",
         "0:10:30  P0   ran out of memory with batch 256 at level light: 128 from now on",
-        "0:10:31  P0   ran out of the host's memory, exit code 1: MemoryError; death 2 since it was healthy: next start in 1 s",
-        "0:10:37  P0   resumed at step 61,452 after out_of_memory, 207 steps lost (2 s, 8.3 % of its attempt)",
-        "0:10:37  P0   trains, 5.8 s after its start",
+        "0:10:31  P0   ran out of the host's memory, exit code 1: MemoryError; death 2 since it was healthy: restarts in 1 s",
+        "0:10:37  P0   resumed at step 61,452 (last exit: out_of_memory), 207 steps lost (2 s, 8.3 % of the attempt)",
+        "0:10:37  P0   training began 5.8 s after its start",
     ]
     assert world.core.state.programs["P0"].batches == (("light", 128),)
 
@@ -231,14 +229,14 @@ def test_the_kernels_oom_killer_takes_one_worker_and_somebody_kills_the_other():
     world.end(worker(world, "P1").token, Ending(signal=9, batch_size=512, oom_kills=(0, 1)))
     world.run(30.0)
     assert told(world) == [
-        "0:10:00  P0   killed by the kernel's OOM killer: it struck in this cgroup while the worker lived",
+        "0:10:00  P0   killed by the kernel's OOM killer: it acted in a cgroup that the worker shares, while it ran",
         "0:10:00  P0   ran out of memory with batch 512 at level light: 256 from now on",
-        "0:10:00  P0   killed by the kernel's OOM killer: it struck in this cgroup while the worker lived; first death since it was healthy: start at once",
-        "0:10:06  P0   resumed at step 59,175 after oom_killed, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:06  P0   trains, 5.9 s after its start",
-        "0:10:20  P1   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
-        "0:10:26  P1   resumed at step 61,452 after killed, 15 steps lost (0 s, 0.0 % of its attempt)",
-        "0:10:26  P1   trains, 6.0 s after its start",
+        "0:10:00  P0   killed by the kernel's OOM killer: it acted in a cgroup that the worker shares, while it ran; first death since it was healthy: restarts at once",
+        "0:10:06  P0   resumed at step 59,175 (last exit: oom_killed), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:20  P1   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:10:26  P1   resumed at step 61,452 (last exit: killed), 15 steps lost (0 s, 0.0 % of the attempt)",
+        "0:10:26  P1   training began 6.0 s after its start",
     ]
 
 
@@ -254,9 +252,9 @@ def test_the_disk_is_full_when_it_saves_and_a_death_costs_what_was_not_saved():
     world.run(200.0)
     assert told(world) == [
         "0:10:05  P0   checkpoint at step 59934 was not written: No space left on device (0.0 MB free); it trains on",
-        "0:15:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
-        "0:15:06  P0   resumed at step 59,175 after killed, 30,278 steps lost (303 s, 33.8 % of its attempt)",
-        "0:15:06  P0   trains, 5.9 s after its start",
+        "0:15:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:15:06  P0   resumed at step 59,175 (last exit: killed), 30,278 steps lost (303 s, 33.8 % of the attempt)",
+        "0:15:06  P0   training began 5.9 s after its start",
         "0:15:13  P0   checkpoint at step 59934 was not written: No space left on device (0.0 MB free); it trains on",
     ]
     assert not world.core.state.programs["P0"].attempt.save_error
@@ -286,10 +284,10 @@ def test_the_newest_checkpoint_is_damaged(kind):
     world.end(worker(world).token, Ending(signal=9))
     world.run(30.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
         f"0:10:06  P0   ckpt-59175.bad was set aside: {DEFECTS[kind]}",
-        "0:10:06  P0   resumed at step 58,416 after killed, 1,053 steps lost (11 s, 1.8 % of its attempt)",
-        "0:10:06  P0   trains, 5.9 s after its start",
+        "0:10:06  P0   resumed at step 58,416 (last exit: killed), 1,053 steps lost (11 s, 1.8 % of the attempt)",
+        "0:10:06  P0   training began 5.9 s after its start",
     ]
 
 
@@ -301,15 +299,15 @@ def test_no_checkpoint_is_whole():
     world.end(worker(world).token, Ending(signal=9))
     world.run(30.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGKILL that was not ours; first death since it was healthy: start at once",
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
         "0:10:06  P0   ckpt-59175.bad was set aside: tensors.safetensors has 0 bytes, expected 1,700",
         "0:10:06  P0   ckpt-58416.bad was set aside: tensors.safetensors has 0 bytes, expected 1,700",
         (
-            "0:10:06  P0   no checkpoint was found, although there was one at step 59,175; resumed at step 0 after killed, 59,469 "
-            "steps lost (595 s, 100.0 % of its attempt)"
+            "0:10:06  P0   no checkpoint was found, although there was one at step 59,175; resumed at step 0 (last exit: killed), 59,469 "
+            "steps lost (595 s, 100.0 % of the attempt)"
         ),
         "0:10:06  P0   the worker reports from_scratch: error: no checkpoint is whole, step: 0",
-        "0:10:06  P0   trains, 5.9 s after its start",
+        "0:10:06  P0   training began 5.9 s after its start",
     ]
 
 
@@ -328,19 +326,19 @@ def test_a_checkpoint_kills_whoever_loads_it():
     world.end(worker(world).token, Ending(signal=11))
     world.run(60.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: start at once",
-        "0:10:06  P0   resumed at step 59,175 after crash, 294 steps lost (3 s, 0.5 % of its attempt)",
-        "0:10:06  P0   trains, 5.9 s after its start",
-        "0:10:07  P0   killed by SIGSEGV; death 2 since it was healthy: next start in 1 s",
-        "0:10:13  P0   resumed at step 59,175 after crash, 100 steps lost (1 s, 100.0 % of its attempt)",
-        "0:10:13  P0   trains, 5.7 s after its start",
-        "0:10:15  P0   killed by SIGSEGV; death 3 since it was healthy: next start in 2 s",
-        "0:10:21  P0   resumed at step 59,175 after crash, 100 steps lost (1 s, 100.0 % of its attempt)",
-        "0:10:21  P0   trains, 5.6 s after its start",
+        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: restarts at once",
+        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:07  P0   killed by SIGSEGV; death 2 since it was healthy: restarts in 1 s",
+        "0:10:13  P0   resumed at step 59,175 (last exit: crash), 100 steps lost (1 s, 100.0 % of the attempt)",
+        "0:10:13  P0   training began 5.7 s after its start",
+        "0:10:15  P0   killed by SIGSEGV; death 3 since it was healthy: restarts in 2 s",
+        "0:10:21  P0   resumed at step 59,175 (last exit: crash), 100 steps lost (1 s, 100.0 % of the attempt)",
+        "0:10:21  P0   training began 5.6 s after its start",
         "0:10:21  P0   killed by SIGSEGV",
-        "0:10:21  P0   3 deaths in a row after resuming from step 59175: the one before is tried",
-        "0:10:25  P0   killed by SIGSEGV; death 4 since it was healthy: next start in 4 s",
-        "0:10:31  P0   resumed at step 58,416 after crash, 859 steps lost (9 s, 100.0 % of its attempt)",
-        "0:10:31  P0   trains, 5.5 s after its start",
+        "0:10:21  P0   3 deaths in a row after resuming from step 59175: the checkpoint before it is used",
+        "0:10:25  P0   killed by SIGSEGV; death 4 since it was healthy: restarts in 4 s",
+        "0:10:31  P0   resumed at step 58,416 (last exit: crash), 859 steps lost (9 s, 100.0 % of the attempt)",
+        "0:10:31  P0   training began 5.5 s after its start",
     ]
     assert poisonous not in disk.checkpoints

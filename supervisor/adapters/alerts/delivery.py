@@ -58,7 +58,7 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
         return _run_hook(rules, notice, host, over_fd)
     url = next((url for url in rules.urls if target_name(url) == target), None)
     if url is None:
-        return "it is not in the configuration any more"
+        return "it is no longer in the configuration"
     asked = {
         "url": url, "title": title(notice, host), "body": body(notice), "severity": notice.severity,
         "timeout_s": rules.timeout_s,

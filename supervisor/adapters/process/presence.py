@@ -41,7 +41,7 @@ def corrected(view: Mapping[str, Any], attempt: Attempt | None, *, rebooted: boo
     if attempt is None or view["phase"] not in HAS_PROCESS:
         return dict(view)
     if rebooted:
-        return _without_process(view, GONE, "ended with the host; the next start resumes it")
+        return _without_process(view, GONE, "the host rebooted; the next start resumes it")
     if attempt.pid is None or attempt.start_ticks is None:
         return _without_process(view, UNKNOWN, "it was being started; whether it runs is not known")
     if procfs.is_alive(attempt.pid, attempt.start_ticks):

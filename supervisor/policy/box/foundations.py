@@ -79,7 +79,7 @@ def judge(finding: Finding) -> Verdict:
         return Verdict(Answer.RESTORE, f"{what}: it is restored")
     parts = [what]
     if finding.error:
-        parts.append(f"it could not be restored ({finding.error}), and is tried again")
+        parts.append(f"restoring it failed ({finding.error}) and is tried again")
     parts += [part for part in (finding.consequence, finding.remedy) if part]
     return Verdict(Answer.TROUBLE, "; ".join(parts))
 
@@ -102,9 +102,9 @@ def _state(finding: Finding) -> str:
         case Look.REPLACED:
             return f"was replaced{detail}"
         case Look.DAMAGED:
-            return f"is not in order{detail}"
+            return f"is damaged{detail}"
         case _:
-            return f"cannot be looked at{detail}"
+            return f"cannot be checked{detail}"
 
 
 def over(name: str, path: str, for_s: float) -> str:

@@ -105,9 +105,9 @@ def check(wish: Wish, gpus: Gpus | None, *, reserved_bytes: int, most_gpus: int)
     if gpu is None:
         return _missing(wish, wish.gpu, len(gpus.gpus), most_gpus)
     if gpu.lost:
-        return Verdict(Answer.WAIT, f"GPU {wish.gpu} does not answer ({gpu.lost}): it starts when that GPU is back")
+        return Verdict(Answer.WAIT, f"GPU {wish.gpu} does not answer ({gpu.lost}): waits until that GPU is back")
     if gpu.total_bytes is not None and wish.configured_bytes > gpu.total_bytes:
-        told = f"GPU {wish.gpu} has {_mb(gpu.total_bytes)} in all, and min_free_mb asks for {_mb(wish.configured_bytes)}"
+        told = f"GPU {wish.gpu} has {_mb(gpu.total_bytes)} in all, but min_free_mb asks for {_mb(wish.configured_bytes)}"
         return Verdict(Answer.GIVE_UP, f"{told}: lower min_free_mb, or pin it to a larger GPU")
     return _by_memory(wish, gpu, reserved_bytes)
 
@@ -118,7 +118,7 @@ def _missing(wish: Wish, index: int, count: int, most_gpus: int) -> Verdict:
         return Verdict(Answer.START)
     here = "no GPU" if not count else f"{count} GPU{'' if count == 1 else 's'}, 0 to {count - 1}"
     if index < most_gpus:
-        return Verdict(Answer.WAIT, f"GPU {index} is not there any more (this box has {here}): it waits for it")
+        return Verdict(Answer.WAIT, f"GPU {index} is gone (this box has {here}): waits until it is back")
     return Verdict(Answer.GIVE_UP, f"gpu = {index}, but this box has {here}: correct `gpu`")
 
 
@@ -129,23 +129,23 @@ def _by_memory(wish: Wish, gpu: Gpu, reserved_bytes: int) -> Verdict:
     free_bytes = max(0, min(window) - reserved_bytes)
     if free_bytes >= wish.need_bytes and not wish.behind:
         return Verdict(Answer.START, free_bytes=free_bytes)
-    source = "as configured" if wish.need_bytes == wish.configured_bytes else "as it took before"
-    needs = f"{_mb(wish.need_bytes)} free on GPU {wish.gpu}, {source}"
+    source = "as configured" if wish.need_bytes == wish.configured_bytes else "as used before"
+    needs = f"{_mb(wish.need_bytes)} on GPU {wish.gpu} ({source}); {_mb(free_bytes)} are free"
     if wish.waited_s is not None and wish.waited_s >= wish.timeout_s:
         late = _after_timeout(wish, needs, free_bytes)
         if late is not None:
             return late
-    why = f"waits behind {wish.behind}, which" if wish.behind and free_bytes >= wish.need_bytes else "waits: it"
-    return Verdict(Answer.WAIT, f"{why} needs {needs}; {_mb(free_bytes)} are", None, free_bytes)
+    waits = f"waits behind {wish.behind}: needs" if wish.behind and free_bytes >= wish.need_bytes else "waits for"
+    return Verdict(Answer.WAIT, f"{waits} {needs}", None, free_bytes)
 
 
 def _after_timeout(wish: Wish, needs: str, free_bytes: int) -> Verdict | None:
     """None: it goes on waiting."""
-    waited = f"{wish.timeout_s:g} s without the memory that it needs ({needs}; {_mb(free_bytes)} are)"
+    waited = f"waited {wish.timeout_s:g} s for {needs}"
     if wish.fallback_batch is not None:
         return Verdict(Answer.START, f"{waited}: starts with batch {wish.fallback_batch}", wish.fallback_batch, free_bytes)
     if wish.on_timeout == "start":
-        return Verdict(Answer.START, f"{waited}: starts all the same", None, free_bytes)
+        return Verdict(Answer.START, f"{waited}: starts anyway", None, free_bytes)
     return Verdict(Answer.GIVE_UP, waited, None, free_bytes) if wish.on_timeout == "give_up" else None
 
 

@@ -134,7 +134,7 @@ def _of_gpus(settings: PrecheckSettings, box: Box) -> Iterator[Objection]:
 
 def _heat(settings: PrecheckSettings, gpu: Gpu) -> str:
     if _SOFTWARE & set(gpu.reasons or ()):
-        return f"GPU {gpu.index} is slowed down for its heat"
+        return f"GPU {gpu.index} is slowed down because of heat"
     if gpu.temperature_c is None or gpu.slowdown_c is None or gpu.temperature_c < gpu.slowdown_c - settings.margin_c:
         return ""
     return f"GPU {gpu.index} is at {gpu.temperature_c:.0f} C and slows down at {gpu.slowdown_c:.0f} C"
@@ -166,7 +166,7 @@ def _gpu_misfit(box: Box, index: int, rung: Rung) -> str:
         need_bytes = _least(needs, rung.slots)
         if need_bytes > room_bytes:
             needs_it = f"{rung.name} needs {need_bytes / _MB:,.0f} MiB of GPU {gpu.index}"
-            return f"{needs_it}, and {room_bytes / _MB:,.0f} MiB are for us"
+            return f"{needs_it}, but only {room_bytes / _MB:,.0f} MiB are available"
     return ""
 
 
@@ -177,7 +177,7 @@ def _host_misfit(box: Box, index: int, rung: Rung) -> str:
     need_bytes = _least([need.host_bytes[index] for need in box.needs], rung.slots)
     if need_bytes <= room_bytes:
         return ""
-    return f"{rung.name} needs {need_bytes / _MB:,.0f} MiB of memory, and {room_bytes / _MB:,.0f} MiB are for us"
+    return f"{rung.name} needs {need_bytes / _MB:,.0f} MiB of memory, but only {room_bytes / _MB:,.0f} MiB are available"
 
 
 def _least(needs: Sequence[int | None], slots: int) -> int:
@@ -195,14 +195,14 @@ def _of_host(settings: PrecheckSettings, box: Box) -> Iterator[Objection]:
     host = box.host or Host()
     for share, limit, of in ((host.memory_full, _MEMORY_FULL, "memory"), (host.io_full, _IO_FULL, "the disk")):
         if share is not None and share >= limit:
-            yield Objection("pressure", box.present, f"nothing ran for {share:.0f} % of a minute for want of {of}")
+            yield Objection("pressure", box.present, f"every process waited for {of} during {share:.0f} % of a minute")
             break
     if _below(host.swap_free_bytes, host.swap_bytes, _SWAP_LEFT) and _below(
         host.available_bytes, host.memory_bytes, _MEMORY_LEFT
     ):
         yield Objection("swap", box.present, "swap is used up, and less than a tenth of the memory is left")
     if host.disk_free_bytes is not None and host.disk_free_bytes < settings.disk_free_mb * _MB:
-        why = f"{host.disk_free_bytes / _MB:,.0f} MiB are left on the disk of the state directory"
+        why = f"only {host.disk_free_bytes / _MB:,.0f} MiB are free on the disk of the state directory"
         yield Objection("disk", box.present, why)
 
 
@@ -283,6 +283,6 @@ def weigh(
         bridged = kept.get(rule, Held())
         kept[rule] = replace(bridged, clear_since_s=now_s if clear_since_s is None else clear_since_s)
         if clear_since_s is not None and now_s - clear_since_s >= settings.clear_s:
-            changes.append(Change(rule, None, f"its reason has been gone for {settings.clear_s / 60:g} min"))
+            changes.append(Change(rule, None, f"the reason has been gone for {settings.clear_s / 60:g} min"))
             del kept[rule]
     return tuple(changes), kept

@@ -17,7 +17,7 @@ The rule; the first that matches wins:
 
 Worked example: the last lines are "INFO: task kworker/0:1:51 blocked for more than 120 seconds." and 40 s of nothing: hung.
 The same with a dump that says "Kernel panic - not syncing: hung_task: blocked tasks": hung as well, for the panic says so
-itself. A journal that stops between two ordinary lines: power, short for "a power cut, or a reset that left nothing".
+itself. A journal that stops between two ordinary lines: power, short for "a power cut, or a reset that left no trace".
 
 Why heat comes before an orderly end: the kernel shuts down in order then, and yet it was the load. Why our own stop comes
 before a panic: what happened after everybody had saved and left is not about the training. Why one process that was ended
@@ -38,9 +38,9 @@ from supervisor.policy.box.prechecks import HARMLESS_XIDS
 THERMAL, ORDERLY, PANIC, OOM = "thermal", "orderly", "panic", "oom"
 HUNG, GPU, WATCHDOG, HARDWARE, POWER, UNKNOWN = "hung", "gpu", "watchdog", "hardware", "power", ""
 WORDS: Final = {
-    THERMAL: "it was turned off for its heat", ORDERLY: "it was shut down in order", PANIC: "the kernel panicked",
+    THERMAL: "it switched itself off because of heat", ORDERLY: "it was shut down in order", PANIC: "the kernel panicked",
     OOM: "its memory ran out", HUNG: "it hung", GPU: "its GPU failed", WATCHDOG: "its hardware watchdog reset it",
-    HARDWARE: "its hardware failed", POWER: "a power cut, or a reset that left nothing", UNKNOWN: "nobody knows why",
+    HARDWARE: "its hardware failed", POWER: "a power cut, or a reset that left no trace", UNKNOWN: "the reason is unknown",
 }  # fmt: skip
 _XID_S: Final = 120.0
 _STORM_S: Final = 300.0
@@ -101,7 +101,7 @@ class Traces:
     journal: Journal = Journal.UNKNOWN
     lines: tuple[Line, ...] = ()  # oldest first
     dumps: tuple[str, ...] = ()  # what the kernel has saved of its log at that very end (pstore)
-    went_down: bool | None = None  # wtmp tells of a shutdown
+    went_down: bool | None = None  # wtmp records a shutdown
     watchdog: bool | None = None  # a watchdog device says that it was the one
     reset_reason: str = ""  # the processor's own words about its last reset
 
@@ -121,7 +121,7 @@ def judge(traces: Traces) -> Verdict:
         found = rule(traces)
         if found is not None:
             return found
-    return Verdict(UNKNOWN, "nothing that tells why could be read")
+    return Verdict(UNKNOWN, "no readable trace of the reason")
 
 
 def _heat(traces: Traces) -> Verdict | None:
@@ -135,7 +135,7 @@ def _orderly(traces: Traces) -> Verdict | None:
     said = [line.text for line in traces.lines if not line.kernel and _DOWN.search(line.text)]
     if said:
         return _verdict(ORDERLY, said)
-    return Verdict(ORDERLY, "wtmp tells of a shutdown") if traces.went_down else None
+    return Verdict(ORDERLY, "wtmp records a shutdown") if traces.went_down else None
 
 
 def _panic(traces: Traces) -> Verdict | None:
@@ -159,7 +159,7 @@ def _storm(traces: Traces) -> Verdict | None:
 def _watchdog(traces: Traces) -> Verdict | None:
     if not traces.watchdog:
         return None
-    return Verdict(WATCHDOG, "the watchdog device says that it has reset the box", _words(_stuck(traces)))
+    return Verdict(WATCHDOG, "the watchdog device reports that it reset the box", _words(_stuck(traces)))
 
 
 def _processor(traces: Traces) -> Verdict | None:
@@ -175,9 +175,9 @@ def _hung(traces: Traces) -> Verdict | None:
 def _power(traces: Traces) -> Verdict | None:
     if traces.journal is Journal.READ:
         last = [line.text for line in traces.lines[-1:]]
-        return Verdict(POWER, "its journal stops in the middle, and nothing before tells of trouble", _words(last))
+        return Verdict(POWER, "the system's journal stops abruptly and shows no trouble before that", _words(last))
     if traces.journal is Journal.LOST:
-        return Verdict(POWER, "its journal was never written out, and nothing else was left")
+        return Verdict(POWER, "the system's journal of that boot was never written to disk")
     return None
 
 

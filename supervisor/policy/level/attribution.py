@@ -48,15 +48,16 @@ def attribute(
     not), `stepped_down` whether to a lower one.
     """
     if cause != "unclean":
-        return Attribution(0.0, left=False, why=f"it was meant ({cause}): not held against the load")
+        return Attribution(0.0, left=False, why=f"it was intended ({cause}): does not count against the load")
     if workers == 0:
-        return Attribution(0.0, left=False, why="nothing was training: not held against the load")
+        return Attribution(0.0, left=False, why="nothing was training: does not count against the load")
     if sign_age_s is not None and sign_age_s > OLD_S:
-        why = f"the last sign of life was {sign_age_s / 60:.0f} min old: nobody knows what ran, not held against the load"
+        sign = f"the last sign of life was {sign_age_s / 60:.0f} min old"
+        why = f"{sign}, so what ran is unknown: does not count against the load"
         return Attribution(0.0, left=False, why=why)
     left = stepped_down and since_change_s is not None and since_change_s < LAG_S
-    whom = "held against the level just left" if left else "held against the level"
+    whom = "counts against the level just left" if left else "counts against the level"
     if sign_age_s is None or sign_age_s > FRESH_S:
-        return Attribution(_HALF, left, why=f"unclean, and what ran then is not certain: half of it {whom}")
+        return Attribution(_HALF, left, why=f"unclean, and what ran is uncertain: half of it {whom}")
     count = f"{workers} worker" if workers == 1 else f"{workers} workers"
     return Attribution(1.0, left, why=f"unclean, with {count} training: {whom}")

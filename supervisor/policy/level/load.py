@@ -220,7 +220,7 @@ def rebooted(
     ran_s = state.stretch_s + up_s
     state = learned(state, at_s=at_s, up_s=up_s, reading=None)._replace(stretch_s=0.0)
     if weight <= 0.0:
-        told = f"on at {settings.names[state.level]}: the reboot is not held against the load"
+        told = f"{settings.names[state.level]} stays: the reboot does not count"
         return _capped(settings, cap, *_say(state, told))
     if not state.bad and clock.are_bad(state.hours, at_s):
         state = _turned(state)
@@ -307,44 +307,44 @@ def _in_trial(settings: LoadSettings, costs: Costs, state: LoadState, level: int
         state = _with(state, level, known._replace(next_trial_s=state.at_s + settings.rest_s))
         state = state._replace(trial=None, stretch_s=0.0)
         told = f"{100 * math.expm1(mean):+.0f} %"
-        return _say(state, f"back to {settings.names[state.home]}: {name} is no faster ({told}); looked at again in 2 h")
+        return _say(state, f"back to {settings.names[state.home]}: {name} is no faster ({told}); tried again in 2 h")
     doubt = 0.0 if known.failures else 1.0
     better = advantage(settings, costs, state, level, state.home, doubt)
     refuted = rate(state, level) * state.stretch_s > 3.0
     if better <= settings.margin and not refuted:
-        return _say(state, f"{name} on trial for {ran}: its record still speaks against it")
+        return _say(state, f"{name} on trial for {ran}: its reboots so far still outweigh its speed")
     if refuted:
         known = known._replace(reboots=0.0, up_s=state.stretch_s)
     state = _with(state, level, known._replace(failures=0))
     state = state._replace(home=level, trial=None)
-    return _say(state, f"{name} holds: {ran} without a reboot")
+    return _say(state, f"{name} passed its trial: {ran} without a reboot")
 
 
 def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -> Step:
     home, name = state.home, settings.names[state.home]
     if _settles(settings, state):
-        return _say(state, f"{name}: settling")
+        return _say(state, f"{name} stays: too soon after a change or a reboot for a trial")
     bar = state.speeds.mean[home] + settings.margin + _safe(settings, costs, state, home)
     lower = _best_lower(settings, costs, state, bar)
     if lower is not None:
-        return _step_down(settings, state, lower, f"it is worth more than {name} by all that was measured")
+        return _step_down(settings, state, lower, f"by all measurements it is worth more than {name}")
     higher = home + 1
     if higher >= len(state.known):
-        return _look_down(settings, costs, state, bar, f"{name} is the top of the ladder, and holds")
+        return _look_down(settings, costs, state, bar, f"{name} stays: it is the highest level")
     if higher > cap.level:
-        return _look_down(settings, costs, state, bar, f"{name}: no trial of {settings.names[higher]} while {cap.why}")
+        return _look_down(settings, costs, state, bar, f"{name} stays: no trial of {settings.names[higher]} while {cap.why}")
     wait_s = state.known[higher].next_trial_s - state.at_s
     if wait_s > 0.0:
-        told = f"{name}: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
+        told = f"{name} stays: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
         if wait_s <= settings.trial_s and pace.scatters(state.speeds):  # else a look from above goes on down on luck alone
             return _say(state, told)
         return _look_down(settings, costs, state, bar, told)
     mean, error = pace.gain(state.speeds, higher, home)
     if mean + error < settings.margin:
-        told = f"{name}: {settings.names[higher]} promises no more ({100 * math.expm1(mean):+.0f} %)"
+        told = f"{name} stays: {settings.names[higher]} is not expected to be faster ({100 * math.expm1(mean):+.0f} %)"
         return _look_down(settings, costs, state, bar, told)
     state = state._replace(trial=higher, stretch_s=0.0)
-    return _say(state, f"trying {settings.names[higher]}, which promises {100 * math.expm1(mean):+.0f} %")
+    return _say(state, f"trying {settings.names[higher]}: expected {100 * math.expm1(mean):+.0f} % speed")
 
 
 def _settles(settings: LoadSettings, state: LoadState) -> bool:
@@ -394,7 +394,7 @@ def _look_down(settings: LoadSettings, costs: Costs, state: LoadState, bar: floa
     known = state.known[home]
     state = _with(state, home, known._replace(next_trial_s=max(known.next_trial_s, state.at_s + settings.trial_s)))
     state = state._replace(home=lower, stretch_s=0.0)
-    return _say(state, f"down to {settings.names[lower]} for a look: it may be worth more than {settings.names[home]}")
+    return _say(state, f"trying {settings.names[lower]}: it may be worth more than {settings.names[home]}")
 
 
 # --- bad hours -----------------------------------------------------------------------------------------------------------
@@ -405,7 +405,11 @@ def _at_hour(settings: LoadSettings, state: LoadState, cap: Cap) -> Step:
     state = _turned(state)
     state = state._replace(home=min(state.home, cap.level))
     name = settings.names[state.home]
-    told = f"{name}: the hours begin in which the box reboots more often" if state.bad else f"{name}: the bad hours are over"
+    told = (
+        f"{name}: the hours with frequent reboots begin"
+        if state.bad
+        else f"{name}: the hours with frequent reboots are over"
+    )
     return _say(state, told)
 
 
@@ -466,8 +470,8 @@ def _failed(settings: LoadSettings, state: LoadState, level: int, at_s: float, r
     state = _with(state, level, known._replace(failures=known.failures + 1, next_trial_s=at_s + cool_s))
     state = state._replace(trial=None)
     name, times = settings.names[level], known.failures + 1
-    told = f"{name} failed its trial after {ran_s / 60:.0f} min ({times}x in a row)"
-    return _say(state, f"back to {settings.names[state.home]}: {told}, tried again in {cool_s / 3600:.3g} h")
+    told = f"{name} failed its trial after {ran_s / 60:.0f} min ({times} in a row)"
+    return _say(state, f"back to {settings.names[state.home]}: {told} and is tried again in {cool_s / 3600:.3g} h")
 
 
 def _step_back(settings: LoadSettings, costs: Costs, state: LoadState, at_s: float) -> Step:
@@ -475,7 +479,7 @@ def _step_back(settings: LoadSettings, costs: Costs, state: LoadState, at_s: flo
     worths = [advantage(settings, costs, state, lower, home) for lower in range(home)]
     best = max(range(home), key=lambda lower: worths[lower], default=home)
     if best == home or worths[best] <= settings.margin / 2.0:
-        return _say(state, f"on at {name}: even with this reboot no lower level is worth more")
+        return _say(state, f"{name} stays: no lower level is worth more, even with this reboot")
     for level in range(best + 1, home + 1):
         known = state.known[level]
         cool_s = min(settings.cool_max_s, settings.cool_s * 2.0 ** min(known.failures, _MOST_DOUBLINGS))

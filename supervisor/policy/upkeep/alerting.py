@@ -10,7 +10,7 @@ The rule, for an alert that happens now:
 What is held is counted by kind and program, and told as one alert once 2 and 3 allow it: silence would look like peace.
 
 Worked example, `at_most_per_h = 12`, `same_within_s = 3600`: Pong's breaker opens at 2:00, and 12 more times up to 2:50.
-One alert goes out at 2:00, the others are held, and at 3:00 there is one that says `12 more of this kind in the last hour`.
+One alert goes out at 2:00, the others are held, and one at 3:00 says `12 alerts of this kind in the last hour`.
 
 An alert that goes out is owed to each target (a URL, the command) until that one has taken it. A target that fails is
 tried again after 15, 30, 60 ... 900 s, the oldest alert first. What a target has not taken after `keep_days`, or when more
@@ -40,21 +40,21 @@ _MARK_BYTES: Final = 3
 # Every kind: the MESSAGE_ID of its entries in systemd's journal (never changed: people filter by it), what it tells.
 KINDS: Final[dict[str, tuple[str, str]]] = {
     "reboot": ("dd8602d3be0647a6befbeb274eabd778", "the host rebooted"),
-    "level": ("04b21ab7e22941cc89972a5e82ab1274", "a reboot has cost the box its level"),
+    "level": ("04b21ab7e22941cc89972a5e82ab1274", "a reboot has lowered the load level"),
     "fatal": ("28fc5e657fed466f8bc5c766b33c713b", "a program is given up"),
-    "breaker": ("9a3c697dbacd461992fe1151a08d44df", "a program died so often that it is tried rarely from now on"),
-    "quarantine": ("691bfcd26c4440bc9b9bde5edb080013", "a checkpoint that kills its program was set aside"),
+    "breaker": ("9a3c697dbacd461992fe1151a08d44df", "a program died so often that extralife now restarts it rarely"),
+    "quarantine": ("691bfcd26c4440bc9b9bde5edb080013", "a checkpoint that made its program die was set aside"),
     "checkpoint": ("3a3c3878e81246749a301ac757785698", "a checkpoint cannot be written"),
     "disk": ("a31eadf44b6947899cfcb620fea4e3e9", "a disk is full, or nearly"),
     "gpu": ("6ddc2545566941c48fe43765f53460f1", "a GPU is lost or in error, or NVML does not answer"),
     "backup": ("8b471541574c4f5b90f1030dfa868f1d", "no backup could be made, or one lacks a program"),
-    "daemon": ("7165f5c801d44a20aa4e14e143269604", "the daemon before did not end in order"),
-    "journal": ("b262a1e13e3949e892af1a55c605f31e", "extralife's own record was damaged, or could not be written"),
+    "daemon": ("7165f5c801d44a20aa4e14e143269604", "the previous daemon ended unexpectedly"),
+    "journal": ("b262a1e13e3949e892af1a55c605f31e", "extralife's journal was damaged or could not be written"),
     "foundation": (
         "6b1de7d1f37c4b7e9a0f6f4c2f0f3b55",
         "a file or directory that extralife relies on was removed, was replaced or cannot be read",
     ),
-    "config": ("68cf6726e7ab4874bf4d4dbd52cf4f8a", "the configuration cannot be used: the one before goes on"),
+    "config": ("68cf6726e7ab4874bf4d4dbd52cf4f8a", "the configuration cannot be used; the previous one stays in use"),
     "finished": ("83dc2f89fb064928bbf328640fdf84c1", "a program has reached its target"),
     "service": ("d757b11095ea415f937f85215e71ad07", "the service failed, or its daemon ends again and again"),
     "test": ("315af56f4e5b4ddea33e8e6214f42414", "you asked for it: supervisorctl alerts test"),
@@ -154,9 +154,11 @@ def overdue(rules: AlertSettings, raised: Iterable[tuple[str, float]], now_s: fl
 
 
 def summary(count: int, newest: str, for_s: float) -> str:
-    """What is said of alerts that were held: `12 more of this kind in the last hour, the newest: ...`."""
+    """The text for held alerts: `12 alerts of this kind in the last hour, the newest: ...`; one alone keeps its text."""
+    if count == 1:
+        return newest
     last = "hour" if for_s <= _HOUR_S else f"{for_s / _HOUR_S:.0f} h"
-    return f"{count} more of this kind in the last {last}, the newest: {newest}"
+    return f"{count} alerts of this kind in the last {last}, the newest: {newest}"
 
 
 def title(notice: Notice, host: str) -> str:

@@ -113,7 +113,7 @@ def choose(
         if current_s is not None:
             return None
         first_s = _clamp(settings, settings.first_s)
-        return IntervalVerdict(first_s, f"no save measured yet: {first_s:.0f} s to begin with")
+        return IntervalVerdict(first_s, f"no save measured yet: begins with a save every {first_s:.0f} s")
     own_rate = posterior_rate(settings, history.program_failures, history.program_exposure_s)
     box_rate = posterior_rate(settings, history.reboots, history.level_exposure_s)
     aware = history.uptime_s is not None and len(history.uptimes_s) >= _REBOOTS_FOR_HAZARD
@@ -123,8 +123,8 @@ def choose(
     best_s = _clamp(settings, daly_s(max(cost_s, _LEAST_COST_S), mtbf_s))
     if current_s is not None and abs(best_s - current_s) <= settings.move * current_s:
         return None
-    kind = "at this uptime" if aware else "on record"
-    why = f"a save costs {cost_s * 1e3:.1f} ms, one failure in {mtbf_s / 60:.0f} min {kind}: every {best_s:.0f} s"
+    kind = "at this uptime" if aware else "on average"
+    why = f"a save costs {cost_s * 1e3:.1f} ms, one failure in {mtbf_s / 60:.0f} min {kind}: saves every {best_s:.0f} s"
     return IntervalVerdict(best_s, why)
 
 

@@ -18,8 +18,8 @@ The rule, first match wins:
 | any other code | `crash` | yes |
 | no code, no signal | `lost` | yes |
 
-Worked example: signal 9, nobody here sent it -> `killed`, "killed by SIGKILL that was not ours". Code 1 with a last
-line "ValueError: bad shape" -> `crash`, "exit code 1: ValueError: bad shape".
+Worked example: signal 9 that extralife did not send -> `killed`, "killed by SIGKILL, which extralife did not send". Code 1
+with a last line "ValueError: bad shape" -> `crash`, "exit code 1: ValueError: bad shape".
 
 Why leaving unasked counts: the first restart is immediate anyway, and a program that leaves as soon as it is started
 would otherwise be started at full speed for ever. Why the order: a worker that we asked to leave and that died of our
@@ -63,11 +63,11 @@ def diagnose(
     """
     how = _how(code, signal, fate)
     if stop_reason == "diverged":
-        return Diagnosis("diverged", counted=True, why=f"ended because its losses were not finite any more, {how}")
+        return Diagnosis("diverged", counted=True, why=f"ended because its losses were no longer finite, {how}")
     if stop_reason == "sick":
         return Diagnosis("sick", counted=True, why=f"ended because its training went wrong, {how}")
     if stop_reason is not None and stop_reason != "stall":
-        return Diagnosis("stopped", counted=False, why=f"left as asked ({stop_reason}), {how}")
+        return Diagnosis("stopped", counted=False, why=f"stopped on request ({stop_reason}), {how}")
     if stop_reason == "stall":
         return Diagnosis("stalled", counted=True, why=f"ended after a stall ({stall or 'unknown'}), {how}")
     if code is not None and code in done_codes:
@@ -79,17 +79,17 @@ def diagnose(
     if out is not None:
         return out
     if signal in {signals.SIGKILL, signals.SIGTERM}:
-        return Diagnosis("killed", counted=True, why=f"{how} that was not ours")
+        return Diagnosis("killed", counted=True, why=f"{how}, which extralife did not send")
     if signal is not None or code is not None:
         return Diagnosis("crash", counted=True, why=_with_last(how, last_lines))
     return Diagnosis("lost", counted=True, why=how)
 
 
 _CONTRACT: Final[dict[int | None, tuple[str, bool, str]]] = {
-    EXIT_CONFIG: ("config", False, "it says that it can never work as configured"),
-    EXIT_DIVERGED: ("diverged", True, "its losses were not finite any more"),
+    EXIT_CONFIG: ("config", False, "the program reports a configuration that cannot work"),
+    EXIT_DIVERGED: ("diverged", True, "its losses were no longer finite"),
     EXIT_FENCED: ("fenced", True, "another attempt owned its run directory"),
-    EXIT_LEFT: ("left", True, "it saved and left, asked by someone else"),
+    EXIT_LEFT: ("left", True, "it saved and exited on someone else's request"),
 }
 
 
@@ -121,7 +121,7 @@ def _how(code: int | None, signal: int | None, fate: str) -> str:
         return f"killed by {signal_name(signal)}"
     if code is not None:
         return f"exit code {code}"
-    return fate or "its end was not seen"
+    return fate or "how it ended is unknown"
 
 
 def _with_last(text: str, last_lines: tuple[str, ...]) -> str:

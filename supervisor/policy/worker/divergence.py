@@ -63,14 +63,14 @@ def after(
     attempt had begun; `what` happened.
     """
     if number > settings.rollbacks:
-        return RollBack(None, give_up=True, why=f"{what} again after {settings.rollbacks} roll-backs")
+        return RollBack(None, give_up=True, why=f"{what} again after {settings.rollbacks} rollbacks")
     from_step = newest_step
     if newest_step is not None:
         bounds = (newest_step, fine_step, resumed_step if number > 1 else None)
         from_step = min(step for step in bounds if step)
     what = "there is no checkpoint yet" if from_step is None else f"checkpoints from step {from_step:,} on are set aside"
     return RollBack(
-        from_step, give_up=False, why=f"roll-back {number} of {settings.rollbacks}: {what}, other chance is drawn"
+        from_step, give_up=False, why=f"rollback {number} of {settings.rollbacks}: {what}; restarts with another random seed"
     )
 
 

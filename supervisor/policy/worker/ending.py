@@ -27,7 +27,7 @@ _AGAIN_MOST_S: Final = 600.0
 
 STOP_SIGNAL_TO: Final = ("tree", "leader", "all")  # `stop_signal_to`: who gets SIGTERM first (`supervisor/shim.py`)
 
-HELD: Final = "the kernel does not let go of it (state D), so it ends when it comes out of there"
+HELD: Final = "it is inside a kernel call (state D) and ends when that call returns"
 
 
 def kill_due_s(*, asked_at_s: float, grace_s: float, killed_at_s: float | None) -> float:

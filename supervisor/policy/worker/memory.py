@@ -1,11 +1,11 @@
-"""Out of memory: how it is told from other deaths, and what the next attempt does differently.
+"""Out of memory: how this cause is recognized, and what the next attempt does differently.
 
-Told apart, first match wins:
+The first match wins:
 
 | seen | cause |
 |---|---|
-| SIGKILL that was not ours, and the kernel's log names the very pid | `oom_killed` |
-| SIGKILL that was not ours, and the OOM killer struck in its cgroup (or one it shares) while it lived | `oom_killed` |
+| a SIGKILL that extralife did not send, and the kernel's log names this pid | `oom_killed` |
+| a SIGKILL that extralife did not send, and the OOM killer acted in its cgroup (or a shared one) meanwhile | `oom_killed` |
 | exit code 71 of a program of the contract | `out_of_memory`, or `cuda_out_of_memory` by its last lines |
 | another failure whose last error is MemoryError, numpy's, torch's allocator, `bad_alloc` or ENOMEM | `out_of_memory` |
 | another failure whose last error is torch's OutOfMemoryError or CUDA's | `cuda_out_of_memory` |
@@ -80,10 +80,10 @@ def oom_kill(
     if line:
         return line
     if own:
-        told = "the box had none left" if limit_bytes is None else f"its limit is {limit_bytes >> 20:,} MiB"
-        return f"it struck in the worker's own cgroup ({told})" if (kills(oom_kills, None) or 0) > 0 else ""
+        told = "the box had no memory left" if limit_bytes is None else f"its limit is {limit_bytes >> 20:,} MiB"
+        return f"it acted in the worker's own cgroup ({told})" if (kills(oom_kills, None) or 0) > 0 else ""
     if (kills(oom_kills, accounted) or 0) > 0:
-        return "it struck in this cgroup while the worker lived"
+        return "it acted in a cgroup that the worker shares, while it ran"
     return ""
 
 

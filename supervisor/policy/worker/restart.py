@@ -74,14 +74,14 @@ def after_death(
         reason = (
             f"the trial start died too (slow retry {openings + 1})"
             if openings
-            else f"{recent} deaths in the last {_span(settings.window_s)}"
+            else f"{recent} deaths in the last {span(settings.window_s)}"
         )
-        return RestartVerdict(delay_s, slow=True, why=f"{reason}: one trial start in {_span(delay_s)}")
+        return RestartVerdict(delay_s, slow=True, why=f"{reason}: one trial start in {span(delay_s)}")
     if streak <= 1:
-        return RestartVerdict(settings.first_delay_s, slow=False, why="first death since it was healthy: start at once")
+        return RestartVerdict(settings.first_delay_s, slow=False, why="first death since it was healthy: restarts at once")
     doublings = min(streak - 2, _MOST_DOUBLINGS)
     delay_s = min(settings.max_delay_s, settings.base_delay_s * settings.factor**doublings)
-    return RestartVerdict(delay_s, slow=False, why=f"death {streak} since it was healthy: next start in {_span(delay_s)}")
+    return RestartVerdict(delay_s, slow=False, why=f"death {streak} since it was healthy: restarts in {span(delay_s)}")
 
 
 def after_failed_start(settings: RestartSettings, failures: int) -> float:
@@ -108,7 +108,8 @@ def is_poison(settings: RestartSettings, resumed_steps: tuple[int | None, ...], 
     return newest_step is not None and len(last) == settings.poison_deaths and all(step == newest_step for step in last)
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """A time as people say it: `90 s`, `10 min`, `3 h`."""
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

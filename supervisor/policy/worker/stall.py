@@ -103,7 +103,7 @@ def judge(settings: StallSettings, reading: Reading) -> StallVerdict | None:
     age_s, limit_s, doing = _age_and_limit(settings, reading)
     stopped = reading.proc_state in {"T", "t"}
     if stopped and age_s > min(settings.continue_s, limit_s):
-        why = f"the process was stopped by someone (state {reading.proc_state}), no progress for {age_s:.0f} s {doing}"
+        why = f"someone stopped the process (state {reading.proc_state}): no progress for {age_s:.0f} s {doing}"
         return StallVerdict("stopped", Action.CONTINUE, age_s, limit_s, why)
     if age_s <= limit_s:
         return None
@@ -166,10 +166,14 @@ def _phase_limit(settings: StallSettings, reading: Reading, phase: str) -> float
 
 def _classify(settings: StallSettings, reading: Reading) -> tuple[str, Action, str]:
     if reading.proc_state == "D":
-        return "uninterruptible", Action.REPORT, "it waits inside the kernel or a driver (state D), no signal reaches it"
+        return (
+            "uninterruptible",
+            Action.REPORT,
+            "it waits inside the kernel or a driver (state D), where no signal reaches it",
+        )
     if reading.live_at_s is None:
-        return "silent", Action.HEAL, "it gives no sign of life of its own"
+        return "silent", Action.HEAL, "it sends no beats"
     live_age_s = reading.now_s - reading.live_at_s
     if live_age_s <= settings.live_s:
-        return "hang", Action.HEAL, "its other threads live, so a call in Python, the environment or CUDA never returned"
+        return "hang", Action.HEAL, "its other threads run, so a call in Python, the environment or CUDA never returned"
     return "gil", Action.HEAL, f"none of its threads ran for {live_age_s:.0f} s: something holds the GIL"
