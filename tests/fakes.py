@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
 
+from supervisor.model.facts import Stamped
 from supervisor.model.inputs import AlertTried, Sample
+from supervisor.model.memory import Memory
+from supervisor.model.settings import Settings
+from supervisor.model.state import Attempt, State
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
 from supervisor.policy.upkeep.alerting import Notice
 from supervisor.ports import Inbox
+from supervisor.reports.ledger import Ledger, fold_accounts
+from supervisor.reports.results_view import Outcome
 
 READINGS = {each.name for each in fields(Sample)}
 
@@ -45,6 +54,54 @@ class FakeClock:
     def step_wall(self, seconds: float) -> None:
         """Somebody sets the wall clock."""
         self.at_wall_s += seconds
+
+
+@dataclass
+class FakeSources:
+    """`reports.sources.Sources` of a state and a journal that a test has, with one backup and one run on its disk."""
+
+    state: State = field(default_factory=State)
+    settings: Settings | None = None
+    memory: Memory = field(default_factory=Memory)
+    journal: Sequence[Stamped] = ()
+    now_s: float = 1_000.0
+    wall_s: float = 1_800_000_000.0
+    alive: bool = True
+    worst_gap_s: float | None = None
+    version: str | None = "0.1.0"
+    release: str | None = None
+    state_dir: str = "/state"
+    confinement: dict[str, Any] | None = None
+
+    def last_sign(self) -> dict[str, Any]:
+        return {} if self.alive else {"last_sign_wall_s": self.wall_s, "says": "daemon is not running"}
+
+    def cgroups(self) -> dict[str, Any] | None:
+        return self.confinement
+
+    def borne_out(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
+        return program if self.alive or attempt is None else {**program, "phase": "GONE"}
+
+    def closed(self) -> tuple[Ledger, float]:
+        return fold_accounts(self.journal).closed(self.now_s), self.wall_s
+
+    def facts(self, after_seq: int, kinds: Sequence[str]) -> list[Stamped]:
+        return [item for item in self.journal if item.seq > after_seq]
+
+    def results(self) -> list[Outcome]:
+        return [Outcome("Pong", "Pong", "ppo", 84, 4, 1000, 30, 12.0, 0.93)]
+
+    def backups(self) -> list[dict[str, Any]]:
+        return [{"name": "b1"}]
+
+    def backup_progress(self) -> None:
+        return None
+
+    def check_backup(self, name: str) -> str:
+        return f"there is no backup {name!r}"
+
+    def config(self) -> list[tuple[str, object, object]]:
+        return [("level.slots", 2, Path("extralife.toml"))]
 
 
 _TOTAL_BYTES = 81_559 * 2**20

@@ -12,7 +12,6 @@ import json
 import math
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import asdict
 from typing import Any, Final
 
 import structlog
@@ -27,7 +26,7 @@ from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
 from supervisor.api.peer import who
 from supervisor.api.pins import MOST_PIN_S, is_span
-from supervisor.api.port import Backend, Result
+from supervisor.api.port import Backend, Result, Snapshot
 from supervisor.api.refused import Refused
 from supervisor.api.rest import heard_out
 from supervisor.api.rpc.http import Rpc
@@ -37,6 +36,7 @@ from supervisor.model.codes import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS
 from supervisor.model.inputs import Verb
 from supervisor.model.names import expand, plain
 from supervisor.reports.pages import PAGES, BadQuery
+from supervisor.reports.status_view import troubles
 
 log = structlog.get_logger()
 
@@ -96,7 +96,6 @@ class Api:
     def app(self, host_names: Iterable[str] = ()) -> ASGIApp:
         get: list[tuple[str, Handler]] = [
             ("/healthz", self.healthz),
-            ("/api/v1/status", self.status),
             ("/api/v1/programs/{name}", self.program),
             ("/api/v1/logs/{name}/{channel}", self.program_log),
             ("/api/v1/mainlog", self.main_log),
@@ -124,27 +123,22 @@ class Api:
 
     async def healthz(self, _: Request) -> Response:
         """503 when the deciding loop has not turned for long, and while something that it relies on is in trouble."""
-        snapshot = self._backend.snapshot()
+        snapshot = Snapshot(self._backend)
         age_s = self._wall_s() - snapshot.wall_s
         if age_s > STALE_S:
             return answer({"error": f"the deciding loop has not turned for {age_s:.0f} s", "age_s": age_s}, 503)
-        fault, troubles = snapshot.daemon.config, snapshot.daemon.troubles
+        wrong = troubles(snapshot.daemon)
         told = {
-            "ok": not troubles, "state": snapshot.daemon.state, "age_s": age_s, "worst_gap_s": snapshot.worst_gap_s,
-            "config": None if fault is None else asdict(fault),
+            "ok": not wrong, "state": snapshot.daemon["state"], "age_s": age_s, "worst_gap_s": snapshot.worst_gap_s,
+            "config": snapshot.daemon["config"],
         }  # fmt: skip
-        if not troubles:
-            return answer(told)
-        return answer({**told, "error": "; ".join(troubles), "troubles": list(troubles)}, 503)
-
-    async def status(self, _: Request) -> Response:
-        return answer(self._backend.snapshot().to_json())
+        return answer({**told, "error": "; ".join(wrong), "troubles": wrong}, 503) if wrong else answer(told)
 
     async def program(self, request: Request) -> Response:
-        view = self._backend.snapshot().program(plain(request.path_params["name"]))
+        view = Snapshot(self._backend).program(plain(request.path_params["name"]))
         if view is None:
             raise Refused(404, f"no such program: {request.path_params['name']!r}")
-        return answer(asdict(view))
+        return answer(view)
 
     def _page(self, name: str) -> Handler:
         async def page(request: Request) -> Response:
@@ -158,15 +152,15 @@ class Api:
 
     async def program_log(self, request: Request) -> Response:
         name, channel = request.path_params["name"], request.path_params["channel"]
-        view = self._backend.snapshot().program(plain(name))
+        view = Snapshot(self._backend).program(plain(name))
         if view is None:
             raise Refused(404, f"no such program: {name!r}")
         if channel not in {"stdout", "stderr"}:
             raise Refused(404, f"no such channel: {channel!r}; there are stdout and stderr")
-        return await self._log(request, view.stdout_log if channel == "stdout" else view.stderr_log)
+        return await self._log(request, view[f"{channel}_log"])
 
     async def main_log(self, request: Request) -> Response:
-        return await self._log(request, self._backend.snapshot().daemon.main_log)
+        return await self._log(request, Snapshot(self._backend).daemon["main_log"])
 
     async def _log(self, request: Request, path: str | None) -> Response:
         if path is None:
@@ -194,8 +188,8 @@ class Api:
         body = await _body(request, {"verb", "names", "signal", "wait", "timeout_s"})
         verb, names = _verb(body), _names(body)
         timeout_s, wait = _seconds(body), _flag(body, "wait", default=True)
-        snapshot = self._backend.snapshot()
-        known = [view.name for view in snapshot.programs]
+        snapshot = Snapshot(self._backend)
+        known = [view["name"] for view in snapshot.programs]
         wanted = expand(names, known)
         bad = {name: (name, BAD_NAME, "no such process") for name in wanted if name not in known}
         if verb is Verb.SIGNAL:
@@ -212,7 +206,7 @@ class Api:
             if verb in {Verb.SHUTDOWN, Verb.RELOAD} and done:  # nothing to say is how these succeed
                 raise Refused(422 if done[0][1] == CANT_REREAD else 503, done[0][2])
             if verb in {Verb.START, Verb.RESTART} and wait:
-                done = await starting.settled(self._backend.snapshot, starting.attempts(snapshot), done)
+                done = await starting.settled(lambda: Snapshot(self._backend), starting.attempts(snapshot), done)
         told = {result[0]: result for result in done}
         return _results([bad.get(name) or told[name] for name in wanted if name in bad or name in told])
 
@@ -230,7 +224,7 @@ class Api:
         return await self._backups(request, Verb.ROLLBACK, name, body)
 
     async def _backups(self, request: Request, verb: Verb, text: str, body: dict[str, Any]) -> Response:
-        names, known = _names(body), [view.name for view in self._backend.snapshot().programs]
+        names, known = _names(body), [view["name"] for view in Snapshot(self._backend).programs]
         wanted = [] if "all" in names else list(dict.fromkeys(plain(name) for name in names))
         for name in wanted:
             if name not in known:

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from supervisor.api.port import ProgramView, Result, Snapshot
+from supervisor.api.port import Json, Result, Snapshot
 from supervisor.model.codes import ABNORMAL_TERMINATION, BAD_NAME, NOT_RUNNING, SPAWN_ERROR, SUCCESS
 
 SETTLE_S: Final = 0.5
@@ -25,7 +25,7 @@ _LOOK_S: Final = 0.02
 
 def attempts(snapshot: Snapshot) -> dict[str, int]:
     """How often each program had been started before the request."""
-    return {view.name: view.attempt or 0 for view in snapshot.programs}
+    return {view["name"]: view["attempt"] or 0 for view in snapshot.programs}
 
 
 async def settled(
@@ -42,7 +42,7 @@ async def settled(
         newest = snapshot()
         for name in waiting:
             view = newest.program(name)
-            since_s = seen_s.setdefault((name, view.phase if view else "", view.pid if view else None), now_s)
+            since_s = seen_s.setdefault((name, view["phase"] if view else "", view["pid"] if view else None), now_s)
             result = outcome(name, view, before.get(name, 0), now_s - since_s)
             if result is None and now_s - began_s >= most_s:
                 result = (name, SUCCESS, "starting: it has no process yet, see status")
@@ -54,26 +54,26 @@ async def settled(
     return [final.get(result[0], result) for result in results]
 
 
-def outcome(name: str, view: ProgramView | None, attempts_before: int, same_for_s: float) -> Result | None:
+def outcome(name: str, view: Json | None, attempts_before: int, same_for_s: float) -> Result | None:
     """What can be said now; None: not yet. `same_for_s` is how long the program has been seen in just this condition."""
     if view is None:
         return (name, BAD_NAME, "no such process") if same_for_s >= SETTLE_S else None
-    fresh = (view.attempt or 0) > attempts_before
-    match view.phase:
+    fresh = (view["attempt"] or 0) > attempts_before
+    match view["phase"]:
         case "RUNNING" if fresh:
             return (name, SUCCESS, "started")
-        case "STARTING" if fresh and view.pid is not None and max(same_for_s, view.uptime_s or 0.0) >= SETTLE_S:
+        case "STARTING" if fresh and view["pid"] is not None and max(same_for_s, view["uptime_s"] or 0.0) >= SETTLE_S:
             return (name, SUCCESS, "started")
         case "DONE" if fresh:
             return (name, SUCCESS, "started")
         case "BACKOFF" | "FATAL" if fresh:
-            if view.spawn_error:
-                return (name, SPAWN_ERROR, f"spawn error: {view.spawn_error}")
-            return (name, ABNORMAL_TERMINATION, f"abnormal termination: {view.why}")
+            if view["spawn_error"]:
+                return (name, SPAWN_ERROR, f"spawn error: {view['spawn_error']}")
+            return (name, ABNORMAL_TERMINATION, f"abnormal termination: {view['why']}")
         case "QUEUED" if same_for_s >= SETTLE_S:
             return (name, SUCCESS, "queued: no free slot, it starts by itself")
         case "GATED" if same_for_s >= SETTLE_S:
-            return (name, SUCCESS, f"gated, it starts by itself: {view.why}")
+            return (name, SUCCESS, f"gated, it starts by itself: {view['why']}")
         case "STOPPED" if fresh or same_for_s >= SETTLE_S:
             return (name, NOT_RUNNING, "not running: it was stopped meanwhile")
         case _:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from supervisor.adapters.host.boot import AliveMark
     from supervisor.model.facts import Stamped
+    from supervisor.model.memory import Memory
     from supervisor.model.settings import Paths, Settings
-    from supervisor.model.state import State
+    from supervisor.model.state import Attempt, State
     from supervisor.reports.ledger import Ledger
     from supervisor.reports.results_view import Outcome
 
@@ -42,7 +43,8 @@ def page(options: Options, gone: Unreachable, name: str, query: Mapping[str, str
 class DeadDaemon:
     """`reports.sources.Sources` of a daemon that does not run: its journal and its other files, each read when asked for."""
 
-    memory = None
+    alive = False
+    worst_gap_s = version = release = None
 
     def __init__(self, options: Options, gone: Unreachable) -> None:
         """Raises Failed when there is no journal, or nobody knows where."""
@@ -76,6 +78,12 @@ class DeadDaemon:
         from supervisor.model.state import replay
 
         return replay(self._journal)[0]
+
+    @cached_property
+    def memory(self) -> Memory:
+        from supervisor.model.memory import Memory
+
+        return Memory()
 
     @property
     def now_s(self) -> float:
@@ -144,20 +152,31 @@ class DeadDaemon:
 
         return read_mark(Path(self.paths.alive))
 
-    def says(self) -> str:
-        """That the daemon is dead, and since when."""
-        if self.last_sign_wall_s is None:
-            return "daemon is not running; this is what the journal says"
-        ago = text.duration(self.wall_s - self.last_sign_wall_s)
-        when = text.when(self.last_sign_wall_s, self.wall_s)
-        return f"daemon is not running (last sign of life {when}, {ago} ago); this is what the journal says"
-
-    @cached_property
-    def last_sign_wall_s(self) -> float | None:
+    def last_sign(self) -> dict[str, Any]:
         """The newest of the alive mark and the last fact. File times will not do: readers of a journal touch files too."""
         mark = self._mark
-        found = [wall_s for wall_s in (self.state.wall_s, mark.wall_s if mark is not None else None) if wall_s]
-        return max(found, default=None)
+        known = [wall_s for wall_s in (self.state.wall_s, mark.wall_s if mark is not None else None) if wall_s]
+        newest = max(known, default=None)
+        told = ""
+        if newest is not None:
+            ago = text.duration(self.wall_s - newest)
+            told = f" (last sign of life {text.when(newest, self.wall_s)}, {ago} ago)"
+        return {"last_sign_wall_s": newest, "says": f"daemon is not running{told}; this is what the journal says"}
+
+    def cgroups(self) -> None:
+        return None
+
+    def borne_out(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
+        """Nobody has looked at its process since the daemon died."""
+        from supervisor.adapters.process.presence import corrected
+
+        return corrected({**program, "uptime_s": None}, attempt, rebooted=self._rebooted)
+
+    @cached_property
+    def _rebooted(self) -> bool | None:
+        from supervisor.adapters.process.presence import has_rebooted
+
+        return has_rebooted(self.state, self.state_dir, os.environ)
 
 
 def _moved_on(at_s: float, then_wall_s: float, now_wall_s: float) -> float:
@@ -185,31 +204,9 @@ def _read(journal: str, *_: object) -> list[Stamped]:
         return list(reader.read())
 
 
-def status(options: Options, gone: Unreachable) -> dict[str, Any]:
-    """The shape of /api/v1/status. What only a live daemon knows is unknown; ages go on from the last fact."""
-    from supervisor.adapters.process.presence import corrected, has_rebooted
-    from supervisor.reports.climb_view import climb_view, in_force
-    from supervisor.reports.view import box_view, program_views
-
-    dead = DeadDaemon(options, gone)
-    state, settings, now_s = dead.state, dead.settings, dead.now_s
-    level = settings.level if settings is not None else None
-    box = box_view(state, level, now_s=now_s, boot_at_s=None)
-    box["level"] |= in_force(climb_view(state, settings, now_s=now_s))
-    daemon = {**box, "state": "dead", "pid": None, "version": None, "state_dir": dead.state_dir, "uptime_s": None}
-    daemon |= {"last_sign_wall_s": dead.last_sign_wall_s, "says": dead.says()}
-    daemon["usd_per_hour"] = settings.cost.usd_per_hour if settings is not None else None
-    rebooted = has_rebooted(state, dead.state_dir, os.environ)
-    views = [
-        corrected({**view, "uptime_s": None}, state.programs[view["name"]].attempt, rebooted=rebooted)
-        for view in program_views(state, {}, settings, now_s=now_s)
-    ]
-    return {"daemon": daemon, "programs": views, "now_s": now_s, "wall_s": dead.wall_s, "worst_gap_s": None}
-
-
 def sentence(options: Options, gone: Unreachable) -> str:
     """That the daemon is dead, and since when."""
-    return DeadDaemon(options, gone).says()
+    return str(DeadDaemon(options, gone).last_sign()["says"])
 
 
 def test_alerts(options: Options, gone: Unreachable) -> list[dict[str, Any]]:

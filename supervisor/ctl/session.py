@@ -52,16 +52,6 @@ class Session:
             return offline.page(self.options, self.dead(gone), name, asked)
         return found
 
-    def status(self) -> dict[str, Any]:
-        """The daemon's snapshot; with no daemon, the same shape from its journal and `daemon.state` = `dead`."""
-        try:
-            status: dict[str, Any] = self.client.get("/api/v1/status")
-        except Unreachable as gone:
-            from supervisor.ctl import offline
-
-            return offline.status(self.options, self.dead(gone))
-        return status
-
     def facts(self, after: int = 0, program: str | None = None, last: int | None = None, kinds: str = "") -> list[Any]:
         """Rows of the journal, oldest first: all after `after`, or the newest `last` of them."""
         rows: list[Any] = []

@@ -72,7 +72,7 @@ def _with_cost(session: Session, status: dict[str, Any]) -> None:
 def _look(session: Session) -> tuple[dict[str, Any] | None, str]:
     """The status, or what to say instead of it."""
     try:
-        return session.status(), ""
+        return session.page("status"), ""
     except Failed as failed:
         return None, f"{failed}\n{_HINT}"
     except (Unreachable, Refused) as gone:

@@ -81,7 +81,7 @@ def _telling() -> list[str]:
 
 
 def _refuse_nobody(session: Session, name: str) -> None:
-    if all(view["name"] != name for view in session.status()["programs"]):
+    if all(view["name"] != name for view in session.page("status")["programs"]):
         raise Failed(f"{text.harmless(name)}: ERROR (no such process)")
 
 
@@ -96,7 +96,7 @@ def explain(session: Session, args: list[str]) -> int:
     most = whole(options.get("-n", str(_INCIDENTS)), "-n", least=1)
     name = plain(names[0])
     session.warn_if_dead(aloud="--json" not in options)
-    view = next((view for view in session.status()["programs"] if view["name"] == name), None)
+    view = next((view for view in session.page("status")["programs"] if view["name"] == name), None)
     if view is None:
         raise Failed(f"{text.harmless(name)}: ERROR (no such process)")
     found = incidents(session.facts(program=name, last=1000, kinds=",".join(_TROUBLE + _AROUND)))
@@ -244,7 +244,7 @@ def reboots(session: Session, args: list[str]) -> int:
     if not rows:
         session.say("no reboot so far")
         return OK
-    pattern = session.status()["daemon"].get("reboot_pattern")
+    pattern = session.page("status")["daemon"].get("reboot_pattern")
     if pattern:
         session.say(f"pattern: {text.harmless(pattern)}")
     return OK

@@ -6,7 +6,6 @@ The rule is `policy/box/foundations.py`. Standing findings are kept in memory, n
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from supervisor.deciding.turn import Turn
 from supervisor.model import commands, facts
@@ -64,15 +63,3 @@ def showing(memory: Memory, item: FoundationsLooked, now_s: float, wall_s: float
         for each in item.findings if each.name not in below
     }  # fmt: skip
     return replace(memory, foundations=shown)
-
-
-def troubles_view(memory: Memory) -> tuple[dict[str, Any], ...]:
-    """The standing troubles for people, oldest first: what has only just been found and is being restored is not one."""
-    standing = sorted(memory.foundations.values(), key=lambda each: (each.since_s, each.finding.name))
-    return tuple(
-        {
-            "name": each.finding.name, "path": each.finding.path, "look": each.finding.look.value, "why": each.why,
-            "since_wall_s": each.since_wall_s,
-        }
-        for each in standing if rule.judge(each.finding).answer is Answer.TROUBLE
-    )  # fmt: skip

@@ -16,7 +16,7 @@ from supervisor.model.state import State
 Json = dict[str, Any]
 
 
-def alerts_view(state: State, settings: Settings | None, memory: Memory | None, *, now_s: float) -> Json:
+def alerts_view(state: State, settings: Settings | None, memory: Memory, *, now_s: float) -> Json:
     """All of it, as JSON values. Without settings (they are gone, or not ours to read): the targets of the record."""
     record = state.alerts
     named = settings.alerts.targets if settings is not None else ()
@@ -40,10 +40,10 @@ def alerts_view(state: State, settings: Settings | None, memory: Memory | None, 
     }  # fmt: skip
 
 
-def _target(state: State, name: str, memory: Memory | None, now_s: float, *, configured: bool) -> Json:
+def _target(state: State, name: str, memory: Memory, now_s: float, *, configured: bool) -> Json:
     record = state.alerts
     failing = record.failing.get(name)
-    reaching = None if memory is None else memory.reaching.get(name)
+    reaching = memory.reaching.get(name)
     last = next((each.wall_s for each in reversed(record.deliveries) if each.target == name), None)
     retry_at_s = None if reaching is None else reaching.retry_at_s
     sending = reaching is not None and reaching.sending != ""

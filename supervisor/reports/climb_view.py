@@ -45,11 +45,6 @@ def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json
     return view | {"line": _line(view)}
 
 
-def in_force(view: Json) -> Json:
-    """What `status` tells of it, beside the level's own figures."""
-    return {key: view[key] for key in ("mode", "trial", "line")} | {"pinned": view["pin"] is not None}
-
-
 def _bad_hours(remembered: LoadState, now_s: float) -> Json | None:
     """Hours of the day in which the box reboots far more often: how long they are, and when they begin or end next."""
     bad = remembered.hours.bad

@@ -124,7 +124,7 @@ def backups(sources: Sources, check: str | None) -> Json:
 
     if check is not None:
         return {"name": check, "error": sources.check_backup(check)}
-    record = BackupRecord() if sources.memory is None else sources.state.backups  # a dead daemon makes none
+    record = sources.state.backups if sources.alive else BackupRecord()  # a dead daemon makes none
     return backups_view(sources.backups(), record, sources.backup_progress())
 
 
@@ -140,8 +140,8 @@ def cost(sources: Sources, since: Since) -> Json:
     from supervisor.reports.cost_view import Games, cost_view
 
     closed, wall_s = sources.closed()
-    settings, memory = sources.settings, sources.memory
-    samples = {} if memory is None else {name: watch.sample for name, watch in memory.watches.items()}
+    settings = sources.settings
+    samples = {name: watch.sample for name, watch in sources.memory.watches.items()}
     price = None if settings is None else settings.cost.usd_per_hour
     return cost_view(closed, Games(settings, sources.state, samples), since, wall_s=wall_s, usd_per_hour=price)
 
@@ -170,3 +170,11 @@ def results(sources: Sources) -> Json:
     from supervisor.reports.results_view import results_view
 
     return results_view(sources.results())
+
+
+@_page(instant=True)
+def status(sources: Sources) -> Json:
+    """The daemon, its box and every program."""
+    from supervisor.reports.status_view import status_view
+
+    return status_view(sources)

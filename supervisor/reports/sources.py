@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Settings
-from supervisor.model.state import State
+from supervisor.model.state import Attempt, State
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.results_view import Outcome
 
@@ -30,12 +30,45 @@ class Sources(Protocol):
         """The fold of the journal."""
 
     @property
-    def memory(self) -> Memory | None:
-        """The newest readings. None: the daemon is dead."""
+    def memory(self) -> Memory:
+        """The newest readings; of a dead daemon there are none."""
 
     @property
     def now_s(self) -> float:
         """Journal time of this moment."""
+
+    @property
+    def wall_s(self) -> float:
+        """The wall clock's time of this moment."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the daemon runs."""
+
+    @property
+    def worst_gap_s(self) -> float | None:
+        """The longest time between two turns of its loop, of the last one to two minutes."""
+
+    @property
+    def version(self) -> str | None:
+        """The daemon's. None: it is dead."""
+
+    @property
+    def release(self) -> str | None:
+        """The directory whose code it runs."""
+
+    @property
+    def state_dir(self) -> str:
+        """Where all of this lies."""
+
+    def last_sign(self) -> Json:
+        """Of a dead daemon: when it was last there, and the sentence that says so. Empty: it runs."""
+
+    def cgroups(self) -> Json | None:
+        """How workers are confined (`adapters.process.cgroups.Cgroups.view`). None: nobody knows."""
+
+    def borne_out(self, program: Json, attempt: Attempt | None) -> Json:
+        """A program's view, as far as its process bears it out where the record cannot be up to date."""
 
     def closed(self) -> tuple[Ledger, float]:
         """The ledger, closed at this moment, and the wall clock's time of it in seconds."""

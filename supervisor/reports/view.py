@@ -1,27 +1,22 @@
-"""What people are shown: plain dicts made from the state, the newest readings and the settings.
+"""Programs as people are shown them: plain dicts made from the state, the newest readings and the settings.
 
-Used by the daemon for its published snapshot, and by `supervisorctl` on a folded journal when the daemon is dead (then
-there are no readings, and what was live is unknown). None is "not known" and is shown as such, never as 0.
+For the page `status`, also of a dead daemon: then there are no readings, and what was live is unknown. None is "not known"
+and is shown as such, never as 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from supervisor.model.inputs import Sample
-from supervisor.model.memory import Trouble
-from supervisor.model.reboots import reboot_pattern
-from supervisor.model.settings import Level, ProgramSpec, Settings
+from supervisor.model.settings import ProgramSpec, Settings
 from supervisor.model.state import Program, State
 from supervisor.policy.worker.health import WORDS
 from supervisor.policy.worker.restart import recent_deaths
-from supervisor.reports.hardware_view import gpu_view, vetoes_view
 from workers.contract import FIGURES
 
 Json = dict[str, Any]
-_DAY_S = 86400.0
 _SHARE = "share_"  # figures of what a training's time is spent on
 _SHOWN = tuple(name for name, figure in FIGURES.items() if figure.title)
 
@@ -67,8 +62,6 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "episodes": sample.episodes if sample else None,
         "mean_return": told.get("mean_return"),
         **{name: told.get(name) for name in _SHOWN},
-        "time_shares": {name.removeprefix(_SHARE): told[name] for name in told if name.startswith(_SHARE)} or None,
-        "test_return": told.get("test_return"),
         "steps_per_s": sample.steps_per_s if sample else None,
         "target": sample.target if sample else None,
         "target_kind": sample.target_kind if sample else None,
@@ -97,6 +90,8 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "exit_code": program.exit_code,
         "started_wall_s": program.started_wall_s,
         "ended_wall_s": program.exit_wall_s,
+        "time_shares": {name.removeprefix(_SHARE): told[name] for name in told if name.startswith(_SHARE)} or None,
+        "test_return": told.get("test_return"),
     }
 
 
@@ -158,68 +153,3 @@ def _why(program: Program, sample: Sample | None) -> str:
     if sample is not None and sample.status and sample.status != sample.phase:
         return sample.status
     return program.why
-
-
-def box_view(state: State, level: Level | None, *, now_s: float, boot_at_s: float | None) -> Json:
-    """Boots and stability: the header of `status`."""
-    recent = [reboot for reboot in state.reboots if now_s - reboot.at_s <= _DAY_S]  # journal time: no clock moves it
-    last = state.reboots[-1] if state.reboots else None
-    blind = sum(each.cause == "unclean" and each.up_s is None for each in state.reboots)  # nobody knows what came before
-    unclean = sum(record.reboots for record in state.levels.values()) - blind
-    boot_up_s = None if boot_at_s is None else now_s - boot_at_s
-    here_s = 0.0 if boot_at_s is None else now_s - max(boot_at_s, state.climb.changed_at_s or 0.0)
-    up_s = sum(record.up_s for record in state.levels.values()) + here_s
-    return {
-        "boot_id": state.boot_id,
-        "boots": state.boots,
-        "boot_up_s": boot_up_s,
-        "reboots_total": state.reboots_total,
-        "reboots_24h": len(recent),
-        "last_reboot": None
-        if last is None
-        else {
-            "wall_s": last.wall_s,
-            "cause": last.cause,
-            "down_s": last.down_s,
-            "level": last.level,
-            "ago_s": now_s - last.at_s,
-        },
-        "box": _box(state),
-        "reboot_pattern": reboot_pattern(state, now_s=now_s),
-        "mtbf_s": up_s / unclean if unclean > 0 and up_s > 0.0 else None,
-        "journal": journal_view(state, None),
-        "foundations": (),
-        "config": None if state.config is None else asdict(state.config),
-        "gpu": gpu_view(None, state),
-        "cgroups": None,
-        "vetoes": vetoes_view(state),
-        "level": {
-            "name": state.level,
-            "slots": state.slots,
-            "num_envs": level.num_envs if level else None,
-            "batch_size": level.batch_size if level else None,
-        },
-    }
-
-
-def _box(state: State) -> Json | None:
-    """Which box this is, since when, and which ones the state directory was on before."""
-    if state.box is None:
-        return None
-    former = [
-        {"hostname": each.hostname, "since_wall_s": each.since_wall_s, "until_wall_s": each.until_wall_s,
-         "reboots": each.reboots}
-        for each in state.former_boxes
-    ]  # fmt: skip
-    return {"hostname": state.box.hostname, "since_wall_s": state.box.since_wall_s, "former": former}
-
-
-def journal_view(state: State, trouble: Trouble | None) -> Json:
-    """How the record itself is: whether it can be written now, its newest damage, and whether counts have gaps."""
-    damage = state.damage
-    return {
-        "error": "" if trouble is None else trouble.error,
-        "error_since_wall_s": None if trouble is None else trouble.since_wall_s,
-        "damage": None if damage is None else asdict(damage),
-        "gaps": state.gaps,
-    }

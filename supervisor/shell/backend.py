@@ -21,18 +21,15 @@ from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.process.presence import corrected
 from supervisor.adapters.process.tested import survey
-from supervisor.api.port import DaemonView, Json, ProgramView, Result, Snapshot
-from supervisor.deciding.foundations import troubles_view
+from supervisor.api.port import Json, Result
 from supervisor.model.codes import CANT_REREAD, FAILED
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Settings
-from supervisor.model.state import State
+from supervisor.model.state import Attempt, State
 from supervisor.ports import Clock
 from supervisor.reports import view
-from supervisor.reports.climb_view import climb_view, in_force
-from supervisor.reports.hardware_view import gpu_view
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import PAGES
 from supervisor.reports.results_view import Outcome
@@ -102,11 +99,11 @@ class DaemonBackend:
         `next_image` says why the image that a reload would start could not start. `keep_config` keeps a good one.
         """
         self._inbox, self._replies, self.clock = inbox, replies, clock
-        self.loaded, self._reload, self._version = loaded, reload, version
+        self.loaded, self._reload, self.version = loaded, reload, version
         self._next_image, self._keep_config = next_image, keep_config
         self._published: Published | None = None
         self._gaps = Gaps()
-        self.backup_progress, self._cgroups = backup_progress, cgroups
+        self.backup_progress, self.cgroups = backup_progress, cgroups
         self.books = Books(loaded.settings.paths.journal)
 
     def publish(self, loop: Loop) -> None:
@@ -116,15 +113,9 @@ class DaemonBackend:
         self._published = Published(loop.settings, loop.state, loop.memory, now_s, self.clock.wall_s(), gap_s)
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
-        return PAGES[name].of(_Running(self._newest(), self), query)
-
-    def snapshot(self) -> Snapshot:
-        return snapshot_of(self._newest(), self._version, self._cgroups())
-
-    def _newest(self) -> Published:
         if self._published is None:
             raise RuntimeError("nothing is published yet: the API is started after the first turn")
-        return self._published
+        return PAGES[name].of(Running(self._published, self), query)
 
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
         if verb is Verb.RELOAD and (errors := self._mistakes()):
@@ -220,13 +211,25 @@ class DaemonBackend:
         return [as_json(tried) for tried in deliver_to_all(rules, test_notice(self.clock.wall_s()))]
 
 
-class _Running:
+class Running:
     """`reports.sources.Sources` of a running daemon: what its loop published last, and what lies on its disk."""
+
+    alive: Final = True
+    release: Final = image.RELEASE
 
     def __init__(self, published: Published, daemon: DaemonBackend) -> None:
         self.settings, self.state, self.memory = published.settings, published.state, published.memory
-        self.now_s = published.now_s
+        self.now_s, self.wall_s, self.worst_gap_s = published.now_s, published.wall_s, published.worst_gap_s
+        self.version, self.cgroups = daemon.version, daemon.cgroups
         self._daemon, self._paths = daemon, published.settings.paths
+        self.state_dir = self._paths.state_dir
+
+    def last_sign(self) -> Json:
+        return {}
+
+    def borne_out(self, program: Json, attempt: Attempt | None) -> Json:
+        """While the journal cannot be written, no end of a worker can be recorded."""
+        return program if self.memory.trouble is None else corrected(program, attempt, rebooted=False)
 
     def closed(self) -> tuple[Ledger, float]:
         clock = self._daemon.clock
@@ -251,47 +254,3 @@ class _Running:
 
     def config(self) -> Iterable[tuple[str, object, object]]:
         return config.explain(self._daemon.loaded)
-
-
-def snapshot_of(published: Published, version: str, cgroups: Json | None = None) -> Snapshot:
-    """The snapshot that people see."""
-    settings, state, memory = published.settings, published.state, published.memory
-    box = view.box_view(state, settings.level, now_s=published.now_s, boot_at_s=memory.boot_at_s)
-    box["level"] |= in_force(climb_view(state, settings, now_s=published.now_s))
-    box["journal"] = view.journal_view(state, memory.trouble)
-    box["foundations"] = troubles_view(memory)
-    box["gpu"] = gpu_view(memory.gpus, state)
-    box["cgroups"] = None if not cgroups else {**cgroups, "unmet": _unmet(settings, cgroups)}
-    samples = {name: watch.sample for name, watch in memory.watches.items()}
-    programs = view.program_views(state, samples, settings, now_s=published.now_s)
-    if memory.trouble is not None:  # ends cannot be recorded
-        attempts = {name: program.attempt for name, program in state.programs.items()}
-        programs = tuple(corrected(program, attempts[program["name"]], rebooted=False) for program in programs)
-    daemon = DaemonView.of(
-        box,
-        pid=state.daemon_pid,
-        version=version,
-        state="stopping" if state.stopping else "reloading" if memory.ended else "running",
-        state_dir=settings.paths.state_dir,
-        config_file=settings.paths.config_file,
-        main_log=settings.paths.main_log,
-        started_wall_s=state.daemon_since_wall_s,
-        uptime_s=_age(published.now_s, state.daemon_since_s),
-        usd_per_hour=settings.cost.usd_per_hour,
-        release=image.RELEASE,
-    )
-    views = tuple(ProgramView.of(program) for program in programs)
-    return Snapshot(daemon, views, published.now_s, published.wall_s, published.worst_gap_s)
-
-
-def _unmet(settings: Settings, cgroups: Json) -> str:
-    """That memory is limited on paper only, in one sentence; empty where it is not limited, or is."""
-    limit_mb = settings.level.memory_mb
-    if limit_mb is None or not settings.cgroups.use or "memory" in cgroups["controllers"]:
-        return ""
-    why = cgroups["why"] or "its cgroups have no memory controller"
-    return f"no worker is held to the {limit_mb:,} MB of level {settings.level.name}: {why}"
-
-
-def _age(now_s: float, since_s: float | None) -> float | None:
-    return None if since_s is None else now_s - since_s

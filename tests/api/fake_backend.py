@@ -4,83 +4,105 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor.api.port import (
-    DaemonView,
-    LevelView,
-    ProgramView,
-    RebootView,
-    Result,
-    Snapshot,
-)
+from fakes import FakeSources
+
+from supervisor.api.port import Json, Result, Snapshot
 from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNING, SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Verb
-from supervisor.model.state import fold_all
+from supervisor.model.lifecycle import Phase
+from supervisor.model.state import Program, State, fold_all
 from supervisor.reports.accounts_view import Since, accounts_view
 from supervisor.reports.cost_view import Games, cost_view
 from supervisor.reports.facts_view import select
 from supervisor.reports.ledger import fold_accounts
 from supervisor.reports.pages import PAGES
 from supervisor.reports.results_view import Outcome, results_view
+from supervisor.reports.status_view import status_view
+from supervisor.reports.view import program_view
 
 WALL_S = 1_763_700_000.0  # 2025-11-21 04:40 UTC
 
 
-def program(name: str, phase: str = "RUNNING", **known: Any) -> ProgramView:
-    base: dict[str, Any] = {"level": "light", "restarts": 0, "attempt": 1, "priority": 100, "autostart": True}
+_PROGRAM = dict.fromkeys(program_view(Program("", Phase.QUEUED, 0.0, 0.0, ""), None, None, State(), now_s=0.0))
+_DAEMON = status_view(FakeSources())["daemon"]
+
+
+def known_to(page: Json, **known: Any) -> Json:
+    """A part of the page with other values. Keys that the page has not are a mistake of the test."""
+    assert known.keys() <= page.keys(), known.keys() - page.keys()
+    return page | known
+
+
+def program(name: str, phase: str = "RUNNING", **known: Any) -> Json:
+    base: Json = {"wanted": "run", "slow_retry": False, "why": "", "rollbacks": 0, "spawn_error": ""}
+    base |= {"level": "light", "restarts": 0, "attempt": 1, "priority": 100, "autostart": True}
     if phase in {"STARTING", "RUNNING", "STOPPING"}:
         base |= {"pid": 4242, "uptime_s": 155.0}
-    return ProgramView(name=name, phase=phase, **(base | known))
+    return known_to(_PROGRAM, name=name, phase=phase, **(base | known))
 
 
-def daemon(**known: Any) -> DaemonView:
-    base: dict[str, Any] = {
+def daemon(**known: Any) -> Json:
+    base: Json = {
         "pid": 1234, "version": "0.1.0", "state": "running", "state_dir": "/var/lib/extralife",
-        "level": LevelView("light", 2, 32, 512), "started_wall_s": WALL_S - 11525, "uptime_s": 11525.0,
+        "level": known_to(_DAEMON["level"], name="light", slots=2, num_envs=32, batch_size=512),
+        "started_wall_s": WALL_S - 11525, "uptime_s": 11525.0,
         "boot_id": "b" * 32, "boots": 4, "boot_up_s": 50531.0, "reboots_total": 3, "reboots_24h": 3,
-        "last_reboot": RebootView(WALL_S - 50531, "unclean", 190.0, "light"), "mtbf_s": 22320.0,
+        "last_reboot": reboot(WALL_S - 50531), "mtbf_s": 22320.0,
     }  # fmt: skip
-    return DaemonView(**(base | known))
+    return known_to(_DAEMON, **(base | known))
+
+
+def reboot(wall_s: float) -> Json:
+    return {"wall_s": wall_s, "cause": "unclean", "down_s": 190.0, "level": "light", "ago_s": None}
+
+
+def journal(**known: Any) -> Json:
+    return known_to(_DAEMON["journal"], **known)
 
 
 @dataclass
 class FakeBackend:
     """Fills `api.port.Backend`. `on_ask` decides what a request does; by default it does what was asked at once."""
 
-    programs: dict[str, ProgramView] = field(default_factory=dict)
-    header: DaemonView = field(default_factory=daemon)
+    programs: dict[str, Json] = field(default_factory=dict)
+    header: Json = field(default_factory=daemon)
     journal: list[Stamped] = field(default_factory=list)
-    alerted: dict[str, Any] = field(default_factory=lambda: {"targets": [], "queue": [], "held": [], "deliveries": []})
-    tried: list[dict[str, Any]] = field(default_factory=list)
+    alerted: Json = field(default_factory=lambda: {"targets": [], "queue": [], "held": [], "deliveries": []})
+    tried: list[Json] = field(default_factory=list)
     asked: list[tuple[Verb, tuple[str, ...], str, str, int | None]] = field(default_factory=list)
-    changes: dict[str, Any] = field(default_factory=lambda: {"added": [], "changed": [], "removed": []})
-    settings: list[dict[str, Any]] = field(default_factory=list)
+    changes: Json = field(default_factory=lambda: {"added": [], "changed": [], "removed": []})
+    settings: list[Json] = field(default_factory=list)
     updates: list[tuple[tuple[str, ...], bool]] = field(default_factory=list)
     removed: list[tuple[str, str, int | None]] = field(default_factory=list)
-    file: list[dict[str, Any]] = field(default_factory=list)
+    file: list[Json] = field(default_factory=list)
     refusal: list[Result] = field(default_factory=list)  # of a reload
     gate: threading.Event | None = None  # an ask waits for it
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     tested: list[Outcome] = field(default_factory=list)
-    backed_up: list[dict[str, Any]] = field(default_factory=list)
-    ends: list[dict[str, Any]] = field(default_factory=list)
+    backed_up: list[Json] = field(default_factory=list)
+    ends: list[Json] = field(default_factory=list)
     error: Exception | None = None
     wall_s: float | None = None
-    ladder: dict[str, Any] = field(default_factory=lambda: {"level": "light", "pin": None, "levels": [{"name": "light"}]})
+    ladder: Json = field(default_factory=lambda: {"level": "light", "pin": None, "levels": [{"name": "light"}]})
     pins: list[tuple[Any, ...]] = field(default_factory=list)
 
-    def add(self, *views: ProgramView) -> None:
-        self.programs |= {view.name: view for view in views}
+    def add(self, *views: Json) -> None:
+        self.programs |= {view["name"]: view for view in views}
 
     def change(self, name: str, **known: Any) -> None:
-        self.programs[name] = replace(self.programs[name], **known)
+        self.programs[name] = known_to(self.programs[name], **known)
 
     def snapshot(self) -> Snapshot:
-        views = tuple(self.programs[name] for name in sorted(self.programs))
-        return Snapshot(self.header, views, now_s=1000.0, wall_s=time.time() if self.wall_s is None else self.wall_s)
+        return Snapshot(self)
+
+    def page_status(self) -> Json:
+        views = [self.programs[name] for name in sorted(self.programs)]
+        wall_s = time.time() if self.wall_s is None else self.wall_s
+        return {"daemon": self.header, "programs": views, "now_s": 1000.0, "wall_s": wall_s, "worst_gap_s": None}
 
     def ask(self, verb: Verb, names: Any, signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
         if self.error is not None:
@@ -93,12 +115,12 @@ class FakeBackend:
 
     def do(self, verb: Verb, name: str) -> Result:
         view = self.programs[name]
-        up = view.phase in {"STARTING", "RUNNING"}
+        up = view["phase"] in {"STARTING", "RUNNING"}
         match verb:
             case Verb.START if up:
                 return (name, ALREADY_STARTED, "already started")
             case Verb.START | Verb.RESTART:
-                self.change(name, phase="RUNNING", pid=4300, attempt=(view.attempt or 0) + 1)
+                self.change(name, phase="RUNNING", pid=4300, attempt=(view["attempt"] or 0) + 1)
                 return (name, SUCCESS, "started")
             case Verb.STOP | Verb.SIGNAL if not up:
                 return (name, NOT_RUNNING, "not running")
@@ -120,26 +142,26 @@ class FakeBackend:
         )
         return (name, SUCCESS, "begun") if verb is Verb.BACKUP else (text, SUCCESS, name)
 
-    def page(self, name: str, query: Any) -> dict[str, Any]:
-        made: dict[str, Any] = getattr(self, f"page_{name}")(**PAGES[name].arguments(query))
+    def page(self, name: str, query: Any) -> Json:
+        made: Json = getattr(self, f"page_{name}")(**PAGES[name].arguments(query))
         return made
 
-    def page_backups(self, check: str | None) -> dict[str, Any]:
+    def page_backups(self, check: str | None) -> Json:
         if check is not None:
             return {"name": check, "error": "Pong: state.json does not match its digest" if check == "bad" else ""}
         return {
             "backups": self.backed_up, "making": [], "rollback": None, "progress": None, "ends": self.ends,
         }  # fmt: skip
 
-    def page_cost(self, since: Since) -> dict[str, Any]:
+    def page_cost(self, since: Since) -> Json:
         closed = fold_accounts(self.journal).closed(1000.0)
         games = Games(None, fold_all(self.journal))
-        return cost_view(closed, games, since, wall_s=WALL_S, usd_per_hour=self.header.usd_per_hour)
+        return cost_view(closed, games, since, wall_s=WALL_S, usd_per_hour=self.header["usd_per_hour"])
 
-    def reread(self) -> dict[str, Any]:
+    def reread(self) -> Json:
         return self.changes
 
-    def update(self, names: Any, *, dry_run: bool, by: str, uid: int | None) -> dict[str, Any]:
+    def update(self, names: Any, *, dry_run: bool, by: str, uid: int | None) -> Json:
         self.updates.append((tuple(names), dry_run))
         self.add(*(program(name, "QUEUED", attempt=0) for name in names if name in self.changes["added"]))
         return {**self.changes, "applied": not dry_run}
@@ -148,13 +170,13 @@ class FakeBackend:
         self.removed.append((name, by, uid))
         del self.programs[name]
 
-    def configured(self) -> list[dict[str, Any]]:
+    def configured(self) -> list[Json]:
         return self.file
 
-    def page_config(self) -> dict[str, Any]:
+    def page_config(self) -> Json:
         return {"settings": self.settings}
 
-    def page_level(self) -> dict[str, Any]:
+    def page_level(self) -> Json:
         return self.ladder
 
     def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
@@ -165,22 +187,22 @@ class FakeBackend:
         self.pins.append((level, for_s, by, uid))
         return (level or "light", SUCCESS, "done")
 
-    def page_facts(self, after: int, program: str | None, limit: int, kinds: list[str]) -> dict[str, Any]:
+    def page_facts(self, after: int, program: str | None, limit: int, kinds: list[str]) -> Json:
         journal = [item for item in self.journal if item.seq > after]
         return {"facts": select(journal, program, limit, kinds, fold_all(self.journal).clock_steps)}
 
-    def page_alerts(self) -> dict[str, Any]:
+    def page_alerts(self) -> Json:
         return self.alerted
 
-    def test_alerts(self) -> list[dict[str, Any]]:
+    def test_alerts(self) -> list[Json]:
         if self.error is not None:
             raise self.error
         return self.tried
 
-    def page_results(self) -> dict[str, Any]:
+    def page_results(self) -> Json:
         return results_view(self.tested)
 
-    def page_accounts(self, since: Any) -> dict[str, Any]:
+    def page_accounts(self, since: Any) -> Json:
         last = self.journal[-1] if self.journal else None
         closed = fold_accounts(self.journal).closed(0.0 if last is None else last.at_s)
         return accounts_view(closed, since, wall_s=0.0 if last is None else last.wall_s)

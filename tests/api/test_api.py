@@ -18,15 +18,11 @@ from serving import Connection, call, raw, served
 
 from supervisor.api import logfiles
 from supervisor.api.app import MOST_ASKS, MOST_BODY_BYTES
-from supervisor.api.port import DaemonView, ProgramView, Snapshot
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Verb
-from supervisor.model.settings import Level, Paths, Settings
-from supervisor.model.state import fold_all
 from supervisor.reports.facts_view import fact_row, select
 from supervisor.reports.results_view import Outcome
-from supervisor.reports.view import box_view, program_views
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -86,26 +82,6 @@ def test_one_program_by_any_of_supervisors_names(api: Path) -> None:
         assert call(api, f"/api/v1/programs/{spec}")[1]["name"] == "Pong"
     status, told = call(api, "/api/v1/programs/Pung")
     assert (status, told) == (404, {"error": "no such program: 'Pung'"})
-
-
-def test_the_views_of_the_core_fit(backend: FakeBackend) -> None:
-    """What reports/view.py makes is what the API shows: the same field names on both sides."""
-    log = journal(
-        facts.DaemonStarted("started", 7, "0.1.0", clean=True, salt="s"),
-        facts.LevelChosen("config", "light", 2),
-        facts.ProgramConfigured("new", "Pong", "d"),
-        facts.HostRebooted("power", "a" * 32, "b" * 32, "unclean", "boot id", 60.0, 3600.0, "light", ("Pong",), {}),
-    )
-    state = fold_all(log)
-    settings = Settings(Paths("/state", "/run"))
-    views = program_views(state, {}, settings, now_s=9.0)
-    shown = tuple(ProgramView.of(view) for view in views)
-    assert [set(ProgramView.__dataclass_fields__) for _ in views] == [set(view) for view in views]
-    box = box_view(state, Level(), now_s=9.0, boot_at_s=None)
-    daemon = DaemonView.of(box, pid=7, version="0.1.0", state="running", state_dir="/state")
-    told = Snapshot(daemon, shown, 9.0, WALL_S).to_json()
-    assert told["daemon"]["reboots_24h"] == 1
-    assert told["programs"][0]["phase"] == "QUEUED"
 
 
 def test_health_tells_a_wedged_loop(api: Path, backend: FakeBackend) -> None:

@@ -172,7 +172,7 @@ def test_over_a_real_exec(socket_path: Path) -> None:
     """The next image of the process takes the descriptor and serves the client that has been waiting."""
     program = f"""
 import os, sys, time
-sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests" / "api")!r}]
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}, {str(ROOT / "tests" / "api")!r}]
 from fake_backend import FakeBackend
 from supervisor.api.listener import listen, take_over
 from supervisor.api.server import Server

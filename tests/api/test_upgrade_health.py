@@ -5,15 +5,13 @@ import importlib.util
 import json
 import socket
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend, daemon, program
+from fake_backend import FakeBackend, daemon, journal, known_to, program
 from serving import served
 
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
-from supervisor.api.port import JournalView
 from supervisor.api.server import _Queue
 from supervisor.model.facts import Finished
 
@@ -51,7 +49,7 @@ def sock(backend, tmp_path, monkeypatch):
 
 def upgraded(backend, **known):
     """Another image answers from now on."""
-    backend.header = replace(backend.header, **{"release": RELEASE, "started_wall_s": 2.0, **known})
+    backend.header = known_to(backend.header, **{"release": RELEASE, "started_wall_s": 2.0, **known})
 
 
 def judged(sock, before, healthy_s=0.0, ready_s=0.2):
@@ -81,7 +79,7 @@ def test_a_version_that_does_not_tell_its_release_is_known_by_its_start(backend,
     [
         ({}, "the daemon has not replaced itself"),
         ({"release": "/opt/extralife/releases/0.1.5-bb"}, "the daemon runs /opt/extralife/releases/0.1.5-bb, not"),
-        ({"journal": JournalView(error="the disk is full")}, "the daemon cannot write its journal: the disk is full"),
+        ({"journal": journal(error="the disk is full")}, "the daemon cannot write its journal: the disk is full"),
     ],
 )
 def test_a_daemon_that_is_not_well(backend, sock, change, said):
@@ -94,7 +92,7 @@ def test_a_daemon_that_is_not_well(backend, sock, change, said):
 
 def test_a_journal_error_that_was_there_before_is_no_reason_to_go_back(backend, sock):
     """The disk was full before the upgrade, and still is: the release before would do no better."""
-    backend.header = replace(backend.header, journal=JournalView(error="the disk is full"))
+    backend.header = known_to(backend.header, journal=journal(error="the disk is full"))
     before = health.ask(sock)
     assert before["daemon"]["journal"]["error"] == "the disk is full"
     upgraded(backend)

@@ -10,12 +10,11 @@ import time
 import xmlrpc.client
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_backend import FakeBackend, program
+from fake_backend import FakeBackend, known_to, program
 from rpc_client import close_all, fault_of, proxy
 from serving import Connection, call, raw, served, until
 
@@ -95,7 +94,7 @@ def test_several_calls_in_one(rpc: Any, backend: FakeBackend) -> None:
     assert [result["faultCode"] for result in told[3:7]] == [2] * 4
     assert "Recursive" in told[3]["faultString"]
     assert told[7] is True
-    assert backend.programs["Pong"].phase == "STOPPED"
+    assert backend.programs["Pong"]["phase"] == "STOPPED"
 
 
 # --- what is known of programs ---------------------------------------------------------------------------------------------
@@ -132,7 +131,7 @@ def test_every_phase_has_one_of_supervisors_states(monkeypatch: pytest.MonkeyPat
         assert told["exitstatus"] == 3
     ended = program("P", "DONE", why="reached its target", ended_wall_s=1_763_700_000.0, exit_code=0)
     assert info(ended, snapshot)["description"] == "Nov 21 04:40 AM, DONE: reached its target"
-    assert info(replace(ended, exit_code=None), snapshot)["exitstatus"] == -1, "a signal"
+    assert info(known_to(ended, exit_code=None), snapshot)["exitstatus"] == -1, "a signal"
     waiting = program("P", "QUEUED", attempt=0)
     assert info(waiting, snapshot)["description"] == "Not started, QUEUED"
     assert info(waiting, snapshot)["exitstatus"] == 0
@@ -210,7 +209,7 @@ def test_a_start_that_fails_is_told_in_codes_that_the_stock_client_knows(rpc: An
     for error, code in cases.items():
 
         def do(_: Verb, name: str, error: str = error) -> tuple[str, int, str]:
-            backend.change(name, phase="FATAL", attempt=(backend.programs[name].attempt or 0) + 1, spawn_error=error)
+            backend.change(name, phase="FATAL", attempt=(backend.programs[name]["attempt"] or 0) + 1, spawn_error=error)
             return name, 80, "started"
 
         backend.do = do  # type: ignore[method-assign]
@@ -233,9 +232,9 @@ def test_signals(rpc: Any, backend: FakeBackend) -> None:
 def test_a_stop_that_nobody_waits_for(rpc: Any, backend: FakeBackend) -> None:
     backend.gate = threading.Event()
     assert rpc.supervisor.stopProcess("Pong", False) is True
-    assert backend.programs["Pong"].phase == "RUNNING"
+    assert backend.programs["Pong"]["phase"] == "RUNNING"
     backend.gate.set()
-    until(lambda: backend.programs["Pong"].phase == "STOPPED", "Pong to be stopped")
+    until(lambda: backend.programs["Pong"]["phase"] == "STOPPED", "Pong to be stopped")
 
 
 def test_long_waits_hold_up_nobody_else(api: Path, backend: FakeBackend) -> None:
@@ -267,7 +266,7 @@ def test_too_many_waiting_requests_are_told_so(
 
 
 def test_while_the_daemon_ends_it_is_only_read(rpc: Any, backend: FakeBackend) -> None:
-    backend.header = replace(backend.header, state="stopping")
+    backend.header = known_to(backend.header, state="stopping")
     assert rpc.supervisor.getState() == {"statecode": -1, "statename": "SHUTDOWN"}
     assert rpc.supervisor.getAllProcessInfo()
     for method, args in (
@@ -276,7 +275,7 @@ def test_while_the_daemon_ends_it_is_only_read(rpc: Any, backend: FakeBackend) -
     ):  # fmt: skip
         assert fault_of(getattr(rpc.supervisor, method), *args) == (6, "SHUTDOWN_STATE")
     assert backend.asked == []
-    backend.header = replace(backend.header, state="reloading")
+    backend.header = known_to(backend.header, state="reloading")
     assert rpc.supervisor.getState()["statename"] == "RESTARTING"
 
 
@@ -367,7 +366,7 @@ def log(backend: FakeBackend, tmp_path: Path) -> Path:
     path = tmp_path / "o.log"
     path.write_bytes(b"0123456789")
     backend.change("Pong", stdout_log=str(path), stderr_log=str(tmp_path / "none"))
-    backend.header = replace(backend.header, main_log=str(path))
+    backend.header = known_to(backend.header, main_log=str(path))
     return path
 
 

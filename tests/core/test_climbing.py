@@ -15,7 +15,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Rung
 from supervisor.model.snapshot import encoded
 from supervisor.model.state import fold, fold_all
-from supervisor.reports.climb_view import climb_view, in_force
+from supervisor.reports.climb_view import climb_view
 
 LEVELS = (Level("light", 2, 8, 64), Level("wide", 3, 8, 64), Level("heavy", 4, 16, 128))
 RULE = {"dwell_s": 1200.0, "climb_s": 1200.0, "trial_s": 1800.0, "cool_s": 3600.0}  # whatever its defaults become
@@ -331,7 +331,7 @@ def test_a_reboot_while_pinned_moves_nothing():
     assert core.state.level == "heavy"
     assert level_memory.known(core.state).known[2].reboots == 1.0
     assert "pinned" in core.told(facts.RebootJudged)[-1].why
-    assert in_force(core.view())["pinned"]
+    assert core.view()["pin"] is not None
 
 
 def test_a_reboot_at_a_level_that_is_gone_is_not_judged():

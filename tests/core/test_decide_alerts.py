@@ -13,6 +13,7 @@ from supervisor.model.alert_record import AlertRecord, alerted
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import AlertTried, Survival
 from supervisor.model.lifecycle import Phase
+from supervisor.model.memory import Memory
 from supervisor.model.settings import Level, LoadSettings, Rung
 from supervisor.model.state import State, fold, fold_all
 from supervisor.policy.box.prechecks import PrecheckSettings
@@ -401,7 +402,7 @@ def test_the_page():
     left = replace(core.state, alerts=replace(core.state.alerts, queue=()))
     gone = replace(core.settings, alerts=AlertSettings())
     assert alerts_view(left, gone, core.memory, now_s=core.now_s)["targets"] == [], "it has left the config"
-    assert len(alerts_view(left, None, None, now_s=core.now_s)["targets"]) == 1
+    assert len(alerts_view(left, None, Memory(), now_s=core.now_s)["targets"]) == 1
     (target,) = shown["targets"]
     assert (target["state"], target["error"], target["retry_in_s"]) == ("failing", "down", 10.0)
     assert shown["queue"][0]["program"] == "Pong"
@@ -410,7 +411,7 @@ def test_the_page():
     full(core, "Enduro")
     core.later(60.0).look(Enduro={"ckpt_count": 1, "ckpt_step": 100, "ckpt_at_s": core.now_s})
     full(core, "Enduro", at_ns=2)
-    shown = alerts_view(core.state, None, None, now_s=core.now_s)
+    shown = alerts_view(core.state, None, Memory(), now_s=core.now_s)
     assert shown["held"] == [{"kind": "disk", "program": "Enduro", "count": 1, "since_s": 0.0}]
     assert shown["deliveries"][0]["target"] == "command"
     (target,) = shown["targets"]

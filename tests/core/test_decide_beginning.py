@@ -10,7 +10,7 @@ from supervisor.model.inputs import Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State, fold, fold_all, replay
 from supervisor.policy.worker.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
-from supervisor.reports.view import box_view
+from supervisor.reports.status_view import box_view
 
 
 def test_a_killed_daemon_adopts_every_worker():
@@ -231,7 +231,7 @@ def test_frequent_reboots_are_named_as_a_pattern():
         core.spawned("Pong")
     (alert,) = of(decision, commands.AlertReboot)
     assert alert.pattern == "4 in 54 min, each 15-20 min after light began"
-    shown = box_view(core.state, None, now_s=core.now_s, boot_at_s=None)
+    shown = box_view(core.state, now_s=core.now_s, boot_at_s=None)
     assert shown["reboot_pattern"] == alert.pattern
     (alert,) = of(core.later(60.0).reboot("boot-6", cause="orderly"), commands.AlertReboot)
     assert alert.pattern.startswith("4 in 54 min"), "one that was asked for is no part of it"

@@ -5,7 +5,7 @@ from test_climbing import climbed
 
 from supervisor.model.state import fold_all
 from supervisor.policy.box.readings import Gpu, Gpus
-from supervisor.reports.view import box_view
+from supervisor.reports.status_view import box_view
 
 ALPHA = {"machine": "m1", "hostname": "alpha", "product": "p1"}
 BETA = {"machine": "m2", "hostname": "beta", "product": "p2"}
@@ -18,7 +18,7 @@ def on(box, *names):
 
 
 def shown(core):
-    return box_view(core.state, None, now_s=core.now_s, boot_at_s=None)["box"]
+    return box_view(core.state, now_s=core.now_s, boot_at_s=None)["box"]
 
 
 def test_the_first_box_is_on_record():

@@ -8,7 +8,7 @@ from supervisor.model.inputs import ClockMoved
 from supervisor.model.snapshot import decoded, encoded
 from supervisor.model.state import State, fold_all
 from supervisor.reports.ledger import fold_accounts
-from supervisor.reports.view import box_view
+from supervisor.reports.status_view import box_view
 
 NOW_S = 1_795_237_320.0
 
@@ -107,7 +107,7 @@ def test_reboots_of_a_day_are_counted_by_journal_time():
     core.later(600.0).reboot("boot-2")
     core.later(200_000.0)
     in_1970(core, "boot-3")
-    shown = box_view(core.state, None, now_s=core.now_s, boot_at_s=None)
+    shown = box_view(core.state, now_s=core.now_s, boot_at_s=None)
     assert (shown["reboots_24h"], shown["last_reboot"]["ago_s"]) == (1, 1.0)
 
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 from core_kit import Core, facts, kinds, of, settings
 
-from supervisor.deciding.foundations import showing, troubles_view
+from supervisor.deciding.foundations import showing
 from supervisor.model import commands
 from supervisor.model.facts import JournalRestored
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
+from supervisor.reports.status_view import troubles_view
 
 GONE = Finding("control socket", "/r/s", Look.MISSING, restorable=True)
 FAILED = replace(GONE, error="No space left on device")
@@ -33,7 +34,7 @@ def test_what_can_be_restored_is_ordered_once_and_reported_once():
             "the control socket /r/s was removed: it is restored", "control socket", "/r/s", "missing", troubled=False
         )
     ]
-    assert troubles_view(core.memory) == (), "what is being restored is no trouble yet"
+    assert troubles_view(core.memory) == [], "what is being restored is no trouble yet"
     core.later(2.0)
     over = looked(core)
     assert of(over, facts.FoundationRestored) == [
@@ -55,7 +56,7 @@ def test_a_try_that_failed_is_trouble_until_a_later_one_succeeds():
     assert kinds(looked(core.later(2.0), replace(FAILED, error="another error"))) == [], "it is reported once"
     (over,) = of(looked(core.later(2.0)), facts.FoundationRestored)
     assert (over.troubled, over.for_s) == (True, 6.0)
-    assert troubles_view(core.memory) == ()
+    assert troubles_view(core.memory) == []
 
 
 def test_what_was_replaced_while_it_was_restored_is_ordered_again():

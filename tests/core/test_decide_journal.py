@@ -9,7 +9,7 @@ from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory, Trouble, Watch
 from supervisor.model.state import State, fold
-from supervisor.reports.view import journal_view
+from supervisor.reports.status_view import journal_view
 
 
 def troubled(core, since_s=10.0):

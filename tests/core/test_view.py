@@ -2,13 +2,19 @@
 
 import dataclasses
 import json
+from dataclasses import replace
 
 import pytest
 from core_kit import Core, settings, spec
+from fakes import FakeSources
 
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
-from supervisor.reports.view import box_view, eta_s, program_view, program_views, spec_view
+from supervisor.model.memory import Memory
+from supervisor.model.settings import Level
+from supervisor.policy.worker.confinement import CgroupSettings
+from supervisor.reports.status_view import box_view, status_view, troubles
+from supervisor.reports.view import eta_s, program_view, program_views, spec_view
 
 
 def view(core, sample=None, configured=True):
@@ -127,23 +133,87 @@ def test_a_box_of_whose_uptime_nothing_is_known_has_no_mean_of_it():
     core = Core(settings("Pong")).running("Pong")
     core.later(1000.0).reboot("boot-2", up_s=None, down_s=50.0)
     assert core.state.reboots_total == 1
-    shown = box_view(core.state, None, now_s=core.now_s, boot_at_s=None)
+    shown = box_view(core.state, now_s=core.now_s, boot_at_s=None)
     assert shown["mtbf_s"] is None, "and not 0.0"
 
 
 def test_the_box():
     core = Core(settings("Pong")).running("Pong")
-    shown = box_view(core.state, None, now_s=core.now_s, boot_at_s=None)
+    shown = box_view(core.state, now_s=core.now_s, boot_at_s=None)
     assert (shown["mtbf_s"], shown["boot_up_s"], shown["last_reboot"], shown["reboots_total"]) == (None, None, None, 0)
-    assert shown["level"] == {"name": "light", "slots": 2, "num_envs": None, "batch_size": None}
     core.later(1000.0).reboot("boot-2", up_s=900.0, down_s=50.0)
     core.later(90_000.0).reboot("boot-3", up_s=80_000.0, cause="orderly")
-    shown = box_view(core.state, core.settings.level, now_s=core.now_s, boot_at_s=core.now_s - 100.0)
+    shown = box_view(core.state, now_s=core.now_s, boot_at_s=core.now_s - 100.0)
     assert (shown["boots"], shown["reboots_total"], shown["reboots_24h"]) == (3, 2, 1)
     assert shown["mtbf_s"] == 900.0 + 80_000.0 + 100.0, "one unclean reboot in all the time that the box was up"
     assert shown["last_reboot"]["cause"] == "orderly"
     core.later(10.0).reboot("boot-4", up_s=None, down_s=None)
-    after = box_view(core.state, None, now_s=core.now_s, boot_at_s=core.now_s - 100.0)
+    after = box_view(core.state, now_s=core.now_s, boot_at_s=core.now_s - 100.0)
     assert after["mtbf_s"] == shown["mtbf_s"], "a life of unknown length is not one of 0 s"
-    assert shown["level"]["num_envs"] == 32
     json.dumps(shown, allow_nan=False)
+
+
+def test_the_header_of_a_daemon_that_runs_that_ends_and_that_is_dead():
+    core = Core(settings("Pong")).running("Pong")
+
+    def header(state=core.state, memory=core.memory, **known):
+        return status_view(FakeSources(state, core.settings, memory, now_s=core.now_s + 5.0, **known))["daemon"]
+
+    running = header()
+    assert (running["state"], running["pid"], running["uptime_s"]) == ("running", core.state.daemon_pid, core.now_s + 5.0)
+    level = {
+        "name": "light",
+        "slots": 2,
+        "num_envs": 32,
+        "batch_size": 512,
+        "mode": "fixed",
+        "trial": False,
+        "pinned": False,
+    }
+    assert {key: running["level"][key] for key in level} == level
+    assert (running["config_file"], running["main_log"]) == (None, "/state/extralife.log")
+    assert header(replace(core.state, stopping=True))["state"] == "stopping"
+    assert header(memory=replace(core.memory, ended=True))["state"] == "reloading"
+    dead = header(memory=Memory(), alive=False, version=None)
+    unknown = {"pid": None, "version": None, "state": "dead", "started_wall_s": None, "uptime_s": None, "boot_up_s": None}
+    assert {key: dead[key] for key in unknown} == unknown
+    assert [*dead] == [*running, "last_sign_wall_s", "says"], "the same keys in the same order, and when it was last there"
+    blind = status_view(FakeSources(core.state, alive=False))["daemon"]
+    assert (blind["config_file"], blind["main_log"], blind["usd_per_hour"], blind["cgroups"]) == (None, None, None, None)
+    assert blind["level"]["num_envs"] is None
+
+
+def test_a_program_is_shown_as_far_as_its_process_bears_it_out():
+    core = Core(settings("Pong")).running("Pong")
+    (seen,) = status_view(FakeSources(core.state, core.settings))["programs"]
+    (unseen,) = status_view(FakeSources(core.state, core.settings, alive=False))["programs"]
+    assert (seen["phase"], unseen["phase"]) == ("RUNNING", "GONE")
+
+
+OFF = {"on": False, "why": "there is no cgroup v2 here", "controllers": []}
+HEAVY = Level(name="heavy", memory_mb=6000)
+
+
+@pytest.mark.parametrize(
+    ("level", "confined", "view", "said"),
+    [
+        (HEAVY, {}, OFF, "no worker is held to the 6,000 MB of level heavy: there is no cgroup v2 here"),
+        (HEAVY, {}, OFF | {"why": "", "controllers": ["cpu"]},
+         "no worker is held to the 6,000 MB of level heavy: its cgroups have no memory controller"),
+        (HEAVY, {}, OFF | {"controllers": ["cpu", "memory"]}, ""),
+        (Level(), {}, OFF, ""),
+        (HEAVY, {"use": False}, OFF, ""),
+    ],
+)  # fmt: skip
+def test_a_limit_of_memory_that_nobody_is_held_to(level, confined, view, said):
+    made = replace(settings("Pong"), level=level, cgroups=CgroupSettings(**confined))
+    assert status_view(FakeSources(settings=made, confinement=view))["daemon"]["cgroups"] == {**view, "unmet": said}
+    assert status_view(FakeSources(settings=made, confinement={}))["daemon"]["cgroups"] is None
+
+
+def test_what_keeps_it_from_its_work():
+    core = Core(settings("Pong")).running("Pong")
+    daemon = status_view(FakeSources(core.state, core.settings))["daemon"]
+    assert troubles(daemon) == []
+    ill = daemon | {"journal": daemon["journal"] | {"error": "EIO"}, "foundations": [{"why": "the socket is gone"}]}
+    assert troubles(ill) == ["the journal cannot be written: EIO", "the socket is gone"]

@@ -23,6 +23,7 @@ import test_decide_health
 import test_decide_operator
 import test_decide_remedies
 from core_kit import Core, gpu, gpus, settings
+from fakes import FakeSources
 from test_climbing import Box, ladder, power_cut
 
 from supervisor.model.codec import encode
@@ -54,7 +55,8 @@ from supervisor.reports.climb_view import climb_view
 from supervisor.reports.cost_view import Games, cost_view
 from supervisor.reports.hardware_view import gpu_view, vetoes_view
 from supervisor.reports.ledger import fold_accounts
-from supervisor.reports.view import box_view, program_views
+from supervisor.reports.status_view import status_view
+from supervisor.reports.view import program_views
 from workers.contract import EXIT_DIVERGED, EXIT_NO_MEMORY
 
 OTHERS = {  # scenes of other tests of core, whole: what came of each turn in which anything did
@@ -138,7 +140,9 @@ class Told:
         games = Games(core.settings, state, self.samples)
         return {
             "programs": program_views(state, self.samples, core.settings, now_s=core.now_s),
-            "box": box_view(state, core.settings.level, now_s=core.now_s, boot_at_s=0.0),
+            "daemon": status_view(FakeSources(state, core.settings, replace(core.memory, boot_at_s=0.0), now_s=core.now_s))[
+                "daemon"
+            ],
             "level": climb_view(state, core.settings, now_s=core.now_s),
             "alerts": alerts_view(state, core.settings, core.memory, now_s=core.now_s),
             "accounts": accounts_view(ledger, Since(), wall_s=wall_s),

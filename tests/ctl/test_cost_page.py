@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend
+from fake_backend import FakeBackend, known_to
 from running import ctl
 
 from supervisor.ctl import cost
@@ -24,7 +23,7 @@ def paid(backend: FakeBackend) -> FakeBackend:
         facts.BecameReady("trains", "Pong", "t", 0.0), facts.Resumed("begins", "Pong", "t", 0, None),
     ]  # fmt: skip
     backend.journal = [Stamped(number, 0.0, 0.0, "b", fact) for number, fact in enumerate(told, 1)]
-    backend.header = replace(backend.header, usd_per_hour=3.6)
+    backend.header = known_to(backend.header, usd_per_hour=3.6)
     return backend
 
 
@@ -42,7 +41,7 @@ def test_the_bill_of_people(api: Path, paid: FakeBackend) -> None:
 
 
 def test_without_a_price_it_says_how_to_set_one(api: Path, paid: FakeBackend) -> None:
-    paid.header = replace(paid.header, usd_per_hour=None)
+    paid.header = known_to(paid.header, usd_per_hour=None)
     done = ctl("cost", socket=api)
     assert "$" not in done.stdout
     assert "set usd_per_hour in [cost]" in done.stdout

@@ -6,16 +6,16 @@ import json
 import re
 import shlex
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from fake_backend import WALL_S, FakeBackend, daemon, program
+from fake_backend import WALL_S, FakeBackend, daemon, journal, program, reboot
 from running import CTL, ROOT, Terminal, ctl, environment
 
-from supervisor.api.port import DamageView, JournalView, RebootView
 from supervisor.ctl import text
 from supervisor.ctl.status import choose, page
+from supervisor.model.state import Damage
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -23,7 +23,7 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 @pytest.fixture
 def busy(backend: FakeBackend) -> FakeBackend:
     now_s = time.time()
-    backend.header = daemon(last_reboot=RebootView(now_s - 50531, "unclean", 190.0, "light"))
+    backend.header = daemon(last_reboot=reboot(now_s - 50531))
     backend.add(
         program(
             "Pong", steps=12_345_678, target=50_000_000, target_kind="env_steps", steps_per_s=1234.5, mean_return=-18.25,
@@ -326,7 +326,7 @@ def test_wide_characters_are_counted_as_they_are_shown() -> None:
 
 
 def test_a_page_of_a_dead_daemon_always_begins_by_saying_so(backend: FakeBackend) -> None:
-    status = backend.snapshot().to_json()
+    status = backend.page_status()
     status["daemon"] |= {"state": "dead", "says": "daemon is not running"}
     assert page(status, ["Pong"], None, text.Paint(on=False))[0] == "daemon is not running"
 
@@ -345,7 +345,7 @@ def test_moments() -> None:
 def test_a_record_that_cannot_be_written_is_said_before_anything_else(api: Path, busy: FakeBackend) -> None:
     error = "[Errno 28] the journal: database or disk is full: '/s/journal.sqlite'"
     before_s = time.time()
-    busy.header = daemon(journal=JournalView(error, before_s - 125.0))
+    busy.header = daemon(journal=journal(error=error, error_since_wall_s=before_s - 125.0))
     assert ctl("status", socket=api).stdout.splitlines()[0] in {
         f"the journal cannot be written since {age}: {error}: workers train on, nothing is begun; "
         "it goes on by itself once it can"
@@ -358,13 +358,13 @@ def test_a_damaged_journal_is_shown_for_a_day_and_counts_are_at_least(
     api: Path, busy: FakeBackend, lost: int | None, said: str
 ) -> None:
     before_s = time.time()
-    damage = DamageView(before_s - 180.0, "row 42", "/s/journal.sqlite.damaged-17", 98, lost)
-    busy.header = daemon(journal=JournalView(damage=damage, gaps=1))
+    damage = Damage(before_s - 180.0, "row 42", "/s/journal.sqlite.damaged-17", 98, lost)
+    busy.header = daemon(journal=journal(damage=asdict(damage), gaps=1))
     lines = ctl("status", socket=api).stdout.splitlines()
     assert lines[0] in {
         f"the journal was damaged {age} ago: {said}, 98 kept; the damaged file is /s/journal.sqlite.damaged-17"
         for age in ages(before_s, damage.wall_s)
     }
     assert "at least 3 reboots in 24 h" in lines[1]
-    busy.header = daemon(journal=JournalView(damage=replace(damage, wall_s=time.time() - 90_000.0), gaps=1))
+    busy.header = daemon(journal=journal(damage=asdict(replace(damage, wall_s=time.time() - 90_000.0)), gaps=1))
     assert "damaged" not in ctl("status", socket=api).stdout

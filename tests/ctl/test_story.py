@@ -12,6 +12,7 @@ from running import Terminal, ctl
 
 from supervisor.adapters.host.boot import AliveMark, AliveWriter
 from supervisor.adapters.journal.sqlite import Journal
+from supervisor.ctl import story
 from supervisor.ctl.story import incidents, word
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
@@ -247,10 +248,9 @@ def test_status_json_of_a_dead_daemon(dead: Path) -> None:
 def test_the_shape_is_the_live_one(dead: Path, api: Path) -> None:
     live = json.loads(ctl("status", "--json", socket=api).stdout)
     told = json.loads(dead_ctl(dead, "status", "--json")[0])
-    assert set(live) == set(told)
-    assert set(live["programs"][0]) == set(told["programs"][0])
-    # what only a running daemon can say may be missing, nothing else
-    assert set(live["daemon"]) - set(told["daemon"]) == {"config_file", "main_log", "release", "started_wall_s"}
+    assert [*live] == [*told]
+    assert [*live["programs"][0]] == [*told["programs"][0]]
+    assert [*live["daemon"], "last_sign_wall_s", "says"] == [*told["daemon"]]
 
 
 @pytest.mark.parametrize(
@@ -304,3 +304,12 @@ def test_a_live_daemon_is_never_called_dead(api: Path, backend: FakeBackend) -> 
     out = ctl("status", socket=api).stdout
     assert "not running" not in out
     assert "(stopping)" in out
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "shown"),
+    [("unclean", "panic", "unclean (panic)"), ("orderly", "orderly", "orderly"), ("unclean", "", "unclean")],
+)
+def test_what_a_reboot_is_called(cause: str, kind: str, shown: str) -> None:
+    assert story._cause({"cause": cause, "end": kind}) == shown
+    assert story._cause({"cause": cause}) == cause, "an older record has no kind"

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 
 from core_kit import Core, spec
 from core_kit import settings as configured
+from fakes import FakeSources
 
 from supervisor.deciding.decide import AnyInput
 from supervisor.model.facts import JournalStalled
@@ -55,7 +56,8 @@ from supervisor.model.memory import Memory, Trouble
 from supervisor.model.state import fold_all
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.policy.upkeep.alerting import AlertSettings
-from supervisor.reports.view import box_view, program_views
+from supervisor.reports.status_view import status_view
+from supervisor.reports.view import program_views
 
 NAMES = ["A", "B", "C", "gone"]
 names = st.sampled_from(NAMES)
@@ -276,7 +278,7 @@ class AnyInputs(RuleBasedStateMachine):
         core = self.core
         views = program_views(core.state, {}, core.settings, now_s=core.now_s)
         assert all(view["why"] for view in views)
-        box_view(core.state, core.settings.level, now_s=core.now_s, boot_at_s=None)
+        status_view(FakeSources(core.state, core.settings, core.memory, core.journal, core.now_s))
 
     def teardown(self):
         if hasattr(self, "core"):

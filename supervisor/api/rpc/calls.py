@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import Any, Concatenate, Final, ParamSpec, get_origin
 
-from supervisor.api.port import Backend, ProgramView, Result, Snapshot
+from supervisor.api.port import Backend, Json, Result, Snapshot
 from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
@@ -77,12 +77,12 @@ class Call:
     uid: int | None = None
 
     def snapshot(self) -> Snapshot:
-        return self.backend.snapshot()
+        return Snapshot(self.backend)
 
     def changing(self) -> Snapshot:
         """The snapshot, for a call that changes something: refused while the daemon ends. Reads go on being answered."""
-        snapshot = self.backend.snapshot()
-        if snapshot.daemon.state == "stopping":
+        snapshot = Snapshot(self.backend)
+        if snapshot.daemon["state"] == "stopping":
             raise Fault(codes.SHUTDOWN_STATE)
         return snapshot
 
@@ -152,7 +152,7 @@ def _checked(value: Any, wanted: str) -> Any:
             raise Fault(codes.INCORRECT_PARAMETERS, f"{wanted} expected, not {type(value).__name__}")
 
 
-def named(snapshot: Snapshot, spec: str) -> tuple[ProgramView, bool]:
+def named(snapshot: Snapshot, spec: str) -> tuple[Json, bool]:
     """The program that a name means, and whether the name means its whole group. Raises Fault.
 
     Each program is its own group: `Pong` and `Pong:Pong` name the program, `Pong:*` and `Pong:` the group of one.
@@ -164,7 +164,7 @@ def named(snapshot: Snapshot, spec: str) -> tuple[ProgramView, bool]:
     return view, bool(colon) and name in {"", "*"}
 
 
-def one(spec: str, snapshot: Snapshot) -> ProgramView:
+def one(spec: str, snapshot: Snapshot) -> Json:
     """The program that a name means; a group will not do. Raises Fault."""
     view, whole = named(snapshot, spec)
     if whole:

@@ -33,7 +33,7 @@ async def get_supervisor_version(call: Call) -> str:
 
     Tools compare the number; '4.3.0+extralife.0.1.0' is 4.3.0 to them, by PEP 440 and by semver.
     """
-    return f"{SPEAKS}+extralife.{call.snapshot().daemon.version}"
+    return f"{SPEAKS}+extralife.{call.snapshot().daemon['version']}"
 
 
 @method(TABLE, "supervisor.getIdentification", result="'extralife'")
@@ -46,7 +46,7 @@ async def get_identification(_: Call) -> str:
 async def get_state(call: Call) -> dict[str, Any]:
     """Return the state of the daemon: RUNNING 1, RESTARTING 0, SHUTDOWN -1."""
     code, name = {"stopping": (-1, "SHUTDOWN"), "reloading": (0, "RESTARTING")}.get(
-        call.snapshot().daemon.state, (1, "RUNNING")
+        call.snapshot().daemon["state"], (1, "RUNNING")
     )
     return {"statecode": code, "statename": name}
 
@@ -54,7 +54,7 @@ async def get_state(call: Call) -> dict[str, Any]:
 @method(TABLE, "supervisor.getPID", result="process id")
 async def get_pid(call: Call) -> int:
     """Return the process id of the daemon."""
-    return call.snapshot().daemon.pid or 0
+    return call.snapshot().daemon["pid"] or 0
 
 
 @method(TABLE, "supervisor.shutdown", result="always true unless error")
@@ -146,7 +146,7 @@ async def remove_process_group(call: Call, name: str) -> bool:
     view = call.changing().program(name)
     if view is None:
         raise Fault(codes.BAD_NAME, name)
-    if view.phase in {"STARTING", "RUNNING", "STOPPING", "BACKOFF"}:
+    if view["phase"] in {"STARTING", "RUNNING", "STOPPING", "BACKOFF"}:
         raise Fault(codes.STILL_RUNNING, name)
     await call.wait(call.backend.remove, name, call.by, call.uid)
     await _until(call, lambda now: now.program(name) is None)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from supervisor.api.port import ProgramView, Snapshot
+from supervisor.api.port import Json, Snapshot
 from supervisor.api.words import clock, duration, number, signed
 
 STATES: Final = {
@@ -31,77 +31,80 @@ _STATE_OF: Final = {
 }  # fmt: skip
 
 
-def state_of(view: ProgramView) -> str:
+def state_of(view: Json) -> str:
     """Supervisor's word for a program's phase."""
-    if view.phase == "BACKOFF" and view.slow_retry:
+    if view["phase"] == "BACKOFF" and view["slow_retry"]:
         return "FATAL"
-    return _STATE_OF.get(view.phase, "UNKNOWN")
+    return _STATE_OF.get(view["phase"], "UNKNOWN")
 
 
-def info(view: ProgramView, snapshot: Snapshot) -> dict[str, Any]:
+def info(view: Json, snapshot: Snapshot) -> dict[str, Any]:
     """The struct of getProcessInfo. Moments that are unknown are 0, as Supervisor's `never`."""
     state = state_of(view)
     failed = state in {"BACKOFF", "FATAL"}
-    stdout = view.stdout_log or ""
+    stdout = view["stdout_log"] or ""
     return {
-        "name": view.name,
-        "group": view.name,
-        "start": int(view.started_wall_s or 0),
-        "stop": int(view.ended_wall_s or 0),
+        "name": view["name"],
+        "group": view["name"],
+        "start": int(view["started_wall_s"] or 0),
+        "stop": int(view["ended_wall_s"] or 0),
         "now": int(snapshot.wall_s),
         "state": STATES[state],
         "statename": state,
-        "spawnerr": (view.spawn_error or view.why) if failed else "",
+        "spawnerr": (view["spawn_error"] or view["why"]) if failed else "",
         "exitstatus": _exit_status(view),
         "logfile": stdout,
         "stdout_logfile": stdout,
-        "stderr_logfile": view.stderr_log or "",
-        "pid": view.pid or 0,
+        "stderr_logfile": view["stderr_log"] or "",
+        "pid": view["pid"] or 0,
         "description": describe(view, state),
     }
 
 
-def _exit_status(view: ProgramView) -> int:
+def _exit_status(view: Json) -> int:
     """Of the last end: -1 stands for a signal, as with Supervisor; 0 while it runs, and before it ever ended."""
-    if view.pid is not None or view.ended_wall_s is None:
+    if view["pid"] is not None or view["ended_wall_s"] is None:
         return 0
-    return -1 if view.exit_code is None else view.exit_code
+    return -1 if view["exit_code"] is None else view["exit_code"]
 
 
-def describe(view: ProgramView, state: str) -> str:
+def describe(view: Json, state: str) -> str:
     """The third column of `status`."""
+    why = view["why"]
     match state:
         case "RUNNING":
-            return ", ".join([f"pid {view.pid or 0}, uptime {clock(view.uptime_s or 0.0)}", *_training(view), *_why(view)])
+            process = f"pid {view['pid'] or 0}, uptime {clock(view['uptime_s'] or 0.0)}"
+            return ", ".join([process, *_training(view), *_why(view)])
         case "STOPPED" | "EXITED":
-            since = "Not started" if not view.attempt or view.ended_wall_s is None else _moment(view.ended_wall_s)
-            return f"{since}, {view.phase}" + (f": {view.why}" if view.why else "")
+            since = "Not started" if not view["attempt"] or view["ended_wall_s"] is None else _moment(view["ended_wall_s"])
+            return f"{since}, {view['phase']}" + (f": {why}" if why else "")
         case "BACKOFF" | "FATAL":
-            retry = [] if view.retry_in_s is None else [f"{'slow ' * view.slow_retry}retry in {duration(view.retry_in_s)}"]
-            word = [] if view.phase == state else [view.phase]  # our own, where Supervisor has another one
-            return ", ".join([*word, view.spawn_error or view.why or f'unknown error (try "tail {view.name}")', *retry])
+            word = [] if view["phase"] == state else [view["phase"]]  # our own, where Supervisor has another one
+            error = view["spawn_error"] or why or f'unknown error (try "tail {view["name"]}")'
+            slow, retry_in_s = "slow " * view["slow_retry"], view["retry_in_s"]
+            return ", ".join([*word, error, *([] if retry_in_s is None else [f"{slow}retry in {duration(retry_in_s)}"])])
         case _:
-            process = [] if view.pid is None else [f"pid {view.pid}"]
-            return ", ".join([*(_why(view) or [view.phase.lower()]), *process])
+            words = _why(view) or [view["phase"].lower()]
+            return ", ".join(words if view["pid"] is None else [*words, f"pid {view['pid']}"])
 
 
-def _training(view: ProgramView) -> list[str]:
+def _training(view: Json) -> list[str]:
     """What is known of the training itself."""
     told = []
-    if view.steps is not None:
-        told.append(f"step {number(view.steps)}")
-    if view.steps_per_s is not None:
-        told.append(f"{number(view.steps_per_s)} steps/s")
-    if view.mean_return is not None:
-        told.append(f"return {signed(view.mean_return)}")
-    if view.ckpt_age_s is not None:
-        told.append(f"checkpoint {duration(view.ckpt_age_s)} old")
+    if view["steps"] is not None:
+        told.append(f"step {number(view['steps'])}")
+    if view["steps_per_s"] is not None:
+        told.append(f"{number(view['steps_per_s'])} steps/s")
+    if view["mean_return"] is not None:
+        told.append(f"return {signed(view['mean_return'])}")
+    if view["ckpt_age_s"] is not None:
+        told.append(f"checkpoint {duration(view['ckpt_age_s'])} old")
     return told
 
 
-def _why(view: ProgramView) -> list[str]:
+def _why(view: Json) -> list[str]:
     """The newest reason, after the phase that the worker says it is in."""
-    return [word for word in dict.fromkeys((view.worker_phase or "", view.why)) if word]
+    return [word for word in dict.fromkeys((view["worker_phase"] or "", view["why"])) if word]
 
 
 def _moment(wall_s: float) -> str:

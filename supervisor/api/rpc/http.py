@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from supervisor.api import logfiles
 from supervisor.api.peer import hung_up, who
-from supervisor.api.port import Backend
+from supervisor.api.port import Backend, Snapshot
 from supervisor.api.refused import Refused
 from supervisor.api.rpc import daemon, levels, logs, programs, system, wire
 from supervisor.api.rpc.calls import Call, Table, dispatch, named
@@ -84,7 +84,7 @@ class Rpc:
         """GET /logtail/NAME[/CHANNEL]: the end of a program's log, and what is added to it, until the client goes."""
         name, _, channel = request.path_params["spec"].partition("/")
         try:
-            view, whole = named(self._backend.snapshot(), name)
+            view, whole = named(Snapshot(self._backend), name)
         except Fault:
             raise Refused(404, "no such program") from None
         path = None if whole else logs.log_of(view, channel or "stdout")
@@ -92,7 +92,7 @@ class Rpc:
 
     async def main_log_tail(self, request: Request) -> Response:
         """GET /mainlogtail: the same of the daemon's own log."""
-        return await self._follow(request, self._backend.snapshot().daemon.main_log)
+        return await self._follow(request, Snapshot(self._backend).daemon["main_log"])
 
     async def _follow(self, request: Request, path: str | None) -> Response:
         if path is None:

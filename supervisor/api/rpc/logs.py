@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.api import logfiles
-from supervisor.api.port import ProgramView
+from supervisor.api.port import Json
 from supervisor.api.rpc.calls import Call, Table, method, one
 from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
@@ -22,7 +22,7 @@ TABLE: Final[Table] = {}
 )  # fmt: skip
 async def read_log(call: Call, offset: int, length: int) -> str:
     """Read from the daemon's own log. A negative offset with length 0 reads the last bytes; length 0 reads to the end."""
-    return await _read(call, call.snapshot().daemon.main_log, offset, length)
+    return await _read(call, call.snapshot().daemon["main_log"], offset, length)
 
 
 @method(TABLE, "supervisor.clearLog", result="never: FAILED")
@@ -60,9 +60,9 @@ _enter("stdout", older=True)
 _enter("stderr")
 
 
-def log_of(view: ProgramView, channel: str) -> str | None:
+def log_of(view: Json, channel: str) -> str | None:
     """The path of one of a program's logs; None when there is no such channel."""
-    return {"stdout": view.stdout_log, "stderr": view.stderr_log}.get(channel)
+    return {"stdout": view["stdout_log"], "stderr": view["stderr_log"]}.get(channel)
 
 
 async def _read(call: Call, path: str | None, offset: int, length: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from supervisor.api import starting
-from supervisor.api.port import ProgramView, Result, Snapshot
+from supervisor.api.port import Json, Result, Snapshot
 from supervisor.api.rpc import describe
 from supervisor.api.rpc.calls import Call, Method, Parameter, Table, method, named, one
 from supervisor.api.rpc.faults import Fault
@@ -57,7 +57,7 @@ Perform = Callable[[Call, Snapshot, list[str], Any], Awaitable[list[Result]]]
 
 
 def request(
-    verb: str, option: Parameter, *, group_text: str, all_text: str, idle: Callable[[ProgramView], bool]
+    verb: str, option: Parameter, *, group_text: str, all_text: str, idle: Callable[[Json], bool]
 ) -> Callable[[Perform], Perform]:
     """Enter the three methods of a verb: for a program (the docstring says what it does), its group, and all programs.
 
@@ -71,7 +71,7 @@ def request(
             view, whole = named(snapshot, name)
             if whole:
                 return await each(call, snapshot, [view], value)
-            return _true(name, await perform(call, snapshot, [view.name], value))
+            return _true(name, await perform(call, snapshot, [view["name"]], value))
 
         async def group(call: Call, name: str, value: Any = True) -> Structs:
             snapshot = call.changing()
@@ -86,8 +86,8 @@ def request(
             snapshot = call.changing()
             return await each(call, snapshot, snapshot.programs, value)
 
-        async def each(call: Call, snapshot: Snapshot, views: Iterable[ProgramView], value: Any) -> Structs:
-            names = [view.name for view in views if not idle(view)]
+        async def each(call: Call, snapshot: Snapshot, views: Iterable[Json], value: Any) -> Structs:
+            names = [view["name"] for view in views if not idle(view)]
             return _structs(await perform(call, snapshot, names, value) if names else [])
 
         name = Parameter("string", "name", "the program (or 'group:name', or 'group:*')")
@@ -106,7 +106,7 @@ def request(
     "start", Parameter("boolean", "wait", "wait until that can be said", required=False),
     group_text="Start the group of a program. Each program is a group of its own.",
     all_text="Start every program that does not run.",
-    idle=lambda view: view.phase in {"STARTING", "RUNNING", "BACKOFF"},
+    idle=lambda view: view["phase"] in {"STARTING", "RUNNING", "BACKOFF"},
 )  # fmt: skip
 async def _start(call: Call, snapshot: Snapshot, names: list[str], wait: bool) -> list[Result]:
     """Start a program, and want it running from now on.
@@ -138,11 +138,11 @@ def start_code(code: int, text: str) -> int:
     "stop", Parameter("boolean", "wait", "wait until it has left", required=False),
     group_text="Stop the group of a program. Each program is a group of its own.",
     all_text="Stop every program that runs, waits for a slot, or would be started again.",
-    idle=lambda view: view.phase in {"STOPPED", "DONE", "FATAL"},
+    idle=lambda view: view["phase"] in {"STOPPED", "DONE", "FATAL"},
 )  # fmt: skip
 async def _stop(call: Call, snapshot: Snapshot, names: list[str], wait: bool) -> list[Result]:
     """Stop a program: it saves and leaves, and stays down over restarts of daemon and host until it is started."""
-    stopped = {view.name for view in snapshot.programs if view.phase == "STOPPED"}
+    stopped = {view["name"] for view in snapshot.programs if view["phase"] == "STOPPED"}
     if stopped.issuperset(names):
         return [(name, codes.NOT_RUNNING, "not running") for name in names]  # no request: the journal would record it
     if wait:
@@ -155,7 +155,7 @@ async def _stop(call: Call, snapshot: Snapshot, names: list[str], wait: bool) ->
     "signal", Parameter("signal", "signal", "as name ('HUP', 'SIGHUP') or number ('1')"),
     group_text="Send a signal to the group of a program. Each program is a group of its own.",
     all_text="Send a signal to every worker.",
-    idle=lambda view: view.pid is None,
+    idle=lambda view: view["pid"] is None,
 )  # fmt: skip
 async def _signal(call: Call, _: Snapshot, names: list[str], signal: str) -> list[Result]:
     """Send a signal to the worker of a program."""
@@ -175,13 +175,13 @@ async def _signal(call: Call, _: Snapshot, names: list[str], signal: str) -> lis
 async def clear_process_logs(call: Call, name: str) -> bool:
     """Empty the stdout and stderr logs of a program. Rotated copies stay."""
     view = one(name, call.changing())
-    return _true(name, await call.ask(Verb.CLEAR, [view.name]))
+    return _true(name, await call.ask(Verb.CLEAR, [view["name"]]))
 
 
 @method(TABLE, "supervisor.clearAllProcessLogs", result=f"{_STRUCTS}, sorted by name")
 async def clear_all_process_logs(call: Call) -> Structs:
     """Empty the logs of every program. Rotated copies stay."""
-    names = [view.name for view in call.changing().programs]
+    names = [view["name"] for view in call.changing().programs]
     return _structs(await call.ask(Verb.CLEAR, names) if names else [])
 
 
@@ -191,7 +191,7 @@ async def clear_all_process_logs(call: Call) -> Structs:
 )  # fmt: skip
 async def send_process_stdin(call: Call, name: str, _chars: str) -> bool:
     """Refused: a worker's standard input is /dev/null, so that it can outlive the daemon."""
-    if one(name, call.snapshot()).pid is None:
+    if one(name, call.snapshot())["pid"] is None:
         raise Fault(codes.NOT_RUNNING, name)
     raise Fault(codes.NO_FILE, f"{name} reads its standard input from /dev/null")
 

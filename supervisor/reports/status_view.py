@@ -1,0 +1,158 @@
+"""The page `status`: the daemon and its box, then every program. None is "not known" and is shown as such, never as 0."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from supervisor.model.memory import Memory, Trouble
+from supervisor.model.reboots import reboot_pattern
+from supervisor.model.settings import Settings
+from supervisor.model.state import State
+from supervisor.policy.box import foundations as rule
+from supervisor.policy.box.foundations import Answer
+from supervisor.reports.climb_view import climb_view
+from supervisor.reports.hardware_view import gpu_view, vetoes_view
+from supervisor.reports.sources import Sources
+from supervisor.reports.view import program_views
+
+Json = dict[str, Any]
+_DAY_S = 86400.0
+
+
+def status_view(sources: Sources) -> Json:
+    """{"daemon", "programs", "now_s", "wall_s", "worst_gap_s"}; `wall_s` is the moment that all of it is true of."""
+    state, now_s = sources.state, sources.now_s
+    samples = {name: watch.sample for name, watch in sources.memory.watches.items()}
+    programs = program_views(state, samples, sources.settings, now_s=now_s)
+    return {
+        "daemon": _daemon(sources, state, sources.settings, sources.memory),
+        "programs": [sources.borne_out(each, state.programs[each["name"]].attempt) for each in programs],
+        "now_s": now_s,
+        "wall_s": sources.wall_s,
+        "worst_gap_s": sources.worst_gap_s,
+    }
+
+
+def troubles(daemon: Json) -> list[str]:
+    """What keeps extralife from its work just now, one sentence each; empty: nothing."""
+    error = daemon["journal"]["error"]
+    journal = [f"the journal cannot be written: {error}"] if error else []
+    return [*journal, *(each["why"] for each in daemon["foundations"])]
+
+
+def _daemon(sources: Sources, state: State, settings: Settings | None, memory: Memory) -> Json:
+    """The header. `state` is running, stopping, reloading or dead."""
+    now_s, alive = sources.now_s, sources.alive
+    since_s = state.daemon_since_s if alive else None
+    return {
+        "pid": state.daemon_pid if alive else None,
+        "version": sources.version,
+        "state": "dead" if not alive else "stopping" if state.stopping else "reloading" if memory.ended else "running",
+        "state_dir": sources.state_dir,
+        "level": _level(state, settings, now_s),
+        "started_wall_s": state.daemon_since_wall_s if alive else None,
+        "uptime_s": None if since_s is None else now_s - since_s,
+        "config_file": settings.paths.config_file if settings is not None else None,
+        "main_log": settings.paths.main_log if settings is not None else None,
+        **box_view(state, now_s=now_s, boot_at_s=memory.boot_at_s),
+        "journal": journal_view(state, memory.trouble),
+        "foundations": troubles_view(memory),
+        "config": None if state.config is None else asdict(state.config),
+        "usd_per_hour": settings.cost.usd_per_hour if settings is not None else None,
+        "gpu": gpu_view(memory.gpus, state),
+        "cgroups": _cgroups(settings, sources.cgroups()),
+        "vetoes": vetoes_view(state),
+        "release": sources.release,
+        **sources.last_sign(),
+    }
+
+
+def _level(state: State, settings: Settings | None, now_s: float) -> Json:
+    climb = climb_view(state, settings, now_s=now_s)
+    return {
+        "name": state.level,
+        "slots": state.slots,
+        "num_envs": None if settings is None else settings.level.num_envs,
+        "batch_size": None if settings is None else settings.level.batch_size,
+        "mode": climb["mode"],
+        "trial": climb["trial"],
+        "pinned": climb["pin"] is not None,
+        "line": climb["line"],
+    }
+
+
+def _cgroups(settings: Settings | None, cgroups: Json | None) -> Json | None:
+    """`unmet` says in one sentence that memory is limited on paper only; empty where it is not limited, or is."""
+    if settings is None or not cgroups:
+        return None
+    limit_mb = settings.level.memory_mb
+    if limit_mb is None or not settings.cgroups.use or "memory" in cgroups["controllers"]:
+        return {**cgroups, "unmet": ""}
+    why = cgroups["why"] or "its cgroups have no memory controller"
+    return {**cgroups, "unmet": f"no worker is held to the {limit_mb:,} MB of level {settings.level.name}: {why}"}
+
+
+def box_view(state: State, *, now_s: float, boot_at_s: float | None) -> Json:
+    """Boots and stability."""
+    recent = [reboot for reboot in state.reboots if now_s - reboot.at_s <= _DAY_S]  # journal time: no clock moves it
+    last = state.reboots[-1] if state.reboots else None
+    blind = sum(each.cause == "unclean" and each.up_s is None for each in state.reboots)  # nobody knows what came before
+    unclean = sum(record.reboots for record in state.levels.values()) - blind
+    boot_up_s = None if boot_at_s is None else now_s - boot_at_s
+    here_s = 0.0 if boot_at_s is None else now_s - max(boot_at_s, state.climb.changed_at_s or 0.0)
+    up_s = sum(record.up_s for record in state.levels.values()) + here_s
+    return {
+        "boot_id": state.boot_id,
+        "boots": state.boots,
+        "boot_up_s": boot_up_s,
+        "reboots_total": state.reboots_total,
+        "reboots_24h": len(recent),
+        "last_reboot": None
+        if last is None
+        else {
+            "wall_s": last.wall_s,
+            "cause": last.cause,
+            "down_s": last.down_s,
+            "level": last.level,
+            "ago_s": now_s - last.at_s,
+        },
+        "box": _box(state),
+        "reboot_pattern": reboot_pattern(state, now_s=now_s),
+        "mtbf_s": up_s / unclean if unclean > 0 and up_s > 0.0 else None,
+    }
+
+
+def _box(state: State) -> Json | None:
+    """Which box this is, since when, and which ones the state directory was on before."""
+    if state.box is None:
+        return None
+    former = [
+        {"hostname": each.hostname, "since_wall_s": each.since_wall_s, "until_wall_s": each.until_wall_s,
+         "reboots": each.reboots}
+        for each in state.former_boxes
+    ]  # fmt: skip
+    return {"hostname": state.box.hostname, "since_wall_s": state.box.since_wall_s, "former": former}
+
+
+def journal_view(state: State, trouble: Trouble | None) -> Json:
+    """How the record itself is: whether it can be written now, its newest damage, and whether counts have gaps."""
+    damage = state.damage
+    return {
+        "error": "" if trouble is None else trouble.error,
+        "error_since_wall_s": None if trouble is None else trouble.since_wall_s,
+        "damage": None if damage is None else asdict(damage),
+        "gaps": state.gaps,  # how often facts were lost: from then on, counts of what has happened are "at least"
+    }
+
+
+def troubles_view(memory: Memory) -> list[Json]:
+    """What is wrong with the foundations, oldest first: what has only just been found and is being restored is not."""
+    standing = sorted(memory.foundations.values(), key=lambda each: (each.since_s, each.finding.name))
+    return [
+        {
+            "name": each.finding.name, "path": each.finding.path, "look": each.finding.look.value, "why": each.why,
+            "since_wall_s": each.since_wall_s,
+        }
+        for each in standing if rule.judge(each.finding).answer is Answer.TROUBLE
+    ]  # fmt: skip
