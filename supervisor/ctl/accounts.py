@@ -26,7 +26,10 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def accounts(session: Session, args: list[str]) -> int:
-    """`accounts [NAME ..] [--since 1h|2d|TIME|boot] [--json]`."""
+    """`accounts [NAME ..] [--since 1h|2d|TIME|boot] [--json]`.
+
+    What every second was spent on, by program and for all slots; it adds up to what was paid.
+    """
     names, options = take(args, "--json", valued=("--since",))
     since = since_query(options.get("--since", "all"))
     session.warn_if_dead(aloud="--json" not in options)

@@ -38,30 +38,71 @@ _VERBS = (
     "start", "stop", "restart", "signal", "clear", "pid", "avail", "reread", "update", "shutdown", "reload", "version",
     "config",
 )  # fmt: skip
-_MODULES = {  # of each action: where a function of its name is
+_MODULES = {  # of each action that is no page, or has no module of its own: where a function of its name is
     **dict.fromkeys(_VERBS, "verbs"),
     **dict.fromkeys(("history", "explain", "reboots", "journal"), "story"),
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
     **dict.fromkeys(("tail", "maintail"), "tail"),
-    **{name: name for name in ("accounts", "alerts", "cost", "doctor", "level", "results", "simulate", "status")},
-    "wait-gpu": "wait_gpu",
-}
+    "doctor": "doctor", "simulate": "simulate", "wait-gpu": "wait_gpu",
+}  # fmt: skip
+_NO_ACTION = {"facts"}  # a page that history, explain, reboots and journal show
+_ALONE = {"exit": "exit, quit, Ctrl-D\n  Leave the shell.", "help": "help [ACTION]"}
+USAGE = """supervisorctl [options] [action [arguments]]
+
+Talks to extralife's daemon over its control socket. Without an action: an interactive shell.
+
+  -c, --configuration FILE  the daemon's configuration, which says where the socket is
+  -s, --serverurl URL       the socket itself: unix:///path/to/supervisor.sock
+      --state-dir DIR       the daemon's state directory
+  -i, --interactive         the shell, also when an action is given
+  -r, --history-file FILE   where the shell keeps its history
+  -h, --help                this text
+  -v, --version             the version of this client
+
+Actions (`help ACTION` tells more): {actions}"""
+
+
+def names() -> list[str]:
+    """All actions, sorted."""
+    return sorted({*_modules(), *_ALONE})
+
+
+def _modules() -> dict[str, str]:
+    from supervisor.reports.pages import PAGES
+
+    return {name: name for name in PAGES if name not in _NO_ACTION} | _MODULES
 
 
 def _action(name: str) -> Callable[[Session, list[str]], int] | None:
-    """What an action does. Only its own module is imported: a `pid` in a script's loop must not pay for the shell."""
-    if name in _MODULES:
-        module = importlib.import_module(f"supervisor.ctl.{_MODULES[name]}")
-        return getattr(module, name.replace("-", "_"))  # type: ignore[no-any-return]
-    return {"help": _help, "--version": _own_version}.get(name)
+    """What an action does."""
+    own = {"help": _help, "--version": _own_version}.get(name)
+    module = _MODULES.get(name) or _modules().get(name)
+    return own if module is None else _of(module, name)
+
+
+def _of(module: str, name: str) -> Callable[[Session, list[str]], int]:
+    """Only the action's own module is imported: a `pid` in a script's loop must not pay for the shell."""
+    return getattr(importlib.import_module(f"supervisor.ctl.{module}"), name.replace("-", "_"))  # type: ignore[no-any-return]
+
+
+def _about(name: str) -> str | None:
+    """How an action is used, and what it does, by its docstring: "`USAGE`.", an empty line, and the rest."""
+    module = _modules().get(name)
+    if module is None:
+        return _ALONE.get("exit" if name == "quit" else name)
+    perform = _of(module, name)
+    usage, _, rest = (perform.__doc__ or "").partition("\n\n")
+    first = " ".join(usage.split()).removeprefix("`").removesuffix("`.")
+    return "\n  ".join([first, *(line.strip() for line in rest.strip().split("\n"))])
 
 
 def _help(session: Session, args: list[str]) -> int:
-    from supervisor.ctl import help as helps
-
-    told = helps.about(args[0]) if args else helps.usage()
-    session.say(f"*** No help on {args[0]}" if told is None else told)
-    return 0 if told is not None else 1
+    told = _about(args[0]) if args else USAGE.format(actions=", ".join(names()))
+    if told is None:
+        session.say(f"*** No help on {args[0]}")
+        return 1
+    session.say(f"usage: {told}" if args else told)
+    return 0
 
 
 def _own_version(session: Session, _: list[str]) -> int:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def alerts(session: Session, args: list[str]) -> int:
-    """`alerts [test] [--json]`."""
+    """`alerts [test] [--json]`.
+
+    Who is told, what waits for whom, what was delivered; `test` sends one to everybody now, and says how that went.
+    """
     words, options = take(args, "--json")
     if words == ["test"]:
         return _test(session, as_json="--json" in options)

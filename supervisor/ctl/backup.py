@@ -19,7 +19,10 @@ _LOOK_S = 0.2
 
 
 def backup(session: Session, args: list[str]) -> int:
-    """`backup [NAME ..|all] [--label TEXT] [--no-wait]`."""
+    """`backup [NAME ..|all] [--label TEXT] [--no-wait]`.
+
+    A verified copy of the newest whole checkpoint of programs. Ctrl-C ends the watching, not the backup.
+    """
     names, options = take(args, "--no-wait", valued=("--label",))
     asked: dict[str, object] = {
         "names": [] if "all" in names else [plain(name) for name in names],
@@ -35,7 +38,10 @@ def backup(session: Session, args: list[str]) -> int:
 
 
 def rollback(session: Session, args: list[str]) -> int:
-    """`rollback BACKUP [NAME ..|all] [--no-wait]`."""
+    """`rollback BACKUP [NAME ..|all] [--no-wait]`.
+
+    Programs save, leave and go on from a backup, once that is verified; what was there is kept as a backup.
+    """
     words, options = take(args, "--no-wait")
     if not words:
         raise Failed("Error: rollback requires the name of a backup; `backups` lists them", USAGE)
@@ -93,7 +99,10 @@ def _line(line: str, *, tty: bool) -> None:
 
 
 def backups(session: Session, args: list[str]) -> int:
-    """`backups [--check] [--json]`."""
+    """`backups [BACKUP ..] [--check] [--json]`.
+
+    Every backup: when, why, of what; --check reads every byte of them now.
+    """
     names, options = take(args, "--check", "--json")
     found = session.page("backups")
     if names:

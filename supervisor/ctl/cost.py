@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def cost(session: Session, args: list[str]) -> int:
-    """`cost [--since 1h|2d|TIME|boot] [--json]`."""
+    """`cost [--since 1h|2d|TIME|boot] [--json]`.
+
+    What the box has cost and what for, and days and dollars to finish at each level, by measured rates.
+    """
     names, options = take(args, "--json", valued=("--since",))
     if names:
         raise Failed("Error: cost takes no names; what each program was busy with is in accounts", USAGE)

@@ -22,7 +22,10 @@ LEVELS = ("bad", "warn", "unknown", "ok")
 
 
 def doctor(session: Session, args: list[str]) -> int:
-    """`doctor [--json]`; the exit code is 1 when something is bad."""
+    """`doctor [--json]`.
+
+    What of host, installation and settings stands in the way, and what to do. Exit code 1 when something is bad.
+    """
     names, options = take(args, "--json")
     if names:
         raise Failed(f"Error: doctor takes no names, not {text.harmless(names[0])!r}")

@@ -18,7 +18,10 @@ _LAST = 20
 
 
 def level(session: Session, args: list[str]) -> int:
-    """`level [show|why|pin LEVEL|unpin]`."""
+    """`level [show|why [-n N]|pin LEVEL [--for 6h]|unpin] [--json]`.
+
+    The ladder and what the box has shown on it; why it is where it is; your word against the rule's.
+    """
     word, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else ("show", args)
     perform = {"show": _show, "why": _why, "pin": _pin, "unpin": _unpin}.get(word)
     if perform is None:

@@ -22,7 +22,10 @@ _TITLES = ("GAME", "ALGO", "PIXELS", "SEEDS", "STEPS", "GAMES", "RETURN", "STD",
 
 
 def results(session: Session, args: list[str]) -> int:
-    """`results [--csv FILE] [--json]`."""
+    """`results [--csv FILE] [--json]`.
+
+    The newest test of every run, over seeds and games; --csv e1_results.csv writes it as a table.
+    """
     names, options = take(args, "--json", valued=("--csv",))
     if names:
         raise Failed(f"Error: results takes no names, not {text.harmless(names[0])!r}; it compares all runs")

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from supervisor.ctl import help as helps
-from supervisor.ctl.actions import run
+from supervisor.ctl.actions import names, run
 from supervisor.ctl.outcome import OK
 from supervisor.ctl.session import Session
 
@@ -56,7 +55,7 @@ class _Shell(cmd.Cmd):
         return False
 
     def completenames(self, text: str, *_: object) -> list[str]:
-        return [name for name in sorted(helps.ACTIONS) if name.startswith(text)]
+        return [name for name in names() if name.startswith(text)]
 
     def completedefault(self, text: str, line: str, *_: object) -> list[str]:
         """Program names; a daemon that does not answer has none to offer."""

@@ -17,7 +17,12 @@ _MOST_DAYS = 366
 
 
 def simulate(session: Session, args: list[str]) -> int:
-    """`simulate [--host ARCHETYPE|--journal FILE] [--days N] [--seed N] [--start LEVEL] [--out FILE] [--why] [--json]`."""
+    """`simulate [--host ARCHETYPE|--journal FILE] [--days N] [--seed N] [--start LEVEL]
+    [--out FILE.svg|png] [--why] [--json]`.
+
+    What the load policy makes of a simulated box, or of this one as its journal tells of it, beside every fixed level
+    and an oracle; needs no daemon, and only reads the journal.
+    """  # noqa: D205
     valued = ("--host", "--journal", "--days", "--seed", "--start", "--out")
     words, options = take(args, "--json", "--why", valued=valued)
     if words:

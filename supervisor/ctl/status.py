@@ -37,7 +37,11 @@ _EXPENDABLE = ("EPISODES", "RESTARTS", "RETURN", "STEPS", "STEPS/S", "CKPT", "NE
 
 
 def status(session: Session, args: list[str]) -> int:
-    """`status [NAME..] [--json] [--wide] [--watch [SECONDS]]`."""
+    """`status [NAME ..] [--json] [--wide] [--watch [SECONDS]]`.
+
+    How everything is. Exit code 0, 3 when a program is STOPPED, DONE, FATAL or in
+    slow retry, 4 when the daemon is dead.
+    """
     period_s = _WATCH_S
     if "--watch" in args:
         at = args.index("--watch")

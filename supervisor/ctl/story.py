@@ -51,7 +51,10 @@ def word(kind: str) -> str:
 
 
 def history(session: Session, args: list[str]) -> int:
-    """`history [NAME] [-n N] [--all] [--json]`."""
+    """`history [NAME] [-n N] [--all] [--json]`.
+
+    What happened and why: the newest N facts (50); --all has the routine ones too.
+    """
     names, options = take(args, "--json", "--all", valued=("-n",))
     if len(names) > 1:
         raise Failed("Error: history takes one program's name, or none")
@@ -89,7 +92,10 @@ def _refuse_nobody(session: Session, name: str) -> None:
 
 
 def explain(session: Session, args: list[str]) -> int:
-    """`explain NAME [-n N] [--json]`: what is wrong with a program, or was, with the evidence."""
+    """`explain NAME [-n N] [--json]`.
+
+    What is wrong with a program, or was: its last N incidents (3) with their evidence.
+    """
     names, options = take(args, "--json", valued=("-n",))
     if len(names) != 1:
         raise Failed("Error: explain requires a process name")
@@ -228,7 +234,10 @@ def _block(title: str, body: object) -> list[str]:
 
 
 def reboots(session: Session, args: list[str]) -> int:
-    """`reboots [-f] [--json]`: every restart of the host, what it cost and what ran."""
+    """`reboots [-f] [--json]`.
+
+    Every restart of the host: when, why, how long it was down, what ran.
+    """
     names, options = take(args, "-f", "--json")
     if names:
         raise Failed("Error: reboots takes no names")
@@ -290,7 +299,10 @@ def _cause(fields: dict[str, Any]) -> str:
 
 
 def journal(session: Session, args: list[str]) -> int:
-    """`journal --jsonl [--after N]`: every fact, one JSON object a line."""
+    """`journal --jsonl [--after N]`.
+
+    Every fact, one JSON object a line, oldest first.
+    """
     names, options = take(args, "--jsonl", valued=("--after",))
     if names or "--jsonl" not in options:
         session.say("Error: journal requires --jsonl")

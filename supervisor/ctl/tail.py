@@ -36,7 +36,10 @@ class Chunk:
 
 
 def tail(session: Session, args: list[str]) -> int:
-    """`tail [-f] [-N] NAME [stdout|stderr]`."""
+    """`tail [-f] [-N] NAME [stdout|stderr]`.
+
+    The last N bytes (1600) of a program's log, and with -f what follows.
+    """
     follow, size_bytes, words = _modifiers(args)
     if not words:
         raise Failed("Error: too few arguments")
@@ -49,7 +52,10 @@ def tail(session: Session, args: list[str]) -> int:
 
 
 def maintail(session: Session, args: list[str]) -> int:
-    """`maintail [-f] [-N]`: the daemon's own log."""
+    """`maintail [-f] [-N]`.
+
+    The daemon's own log: its last N bytes (1600), and with -f what follows.
+    """
     follow, size_bytes, words = _modifiers(args)
     if words:
         raise Failed(f"Error: bad argument {words[0]}")

@@ -24,24 +24,32 @@ _ERRORS = {
 
 
 def start(session: Session, args: list[str]) -> int:
-    """`start NAME..|all`."""
+    """`start NAME ..|all`.
+
+    Answers `started` once the worker's process lives; whether it trains is in `status`.
+    """
     if not args:
         raise Failed("Error: start requires a process name", USAGE)
     return _told(session, _ask(session, "start", args), forgiven=codes.ALREADY_STARTED)
 
 
 def stop(session: Session, args: list[str]) -> int:
-    """`stop NAME..|all`."""
+    """`stop NAME ..|all`.
+
+    Each saves and leaves, and stays down over restarts of daemon and host until it is started.
+    """
     if not args:
         raise Failed("Error: stop requires a process name")
     return _told(session, _ask(session, "stop", args), forgiven=codes.NOT_RUNNING)
 
 
 def restart(session: Session, args: list[str]) -> int:
-    """`restart NAME..|all`. One request, so that a client that dies half-way leaves nothing stopped.
+    """`restart NAME ..|all`.
 
-    Supervisor's client stops, then starts; what it prints is printed here too.
+    Each saves, leaves and is started again.
     """
+    # One request, so that a client that dies half-way leaves nothing stopped. Supervisor's client stops, then starts; what
+    # it prints is printed here too.
     if not args:
         raise Failed("Error: restart requires a process name")
     had = {view["name"] for view in session.client.get("/api/v1/status")["programs"] if view["pid"] is not None}
@@ -53,14 +61,20 @@ def restart(session: Session, args: list[str]) -> int:
 
 
 def signal(session: Session, args: list[str]) -> int:
-    """`signal SIG NAME..|all`."""
+    """`signal SIGNAL NAME ..|all`.
+
+    Send a signal to the workers: HUP, SIGHUP or 1.
+    """
     if len(args) < 2:
         raise Failed("Error: signal requires a signal name and a process name")
     return _told(session, _ask(session, "signal", args[1:], signal=args[0]))
 
 
 def clear(session: Session, args: list[str]) -> int:
-    """`clear NAME..|all`."""
+    """`clear NAME ..|all`.
+
+    Empty the logs of programs; rotated copies stay.
+    """
     if not args:
         raise Failed("Error: clear requires a process name")
     return _told(session, _ask(session, "clear", args))
@@ -88,7 +102,10 @@ def _told(session: Session, results: list[Any], forgiven: int | None = None) -> 
 
 
 def pid(session: Session, args: list[str]) -> int:
-    """`pid [NAME..|all]`."""
+    """`pid [NAME ..|all]`.
+
+    The daemon's process id, or programs'; 0 for one that is down.
+    """
     status = session.client.get("/api/v1/status")
     if not args:
         session.say(str(status["daemon"]["pid"]))
@@ -107,7 +124,10 @@ def pid(session: Session, args: list[str]) -> int:
 
 
 def avail(session: Session, args: list[str]) -> int:
-    """`avail`: every configured program."""
+    """`avail`.
+
+    Every configured program: in use or not, auto or manual start, priority.
+    """
     _none(args, "avail")
     for view in session.client.get("/api/v1/status")["programs"]:
         auto = {True: "auto", False: "manual", None: text.UNKNOWN}[view["autostart"]]
@@ -123,7 +143,10 @@ def avail(session: Session, args: list[str]) -> int:
 
 
 def reread(session: Session, args: list[str]) -> int:
-    """`reread`: what `update` would change."""
+    """`reread`.
+
+    Read the configuration and say what `update` would change. Changes nothing.
+    """
     _none(args, "reread")
     changes = _changes(session, "/api/v1/reread", {})
     if changes is None:
@@ -133,7 +156,10 @@ def reread(session: Session, args: list[str]) -> int:
 
 
 def update(session: Session, args: list[str]) -> int:
-    """`update [--dry-run] [NAME..]`."""
+    """`update [--dry-run] [NAME ..]`.
+
+    Read the configuration and apply what changed; nothing else is touched.
+    """
     names, options = take(args, "--dry-run")
     dry_run = "--dry-run" in options
     known = {view["name"] for view in session.client.get("/api/v1/status")["programs"]}
@@ -172,7 +198,10 @@ def _say_changes(session: Session, changes: dict[str, list[str]], words: dict[st
 
 
 def shutdown(session: Session, args: list[str]) -> int:
-    """`shutdown`: every worker saves and leaves, then the daemon."""
+    """`shutdown`.
+
+    Every worker saves and leaves, then the daemon ends.
+    """
     _none(args, "shutdown")
     if session.options.interactive and not _really("shut the remote supervisord process down"):
         return OK
@@ -182,7 +211,10 @@ def shutdown(session: Session, args: list[str]) -> int:
 
 
 def reload(session: Session, args: list[str]) -> int:
-    """`reload`: the daemon replaces itself; workers stay."""
+    """`reload`.
+
+    The daemon replaces itself with its newest code; workers stay as they are.
+    """
     _none(args, "reload")
     if session.options.interactive and not _really("restart the remote supervisord process"):
         return OK
@@ -199,14 +231,20 @@ def _really(what: str) -> bool:
 
 
 def version(session: Session, args: list[str]) -> int:
-    """`version`: the daemon's."""
+    """`version`.
+
+    The daemon's version.
+    """
     _none(args, "version")
     session.say(session.client.get("/api/v1/status")["daemon"]["version"])
     return OK
 
 
 def config(session: Session, args: list[str]) -> int:
-    """`config --explain [--json]`: each setting with where it comes from."""
+    """`config --explain [--json]`.
+
+    Every setting with its value and where it comes from.
+    """
     names, options = take(args, "--explain", "--json")
     if names or "--explain" not in options:
         raise Failed("Error: config requires --explain")

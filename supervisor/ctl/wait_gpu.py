@@ -26,7 +26,11 @@ _MB = 2**20
 
 
 def wait_gpu(session: Session, args: list[str]) -> int:
-    """Waits, then becomes the command; returns only when that cannot be."""
+    """`wait-gpu --min-free-mb N [--gpu I] [--timeout S] [--poll S] [--fallback-batch B] [--if-no-gpu run] -- CMD`.
+
+    Start a command once a GPU has the memory for it; needs no daemon. Exit code 75: it never had, 69: no GPU is known.
+    """
+    # It becomes the command: it returns only when that cannot be.
     given, command = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
     plain, options = take(given, valued=_VALUED)
     if plain or not command:

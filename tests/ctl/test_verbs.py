@@ -12,6 +12,9 @@ import pytest
 from fake_backend import FakeBackend, program
 from running import ctl
 
+from supervisor.ctl import actions
+from supervisor.ctl.outcome import Options
+from supervisor.ctl.session import Session
 from supervisor.model.inputs import Verb
 
 
@@ -274,3 +277,14 @@ def test_something_else_on_the_socket_is_one_line(socket_path: Path, answer: byt
                 last.connect(str(socket_path))
                 last.sendall(b"x")
                 thread.join(20)
+
+
+@pytest.mark.parametrize("name", sorted({*actions.names()} - {"exit"}))
+def test_every_action_says_how_it_is_used_and_what_it_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert actions.run(Session(Options()), ["help", name]) == 0
+    usage, *text = capsys.readouterr().out.splitlines()
+    assert usage.startswith(f"usage: {name}")
+    assert "`" not in usage
+    if name != "help":
+        assert text
+        assert all(line.startswith("  ") and line.strip() for line in text)
