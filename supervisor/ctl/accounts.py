@@ -28,7 +28,7 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 def accounts(session: Session, args: list[str]) -> int:
     """`accounts [NAME ..] [--since 1h|2d|TIME|boot] [--json]`.
 
-    What every second was spent on, by program and for all slots; it adds up to what was paid.
+    How every second was spent, by program and for all slots; the times add up to the time paid.
     """
     names, options = take(args, "--json", valued=("--since",))
     since = since_query(options.get("--since", "all"))
@@ -186,7 +186,7 @@ def _figures(sheets: list[dict[str, Any]]) -> list[str]:
 
 
 def _figure_row(sheet: dict[str, Any]) -> tuple[str, ...]:
-    unknown = f" +{sheet['lost_unknown']}?" if sheet["lost_unknown"] else ""
+    unknown = f" +{sheet['lost_unknown']} unknown" if sheet["lost_unknown"] else ""
     return (
         text.harmless("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]),
         text.percent(sheet["ettr"]),

@@ -54,12 +54,12 @@ Talks to extralife's daemon over its control socket. Without an action: an inter
   -c, --configuration FILE  the daemon's configuration, which says where the socket is
   -s, --serverurl URL       the socket itself: unix:///path/to/supervisor.sock
       --state-dir DIR       the daemon's state directory
-  -i, --interactive         the shell, also when an action is given
-  -r, --history-file FILE   where the shell keeps its history
+  -i, --interactive         open the shell after the action
+  -r, --history-file FILE   the shell's history of commands
   -h, --help                this text
   -v, --version             the version of this client
 
-Actions (`help ACTION` tells more): {actions}"""
+Actions (`help ACTION` explains one): {actions}"""
 
 
 def names() -> list[str]:

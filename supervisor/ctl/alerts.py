@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def alerts(session: Session, args: list[str]) -> int:
     """`alerts [test] [--json]`.
 
-    Who is told, what waits for whom, what was delivered; `test` sends one to everybody now, and says how that went.
+    The targets, the alerts that wait and those delivered; `test` sends one to every target now and shows the result.
     """
     words, options = take(args, "--json")
     if words == ["test"]:
@@ -45,10 +45,10 @@ def _test(session: Session, *, as_json: bool) -> int:
     if as_json:
         session.say(json.dumps(tried, indent=2))
     for each in [] if as_json else tried:
-        how = f"taken in {each['took_s']:.1f} s" if each["ok"] else f"ERROR ({text.harmless(each['error'])})"
+        how = f"accepted in {each['took_s']:.1f} s" if each["ok"] else f"ERROR ({text.harmless(each['error'])})"
         session.say(f"{text.harmless(each['target'])}: {how}")
     if not tried:
-        raise Failed("nobody is told: [alerts] has neither urls nor a command (docs/alerts.md)")
+        raise Failed("alerts go nowhere: [alerts] has neither urls nor a command (docs/alerts.md)")
     return OK if all(each["ok"] for each in tried) else GENERIC
 
 
@@ -56,13 +56,13 @@ def page(found: dict[str, Any]) -> list[str]:
     """Targets, then what waits, what is held back, and the newest deliveries."""
     now_s, lines = text.wall_s(), []
     if not found["targets"]:
-        lines.append("nobody is told: [alerts] has neither urls nor a command; alerts are in reboot_alerts.log and history")
+        lines.append("alerts go nowhere: [alerts] has neither urls nor a command; history shows what happened")
     lines += [f"{text.harmless(each['name'])}: {_how(each, now_s)}" for each in found["targets"]]
     if found["queue"]:
         lines += ["", "waiting:"]
     lines += [f"  {_line(each, now_s)}  for {text.harmless(', '.join(each['owed']))}" for each in found["queue"]]
     if found["held"]:
-        lines += ["", "counted, and told as one later:"]
+        lines += ["", "held back by the limits, then sent as one alert each:"]
     lines += [
         f"  {each['count']} x {each['kind']}{_about(each)} in {text.duration(each['since_s'])}" for each in found["held"]
     ]
@@ -75,16 +75,16 @@ def page(found: dict[str, Any]) -> list[str]:
 
 
 def _how(target: dict[str, Any], now_s: float) -> str:
-    waiting = f"{target['waiting']} waiting" if target["waiting"] else "nothing waits"
+    waiting = f"{target['waiting']} waiting" if target["waiting"] else "nothing waiting"
     parts = [waiting]
     if target["state"] == "failing":
         since = text.duration(now_s - target["failing_since_wall_s"])
         again = "" if target["retry_in_s"] is None else f", next try in {text.duration(target['retry_in_s'])}"
-        parts.append(f"FAILING since {since} ({text.harmless(target['error'])}){again}")
+        parts.append(f"FAILING for {since} ({text.harmless(target['error'])}){again}")
     if target["dropped"]:
         parts.append(f"{target['dropped']} dropped")
     if target["last_wall_s"] is not None:
-        parts.append(f"took the last {text.duration(now_s - target['last_wall_s'])} ago")
+        parts.append(f"accepted the last {text.duration(now_s - target['last_wall_s'])} ago")
     if not target["configured"]:
         parts.append("not in the configuration")
     return ", ".join(parts)

@@ -21,7 +21,7 @@ _LOOK_S = 0.2
 def backup(session: Session, args: list[str]) -> int:
     """`backup [NAME ..|all] [--label TEXT] [--no-wait]`.
 
-    A verified copy of the newest whole checkpoint of programs. Ctrl-C ends the watching, not the backup.
+    Make a verified copy of each program's newest complete checkpoint. Ctrl-C stops the display, not the backup.
     """
     names, options = take(args, "--no-wait", valued=("--label",))
     asked: dict[str, object] = {
@@ -40,7 +40,7 @@ def backup(session: Session, args: list[str]) -> int:
 def rollback(session: Session, args: list[str]) -> int:
     """`rollback BACKUP [NAME ..|all] [--no-wait]`.
 
-    Programs save, leave and go on from a backup, once that is verified; what was there is kept as a backup.
+    Verify a backup, then let programs save, exit and resume from it; their state before is kept as a backup.
     """
     words, options = take(args, "--no-wait")
     if not words:
@@ -51,7 +51,9 @@ def rollback(session: Session, args: list[str]) -> int:
     if result["code"] != SUCCESS:
         raise Failed(f"{text.harmless(name)}: ERROR ({text.harmless(result['text'])})")
     if "--no-wait" in options:
-        session.say(f"{text.harmless(name)}: being verified; what is there will be {text.harmless(result['text'])}")
+        session.say(
+            f"{text.harmless(name)}: extralife verifies it; the present state will be backup {text.harmless(result['text'])}"
+        )
         return OK
     return _follow(session, result["text"])
 
@@ -69,12 +71,12 @@ def _follow(session: Session, name: str) -> int:
                 session.say(text.harmless(end["text"]))
                 return OK if end["ok"] else GENERIC
             if not _under_way(found, name):
-                raise Failed(f"{text.harmless(name)}: nobody knows how it ended; see history and backups")
+                raise Failed(f"{text.harmless(name)}: its result is unknown; see history and backups")
             shown = _progress(found["progress"])
             _line(shown, tty=tty)
             text.pause(_LOOK_S)
     except KeyboardInterrupt:
-        session.say(f"\n{text.harmless(name)} goes on without being watched")
+        session.say(f"\n{text.harmless(name)} continues in the background")
         return OK
 
 
@@ -101,7 +103,7 @@ def _line(line: str, *, tty: bool) -> None:
 def backups(session: Session, args: list[str]) -> int:
     """`backups [BACKUP ..] [--check] [--json]`.
 
-    Every backup: when, why, of what; --check reads every byte of them now.
+    Every backup: when, why, which programs; --check verifies every byte now.
     """
     names, options = take(args, "--check", "--json")
     found = session.page("backups")
@@ -124,7 +126,7 @@ def page(found: dict[str, Any]) -> list[str]:
     if not found["backups"]:
         return ["no backups yet: `supervisorctl backup` makes one"]
     now_s = text.wall_s()
-    rows = [("BACKUP", "WHEN", "WHY", "SIZE", "WHOLE", "LABEL", "PROGRAMS")]
+    rows = [("BACKUP", "WHEN", "WHY", "SIZE", "COMPLETE", "LABEL", "PROGRAMS")]
     for each in found["backups"]:
         programs = ", ".join(f"{text.harmless(game['name'])} {text.number(game['steps'])}" for game in each["programs"])
         whole = "DAMAGED" if each["error"] else "yes, now" if each.get("checked") else "when made"

@@ -34,7 +34,7 @@ def alerts(who: Patient) -> Iterator[Finding]:
     rules = who.settings.alerts
     if not rules.urls and not rules.urls_file and not rules.command:
         do = "set [alerts] urls_file or command (docs/alerts.md), then: supervisorctl alerts test"
-        yield Finding("alerts", "warn", "nobody is told of reboots and of trainings that are given up", do)
+        yield Finding("alerts", "warn", "alerts go nowhere: nobody hears of reboots and of trainings that are given up", do)
         return
     user = _daemon_user(who.settings.paths.state_dir)
     found = [*_urls(rules, user), *_command(rules, user, who.root)]

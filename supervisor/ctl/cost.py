@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def cost(session: Session, args: list[str]) -> int:
     """`cost [--since 1h|2d|TIME|boot] [--json]`.
 
-    What the box has cost and what for, and days and dollars to finish at each level, by measured rates.
+    What the box has cost, by use, and the days and dollars to finish at each level, from measured rates.
     """
     names, options = take(args, "--json", valued=("--since",))
     if names:
-        raise Failed("Error: cost takes no names; what each program was busy with is in accounts", USAGE)
+        raise Failed("Error: cost takes no names; accounts shows the time of each program", USAGE)
     since = since_query(options.get("--since", "all"))
     session.warn_if_dead(aloud="--json" not in options)
     found = session.page("cost", since=since)
@@ -56,10 +56,10 @@ def _causes(found: dict[str, Any]) -> list[str]:
         (each["name"], f"{each['hours']:.2f}", text.percent(each["share"]), usd(each["usd"])) for each in found["causes"]
     ]
     share = text.percent(None if not found["slot_hours"] else 1.0)
-    rows.append(("all of it", f"{found['slot_hours']:.2f}", share, usd(found["usd"])))
+    rows.append(("total", f"{found['slot_hours']:.2f}", share, usd(found["usd"])))
     unknown = found.get("lost_s_unknown", 0)  # a daemon before this one has no such key
     resumes = f"{unknown} resume{'' if unknown == 1 else 's'}"
-    said = [f"lost work is at least this much: of {resumes} nobody knows how much time was lost"] if unknown else []
+    said = [f"lost work is at least this much: the lost time of {resumes} is unknown"] if unknown else []
     return [*_table(rows, right={1, 2, 3}), *said]
 
 
@@ -73,7 +73,7 @@ def _frames(found: dict[str, Any]) -> list[str]:
         out.append("useful frames: not known")
     if found["frames_unknown"]:
         names = ", ".join(text.harmless(name) for name in found["frames_unknown"])
-        out.append(f"without those of {names}: nobody knows how many frames a step of theirs is")
+        out.append(f"without {names}: the frames of one step are unknown")
     return out
 
 

@@ -24,7 +24,7 @@ LEVELS = ("bad", "warn", "unknown", "ok")
 def doctor(session: Session, args: list[str]) -> int:
     """`doctor [--json]`.
 
-    What of host, installation and settings stands in the way, and what to do. Exit code 1 when something is bad.
+    Check host, installation and settings: what is wrong, and what to do. Exit code 1 when something is bad.
     """
     names, options = take(args, "--json")
     if names:

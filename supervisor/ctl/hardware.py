@@ -16,14 +16,16 @@ def lines(daemon: dict[str, Any], now_s: float) -> list[str]:
     gpu = daemon.get("gpu") or {}
     told = []
     if gpu.get("error"):
-        told.append(f"GPUs unknown: {text.harmless(gpu['error'])}; nothing is decided by them")
+        told.append(f"GPUs unknown: {text.harmless(gpu['error'])}; decisions ignore them")
     for each in gpu.get("gpus") or []:
         told.append(_gpu(each))
         told += _minute(each)
     for veto in daemon.get("vetoes") or []:
         since = text.duration(now_s - veto["since_wall_s"])
         why = text.harmless(veto["why"])
-        told.append(f"no level above {text.harmless(veto['cap'])} since {since} ({text.harmless(veto['rule'])}): {why}")
+        told.append(
+            f"levels above {text.harmless(veto['cap'])} are vetoed, {since} so far ({text.harmless(veto['rule'])}): {why}"
+        )
     return told
 
 
@@ -36,7 +38,9 @@ def _gpu(gpu: dict[str, Any]) -> str:
     parts += [f"{busy:.0f} % busy"] if busy is not None else []
     if heat is not None:
         parts.append(f"{heat:.0f} C" + (f" (slows down at {limit:.0f})" if limit is not None else ""))
-    parts += [f"held back: {', '.join(gpu['reasons'])}"] if set(gpu["reasons"] or ()) - {"idle", "clocks_setting"} else []
+    parts += (
+        [f"clocks limited by {', '.join(gpu['reasons'])}"] if set(gpu["reasons"] or ()) - {"idle", "clocks_setting"} else []
+    )
     return f"{name}: {', '.join(parts)}"
 
 
@@ -48,7 +52,7 @@ def _minute(gpu: dict[str, Any]) -> list[str]:
         shown = [f"up to {_mb(used['most'])} MiB"] if used else []
         shown += [f"{busy['mean']:.0f} % busy"] if busy else []
         parts += [f"{text.harmless(each['phase'])} {', '.join(shown)}"] if shown else []
-    return [f"  in the newest minute: {'; '.join(parts)}"] if parts else []
+    return [f"  in the last minute: {'; '.join(parts)}"] if parts else []
 
 
 def _mb(size_bytes: int | None) -> str:

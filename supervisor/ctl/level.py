@@ -20,12 +20,13 @@ _LAST = 20
 def level(session: Session, args: list[str]) -> int:
     """`level [show|why [-n N]|pin LEVEL [--for 6h]|unpin] [--json]`.
 
-    The ladder and what the box has shown on it; why it is where it is; your word against the rule's.
+    The levels with their measurements; why: the changes of level and their reasons; pin: keep one level; unpin: let
+    the rule choose again.
     """
     word, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else ("show", args)
     perform = {"show": _show, "why": _why, "pin": _pin, "unpin": _unpin}.get(word)
     if perform is None:
-        raise Failed(f"Error: level has show, why, pin and unpin, not {text.harmless(word)}", USAGE)
+        raise Failed(f"Error: level takes show, why, pin or unpin, not {text.harmless(word)}", USAGE)
     return perform(session, rest)
 
 
@@ -128,7 +129,7 @@ def head(view: dict[str, Any]) -> list[str]:
     bad = view.get("bad_hours")
     if bad is not None:
         when = f"{'are over' if bad['now'] else 'begin'} in {text.duration(bad['changes_in_s'])}"
-        out.append(f"bad hours, {bad['for_s'] / 3600:.1f} a day: they {when}; levels have another record in them")
+        out.append(f"bad hours, {bad['for_s'] / 3600:.1f} a day: they {when}; levels have a separate record for them")
     pin = view["pin"]
     if pin is not None:
         left = "until further notice" if pin["left_s"] is None else f"for another {text.duration(pin['left_s'])}"
@@ -149,7 +150,7 @@ def page(view: dict[str, Any], paint: text.Paint) -> list[str]:
     return [*out, "", *_foot(view)]
 
 
-_RIGHT = {"STEPS/MIN", "SPEED", "ON RECORD", "REBOOTS", "MTBF", "90 % >="}
+_RIGHT = {"STEPS/MIN", "SPEED", "ON RECORD", "REBOOTS", "MTBF", "MTBF >="}
 
 
 def _cells(level: dict[str, Any]) -> dict[str, str]:
@@ -166,16 +167,16 @@ def _cells(level: dict[str, Any]) -> dict[str, str]:
         "ON RECORD": text.duration(level["up_s"]) if level["up_s"] else text.UNKNOWN,
         "REBOOTS": f"{level['reboots']:g}",
         "MTBF": text.duration(level["mtbf_s"]),
-        "90 % >=": text.duration(level["mtbf_bound_s"]),
+        "MTBF >=": text.duration(level["mtbf_bound_s"]),
         "NEXT": _next(level),
     }
 
 
 def _next(level: dict[str, Any]) -> str:
     """What stands between the box and this level."""
-    failed = f"failed {level['failed_trials']}x" if level["failed_trials"] else ""
+    failed = f"failed trials: {level['failed_trials']}" if level["failed_trials"] else ""
     if level["shortest_s"] is not None and failed:
-        failed += f", once after {text.duration(level['shortest_s'])}"
+        failed += f" (shortest {text.duration(level['shortest_s'])})"
     trial = "" if level["next_trial_s"] is None else f"trial in {text.duration(level['next_trial_s'])} at the earliest"
     veto = f"vetoed: {text.harmless(level['veto'])}" if level["veto"] else ""
     return "; ".join(part for part in (veto, failed, trial) if part)
@@ -183,7 +184,10 @@ def _next(level: dict[str, Any]) -> str:
 
 def _foot(view: dict[str, Any]) -> list[str]:
     if view["mode"] != "climb":
-        return ['one level is in force (mode = "fixed"); with [levels] the box climbs']
+        return ['one fixed level is in force; [load] mode = "climb" tries higher levels']
     cost = view["change_cost_s"]
-    told = "" if cost is None else f"; a change of level has cost {text.duration(cost)} of training"
-    return [f"a reboot counts as {view['reboot_penalty_min']:g} min of training beside what it loses{told}"]
+    told = "" if cost is None else f"; one change of level costs {text.duration(cost)} of training"
+    return [
+        "MTBF >=: with 90 % confidence, the mean time between reboots is at least this",
+        f"a reboot counts as {view['reboot_penalty_min']:g} min of lost training, besides the steps that it loses{told}",
+    ]

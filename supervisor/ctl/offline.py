@@ -168,9 +168,9 @@ class DeadDaemon:
 
     def borne_out(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
         """Nobody has looked at its process since the daemon died."""
-        from supervisor.adapters.process.presence import corrected
+        from supervisor.adapters.process.presence import corrected, without_daemon
 
-        return corrected({**program, "uptime_s": None}, attempt, rebooted=self._rebooted)
+        return without_daemon(corrected({**program, "uptime_s": None}, attempt, rebooted=self._rebooted))
 
     @cached_property
     def _rebooted(self) -> bool | None:

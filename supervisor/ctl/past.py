@@ -140,9 +140,9 @@ def past_of(rows: Iterable[Stamped]) -> Past:
         told.take(row)
         at_s = row.at_s
     if not told.names or not told.path:
-        raise NoPast('it tells of no ladder that was climbed ([load] mode = "climb")')
+        raise NoPast('it has no trials of levels ([load] mode = "climb" makes them)')
     if not sum(told.ran_s) or at_s <= told.from_s:
-        raise NoPast("nothing was trained yet since its ladder was laid: there is nothing to replay")
+        raise NoPast("nothing was trained since its ladder was set up, so there is nothing to replay")
     return Past(
         names=told.names, records=tuple(told.records), speeds=told.speeds, for_s=at_s - told.from_s,
         path=tuple(told.path), deaths=tuple(told.deaths), ran_s=tuple(told.ran_s), meant=told.meant,

@@ -34,7 +34,7 @@ def replayed(session: Session, options: dict[str, str], days: int | None, seed: 
     start = level_index(options["--start"], past.names) if "--start" in options else None
     span_days = past.for_s / 86400.0 if days is None else float(days)
     if span_days > _MOST_DAYS:
-        raise Failed(f"Error: the journal tells of {span_days:.0f} days; name a number of them, 366 at most, with --days")
+        raise Failed(f"Error: the journal covers {span_days:.0f} days; choose at most 366 with --days")
     draws = _DRAWS_OF_MONTHS if span_days > _MONTHS_DAYS else _DRAWS
     found = replay(past, rule, days=days, seed=seed, draws=draws, start=start)
     was = [(AS_IT_WAS, past.path, past.deaths)] if days is None else []
@@ -63,13 +63,13 @@ def _past(path: str) -> Past:
 def page(found: Replayed) -> list[str]:
     """What each level has shown, what each way of choosing makes, and the level over time."""
     past = found.past
-    out = [f"{span(found.days * 86400.0)}, {found.draws} boxes drawn from what the journal tells, seed {found.seed}"]
+    out = [f"{span(found.days * 86400.0)}, {found.draws} boxes drawn from the journal, seed {found.seed}"]
     wide = max(len(name) for name in (*past.names, "level"))
     out += ["", f"{'level':{wide}}  {'trained':>9}{'reboots':>9}  {'speed':>14}  it reboots"]
     out += [f"{name:{wide}}  {_shown(past, level)}" for level, name in enumerate(past.names)]
     unknown = [name for name, record in zip(past.names, past.records, strict=True) if not record.up_s]
     if unknown:
-        out += ["", f"{', '.join(unknown)} never ran: unknown, drawn from what is usual, and a guess in all that follows"]
+        out += ["", f"{', '.join(unknown)} never ran: all figures below guess its speed and reboots from usual boxes"]
     unit = past.names[past.unit]
     out += ["", "Kept work less 5 min of training a reboot, mean over the boxes; in brackets the least and the most of any"]
     out += [f"{'':16}{f'days at {unit}':>16}{'of the oracle':>26}{'reboots':>9}{'changes':>9}"]
@@ -100,7 +100,9 @@ def _shown(past: Past, level: int) -> str:
     elif record.wear_s is not None:
         reboots = f"after {span(record.wear_s)} each time: it wears out"
     elif record.reboots:
-        reboots = f"every {span(record.up_s / record.reboots)} (90 % >= {span(mtbf_bound_s(record.reboots, record.up_s))})"
+        reboots = (
+            f"every {span(record.up_s / record.reboots)} (>= {span(mtbf_bound_s(record.reboots, record.up_s))} at 90 %)"
+        )
     else:
-        reboots = f"not yet (90 % >= {span(mtbf_bound_s(0.0, record.up_s))})"
+        reboots = f"not yet (MTBF >= {span(mtbf_bound_s(0.0, record.up_s))} at 90 %)"
     return f"{span(record.up_s):>9}{record.reboots:9.3g}  {speed:>14}  {reboots}"

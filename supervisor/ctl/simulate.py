@@ -20,16 +20,16 @@ def simulate(session: Session, args: list[str]) -> int:
     """`simulate [--host ARCHETYPE|--journal FILE] [--days N] [--seed N] [--start LEVEL]
     [--out FILE.svg|png] [--why] [--json]`.
 
-    What the load policy makes of a simulated box, or of this one as its journal tells of it, beside every fixed level
-    and an oracle; needs no daemon, and only reads the journal.
+    Simulate the choice of levels on a typical box, or on this one from its journal, and compare it with every fixed
+    level and with the best choice in hindsight (oracle); needs no daemon, and only reads the journal.
     """  # noqa: D205
     valued = ("--host", "--journal", "--days", "--seed", "--start", "--out")
     words, options = take(args, "--json", "--why", valued=valued)
     if words:
-        raise Failed(f"Error: simulate takes options alone, not {words[0]!r}", USAGE)
+        raise Failed(f"Error: simulate takes only options, not {words[0]!r}", USAGE)
     days = whole(options["--days"], "--days", least=1) if "--days" in options else None
     if days is not None and days > _MOST_DAYS:
-        raise Failed(f"Error: --days takes {_MOST_DAYS} at most, not {days}", USAGE)
+        raise Failed(f"Error: --days takes at most {_MOST_DAYS}, not {days}", USAGE)
     seed = whole(options.get("--seed", "1"), "--seed")
     if "--journal" in options:
         if "--host" in options:

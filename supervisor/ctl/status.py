@@ -39,7 +39,7 @@ _EXPENDABLE = ("EPISODES", "RESTARTS", "RETURN", "STEPS", "STEPS/S", "CKPT", "NE
 def status(session: Session, args: list[str]) -> int:
     """`status [NAME ..] [--json] [--wide] [--watch [SECONDS]]`.
 
-    How everything is. Exit code 0, 3 when a program is STOPPED, DONE, FATAL or in
+    The state of daemon, box and programs. Exit code 0, 3 when a program is STOPPED, DONE, FATAL or in
     slow retry, 4 when the daemon is dead.
     """
     period_s = _WATCH_S
@@ -201,9 +201,11 @@ def _config(fault: dict[str, Any] | None, now_s: float) -> list[str]:
         return []
     since = text.duration(now_s - fault["wall_s"])
     if fault["in_use"]:
-        first = f"THE CONFIGURATION CANNOT BE USED: started {since} ago with the last good one, {fault['in_use']}"
+        first = f"THE CONFIGURATION CANNOT BE USED: the daemon started {since} ago with the last good one, {fault['in_use']}"
     else:
-        first = f"the configuration cannot be used: the reload that {fault['by']} asked for {since} ago was refused"
+        first = (
+            f"the configuration cannot be used: {fault['by']} asked to load it {since} ago; the previous one stays in use"
+        )
     reasons = [f"  {error}" for error in fault["errors"]]
     return [text.harmless(line) for line in (first, *reasons, "  correct it, then: supervisorctl update")]
 
@@ -214,8 +216,8 @@ def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
     if journal is not None and journal["error"]:
         since = text.duration(now_s - journal["error_since_wall_s"])
         lines.append(
-            f"the journal cannot be written since {since}: {text.harmless(journal['error'])}: "
-            "workers train on, nothing is begun; it goes on by itself once it can"
+            f"the journal has not been writable for {since} ({text.harmless(journal['error'])}): "
+            "workers train on; nothing else starts until it is writable again"
         )
     if journal is not None and _lately_damaged(journal, now_s):
         damage = journal["damage"]
@@ -223,13 +225,17 @@ def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
         ago = text.duration(now_s - damage["wall_s"])
         lines.append(
             f"the journal was damaged {ago} ago: {lost} facts lost, {damage['kept']} kept; "
-            + (f"the damaged file is {text.harmless(damage['kept_as'])}" if damage["kept_as"] else "no damaged file is left")
+            + (
+                f"the damaged file is {text.harmless(damage['kept_as'])}"
+                if damage["kept_as"]
+                else "the damaged file is gone"
+            )
         )
     return lines
 
 
 def _trouble(trouble: dict[str, Any], now_s: float) -> str:
-    return f"trouble since {text.duration(now_s - trouble['since_wall_s'])}: {text.harmless(trouble['why'])}"
+    return f"trouble for {text.duration(now_s - trouble['since_wall_s'])}: {text.harmless(trouble['why'])}"
 
 
 def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
@@ -238,9 +244,7 @@ def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
         return []
     names = text.harmless(box["hostname"] or text.UNKNOWN), text.harmless(box["former"][-1]["hostname"] or text.UNKNOWN)
     ago = text.duration(now_s - box["since_wall_s"])
-    return [
-        f"this is another box since {ago}: {names[0]} (before: {names[1]}); its own record of levels and reboots has begun"
-    ]
+    return [f"the box changed {ago} ago: {names[0]} (before: {names[1]}), with a new record of levels and reboots"]
 
 
 def _lately_damaged(journal: dict[str, Any] | None, now_s: float) -> bool:

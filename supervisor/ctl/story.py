@@ -24,9 +24,11 @@ _ROUTINE = {
     "AlertDelivered",
 }  # fmt: skip
 _WORDS = {
-    "SpawnIntended": "starting", "BecameReady": "running", "Wanted": "wanted", "OperatorAsked": "asked",
+    "SpawnIntended": "starting", "BecameReady": "running", "Wanted": "requested", "OperatorAsked": "asked",
     "ProgramConfigured": "configured", "ProgramRemoved": "removed", "LevelChosen": "level", "StayedDown": "stopped",
-    "StopIntended": "stopping", "KillIntended": "killing", "BackedOff": "waiting", "Reported": "said",
+    "StopIntended": "stopping", "KillIntended": "killing", "BackedOff": "waiting", "Tallied": "time spent",
+    "FoundationLost": "file trouble", "FoundationRestored": "file restored", "ConfigMended": "config valid",
+    "Sickened": "unhealthy", "Healed": "healthy again", "LadderLaid": "ladder", "Recovered": "healthy",
 }  # fmt: skip
 _TROUBLE = (
     "SpawnFailed", "Stalled", "Slowed", "Diverged", "Sickened", "KillIntended", "Exited", "CheckpointBad",
@@ -53,7 +55,7 @@ def word(kind: str) -> str:
 def history(session: Session, args: list[str]) -> int:
     """`history [NAME] [-n N] [--all] [--json]`.
 
-    What happened and why: the newest N facts (50); --all has the routine ones too.
+    What happened and why: the newest N facts (50); --all includes routine ones.
     """
     names, options = take(args, "--json", "--all", valued=("-n",))
     if len(names) > 1:
@@ -94,7 +96,7 @@ def _refuse_nobody(session: Session, name: str) -> None:
 def explain(session: Session, args: list[str]) -> int:
     """`explain NAME [-n N] [--json]`.
 
-    What is wrong with a program, or was: its last N incidents (3) with their evidence.
+    The state of a program and its last N incidents (3) with their evidence.
     """
     names, options = take(args, "--json", valued=("-n",))
     if len(names) != 1:
@@ -166,12 +168,12 @@ def _now(view: dict[str, Any]) -> list[str]:
     if view["spawn_error"]:
         out.append(f"  spawn error {text.harmless(view['spawn_error'])}")
     deaths = text.number(view["deaths_in_window"])
-    out.append(f"  restarts    {cell['RESTARTS']}, of them counted now {deaths}; next: {cell['NEXT']}")
+    out.append(f"  restarts    {cell['RESTARTS']}; deaths that count now: {deaths}; next: {cell['NEXT']}")
     lowered = view["lowered_batch"]
     if lowered is not None:
         out.append(f"  batch       {lowered} at level {text.harmless(view['level'])}, since it ran out of memory")
     if view["rollbacks"]:
-        out.append(f"  rolled back {view['rollbacks']} times after a divergence or an illness")
+        out.append(f"  rollbacks   {view['rollbacks']} after a divergence or an illness")
     shares = view.get("time_shares")
     if shares:
         parts = sorted(shares.items(), key=lambda item: -item[1])
@@ -236,7 +238,7 @@ def _block(title: str, body: object) -> list[str]:
 def reboots(session: Session, args: list[str]) -> int:
     """`reboots [-f] [--json]`.
 
-    Every restart of the host: when, why, how long it was down, what ran.
+    Every reboot of the host: when, why, how long it was down, what ran.
     """
     names, options = take(args, "-f", "--json")
     if names:

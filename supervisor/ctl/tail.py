@@ -38,7 +38,7 @@ class Chunk:
 def tail(session: Session, args: list[str]) -> int:
     """`tail [-f] [-N] NAME [stdout|stderr]`.
 
-    The last N bytes (1600) of a program's log, and with -f what follows.
+    The last N bytes (1600) of a program's log; -f follows it.
     """
     follow, size_bytes, words = _modifiers(args)
     if not words:
@@ -54,7 +54,7 @@ def tail(session: Session, args: list[str]) -> int:
 def maintail(session: Session, args: list[str]) -> int:
     """`maintail [-f] [-N]`.
 
-    The daemon's own log: its last N bytes (1600), and with -f what follows.
+    The last N bytes (1600) of the daemon's own log; -f follows it.
     """
     follow, size_bytes, words = _modifiers(args)
     if words:

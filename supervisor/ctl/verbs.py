@@ -26,7 +26,7 @@ _ERRORS = {
 def start(session: Session, args: list[str]) -> int:
     """`start NAME ..|all`.
 
-    Answers `started` once the worker's process lives; whether it trains is in `status`.
+    Start programs; `started` means that the process runs. `status` shows whether it trains.
     """
     if not args:
         raise Failed("Error: start requires a process name", USAGE)
@@ -36,7 +36,7 @@ def start(session: Session, args: list[str]) -> int:
 def stop(session: Session, args: list[str]) -> int:
     """`stop NAME ..|all`.
 
-    Each saves and leaves, and stays down over restarts of daemon and host until it is started.
+    Each program saves and exits, and stays down until `start`, also over restarts of daemon and host.
     """
     if not args:
         raise Failed("Error: stop requires a process name")
@@ -46,7 +46,7 @@ def stop(session: Session, args: list[str]) -> int:
 def restart(session: Session, args: list[str]) -> int:
     """`restart NAME ..|all`.
 
-    Each saves, leaves and is started again.
+    Each program saves, exits and starts again.
     """
     # One request, so that a client that dies half-way leaves nothing stopped. Supervisor's client stops, then starts; what
     # it prints is printed here too.
@@ -104,7 +104,7 @@ def _told(session: Session, results: list[Any], forgiven: int | None = None) -> 
 def pid(session: Session, args: list[str]) -> int:
     """`pid [NAME ..|all]`.
 
-    The daemon's process id, or programs'; 0 for one that is down.
+    The process id of the daemon, or of programs; 0 for a program that is down.
     """
     status = session.client.get("/api/v1/status")
     if not args:
@@ -158,7 +158,7 @@ def reread(session: Session, args: list[str]) -> int:
 def update(session: Session, args: list[str]) -> int:
     """`update [--dry-run] [NAME ..]`.
 
-    Read the configuration and apply what changed; nothing else is touched.
+    Read the configuration and apply its changes; other programs keep running.
     """
     names, options = take(args, "--dry-run")
     dry_run = "--dry-run" in options
@@ -200,7 +200,7 @@ def _say_changes(session: Session, changes: dict[str, list[str]], words: dict[st
 def shutdown(session: Session, args: list[str]) -> int:
     """`shutdown`.
 
-    Every worker saves and leaves, then the daemon ends.
+    Every worker saves and exits, then the daemon ends.
     """
     _none(args, "shutdown")
     if session.options.interactive and not _really("shut the remote supervisord process down"):
@@ -213,7 +213,7 @@ def shutdown(session: Session, args: list[str]) -> int:
 def reload(session: Session, args: list[str]) -> int:
     """`reload`.
 
-    The daemon replaces itself with its newest code; workers stay as they are.
+    The daemon restarts with its newest code; workers keep running.
     """
     _none(args, "reload")
     if session.options.interactive and not _really("restart the remote supervisord process"):

@@ -28,7 +28,7 @@ _MB = 2**20
 def wait_gpu(session: Session, args: list[str]) -> int:
     """`wait-gpu --min-free-mb N [--gpu I] [--timeout S] [--poll S] [--fallback-batch B] [--if-no-gpu run] -- CMD`.
 
-    Start a command once a GPU has the memory for it; needs no daemon. Exit code 75: it never had, 69: no GPU is known.
+    Start a command once a GPU has the memory for it; needs no daemon. Exit code 75: timeout, 69: no GPU is known.
     """
     # It becomes the command: it returns only when that cannot be.
     given, command = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
@@ -57,7 +57,7 @@ def _asked(options: dict[str, str], session: Session) -> tuple[Wish, bool]:
     gate = GateSettings() if found is None else found.gate
     least_mb = whole(options.get("--min-free-mb", str(gate.min_free_mb)), "--min-free-mb")
     if not least_mb:
-        raise Failed("Error: say how much: --min-free-mb N, or set min_free_mb in [gate] of the configuration", USAGE)
+        raise Failed("Error: how much memory? Use --min-free-mb N, or set min_free_mb in [gate] of the configuration", USAGE)
     without = options.get("--if-no-gpu", "fail")
     if without not in {"fail", "run"}:
         raise Failed(f"Error: --if-no-gpu is fail or run, not {without!r}", USAGE)
@@ -109,7 +109,7 @@ def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
                 return None
             seen = wish.gpu if wish.pinned else gpu_seen(os.environ.get("CUDA_VISIBLE_DEVICES"), 0, gpus)
             if seen is None:
-                _without(session, Gpus((), "CUDA_VISIBLE_DEVICES names none that NVML shows"), run_without=run_without)
+                _without(session, Gpus((), "CUDA_VISIBLE_DEVICES names no GPU that NVML shows"), run_without=run_without)
                 return None
             verdict = check(replace(wish, gpu=seen, waited_s=waited_s), gpus, reserved_bytes=0, most_gpus=0)
             if verdict.answer is Answer.START:

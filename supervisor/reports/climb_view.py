@@ -116,7 +116,7 @@ def _checked(state: State, remembered: LoadState | None, place: int) -> str:
 
 
 def _line(view: Json) -> str:
-    """`medium: 41.2 k steps/min kept, no reboot in 27.3 h (90 % >= 11.9 h); 5x64 failed 5x; next trial in 20 min`."""
+    """`medium: 41.2 k steps/min kept, no reboot in 27.3 h (MTBF >= 11.9 h at 90 %); next trial in 20 min`."""
     levels = view["levels"]
     here = next((level for level in levels if level["in_force"]), None)
     if here is None:
@@ -134,9 +134,9 @@ def _line(view: Json) -> str:
 def _record(level: Json) -> str:
     told = [] if level["steps_per_min"] is None else [f"{_thousands(level['steps_per_min'])} steps/min kept"]
     reboots, bound_s = level["reboots"], level["mtbf_bound_s"]
-    bound = "" if bound_s is None else f" (90 % >= {span(bound_s)})"
+    bound = "" if bound_s is None else f" (MTBF >= {span(bound_s)} at 90 %)"
     if not level["up_s"]:
-        told.append("nothing on record yet")
+        told.append("not measured yet")
     elif reboots:
         told.append(f"a reboot every {span(level['mtbf_s'])}{bound}")
     else:
@@ -147,8 +147,8 @@ def _record(level: Json) -> str:
 def _above(above: Json) -> list[str]:
     told = []
     if above["failed_trials"]:
-        ran = "" if above["shortest_s"] is None else f", once after {span(above['shortest_s'])}"
-        told.append(f"{above['name']} failed {above['failed_trials']}x{ran}")
+        ran = "" if above["shortest_s"] is None else f" (shortest {span(above['shortest_s'])})"
+        told.append(f"failed trials of {above['name']}: {above['failed_trials']}{ran}")
     if above["veto"]:
         told.append(f"{above['name']} is vetoed: {above['veto']}")
     elif above["next_trial_s"] is not None:

@@ -217,14 +217,14 @@ def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> Left:
         return _by_reading(spec.name, sample)
     given = _targets(spec)
     if not given:
-        return Left(spec.name, why="it has no target" if spec.builtin else "nobody knows its target")
+        return Left(spec.name, why="it has no target" if spec.builtin else "its target is unknown")
     if set(given) == {"steps"} and (program.steps is not None or program.attempts == 0):
         return Left(spec.name, steps=max(0.0, given["steps"] - (program.steps or 0)))
     if set(given) == {"steps"}:
-        return Left(spec.name, why="nobody knows how far it has come")
+        return Left(spec.name, why="its progress is unknown")
     if set(given) == {"hours"} and program.attempts == 0:
         return Left(spec.name, seconds=given["hours"] * 3600.0)
-    return Left(spec.name, why=f"its target, {' or '.join(sorted(given))}, is known once it runs")
+    return Left(spec.name, why=f"its target ({' or '.join(sorted(given))}) is known only once it runs")
 
 
 def _by_reading(name: str, sample: Sample) -> Left:
@@ -236,7 +236,7 @@ def _by_reading(name: str, sample: Sample) -> Left:
         return Left(name, steps=max(0.0, target - sample.steps))
     if sample.target_kind == "episodes" and sample.episodes and sample.steps:
         return Left(name, steps=max(0.0, target - sample.episodes) * sample.steps / sample.episodes)
-    return Left(name, why="it has not played long enough to tell")
+    return Left(name, why="it has not run long enough to measure")
 
 
 def _targets(spec: ProgramSpec) -> dict[str, float]:

@@ -145,11 +145,11 @@ def _why(program: Program, sample: Sample | None) -> str:
         doing = "no signal reaches it" if attempt.stall == "uninterruptible" else "being healed"
         return f"stalled ({attempt.stall}), {doing}"
     if attempt is not None and attempt.save_error:
-        return f"trains, but cannot save: {attempt.save_error}"
+        return f"training, but cannot save: {attempt.save_error}"
     if attempt is not None and attempt.ills:
-        return f"trains, but {' and '.join(WORDS.get(ill, ill) for ill in attempt.ills)}: see explain"
+        return f"training, but {' and '.join(WORDS.get(ill, ill) for ill in attempt.ills)}: see explain"
     if attempt is not None and attempt.slow_at_s is not None:
-        return "trains, but at less than half of its usual rate"
+        return "training, but at less than half of its usual rate"
     if sample is not None and sample.status and sample.status != sample.phase:
         return sample.status
     return program.why

@@ -342,4 +342,4 @@ def test_without_a_daemon_what_fails_is_told(tmp_path, capsys):
     assert alert_failure.tell("x", str(config), {}, pauses_s=(0.0,)) == []
     config.write_text("[alerts\n")
     assert alert_failure.tell("x", str(config), {}, pauses_s=(0.0,)) == []
-    assert "nobody is told: " in capsys.readouterr().err
+    assert "no alert was sent: " in capsys.readouterr().err

@@ -561,7 +561,7 @@ def test_the_ladder_as_people_see_it():
     assert wide["next_trial_s"] == pytest.approx(3600.0 - 700.0, abs=60.0)
     assert heavy["mtbf_bound_s"] is None
     assert view["line"].startswith("light: 12.")
-    assert "wide failed 1x, once after 15 min" in view["line"]
+    assert "failed trials of wide: 1 (shortest 15 min)" in view["line"]
     assert "next trial in " in view["line"]
     core.pin("wide", for_s=7200.0)
     assert core.view()["line"].endswith("pinned for another 2.0 h")
@@ -584,7 +584,7 @@ def test_the_ladder_from_a_journal_alone():
 def test_a_fixed_level_is_told_by_its_reboots():
     core = Core(settings("Pong"))
     core.begin()
-    assert climb_view(core.state, core.settings, now_s=0.0)["line"] == "light: nothing on record yet"
+    assert climb_view(core.state, core.settings, now_s=0.0)["line"] == "light: not measured yet"
     core.later(1000.0).reboot("boot-2", last_sign_s=900.0, cause="unclean", up_s=20 * 86_400.0)
     view = climb_view(core.state, core.settings, now_s=core.now_s)
     assert view["levels"][0]["reboots"] == 1.0

@@ -141,12 +141,12 @@ def test_a_live_worker_says_its_own_target():
     assert one(pong(), Sample("t", target=100, target_kind="env_steps", steps=40)).steps == 60
     assert one(pong(), Sample("t", target=100, target_kind="seconds_left")).seconds == 100
     assert one(pong(), Sample("t", target=100, target_kind="episodes", episodes=20, steps=1000)).steps == 4000
-    assert "not played long enough" in one(pong(), Sample("t", target=100, target_kind="episodes", episodes=0, steps=5)).why
+    assert "not run long enough" in one(pong(), Sample("t", target=100, target_kind="episodes", episodes=0, steps=5)).why
 
 
 def test_what_is_left_has_the_name_of_its_program_and_one_reason():
     """However it is known: by a live worker, by the command line, or not at all."""
-    unknown = "it has not played long enough to tell"
+    unknown = "it has not run long enough to measure"
     for sample, expected in (
         (Sample("t", target=100, target_kind="env_steps", steps=140), Left("P", steps=0.0)),
         (Sample("t", target=100, target_kind="seconds_left"), Left("P", seconds=100.0)),
@@ -156,23 +156,26 @@ def test_what_is_left_has_the_name_of_its_program_and_one_reason():
     ):
         assert one(pong(), sample) == expected
     assert one(pong(argv=("--hours", "2.0"))) == Left("P", seconds=7200.0)
-    assert one(pong(argv=("--hours", "2.0")), attempts=1) == Left("P", why="its target, hours, is known once it runs")
-    both = Left("P", why="its target, hours or steps, is known once it runs")
+    assert one(pong(argv=("--hours", "2.0")), attempts=1) == Left("P", why="its target (hours) is known only once it runs")
+    both = Left("P", why="its target (hours or steps) is known only once it runs")
     assert one(pong(argv=("--steps", "5", "--hours", "2"))) == both
-    assert one(pong(), attempts=1) == Left("P", why="nobody knows how far it has come")
+    assert one(pong(), attempts=1) == Left("P", why="its progress is unknown")
     assert one(pong(argv=())) == Left("P", why="it has no target")
-    assert one(ProgramSpec("P", ("sh", "--steps", "5"), "d")) == Left("P", why="nobody knows its target")
+    assert one(ProgramSpec("P", ("sh", "--steps", "5"), "d")) == Left("P", why="its target is unknown")
     assert games_left(Games(None, State())) == ([Left("all programs", why="the configuration cannot be read")], {})
 
 
 def test_else_its_command_line_does_as_far_as_it_can():
     assert one(pong()).steps == 2_000_000
     assert one(pong(argv=("--hours", "2.0"))).seconds == 7200
-    assert one(pong(argv=("--hours", "2.0")), attempts=1).why == "its target, hours, is known once it runs"
-    assert one(pong(), attempts=1).why == "nobody knows how far it has come", "not: all of it is left to do"
-    assert one(pong(argv=("--steps", "5", "--episodes", "3"))).why == "its target, episodes or steps, is known once it runs"
+    assert one(pong(argv=("--hours", "2.0")), attempts=1).why == "its target (hours) is known only once it runs"
+    assert one(pong(), attempts=1).why == "its progress is unknown", "not: all of it is left to do"
+    assert (
+        one(pong(argv=("--steps", "5", "--episodes", "3"))).why
+        == "its target (episodes or steps) is known only once it runs"
+    )
     assert one(pong(argv=())).why == "it has no target"
-    assert one(ProgramSpec("F", ("--steps", "5"), "d")).why == "nobody knows its target"
+    assert one(ProgramSpec("F", ("--steps", "5"), "d")).why == "its target is unknown"
 
 
 def test_hours_take_as_long_at_every_level_and_the_rest_goes_by_its_rate():

@@ -121,7 +121,7 @@ def test_a_collapsed_policy_is_told_once_shown_and_over_when_it_tries_again():
     assert core.phase("Pong") is Phase.RUNNING
     sample = core.memory.watches["Pong"].sample
     view = program_view(core.program("Pong"), sample, core.settings, core.state, now_s=core.now_s)
-    assert view["why"] == "trains, but its policy collapsed: see explain"
+    assert view["why"] == "training, but its policy collapsed: see explain"
     core.watch(2, Pong={"steps": counting(9000), **low, "entropy_share": 0.2})
     assert [fact.illness for fact in core.told(facts.Healed)] == ["collapsed"]
     assert core.attempt("Pong").ills == ()

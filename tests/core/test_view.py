@@ -98,8 +98,8 @@ def test_a_stalled_worker_says_so(state, says):
 @pytest.mark.parametrize(
     ("ails", "says"),
     [
-        ({"save_error": "No space left on device"}, "trains, but cannot save: No space left on device"),
-        ({"slow_at_s": 3.0}, "trains, but at less than half of its usual rate"),
+        ({"save_error": "No space left on device"}, "training, but cannot save: No space left on device"),
+        ({"slow_at_s": 3.0}, "training, but at less than half of its usual rate"),
     ],
 )
 def test_a_worker_that_trains_on_but_ails_says_so(ails, says):

@@ -21,13 +21,11 @@ def target(name: str = "ntfy-1f3a92", **more: Any) -> dict[str, Any]:
 def test_nobody_is_told(api: Path, backend: FakeBackend) -> None:
     done = ctl("alerts", socket=api)
     assert done.returncode == 0
-    assert done.stdout == (
-        "nobody is told: [alerts] has neither urls nor a command; alerts are in reboot_alerts.log and history\n"
-    )
+    assert done.stdout == ("alerts go nowhere: [alerts] has neither urls nor a command; history shows what happened\n")
     failed = ctl("alerts", "test", socket=api)
     assert (failed.returncode, failed.stdout) == (
         1,
-        "nobody is told: [alerts] has neither urls nor a command (docs/alerts.md)\n",
+        "alerts go nowhere: [alerts] has neither urls nor a command (docs/alerts.md)\n",
     )
 
 
@@ -52,8 +50,8 @@ def test_the_page(api: Path, backend: FakeBackend) -> None:
     assert done.returncode == 1, "somebody cannot be reached"
     assert "\x1b" not in done.stdout
     for wanted in (
-        "ntfy-1f3a92: 2 waiting, FAILING since ", r"(no an\x1bswer), next try in 30s",
-        "command: nothing waits, 3 dropped, not in the configuration", "critical  fatal: Pong: no such",
+        "ntfy-1f3a92: 2 waiting, FAILING for ", r"(no an\x1bswer), next try in 30s",
+        "command: nothing waiting, 3 dropped, not in the configuration", "critical  fatal: Pong: no such",
         "  12 x disk of Pong in 1m", "reboot to command, after 2s",
     ):  # fmt: skip
         assert wanted in done.stdout, done.stdout
@@ -64,7 +62,7 @@ def test_the_page(api: Path, backend: FakeBackend) -> None:
 def test_a_test_says_for_each_how_it_went(api: Path, backend: FakeBackend) -> None:
     backend.tried = [{"target": "command", "ok": True, "error": "", "took_s": 0.21}]
     done = ctl("alerts", "test", socket=api)
-    assert (done.returncode, done.stdout) == (0, "command: taken in 0.2 s\n")
+    assert (done.returncode, done.stdout) == (0, "command: accepted in 0.2 s\n")
     backend.tried.append({"target": "ntfy-1f3a92", "ok": False, "error": "no answer within 15 s", "took_s": 15.0})
     done = ctl("alerts", "test", socket=api)
     assert done.returncode == 1
@@ -81,6 +79,6 @@ def test_without_a_daemon_the_test_is_made_from_here(tmp_path: Path) -> None:
     text = f'[daemon]\nstate_dir = "{state}"\nruntime_dir = "{tmp_path}/run"\n[program.Pong]\n[alerts]\ncommand = ["/bin/true"]\n'
     config.write_text(text)
     done = ctl("-c", str(config), "alerts", "test")
-    assert (done.returncode, done.stdout[:17]) == (0, "command: taken in"), done
+    assert (done.returncode, done.stdout[:20]) == (0, "command: accepted in"), done
     config.write_text(text.replace("true", "false"))
     assert ctl("-c", str(config), "alerts", "test").stdout == "command: ERROR (it ended with status 1)\n"

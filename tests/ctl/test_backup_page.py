@@ -46,7 +46,7 @@ def test_a_rollback_is_followed_by_what_it_keeps(api: Path, kept: FakeBackend) -
     assert kept.asked[0][:3] == (Verb.ROLLBACK, ("Pong",), "good")
     assert (
         ctl("rollback", "good", "--no-wait", socket=api).stdout
-        == "good: being verified; what is there will be 20261121-033000\n"
+        == "good: extralife verifies it; the present state will be backup 20261121-033000\n"
     )
     busy = ctl("rollback", "busy", socket=api)
     assert (busy.returncode, busy.stdout) == (1, "busy: ERROR (a rollback to b is under way; wait for its end)\n")
@@ -57,7 +57,7 @@ def test_the_list(api: Path, kept: FakeBackend) -> None:
     done = ctl("backups", socket=api)
     assert done.returncode == 0
     titles, good, bad = done.stdout.splitlines()
-    assert titles.split() == ["BACKUP", "WHEN", "WHY", "SIZE", "WHOLE", "LABEL", "PROGRAMS"]
+    assert titles.split() == ["BACKUP", "WHEN", "WHY", "SIZE", "COMPLETE", "LABEL", "PROGRAMS"]
     assert good.split()[0] == "good"
     assert good.endswith("before heavy  Pong 12.3M")
     assert "level     27MB link  when made" in good

@@ -54,11 +54,11 @@ def test_the_page_has_a_row_for_each_level_the_highest_first(api: Path, shown: F
     top, heavy, medium, light = lines[4:8]
     assert "vetoed: 8 programs at once on 4 cores" in top
     assert "hea\\x1b[2Jvy" in heavy
-    assert "failed 2x, once after 17m; trial in 20m at the earliest" in heavy
+    assert "failed trials: 2 (shortest 17m); trial in 20m at the earliest" in heavy
     assert medium.startswith("*")
     assert "2 x 32, batch 512" in light
     assert "50 +-3 %" in light
-    assert "10 min of training" in lines[-1]
+    assert "10 min of lost training" in lines[-1]
     assert "41s of training" in lines[-1]
     assert json.loads(ctl("level", "show", "--json", socket=api).stdout)["levels"][3]["veto"]
 
@@ -71,7 +71,7 @@ def test_a_fixed_level_and_a_pin_on_a_terminal(api: Path, shown: FakeBackend) ->
     assert code == 0
     assert "pinned by alice" in told
     assert "until further notice" in told
-    assert "one level is in force" in told
+    assert "one fixed level is in force" in told
     shown.ladder = {**VIEW, "pin": {**pin, "left_s": 7200.0}}
     assert "for another 2h" in ctl("level", socket=api).stdout
 
@@ -104,7 +104,7 @@ def test_a_pin_and_its_end(api: Path, shown: FakeBackend) -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("up",), "level has show, why, pin and unpin, not up"),
+        (("up",), "level takes show, why, pin or unpin, not up"),
         (("show", "x"), "level show accepts no names"),
         (("why", "x"), "level why accepts no names"),
         (("pin",), "level pin requires a level's name"),
@@ -128,6 +128,6 @@ def test_spans_of_a_pin() -> None:
 def test_bad_hours_have_a_line_of_their_own(api: Path, shown: FakeBackend) -> None:
     shown.ladder = {**VIEW, "bad_hours": {"now": False, "for_s": 36_000.0, "changes_in_s": 5400.0}}
     lines = ctl("level", socket=api).stdout.splitlines()
-    assert lines[2] == "bad hours, 10.0 a day: they begin in 1h 30m; levels have another record in them"
+    assert lines[2] == "bad hours, 10.0 a day: they begin in 1h 30m; levels have a separate record for them"
     shown.ladder = {**VIEW, "bad_hours": {"now": True, "for_s": 36_000.0, "changes_in_s": 5400.0}}
     assert "they are over in 1h 30m" in ctl("level", "why", socket=api).stdout

@@ -140,9 +140,9 @@ def test_what_an_older_version_remembered_is_not_needed():
 
 
 def test_a_past_without_training_is_none():
-    with pytest.raises(NoPast, match="nothing was trained yet"):
+    with pytest.raises(NoPast, match="nothing was trained since its ladder"):
         past_of(stamped([(0.0, LAID), (0.0, chosen("light"))]))
-    with pytest.raises(NoPast, match="no ladder that was climbed"):
+    with pytest.raises(NoPast, match="it has no trials of levels"):
         past_of(stamped([(0.0, chosen("light"))]))
 
 
@@ -180,7 +180,7 @@ def test_the_policy_beside_what_was_and_what_could_be():
     assert found.would_path[0] == (0.0, 0)
     told = "\n".join(page(found))
     assert "after 17 min each time: it wears out" in told
-    assert "light      30.0 h        0               1  not yet (90 % >= 13.0 h)" in told
+    assert "light      30.0 h        0               1  not yet (MTBF >= 13.0 h at 90 %)" in told
     assert "as it was:\n" in told
 
 
@@ -188,7 +188,7 @@ def test_what_nobody_knows_is_said_to_be_a_guess():
     past = past_of(stamped(story(deaths=0)))
     told = page(replay(past, LoadSettings(names=NAMES), days=1, seed=1, draws=1, start=1))
     assert any(line.startswith("heavy ") and line.split() == ["heavy", "0", "s", "0", "unknown", "unknown"] for line in told)
-    assert "heavy never ran: unknown, drawn from what is usual, and a guess in all that follows" in told
+    assert "heavy never ran: all figures below guess its speed and reboots from usual boxes" in told
     assert not any(line.startswith("as it was") for line in told), "another time than the journal's"
 
 
@@ -207,7 +207,7 @@ def test_the_page_and_json_of_a_journal_which_is_only_read(tmp_path):
     path = written(tmp_path / "journal.sqlite", story(light=6))
     before = path.read_bytes(), path.stat().st_mtime_ns
     told = ctl("simulate", "--journal", str(tmp_path), "--why").stdout
-    assert "boxes drawn from what the journal tells" in told
+    assert "boxes drawn from the journal" in told
     assert "it wears out" in told
     assert "trying medium: expected" in told
     found = json.loads(ctl("simulate", "--journal", str(path), "--days", "1", "--start", "medium", "--json").stdout)
@@ -276,11 +276,11 @@ def test_a_journal_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, spoi
 def test_other_refusals(tmp_path):
     path = written(tmp_path / "journal.sqlite", [(0.0, chosen("light"))])
     done = ctl("simulate", "--journal", str(path))
-    assert done.stdout == f'Error: {path}: it tells of no ladder that was climbed ([load] mode = "climb")\n'
+    assert done.stdout == f'Error: {path}: it has no trials of levels ([load] mode = "climb" makes them)\n'
     assert "takes --host or --journal, not both" in ctl("simulate", "--journal", str(path), "--host", "seed").stdout
     good = written(tmp_path / "good.sqlite", story(deaths=0, light=6))
     assert "--start takes one of light, medium, heavy" in ctl("simulate", "--journal", str(good), "--start", "x").stdout
     long = written(
         tmp_path / "long.sqlite", [*story(deaths=0, light=6), (400 * 24 * H, facts.Reviewed("", "light", 1.0, None, ""))]
     )
-    assert "tells of 400 days; name a number of them" in ctl("simulate", "--journal", str(long)).stdout
+    assert "covers 400 days; choose at most 366" in ctl("simulate", "--journal", str(long)).stdout

@@ -39,7 +39,7 @@ def test_a_table_for_people(api: Path, played: FakeBackend) -> None:
     ]  # fmt: skip
     assert nothing == ""
     assert overall.startswith("ppo at 84 pixels: interquartile mean of the human-normalised scores 0.950 (95 % interval 0.9")
-    assert overall.endswith("; 2 runs of 1 games)")
+    assert overall.endswith("; 2 runs of 1 game)")
 
 
 def test_csv_as_a_whole(api: Path, played: FakeBackend, tmp_path: Path) -> None:

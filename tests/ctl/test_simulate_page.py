@@ -32,10 +32,10 @@ def test_json_has_the_path_and_the_reasons() -> None:
         (("--host", "sed"), "did you mean seed?"),
         (("--host", "zzz"), "or freshN (drawn at random), not 'zzz'"),
         (("--days", "0"), "--days must be a whole number from 1"),
-        (("--days", "400"), "--days takes 366 at most"),
+        (("--days", "400"), "--days takes at most 366"),
         (("--seed", "x"), "--seed must be a whole number"),
         (("--start", "hevy"), "--start takes one of light, 3, medium"),
-        (("now",), "takes options alone"),
+        (("now",), "takes only options"),
         (("--wat",), "unknown option --wat"),
     ],
 )

@@ -72,7 +72,7 @@ def test_an_open_breaker_is_not_healthy(api: Path, backend: FakeBackend) -> None
 
 def test_another_box_is_said_for_a_day(api: Path, busy: FakeBackend) -> None:
     former = {"hostname": "alpha", "since_wall_s": 1.0, "until_wall_s": 2.0, "reboots": 3}
-    told = "(before: alpha); its own record of levels and reboots has begun"
+    told = "(before: alpha), with a new record of levels and reboots"
     for age_s, former_boxes, shown in ((3600.0, [former], True), (90_000.0, [former], False), (3600.0, [], False)):
         busy.header = daemon(box={"hostname": "beta", "since_wall_s": time.time() - age_s, "former": former_boxes})
         assert (told in ctl("status", socket=api).stdout) is shown
@@ -343,12 +343,12 @@ def test_moments() -> None:
 
 
 def test_a_record_that_cannot_be_written_is_said_before_anything_else(api: Path, busy: FakeBackend) -> None:
-    error = "[Errno 28] the journal: database or disk is full: '/s/journal.sqlite'"
+    error = "database or disk is full: /s/journal.sqlite"
     before_s = time.time()
     busy.header = daemon(journal=journal(error=error, error_since_wall_s=before_s - 125.0))
     assert ctl("status", socket=api).stdout.splitlines()[0] in {
-        f"the journal cannot be written since {age}: {error}: workers train on, nothing is begun; "
-        "it goes on by itself once it can"
+        f"the journal has not been writable for {age} ({error}): workers train on; "
+        "nothing else starts until it is writable again"
         for age in ages(before_s, before_s - 125.0)
     }
 

@@ -93,7 +93,7 @@ def test_it_waits_for_the_gpu_that_the_command_will_see(nvml):
     run_it = ("--min-free-mb", "1000", "--timeout", "0", "--", *SHOW)
     assert run(nvml, *run_it, CUDA_VISIBLE_DEVICES="1")[1] == "['1', None]\n"
     code, out, _ = run(nvml, *run_it, CUDA_VISIBLE_DEVICES="")
-    told = "wait-gpu: the GPUs cannot be read: CUDA_VISIBLE_DEVICES names none that NVML shows"
+    told = "wait-gpu: the GPUs cannot be read: CUDA_VISIBLE_DEVICES names no GPU that NVML shows"
     assert (code, out) == (69, f"{told}; --if-no-gpu run starts the command all the same\n")
 
 
@@ -108,7 +108,7 @@ def test_without_a_gpu_it_starts_if_that_is_asked_for(nvml):
     [
         (["--min-free-mb", "9"], 2, "needs a command after --"),
         (["true", "--", "true"], 2, "needs a command after --"),
-        (["--", "true"], 2, "say how much: --min-free-mb N"),
+        (["--", "true"], 2, "how much memory? Use --min-free-mb N"),
         (["--min-free-mb", "much", "--", "true"], 2, "--min-free-mb must be a whole number from 0, not 'much'"),
         (["--min-free-mb", "9", "--timeout", "soon", "--", "true"], 2, "--timeout must be a number of seconds, not 'soon'"),
         (["--min-free-mb", "9", "--timeout", "nan", "--", "true"], 2, "--timeout must be a number of seconds, not 'nan'"),

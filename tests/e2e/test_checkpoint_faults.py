@@ -144,7 +144,7 @@ def test_while_the_disk_is_full_training_goes_on_and_what_is_saved_stays(story: 
     assert os.strerror(errno.ENOSPC) in fact["error"]
     assert fact["free_bytes"] < 1 << 20
     assert story.full["told"] == 1, "once, not at every interval"
-    assert "trains, but cannot save: checkpoint at step" in story.full["why"]
+    assert "training, but cannot save: checkpoint at step" in story.full["why"]
     assert "MB free); it trains on" in story.full["explained"]
     assert story.full["tmp"] == []
     assert story.full["untouched"]

@@ -51,7 +51,7 @@ def tell(
     try:
         rules = _rules(path, environ)
     except config.ConfigError as error:
-        _say(f"<3>nobody is told: {error}")
+        _say(f"<3>no alert was sent: {error}")
         return []
     if not wanted(rules, notice.kind, notice.severity):
         return []

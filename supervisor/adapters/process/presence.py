@@ -4,7 +4,7 @@ A daemon that is dead, or cannot write its journal, records no end. Its record g
 killed, or that ended with the boot before. So each worker is looked at by its identity (pid and start time, in this boot)
 before a page says that it runs.
 
-Example: the box lost its power at RUNNING, pid 4242, and no daemon runs since. The page says GONE, "ended with the host; the
+Example: the box lost its power at RUNNING, pid 4242, and no daemon runs since. The page says GONE, "the host rebooted; the
 next start resumes it", and not that pid 4242 has an uptime.
 """
 
@@ -17,12 +17,13 @@ from typing import Any
 
 from supervisor.adapters import procfs
 from supervisor.adapters.host import boot, clock
-from supervisor.model.lifecycle import HAS_PROCESS
+from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.settings import Paths
 from supervisor.model.state import Attempt, State
 
 GONE = "GONE"  # the record says that it runs, and it does not
 UNKNOWN = "UNKNOWN"
+_WAITING = {Phase.QUEUED, Phase.BACKOFF, Phase.GATED}
 _OF_A_PROCESS = (
     "pid",
     "uptime_s",
@@ -43,12 +44,19 @@ def corrected(view: Mapping[str, Any], attempt: Attempt | None, *, rebooted: boo
     if rebooted:
         return _without_process(view, GONE, "the host rebooted; the next start resumes it")
     if attempt.pid is None or attempt.start_ticks is None:
-        return _without_process(view, UNKNOWN, "it was being started; whether it runs is not known")
+        return _without_process(view, UNKNOWN, "it was starting; whether it runs is unknown")
     if procfs.is_alive(attempt.pid, attempt.start_ticks):
         return dict(view)
     if _exists(attempt.pid) and procfs.read_stat(attempt.pid) is None:  # /proc is mounted with hidepid
         return _without_process(view, UNKNOWN, f"another user's pid {attempt.pid} cannot be looked at; root can")
-    return _without_process(view, GONE, f"its process {attempt.pid} is gone, and that is not on record yet")
+    return _without_process(view, GONE, f"its process {attempt.pid} is gone; its end is not recorded yet")
+
+
+def without_daemon(view: Mapping[str, Any]) -> dict[str, Any]:
+    """A page's view of one program while no daemon runs: nothing starts, whatever the record says it waits for."""
+    if view["phase"] not in _WAITING:
+        return dict(view)
+    return {**view, "phase": Phase.QUEUED, "retry_in_s": None, "why": "waits for a daemon to start it"}
 
 
 def has_rebooted(state: State, state_dir: str, environ: Mapping[str, str]) -> bool | None:
