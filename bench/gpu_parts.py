@@ -289,7 +289,7 @@ def resume(asked: Asked) -> dict[str, Any]:
 
     from workers import args as args_module
     from workers import envs, precision
-    from workers.algorithms import make, train
+    from workers.algorithms import kind
     from workers.checkpoint import Checkpointer
     from workers.contract import Client
 
@@ -305,12 +305,12 @@ def resume(asked: Asked) -> dict[str, Any]:
     checkpoints, stores = asked.scratch / "checkpoints", asked.scratch / "stores"
 
     def learner(name: str) -> Any:
-        return make(made, envs.spec_of(game, made.resolution), chosen, asked.scratch / name)
+        return kind(algo).make(made, envs.spec_of(game, made.resolution), chosen, asked.scratch / name)
 
     def run(one: Any, attempt: int, vector_steps: int) -> None:
         until = one.env_steps + vector_steps * count
         seeds = envs.env_seeds(made.seed, attempt, one.env_steps, count)
-        train(one, envs.make(one.spec, seeds, threads=1), lambda: one.env_steps < until, lambda: None)
+        one.train(envs.make(one.spec, seeds, threads=1), lambda: one.env_steps < until, lambda: None)
 
     whole = learner("whole")
     run(whole, 1, before)

@@ -120,7 +120,7 @@ def trained(made: algorithms.Learner, games: envs.Envs, minutes: float) -> Readi
             readings.read(now_s)
         return now_s < until_s[0]
 
-    algorithms.train(made, games, boundary, lambda: None)
+    made.train(games, boundary, lambda: None)
     return readings
 
 
@@ -130,7 +130,7 @@ def restarted(made: algorithms.Learner, count: int) -> Readings:
     for number in range(count + SETTLING_RESTARTS):
         games = envs.make(made.spec, envs.env_seeds(1, number + 2, made.env_steps, made.args.num_envs), made.args.threads)
         until = made.env_steps + STEPS_OF_A_RESTART * made.args.num_envs
-        algorithms.train(made, games, lambda until=until: made.env_steps < until, lambda: None)
+        made.train(games, lambda until=until: made.env_steps < until, lambda: None)
         games.close()
         del games
         gc.collect()
@@ -192,7 +192,7 @@ def main() -> int:
         replay_size=5_000, learning_starts=1_000, replay_ratio=1.0, num_test_episodes=options.num_envs,
     )  # fmt: skip
     spec = envs.spec_of(settings.game, settings.resolution)
-    made = algorithms.make(settings, spec, precision.choose("cpu", "auto"), None)
+    made = algorithms.kind(settings.algo).make(settings, spec, precision.choose("cpu", "auto"), None)
     games = envs.make(spec, envs.env_seeds(1, 1, 0, settings.num_envs), settings.threads)
     minutes = trained(made, games, options.minutes)
     games.close()

@@ -95,7 +95,7 @@ def made_for(
     chosen = COMMON | SETTINGS[algo] | ({"lr": 0.0} if broken == "lr" else {}) | changes
     settings = args.make(game, algo=algo, seed=seed, threads=threads, **chosen)
     spec = envs.spec_of(settings.game, settings.resolution)
-    made = algorithms.make(settings, spec, precision.choose("cpu", "fp32"), None)
+    made = algorithms.kind(settings.algo).make(settings, spec, precision.choose("cpu", "fp32"), None)
     games = envs.make(spec, envs.env_seeds(seed, 1, 0, settings.num_envs), settings.threads)
     return made, Told(games, broken), games
 
@@ -117,7 +117,7 @@ def curve(options: argparse.Namespace, algo: str, seed: int, broken: str) -> lis
             )
         return made.env_steps < options.steps
 
-    algorithms.train(made, told, boundary, lambda: None)  # type: ignore[arg-type]
+    made.train(told, boundary, lambda: None)  # type: ignore[arg-type]
     games.close()
     return rows
 

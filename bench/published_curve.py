@@ -122,7 +122,7 @@ def curve(game: str, options: argparse.Namespace) -> list[dict[str, float | None
     directory.mkdir(parents=True, exist_ok=True)
     settings = args.make(game, seed=options.seed, threads=options.threads, **SETTINGS)
     spec = envs.spec_of(game, settings.resolution)
-    made = algorithms.make(settings, spec, precision.choose("cpu", "auto"), None)
+    made = algorithms.kind(settings.algo).make(settings, spec, precision.choose("cpu", "auto"), None)
     saver = Checkpointer(directory, Client({}), {"game": game})
     games: list[tuple[int, float]] = []
     spent_before_s, attempt = 0.0, 1
@@ -159,7 +159,7 @@ def curve(game: str, options: argparse.Namespace) -> list[dict[str, float | None
             return made.env_steps < options.steps
         return True
 
-    algorithms.train(made, played, boundary, lambda: None)  # type: ignore[arg-type]
+    made.train(played, boundary, lambda: None)  # type: ignore[arg-type]
     pool.close()
     saver.close()
     return rows_of(games, made.env_steps)

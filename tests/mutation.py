@@ -87,7 +87,8 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
     ),
     "learning": (
         [f"workers/{name}.py" for name in (
-            "acting", "algorithms", "dqn", "learner", "networks", "ppo", "pqn", "precision", "schedules", "stopwatch",
+            "acting", "algorithms/__init__", "algorithms/dqn", "algorithms/ppo", "algorithms/pqn", "learner", "networks", "on_policy",
+            "precision", "schedules", "stopwatch",
         )],
         [f"tests/workers/test_{name}.py" for name in (
             "acting", "dqn", "figures", "learner", "networks", "on_a_device", "on_policy", "precision", "schedules", "stopwatch",

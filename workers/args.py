@@ -21,10 +21,12 @@ from workers.options import (
     AUTO,
     EXTRA_GAMES,
     GAMES,
+    MOST_LR,
     OPTIONS,
     Option,
     Value,
     check_together,
+    defaults_of,
     from_environment,
     nearest,
     valid_batch,
@@ -161,8 +163,9 @@ def with_algorithm(args: Args, algo: str) -> Args:
 
 
 def default_lr(algo: str, batch_size: int) -> float:
-    """DQN's 6.25e-5 was tuned for a batch of 32; it grows with the square root of the batch, to 3e-4 at most."""
-    return min(3e-4, 6.25e-5 * math.sqrt(batch_size / 32)) if algo == "dqn" else 2.5e-4
+    """The algorithm's own; one that was tuned for a batch grows with the square root of the batch."""
+    row = defaults_of(algo)
+    return row.lr if row.lr_batch is None else min(MOST_LR, row.lr * math.sqrt(batch_size / row.lr_batch))
 
 
 def _resolve(given: Given, errors: list[str]) -> Args:
@@ -188,7 +191,7 @@ def _resolve(given: Given, errors: list[str]) -> Args:
     if values["lr"] is None:  # by the batch that it is in the end
         values["lr"] = default_lr(algo, batch)
     if values["max_grad_norm"] is None:
-        values["max_grad_norm"] = 0.5 if algo == "ppo" else 10.0
+        values["max_grad_norm"] = defaults_of(algo).max_grad_norm
     return Args(program=program, given=given, **{name: values[name] for name in OPTIONS})  # type: ignore[arg-type]
 
 

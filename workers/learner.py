@@ -1,6 +1,7 @@
 """What every algorithm's learner has in common: the counters, and a snapshot from which it goes on to the bit.
 
-An algorithm is a module with a `Learner` (a subclass of this one) and a `train` loop; `algorithms.py` lists them.
+An algorithm is a module of `workers/algorithms` with a `Learner`, a subclass of this one, and a row of
+`options.ALGORITHMS`.
 Everything that changes over time is a function of environment steps (`schedules.py`), so a resumed run goes on where it
 stood. `Learner.snapshot` is all that a resumed learner needs to be equal, bit for bit, to one that was never interrupted
 (on the same machine, with the same number of threads, from a moment at which both begin with new environments).
@@ -21,12 +22,13 @@ from workers import stopwatch
 from workers.precision import only_if_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from workers.args import Args
-    from workers.envs import Spec, Step
+    from workers.envs import Envs, Spec, Step
     from workers.precision import Precision
 
 GAMES_AVERAGED: Final = 100  # the mean return is that of the last so many games
@@ -147,6 +149,34 @@ class Learner(ABC):
             raise Diverged(f"diverged at step {self.env_steps}: the newest updates were not finite", self._fine_step)
 
     # what an algorithm brings
+
+    @classmethod
+    @abstractmethod
+    def make(
+        cls, args: Args, spec: Spec, precision: Precision, directory: Path | None, *, only_tests: bool = False
+    ) -> Learner:
+        """A new learner. `directory` is where a replay is kept (None: in memory); `only_tests`: it will learn no more.
+
+        Raises ReplayError or RolloutTooLarge, in one sentence, when this box can't hold the experience.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def settings_that_matter(args: Args) -> str:
+        """What the first printed line says beyond what all algorithms have."""
+
+    @staticmethod
+    def identity(args: Args) -> dict[str, Any]:  # noqa: ARG004  most have nothing more
+        """More settings that must match between a checkpoint and the run that resumes from it."""
+        return {}
+
+    @abstractmethod
+    def train(self, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], object]) -> None:
+        """Act and learn until `boundary`, asked between any two vector steps, says stop.
+
+        `after_update` is called after each update. What it answers, if anything true, tells an algorithm that learns from
+        rollouts to learn no more from this one.
+        """
 
     @abstractmethod
     def networks(self) -> tuple[tuple[str, nn.Module], ...]:

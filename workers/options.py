@@ -35,14 +35,48 @@ GAMES: Final = tuple(
 EXTRA_GAMES: Final = ("Catch",)  # envpool's Catch-v0: a 10x5 toy that a learner solves in seconds; for checks
 FRAMES_PER_STEP: Final = 4  # of an Atari game; the toys show each of theirs
 
-ALGORITHMS: Final = ("dqn", "pqn", "ppo")
-ON_POLICY: Final = ("pqn", "ppo")  # learn from rollouts, keep no replay
 AUTO: Final = "auto"
 SCHEDULERS: Final = ("none", "linear", "cosine", "step")
 NETWORKS: Final = ("auto", "nature", "small")
 DTYPES: Final = ("auto", "fp32", "bf16", "fp16")
 
 Value = int | float | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """What both sides must know of an algorithm. The rest is in its module, `workers/algorithms/NAME.py`."""
+
+    replay: bool = False  # it learns from a replay; else from rollouts
+    lr: float = 2.5e-4
+    lr_batch: int | None = None  # the batch that `lr` was tuned for: it grows with the square root, to `MOST_LR`
+    max_grad_norm: float = 10.0
+
+
+MOST_LR: Final = 3e-4
+ALGORITHMS: Final = {
+    "dqn": Algorithm(replay=True, lr=6.25e-5, lr_batch=32),
+    "pqn": Algorithm(),
+    "ppo": Algorithm(max_grad_norm=0.5),
+}
+ON_POLICY: Final = tuple(name for name, row in ALGORITHMS.items() if not row.replay)
+_WITH_REPLAY: Final = tuple(name for name in ALGORITHMS if name not in ON_POLICY)
+_ALGORITHMS_TOLD: Final = f"{' or '.join(_WITH_REPLAY)} (replay), {' or '.join(ON_POLICY)} (rollouts)"
+
+
+def defaults_of(algo: str) -> Algorithm:
+    """The row of an algorithm; of `auto`, which the worker settles at its start, that of one that says nothing."""
+    return ALGORITHMS.get(algo, Algorithm())
+
+
+def _own(told: Callable[[Algorithm], str]) -> str:
+    """A default that is the algorithm's: `10, for ppo 0.5`."""
+    usual = told(Algorithm())
+    return ", for ".join((usual, *(f"{name} {told(row)}" for name, row in ALGORITHMS.items() if told(row) != usual)))
+
+
+def _lr(row: Algorithm) -> str:
+    return f"{row.lr:g}" if row.lr_batch is None else f"{row.lr:g} * sqrt(batch / {row.lr_batch}), at most {MOST_LR:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +190,7 @@ _TABLE: Final = (
     # what is trained, and for how long
     Option("game", str, None, "Atari game, by envpool's name without -v5; the program's name when not given",
            choices=GAMES + EXTRA_GAMES),
-    Option("algo", str, "dqn", "learning algorithm: dqn (replay), pqn or ppo (rollouts); auto: by memory and level",
+    Option("algo", str, "dqn", f"learning algorithm: {_ALGORITHMS_TOLD}; auto: by memory and level",
            choices=(*ALGORITHMS, AUTO)),
     Option("preset", str, None, "ppo's load and effort in one word; what is given itself wins", choices=tuple(PRESETS)),
     Option("seed", int, 1, "seed of networks, exploration, replay sampling and (with the attempt) environments",
@@ -188,8 +222,7 @@ _TABLE: Final = (
     Option("dueling", bool, False, "dqn: state value and advantages in two streams (Wang et al. 2016)"),
     Option("n_step", int, 3, "steps of the multi-step return (Sutton 1988)", low=1, high=20),
     Option("gamma", float, 0.99, "discount factor", low=0.0, high=1.0),
-    Option("lr", float, None, "learning rate; when not given 2.5e-4, for dqn 6.25e-5 * sqrt(batch / 32), at most 3e-4",
-           low=0.0, high=1.0),
+    Option("lr", float, None, f"learning rate; when not given {_own(_lr)}", low=0.0, high=1.0),
     Option("lr_scheduler", str, "none", "learning-rate schedule over environment steps", choices=SCHEDULERS),
     Option("scheduler_tmax", int, 10_000_000, "environment steps of the line, or of the cosine's half-period", low=1),
     Option("min_lr", float, 0.0, "lowest learning rate of the linear and the cosine schedule", low=0.0, high=1.0),
@@ -198,7 +231,8 @@ _TABLE: Final = (
     Option("target_period", int, 8_000, "environment steps between two copies to the target network", low=1),
     Option("epsilon_steps", int, 250_000, "environment steps in which exploration falls from 1 to epsilon_final", low=1),
     Option("epsilon_final", float, 0.01, "exploration after that", low=0.0, high=1.0),
-    Option("max_grad_norm", float, None, "gradient norm clip, 0: none; when not given 10, for ppo 0.5", low=0.0),
+    Option("max_grad_norm", float, None,
+           f"gradient norm clip, 0: none; when not given {_own(lambda row: f'{row.max_grad_norm:g}')}", low=0.0),
     # learning from rollouts: pqn and ppo
     Option("n_steps", int, 128, "vector steps of one rollout", low=1, high=65536),
     Option("epochs", int, 4, "passes over each rollout", low=1, high=100),

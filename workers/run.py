@@ -166,7 +166,7 @@ def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Cli
             seeds = envs.env_seeds(args.seed, attempt, learner.env_steps, args.num_envs)
             games = envs.make(learner.spec, seeds, args.threads)
             session.begin()
-            algorithms.train(learner, games, session.boundary, session.updated)
+            learner.train(games, session.boundary, session.updated)
             session.save_last()
             if not session.target_reached():
                 session.say(f"left as asked, everything is saved{learner.unlearned()}")
@@ -217,7 +217,9 @@ def restore(args: Args, chosen: precision.Precision, run_dir: Path, client: Clie
     try:
         over = loaded is not None and is_reached(args, loaded.state)
         # The files of a finished run are nobody's business any more.
-        learner = algorithms.make(args, spec, chosen, None if over else run_dir / REPLAY_DIR, only_tests=over)
+        learner = algorithms.kind(args.algo).make(
+            args, spec, chosen, None if over else run_dir / REPLAY_DIR, only_tests=over
+        )
     except ReplayInUse:
         raise
     except (ReplayError, RolloutTooLarge) as error:
@@ -248,9 +250,7 @@ def identity_of(args: Args, spec: envs.Spec) -> dict[str, Any]:
     }  # fmt: skip
     if networks.kind_of(spec, args.network) == "small":
         identity["network"] = "small"
-    if args.algo == "dqn" and args.dueling:
-        identity["dueling"] = True
-    return identity
+    return identity | algorithms.kind(args.algo).identity(args)
 
 
 def is_reached(args: Args, state: Mapping[str, Any]) -> bool:
@@ -498,21 +498,11 @@ class Session:
 
 def _banner(args: Args, chosen: precision.Precision, run_dir: Path) -> None:
     print(
-        f"{args.program}: {_ALGORITHM_NAMES[args.algo]} on {args.game}, {args.num_envs} environments, batch "
-        f"{args.batch_size}, {_settings_that_matter(args)}, seed {args.seed}\n"
+        f"{args.program}: {args.algo.upper()} on {args.game}, {args.num_envs} environments, batch "
+        f"{args.batch_size}, {algorithms.kind(args.algo).settings_that_matter(args)}, seed {args.seed}\n"
         f"{args.program}: {chosen}, {args.threads} threads, in {run_dir}",
         flush=True,
     )
-
-
-_ALGORITHM_NAMES: Final = {"dqn": "DQN", "pqn": "PQN", "ppo": "PPO"}
-
-
-def _settings_that_matter(args: Args) -> str:
-    if args.algo == "dqn":
-        double = ("double Q, " if args.use_double_dqn else "") + ("dueling, " if args.dueling else "")
-        return f"{double}replay ratio {args.replay_ratio:g}, {args.n_step}-step returns"
-    return f"rollouts of {args.n_steps} steps, {args.epochs} epochs"
 
 
 def _rss_bytes() -> int:

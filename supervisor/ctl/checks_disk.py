@@ -15,6 +15,7 @@ from typing import Final
 from supervisor.adapters.process import checkpoints
 from supervisor.ctl.checks import Finding, Patient
 from supervisor.model.settings import ProgramSpec, Settings
+from workers.options import ON_POLICY
 
 _SLOW_SYNC_S: Final = 0.1
 _SYNCS: Final = 5
@@ -157,7 +158,7 @@ def needs_bytes(spec: ProgramSpec) -> int:
         return 0
     flags = dict(zip(spec.argv, spec.argv[1:], strict=False))
     replay = 0
-    if flags.get("--algo", "dqn") in {"dqn", "auto"}:
+    if flags.get("--algo") not in ON_POLICY:
         side = int(flags.get("--resolution", "84"))
         replay = int(flags.get("--replay-size", "1000000")) * side * side  # a byte a pixel
     return replay + _CHECKPOINTS * CHECKPOINT_BYTES

@@ -30,7 +30,7 @@ def settings(game: str = "Catch", **changes: Any) -> Args:
 def learner(args: Args, directory: Path | None = None, dtype: str = "fp32") -> Learner:
     torch.set_num_threads(1)
     spec = envs.spec_of(args.game, args.resolution)
-    return algorithms.make(args, spec, precision.choose("cpu", dtype), directory)
+    return algorithms.kind(args.algo).make(args, spec, precision.choose("cpu", dtype), directory)
 
 
 def games(made: Learner, attempt: int = 1) -> envs.Envs:

@@ -6,7 +6,6 @@ import torch
 from learners import games, learner, settings
 
 from workers.acting import Actor
-from workers.algorithms import train
 from workers.envs import Spec
 from workers.networks import build, build_policy
 from workers.precision import choose
@@ -85,6 +84,6 @@ def test_it_notices_what_the_optimizers_do(algo):
         return told
 
     one.update = watched
-    train(one, games(one), lambda: one.env_steps < 8 * 16 * 3, lambda: None)
+    one.train(games(one), lambda: one.env_steps < 8 * 16 * 3, lambda: None)
     assert len(checked) == 3 * 2
     assert all(checked), "each update changed what it says"

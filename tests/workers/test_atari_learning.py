@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from workers import envs
-from workers.algorithms import train
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.timeout(1800)
 def steps_to_goal(algo, seed, broken="none"):
     """Environment steps until the goal was reached; None if it never was."""
     made, told, games = made_for(GAME, algo, seed, broken, threads=1)
-    train(made, told, lambda: told.best < GOAL[algo] and made.env_steps < MOST_STEPS[algo], lambda: None)
+    made.train(told, lambda: told.best < GOAL[algo] and made.env_steps < MOST_STEPS[algo], lambda: None)
     games.close()
     print(f"{algo} seed {seed} broken: {broken}: {told.best:.1f} a thousand steps at best, of {made.env_steps:,} steps")
     return made.env_steps if told.best >= GOAL[algo] else None

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from learners import games, learner, settings
 
-from workers.algorithms import train
 from workers.learner import GAMES_AVERAGED
 
 GOAL = 0.8
@@ -23,7 +22,7 @@ def steps_to_goal(made, environments, most):
         solved = len(made.recent) == GAMES_AVERAGED and made.mean_return >= GOAL
         return not solved and made.env_steps < most
 
-    train(made, environments, boundary, lambda: None)
+    made.train(environments, boundary, lambda: None)
     return made.env_steps if made.env_steps < most else None
 
 

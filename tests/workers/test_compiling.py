@@ -15,7 +15,6 @@ from learners import games, learner, settings
 from tools import needs
 
 from workers import compiling
-from workers.algorithms import train
 from workers.contract import EXIT_CONFIG
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -30,7 +29,7 @@ def trained(algo, **changes):
         assert before.keys() == after.keys()
         assert all(torch.equal(before[name], after[name]) for name in before)
         assert state["updates"] == 0
-    train(made, games(made), lambda: made.env_steps < 512, lambda: None)
+    made.train(games(made), lambda: made.env_steps < 512, lambda: None)
     return made
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from learners import games, learner, settings
 
-from workers.dqn import train
 from workers.envs import Step
 from workers.learner import LOST_UPDATES, Diverged
 from workers.replay import Batch, NothingToSample
@@ -160,7 +159,7 @@ def test_nothing_is_learned_before_enough_is_stored_and_there_is_no_burst_then()
         updates.append((made.env_steps, made.updates))
         return made.env_steps < 800
 
-    train(made, games(made), boundary, lambda: None)
+    made.train(games(made), boundary, lambda: None)
     assert {count for stored, count in updates if stored <= 400} == {0}
     gained = np.diff([count for _, count in updates])
     assert gained.max() == 1, "one update for each vector step at 4 * 8 / 32"
@@ -169,13 +168,13 @@ def test_nothing_is_learned_before_enough_is_stored_and_there_is_no_burst_then()
 
 def test_a_full_replay_is_enough_even_when_more_steps_were_asked_for():
     made = learner(settings(num_envs=8, batch_size=8, replay_size=1_000, learning_starts=20_000))
-    train(made, games(made), lambda: made.env_steps < 1_100, lambda: None)
+    made.train(games(made), lambda: made.env_steps < 1_100, lambda: None)
     assert made.updates > 0
 
 
 def test_learning_from_the_first_step_waits_for_a_whole_transition():
     made = learner(settings(num_envs=8, batch_size=8, learning_starts=0))
-    train(made, games(made), lambda: made.env_steps < 400, lambda: None)
+    made.train(games(made), lambda: made.env_steps < 400, lambda: None)
     assert made.updates > 300
 
 
@@ -193,14 +192,14 @@ def test_a_replay_that_was_long_without_a_whole_transition_sets_off_no_burst(mon
         return made.env_steps < 880
 
     monkeypatch.setattr(made.replay, "sample", at_last)
-    train(made, games(made), boundary, lambda: None)
+    made.train(games(made), boundary, lambda: None)
     assert np.diff(gained).max() == 3, "two for each vector step at 8 * 8 / 32, and the one that was carried"
 
 
 def test_each_update_shows_as_progress():
     made = learner(settings(num_envs=8, batch_size=8, learning_starts=100, replay_ratio=4.0))
     seen = []
-    train(made, games(made), lambda: made.env_steps < 200, lambda: seen.append(made.updates))
+    made.train(games(made), lambda: made.env_steps < 200, lambda: seen.append(made.updates))
     assert seen == list(range(1, made.updates + 1))
     assert len(seen) > 40
 

@@ -6,15 +6,13 @@ import pytest
 import torch
 from learners import games, learner, settings
 
-from workers.algorithms import train
-
 ALGOS = ["dqn", "pqn", "ppo"]
 NAMES = {"loss", "q_mean", "q_max_abs", "entropy", "entropy_share", "grad_norm"}
 
 
 def trained(algo, steps=4_000, **changes):
     made = learner(settings(algo=algo, **changes))
-    train(made, games(made), lambda: made.env_steps < steps, lambda: None)
+    made.train(games(made), lambda: made.env_steps < steps, lambda: None)
     return made
 
 
@@ -46,7 +44,7 @@ def test_what_is_not_finite_is_not_known(algo):
     with torch.no_grad():
         made.networks()[0][1].get_parameter(next(iter(dict(made.networks()[0][1].named_parameters())))).fill_(math.inf)
     steps = made.env_steps
-    train(made, games(made), lambda: made.env_steps < steps + 2_048, lambda: None)
+    made.train(games(made), lambda: made.env_steps < steps + 2_048, lambda: None)
     found = made.figures()
     assert math.isnan(found["loss"])
     assert math.isnan(found["q_mean"])
@@ -59,7 +57,7 @@ def test_weights_far_too_large_show_as_a_q_that_can_not_be(algo):
     with torch.no_grad():
         list(made.networks()[0][1].parameters())[-1].add_(1e4)
     steps = made.env_steps
-    train(made, games(made), lambda: made.env_steps < steps + 2_048, lambda: None)
+    made.train(games(made), lambda: made.env_steps < steps + 2_048, lambda: None)
     found = made.figures()
     assert found["q_max_abs"] > 10 * made.value_bound
 

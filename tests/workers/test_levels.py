@@ -7,7 +7,6 @@ import pytest
 from learners import games, learner, settings
 
 from workers import schedules
-from workers.algorithms import train
 from workers.checkpoint import Checkpointer
 from workers.contract import Client
 
@@ -41,7 +40,7 @@ class Run:
     def train(self, steps):
         """Until so many more environment steps are done, and on to a moment of rest."""
         made, until = self.made, self.made.env_steps + steps
-        train(made, games(made, self.attempt), lambda: made.env_steps < until or not made.at_rest(), lambda: None)
+        made.train(games(made, self.attempt), lambda: made.env_steps < until or not made.at_rest(), lambda: None)
         return made
 
     def leave(self):
@@ -145,7 +144,7 @@ def test_a_level_that_changes_on_real_frames(tmp_path):
             made.restore(loaded.tensors, loaded.state)
         assert samplable(made.replay) == kept
         until = made.env_steps + 240
-        train(made, games(made, number), lambda made=made, until=until: made.env_steps < until, lambda: None)
+        made.train(games(made, number), lambda made=made, until=until: made.env_steps < until, lambda: None)
         assert made.updates > 0
         kept = samplable(made.replay)
         assert kept > 0.8 * made.env_steps, "all but fake steps, one in ten on Catch, and seams"

@@ -72,7 +72,9 @@ def no_autocast_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained(algo: str, game: str, device: torch.device, steps: int) -> Any:
     more: dict[str, Any] = {"learning_starts": 100, "replay_size": 2_000} if algo == "dqn" else {"n_steps": 16}
     args = settings(game, algo=algo, num_envs=4, batch_size=32, **more)
-    one: Any = algorithms.make(args, envs.spec_of(args.game, args.resolution), Precision(device, torch.float32), None)
+    one: Any = algorithms.kind(args.algo).make(
+        args, envs.spec_of(args.game, args.resolution), Precision(device, torch.float32), None
+    )
     if algo == "dqn" and device == META:  # as for CUDA, but for the events: that the batch is copied there, and which of it
 
         class Event:
@@ -86,7 +88,7 @@ def trained(algo: str, game: str, device: torch.device, steps: int) -> Any:
 
 def train_more(one: Any, steps: int) -> None:
     environments, left = games(one), iter(range(steps))
-    algorithms.train(one, environments, lambda: next(left, None) is not None, lambda: None)
+    one.train(environments, lambda: next(left, None) is not None, lambda: None)
     environments.close()
 
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 from learners import games, learner, settings
 
-from workers.algorithms import train
 from workers.envs import Spec
 from workers.networks import NatureNetwork, NaturePolicy, ToyPolicy, build, build_policy
 from workers.precision import choose
@@ -133,7 +132,7 @@ def test_a_save_waits_for_the_end_of_the_rollout():
         rest.append(one.at_rest())
         return one.env_steps < 4 * 16 * 3
 
-    train(one, games(one), boundary, lambda: None)
+    one.train(games(one), boundary, lambda: None)
     assert [place for place, calm in enumerate(rest) if calm] == [0, 16, 32, 48]
 
 
@@ -141,7 +140,7 @@ def test_a_save_waits_for_the_end_of_the_rollout():
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_they_learn_in_half_precision(algo, dtype):
     one = learner(settings(algo=algo, num_envs=8, n_steps=16, batch_size=64), dtype=dtype)
-    train(one, games(one), lambda: one.env_steps < 8 * 16 * 4, lambda: None)
+    one.train(games(one), lambda: one.env_steps < 8 * 16 * 4, lambda: None)
     assert one.updates == 4 * 4 * 2
     assert one.look()[1] == 0
     assert one.networks()[0][1].fc1.weight.dtype is torch.float32

@@ -8,8 +8,7 @@ import pytest
 import torch
 from learners import games, learner, settings
 
-from workers import pqn
-from workers.algorithms import train
+from workers.algorithms import pqn
 from workers.checkpoint import Checkpointer
 from workers.contract import Client
 from workers.precision import Precision
@@ -30,7 +29,7 @@ SETTINGS = {
 
 def run(made, attempt, vector_steps):
     until = made.env_steps + vector_steps * made.args.num_envs
-    train(made, games(made, attempt), lambda: made.env_steps < until, lambda: None)
+    made.train(games(made, attempt), lambda: made.env_steps < until, lambda: None)
 
 
 def checkpoint(made, directory):

@@ -157,10 +157,10 @@ def uninterrupted(settings, seams):
     """(tensors, state) of a learner that is never saved or loaded; at each of `seams` its environments are new."""
     args = make(settings["game"], **{key: value for key, value in settings.items() if key != "game"})
     spec = envs.spec_of(args.game, args.resolution)
-    made = algorithms.make(args, spec, precision.choose(args.device, args.dtype), None)
+    made = algorithms.kind(args.algo).make(args, spec, precision.choose(args.device, args.dtype), None)
     for until_step in [*seams, settings["steps"]]:
         games = envs.make(spec, envs.env_seeds(args.seed, 1, made.env_steps, args.num_envs), args.threads)
-        algorithms.train(made, games, lambda: made.env_steps < until_step, lambda: None)  # noqa: B023  used up in this turn
+        made.train(games, lambda: made.env_steps < until_step, lambda: None)  # noqa: B023  used up in this turn
         games.close()
     return made.snapshot()
 

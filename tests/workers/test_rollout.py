@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from workers import args as args_module
 from workers import envs, networks
-from workers.ppo import gae
-from workers.pqn import lambda_returns
+from workers.algorithms.ppo import gae
+from workers.algorithms.pqn import lambda_returns
 from workers.rollout import Rollout, RolloutTooLarge, minibatches, refuse_too_large
 
 CPU = torch.device("cpu")

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from workers import contract, envs, replay, run
+from workers.algorithms.dqn import Learner
 from workers.args import make
 from workers.contract import Client, Control, ControlWriter, Phase, read_beat
-from workers.dqn import Learner
 from workers.listen import Asked
 from workers.replay import Replay
 
@@ -102,7 +102,10 @@ def test_a_life_with_every_wish_then_resumed_to_its_target(attempt):
     assert beat.resumed_step == 0
 
     first.process.send_signal(signal.SIGUSR1)
-    until(lambda: first.stacks.exists() and "workers/dqn.py" in first.stacks.read_text(), "stacks of the training loop")
+    until(
+        lambda: first.stacks.exists() and "workers/algorithms/dqn.py" in first.stacks.read_text(),
+        "stacks of the training loop",
+    )
     first.process.send_signal(signal.SIGUSR2)
     saved = until(lambda: (b := first.beat()).ckpt_count == 1 and b, "the save asked for by signal")
     assert saved.ckpt_step in first.checkpoints()

@@ -10,7 +10,7 @@ box that reboots: a checkpoint is 20 MB, and nothing has to be refilled.
     L   = (Q(o_t, a_t) - R_t)^2 / 2
 
 RAdam, LayerNorm over the channels of every layer, exploration that falls over environment steps; the rollout, its fake
-steps and the loop around it are those of `ppo.py`.
+steps and the loop around it are those of `on_policy.py`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from workers import compiling, networks, schedules
-from workers import learner as common
+from workers import compiling, networks, on_policy, schedules
 from workers.acting import Actor
-from workers.ppo import train
 from workers.rollout import Rollout, minibatches
 
 if TYPE_CHECKING:
@@ -36,10 +34,8 @@ if TYPE_CHECKING:
     from workers.envs import Spec, Step
     from workers.precision import Precision
 
-__all__ = ["Learner", "lambda_returns", "train"]
 
-
-class Learner(common.Learner):
+class Learner(on_policy.Learner):
     """One Q network, what it saw in this rollout, and what trains it."""
 
     def __init__(self, args: Args, spec: Spec, precision: Precision) -> None:
@@ -53,12 +49,6 @@ class Learner(common.Learner):
 
     def networks(self) -> tuple[tuple[str, nn.Module], ...]:
         return (("online", self.online),)
-
-    def at_rest(self) -> bool:
-        return self.rollout.filled == 0
-
-    def unlearned(self) -> str:
-        return self.rollout.forgotten()
 
     def describe(self) -> str:
         return f"epsilon {schedules.epsilon(self.args, self.env_steps):.3f}  Q {self._best.mean():.3f}"
@@ -116,10 +106,6 @@ class Learner(common.Learner):
         self._estimates = q.detach()
         loss = 0.5 * (real * (q - batch["returns"]).square()).sum() / real.sum().clamp(min=1.0)
         self.descend(loss)
-
-    def new_games(self) -> None:
-        super().new_games()
-        self.rollout.filled = 0
 
 
 def lambda_returns(

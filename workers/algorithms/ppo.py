@@ -19,17 +19,15 @@ there is time for; its steps stay counted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
-from workers import compiling, networks, schedules
-from workers import learner as common
+from workers import compiling, networks, on_policy, schedules
 from workers.acting import Actor
 from workers.rollout import Rollout, minibatches
-from workers.stopwatch import ACT, COPY, ENV, LEARN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,11 +35,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from workers.args import Args
-    from workers.envs import Envs, Spec, Step
+    from workers.envs import Spec, Step
     from workers.precision import Precision
 
 
-class Learner(common.Learner):
+class Learner(on_policy.Learner):
     """One network with two heads, what it saw in this rollout, and what trains it."""
 
     def __init__(self, args: Args, spec: Spec, precision: Precision) -> None:
@@ -57,12 +55,6 @@ class Learner(common.Learner):
 
     def networks(self) -> tuple[tuple[str, nn.Module], ...]:
         return (("policy", self.policy),)
-
-    def at_rest(self) -> bool:
-        return self.rollout.filled == 0
-
-    def unlearned(self) -> str:
-        return self.rollout.forgotten()
 
     def describe(self) -> str:
         return f"entropy {self._entropy:.3f}  kl {self._kl:.4f}  clipped {self._clipped:.2f}"
@@ -159,10 +151,6 @@ class Learner(common.Learner):
         kept = before + (values - before).clamp(-self.args.clip, self.args.clip)
         return 0.5 * torch.max((values - returns).square(), (kept - returns).square())
 
-    def new_games(self) -> None:
-        super().new_games()
-        self.rollout.filled = 0
-
 
 def gae(
     rewards: NDArray[np.float32],
@@ -186,30 +174,3 @@ def gae(
         following = delta + gamma * lambda_ * ~done[row] * following
         advantages[row] = following
     return advantages
-
-
-def train(learner: Any, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], object]) -> None:
-    """Act until the rollout is full, learn from it, begin the next, until `boundary` says stop.
-
-    `boundary` is asked between any two vector steps, `after_update` called after each update: what it answers, if anything
-    true, ends the learning from this rollout. The same loop serves every algorithm that learns from rollouts.
-    """
-    now = envs.reset()
-    learner.new_games()
-    rollout, turn = learner.rollout, learner.watch.to
-    while boundary():
-        turn(COPY)
-        if rollout.filled == 0:
-            rollout.begin(now)
-        turn(ACT)
-        actions = learner.act(now)
-        turn(ENV)
-        envs.send(actions)
-        now = envs.recv()
-        turn(COPY)
-        rollout.put(actions, now)
-        learner.count(now)
-        if rollout.full:
-            turn(LEARN)
-            learner.improve(now, after_update)
-            rollout.filled = 0

@@ -15,7 +15,7 @@ changes over time is a function of environment steps (`schedules.py`); counters 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -24,22 +24,23 @@ from torch import nn
 
 from workers import compiling, networks, schedules
 from workers import learner as common
-from workers.replay import NothingToSample
+from workers.replay import NothingToSample, Replay
 from workers.stopwatch import ACT, COPY, ENV, LEARN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from workers.args import Args
     from workers.envs import Envs, Spec, Step
     from workers.precision import Precision
-    from workers.replay import Batch, Replay
+    from workers.replay import Batch
 
 
 class Learner(common.Learner):
-    """The networks, what trains them, and the replay. `train` below is how it is used."""
+    """The networks, what trains them, and the replay. `train`, at the end, is how it is used."""
 
     def __init__(self, args: Args, spec: Spec, precision: Precision, replay: Replay) -> None:
         super().__init__(args, spec, precision)
@@ -55,6 +56,24 @@ class Learner(common.Learner):
         cuda = precision.device.type == "cuda"
         self._copied = [torch.cuda.Event(), torch.cuda.Event()] if cuda else []  # type: ignore[no-untyped-call]
         self.reserve()
+
+    @classmethod
+    def make(cls, args: Args, spec: Spec, precision: Precision, directory: Path | None, *, only_tests: bool = False) -> Self:
+        size = (spec.stack + args.n_step + 2) * args.num_envs if only_tests else args.replay_size
+        replay = Replay(
+            size, args.num_envs, spec.frame_shape, stack=spec.stack, n_step=args.n_step, gamma=args.gamma,
+            directory=directory, identity={"game": spec.game}, pin_memory=precision.device.type == "cuda",
+        )  # fmt: skip
+        return cls(args, spec, precision, replay)
+
+    @staticmethod
+    def settings_that_matter(args: Args) -> str:
+        double = ("double Q, " if args.use_double_dqn else "") + ("dueling, " if args.dueling else "")
+        return f"{double}replay ratio {args.replay_ratio:g}, {args.n_step}-step returns"
+
+    @staticmethod
+    def identity(args: Args) -> dict[str, Any]:
+        return {"dueling": True} if args.dueling else {}  # only then: older checkpoints lack it
 
     def networks(self) -> tuple[tuple[str, nn.Module], ...]:
         return ("online", self.online), ("target", self.target)
@@ -165,25 +184,23 @@ class Learner(common.Learner):
     def close(self) -> None:
         self.replay.close()
 
+    # the loop
 
-def train(learner: Learner, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], object]) -> None:
-    """Act, and learn while the environments step, until `boundary`, asked between any two vector steps, says stop.
-
-    `after_update` is called after each update, so that a slow one on a large batch still shows as progress.
-    """
-    now = envs.reset()
-    learner.new_games()
-    turn = learner.watch.to
-    while boundary():
-        turn(ACT)
-        actions = learner.act(now)
-        turn(ENV)
-        envs.send(actions)
-        turn(LEARN)
-        learner.improve(after_update)
-        turn(ENV)
-        after = envs.recv()
-        turn(COPY)
-        learner.replay.append(now.obs[:, -1], actions, after.rewards, after.terminated, after.truncated, now.starts)
-        learner.count(after)
-        now = after
+    def train(self, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], object]) -> None:
+        """Act, and learn while the environments step."""
+        now = envs.reset()
+        self.new_games()
+        turn = self.watch.to
+        while boundary():
+            turn(ACT)
+            actions = self.act(now)
+            turn(ENV)
+            envs.send(actions)
+            turn(LEARN)
+            self.improve(after_update)
+            turn(ENV)
+            after = envs.recv()
+            turn(COPY)
+            self.replay.append(now.obs[:, -1], actions, after.rewards, after.terminated, after.truncated, now.starts)
+            self.count(after)
+            now = after

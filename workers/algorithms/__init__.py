@@ -1,0 +1,47 @@
+"""The algorithms, a module each, with a `Learner` (`learner.py` says what it must bring). `options.ALGORITHMS` lists them.
+
+A new algorithm is a module here and a row there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from typing import TYPE_CHECKING
+
+import torch
+
+from workers import auto
+from workers.checkpoint import newest_identity
+from workers.contract import REPLAY_DIR
+from workers.replay import STEP, available_memory_bytes
+from workers.rollout import rollout_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from workers.args import Args
+    from workers.envs import Spec
+    from workers.learner import Learner
+    from workers.precision import Precision
+
+
+def kind(algo: str) -> type[Learner]:
+    """The learner of an algorithm, from the module of its name."""
+    learner: type[Learner] = importlib.import_module(f"{__name__}.{algo}").Learner
+    return learner
+
+
+def found(args: Args, spec: Spec, precision: Precision, run_dir: Path) -> auto.Found:
+    """What `auto` chooses by: what each algorithm would take, what there is, and what the newest checkpoint is of."""
+    replay_dir, frame_bytes = run_dir / REPLAY_DIR, spec.frame_shape[0] * spec.frame_shape[1]
+    held = sum(path.stat().st_size for path in replay_dir.iterdir()) if replay_dir.is_dir() else 0
+    place = next(path for path in (run_dir, *run_dir.parents) if path.is_dir())
+    cuda = precision.device.type == "cuda"
+    return auto.Found(
+        checkpoint_algo=newest_identity(run_dir).get("algo"), num_envs=args.num_envs,
+        replay_bytes=args.replay_size * (frame_bytes + STEP.itemsize),
+        rollout_bytes=rollout_bytes(args.n_steps, args.num_envs, spec),
+        disk_bytes=shutil.disk_usage(place).free + held, memory_bytes=available_memory_bytes(),
+        gpu_bytes=torch.cuda.mem_get_info(precision.device)[0] if cuda else None,
+    )  # fmt: skip
