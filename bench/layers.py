@@ -78,7 +78,7 @@ def _whole(rows: int, dtype: Any) -> Operations:
     from workers.precision import Precision
 
     precision, spec = Precision(torch.device("cpu"), dtype), Spec("Pong", 6, 4, (84, 84), 4)
-    policy, normed = networks.build_policy(spec, "nature"), networks.build(spec, "nature", normed=True)
+    policy, normed = networks.build(spec, "nature", networks.POLICY), networks.build(spec, "nature", normed=True)
     adam, radam = torch.optim.Adam(policy.parameters(), fused=True), torch.optim.RAdam(normed.parameters(), foreach=True)
     frames = policy.arranged(torch.randint(0, 256, (rows, 4, 84, 84), dtype=torch.uint8))
     actor = Actor(policy, precision, adam)

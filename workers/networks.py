@@ -1,15 +1,17 @@
-"""The networks: Mnih et al.'s body (Nature 2015) for Atari frames, a smaller one, a toy's, and a head for what is wanted.
+"""The networks: Mnih et al.'s body (Nature 2015) for Atari frames, a smaller one, a toy's, each with one of three heads.
 
 All take uint8 frames [B, stack, H, W], or what `arranged` or `seen` make of them. A Q network gives values [B, heads], a
 policy network logits [B, heads] and state values [B]; entries that are no actions are masked. The head is as wide as the
 next multiple of 8: that is the tile of tensor cores and AMX.
+
+The layers of body and head lie side by side in the network: `conv1`, ..., `out` are their names in checkpoints.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
@@ -30,10 +32,30 @@ _LEAST_SIDE: Final = 32  # what three convolutions need at least
 SMALL_BELOW: Final = 60  # pixels: frames so small make Nature's network more than they can fill
 
 
-class _Body(nn.Module):
-    """Frames to features [B, width]. Wherever frames are taken, so is what `arranged` and `seen` make of them."""
+class Head:
+    """What a network says of features [B, width]. It keeps nothing: its layers are the network's."""
 
-    width: int
+    streams = 1  # by how much the last convolutional features are wider for it
+
+    @abstractmethod
+    def layers(self, width: int, heads: int) -> dict[str, nn.Module]:
+        """By the name that they have in the network."""
+
+    @abstractmethod
+    def answer(self, net: Any, features: torch.Tensor) -> Any: ...
+
+    def begin(self, net: nn.Module) -> None:
+        """First weights, where torch's own are not wanted."""
+
+
+class Network(nn.Module):
+    """A body, which makes features of frames, and a head."""
+
+    valid: torch.Tensor  # bool [heads]: which entries are actions
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
 
     @abstractmethod
     def arranged(self, frames: torch.Tensor) -> torch.Tensor:
@@ -44,7 +66,18 @@ class _Body(nn.Module):
         """uint8 frames as the first layer takes them: the same for all networks of a kind, so once is enough for two."""
 
     @abstractmethod
-    def features(self, frames: torch.Tensor) -> torch.Tensor: ...
+    def features(self, frames: torch.Tensor) -> torch.Tensor:
+        """Frames, or what `arranged` or `seen` make of them, to [B, width]."""
+
+    def forward(self, frames: torch.Tensor) -> Any:
+        return self.head.answer(self, self.features(frames))
+
+    def _end_with(self, head: Head, actions: int) -> None:
+        self.head, self.actions, self.heads = head, actions, padded(actions)
+        for name, layer in head.layers(self.width, self.heads).items():
+            self.add_module(name, layer)
+        self.register_buffer("valid", torch.arange(self.heads) < actions, persistent=False)
+        head.begin(self)
 
     def _numbers(self, frames: torch.Tensor) -> torch.Tensor:
         """0 ... 255 as floats of the autocast format: exact in all of them, and half the memory in two."""
@@ -52,7 +85,7 @@ class _Body(nn.Module):
         return frames.to(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32)
 
 
-class _ConvBody(_Body):
+class ConvNetwork(Network):
     """Three convolutions, 8x8/4, 4x4/2, 3x3/1, and a linear layer; with `normed` each followed by a LayerNorm over channels.
 
     The first convolution is computed over blocks of 4x4 pixels (space to depth), channels last: the same function of the
@@ -62,12 +95,12 @@ class _ConvBody(_Body):
     255 is folded into its weights.
     """
 
-    channels: tuple[int, int, int]
     pixel_scale = _PIXEL  # 1: it is in the weights already (`acting.py`)
 
-    def __init__(self, stack: int, height: int, width: int, *, normed: bool = False) -> None:
-        super().__init__()
-        one, two, three = self.channels
+    def __init__(self, spec: Spec, head: Head, channels: tuple[int, int, int], width: int, *, normed: bool = False) -> None:
+        super().__init__(width * head.streams)
+        stack, (height, width) = spec.stack, spec.frame_shape
+        one, two, three = self.channels = channels
         rows, columns = height // _BLOCK, width // _BLOCK
         self.crop = (rows * _BLOCK, columns * _BLOCK)  # an 8x8/4 convolution ignores the rest as well
         self.conv1 = nn.Conv2d(stack * _BLOCK * _BLOCK, one, 2)
@@ -77,8 +110,9 @@ class _ConvBody(_Body):
         self.conv3 = nn.Conv2d(two, three, kernel)
         rows, columns = (size - side + 1 for size, side in zip(left, kernel, strict=True))
         self.fc = nn.Linear(three * rows * columns, self.width)
-        self.norms = nn.ModuleList([nn.LayerNorm(size) for size in (*self.channels, self.width)] if normed else [])
+        self.norms = nn.ModuleList([nn.LayerNorm(size) for size in (*channels, self.width)] if normed else [])
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._end_with(head, spec.actions)
 
     def arranged(self, frames: torch.Tensor) -> torch.Tensor:
         return blocks(frames, self.crop)
@@ -131,30 +165,15 @@ class _ConvBody(_Body):
         return F.relu(x, inplace=True).movedim(-1, 1)
 
 
-class _NatureBody(_ConvBody):
-    """32, 64 and 64 channels, then 512."""
+class ToyNetwork(Network):
+    """Two layers of 128: enough for Catch's 10x5 pixels. Two streams have 64 each."""
 
-    channels = (32, 64, 64)
-    width = 512
-
-
-class _SmallBody(_ConvBody):
-    """16, 32 and 32 channels, then 128: a tenth of the arithmetic, and as good on small frames."""
-
-    channels = (16, 32, 32)
-    width = 128
-
-
-class _ToyBody(_Body):
-    """Two layers of 128: enough for Catch's 10x5 pixels."""
-
-    width = 128
-
-    def __init__(self, stack: int, height: int, width: int, *, normed: bool = False) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(stack * height * width, 128)
+    def __init__(self, spec: Spec, head: Head, *, normed: bool = False) -> None:
+        super().__init__(128)
+        self.fc1 = nn.Linear(spec.stack * math.prod(spec.frame_shape), 128)
         self.fc2 = nn.Linear(128, 128)
         self.norms = nn.ModuleList([nn.LayerNorm(128) for _ in range(2)] if normed else [])
+        self._end_with(head, spec.actions)
 
     def arranged(self, frames: torch.Tensor) -> torch.Tensor:
         return frames
@@ -170,46 +189,18 @@ class _ToyBody(_Body):
         return x
 
 
-class _QHead(_Body):
+class _QHead(Head):
     """Q values [B, heads]."""
 
-    valid: torch.Tensor
+    def layers(self, width: int, heads: int) -> dict[str, nn.Module]:
+        return {"out": nn.Linear(width, heads)}
 
-    def _add_head(self, actions: int) -> None:
-        self.heads = padded(actions)
-        self.out = nn.Linear(self.width, self.heads)
-        self.register_buffer("valid", torch.arange(self.heads) < actions, persistent=False)
+    def answer(self, net: Any, features: torch.Tensor) -> torch.Tensor:
+        return mask_invalid(self.values(net, features), net.valid)
 
-    def forward(self, frames: torch.Tensor) -> torch.Tensor:
-        return mask_invalid(self.values(frames), self.valid)
-
-    def values(self, frames: torch.Tensor) -> torch.Tensor:
+    def values(self, net: Any, features: torch.Tensor) -> torch.Tensor:
         """Q values, masked ones included."""
-        return self.out(self.features(frames))  # type: ignore[no-any-return]
-
-
-class NatureNetwork(_NatureBody, _QHead):
-    """Nature's network for Q values."""
-
-    def __init__(self, actions: int, stack: int, height: int, width: int, *, normed: bool = False) -> None:
-        super().__init__(stack, height, width, normed=normed)
-        self._add_head(actions)
-
-
-class SmallNetwork(_SmallBody, _QHead):
-    """The small network for Q values."""
-
-    def __init__(self, actions: int, stack: int, height: int, width: int, *, normed: bool = False) -> None:
-        super().__init__(stack, height, width, normed=normed)
-        self._add_head(actions)
-
-
-class ToyNetwork(_ToyBody, _QHead):
-    """Catch's network for Q values."""
-
-    def __init__(self, actions: int, stack: int, height: int, width: int, *, normed: bool = False) -> None:
-        super().__init__(stack, height, width, normed=normed)
-        self._add_head(actions)
+        return net.out(features)  # type: ignore[no-any-return]
 
 
 class _DuelingHead(_QHead):
@@ -219,81 +210,43 @@ class _DuelingHead(_QHead):
     computed as one of twice the width. Its rescaling of the gradient by 1/sqrt(2) is left out, as in Rainbow.
     """
 
-    def _add_head(self, actions: int) -> None:
-        super()._add_head(actions)
-        self.actions = actions
-        self.out = nn.Linear(self.width // 2, self.heads)  # A
-        self.worth = nn.Linear(self.width // 2, 1)  # V
+    streams = 2
 
-    def values(self, frames: torch.Tensor) -> torch.Tensor:
-        for_worth, for_advantages = self.features(frames).chunk(2, 1)
-        advantages = self.out(for_advantages).float()
-        mean = (advantages * self.valid).sum(1, keepdim=True) / self.actions
-        return self.worth(for_worth).float() + advantages - mean  # type: ignore[no-any-return]
+    def layers(self, width: int, heads: int) -> dict[str, nn.Module]:
+        return {"out": nn.Linear(width // 2, heads), "worth": nn.Linear(width // 2, 1)}  # A and V
 
-
-class DuelingNature(_DuelingHead, NatureNetwork):
-    """Two streams of 512 on Nature's convolutions: the paper's."""
-
-    width = 1024
+    def values(self, net: Any, features: torch.Tensor) -> torch.Tensor:
+        for_worth, for_advantages = features.chunk(2, 1)
+        advantages = net.out(for_advantages).float()
+        mean = (advantages * net.valid).sum(1, keepdim=True) / net.actions
+        return net.worth(for_worth).float() + advantages - mean  # type: ignore[no-any-return]
 
 
-class DuelingSmall(_DuelingHead, SmallNetwork):
-    """Two streams of 128 on the small convolutions."""
-
-    width = 256
-
-
-class DuelingToy(_DuelingHead, ToyNetwork):
-    """Two streams of 64."""
-
-
-class _PolicyHead(_Body):
+class _PolicyHead(Head):
     """Logits [B, heads] and state values [B], from one linear layer each; weights as PPO's authors begin."""
 
-    valid: torch.Tensor
+    def layers(self, width: int, heads: int) -> dict[str, nn.Module]:
+        return {"actor": nn.Linear(width, heads), "critic": nn.Linear(width, 1)}
 
-    def _add_heads(self, actions: int) -> None:
-        self.heads = padded(actions)
-        self.actor = nn.Linear(self.width, self.heads)
-        self.critic = nn.Linear(self.width, 1)
-        self.register_buffer("valid", torch.arange(self.heads) < actions, persistent=False)
-        for module in self.modules():
+    def answer(self, net: Any, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return mask_invalid(net.actor(features), net.valid), net.critic(features).squeeze(1)
+
+    def begin(self, net: nn.Module) -> None:
+        gains = {"actor": 0.01, "critic": 1.0}
+        for name, module in net.named_modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
-                gain = 0.01 if module is self.actor else 1.0 if module is self.critic else math.sqrt(2.0)
                 # Aside: torch's orthogonal_ can't fill a weight whose memory is channels last.
-                weight = nn.init.orthogonal_(torch.empty(module.weight.shape), gain)
+                weight = nn.init.orthogonal_(torch.empty(module.weight.shape), gains.get(name, math.sqrt(2.0)))
                 module.weight.data.copy_(weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def forward(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        x = self.features(frames)
-        return mask_invalid(self.actor(x), self.valid), self.critic(x).squeeze(1)
 
-
-class NaturePolicy(_NatureBody, _PolicyHead):
-    """Nature's network for a policy."""
-
-    def __init__(self, actions: int, stack: int, height: int, width: int) -> None:
-        super().__init__(stack, height, width)
-        self._add_heads(actions)
-
-
-class SmallPolicy(_SmallBody, _PolicyHead):
-    """The small network for a policy."""
-
-    def __init__(self, actions: int, stack: int, height: int, width: int) -> None:
-        super().__init__(stack, height, width)
-        self._add_heads(actions)
-
-
-class ToyPolicy(_ToyBody, _PolicyHead):
-    """Catch's network for a policy."""
-
-    def __init__(self, actions: int, stack: int, height: int, width: int) -> None:
-        super().__init__(stack, height, width)
-        self._add_heads(actions)
+Q: Final = _QHead()
+DUELING: Final = _DuelingHead()
+POLICY: Final = _PolicyHead()
+# Channels of the convolutions, and width. The small one takes a tenth of the arithmetic, and is as good on small frames.
+_SIZES: Final = {"nature": ((32, 64, 64), 512), "small": ((16, 32, 32), 128)}
 
 
 def padded(actions: int) -> int:
@@ -317,34 +270,12 @@ def as_one_image(parts: torch.Tensor) -> torch.Tensor:
     return parts.permute(0, 2, 3, 1, 4).flatten(3).permute(0, 3, 1, 2)
 
 
-_Q_NETWORKS: Final[dict[str, type[NatureNetwork | SmallNetwork | ToyNetwork]]] = {
-    "nature": NatureNetwork,
-    "small": SmallNetwork,
-    "toy": ToyNetwork,
-}
-_DUELING: Final[dict[str, type[NatureNetwork | SmallNetwork | ToyNetwork]]] = {
-    "nature": DuelingNature,
-    "small": DuelingSmall,
-    "toy": DuelingToy,
-}
-_POLICIES: Final[dict[str, type[NaturePolicy | SmallPolicy | ToyPolicy]]] = {
-    "nature": NaturePolicy,
-    "small": SmallPolicy,
-    "toy": ToyPolicy,
-}
-
-
-def build(
-    spec: Spec, network: str, *, normed: bool = False, dueling: bool = False
-) -> NatureNetwork | SmallNetwork | ToyNetwork:  # fmt: skip
-    """The Q network for this game; `network` is the setting."""
-    kind = (_DUELING if dueling else _Q_NETWORKS)[kind_of(spec, network)]
-    return kind(spec.actions, spec.stack, *spec.frame_shape, normed=normed)
-
-
-def build_policy(spec: Spec, network: str) -> NaturePolicy | SmallPolicy | ToyPolicy:
-    """The policy network for this game."""
-    return _POLICIES[kind_of(spec, network)](spec.actions, spec.stack, *spec.frame_shape)
+def build(spec: Spec, network: str, head: Head = Q, *, normed: bool = False) -> Network:
+    """The network for this game; `network` is the setting."""
+    kind = kind_of(spec, network)
+    if kind == "toy":
+        return ToyNetwork(spec, head, normed=normed)
+    return ConvNetwork(spec, head, *_SIZES[kind], normed=normed)
 
 
 def kind_of(spec: Spec, network: str) -> str:

@@ -7,7 +7,7 @@ from learners import games, learner, settings
 
 from workers.acting import Actor
 from workers.envs import Spec
-from workers.networks import build, build_policy
+from workers.networks import POLICY, build
 from workers.precision import choose
 
 SIDES = {"nature": 84, "small": 42, "toy": 10}
@@ -15,7 +15,7 @@ SIDES = {"nature": 84, "small": 42, "toy": 10}
 
 def network(kind, head):
     spec = Spec("Pong", 6, 4, (SIDES[kind],) * 2, 4)
-    return build_policy(spec, kind) if head == "policy" else build(spec, kind, normed=True)
+    return build(spec, kind, POLICY) if head == "policy" else build(spec, kind, normed=True)
 
 
 def acting(net, precision, **more):

@@ -46,10 +46,9 @@ class Learner(common.Learner):
         super().__init__(args, spec, precision)
         self.replay = replay
         self.recovered = f"; replay: {replay.recovered}"
-        self.online = networks.build(spec, args.network, dueling=args.dueling).to(precision.device)
-        self.target = (
-            networks.build(spec, args.network, dueling=args.dueling).to(precision.device).requires_grad_(requires_grad=False)
-        )
+        head = networks.DUELING if args.dueling else networks.Q
+        self.online, self.target = (networks.build(spec, args.network, head).to(precision.device) for _ in range(2))
+        self.target.requires_grad_(requires_grad=False)
         self.target.load_state_dict(self.online.state_dict())
         self.optimizer = torch.optim.Adam(self.online.parameters(), args.lr, eps=0.01 / args.batch_size, fused=True)
         self.owed = 0.0  # updates, see schedules.owed_updates

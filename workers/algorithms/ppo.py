@@ -44,7 +44,7 @@ class Learner(on_policy.Learner):
 
     def __init__(self, args: Args, spec: Spec, precision: Precision) -> None:
         super().__init__(args, spec, precision)
-        self.policy = networks.build_policy(spec, args.network).to(precision.device)
+        self.policy = networks.build(spec, args.network, networks.POLICY).to(precision.device)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), args.lr, eps=1e-5, fused=True)
         self._actor = Actor(self.policy, precision, self.optimizer, compiled=compiling.wanted(args))
         self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.policy.arranged)
