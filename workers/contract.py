@@ -1,7 +1,7 @@
 """What a worker and its supervisor agree on: environment names, beats, controls, edges, exit codes, manifests.
 
-Both sides import this file and nothing else of each other. It is standard library only, so that a foreign script can
-copy it, and so that the daemon stays free of torch. `docs/contract.md` is the same agreement for people.
+Both sides import this file; pyproject.toml lists what else the daemon imports. It is standard library only, so that a
+foreign script can copy it, and so that the daemon stays free of torch. `docs/contract.md` is the same agreement for people.
 
 Three channels, each with one direction and no locks:
 
