@@ -2,11 +2,14 @@
 
 import json
 import math
+import pkgutil
 
 import pytest
 import torch
 from learners import games, learner, settings
 
+from workers import algorithms, options
+from workers.learner import Learner
 from workers.networks import POLICY, Q
 from workers.precision import use_deterministic, use_fast_matmul
 
@@ -20,6 +23,13 @@ ALGORITHMS = {
     "pqn": (Q, "epsilon 1.000  Q 0.000"),
     "ppo": (POLICY, "entropy nan  kl nan  clipped nan"),
 }
+
+
+def test_every_row_of_the_list_is_a_module_and_every_module_a_row():
+    modules = {each.name for each in pkgutil.iter_modules(algorithms.__path__)}
+    assert modules == set(options.ALGORITHMS) == set(ALGORITHMS)
+    for name in modules:
+        assert issubclass(algorithms.kind(name), Learner)
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
