@@ -10,10 +10,12 @@ from typing import Any
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import AlertTried, Sample
 from supervisor.model.memory import Memory
+from supervisor.model.recording import PROGRAMS, Row, Sheet
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
 from supervisor.policy.upkeep.alerting import Notice
+from supervisor.policy.upkeep.resolution import Tier
 from supervisor.ports import Inbox
 from supervisor.reports.ledger import Ledger, fold_accounts
 from supervisor.reports.results_view import Outcome
@@ -72,6 +74,7 @@ class FakeSources:
     release: str | None = None
     state_dir: str = "/state"
     confinement: dict[str, Any] | None = None
+    asked_of: Tier | None = None
 
     def last_sign(self) -> dict[str, Any]:
         return {} if self.alive else {"last_sign_wall_s": self.wall_s, "says": "daemon is not running"}
@@ -87,6 +90,12 @@ class FakeSources:
 
     def facts(self, after_seq: int, kinds: Sequence[str]) -> list[Stamped]:
         return [item for item in self.journal if item.seq > after_seq]
+
+    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> list[Row]:
+        self.asked_of = tier
+        moments = (10.0, 20.0, 20.0, 30.0) if sheet.name == PROGRAMS.name else ()
+        rows = [Row(at_s, self.wall_s, ("Pong", "a"), (None,) * 3, {"env_steps": at_s}) for at_s in moments]
+        return [row for row in rows if since_s <= row.at_s < until_s]
 
     def results(self) -> list[Outcome]:
         return [Outcome("Pong", "Pong", "ppo", 84, 4, 1000, 30, 12.0, 0.93)]

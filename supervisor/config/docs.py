@@ -44,6 +44,7 @@ _SECTION_INTRO: Final = {
     "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/box/gate.py).",
     "cgroups": "What one worker may take of the box: [the rule](../supervisor/policy/worker/confinement.py).",
     "prechecks": "What forbids a higher level without a reboot as proof: [the rule](../supervisor/policy/box/prechecks.py).",
+    "recorder": "What is kept for [curves](curves.md): [the rule](../supervisor/policy/upkeep/resolution.py).",
     "journal": "How much of the past stays at hand: [the rule](../supervisor/adapters/journal/archive.py).",
 }
 

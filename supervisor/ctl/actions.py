@@ -43,9 +43,9 @@ _MODULES = {  # of each action that is no page, or has no module of its own: whe
     **dict.fromkeys(("history", "explain", "reboots", "journal"), "story"),
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
     **dict.fromkeys(("tail", "maintail"), "tail"),
-    "doctor": "doctor", "simulate": "simulate", "wait-gpu": "wait_gpu",
+    "doctor": "doctor", "export": "export", "simulate": "simulate", "wait-gpu": "wait_gpu",
 }  # fmt: skip
-_NO_ACTION = {"facts"}  # a page that history, explain, reboots and journal show
+_NO_ACTION = {"facts", "curves", "recorded"}  # history, explain, reboots, journal and export show them
 _ALONE = {"exit": "exit, quit, Ctrl-D\n  Leave the shell.", "help": "help [ACTION]"}
 USAGE = """supervisorctl [options] [action [arguments]]
 

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from supervisor.adapters.host.boot import AliveMark
     from supervisor.model.facts import Stamped
     from supervisor.model.memory import Memory
+    from supervisor.model.recording import Row, Sheet
     from supervisor.model.settings import Paths, Settings
     from supervisor.model.state import Attempt, State
+    from supervisor.policy.upkeep.resolution import Tier
     from supervisor.reports.ledger import Ledger
     from supervisor.reports.results_view import Outcome
 
@@ -113,6 +115,13 @@ class DeadDaemon:
         from supervisor.adapters.journal.archive import read_lasting
 
         return read_lasting(Path(self.paths.journal), iter(self._journal), after_seq, kinds)
+
+    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
+        from pathlib import Path
+
+        from supervisor.adapters.recorder import store
+
+        return store.read(Path(self.paths.recording), sheet, tier, since_s, until_s, subjects)
 
     def results(self) -> list[Outcome]:
         from pathlib import Path

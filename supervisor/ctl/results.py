@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 
-from supervisor.ctl import text
-from supervisor.ctl.outcome import GENERIC, OK, Failed
+from supervisor.ctl import files, text
+from supervisor.ctl.outcome import OK, Failed
 from supervisor.ctl.session import Session, take
 
 TYPE_CHECKING = False
@@ -33,7 +32,7 @@ def results(session: Session, args: list[str]) -> int:
     session.warn_if_dead(aloud="--json" not in options and file != "-")
     found = session.page("results")
     if file is not None:
-        _write(file, as_csv(found))
+        files.write(file, [as_csv(found)])
         if file != "-":
             session.say(f"{text.harmless(file)}: {len(found['rows'])} rows of games, {len(found['overall'])} over all games")
         return OK
@@ -101,28 +100,3 @@ def as_csv(found: dict[str, Any]) -> str:
     for row in [*found["rows"], *({**row, "game": "ALL", "seeds": row["runs"]} for row in found["overall"])]:
         rows.writerow({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()})
     return out.getvalue()
-
-
-def _write(file: str, content: str) -> None:
-    """As a whole or not at all: somebody may be reading the old one."""
-    if file == "-":
-        sys.stdout.write(content)
-        return
-    import os
-    import tempfile
-
-    directory = os.path.dirname(os.path.abspath(file))  # noqa: PTH100, PTH120  pathlib takes 5 ms to import
-    try:
-        fd, aside = tempfile.mkstemp(dir=directory, prefix=".results-")
-        try:
-            with open(fd, "w", encoding="utf-8", newline="") as out:  # noqa: PTH123  a descriptor
-                os.fchmod(fd, 0o644)
-                out.write(content)
-                out.flush()
-                os.fsync(fd)
-            os.replace(aside, file)  # noqa: PTH105
-        except BaseException:
-            os.unlink(aside)  # noqa: PTH108
-            raise
-    except OSError as error:
-        raise Failed(f"Error: {text.harmless(file)} cannot be written: {error.strerror}", GENERIC) from None

@@ -16,6 +16,7 @@ from supervisor.policy.level import load
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.cost import CostSettings
+from supervisor.policy.upkeep.resolution import RecorderSettings
 from supervisor.policy.worker.checkpointing import CheckpointSettings
 from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.policy.worker.divergence import DivergenceSettings
@@ -148,6 +149,10 @@ class Paths:
         return f"{self.state_dir}/journal.sqlite"
 
     @property
+    def recording(self) -> str:
+        return f"{self.state_dir}/recording.sqlite"
+
+    @property
     def alive(self) -> str:
         return f"{self.state_dir}/alive"
 
@@ -244,6 +249,7 @@ class Settings:
     gate: GateSettings = field(default_factory=GateSettings)
     prechecks: PrecheckSettings = field(default_factory=PrecheckSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
+    recorder: RecorderSettings = field(default_factory=RecorderSettings)
     load: LoadSettings = field(default_factory=LoadSettings)
     backup: BackupSettings = field(default_factory=BackupSettings)
     cost: CostSettings = field(default_factory=CostSettings)

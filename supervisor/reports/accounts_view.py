@@ -23,6 +23,10 @@ class Since:
     wall_s: float | None = None
     boot: bool = False
 
+    @property
+    def given(self) -> bool:
+        return self != Since()
+
 
 def since_s(ledger: Ledger, since: Since) -> float:
     """The moment in journal time."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Final
 
+    from supervisor.model.recording import Sheet
     from supervisor.reports.accounts_view import Since
     from supervisor.reports.sources import Json, Sources
 
@@ -81,6 +82,33 @@ def _whole(default: int, least: int, most: int) -> Parse:
     return parse
 
 
+def _sheet(key: str, text: str | None) -> Sheet:
+    from supervisor.model.recording import PROGRAMS, SHEETS
+
+    if text is not None and text not in SHEETS:
+        raise BadQuery(f"{key} must be one of {', '.join(SHEETS)}, not {text[:40]!r}")
+    return PROGRAMS if text is None else SHEETS[text]
+
+
+def _period(key: str, text: str | None) -> float:
+    from supervisor.policy.upkeep.resolution import TIERS
+
+    periods = {f"{tier.period_s:.0f}": tier.period_s for tier in TIERS}
+    if text is not None and text not in periods:
+        raise BadQuery(f"{key} must be one of {', '.join(periods)}, not {text[:40]!r}")
+    return TIERS[0].period_s if text is None else periods[text]
+
+
+def _moment(key: str, text: str | None) -> float:
+    try:
+        value = float(text or 0.0)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < float("inf"):
+        raise BadQuery(f"{key} must be a time in seconds from 0, not {(text or '')[:40]!r}")
+    return value
+
+
 def _since(key: str, text: str | None) -> Since:
     """`all` (the beginning), `boot`, seconds ago as `3600s`, or seconds since the epoch as `@1790000000`."""
     from supervisor.reports.accounts_view import Since
@@ -146,6 +174,35 @@ def cost(sources: Sources, since: Since) -> Json:
     return cost_view(closed, Games(settings, sources.state, samples), since, wall_s=wall_s, usd_per_hour=price)
 
 
+@_page(sheet=_sheet, subjects=_words, series=_words, since=_since, points=_whole(500, 10, 2000))
+def curves(sources: Sources, sheet: Sheet, subjects: list[str], series: list[str], since: Since, points: int) -> Json:
+    """Curves, in at most so many points a subject and attempt. No subjects: all; no series: the sheet's usual ones."""
+    from supervisor.policy.upkeep.resolution import TIERS, tier_for
+    from supervisor.reports.accounts_view import since_s
+    from supervisor.reports.curves import MOST_SERIES, curves_view, needed
+
+    series = series or [*sheet.usual]
+    _must_be_series(sheet, series, MOST_SERIES)
+    closed, wall_s = sources.closed()
+    begun_s = max(since_s(closed, since), closed.at_s - TIERS[-1].keep_s)
+    tier = tier_for(TIERS, closed.at_s - begun_s, points)
+    rows = sources.recorded(needed(sheet, series), tier, begun_s, closed.at_s, subjects)
+    units = {each.name: each.unit for each in sheet.series if each.name in series}
+    return {
+        "sheet": sheet.name, "period_s": tier.period_s, "since_s": begun_s, "until_s": closed.at_s, "until_wall_s": wall_s,
+        "units": units, "subjects": curves_view(sheet, rows, series),
+    }  # fmt: skip
+
+
+def _must_be_series(sheet: Sheet, names: list[str], most: int) -> None:
+    known = [each.name for each in sheet.series]
+    if len(names) > most:
+        raise BadQuery(f"series must name at most {most} of: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise BadQuery(f"{sheet.name} have no series {name[:40]!r}; there are: {', '.join(known)}")
+
+
 @_page(
     after=_whole(0, 0, 2**62), program=_program, limit=_whole(1000, -_MOST_FACTS, _MOST_FACTS), kinds=_words
 )  # fmt: skip
@@ -162,6 +219,30 @@ def level(sources: Sources) -> Json:
     from supervisor.reports.climb_view import climb_view
 
     return climb_view(sources.state, sources.settings, now_s=sources.now_s)
+
+
+@_page(sheet=_sheet, period_s=_period, since=_since, after=_moment, limit=_whole(5000, 1, _MOST_FACTS))
+def recorded(sources: Sources, sheet: Sheet, period_s: float, since: Since, after: float, limit: int) -> Json:
+    """Rows of the recorder as a table, oldest first: the first `limit` after a moment of journal time, and a few more.
+
+    No moment is told in part, so that the next question may begin after the last one.
+    """
+    from itertools import islice
+    from math import inf, nextafter
+
+    from supervisor.policy.upkeep.resolution import TIERS
+    from supervisor.reports.accounts_view import since_s
+    from supervisor.reports.curves import as_table, columns
+
+    tier = next(tier for tier in TIERS if tier.period_s == period_s)
+    begun_s = max(nextafter(after, inf), since_s(sources.closed()[0], since) if since.given else 0.0)
+    rest = iter(sources.recorded(sheet, tier, begun_s, inf, ()))
+    rows = list(islice(rest, limit))
+    for row in rest:
+        if row.at_s != rows[-1].at_s:
+            break
+        rows.append(row)
+    return {"columns": columns(sheet), "rows": as_table(sheet, rows)}
 
 
 @_page()

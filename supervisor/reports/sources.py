@@ -7,8 +7,10 @@ from typing import Any, Protocol
 
 from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
+from supervisor.model.recording import Row, Sheet
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
+from supervisor.policy.upkeep.resolution import Tier
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.results_view import Outcome
 
@@ -75,6 +77,9 @@ class Sources(Protocol):
 
     def facts(self, after_seq: int, kinds: Sequence[str]) -> Iterable[Stamped]:
         """Facts after a position, oldest first. Those of the archive too, if every kind asked for is lasting."""
+
+    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterable[Row]:
+        """Rows of the recorder from `since_s` to before `until_s`, oldest first; none while nothing was recorded."""
 
     def results(self) -> Sequence[Outcome]:
         """The newest whole test of every run."""

@@ -21,17 +21,21 @@ from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.process.presence import corrected
 from supervisor.adapters.process.tested import survey
+from supervisor.adapters.recorder import store
 from supervisor.api.port import Json, Result
 from supervisor.model.codes import CANT_REREAD, FAILED
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
 from supervisor.model.memory import Memory
+from supervisor.model.recording import Row, Sheet
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
+from supervisor.policy.upkeep.resolution import Tier
 from supervisor.ports import Clock
 from supervisor.reports import view
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import PAGES
+from supervisor.reports.recorded import readings
 from supervisor.reports.results_view import Outcome
 from supervisor.shell.books import Books
 from supervisor.shell.inbox import Inbox
@@ -111,6 +115,13 @@ class DaemonBackend:
         now_s = self.clock.now_s()
         gap_s = self._gaps.turned(now_s)
         self._published = Published(loop.settings, loop.state, loop.memory, now_s, self.clock.wall_s(), gap_s)
+
+    def readings(self) -> dict[str, list[Row]]:
+        """What the recorder writes down now."""
+        found = self._published
+        if found is None:
+            return {}
+        return readings(found.state, found.memory, now_s=self.clock.now_s(), wall_s=self.clock.wall_s())
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
         if self._published is None:
@@ -239,6 +250,9 @@ class Running:
         journal = Path(self._paths.journal)
         with JournalReader(journal, may_copy=False) as reader:
             yield from read_lasting(journal, reader.read(after_seq), after_seq, kinds)
+
+    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
+        return store.read(Path(self._paths.recording), sheet, tier, since_s, until_s, subjects)
 
     def results(self) -> list[Outcome]:
         return survey(Path(self._paths.programs))

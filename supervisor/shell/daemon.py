@@ -42,6 +42,7 @@ from supervisor.adapters.process.edges import Edges
 from supervisor.adapters.process.evidence import LocalEvidence
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
+from supervisor.adapters.recorder.thread import Recorder
 from supervisor.api.listener import Listener, listen, take_over
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, Terminated, Verb
@@ -118,6 +119,7 @@ class _Parts:
     pool: ThreadPoolExecutor
     backups: Backups
     foundations: Foundations
+    recorder: Recorder
 
 
 class Daemon:
@@ -255,9 +257,12 @@ class Daemon:
             settings.daemon.alive_period_s,
             _alive_failed,
         )
+        recorder = Recorder(
+            Path(paths.recording), backend.readings, lambda: loop.settings.recorder.max_mb, system_clock
+        )  # fmt: skip
         return _Parts(
             this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, gpu, host, alive,
-            backend, performer, loop, pool, backups, watched,
+            backend, performer, loop, pool, backups, watched, recorder,
         )  # fmt: skip
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
@@ -375,6 +380,7 @@ class Daemon:
         server = Server(parts.backend, listener, clock.wall_s, self._settings.daemon.host_names.split())
         server.start()
         listener.renewed.append(server.also)
+        parts.recorder.start()
         log.info("serving", socket=listener.path, pid=os.getpid(), version=self._start.version)
         return server
 
@@ -468,6 +474,7 @@ class Daemon:
         parts.edges.close()
         parts.launcher.close()
         parts.backups.stop()
+        parts.recorder.stop()
         parts.performer.courier.stop()
         parts.pool.shutdown(wait=True)
         journal.close()

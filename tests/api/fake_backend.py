@@ -14,11 +14,14 @@ from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNIN
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
+from supervisor.model.recording import Row, Sheet
 from supervisor.model.state import Program, State, fold_all
+from supervisor.policy.upkeep.resolution import Tier
+from supervisor.reports import pages
 from supervisor.reports.accounts_view import Since, accounts_view
 from supervisor.reports.cost_view import Games, cost_view
 from supervisor.reports.facts_view import select
-from supervisor.reports.ledger import fold_accounts
+from supervisor.reports.ledger import Ledger, fold_accounts
 from supervisor.reports.pages import PAGES
 from supervisor.reports.results_view import Outcome, results_view
 from supervisor.reports.status_view import status_view
@@ -83,6 +86,7 @@ class FakeBackend:
     gate: threading.Event | None = None  # an ask waits for it
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     tested: list[Outcome] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)  # of the recorder
     backed_up: list[Json] = field(default_factory=list)
     ends: list[Json] = field(default_factory=list)
     error: Exception | None = None
@@ -201,6 +205,18 @@ class FakeBackend:
 
     def page_results(self) -> Json:
         return results_view(self.tested)
+
+    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Any) -> list[Row]:
+        return [row for row in self.rows if len(row.keys) == len(sheet.keys) and since_s <= row.at_s < until_s]
+
+    def closed(self) -> tuple[Ledger, float]:
+        return fold_accounts(self.journal).closed(1000.0), WALL_S
+
+    def page_curves(self, **asked: Any) -> Json:
+        return pages.curves(self, **asked)  # type: ignore[arg-type]
+
+    def page_recorded(self, **asked: Any) -> Json:
+        return pages.recorded(self, **asked)  # type: ignore[arg-type]
 
     def page_accounts(self, since: Any) -> Json:
         last = self.journal[-1] if self.journal else None

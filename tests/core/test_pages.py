@@ -134,3 +134,56 @@ def test_a_number_that_makes_no_sense(key, text, bounds):
     with pytest.raises(BadQuery, match=f"^{key} must be a whole number from {bounds}, not '{text[:40]}'$"):
         PAGES["facts"].arguments({key: text})
     assert PAGES["facts"].arguments({key: "3"})[key] == 3
+
+
+# --- what was recorded ---------------------------------------------------------------------------------------------------
+
+
+def test_curves_of_a_window(core):
+    core.now_s += 100.0
+    sources = Sources(core)
+    found = PAGES["curves"].of(sources, {"series": "env_steps,loss", "since": "3600s", "points": "400"})
+    assert (found["sheet"], found["period_s"], found["until_s"]) == ("programs", sources.asked_of.period_s, core.now_s)
+    assert found["units"] == {"env_steps": "steps", "loss": ""}
+    assert [each["program"] for each in found["subjects"]] == ["Pong"]
+
+
+def test_curves_reach_back_as_far_as_anything_is_kept(core):
+    core.now_s += 365 * 86400.0
+    found = PAGES["curves"].of(Sources(core), {"sheet": "host"})
+    assert found["until_s"] - found["since_s"] == 90 * 86400.0
+    assert {*found["units"]} == {"available_bytes", "memory_full", "io_full"}
+    assert found["subjects"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"series": "los"}, "programs have no series 'los'; there are: env_steps, "),
+        ({"series": ",".join(["loss"] * 21)}, "series must name at most 20 of: "),
+        ({"sheet": "disks"}, "sheet must be one of programs, host, gpus, not 'disks'"),
+        ({"points": "2001"}, "points must be a whole number from 10 to 2000, not '2001'"),
+    ],
+)
+def test_curves_that_make_no_sense(core, query, said):
+    with pytest.raises(BadQuery, match=f"^{re.escape(said)}"):
+        PAGES["curves"].of(Sources(core), query)
+
+
+def test_a_table_ends_with_a_whole_moment(core):
+    def steps(**query):
+        found = PAGES["recorded"].of(Sources(core), query)
+        return [row[found["columns"].index("env_steps")] for row in found["rows"]]
+
+    assert steps() == [10.0, 20.0, 20.0, 30.0]
+    assert steps(limit="2") == [10.0, 20.0, 20.0]
+    assert steps(after="20.0") == [30.0]
+    assert steps(after="20.0", since="all", period_s="60") == [30.0]
+    core.now_s += 1000.0
+    assert steps(since="1s") == []
+
+
+@pytest.mark.parametrize(("key", "text"), [("period_s", "30"), ("after", "-1"), ("after", "x"), ("after", "inf")])
+def test_a_table_that_makes_no_sense(core, key, text):
+    with pytest.raises(BadQuery, match=f"^{key} must be "):
+        PAGES["recorded"].of(Sources(core), {key: text})

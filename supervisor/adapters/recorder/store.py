@@ -1,0 +1,316 @@
+"""The recorder's file: SQLite, one table for each sheet of `model/recording.py` and each tier of resolution.
+
+The rules:
+
+* Nothing is decided by it and no training waits for it. A file that is damaged, or of a time that has begun anew, is set
+  aside and an empty one begins.
+* One commit for all rows of a moment, `synchronous=FULL`: a power cut costs what came after the last commit.
+* One wide row for a subject and a time: 20 programs over 30 days are one look at 10,000 rows. (A row for each number was
+  twice the file and four times the time.)
+* A column that this version knows and the file does not is added, so an upgrade keeps the past.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+from supervisor.adapters.journal.schema import pragma, transaction
+from supervisor.model.recording import SHEETS, Row, Series, Sheet, Spread, as_spread, by_subject, folded
+from supervisor.policy.upkeep.resolution import TIERS, Tier, bucket_of, kept_spans
+
+_APPLICATION_ID: Final = 0x584C5243  # "XLRC"
+_BUSY_TIMEOUT_S: Final = 5.0
+_MOST_WAL_BYTES: Final = 4 << 20
+_LEAST, _MOST = "least", "most"
+_BEGUN_ANEW_S: Final = 60.0
+
+
+class NotUsable(OSError):
+    """The file is damaged, or not a recorder's."""
+
+
+class Recording:
+    """The writing side. One thread at a time; the state directory's lock lets no second daemon in."""
+
+    def __init__(self, path: Path, *, now_s: float) -> None:
+        """Open it, or make it. Raises NotUsable, or another OSError: the disk will not have it."""
+        self._path = path
+        with _as_os_error(path):
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            try:
+                self._prepare(now_s)
+            except BaseException:
+                self._db.close()
+                raise
+            found = path.stat()
+            self._file = found.st_dev, found.st_ino
+
+    def _prepare(self, now_s: float) -> None:
+        if pragma(self._db, "page_count") == 0:
+            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        elif pragma(self._db, "application_id") != _APPLICATION_ID:
+            raise NotUsable(f"{self._path} is not a recorder's file")
+        elif (found := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise NotUsable(f"{self._path} is damaged: {found}")
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute(f"PRAGMA journal_size_limit = {_MOST_WAL_BYTES}")
+        with transaction(self._db):
+            for sheet in SHEETS.values():
+                for tier in TIERS:
+                    _make(self._db, sheet, tier)
+        newest = [self._edge("max", sheet, TIERS[0]) for sheet in SHEETS.values()]
+        if any(at_s is not None and at_s > now_s + _BEGUN_ANEW_S for at_s in newest):
+            raise NotUsable(f"{self._path} is of another journal's time")
+
+    def in_place(self) -> bool:
+        """Whether the path still leads to this file."""
+        try:
+            found = self._path.lstat()
+        except FileNotFoundError:
+            return False
+        return (found.st_dev, found.st_ino) == self._file
+
+    def add(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """The readings of one moment, by sheet; durable when this returns. Raises OSError."""
+        with _as_os_error(self._path), transaction(self._db):
+            for name, found in rows.items():
+                _insert(self._db, SHEETS[name], TIERS[0], found)
+
+    def fold(self, now_s: float) -> None:
+        """Fold each period that is over into one row of the next tier, a subject. Raises OSError."""
+        with _as_os_error(self._path):
+            for sheet in SHEETS.values():
+                for finer, tier in itertools.pairwise(TIERS):
+                    rows = _read(self._db, sheet, finer, self._folded_until(sheet, tier), bucket_of(now_s, tier.period_s))
+                    with transaction(self._db):
+                        _insert(self._db, sheet, tier, _periods(sheet, tier, rows))
+
+    def forget(self, now_s: float, most_bytes: int) -> None:
+        """Delete what is older than its tier is kept, or what the file has no room for. Raises OSError."""
+        with _as_os_error(self._path):
+            spans = kept_spans(TIERS, [now_s - self._oldest(tier, now_s) for tier in TIERS], self.size_bytes, most_bytes)
+            for tier, span_s in zip(TIERS, spans, strict=True):
+                with transaction(self._db):
+                    for sheet in SHEETS.values():
+                        self._db.execute(f"DELETE FROM {_table(sheet, tier)} WHERE at_s < ?", (now_s - span_s,))  # noqa: S608
+            self._db.executescript("PRAGMA incremental_vacuum")  # `execute` takes one step, which frees one page
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what is in use, without the write-ahead log."""
+        pages = pragma(self._db, "page_count") - pragma(self._db, "freelist_count")
+        return pages * pragma(self._db, "page_size")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _oldest(self, tier: Tier, now_s: float) -> float:
+        """`now_s` where a tier has no row."""
+        known = [self._edge("min", sheet, tier) for sheet in SHEETS.values()]
+        return min((at_s for at_s in known if at_s is not None), default=now_s)
+
+    def _edge(self, which: str, sheet: Sheet, tier: Tier) -> float | None:
+        """The `min` or `max` of a table's times."""
+        found: float | None = self._db.execute(f"SELECT {which}(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
+        return found
+
+    def _folded_until(self, sheet: Sheet, tier: Tier) -> float:
+        newest_s = self._edge("max", sheet, tier)
+        return 0.0 if newest_s is None else newest_s + tier.period_s
+
+
+class RecordingReader:
+    """A read-only look at the file, beside a daemon that may be writing it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises FileNotFoundError, or another OSError."""
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: nothing was recorded")
+        self._path = path
+        with _as_os_error(path):
+            self._db = _connect_readonly(path)
+
+    def rows(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str] = ()) -> Iterator[Row]:
+        """The rows from `since_s` to before `until_s`, oldest first. No subjects: all; else by their first key.
+
+        The newest periods, which are not folded yet, are folded from the finer tiers here. Raises OSError.
+        """
+        with _as_os_error(self._path):
+            yield from self._rows(sheet, TIERS.index(tier), since_s, until_s, subjects)
+
+    def _rows(self, sheet: Sheet, place: int, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
+        tier, next_s = TIERS[place], since_s
+        for row in _read(self._db, sheet, tier, since_s, until_s, subjects):
+            next_s = row.at_s + tier.period_s
+            yield row
+        if place > 0:
+            newest = self._db.execute(f"SELECT max(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
+            begun_s = max(next_s, since_s if newest is None else newest + tier.period_s)
+            yield from _periods(sheet, tier, self._rows(sheet, place - 1, begun_s, until_s, subjects))
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read(path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
+    """The same rows; none where there is no file. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
+        yield from reader.rows(sheet, tier, since_s, until_s, subjects)
+
+
+def remove_leftovers(path: Path) -> None:
+    """What SQLite has left of a file that was removed: the next one would be read with its log. Raises OSError."""
+    for end in ("-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file that cannot be used, in place of one that was set aside before. Raises OSError."""
+    aside = path.with_name(f"{path.name}.old")
+    for end in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + end).replace(aside.with_name(aside.name + end))
+    return aside
+
+
+# --- tables --------------------------------------------------------------------------------------------------------------
+
+
+def _table(sheet: Sheet, tier: Tier) -> str:
+    return f"{sheet.name}_{tier.period_s:.0f}"
+
+
+def _names(sheet: Sheet, tier: Tier) -> list[str]:
+    """The columns of a series: of what is measured, a folded tier has the least and the most too."""
+    return [name for series in sheet.series for name in _columns(series, tier)]
+
+
+def _columns(series: Series, tier: Tier) -> tuple[str, ...]:
+    if series.counted or tier == TIERS[0]:
+        return (series.name,)
+    return series.name, f"{series.name}__{_LEAST}", f"{series.name}__{_MOST}"
+
+
+def _make(db: sqlite3.Connection, sheet: Sheet, tier: Tier) -> None:
+    table = _table(sheet, tier)
+    fixed = ["at_s REAL NOT NULL", "wall_s REAL NOT NULL", "readings INTEGER NOT NULL"]
+    fixed += [f"{key} TEXT NOT NULL" for key in sheet.keys]
+    db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(fixed)})")
+    db.execute(f"CREATE INDEX IF NOT EXISTS {table}_at ON {table} (at_s)")
+    there = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+    wanted = {**dict.fromkeys(sheet.words, "TEXT"), **dict.fromkeys(_names(sheet, tier), "REAL")}
+    for name, kind in wanted.items():
+        if name not in there:
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
+
+
+def _insert(db: sqlite3.Connection, sheet: Sheet, tier: Tier, rows: Sequence[Row] | Iterator[Row]) -> None:
+    names = ["at_s", "wall_s", "readings", *sheet.keys, *sheet.words, *_names(sheet, tier)]
+    marks = ", ".join("?" * len(names))
+    into = f"INSERT INTO {_table(sheet, tier)} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608
+    db.executemany(into, (_packed(sheet, tier, row) for row in rows))
+
+
+def _packed(sheet: Sheet, tier: Tier, row: Row) -> list[Any]:
+    packed: list[Any] = [row.at_s, row.wall_s, row.readings, *row.keys, *row.words]
+    for series in sheet.series:
+        value = row.values.get(series.name)
+        if value is None:
+            packed += [None] * len(_columns(series, tier))
+        elif len(_columns(series, tier)) == 1:
+            packed.append(value)
+        else:
+            spread = as_spread(value)
+            packed += [spread.mean, spread.least, spread.most]
+    return packed
+
+
+def _read(
+    db: sqlite3.Connection, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str] = ()
+) -> Iterator[Row]:
+    names = ["at_s", "wall_s", "readings", *sheet.keys, *sheet.words, *_names(sheet, tier)]
+    where = "at_s >= ? AND at_s < ?"
+    if subjects:
+        where += f" AND {sheet.keys[0]} IN ({', '.join('?' * len(subjects))})"
+    asked = f"SELECT {', '.join(names)} FROM {_table(sheet, tier)} WHERE {where} ORDER BY at_s, rowid"  # noqa: S608
+    for found in db.execute(asked, (since_s, until_s, *subjects)):
+        yield _unpacked(sheet, tier, found)
+
+
+def _unpacked(sheet: Sheet, tier: Tier, found: Sequence[Any]) -> Row:
+    rest = iter(found)
+    at_s, wall_s, readings = next(rest), next(rest), next(rest)
+    keys, words = tuple(next(rest) for _ in sheet.keys), tuple(next(rest) for _ in sheet.words)
+    values: dict[str, float | Spread | None] = {}
+    for series in sheet.series:
+        mean, *ends = [next(rest) for _ in _columns(series, tier)]
+        values[series.name] = Spread(ends[0], mean, ends[1]) if ends and mean is not None else mean
+    return Row(at_s, wall_s, keys, words, values, readings)
+
+
+def _periods(sheet: Sheet, tier: Tier, rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows, folded by period and subject; they come oldest first."""
+    begun_s: float | None = None
+    held: list[Row] = []
+    for row in rows:
+        at_s = bucket_of(row.at_s, tier.period_s)
+        if begun_s is not None and at_s != begun_s:
+            yield from (folded(sheet, begun_s, each) for each in by_subject(held).values())
+            held = []
+        begun_s = at_s
+        held.append(row)
+    if begun_s is not None:
+        yield from (folded(sheet, begun_s, each) for each in by_subject(held).values())
+
+
+# --- SQLite --------------------------------------------------------------------------------------------------------------
+
+
+def _connect_readonly(path: Path) -> sqlite3.Connection:
+    """Where its shared-memory file cannot be made (a read-only disk, another user's directory), without its log."""
+    unreadable: sqlite3.OperationalError | None = None
+    for how in ("mode=ro", "mode=ro&immutable=1"):
+        db = sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
+        try:
+            if pragma(db, "application_id") != _APPLICATION_ID:
+                raise NotUsable(f"{path} is not a recorder's file")
+        except sqlite3.OperationalError as error:
+            db.close()
+            unreadable = error
+        except BaseException:
+            db.close()
+            raise
+        else:
+            return db
+    assert unreadable is not None  # noqa: S101  both have failed
+    raise unreadable
+
+
+@contextlib.contextmanager
+def _as_os_error(path: Path) -> Iterator[None]:
+    """SQLite's errors as OSError: damage as NotUsable, everything else as the disk's."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        damaged = type(error) is sqlite3.DatabaseError or error.sqlite_errorcode in {
+            sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR
+        }  # fmt: skip
+        kind = NotUsable if damaged else OSError
+        raise kind(f"{path}: {error}") from error

@@ -1,0 +1,105 @@
+"""The recording thread: the readings of each ten seconds into the recorder's file, folded and bounded once a minute.
+
+It reads what the loop has published, as any client does: never the inbox, never a fact. A disk that hangs holds up this
+thread alone. What cannot be written is told once, and tried again at the next period.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from supervisor.adapters.foundations import Remembered, of_path
+from supervisor.adapters.recorder.store import NotUsable, Recording, remove_leftovers, set_aside
+from supervisor.model.recording import Row
+from supervisor.policy.upkeep.resolution import TIERS, bucket_of
+from supervisor.ports import Clock
+
+log = structlog.get_logger()
+
+_STOP_S: Final = 5.0
+_MIB: Final = 1 << 20
+
+
+class Recorder:
+    """Records until `stop`."""
+
+    def __init__(
+        self, path: Path, take: Callable[[], Mapping[str, Sequence[Row]]], most_mb: Callable[[], int], clock: Clock
+    ) -> None:
+        """`take` gives the readings of this moment, `most_mb` what may be kept; both are called in this thread."""
+        self._path, self._take, self._most_mb, self._clock = path, take, most_mb, clock
+        self._directory = Remembered(path.parent)
+        self._directory.renew()
+        self._recording: Recording | None = None
+        self._cared_s = 0.0
+        self._failed = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is known now, and end."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_S)
+
+    def record(self) -> None:
+        """The readings of this moment. Never raises."""
+        try:
+            if self._most_mb() > 0 and self._is_ours():
+                self._record(self._clock.now_s())
+        except NotUsable as error:
+            self._let_go()
+            self._begin_anew(error)
+        except Exception as error:  # noqa: BLE001  the next period may be luckier; a daemon without pictures still trains
+            self._let_go()
+            if not self._failed:
+                log.error("nothing_recorded", path=str(self._path), error=str(error))  # noqa: TRY400  no traceback for a disk
+            self._failed = True
+        else:
+            self._failed = False
+
+    def _record(self, now_s: float) -> None:
+        if self._recording is not None and not self._recording.in_place():
+            log.warning("recording_removed", path=str(self._path))
+            self._let_go()
+            remove_leftovers(self._path)
+        if self._recording is None:
+            self._recording = Recording(self._path, now_s=now_s)
+        self._recording.add(self._take())
+        if bucket_of(now_s, TIERS[1].period_s) != bucket_of(self._cared_s, TIERS[1].period_s):
+            self._recording.fold(now_s)
+            self._recording.forget(now_s, self._most_mb() * _MIB)
+            self._cared_s = now_s
+
+    def _is_ours(self) -> bool:
+        """Whether the state directory is the one that we began with: in another one's place nothing is made."""
+        expected, found = self._directory(), of_path(self._path.parent)
+        return expected is not None and found is not None and found.same(expected)
+
+    def _begin_anew(self, why: NotUsable) -> None:
+        try:
+            aside = set_aside(self._path)
+        except OSError as error:
+            log.error("recording_not_set_aside", path=str(self._path), why=str(why), error=str(error))  # noqa: TRY400
+        else:
+            log.warning("recording_set_aside", why=str(why), kept_as=str(aside))
+
+    def _let_go(self) -> None:
+        if self._recording is not None:
+            self._recording.close()
+            self._recording = None
+
+    def _run(self) -> None:
+        while not self._over.wait(TIERS[0].period_s):
+            self.record()
+        self.record()
+        self._let_go()
+        self._directory.close()

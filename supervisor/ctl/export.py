@@ -1,0 +1,94 @@
+"""`export`: what the recorder holds, as CSV or Parquet, for a notebook or a spreadsheet."""
+
+from __future__ import annotations
+
+from supervisor.ctl import files, text
+from supervisor.ctl.accounts import since_query
+from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
+from supervisor.ctl.session import Session, take
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_PARQUET = ".parquet"
+_ROWS = 5000  # asked for at once
+
+
+def export(session: Session, args: list[str]) -> int:
+    """`export [programs|host|gpus] [--period 10|60|600|3600] [--since 1h|2d|TIME|boot] [--out FILE.csv|.parquet]`.
+
+    What was recorded, as a table: a row for each program (or the host, or GPU) and period. CSV, unless the name
+    ends in .parquet.
+    """
+    names, options = take(args, valued=("--period", "--since", "--out"))
+    if len(names) > 1:
+        raise Failed("Error: export takes one sheet: programs, host or gpus", USAGE)
+    file = options.get("--out", "-")
+    asked = {
+        "sheet": names[0] if names else None, "period_s": options.get("--period"),
+        "since": since_query(options.get("--since", "all")),
+    }  # fmt: skip
+    session.warn_if_dead(aloud=False)
+    pages = _pages(session, asked)
+    columns = next(pages)
+    count = _parquet(file, columns, pages) if file.endswith(_PARQUET) else _csv(file, columns, pages)
+    if file != "-":
+        session.say(f"{text.harmless(file)}: {count:,} rows")
+    return OK
+
+
+def _pages(session: Session, asked: dict[str, str | None]) -> Iterator[list[Any]]:
+    """The names of the columns, then the rows, some thousand at a time."""
+    after = 0.0
+    while True:
+        found = session.page("recorded", **asked, after=repr(after), limit=_ROWS)
+        if after == 0.0:
+            yield found["columns"]
+        if not found["rows"]:
+            return
+        yield found["rows"]
+        after = found["rows"][-1][0]  # at_s
+
+
+def _csv(file: str, columns: list[str], pages: Iterator[list[Any]]) -> int:
+    """Unknown is an empty cell."""
+    import csv
+    import io
+    from itertools import chain
+
+    count = 0
+
+    def pieces() -> Iterator[str]:
+        nonlocal count
+        for rows in chain([[columns]], pages):
+            out = io.StringIO(newline="")
+            csv.writer(out, lineterminator="\n").writerows(rows)
+            count += len(rows)
+            yield out.getvalue()
+
+    files.write(file, pieces())
+    return count - 1
+
+
+def _parquet(file: str, columns: list[str], pages: Iterator[list[Any]]) -> int:
+    """Unknown is null."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise Failed(
+            "Error: Parquet needs pyarrow: pip install 'extralife[parquet]', or give --out a name that ends in .csv", GENERIC
+        ) from None
+    from supervisor.model.recording import SHEETS
+
+    words = {name for sheet in SHEETS.values() for name in (*sheet.keys, *sheet.words)}
+    count = 0
+    schema = pa.schema([(name, pa.string() if name in words else pa.float64()) for name in columns])
+    with files.aside(file) as path, pq.ParquetWriter(path, schema) as out:
+        for rows in pages:
+            cells = {name: [row[place] for row in rows] for place, name in enumerate(columns)}
+            out.write_table(pa.table(cells, schema=schema))
+            count += len(rows)
+    return count

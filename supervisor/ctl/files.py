@@ -1,0 +1,45 @@
+"""Files that supervisorctl writes for people: as a whole or not at all, as somebody may be reading the old one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+
+from supervisor.ctl import text
+from supervisor.ctl.outcome import GENERIC, Failed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+def write(file: str, pieces: Iterable[str]) -> None:
+    """Text, to a file or, for `-`, to standard output. Raises Failed."""
+    if file == "-":
+        for piece in pieces:
+            sys.stdout.write(piece)
+        return
+    with aside(file) as path, open(path, "w", encoding="utf-8", newline="") as out:  # noqa: PTH123  it takes 5 ms to import
+        out.writelines(pieces)
+
+
+@contextmanager
+def aside(file: str) -> Iterator[str]:
+    """The path to write to; at the end of the block it is the file, synced. Raises Failed when that cannot be."""
+    directory = os.path.dirname(os.path.abspath(file))  # noqa: PTH100, PTH120
+    try:
+        fd, path = tempfile.mkstemp(dir=directory, prefix=".extralife-")
+        try:
+            os.fchmod(fd, 0o644)
+            yield path
+            os.fsync(fd)
+            os.replace(path, file)  # noqa: PTH105
+        except BaseException:
+            os.unlink(path)  # noqa: PTH108
+            raise
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise Failed(f"Error: {text.harmless(file)} cannot be written: {error.strerror or error}", GENERIC) from None

@@ -1,0 +1,138 @@
+"""What the recorder writes down: sheets of series, one row a subject and a period.
+
+A row of the finest tier is one reading. A row of a coarser tier is the fold of the rows of its period: of a measured
+series its least, mean and most, of a counted one its newest value. None is "not known" and is left out of a fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from workers.contract import FIGURES
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One column of numbers. `counted`: a total or a state, of which a fold takes the newest value."""
+
+    name: str
+    unit: str
+    help: str
+    counted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One table: what a row is about (`keys`), what is said of it in words, and its series."""
+
+    name: str
+    keys: tuple[str, ...]
+    words: tuple[str, ...]
+    series: tuple[Series, ...]
+    usual: tuple[str, ...]  # the series that are drawn when none is named
+
+    def only(self, names: Collection[str]) -> Sheet:
+        """The same sheet with fewer series: reading a row costs as much as it has numbers."""
+        return replace(self, series=tuple(series for series in self.series if series.name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Least, mean and most of a measured series."""
+
+    least: float
+    mean: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One subject in one period that began at `at_s` (journal time). `readings` is how many there were."""
+
+    at_s: float
+    wall_s: float  # of the newest reading
+    keys: tuple[str, ...]
+    words: tuple[str | None, ...]
+    values: Mapping[str, float | Spread | None]
+    readings: int = 1
+
+
+# Facts have these: they change once an attempt or less.
+_NOT_RECORDED: Final = {
+    "target", "ckpt_step", "ckpt_ns", "ckpt_count", "ckpt_bad_count", "q_bound", "first_return", "best_spread",
+}  # fmt: skip
+
+
+def _of_a_worker() -> tuple[Series, ...]:
+    """The figures that a worker reports; what is measured, and memory, may go up and down within a period."""
+    return tuple(
+        Series(name, figure.unit, figure.help, counted=figure.code != "d" and figure.unit != "bytes")
+        for name, figure in FIGURES.items()
+        if name not in _NOT_RECORDED
+    )
+
+
+PROGRAMS: Final = Sheet(
+    "programs", ("program", "token"), ("phase", "worker_phase", "level"),
+    (
+        *_of_a_worker(),
+        Series("memory_bytes", "bytes", "memory of its cgroup, page cache included"),
+        Series("attempt", "", "number of the attempt", counted=True),
+    ),
+    ("mean_return", "steps_per_s", "loss"),
+)  # fmt: skip
+HOST: Final = Sheet(
+    "host", (), ("level",),
+    (
+        Series("available_bytes", "bytes", "memory that is free for programs"),
+        Series("swap_free_bytes", "bytes", "free swap"),
+        Series("memory_full", "%", "share of a minute in which nothing ran for want of memory"),
+        Series("io_full", "%", "share of a minute in which nothing ran for want of the disk"),
+        Series("disk_free_bytes", "bytes", "free space where the state is kept"),
+    ),
+    ("available_bytes", "memory_full", "io_full"),
+)  # fmt: skip
+GPUS: Final = Sheet(
+    "gpus", ("gpu", "worker_phase"), ("reasons",),  # the phase is empty for the GPU as a whole
+    (
+        Series("used_bytes", "bytes", "used memory"),
+        Series("utilisation", "%", "share of the time in which a kernel ran"),
+        Series("temperature_c", "°C", "temperature"),
+        Series("power_w", "W", "power drawn"),
+    ),
+    ("used_bytes", "utilisation", "temperature_c"),
+)  # fmt: skip
+SHEETS: Final[dict[str, Sheet]] = {sheet.name: sheet for sheet in (PROGRAMS, HOST, GPUS)}
+
+
+def folded(sheet: Sheet, at_s: float, rows: Sequence[Row]) -> Row:
+    """One row for a period that begins at `at_s`, of the rows of one subject in it, oldest first; at least one."""
+    newest = rows[-1]
+    values: dict[str, float | Spread | None] = {}
+    for series in sheet.series:
+        known = [(value, row.readings) for row in rows if (value := row.values.get(series.name)) is not None]
+        if known:
+            values[series.name] = known[-1][0] if series.counted else _spread(known)
+    return Row(at_s, newest.wall_s, newest.keys, newest.words, values, sum(row.readings for row in rows))
+
+
+def by_subject(rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
+    """The rows of each subject, in their order."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.keys, []).append(row)
+    return found
+
+
+def as_spread(value: float | Spread) -> Spread:
+    return value if isinstance(value, Spread) else Spread(value, value, value)
+
+
+def _spread(known: Sequence[tuple[float | Spread, int]]) -> Spread:
+    """A mean counts for as many readings as it is of."""
+    spreads = [(as_spread(value), readings) for value, readings in known]
+    count = sum(readings for _, readings in spreads)
+    mean = sum(each.mean * readings for each, readings in spreads) / count
+    return Spread(min(each.least for each, _ in spreads), mean, max(each.most for each, _ in spreads))

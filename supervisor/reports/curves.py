@@ -1,0 +1,115 @@
+"""Curves: what was recorded over time, with the stretches that a resume took back marked as not kept.
+
+A worker that dies at step 5,000 and resumes at its checkpoint of step 4,000 computes 1,000 steps again. Drawn over steps,
+its curve would run back. So each point says whether it is *kept*: whether no later attempt of the program began below its
+step. A reader draws kept points as the curve, and the others faintly or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import Any, Final
+
+from supervisor.model.recording import PROGRAMS, Row, Series, Sheet, as_spread
+
+Json = dict[str, Any]
+
+MOST_SERIES: Final = 20
+_ATTEMPT, _STEPS, _RESUMED = "attempt", "env_steps", "resumed_step"
+
+
+def needed(sheet: Sheet, names: Sequence[str]) -> Sheet:
+    """The sheet with the series that `curves_view` reads to draw these."""
+    return sheet.only({*names, _ATTEMPT, _STEPS, _RESUMED})
+
+
+def curves_view(sheet: Sheet, rows: Iterable[Row], names: Sequence[str]) -> list[Json]:
+    """One entry a subject: its keys, and lists of equal length, oldest first: times, words, series. None is "not known"."""
+    series = [each for each in sheet.series if each.name in names]
+    return [_subject(sheet, keys, found, series) for keys, found in sorted(_by_subject(sheet, rows).items())]
+
+
+def _by_subject(sheet: Sheet, rows: Iterable[Row]) -> Mapping[tuple[str, ...], list[Row]]:
+    """All attempts of a program are one subject; else each row's keys are."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.keys[:1] if sheet.name == PROGRAMS.name else row.keys, []).append(row)
+    return found
+
+
+def _subject(sheet: Sheet, keys: tuple[str, ...], rows: Sequence[Row], series: Sequence[Series]) -> Json:
+    told: Json = {
+        **dict(zip(sheet.keys, keys, strict=False)),
+        "at_s": [row.at_s for row in rows],
+        "wall_s": [row.wall_s for row in rows],
+        **{word: [row.words[place] for row in rows] for place, word in enumerate(sheet.words)},
+    }
+    if sheet.name == PROGRAMS.name:
+        told |= {_ATTEMPT: _values(rows, _ATTEMPT), _STEPS: _values(rows, _STEPS), "kept": kept(rows)}
+    told["series"] = {each.name: _drawn(rows, each) for each in series}
+    return told
+
+
+def kept(rows: Sequence[Row]) -> list[bool]:
+    """Of rows of one program, oldest first: whether the steps of each are part of what the newest attempt stands on.
+
+    Example: attempt 1 at steps 4,000 and 5,000, then attempt 2, resumed at 4,000, at 4,500: True, False, True. A row whose
+    steps are not known is kept.
+    """
+    found: list[bool] = []
+    bound, later, token = inf, inf, ""
+    for row in reversed(rows):
+        if row.keys[-1] != token:  # an earlier attempt: it counts as far as the later ones began
+            bound, later, token = min(bound, later), inf, row.keys[-1]
+        steps = _number(row, _STEPS)
+        found.append(steps is None or steps <= bound)
+        began = _number(row, _RESUMED)
+        later = min(later, inf if steps is None else steps) if began is None else began
+    return found[::-1]
+
+
+def _drawn(rows: Sequence[Row], series: Series) -> Json:
+    if series.counted:
+        return {"newest": _values(rows, series.name)}
+    spreads = [None if (value := row.values.get(series.name)) is None else as_spread(value) for row in rows]
+    return {
+        "least": [spread and spread.least for spread in spreads],
+        "mean": [spread and spread.mean for spread in spreads],
+        "most": [spread and spread.most for spread in spreads],
+    }
+
+
+def _values(rows: Sequence[Row], name: str) -> list[float | None]:
+    return [_number(row, name) for row in rows]
+
+
+def _number(row: Row, name: str) -> float | None:
+    value = row.values.get(name)
+    return None if value is None else as_spread(value).mean
+
+
+def columns(sheet: Sheet) -> list[str]:
+    """The names of the columns of `as_table`."""
+    measured = [name for each in sheet.series for name in _names(each)]
+    return ["at_s", "wall_s", "readings", *sheet.keys, *sheet.words, *measured]
+
+
+def as_table(sheet: Sheet, rows: Iterable[Row]) -> list[list[Any]]:
+    """All that the rows say, one list a row in the order of `columns`."""
+    return [
+        [row.at_s, row.wall_s, row.readings, *row.keys, *row.words, *(v for each in sheet.series for v in _cells(row, each))]
+        for row in rows
+    ]
+
+
+def _names(series: Series) -> tuple[str, ...]:
+    return (series.name,) if series.counted else (series.name, f"{series.name}_least", f"{series.name}_most")
+
+
+def _cells(row: Row, series: Series) -> Sequence[float | None]:
+    value = row.values.get(series.name)
+    if value is None:
+        return [None] * len(_names(series))
+    spread = as_spread(value)
+    return (spread.mean,) if series.counted else (spread.mean, spread.least, spread.most)

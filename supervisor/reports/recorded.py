@@ -1,0 +1,68 @@
+"""What the recorder writes down at one moment: live programs, the host, GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from supervisor.model.inputs import Sample
+from supervisor.model.memory import Memory
+from supervisor.model.recording import Row
+from supervisor.model.state import Attempt, Program, State
+from supervisor.policy.box.readings import Gpu, Gpus, Host
+
+WHOLE: Final = ""  # in place of a worker's phase: of the GPU at any time
+
+
+def readings(state: State, memory: Memory, *, now_s: float, wall_s: float) -> dict[str, list[Row]]:
+    """The rows of every sheet, by its name. Programs that do not run have none, and so has what could not be read."""
+    return {
+        "programs": [
+            _program(state, program, attempt, watch.sample, now_s, wall_s)
+            for _, program in sorted(state.live.items())
+            if (attempt := program.attempt) is not None and (watch := memory.watch(program.name, attempt.token)) is not None
+        ],
+        "host": [] if memory.host is None else [_host(state, memory.host, now_s, wall_s)],
+        "gpus": [] if memory.gpus is None else list(_gpus(memory.gpus, now_s, wall_s)),
+    }
+
+
+def _program(state: State, program: Program, attempt: Attempt, sample: Sample, now_s: float, wall_s: float) -> Row:
+    known = {
+        **sample.figures, "attempt": attempt.number, "resumed_step": attempt.resumed_step, "env_steps": sample.steps,
+        "frames": sample.frames, "episodes": sample.episodes,
+        "nan_count": sample.nan_count, "steps_per_s": sample.steps_per_s, "rss_bytes": sample.rss_bytes,
+        "cuda_bytes": sample.cuda_bytes, "num_envs": sample.num_envs, "batch_size": sample.batch_size,
+        "memory_bytes": sample.memory_bytes,
+    }  # fmt: skip
+    return Row(now_s, wall_s, (program.name, attempt.token), (program.phase.value, sample.phase, state.level), known)
+
+
+def _host(state: State, host: Host, now_s: float, wall_s: float) -> Row:
+    known = {
+        "available_bytes": host.available_bytes, "swap_free_bytes": host.swap_free_bytes, "memory_full": host.memory_full,
+        "io_full": host.io_full, "disk_free_bytes": host.disk_free_bytes,
+    }  # fmt: skip
+    return Row(now_s, wall_s, (), (state.level,), known)
+
+
+def _gpus(gpus: Gpus, now_s: float, wall_s: float) -> Iterator[Row]:
+    """One row a GPU, and one for each phase that a worker on it was in."""
+    for gpu in gpus.gpus or ():
+        name, why = gpu.uuid or str(gpu.index), _reasons(gpu)
+        used = None if gpu.total_bytes is None or gpu.free_bytes is None else gpu.total_bytes - gpu.free_bytes
+        known = {
+            "used_bytes": used, "utilisation": gpu.utilisation, "temperature_c": gpu.temperature_c, "power_w": gpu.power_w,
+        }  # fmt: skip
+        yield Row(now_s, wall_s, (name, WHOLE), (why,), known)
+        for each in gpu.by_phase:
+            there = {"used_bytes": each.used, "utilisation": each.utilisation}
+            means = {key: None if spread is None else spread.mean for key, spread in there.items()}
+            yield Row(now_s, wall_s, (name, each.phase), (None,), means)
+
+
+def _reasons(gpu: Gpu) -> str | None:
+    """Why it is slow or away; None: not known."""
+    if gpu.lost:
+        return gpu.lost
+    return None if gpu.reasons is None else " ".join(gpu.reasons)

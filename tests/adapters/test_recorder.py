@@ -1,0 +1,364 @@
+"""The recorder on real files: what it holds after kills, damage and removal, its resolutions, its bound."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes import FakeClock
+from structlog.testing import capture_logs
+
+from supervisor.adapters.recorder import store
+from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
+from supervisor.adapters.recorder.thread import Recorder
+from supervisor.model.recording import HOST, PROGRAMS, Row, Spread
+from supervisor.policy.upkeep.resolution import TIERS
+
+ROOT = Path(__file__).resolve().parents[2]
+TEN_S, MINUTE, TEN_MIN, HOUR = TIERS
+WALL_S = 1_800_000_000.0
+
+
+def row(at_s: float, program: str = "Pong", token: str = "a", **values: float | None) -> Row:
+    return Row(at_s, WALL_S + at_s, (program, token), ("RUNNING", "training", "light"), values)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "recording.sqlite"
+
+
+@pytest.fixture
+def recording(path: Path) -> Iterator[Recording]:
+    made = Recording(path, now_s=0.0)
+    yield made
+    made.close()
+
+
+def rows(path: Path, tier: store.Tier = TEN_S, since_s: float = 0.0, until_s: float = 1e12, *names: str) -> list[Row]:
+    return list(read(path, PROGRAMS, tier, since_s, until_s, names))
+
+
+def fill(recording: Recording, until_s: float, *programs: str, from_s: float = 0.0) -> None:
+    """Many moments, in one commit."""
+    moments = [from_s + place * TEN_S.period_s for place in range(int((until_s - from_s) / TEN_S.period_s))]
+    told = [row(at_s, name, env_steps=10.0 * at_s, loss=at_s) for at_s in moments for name in programs or ("Pong",)]
+    recording.add(
+        {"programs": told, "host": [Row(at_s, WALL_S + at_s, (), ("light",), {"io_full": 0.5}) for at_s in moments]}
+    )
+
+
+# --- reading what was written --------------------------------------------------------------------------------------------
+
+
+def test_readings_come_back_as_they_were(path: Path, recording: Recording) -> None:
+    recording.add({"programs": [row(10.0, env_steps=5.0, loss=None), row(10.0, "Qbert", env_steps=7.0)]})
+    pong, qbert = rows(path)
+    assert (pong.at_s, pong.wall_s, pong.keys, pong.words) == (
+        10.0, WALL_S + 10.0, ("Pong", "a"), ("RUNNING", "training", "light")
+    )  # fmt: skip
+    assert (pong.values["env_steps"], pong.values["loss"], pong.readings) == (5.0, None, 1)
+    assert qbert.values["env_steps"] == 7.0
+    assert [each.keys[0] for each in rows(path, TEN_S, 0.0, 99.0, "Qbert", "Nobody")] == ["Qbert"]
+    assert rows(path, TEN_S, 10.1) == rows(path, TEN_S, 0.0, 10.0) == []
+
+
+def test_of_a_sheet_with_fewer_series_only_those_are_read(path: Path, recording: Recording) -> None:
+    fill(recording, 120.0)
+    recording.fold(120.0)
+    for tier in (TEN_S, MINUTE, TEN_MIN):
+        few, whole = list(read(path, PROGRAMS.only({"loss"}), tier, 0.0, 99.0, ())), rows(path, tier, 0.0, 99.0)
+        assert [each.values for each in few] == [{"loss": each.values["loss"]} for each in whole]
+
+
+def test_nothing_recorded_is_no_error(tmp_path: Path) -> None:
+    assert rows(tmp_path / "none.sqlite") == []
+    with pytest.raises(FileNotFoundError):
+        RecordingReader(tmp_path / "none.sqlite")
+
+
+def test_the_file_is_its_owners_alone(path: Path, recording: Recording) -> None:
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+# --- resolutions ---------------------------------------------------------------------------------------------------------
+
+
+def test_periods_that_are_over_are_folded_and_the_present_one_is_folded_for_its_reader(
+    path: Path, recording: Recording
+) -> None:
+    fill(recording, 200.0)
+    recording.fold(200.0)
+    folded = rows(path, MINUTE)
+    assert [each.at_s for each in folded] == [0.0, 60.0, 120.0, 180.0]
+    assert [each.readings for each in folded] == [6, 6, 6, 2]
+    assert folded[1].values["loss"] == Spread(60.0, 85.0, 110.0)
+    assert folded[1].values["env_steps"] == 1100.0, "the newest of a total"
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT count(*) FROM programs_60").fetchone() == (3,)
+    (hour,) = rows(path, HOUR)
+    assert (hour.at_s, hour.readings) == (0.0, 20)
+    assert hour.values["loss"] == Spread(0.0, pytest.approx(95.0), 190.0)
+
+
+def test_folding_goes_on_where_it_stopped_and_tells_nothing_twice(path: Path) -> None:
+    for until_s in (130.0, 700.0, 4000.0):
+        recording = Recording(path, now_s=until_s)
+        newest = rows(path)
+        fill(recording, until_s, from_s=newest[-1].at_s + 10.0 if newest else 0.0)
+        recording.fold(until_s)
+        recording.fold(until_s)
+        recording.close()
+    for tier, count in ((TEN_S, 400), (MINUTE, 67), (TEN_MIN, 7), (HOUR, 2)):
+        found = rows(path, tier)
+        assert len(found) == count
+        assert sum(each.readings for each in found) == 400
+
+
+def test_two_attempts_in_one_period_are_two_rows(path: Path, recording: Recording) -> None:
+    recording.add({"programs": [row(0.0, token="a", loss=1.0)]})
+    recording.add({"programs": [row(10.0, token="b", loss=3.0)]})
+    recording.fold(60.0)
+    assert [(each.keys[1], each.values["loss"]) for each in rows(path, MINUTE)] == [
+        ("a", Spread(1.0, 1.0, 1.0)), ("b", Spread(3.0, 3.0, 3.0)),
+    ]  # fmt: skip
+
+
+def test_a_gap_stays_a_gap(path: Path, recording: Recording) -> None:
+    fill(recording, 60.0)
+    fill(recording, 7260.0, from_s=7200.0)
+    recording.fold(7300.0)
+    assert [each.at_s for each in rows(path, MINUTE)] == [0.0, 7200.0]
+
+
+# --- its bound -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_older_than_its_tier_is_kept_is_forgotten(path: Path, recording: Recording) -> None:
+    fill(recording, 600.0)
+    recording.fold(600.0)
+    recording.forget(TEN_S.keep_s + 300.0, 1 << 30)
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT min(at_s), count(*) FROM programs_10").fetchone() == (300.0, 30)
+        assert db.execute("SELECT count(*) FROM programs_60").fetchone() == (10,)
+        assert db.execute("SELECT count(*) FROM host_10").fetchone() == (30,)
+
+
+def test_a_file_that_is_too_large_becomes_smaller_and_keeps_the_newest(path: Path, recording: Recording) -> None:
+    now_s = TEN_S.keep_s / 3
+    fill(recording, now_s, *"ABCDE")
+    recording.fold(now_s)
+    large = recording.size_bytes
+    for _ in range(3):  # once a minute; the first time cuts by the size as a whole, empty tables included
+        recording.forget(now_s, large // 2)
+    assert recording.size_bytes <= large // 2
+    recording.close()  # the log goes into the file
+    assert path.stat().st_size <= large // 2
+    for tier in (TEN_S, MINUTE):
+        found = rows(path, tier)
+        assert found[-1].at_s == pytest.approx(now_s, abs=tier.period_s)
+        assert 0.4 * now_s < found[0].at_s < 0.9 * now_s
+
+
+# --- harm ----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_added_is_there_after_a_kill(path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom supervisor.adapters.recorder.store import Recording\n"
+        "from supervisor.model.recording import Row\n"
+        "recording = Recording(Path(sys.argv[1]), now_s=0.0)\n"
+        "for at in range(10, 1000000, 10):\n"
+        "    recording.add({'programs': [Row(float(at), 0.0, ('Pong', 'a'), (None,) * 3, {'env_steps': float(at)})]})\n"
+        "    print(at, flush=True)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    told = [int(child.stdout.readline()) for _ in range(20)]
+    child.send_signal(signal.SIGKILL)
+    told += [int(line) for line in child.stdout.read().split()]
+    child.stdout.close()
+    child.wait()
+    assert [each.at_s for each in rows(path)][: len(told)] == told
+    Recording(path, now_s=1e6).close()
+
+
+def test_each_moment_is_synced(path: Path, recording: Recording) -> None:
+    """A power cut after `add` costs nothing of it: SQLite's own rule for WAL with synchronous=FULL, seen in its calls."""
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert recording._db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database at all, but long enough to be one" * 100, b"SQLite format 3\0" + bytes(5000)]
+)
+def test_a_file_that_is_none_of_ours_is_not_touched(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(NotUsable):
+        Recording(path, now_s=0.0)
+    assert path.read_bytes() == content
+
+
+def test_another_program_s_database_is_not_touched(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE theirs (x)")
+    for opened in (lambda: Recording(path, now_s=0.0), lambda: RecordingReader(path)):
+        with pytest.raises(NotUsable, match="is not a recorder's file"):
+            opened()
+
+
+def test_damage_is_found_when_it_is_opened(path: Path) -> None:
+    recording = Recording(path, now_s=0.0)
+    fill(recording, 2000.0)
+    recording.close()
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2 // 4096 * 4096)
+        file.write(b"\xff" * 8192)
+    with pytest.raises(NotUsable):
+        Recording(path, now_s=3000.0)
+
+
+def test_a_time_that_begins_anew_does_not_join_the_old_one(path: Path) -> None:
+    recording = Recording(path, now_s=0.0)
+    recording.add({"programs": [row(5000.0)]})
+    recording.close()
+    with pytest.raises(NotUsable, match="of another journal's time"):
+        Recording(path, now_s=100.0)
+    Recording(path, now_s=4950.0).close()
+
+
+def test_a_column_that_a_newer_version_knows_is_added(path: Path, recording: Recording) -> None:
+    recording.add({"programs": [row(10.0, loss=1.0, entropy=2.0)]})
+    recording.close()
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE programs_10 DROP COLUMN entropy")
+    again = Recording(path, now_s=20.0)
+    again.add({"programs": [row(20.0, loss=1.0, entropy=3.0)]})
+    again.close()
+    assert [each.values["entropy"] for each in rows(path)] == [None, 3.0]
+
+
+def test_a_read_only_disk_is_read_all_the_same(path: Path, recording: Recording) -> None:
+    fill(recording, 50.0)
+    recording.close()
+    path.chmod(0o400)
+    path.parent.chmod(0o500)
+    try:
+        assert len(rows(path)) == 5
+    finally:
+        path.parent.chmod(0o700)
+
+
+# --- the thread ----------------------------------------------------------------------------------------------------------
+
+
+class Box:
+    """A recorder whose period is a call of `record`."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock, self.most_mb, self.path = FakeClock(), 64, path
+        self.recorder = Recorder(path, self.take, lambda: self.most_mb, self.clock)
+
+    def take(self) -> dict[str, list[Row]]:
+        return {"programs": [row(self.clock.now_s(), env_steps=self.clock.now_s())]}
+
+    def record(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.clock.advance(10.0)
+            self.recorder.record()
+
+    @property
+    def count(self) -> int:
+        return len(rows(self.path))
+
+
+@pytest.fixture
+def box(path: Path) -> Iterator[Box]:
+    made = Box(path)
+    yield made
+    made.recorder._let_go()
+
+
+def test_it_records_folds_and_forgets(box: Box) -> None:
+    box.record(13)
+    assert box.count == 13
+    with sqlite3.connect(box.path) as db:
+        assert db.execute("SELECT count(*) FROM programs_60").fetchone()[0] >= 1
+
+
+def test_nothing_is_made_when_nothing_may_be_kept(box: Box) -> None:
+    box.most_mb = 0
+    box.record()
+    assert not box.path.exists()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_that_is_gone_is_made_again(box: Box, how: str) -> None:
+    box.record(3)
+    if how == "removed":
+        for end in ("", "-wal", "-shm"):
+            box.path.with_name(box.path.name + end).unlink()
+    else:
+        other = box.path.with_name("other.sqlite")
+        Recording(other, now_s=0.0).close()
+        other.rename(box.path)
+    box.record(2)
+    assert box.count == 2
+
+
+def test_a_damaged_file_is_set_aside_and_the_next_period_is_recorded(box: Box) -> None:
+    box.path.write_bytes(b"junk" * 5000)
+    box.record(2)
+    assert box.count == 1
+    assert box.path.with_name("recording.sqlite.old").read_bytes() == b"junk" * 5000
+
+
+def test_nothing_is_made_in_the_place_of_another_state_directory(box: Box) -> None:
+    box.record()
+    away = box.path.parent.with_name("away")
+    box.path.parent.rename(away)
+    box.path.parent.mkdir()
+    box.record()
+    assert not box.path.exists()
+    box.path.parent.rmdir()
+    away.rename(box.path.parent)
+    box.record()
+    assert box.count == 2
+
+
+def test_what_cannot_be_written_is_told_once_and_tried_again(box: Box) -> None:
+    box.path.mkdir()
+    with capture_logs() as logs:
+        box.record(3)
+    assert [each["event"] for each in logs] == ["nothing_recorded"]
+    box.path.rmdir()
+    box.record(2)
+    assert box.count == 2
+
+
+def test_readings_that_fail_harm_nothing(box: Box) -> None:
+    box.record()
+    good, box.take = box.take, lambda: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+    box.recorder._take = box.take
+    box.record()
+    box.recorder._take = good
+    box.record()
+    assert box.count == 2
+
+
+def test_the_last_readings_are_written_at_the_end(box: Box) -> None:
+    box.clock.advance(10.0)
+    box.recorder.start()
+    box.recorder.stop()
+    assert box.count == 1
+
+
+def test_a_host_has_rows_too(path: Path, recording: Recording) -> None:
+    fill(recording, 30.0)
+    assert [each.values["io_full"] for each in read(path, HOST, TEN_S, 0.0, 99.0, ())] == [0.5] * 3

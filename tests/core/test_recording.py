@@ -1,0 +1,189 @@
+"""What is recorded, how rows are folded, and how curves are drawn of them."""
+
+from dataclasses import replace
+
+import pytest
+from core_kit import WALL_S, Core, gpu, gpus, settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.model.recording import GPUS, HOST, PROGRAMS, SHEETS, Row, Spread, by_subject, folded
+from supervisor.policy.box.readings import Gpus, Host, InPhase
+from supervisor.policy.box.readings import Spread as Minute
+from supervisor.reports.curves import as_table, columns, curves_view, kept
+from supervisor.reports.recorded import readings
+from workers.contract import FIGURES
+
+
+def row(at_s=0.0, token="a" * 8, readings=1, **values):
+    return Row(at_s, WALL_S + at_s, ("Pong", token), ("RUNNING", "training", "light"), values, readings)
+
+
+def point(steps, token, resumed=None):
+    return row(0.0, token, env_steps=steps, resumed_step=resumed)
+
+
+# --- the sheets --------------------------------------------------------------------------------------------------------
+
+
+def test_every_figure_of_a_worker_is_a_series_unless_facts_have_it():
+    recorded = {series.name for series in PROGRAMS.series}
+    assert {*FIGURES} - recorded == {
+        "target", "ckpt_step", "ckpt_ns", "ckpt_count", "ckpt_bad_count", "q_bound", "first_return", "best_spread",
+    }  # fmt: skip
+
+
+def test_totals_are_counted_and_measurements_and_memory_are_not():
+    counted = {series.name for series in PROGRAMS.series if series.counted}
+    assert {"env_steps", "frames", "updates", "episodes", "attempt", "num_envs", "batch_size", "resumed_step"} <= counted
+    assert not {"mean_return", "steps_per_s", "loss", "rss_bytes", "memory_bytes", "share_env"} & counted
+
+
+@pytest.mark.parametrize("sheet", SHEETS.values())
+def test_the_usual_series_and_all_columns_are_there_once(sheet):
+    assert {*sheet.usual} <= {series.name for series in sheet.series}
+    assert len(set(columns(sheet))) == len(columns(sheet))
+
+
+# --- folding -----------------------------------------------------------------------------------------------------------
+
+
+def test_of_measurements_least_mean_and_most_are_kept_and_of_counts_the_newest():
+    found = folded(
+        PROGRAMS, 60.0,
+        [row(60.0, env_steps=100, loss=1.0), row(70.0, env_steps=None, loss=4.0), row(80.0, env_steps=300, loss=None)],
+    )  # fmt: skip
+    assert found.values["loss"] == Spread(1.0, 2.5, 4.0)
+    assert found.values["env_steps"] == 300
+    assert (found.at_s, found.wall_s, found.readings) == (60.0, WALL_S + 80.0, 3)
+    assert "entropy" not in found.values, "what nobody knows is not zero"
+
+
+def test_a_mean_counts_for_as_many_readings_as_it_is_of():
+    found = folded(PROGRAMS, 0.0, [row(readings=6, loss=Spread(0.0, 1.0, 9.0)), row(readings=2, loss=Spread(1.0, 5.0, 6.0))])
+    assert found.values["loss"] == Spread(0.0, 2.0, 9.0)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=60), st.integers(1, 59))
+def test_folding_twice_is_folding_once(losses, cut):
+    rows = [row(float(at), loss=loss) for at, loss in enumerate(losses)]
+    cut = min(cut, len(rows) - 1)
+    once = folded(PROGRAMS, 0.0, rows).values["loss"]
+    twice = folded(PROGRAMS, 0.0, [folded(PROGRAMS, 0.0, part) for part in (rows[:cut], rows[cut:])]).values["loss"]
+    assert (twice.least, twice.most) == (once.least, once.most)
+    assert twice.mean == pytest.approx(once.mean, rel=1e-9, abs=1e-3)
+
+
+def test_rows_are_told_apart_by_subject():
+    assert [*by_subject([row(token="a"), row(token="b"), row(token="a")])] == [("Pong", "a"), ("Pong", "b")]
+
+
+# --- what is recorded --------------------------------------------------------------------------------------------------
+
+
+def recorded(core):
+    return readings(core.state, core.memory, now_s=core.now_s, wall_s=WALL_S)
+
+
+def test_a_running_program_is_recorded_with_its_figures_and_a_stopped_one_is_not():
+    core = Core(settings("Pong", "Qbert", slots=2)).running("Pong", "Qbert")
+    core.look(Pong={"steps": 1000, "loss": 0.5, "updates": 10.0}, Qbert={"steps": 7})
+    core.ask("stop", "Qbert")
+    core.ended("Qbert", code=75)
+    (found,) = recorded(core)["programs"]
+    attempt = core.state.programs["Pong"].attempt
+    assert found.keys == ("Pong", attempt.token)
+    assert found.words[2] == "light"
+    assert (found.values["env_steps"], found.values["loss"], found.values["updates"]) == (1000, 0.5, 10.0)
+    assert found.values["attempt"] == attempt.number
+    assert found.values.get("entropy") is None
+
+
+def test_nothing_is_recorded_of_a_host_or_gpus_that_nobody_has_looked_at():
+    core = Core(settings("Pong"))
+    core.memory = replace(core.memory, host=None, gpus=None)
+    assert recorded(core) == {"programs": [], "host": [], "gpus": []}
+    core.memory = replace(core.memory, gpus=Gpus(None, error="no driver"))
+    assert recorded(core)["gpus"] == []
+
+
+def test_the_host_and_each_gpu_with_its_phases():
+    core = Core(settings("Pong"))
+    phases = (InPhase("acting", 3, Minute(1.0, 2.0, 3.0), None),)
+    core.memory = replace(
+        core.memory, host=Host(available_bytes=5, io_full=1.5),
+        gpus=gpus(
+            gpu(0, free_mb=30_000, utilisation=80.0, reasons=("hw_slowdown", "sw_power_cap"), by_phase=phases),
+            replace(gpu(1), uuid="", lost="fell off the bus"),
+        ),
+    )  # fmt: skip
+    found = recorded(core)
+    (host,) = found["host"]
+    assert (host.values["available_bytes"], host.values["io_full"], host.values["swap_free_bytes"]) == (5, 1.5, None)
+    whole, acting, lost = found["gpus"]
+    assert (whole.keys, whole.words) == (("GPU-0", ""), ("hw_slowdown sw_power_cap",))
+    assert (whole.values["used_bytes"], whole.values["utilisation"]) == (50_000 << 20, 80.0)
+    assert (acting.keys, acting.values) == (("GPU-0", "acting"), {"used_bytes": 2.0, "utilisation": None})
+    assert (lost.keys, lost.words, lost.values["used_bytes"]) == (("1", ""), ("fell off the bus",), None)
+    core.memory = replace(core.memory, gpus=gpus(gpu(0)))
+    assert recorded(core)["gpus"][0].words == (None,), "its reasons are not known"
+
+
+# --- curves ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_resume_took_back_is_not_kept():
+    rows = [point(4000, "a"), point(5000, "a"), point(4500, "b", resumed=4000), point(6000, "b", resumed=4000)]
+    assert kept(rows) == [True, False, True, True]
+
+
+def test_a_rollback_takes_back_more_than_one_attempt():
+    rows = [point(1000, "a"), point(2000, "b", 1000), point(3000, "c", 2000), point(1500, "d", 1200)]
+    assert kept(rows) == [True, False, False, True]
+    rows = [point(1000, "a"), point(3000, "b", 1000), point(2000, "c", 2000), point(2500, "d", 2400)]
+    assert kept(rows) == [True, False, True, True]
+
+
+def test_without_a_known_beginning_an_attempt_counts_from_its_first_row():
+    assert kept([point(4000, "a"), point(4400, "a"), point(4200, "b"), point(4600, "b")]) == [True, False, True, True]
+    assert kept([point(None, "a"), point(5, "b")]) == [True, True]
+    assert kept([point(4000, "a"), point(None, "b")]) == [True, True]
+    assert kept([]) == []
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50), st.none() | st.integers(0, 50)), max_size=30))
+def test_the_newest_attempt_is_always_kept_and_kept_steps_of_attempts_do_not_run_back(found):
+    found.sort(key=lambda each: each[0])
+    rows = [point(steps, token, resumed) for token, steps, resumed in found]
+    verdicts = kept(rows)
+    assert all(verdict for each, verdict in zip(rows, verdicts, strict=True) if each.keys[1] == rows[-1].keys[1])
+
+
+def test_the_attempts_of_a_program_are_one_curve_and_unknown_stays_unknown():
+    rows = [row(0.0, "a", env_steps=1, loss=Spread(1.0, 2.0, 3.0), attempt=1), row(60.0, "b", env_steps=2, attempt=2)]
+    (found,) = curves_view(PROGRAMS, rows, ["loss", "env_steps"])
+    assert found["program"] == "Pong"
+    assert "token" not in found
+    assert (found["at_s"], found["attempt"], found["env_steps"]) == ([0.0, 60.0], [1, 2], [1, 2])
+    assert found["level"] == ["light", "light"]
+    assert found["series"] == {
+        "env_steps": {"newest": [1, 2]}, "loss": {"least": [1.0, None], "mean": [2.0, None], "most": [3.0, None]},
+    }  # fmt: skip
+
+
+def test_the_host_and_the_phases_of_a_gpu_are_curves_too():
+    (found,) = curves_view(HOST, [Row(0.0, 1.0, (), ("light",), {"io_full": 0.5})], ["io_full"])
+    assert found == {
+        "at_s": [0.0], "wall_s": [1.0], "level": ["light"],
+        "series": {"io_full": {"least": [0.5], "mean": [0.5], "most": [0.5]}},
+    }  # fmt: skip
+    rows = [Row(0.0, 1.0, ("GPU-0", phase), (None,), {}) for phase in ("", "acting")]
+    assert [each["worker_phase"] for each in curves_view(GPUS, rows, ["power_w"])] == ["", "acting"]
+
+
+def test_a_table_has_a_cell_for_every_column():
+    (found,) = as_table(PROGRAMS, [row(10.0, env_steps=5, loss=Spread(1.0, 2.0, 3.0), entropy=0.5)])
+    told = dict(zip(columns(PROGRAMS), found, strict=True))
+    assert (told["at_s"], told["program"], told["level"], told["env_steps"]) == (10.0, "Pong", "light", 5)
+    assert (told["loss"], told["loss_least"], told["loss_most"]) == (2.0, 1.0, 3.0)
+    assert (told["entropy"], told["entropy_least"], told["grad_norm"]) == (0.5, 0.5, None)

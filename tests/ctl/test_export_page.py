@@ -1,0 +1,117 @@
+"""`export` as people run it: CSV, Parquet, many pages of rows, a sheet that is not there."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend
+from running import ctl
+
+from supervisor.ctl import export
+from supervisor.ctl.actions import run
+from supervisor.ctl.outcome import Options
+from supervisor.ctl.session import Session
+from supervisor.model.recording import GPUS, PROGRAMS, Row, Spread
+
+
+@pytest.fixture
+def recorded(backend: FakeBackend) -> FakeBackend:
+    backend.rows = [
+        Row(10.0 * moment, 1_800_000_000.0 + 10.0 * moment, (name, "t1"), ("RUNNING", "training", "light"), {
+            "env_steps": 100.0 * moment, "loss": Spread(1.0, 2.0, 3.0), "entropy": None,
+        })
+        for moment in range(1, 4)
+        for name in ("Pong", "Qbert")
+    ]  # fmt: skip
+    return backend
+
+
+def table(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_csv_for_a_notebook(api: Path, recorded: FakeBackend) -> None:
+    done = ctl("export", socket=api)
+    assert done.returncode == 0, done.stderr
+    found = table(done.stdout)
+    assert [(row["at_s"], row["program"], row["env_steps"]) for row in found[:3]] == [
+        ("10.0", "Pong", "100.0"), ("10.0", "Qbert", "100.0"), ("20.0", "Pong", "200.0"),
+    ]  # fmt: skip
+    assert (found[0]["loss"], found[0]["loss_least"], found[0]["loss_most"], found[0]["entropy"]) == (
+        "2.0",
+        "1.0",
+        "3.0",
+        "",
+    )
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 6, 7])
+def test_rows_that_come_in_many_answers_come_once(
+    api: Path, recorded: FakeBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rows: int
+) -> None:
+    monkeypatch.setattr(export, "_ROWS", rows)
+    options = Options()
+    options.socket = str(api)
+    assert run(Session(options), ["export"]) == 0
+    found = table(capsys.readouterr().out)
+    assert [(row["at_s"], row["program"]) for row in found] == [
+        (str(row.at_s), row.keys[0]) for row in recorded.rows
+    ]  # fmt: skip
+
+
+def test_a_file_as_a_whole(api: Path, recorded: FakeBackend, tmp_path: Path) -> None:
+    file = tmp_path / "night.csv"
+    file.write_text("an old one")
+    done = ctl("export", "programs", "--period", "60", "--out", str(file), socket=api)
+    assert (done.returncode, done.stdout) == (0, f"{file}: 6 rows\n"), done.stderr
+    assert len(table(file.read_text())) == 6
+    assert [each.name for each in tmp_path.iterdir() if each.suffix == ".csv" or each.name.startswith(".extra")] == [
+        "night.csv"
+    ]
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+def test_nothing_recorded_is_a_table_without_rows(api: Path, backend: FakeBackend) -> None:
+    done = ctl("export", "gpus", socket=api)
+    assert done.returncode == 0
+    assert done.stdout.startswith("at_s,wall_s,readings,gpu,worker_phase,reasons,used_bytes,")
+    assert len(done.stdout.splitlines()) == 1
+    assert len(done.stdout.split(",")) == 3 + len(GPUS.keys) + len(GPUS.words) + 3 * len(GPUS.series)
+
+
+def test_parquet_holds_the_same(api: Path, recorded: FakeBackend, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "night.parquet"
+    done = ctl("export", "--out", str(file), socket=api)
+    assert (done.returncode, done.stdout) == (0, f"{file}: 6 rows\n"), done.stderr
+    found = parquet.read_table(file)
+    assert found.column("env_steps").to_pylist() == [100.0, 100.0, 200.0, 200.0, 300.0, 300.0]
+    assert found.column("entropy").to_pylist() == [None] * 6
+    assert {str(found.schema.field(name).type) for name in (*PROGRAMS.keys, *PROGRAMS.words)} == {"string"}
+
+
+def test_without_pyarrow_it_says_what_to_do(api: Path, recorded: FakeBackend, tmp_path: Path) -> None:
+    (tmp_path / "pyarrow.py").write_text("raise ImportError")
+    done = ctl("export", "--out", str(tmp_path / "x.parquet"), socket=api, PYTHONPATH=f"{tmp_path}:{Path.cwd()}")
+    assert done.returncode == 1
+    assert "Parquet needs pyarrow: pip install 'extralife[parquet]'" in done.stdout + done.stderr
+    assert not (tmp_path / "x.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("disks",), "sheet must be one of programs, host, gpus, not 'disks'"),
+        (("--period", "30"), "period_s must be one of 10, 60, 600, 3600, not '30'"),
+        (("programs", "host"), "export takes one sheet: programs, host or gpus"),
+        (("--out", "/nowhere/at/all.csv"), "/nowhere/at/all.csv cannot be written: No such file or directory"),
+    ],
+)
+def test_what_makes_no_sense(api: Path, recorded: FakeBackend, args: tuple[str, ...], said: str) -> None:
+    done = ctl("export", *args, socket=api)
+    assert done.returncode != 0
+    assert said in done.stdout + done.stderr
