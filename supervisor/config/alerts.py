@@ -26,7 +26,7 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _LARGEST_BYTES: Final = 1 << 16
 _MISSING: Final = (
     "alerts.urls need the package apprise, which is not installed: pip install 'extralife[alerts]' into extralife's "
-    "environment; until then they get no alerts"
+    "environment; until then these URLs get no alerts"
 )
 
 
@@ -79,7 +79,7 @@ def _urls(sheet: Sheet, table: dict[str, Any]) -> list[tuple[int, str]]:
         else:
             sheet.error(
                 sheet.at("alerts", "urls"),
-                f"alerts.urls: number {number} is no URL such as ntfy://topic (it is not shown here: it may be a secret)",
+                f"alerts.urls: entry {number} is not a URL such as ntfy://topic (not shown, because it may be a secret)",
             )
     return found
 
@@ -99,7 +99,7 @@ def _of_file(sheet: Sheet, path: str) -> list[str]:
         if _URL.fullmatch(url):
             found.append(url)
         elif url and not url.startswith("#"):
-            complain(origin, f"alerts.urls_file: line {number} of {path} is no URL such as ntfy://topic (not shown)")
+            complain(origin, f"alerts.urls_file: line {number} of {path} is not a URL such as ntfy://topic (not shown)")
     return found
 
 
@@ -114,10 +114,10 @@ def _secrets(complain: Callable[[Origin, str], None], origin: Origin, path: str)
         complain(origin, f"alerts.urls_file: {path} cannot be read: {error.strerror}; correct the path, or its owner")
         return ""
     if not stat.S_ISREG(mode) or len(data) > _LARGEST_BYTES:
-        complain(origin, f"alerts.urls_file: {path} is no file of URLs, one a line; name another one")
+        complain(origin, f"alerts.urls_file: {path} is not a text file with one URL per line; name another one")
         return ""
     if mode & 0o077:
-        complain(origin, f"alerts.urls_file: others may read {path}, and it holds secrets; chmod 600 {path}")
+        complain(origin, f"alerts.urls_file: other users may read {path}, which holds secrets; chmod 600 {path}")
         return ""
     return data.decode("utf-8", "replace")
 

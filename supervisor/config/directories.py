@@ -56,7 +56,7 @@ def check(
         if kind not in MEMORY and (why := unsafe(kind)):  # a state in memory is for trying things out, and doctor tells
             sheet.warn(state, f"daemon.state_dir: {existing} {why}; choose a disk of this machine with --state-dir")
         if why := _loose(Path(paths.state_dir), uid):
-            sheet.warn(state, f"daemon.state_dir: {why}; another user could exchange checkpoints: chmod go-w")
+            sheet.warn(state, f"daemon.state_dir: {why}; another user could replace checkpoints; chmod go-w")
     if _writable(sheet, "runtime_dir", Path(paths.runtime_dir), runtime, uid) is not None:
         runtime_dir = Path(paths.runtime_dir)
         if why := _loose(runtime_dir, uid):
@@ -67,7 +67,7 @@ def check(
         sheet.error(
             runtime,
             f"daemon.runtime_dir makes the path of a socket {length} bytes long, {longest}, "
-            f"and the kernel takes {MOST_SOCKET_BYTES}; choose a shorter one with --runtime-dir",
+            f"and the kernel allows {MOST_SOCKET_BYTES}; choose a shorter one with --runtime-dir",
         )
 
 
@@ -114,8 +114,8 @@ def _loose(path: Path, uid: int) -> str:
 def refusal(path: str | Path, why: str) -> str:
     """What to say of a runtime directory that `trust.loose` objects to."""
     return (
-        f"{path} is not safe: {why}, and what lies in it is believed by the daemon; "
-        f"take the right away (chmod go-w), or choose another place with --runtime-dir"
+        f"{path} is not safe: {why}, and the daemon trusts the files in it; "
+        f"remove that permission (chmod go-w), or choose another place with --runtime-dir"
     )
 
 

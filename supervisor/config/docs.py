@@ -30,22 +30,22 @@ _FOREIGN_TYPES: Final = {
     "progress": "`beat`, `notify`, `log`, `files`, `none`", "progress_glob": "string", "done_codes": "list of 0 to 255",
 }  # fmt: skip
 _SECTION_INTRO: Final = {
-    "daemon": "The daemon's own habits. Each key is also an environment variable, `EXTRALIFE_` and its name in capitals.",
-    "load": "Who chooses the level: you, or the rule that climbs the ladder. [Levels](levels.md) tells all of it.",
+    "daemon": "Settings of the daemon. Each key is also an environment variable, `EXTRALIFE_` and its name in capitals.",
+    "load": "Who chooses the level: you, or the rule that climbs the ladder. See [levels](levels.md).",
     "level": "The load: one fixed level. `num_envs`, `batch_size` and `threads` may be overridden for one program.",
     "restart": "When a program that died is started again: [the rule](../supervisor/policy/worker/restart.py).",
     "stall": "When a worker counts as stalled: [the rule](../supervisor/policy/worker/stall.py).",
     "checkpoint": "How often a program saves: [the rule](../supervisor/policy/worker/checkpointing.py).",
     "divergence": "When losses are no longer finite: [the rule](../supervisor/policy/worker/divergence.py).",
-    "health": "When a training gets on and yet goes wrong: [the rule](../supervisor/policy/worker/health.py).",
-    "backup": "Copies of all games: [the rule](../supervisor/policy/upkeep/backups.py), [what is in them](backups.md).",
+    "health": "When a training makes progress but learns badly: [the rule](../supervisor/policy/worker/health.py).",
+    "backup": "Copies of all games: [the rule](../supervisor/policy/upkeep/backups.py), [their content](backups.md).",
     "cost": "What the box costs: [the rule](../supervisor/policy/upkeep/cost.py). `EXTRALIFE_USD_PER_HOUR` overrides it.",
-    "alerts": "Which alerts go to whom: [the rule](../supervisor/policy/upkeep/alerting.py), [what is sent](alerts.md).",
+    "alerts": "Alerts and their targets: [the rule](../supervisor/policy/upkeep/alerting.py), [what is sent](alerts.md).",
     "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/box/gate.py).",
     "cgroups": "What one worker may take of the box: [the rule](../supervisor/policy/worker/confinement.py).",
-    "prechecks": "What forbids a higher level without a reboot as proof: [the rule](../supervisor/policy/box/prechecks.py).",
+    "prechecks": "What vetoes a higher level before it causes a reboot: [the rule](../supervisor/policy/box/prechecks.py).",
     "recorder": "What is kept for [curves](curves.md): [the rule](../supervisor/policy/upkeep/resolution.py).",
-    "journal": "How much of the past stays at hand: [the rule](../supervisor/adapters/journal/archive.py).",
+    "journal": "How much of the past stays in the journal: [the rule](../supervisor/adapters/journal/archive.py).",
 }
 
 _INTRO: Final = """\
@@ -61,14 +61,15 @@ One TOML file. Without `-c FILE` it is the first of `$EXTRALIFE_CONFIG`, `./extr
 The later wins: default, file, environment (`EXTRALIFE_*` for the daemon, `RL_*` for every built-in program), flag
 (`--state-dir`, `--runtime-dir`, `--log-level`, `--slots`). `supervisord --check` names every mistake at once and ends with
 status 2; `supervisorctl config --explain` shows each value with its origin. A file with a mistake is never applied in part:
-what runs goes on as it was, and a boot that finds one starts with the [last good](box.md#a-bad-configuration) configuration.
+running programs continue unchanged, and a boot that finds one starts with the
+[last good](box.md#a-bad-configuration) configuration.
 
-`supervisorctl reread` shows what a changed file would touch and `update` applies it. A program restarts only when what it
-runs has changed; limits, priority and levels change live, and so does a thread count that follows from the number of slots
-(a program takes it at its next start). Of `[daemon]`, only `log_max_bytes` and `log_backups` change live; the rest waits for
-the daemon's next start.
+`supervisorctl reread` shows the effect of a changed file, and `update` applies it. A program restarts only when its own
+settings have changed; limits, priority and levels change live, and so does a thread count that follows from the number of
+slots (a program takes it at its next start). Of `[daemon]`, only `log_max_bytes` and `log_backups` change live; the rest
+waits for the daemon's next start.
 
-Times are in seconds. This page is made from the tables that the checks read
+Times are in seconds. This page is generated from the tables that check a configuration
 (`python -m supervisor.config.docs > docs/config.md`).
 """
 
@@ -76,9 +77,9 @@ _LEVELS: Final = """\
 ## [levels.NAME]
 
 The ladder, lowest first, in place of [level]; [the rule](../supervisor/config/ladder.py). A name is one word of up to 32
-letters, digits, `_`, `.` or `-`. A key that a level leaves out is as in the level before it; the defaults are those of the
-lowest. Each level is at least as heavy as the one before it in slots, environments and batch, and heavier in one of them.
-Without any, `mode = "climb"` takes these levels, less those that are no heavier for the programs of the file:
+letters, digits, `_`, `.` or `-`. A key that a level leaves out has the value of the level before it; the defaults are
+those of the lowest. Each level is at least as heavy as the one before it in slots, environments and batch, and heavier in
+one of them. Without any, `mode = "climb"` takes these levels, less those that are no heavier for the programs of the file:
 
 | level | slots | environments | batch |
 |---|---|---|---|
@@ -95,7 +96,7 @@ A name is 1 to 64 letters, digits, `_`, `.` or `-`, not beginning with `.` or `-
 _BUILTIN: Final = f"""\
 ### A built-in game
 
-Without `command`. The game is the program's name, or `game`; [training] gives one to names that are no game. It may have
+Without `command`. The game is the program's name, or `game`; a name that is not a game takes that of [training]. It may have
 every key of [training] below, which it overrides. The {len(GAMES)} Atari games have envpool's names:
 
 {textwrap.fill(", ".join(GAMES), 120, break_long_words=False)}.
@@ -106,8 +107,8 @@ Every `RL_*` variable of the daemon's environment overrides its option in all bu
 They become flags of the worker's command line, and are taken out of its environment.
 
 `seeds = [4, 6, 8]` makes a program for each seed, such as Pong-s4, Pong-s6 and Pong-s8 of [program.Pong]; those are the
-names that `supervisorctl` knows. A `preset` counts more than [level] and less than whatever is given here, in [training]
-or by `RL_*`. [Trainers](trainers.md) tells the algorithms, presets and options by their use.
+names that `supervisorctl` knows. A `preset` overrides [level]; values given here, in [training] or by `RL_*`
+override the preset. [Trainers](trainers.md) explains algorithms, presets and options.
 """
 
 _FOREIGN: Final = """\

@@ -57,7 +57,7 @@ class Given:
                 raise ValueError(f"its {name} are no table")
             texts += value[name].values()
         if not all(isinstance(each, str) for each in texts):
-            raise ValueError("a text in it is something else")
+            raise ValueError("a text in it is not a string")
         return cls(**value)
 
 

@@ -108,7 +108,7 @@ def _given(sheet: Sheet, overrides: Overrides) -> tuple[Level, ...]:
     if not tables and sheet.source.body["levels"] == {}:
         sheet.error(sheet.at("levels"), "levels holds no level; add sections such as [levels.light], or remove it")
     if len(tables) > _MOST:
-        sheet.error(sheet.at("levels"), f"levels holds {len(tables)} levels, and {_MOST} are the most; remove some")
+        sheet.error(sheet.at("levels"), f"levels holds {len(tables)} levels, but at most {_MOST} are allowed; remove some")
         return _built_in(sheet, overrides)
     for name, table in tables.items():
         place = sheet.at("levels", name)
@@ -158,7 +158,7 @@ def _noted(sheet: Sheet, level: Level, left_out: Mapping[str, Level | None], ove
 def _overridden(sheet: Sheet, rule: Key, given: tuple[object, Origin]) -> tuple[Any, Origin]:
     value, origin = given
     name = rule.option.name
-    sheet.warn(origin, f"overrides {name} of every level: what a level gives of it counts for nothing")
+    sheet.warn(origin, f"overrides {name} of every level, so its values in [levels] have no effect")
     try:
         return rule.check(value, name, text=True), origin
     except ValueError as error:
@@ -168,7 +168,9 @@ def _overridden(sheet: Sheet, rule: Key, given: tuple[object, Origin]) -> tuple[
 
 def _told_slots(sheet: Sheet, overrides: Overrides) -> None:
     if ("level", "slots") in overrides:
-        sheet.error(overrides["level", "slots"][1], "is for a fixed [level], and there is a ladder: its levels say it")
+        sheet.error(
+            overrides["level", "slots"][1], "is for a fixed [level], and this file has a ladder; set it in [levels.NAME]"
+        )
 
 
 def _check_order(sheet: Sheet, below: Level, above: Level) -> None:

@@ -61,9 +61,9 @@ def _seeds(
         _wrong(sheet, name, f"must hold whole numbers from 0 to {limit:.0f}, {_EXAMPLE}, not {shown(bad[0])}")
     elif len(set(value)) < len(value):
         twice = next(seed for at, seed in enumerate(value) if seed in value[:at])
-        _wrong(sheet, name, f"holds {twice} twice: two equal trainings teach nothing; remove one")
+        _wrong(sheet, name, f"holds {twice} twice: two equal trainings give the same result; remove one")
     elif len(value) > _MOST:
-        _wrong(sheet, name, f"holds {len(value)} seeds, and {_MOST} programs of one game are the most")
+        _wrong(sheet, name, f"holds {len(value)} seeds, but one game may have at most {_MOST} programs; remove some")
     else:
         return tuple(value)
     return ()

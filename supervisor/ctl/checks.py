@@ -105,7 +105,7 @@ def directories(who: Patient) -> Iterator[Finding]:
         return
     state, runtime = Path(who.settings.paths.state_dir), Path(who.settings.paths.runtime_dir)
     if not state.is_dir():
-        yield Finding("state", "warn", f"{state} is not there yet", "the first start makes it")
+        yield Finding("state", "warn", f"{state} does not exist yet", "the first start creates it")
         return
     kind = kind_of(state, who.root)
     if why := unsafe(kind):
@@ -119,20 +119,18 @@ def directories(who: Patient) -> Iterator[Finding]:
             what = f"in {state}, {strange[0]} belongs to another user than the directory itself"
             yield Finding("state", "bad", what, f"chown -R --reference={state} {state}")
         elif layered(kind):
-            what = f"{state} on {kind}: a layer of a container, which goes with it"
-            yield Finding("state", "warn", what, "mount a volume of the host there, unless it is never made anew")
+            what = f"{state} on {kind}: a layer of a container, which is deleted with the container"
+            yield Finding("state", "warn", what, "mount a volume of the host there, unless the container is never replaced")
         else:
             yield Finding("state", "ok", f"{state} on {kind or 'an unknown file system'}")
         if why := trust.loose(state, owner):
-            yield Finding("state", "warn", f"{why}: another user could exchange checkpoints in {state}", "chmod go-w")
+            yield Finding("state", "warn", f"{why}: another user could replace checkpoints in {state}", "chmod go-w")
     yield from _runtime(runtime, state.stat().st_uid, who.root)
     yield from _lingering(runtime, state.stat().st_uid, who.root)
     group = who.settings.daemon.socket_group
     if group and (why := membership.outside(group, state.stat().st_uid)):
         what = f"daemon.socket_group: {why}: only the daemon's own user and root can use the control socket"
-        yield Finding(
-            "control socket", "bad", what, f"usermod -aG {group} USER, then start the daemon anew; or leave it empty"
-        )
+        yield Finding("control socket", "bad", what, f"usermod -aG {group} USER, then restart the daemon; or leave it empty")
 
 
 def _runtime(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
@@ -148,7 +146,7 @@ def _runtime(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
             "runtime", "bad", f"{runtime} is not safe: {why}; no daemon starts there", "chmod go-w, or choose another"
         )
     elif kind and kind not in MEMORY:
-        what = f"{runtime} lies on {kind}: beats go to a disk, and a reboot does not clear it"
+        what = f"{runtime} lies on {kind}: beats are written to a disk, and a reboot does not clear it"
         yield Finding("runtime", "warn", what, "choose a runtime_dir on tmpfs, below /run")
     else:
         yield Finding("runtime", "ok", f"{runtime} in memory")
@@ -167,7 +165,7 @@ def _lingering(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
     if Path(f"{root}/var/lib/systemd/linger/{name}").exists():
         yield Finding("lingering", "ok", f"on for {name}: {runtime} outlives a logout")
     else:
-        what = f"{runtime} is removed when {name} logs out, and what {name} runs may be ended"
+        what = f"{runtime} is removed when {name} logs out, and the processes of {name} may be killed"
         yield Finding("lingering", "bad", what, f"loginctl enable-linger {name}, or install the service (deploy/install.sh)")
 
 
@@ -178,23 +176,23 @@ def boot_enabled_watchdog(who: Patient) -> Iterator[Finding]:
     if panic is None:
         yield Finding("kernel panic", "unknown", "kernel.panic cannot be read")
     elif panic == 0:
-        what = "kernel.panic is 0: after a kernel panic the box stands still until somebody resets it"
+        what = "kernel.panic is 0: after a kernel panic the box hangs until somebody resets it"
         yield Finding("kernel panic", "warn", what, keep)
     else:
         told = f"the box reboots {'at once' if panic < 0 else f'{panic} s'} after a kernel panic"
         if _panic_lasts(who.root):
             yield Finding("kernel panic", "ok", told)
         else:
-            yield Finding("kernel panic", "warn", f"{told}, and nothing sets that again at the next boot", keep)
+            yield Finding("kernel panic", "warn", f"{told}, but no file sets this again at the next boot", keep)
     if not list(Path(f"{who.root}/dev").glob("watchdog[0-9]")):
-        what = "there is no /dev/watchdog0: a kernel that hangs stays so"
+        what = "there is no /dev/watchdog0: nothing reboots a kernel that hangs"
         do = "modprobe iTCO_wdt, sp5100_tco or ipmi_watchdog (servers), i6300esb (guests); rented boxes may have none"
         yield Finding("hardware watchdog", "unknown", what, do)
         return
     shown = tool("systemctl", "show", "--property=RuntimeWatchdogUSec", "--value").strip()
     if shown in {"", "0", "infinity"}:
         do = "RuntimeWatchdogSec=60 in /etc/systemd/system.conf.d/watchdog.conf, then systemctl daemon-reexec"
-        yield Finding("hardware watchdog", "warn", "there is one and systemd does not use it", do)
+        yield Finding("hardware watchdog", "warn", "the box has one, but systemd does not use it", do)
     else:
         yield Finding("hardware watchdog", "ok", f"systemd feeds it, limit {shown}")
 
@@ -228,7 +226,9 @@ def previous_boots(who: Patient) -> Iterator[Finding]:
         yield Finding("system journal", "ok", "kept over reboots")
     elif Path(f"{who.root}/run/systemd/system").is_dir():
         do = "mkdir -p /var/log/journal; systemctl restart systemd-journald"
-        yield Finding("system journal", "warn", "it ends with the boot: the last words before a reboot are lost", do)
+        yield Finding(
+            "system journal", "warn", "it is not kept over a reboot: its last lines, which explain a reboot, are lost", do
+        )
 
 
 def clock(who: Patient) -> Iterator[Finding]:
@@ -241,9 +241,11 @@ def clock(who: Patient) -> Iterator[Finding]:
     if said == "yes":
         yield Finding("clock", "ok", "synchronised")
     elif said == "no":
-        yield Finding("clock", "warn", _UNSYNCED, "timedatectl set-ntp true, or install chrony; a container's is its host's")
+        yield Finding(
+            "clock", "warn", _UNSYNCED, "timedatectl set-ntp true, or install chrony; a container has the clock of its host"
+        )
     else:
-        yield Finding("clock", "unknown", "nobody here says whether it is synchronised")
+        yield Finding("clock", "unknown", "nothing on this box reports whether it is synchronised")
 
 
 def synchronised() -> bool | None:

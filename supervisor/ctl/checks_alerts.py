@@ -42,7 +42,7 @@ def alerts(who: Patient) -> Iterator[Finding]:
     if not found:
         told = f"{len(rules.urls)} URLs" if rules.urls else ""
         told = " and ".join(filter(None, (told, "a command" if rules.command else "")))
-        yield Finding("alerts", "ok", f"{told} can be used; whether they arrive: supervisorctl alerts test")
+        yield Finding("alerts", "ok", f"{told} can be used; to see whether alerts arrive: supervisorctl alerts test")
 
 
 def _urls(rules: AlertSettings, user: int) -> Iterator[Finding]:
@@ -52,13 +52,13 @@ def _urls(rules: AlertSettings, user: int) -> Iterator[Finding]:
             there = Path(rules.urls_file).stat()
             urls += _lines(Path(rules.urls_file).read_text(encoding="utf-8", errors="replace"))
         except PermissionError:
-            yield Finding("alerts", "unknown", f"{rules.urls_file} is not for this user's eyes", "run doctor as root")
+            yield Finding("alerts", "unknown", f"{rules.urls_file} cannot be read by this user", "run doctor as root")
         except OSError as error:
             what = f"alerts.urls_file: {rules.urls_file} cannot be read: {error.strerror}"
             yield Finding("alerts", "bad", what, "correct the path, or make the file: one URL a line, mode 0600")
         else:
             if there.st_mode & 0o077:
-                what = f"others may read {rules.urls_file}, which holds secrets: the daemon does not take it"
+                what = f"other users may read {rules.urls_file}, which holds secrets: the daemon refuses it"
                 yield Finding("alerts", "bad", what, f"chmod 600 {rules.urls_file}")
             elif user not in {there.st_uid, 0}:
                 what = f"{rules.urls_file} belongs to user {there.st_uid}, and the daemon, user {user}, may not read it"
@@ -86,12 +86,12 @@ def _understood(urls: Sequence[str]) -> Iterator[Finding]:
         )  # fmt: skip
         answers = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
-        yield Finding("alerts", "unknown", "apprise does not say what it makes of the URLs", "supervisorctl alerts test")
+        yield Finding("alerts", "unknown", "apprise did not answer whether it knows the URLs", "supervisorctl alerts test")
         return
     for number, (url, good) in enumerate(zip(urls, answers, strict=True), 1):
         if not good:
-            what = f"URL {number} ({target_name(url)}; not shown) is none that apprise understands: it gets no alerts"
-            yield Finding("alerts", "bad", what, "compare it with the page of its service in apprise's documentation")
+            what = f"URL {number} ({target_name(url)}; not shown) is unknown to apprise: it gets no alerts"
+            yield Finding("alerts", "bad", what, "compare it with apprise's documentation of that service")
 
 
 def _command(rules: AlertSettings, user: int, root: str) -> Iterator[Finding]:
@@ -101,7 +101,7 @@ def _command(rules: AlertSettings, user: int, root: str) -> Iterator[Finding]:
     path = shutil.which(name) or (name if os.path.lexists(name) else "")
     do = "correct alerts.command, then: supervisorctl alerts test"
     if not path:
-        yield Finding("alerts", "bad", f"alerts.command: {name} is not there", do)
+        yield Finding("alerts", "bad", f"alerts.command: {name} does not exist", do)
     elif not _may_execute(Path(path), user):
         yield Finding(
             "alerts", "bad", f"alerts.command: {name} may not be executed by the daemon, user {user}", f"chmod 755 {path}"

@@ -42,7 +42,7 @@ def fsync(who: Patient) -> Iterator[Finding]:
     median = statistics.median(times)
     told = f"a small durable write takes {1000 * median:.1f} ms, at worst {1000 * max(times):.1f} ms of {len(times)}"
     slow = median > _SLOW_SYNC_S
-    do = "move the state directory to a faster disk, or give this one less to do" if slow else ""
+    do = "move the state directory to a faster disk, or reduce the other load of this disk" if slow else ""
     yield Finding("fsync", "warn" if slow else "ok", told, do)
 
 
@@ -86,11 +86,9 @@ def disk_speed(who: Patient) -> Iterator[Finding]:
         yield Finding("disk speed", "ok", told)
         return
     takes_s = size / write
-    told += (
-        f"; {count} checkpoints at once, {_mib(size)}, take {takes_s:.1f} s of the {grace_s:.0f} s that a stop gives them"
-    )
+    told += f"; {count} checkpoints at once, {_mib(size)}, take {takes_s:.1f} s; a stop allows {grace_s:.0f} s"
     if takes_s > grace_s:
-        do = "a faster disk for the state, fewer slots, or a longer stop_grace_s: what is killed while it saves loses work"
+        do = "a faster disk for the state, fewer slots, or a longer stop_grace_s: a kill during a save loses work"
         yield Finding("disk speed", "bad", told, do)
     elif takes_s > _SHARE * grace_s:
         yield Finding("disk speed", "warn", told, "a faster disk for the state, fewer slots, or a longer stop_grace_s")
@@ -143,7 +141,7 @@ def room(who: Patient) -> Iterator[Finding]:
     disk = shutil.disk_usage(place)
     there = sum(_used(Path(who.settings.paths.run_dir(spec.name))) for spec in who.settings.programs)
     needed = sum(needs_bytes(spec) for spec in who.settings.programs)
-    told = f"{_gib(disk.free)} free of {_gib(disk.total)}; all that is kept comes to {_gib(needed)}, {_gib(there)} are there"
+    told = f"{_gib(disk.free)} free of {_gib(disk.total)}; the full state needs {_gib(needed)}, of which {_gib(there)} exist"
     if disk.free < needed - there:
         yield Finding("room", "bad", told, "a bigger disk, a smaller replay_size, or fewer programs")
     elif disk.free - (needed - there) < _LEAST_FREE * disk.total:

@@ -82,10 +82,10 @@ def driver(who: Patient) -> Driver:
     found = ask_nvml()
     there = has_nvidia_gpu(Path(who.root))
     if found is None:
-        what = f"NVML has not answered for {_PROBE_S:.0f} s: the driver hangs"
+        what = f"the driver hangs: NVML has not answered for {_PROBE_S:.0f} s"
         return Driver(error=what, do="dmesg | grep NVRM says more; a reboot ends it") if there else Driver()
     if "missing" in found:
-        do = "deploy/bootstrap or deploy/install.sh mends it"
+        do = "deploy/bootstrap or deploy/install.sh repairs it"
         return Driver(error="Python's nvidia-ml-py is not installed", do=do) if there else Driver()
     if "code" in found:
         return Driver(error=_why(found, who.root), do=_what_to_do(int(found["code"]), who.root)) if there else Driver()
@@ -116,7 +116,9 @@ def _why(found: dict[str, Any], root: str) -> str:
     if code == _NOT_LOADED:
         kernel = os.uname().release
         made = (
-            "it is there and not loaded" if _has_module(root, kernel) else f"there is none for the running kernel {kernel}"
+            "it is installed but not loaded"
+            if _has_module(root, kernel)
+            else f"none is installed for the running kernel {kernel}"
         )
         return f"the NVIDIA kernel module is missing: {made}"
     if code == _DIFFER:
@@ -125,10 +127,10 @@ def _why(found: dict[str, Any], root: str) -> str:
             f"NVIDIA's library is of another version than the kernel module{f' {loaded}' if loaded else ''} that is loaded"
         )
     if code == _NO_LIBRARY:
-        return "there is a GPU, and NVIDIA's library libnvidia-ml.so.1 is not found"
+        return "there is a GPU, but NVIDIA's library libnvidia-ml.so.1 is missing"
     if code == _NO_PERMISSION:
         return "this user may not use the GPU's device files"
-    return f"there is a GPU, and its driver does not answer: {found['error']}"
+    return f"there is a GPU, but its driver does not answer: {found['error']}"
 
 
 def _what_to_do(code: int, root: str) -> str:
@@ -189,7 +191,7 @@ def gpu_memory(who: Patient) -> Iterator[Finding]:
                 f"GPU {gpu.index}", "bad", f"it does not answer: {gpu.lost}", "dmesg | grep NVRM; a reboot brings most back"
             )
         elif gpu.total_bytes is None or gpu.free_bytes is None:
-            yield Finding(name, "unknown", "the driver does not tell how much is free")
+            yield Finding(name, "unknown", "the driver does not report how much is free")
         else:
             yield _memory(name, gpu, _needs(who.settings, gpu, found.gpus, learned), ours)
 
@@ -203,9 +205,9 @@ def _memory(name: str, gpu: Gpu, needs: list[tuple[str, int]], ours: set[int]) -
     mine = sum(size or 0 for pid, size in gpu.processes or () if pid in ours)
     told = f"{_mb(free)} of {_mb(total)} are free"
     if strange:
-        told += f"; {', '.join(f'{_who(pid)} holds {_held(size)}' for pid, size in strange)}, and is not extralife's"
+        told += f"; {', '.join(f'{_who(pid)} holds {_held(size)}' for pid, size in strange)}, outside of extralife"
     if hidden:  # in a container the driver may number everybody by the host's pids, our own workers too
-        told += f"; {_held(unseen or None)} {'are' if unseen else 'is'} held by whom cannot be seen from here"
+        told += f"; {_held(unseen or None)} {'are' if unseen else 'is'} held by processes that cannot be seen from here"
         mine += unseen
     told += "".join(f"; level {level} needs {_mb(need)}" for level, need in needs[-1:])
     beyond = next(((level, need) for level, need in needs if need > total), None)
@@ -215,7 +217,7 @@ def _memory(name: str, gpu: Gpu, needs: list[tuple[str, int]], ours: set[int]) -
         return Finding(name, "bad" if beyond == needs[0] else "warn", what, "fewer slots, a smaller batch, or another GPU")
     if tight is not None:
         what = f"{told}; at level {tight[0]} programs wait for {_mb(tight[1] - free - mine)} more"
-        return Finding(name, "warn", what, "end what else runs on this GPU, or pin programs to another one (gpu = N)")
+        return Finding(name, "warn", what, "end the other programs on this GPU, or pin programs to another one (gpu = N)")
     return Finding(name, "ok", told)
 
 

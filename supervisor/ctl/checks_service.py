@@ -23,8 +23,8 @@ _OLDEST: Final = 250
 _PROMISES: Final = {
     "Type": ("notify", "systemd does not know when it is ready, and its watchdog is off"),
     "KillMode": ("process", "a crash of the daemon ends every training"),
-    "Restart": ("always", "a daemon that ends is not started again"),
-    "Delegate": ("yes", "workers have no cgroups of their own, so no limits"),
+    "Restart": ("always", "a daemon that exits is not restarted"),
+    "Delegate": ("yes", "workers have no cgroups, so no limits"),
 }
 _FOREIGN_UNITS: Final = ("supervisor.service", "supervisord.service")
 _FOREIGN_CONFIGS: Final = ("etc/supervisor/supervisord.conf", "etc/supervisord.conf")
@@ -36,9 +36,9 @@ def systemd(who: Patient) -> Iterator[Finding]:
         return  # told by `service`
     words = tool("systemctl", "--version").split()
     if len(words) < 2 or not words[1].isdigit():
-        yield Finding("systemd", "unknown", "systemctl does not tell its version")
+        yield Finding("systemd", "unknown", "systemctl does not report its version")
     elif int(words[1]) < _OLDEST:
-        what = f"systemd {words[1]} is too old: without {_OLDEST} some of the unit's settings are passed over"
+        what = f"systemd {words[1]} is too old: without {_OLDEST} some of the unit's settings are ignored"
         yield Finding("systemd", "bad", what, "Debian 12, Ubuntu 24.04 or newer")
     else:
         yield Finding("systemd", "ok", f"systemd {words[1]}")
@@ -48,7 +48,7 @@ def service(who: Patient) -> Iterator[Finding]:
     """The unit is known to systemd, as it was installed, and is started at boot."""
     if not Path(f"{who.root}/run/systemd/system").is_dir():
         what = "this machine was not booted with systemd: nothing starts extralife at boot or after a crash"
-        yield Finding("service", "warn", what, "have something else start it, always (docs/box.md)")
+        yield Finding("service", "warn", what, "let another service manager start it (docs/box.md)")
         return
     shown = _properties(
         UNIT, "LoadState", "UnitFileState", "ActiveState", "NeedDaemonReload", "DropInPaths", "FragmentPath", "WatchdogUSec",
@@ -71,7 +71,7 @@ def _state(shown: dict[str, str]) -> Iterator[Finding]:
         yield Finding("service", "warn", "its unit has changed since systemd read it", "systemctl daemon-reload")
     upgrade = _properties("extralife-upgrade.service", "LoadState", "UnitFileState")
     if upgrade["LoadState"] == "loaded" and upgrade["UnitFileState"] != "enabled":
-        what = "extralife-upgrade.service is not enabled: an upgrade that a power cut breaks off is judged by nobody"
+        what = "extralife-upgrade.service is not enabled: an upgrade that a power cut interrupts is never checked"
         yield Finding("service", "warn", what, "systemctl enable extralife-upgrade.service")
 
 
@@ -80,21 +80,23 @@ def _promises(shown: dict[str, str]) -> Iterator[Finding]:
     do = "systemctl cat extralife shows which file says so; take it out, then systemctl daemon-reload"
     for name, (wanted, otherwise) in _PROMISES.items():
         if shown[name] and shown[name] != wanted:
-            yield Finding("service", "bad", f"{name}={shown[name]} is in force, not {wanted}: {otherwise}", do)
+            yield Finding("service", "bad", f"{name}={shown[name]} is in force instead of {wanted}: {otherwise}", do)
     if shown["ActiveState"] not in {"active", "reloading"}:
         yield Finding("service", "unknown", f"WatchdogSec= not known: systemd shows it only while {UNIT} runs")
     elif shown["WatchdogUSec"] in {"0", "infinity"}:
-        yield Finding("service", "bad", "WatchdogSec= is turned off: a daemon that freezes stays so", do)
+        yield Finding("service", "bad", "WatchdogSec= is turned off: nothing restarts a daemon that freezes", do)
 
 
 def _files(shown: dict[str, str]) -> Iterator[Finding]:
     if shown["DropInPaths"]:
-        yield Finding("service", "warn", f"drop-ins change it: {shown['DropInPaths']}", "make sure that they are yours")
+        yield Finding(
+            "service", "warn", f"drop-ins change it: {shown['DropInPaths']}", "check that these are your own changes"
+        )
     installed = Path(shown["FragmentPath"])
     for unit in UNITS:
         drift = _drift(installed.with_name(unit), needed=unit == UNIT)
         if drift:
-            do = "deploy/install.sh writes it anew; own settings: systemctl edit extralife"
+            do = "deploy/install.sh writes it again; for your own settings: systemctl edit extralife"
             yield Finding("service", "warn", drift, do)
 
 
@@ -113,10 +115,10 @@ def _drift(installed: Path, *, needed: bool = True) -> str:
         there = installed.read_text()
     except OSError:
         missing = ours.exists() and not installed.exists() and not needed and (installed.parent / UNIT).exists()
-        return f"{installed} is missing: this version comes with it" if missing else ""  # else it is not the service's
+        return f"{installed} is missing, but belongs to this version" if missing else ""  # else it is not the service's
     prefix = str(ours.parents[3])  # PREFIX/releases/NAME/units/extralife.service
     wanted = wanted.replace("/opt/extralife/", f"{prefix}/")
-    return "" if there == wanted else f"{installed} differs from the one that came with this version"
+    return "" if there == wanted else f"{installed} differs from the file of this version"
 
 
 def cgroups(who: Patient) -> Iterator[Finding]:
@@ -131,11 +133,11 @@ def cgroups(who: Patient) -> Iterator[Finding]:
         there, lines = None, []
     own = next((line[3:] for line in lines if line.startswith("0::")), "")
     if there is None:
-        yield Finding("cgroups", "ok", "not used: there is no cgroup v2 here; workers have no limits of their own")
+        yield Finding("cgroups", "ok", "not used, because the box has no cgroup v2: workers have no limits")
     elif not own:
-        yield why or Finding("cgroups", "unknown", "no daemon runs whose cgroup could be looked at")
+        yield why or Finding("cgroups", "unknown", "no daemon runs, so its cgroup cannot be checked")
     elif Path(own).name != DAEMON:
-        what = "not used: the daemon was not given a part of the tree; workers have no limits of their own"
+        what = "not used, because no cgroup was delegated to the daemon: workers have no limits"
         yield Finding("cgroups", "warn", what, "run it as a service with Delegate=yes, as deploy/install.sh installs it")
     else:
         path = Path(who.root + there[1] + own[len(there[0].rstrip("/")) :]).parent
@@ -146,8 +148,8 @@ def cgroups(who: Patient) -> Iterator[Finding]:
             return
         lacking = [name for name in WANTED if name not in on]
         if lacking:
-            what = f"each worker has its own, but without {', '.join(lacking)}: such limits are not enforced"
-            do = "boot with systemd.unified_cgroup_hierarchy=1, or see what else holds these controllers"
+            what = f"each worker has one, but without {', '.join(lacking)}: these limits are not enforced"
+            do = "boot with systemd.unified_cgroup_hierarchy=1, or find the service that uses these controllers"
             yield Finding("cgroups", "warn", what, do)
         else:
             yield Finding("cgroups", "ok", f"each worker has its own below {path}, with {', '.join(WANTED)}")
@@ -164,26 +166,28 @@ def other_supervisors(who: Patient) -> Iterator[Finding]:
     if same:
         told = "; ".join(f"{path} starts {', '.join(names)}" for path, names in same.items())
         what = f"Supervisor's configuration has the same trainings: {told}"
-        do = "take these sections out of it (supervisorctl of that package: reread, update): two at work destroy a run"
+        do = "take these sections out of it (supervisorctl of that package: reread, update): two supervisors destroy a run"
         yield Finding("other supervisors", "bad", what, do)
     foreign = [each for each in running if not each.extralife]
     if foreign:
-        do = "make sure that it does not start the same trainings"
+        do = "check that it does not start the same trainings"
         yield Finding("other supervisors", "warn", f"another supervisord runs: pid {_pids(foreign)}", do)
     extralife = [each for each in running if each.extralife]
     if extralife and why is not None:
-        what = f"not known whether this is another one or ours: extralife runs as pid {_pids(extralife)}; {why.what}"
+        what = f"cannot tell whether this is another supervisor: extralife runs as pid {_pids(extralife)}; {why.what}"
         yield Finding("other supervisors", "unknown", what, why.do)
     for each in extralife if why is None else []:
         named = f" with -c {each.named}" if each.named else ""
         do = f"if that is the one you mean: supervisorctl{' -c ' + each.named if each.named else ''} doctor"
-        what = f"another extralife daemon runs, of another state directory: pid {each.pid}{named}"
-        yield Finding("other supervisors", "warn", what, f"{do}; else see that it does not start the same trainings")
+        what = f"another extralife daemon runs with another state directory: pid {each.pid}{named}"
+        yield Finding("other supervisors", "warn", what, f"{do}; otherwise check that it does not start the same trainings")
     if not running and not same:
         unit = next((name for name in _FOREIGN_UNITS if _is_enabled(who, name)), "")
         if unit:
-            what = f"{unit}, Supervisor's, is started at boot"
-            yield Finding("other supervisors", "warn", what, f"systemctl disable --now {unit}, if that is not for others")
+            what = f"{unit} (Supervisor's service) is started at boot"
+            yield Finding(
+                "other supervisors", "warn", what, f"systemctl disable --now {unit}, unless other programs need it"
+            )
         else:
             yield Finding("other supervisors", "ok", "none")
 

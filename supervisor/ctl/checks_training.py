@@ -50,8 +50,8 @@ def packages_and_games(who: Patient) -> Iterator[Finding]:
         return
     found = probe(games)
     if found is None:
-        do = f"{sys.executable} -c 'import torch, envpool' says why; deploy/bootstrap or deploy/install.sh mends it"
-        yield Finding("packages", "bad", "torch and envpool cannot be loaded: the process died or did not answer", do)
+        do = f"{sys.executable} -c 'import torch, envpool' says why; deploy/bootstrap or deploy/install.sh repairs it"
+        yield Finding("packages", "bad", "torch and envpool cannot be loaded: the test process died or did not answer", do)
         return
     yield _python(found)
     yield from _torch(found, driver(who))
@@ -87,8 +87,8 @@ def _python(found: dict[str, Any]) -> Finding:
 def _torch(found: dict[str, Any], gpus: Driver) -> Iterator[Finding]:
     torch = found.get("torch")
     if torch is None:
-        wrong = found.get("torch_error", "it says nothing")
-        yield Finding("torch", "bad", f"cannot be loaded: {wrong}", "deploy/bootstrap or deploy/install.sh mends it")
+        wrong = found.get("torch_error", "no error message")
+        yield Finding("torch", "bad", f"cannot be loaded: {wrong}", "deploy/bootstrap or deploy/install.sh repairs it")
     elif gpus.error:
         yield Finding("gpu", "bad", gpus.error, gpus.do)
     elif not gpus.names:
@@ -113,7 +113,7 @@ def _fits(torch: dict[str, Any], gpus: Driver) -> Finding:
             "gpu", "bad", f"{named} is not used: {told} is too new for its driver, which serves CUDA {served}", do
         )
     do = "is CUDA_VISIBLE_DEVICES empty, or /dev/nvidia-uvm missing (nvidia-modprobe -u -c=0)? else a newer driver"
-    return Finding("gpu", "bad", f"{named} is not used: {told} does not get on with the driver", do)
+    return Finding("gpu", "bad", f"{named} is not used: {told} does not work with the driver", do)
 
 
 ALL: Final = (packages_and_games,)

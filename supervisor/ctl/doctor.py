@@ -59,7 +59,14 @@ def _try(check: Callable[[Patient], Iterable[Finding]], patient: Patient) -> lis
     except PermissionError as error:
         return [not_known(name, error)]
     except Exception as error:  # noqa: BLE001  a host that is odd in a way that nobody thought of
-        return [Finding(name, "unknown", f"could not be looked at: {type(error).__name__}: {error}", "tell its developers")]
+        return [
+            Finding(
+                name,
+                "unknown",
+                f"could not be checked: {type(error).__name__}: {error}",
+                "report this to extralife's developers",
+            )
+        ]
 
 
 def page(found: list[Finding]) -> list[str]:

@@ -108,7 +108,7 @@ class ProgramSpec:
     stop_grace_s: float = 20.0  # SIGTERM to SIGKILL
     stop_signal_to: str = STOP_SIGNAL_TO[0]  # who gets SIGTERM first (`supervisor/shim.py`)
     on_sick: str | None = None  # what follows from any illness (`policy/worker/health.py`)
-    done_codes: tuple[int, ...] = (0,)  # exit codes that mean: finished, do not start again
+    done_codes: tuple[int, ...] = (0,)  # exit codes that mean that it has finished
     num_envs: int | None = None
     batch_size: int | None = None
     fallback_batch: int | None = None  # taken at the first out of memory, in place of the next that divides

@@ -51,8 +51,8 @@ def test_all_mistakes_are_told_at_once_and_none_shows_a_secret(place):
         "FILE, line 7: alerts.min_severity must be one of info, warning, critical, not 'grave'",
         "FILE, line 8: alerts.at_most_per_h must be at least 1, not 0",
         "FILE, line 9: alerts.timeout_s must be at least 1, not 0.0",
-        "FILE, line 4: alerts.urls: number 1 is no URL such as ntfy://topic (it is not shown here: it may be a secret)",
-        "FILE, line 4: alerts.urls: number 2 is no URL such as ntfy://topic (it is not shown here: it may be a secret)",
+        "FILE, line 4: alerts.urls: entry 1 is not a URL such as ntfy://topic (not shown, because it may be a secret)",
+        "FILE, line 4: alerts.urls: entry 2 is not a URL such as ntfy://topic (not shown, because it may be a secret)",
         f"FILE, line 10: alerts.urls_file: {place.directory}/none {unreadable}",
         "FILE, line 6: alerts.kinds: 'rebot' is not a kind of alert; did you mean reboot?",
         f"FILE, line 6: alerts.kinds: 'zzz' is not a kind of alert; there are {', '.join(KINDS)}",
@@ -80,17 +80,17 @@ def test_a_file_of_urls_that_others_may_read_is_refused(place):
     file.chmod(0o640)
     text = f'{PROGRAM}[alerts]\nurls_file = "urls"\n'
     assert place.errors(text) == [
-        f"FILE, line 3: alerts.urls_file: others may read {file}, and it holds secrets; chmod 600 {file}"
+        f"FILE, line 3: alerts.urls_file: other users may read {file}, which holds secrets; chmod 600 {file}"
     ]
     file.chmod(0o600)
     file.write_text(f"{SECRET}\nhunter2\n")
     assert place.errors(text) == [
-        f"FILE, line 3: alerts.urls_file: line 2 of {file} is no URL such as ntfy://topic (not shown)"
+        f"FILE, line 3: alerts.urls_file: line 2 of {file} is not a URL such as ntfy://topic (not shown)"
     ]
     file.unlink()
     os.mkfifo(file, 0o600)
     assert place.errors(text) == [
-        f"FILE, line 3: alerts.urls_file: {file} is no file of URLs, one a line; name another one"
+        f"FILE, line 3: alerts.urls_file: {file} is not a text file with one URL per line; name another one"
     ], "and it is not waited for"
 
 

@@ -110,10 +110,10 @@ def test_the_path_of_a_socket_has_107_bytes(place: Place) -> None:
     (error,) = place.errors(PONG, runtime_dir=short + "x")
     assert error == (
         f"flag --runtime-dir: daemon.runtime_dir makes the path of a socket 108 bytes long, {short}x/supervisor.sock, "
-        "and the kernel takes 107; choose a shorter one with --runtime-dir"
+        "and the kernel allows 107; choose a shorter one with --runtime-dir"
     )
     (error,) = place.errors(f'[program.{"n" * 64}]\ncommand = "sleep 1"\n', runtime_dir=short)
-    assert f"/notify/{'n' * 64}, and the kernel takes 107" in error, "a long name counts too"
+    assert f"/notify/{'n' * 64}, and the kernel allows 107" in error, "a long name counts too"
     (error,) = place.errors(PONG, runtime_dir=f"{MEMORY_DIR}/" + "é" * 45)
     assert f"socket {len(str(MEMORY_DIR)) + 107} bytes" in error, "bytes, not characters"
 
@@ -169,7 +169,7 @@ def test_a_runtime_directory_that_others_may_change_is_refused(place: Place) -> 
     (error,) = place.errors(PONG, runtime_dir=str(runtime))
     assert error == (
         f"flag --runtime-dir: daemon.runtime_dir: {runtime} is not safe: every user may write to {runtime} (mode 0777), "
-        "and what lies in it is believed by the daemon; take the right away (chmod go-w), "
+        "and the daemon trusts the files in it; remove that permission (chmod go-w), "
         "or choose another place with --runtime-dir"
     )
     assert place.load(PONG, look=False, runtime_dir=str(runtime)).warnings == (), "a client does not judge it"

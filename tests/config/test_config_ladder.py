@@ -231,7 +231,7 @@ def test_what_is_wrong_at_every_level_is_told_once(place: Place) -> None:
 
 def test_too_many_levels(place: Place) -> None:
     many = "".join(f"[levels.l{number}]\nslots = {number}\n" for number in range(1, 66))
-    assert "levels holds 65 levels, and 64 are the most; remove some" in place.errors(many + "[program.Pong]\n")[0]
+    assert "levels holds 65 levels, but at most 64 are allowed; remove some" in place.errors(many + "[program.Pong]\n")[0]
 
 
 def test_the_environment_overrides_every_level(place: Place) -> None:
@@ -239,7 +239,7 @@ def test_the_environment_overrides_every_level(place: Place) -> None:
     assert {rung.level.num_envs for rung in loaded.settings.ladder} == {24}
     assert "overrides num_envs of every level" in loaded.warnings[0]
     told = place.errors(LADDER, slots=3)
-    assert told == ["flag --slots: is for a fixed [level], and there is a ladder: its levels say it"]
+    assert told == ["flag --slots: is for a fixed [level], and this file has a ladder; set it in [levels.NAME]"]
     assert place.errors(LADDER, {"RL_NUM_ENVS": "x"})
 
 

@@ -83,7 +83,7 @@ def test_the_command_is_there_and_may_be_executed(tmp_path: Path) -> None:
     path = tmp_path / "hook"
     who = make(tmp_path, f'[alerts]\ncommand = ["{path}", "--now"]\n')
     (found,) = checks_alerts.alerts(who)
-    assert (found.level, "is not there" in found.what) == ("bad", True)
+    assert (found.level, "does not exist" in found.what) == ("bad", True)
     hook(path, 0o644)
     (found,) = checks_alerts.alerts(who)
     assert (found.level, found.do) == ("bad", f"chmod 755 {path}")

@@ -106,7 +106,7 @@ def test_what_room_the_programs_take(patient: Patient) -> None:
     assert extra == 50_000 * 84 * 84, "ppo keeps no replay"
     assert checks_disk.needs_bytes(replace(pong, builtin=False)) == 0
     (found,) = checks_disk.room(patient)
-    assert "all that is kept comes to" in found.what
+    assert "the full state needs" in found.what
 
 
 def test_too_little_room_is_bad(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def gpu_finding(who: Patient, torch=TORCH):
     ("code", "says", "do"),
     [
         (18, "is of another version than the kernel module 550.54.14 that is loaded", "reboot"),
-        (9, f"there is none for the running kernel {os.uname().release}", "dkms autoinstall"),
+        (9, f"none is installed for the running kernel {os.uname().release}", "dkms autoinstall"),
         (4, "this user may not use the GPU's device files", "ls -l /dev/nvidia"),
         (17, "its driver does not answer", "dmesg | grep NVRM"),
     ],
@@ -66,10 +66,10 @@ def test_a_module_that_is_not_loaded_leaves_no_device_file_and_the_bus_tells_of_
     assert gpu_finding(patient).level == "ok", "NVIDIA's sound device is no GPU, and Intel's GPU is not NVIDIA's"
     write(patient, "sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
     write(patient, "sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n")
-    assert "there is none for the running kernel" in gpu_finding(patient).what
+    assert "none is installed for the running kernel" in gpu_finding(patient).what
     write(patient, f"lib/modules/{os.uname().release}/updates/dkms/nvidia.ko.xz")
     found = gpu_finding(patient)
-    assert "it is there and not loaded" in found.what
+    assert "it is installed but not loaded" in found.what
     assert "modprobe nvidia" in found.do
 
 
@@ -85,7 +85,7 @@ def test_a_library_that_is_not_there(patient: Patient) -> None:
     if "code" not in (checks_gpu.ask_nvml() or {}):
         pytest.skip("this machine has a driver of its own")
     write(patient, "dev/nvidia0")
-    assert "libnvidia-ml.so.1 is not found" in gpu_finding(patient).what
+    assert "libnvidia-ml.so.1 is missing" in gpu_finding(patient).what
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_a_library_that_is_not_there(patient: Patient) -> None:
         (TORCH | {"cuda": None}, ("gpus 0",), "ok", "none; torch 2.13.0 trains on the CPU"),
         (TORCH | {"available": True}, ("gpus 1", "cuda 13000"), "ok", "Simulated GPU (driver 570.00.01); torch 2.13.0, CUDA 13.0"),
         (TORCH, ("gpus 1", "cuda 12080"), "bad", "torch 2.13.0 (CUDA 13.0) is too new for its driver, which serves CUDA 12.8"),
-        (TORCH, ("gpus 1", "cuda 13000"), "bad", "does not get on with the driver"),
+        (TORCH, ("gpus 1", "cuda 13000"), "bad", "does not work with the driver"),
         (TORCH | {"cuda": None}, ("gpus 1",), "bad", "a build for CPU"),
-        (None, ("gpus 1",), "bad", "cannot be loaded: it says nothing"),
+        (None, ("gpus 1",), "bad", "cannot be loaded: no error message"),
     ],
 )  # fmt: skip
 def test_torch_and_the_driver_have_to_fit(
@@ -126,7 +126,7 @@ def test_who_else_holds_memory_is_named_and_what_the_level_lacks(tmp_path: Path,
     (found,) = checks_gpu.gpu_memory(who)
     assert found.level == "warn"
     assert f"pid {os.getpid()} (" in found.what
-    assert "holds 3,000 MiB, and is not extralife's" in found.what
+    assert "holds 3,000 MiB, outside of extralife" in found.what
     assert "needs 6,000 MiB" in found.what
     assert "wait for 1,000 MiB more" in found.what
     assert found.do
@@ -151,14 +151,14 @@ def test_holders_that_cannot_be_seen_are_told_and_accused_of_nothing(tmp_path: P
     beyond = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
     nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {beyond} {3000 * MB}")
     (found,) = checks_gpu.gpu_memory(who)
-    assert (found.level, "3,000 MiB are held by whom cannot be seen from here" in found.what) == ("ok", True)
+    assert (found.level, "3,000 MiB are held by processes that cannot be seen from here" in found.what) == ("ok", True)
 
 
 def test_an_amount_that_the_driver_does_not_tell_is_unknown_and_not_0(tmp_path: Path, nvml: SimulatedNvml) -> None:
     who = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
     beyond = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
     unsaid = 2**64 - 1
-    for pid, words in ((os.getpid(), "holds an unknown amount, and is not"), (beyond, "an unknown amount is held by whom")):
+    for pid, words in ((os.getpid(), "holds an unknown amount, outside of"), (beyond, "an unknown amount is held by processes")):
         nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {pid} {unsaid}")
         (found,) = checks_gpu.gpu_memory(who)
         assert words in found.what, found.what

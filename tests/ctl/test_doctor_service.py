@@ -50,10 +50,10 @@ def test_a_unit_as_it_was_installed_is_well(patient: Patient, manager) -> None:
     ("changed", "level", "says"),
     [
         ({"KillMode": "control-group"}, "bad", "a crash of the daemon ends every training"),
-        ({"Restart": "on-failure"}, "bad", "is not started again"),
-        ({"Delegate": "no"}, "bad", "no cgroups of their own"),
+        ({"Restart": "on-failure"}, "bad", "is not restarted"),
+        ({"Delegate": "no"}, "bad", "workers have no cgroups"),
         ({"Type": "simple"}, "bad", "its watchdog is off"),
-        ({"WatchdogUSec": "0"}, "bad", "a daemon that freezes stays so"),
+        ({"WatchdogUSec": "0"}, "bad", "nothing restarts a daemon that freezes"),
         ({"UnitFileState": "disabled"}, "bad", "no start at boot"),
         ({"ActiveState": "failed"}, "bad", "is failed"),
         ({"NeedDaemonReload": "yes"}, "warn", "has changed since systemd read it"),
@@ -75,7 +75,7 @@ def test_the_watchdog_of_a_unit_that_does_not_run_is_not_known(patient: Patient,
     manager(ActiveState="inactive", WatchdogUSec="0")
     found = list(checks_service.service(patient))
     assert "WatchdogSec= not known" in told(found)
-    assert "a daemon that freezes stays so" not in told(found)
+    assert "nothing restarts a daemon that freezes" not in told(found)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_unit_of_this_version_that_is_missing_is_told(tmp_path: Path) -> None:
 
 def test_without_systemd_nothing_starts_it_at_boot(patient: Patient) -> None:
     (found,) = checks_service.service(patient)
-    assert (found.level, found.do) == ("warn", "have something else start it, always (docs/box.md)")
+    assert (found.level, found.do) == ("warn", "let another service manager start it (docs/box.md)")
 
 
 def test_a_unit_that_was_edited_by_hand_is_told(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_unit_that_was_edited_by_hand_is_told(tmp_path: Path) -> None:
     installed.write_text(ours.read_text().replace("/opt/extralife/", f"{ours.parents[3]}/"))
     assert checks_service._drift(installed) == ""
     installed.write_text(installed.read_text().replace("WatchdogSec=30", "WatchdogSec=3000"))
-    assert "differs from the one that came with this version" in checks_service._drift(installed)
+    assert "differs from the file of this version" in checks_service._drift(installed)
 
 
 def test_another_supervisord_is_told_and_our_own_is_not(patient: Patient, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_daemon_of_another_configuration_is_called_so(patient: Patient) -> Non
     """The daemon was started with --config elsewhere, and doctor looks at the default configuration."""
     write(patient, "proc/8/cmdline", "python\0-P\0-m\0supervisor\0--config\0/srv/mine.toml\0")
     (found,) = checks_service.other_supervisors(patient)
-    assert found.what == "another extralife daemon runs, of another state directory: pid 8 with -c /srv/mine.toml"
+    assert found.what == "another extralife daemon runs with another state directory: pid 8 with -c /srv/mine.toml"
     assert "supervisorctl -c /srv/mine.toml doctor" in found.do
 
 
@@ -214,10 +214,10 @@ def test_supervisor_that_is_started_at_boot_is_told(patient: Patient) -> None:
 @pytest.mark.parametrize(
     ("mounts", "own", "on", "expected"),
     [
-        ("", "/a", "", ("ok", "there is no cgroup v2 here")),
+        ("", "/a", "", ("ok", "the box has no cgroup v2")),
         ("v2", "", "", ("unknown", "no daemon runs")),
-        ("v2", "/a.service", "", ("warn", "was not given a part of the tree")),
-        ("v2", "/a.service/daemon", "cpu pids", ("warn", "without memory: such limits are not enforced")),
+        ("v2", "/a.service", "", ("warn", "no cgroup was delegated to the daemon")),
+        ("v2", "/a.service/daemon", "cpu pids", ("warn", "without memory: these limits are not enforced")),
         ("v2", "/a.service/daemon", "cpu memory pids", ("ok", "/sys/fs/cgroup/a.service, with cpu, memory, pids")),
         ("v2", "/b.service/daemon", None, ("unknown", "No such file")),
     ],

@@ -130,7 +130,7 @@ class NoImage(Exception):
 
 
 def base() -> Path:
-    """The directory with `root`, `vmlinux` and `initrd`; made when it is not there yet."""
+    """The directory with `root`, `vmlinux` and `initrd`; made when it does not exist yet."""
     recipe = (_SUITE, _DEBIAN, *_MODULES, _INIT)
     where = IMAGES / hashlib.sha256("\0".join(recipe).encode()).hexdigest()[:12]
     if not (where / ".complete").exists():

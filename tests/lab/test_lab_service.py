@@ -78,12 +78,12 @@ def test_doctor_finds_it_as_it_was_installed_and_sees_what_was_edited_by_hand(bo
     box.run("sed", "-i", "s/^WatchdogSec=30/WatchdogSec=3000/", f"/etc/systemd/system/{UNIT}")
     level, what = service()
     assert level == "warn"
-    assert "differs from the one that came with this version" in what or "has changed since systemd read it" in what
+    assert "differs from the file of this version" in what or "has changed since systemd read it" in what
     assert f"write /etc/systemd/system/{UNIT}" in box.install(), "an installation puts it right"
     assert service()[0] == "ok"
     box.write(f"/etc/systemd/system/{UNIT}.d/mine.conf", "[Service]\nKillMode=mixed\n")
     box.run("systemctl", "daemon-reload")
-    assert service() == ("bad", "KillMode=mixed is in force, not process: a crash of the daemon ends every training")
+    assert service() == ("bad", "KillMode=mixed is in force instead of process: a crash of the daemon ends every training")
     box.run("rm", f"/etc/systemd/system/{UNIT}.d/mine.conf")
     box.run("systemctl", "daemon-reload")
     assert service()[0] == "ok"
