@@ -17,7 +17,7 @@ from supervisor.policy.box.wall_clock import is_set
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Any, NoReturn
 
@@ -75,11 +75,10 @@ class DeadDaemon:
         alerts = config.alerts_alone(self._options.config_file, os.environ)
         return replace(found.at(self.state.level), alerts=alerts)
 
-    @cached_property
+    @property
     def state(self) -> State:
-        from supervisor.model.state import replay
-
-        return replay(self._journal)[0]
+        folded: State = self._of_journal(_folded)
+        return folded
 
     @cached_property
     def memory(self) -> Memory:
@@ -93,9 +92,13 @@ class DeadDaemon:
 
     @property
     def _journal(self) -> list[Stamped]:
+        rows: list[Stamped] = self._of_journal(_read)
+        return rows
+
+    def _of_journal(self, made: Callable[..., Any]) -> Any:
         path = self.paths.journal
         try:
-            return _read(path, *(_version(name) for name in (path, f"{path}-wal")))
+            return made(path, _version(path), _version(f"{path}-wal"))
         except (OSError, ValueError) as error:
             raise Failed(f"{self._gone}; and the journal cannot be read: {error}", NOT_RUNNING) from error
 
@@ -211,6 +214,13 @@ def _read(journal: str, *_: object) -> list[Stamped]:
 
     with JournalReader(journal) as reader:
         return list(reader.read())
+
+
+@lru_cache(maxsize=1)
+def _folded(journal: str, *versions: object) -> State:
+    from supervisor.model.state import replay
+
+    return replay(_read(journal, *versions))[0]
 
 
 def sentence(options: Options, gone: Unreachable) -> str:

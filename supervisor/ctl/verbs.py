@@ -248,7 +248,7 @@ def config(session: Session, args: list[str]) -> int:
     names, options = take(args, "--explain", "--json")
     if names or "--explain" not in options:
         raise Failed("Error: config requires --explain")
-    rows = session.client.get("/api/v1/config")["settings"]
+    rows = session.page("config")["settings"]
     if "--json" in options:
         session.say(json.dumps(rows, indent=2))
         return OK

@@ -18,7 +18,7 @@ def test_stop_start_restart_and_what_is_stopped_stays_stopped(box: Box) -> None:
     assert box.ctl("status").returncode == 0
     stopped = box.ctl("stop", "a")
     assert (stopped.stdout, stopped.returncode) == ("a: stopped\n", 0)
-    assert box.facts("Exited", "a")[-1]["code"] == 75, "it saved and left"
+    assert box.facts("Exited", "a")[-1]["code"] == 75, "it saved and exited"
     assert box.ctl("status").returncode == 3
     assert "not running" in box.ctl("stop", "a").stdout
     box.kill_daemon()
@@ -52,7 +52,7 @@ def test_signal_tail_pid_avail_version_history_journal(box: Box) -> None:
     box.wait_fact("BecameReady", "a", count=2)
     assert box.ctl("signal", "NONSENSE", "a").returncode == 1
     history = box.ctl("history", "a").stdout
-    assert "saved and left" in history
+    assert "it saved and exited" in history
     rows = [json.loads(line) for line in box.ctl("journal", "--jsonl").stdout.splitlines()]
     assert [row["seq"] for row in rows] == sorted(row["seq"] for row in rows)
     assert all(row["why"] for row in rows)
