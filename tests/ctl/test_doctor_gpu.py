@@ -158,7 +158,10 @@ def test_an_amount_that_the_driver_does_not_tell_is_unknown_and_not_0(tmp_path: 
     who = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
     beyond = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
     unsaid = 2**64 - 1
-    for pid, words in ((os.getpid(), "holds an unknown amount, outside of"), (beyond, "an unknown amount is held by processes")):
+    for pid, words in (
+        (os.getpid(), "holds an unknown amount, outside of"),
+        (beyond, "an unknown amount is held by processes"),
+    ):
         nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {pid} {unsaid}")
         (found,) = checks_gpu.gpu_memory(who)
         assert words in found.what, found.what
