@@ -34,17 +34,21 @@ def version() -> str:
 def parser() -> argparse.ArgumentParser:
     """The command line; everything else is in the configuration."""
     made = argparse.ArgumentParser(
-        prog="supervisord", description="extralife: keeps training runs alive through crashes, stalls and reboots."
+        prog="supervisord", description="extralife keeps training runs alive through crashes, stalls and reboots."
     )
-    made.add_argument("-c", "--config", metavar="FILE", help="configuration; else $EXTRALIFE_CONFIG, ./extralife.toml, ...")
+    made.add_argument(
+        "-c", "--config", metavar="FILE", help="configuration file; default: $EXTRALIFE_CONFIG, ./extralife.toml, ..."
+    )
     made.add_argument("--state-dir", metavar="DIR", help="durable state: journal, checkpoints, logs")
     made.add_argument("--runtime-dir", metavar="DIR", help="socket and beats; should be on tmpfs")
     made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning, error")
     made.add_argument("--slots", metavar="N", help="programs at once")
-    made.add_argument("--check", action="store_true", help="check the configuration, say what is wrong, and end")
-    made.add_argument("--print-default", action="store_true", help="print the embedded default configuration, and end")
-    made.add_argument("--detach", action="store_true", help="start in the background; return once it serves")
-    made.add_argument("-n", "--nodaemon", action="store_true", help="stay in the foreground (as always without --detach)")
+    made.add_argument("--check", action="store_true", help="check the configuration, print its mistakes, and exit")
+    made.add_argument("--print-default", action="store_true", help="print the embedded default configuration, and exit")
+    made.add_argument(
+        "--detach", action="store_true", help="start in the background; return once the daemon answers requests"
+    )
+    made.add_argument("-n", "--nodaemon", action="store_true", help="stay in the foreground (the default)")
     made.add_argument("-v", "--version", action="version", version=version())
     return made
 

@@ -36,7 +36,7 @@ def kind_of(path: Path, root: str = "") -> str:
 def unsafe(kind: str) -> str:
     """Why no state should lie there, as a clause; empty when nothing speaks against it."""
     if kind in MEMORY:
-        return f"is in memory ({kind}): a reboot takes it"
+        return f"is in memory ({kind}): a reboot deletes it"
     if kind in _SHARED or kind.startswith("fuse."):
         return (
             f"lies on {kind}: where another machine holds the files, neither the lock against a second daemon nor the "

@@ -179,7 +179,7 @@ def _claim(order: Order, lock: int) -> None:
     os.pwrite(lock, f"attempt {order.attempt}, token {order.token}, shim pid {os.getpid()}\n".encode(), 0)
     if _exists(order.attempt_dir + "/exit.json"):
         # A newer daemon found no sign of this attempt, took the lock and closed the attempt: do not start it late.
-        raise Refused(f"attempt {order.attempt} was given up before it had started")
+        raise Refused(f"attempt {order.attempt} was cancelled before it started")
     _write_aside(order.run_dir + "/fence", order.token + "\n", sync=True)
 
 

@@ -36,7 +36,7 @@ def loose(path: str | os.PathLike[str], uid: int | None = None) -> str:
     for directory, found in _way(target):
         own = directory == Path(os.path.realpath(target))
         if found.st_uid not in trusted:
-            return f"{directory} belongs to {_user(found.st_uid)}, so that user can change what is in it"
+            return f"{directory} belongs to {_user(found.st_uid)}, who can change its files"
         if stat.S_ISLNK(found.st_mode):
             continue  # the directory that holds the link decides who may change it
         if own or not found.st_mode & stat.S_ISVTX:

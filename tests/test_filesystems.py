@@ -36,4 +36,4 @@ def test_a_real_mount_is_seen_through_a_link(tmp_path: Path) -> None:
     if done.returncode != 0:
         pytest.skip(f"this machine lets nobody mount in a namespace: {done.stderr.strip()[-200:]}")
     assert done.stdout == "ramfs\n"
-    assert "a reboot takes it" in unsafe("ramfs")
+    assert "a reboot deletes it" in unsafe("ramfs")

@@ -69,7 +69,7 @@ def test_the_way_of_a_link_counts(place: Path, tmp_path: Path) -> None:
 @root
 def test_an_owner_on_the_way_counts(place: Path) -> None:
     os.chown(place.parent, NOBODY, -1)
-    assert trust.loose(place) == f"{place.parent} belongs to nobody, so that user can change what is in it"
+    assert trust.loose(place) == f"{place.parent} belongs to nobody, who can change its files"
     assert trust.loose(place, NOBODY) == "", "for that user it is safe"
     os.chown(place.parent, 0, -1)
     os.chown(place, 12345, -1)

@@ -72,9 +72,8 @@ def keep(paths: Paths, given: Given, environ: Mapping[str, str], wall_s: float) 
         _point(paths, given, environ)
     except OSError as error:
         what = error.strerror or str(error)
-        return (
-            f"the configuration in use could not be kept as {error.filename or path}: {what}; a start goes by an older one"
-        )
+        kept = f"the configuration in use could not be kept as {error.filename or path}: {what}"
+        return f"{kept}; the next start would use an older one"
     return None
 
 
@@ -91,7 +90,7 @@ def read(path: Path) -> Kept:
         raise ValueError(f"{path} is damaged")
     value = json.loads(text)
     if value["version"] != _VERSION:
-        raise ValueError(f"{path} was kept by another version of extralife")
+        raise ValueError(f"{path} was written by another version of extralife")
     return Kept(Given.from_json(value["given"]), float(value["wall_s"]), str(path.parent))
 
 

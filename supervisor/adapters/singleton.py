@@ -49,7 +49,7 @@ class Singleton:
         state_dir = Path(self.path).parent
         now = of_path(state_dir)
         if now is None or not now.same(of_fd(self._directory_fd)):
-            raise OSError(errno.ESTALE, "the state directory is not the one that extralife began with")
+            raise OSError(errno.ESTALE, "the state directory is not the one with which extralife started")
         ours = state_dir / f".lock.{os.getpid()}"
         ours.unlink(missing_ok=True)
         fd = _locked(ours, os.O_EXCL)

@@ -122,11 +122,11 @@ class Api:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def healthz(self, _: Request) -> Response:
-        """503 when the deciding loop has not turned for long, and while something that it relies on is in trouble."""
+        """503 when the deciding loop has not run for long, and while something that it relies on is in trouble."""
         snapshot = Snapshot(self._backend)
         age_s = self._wall_s() - snapshot.wall_s
         if age_s > STALE_S:
-            return answer({"error": f"the deciding loop has not turned for {age_s:.0f} s", "age_s": age_s}, 503)
+            return answer({"error": f"the deciding loop has not run for {age_s:.0f} s", "age_s": age_s}, 503)
         wrong = troubles(snapshot.daemon)
         told = {
             "ok": not wrong, "state": snapshot.daemon["state"], "age_s": age_s, "worst_gap_s": snapshot.worst_gap_s,
@@ -310,7 +310,7 @@ def _guarded(handler: Handler) -> Handler:
             return answer({"error": f"this cannot be read now: {error}"}, 503)
         except Exception as error:
             log.exception("api_request_failed", path=request.url.path)
-            return answer({"error": f"this request met a bug ({type(error).__name__}); the daemon's log has it"}, 500)
+            return answer({"error": f"this request stopped at a bug ({type(error).__name__}); see the daemon's log"}, 500)
 
     return guarded
 

@@ -59,16 +59,16 @@ def objection(method: str, path: str, headers: Headers, names: Iterable[str]) ->
     """(HTTP status, why) of a request that is refused; None: it is served."""
     hosts = headers.getlist("host")
     if len(hosts) > 1 or _name(hosts[0] if hosts else "") not in names:
-        return 403, "this host name is not mine: ask localhost, or name it as daemon.host_names in the configuration"
+        return 403, "the daemon does not serve this host name: use localhost, or add the name to daemon.host_names"
     site, mode = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
     reads = method in _READS
     if site not in _FETCH_SITES and not (reads and mode == "navigate"):
-        return 403, "a page of another site may not ask this"
+        return 403, "requests from pages of other sites are refused"
     if reads:
         return None
     origins = headers.getlist("origin")
     if origins and (len(origins) > 1 or origins[0].partition("://")[2].lower() != (hosts[0] if hosts else "").lower()):
-        return 403, "a page of another origin may not ask this"
+        return 403, "requests from pages of other origins are refused"
     wanted = _XML if path.rstrip("/") in _XML_PAGES else _JSON
     if headers.get("content-type", "").partition(";")[0].strip().lower() not in wanted:
         return 415, f"the content type must be {wanted[0]}"

@@ -6,7 +6,7 @@ Used by the API after a `start` or `restart` that the daemon accepted. Superviso
 for RUNNING instead would hold every script for as long as torch imports and environments build.
 
 Worked example: `start Pong` while both slots are taken: Pong stays QUEUED for half a second, and the answer is success
-with the text `queued: no free slot, it starts by itself`.
+with the text `queued: starts by itself once a slot is free`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def settled(
             since_s = seen_s.setdefault((name, view["phase"] if view else "", view["pid"] if view else None), now_s)
             result = outcome(name, view, before.get(name, 0), now_s - since_s)
             if result is None and now_s - began_s >= most_s:
-                result = (name, SUCCESS, "starting: it has no process yet, see status")
+                result = (name, SUCCESS, "starting: no process yet, see status")
             if result is not None:
                 final[name] = result
         waiting = [name for name in waiting if name not in final]
@@ -71,9 +71,9 @@ def outcome(name: str, view: Json | None, attempts_before: int, same_for_s: floa
                 return (name, SPAWN_ERROR, f"spawn error: {view['spawn_error']}")
             return (name, ABNORMAL_TERMINATION, f"abnormal termination: {view['why']}")
         case "QUEUED" if same_for_s >= SETTLE_S:
-            return (name, SUCCESS, "queued: no free slot, it starts by itself")
+            return (name, SUCCESS, "queued: starts by itself once a slot is free")
         case "GATED" if same_for_s >= SETTLE_S:
-            return (name, SUCCESS, f"gated, it starts by itself: {view['why']}")
+            return (name, SUCCESS, f"gated, starts by itself: {view['why']}")
         case "STOPPED" if fresh or same_for_s >= SETTLE_S:
             return (name, NOT_RUNNING, "not running: it was stopped meanwhile")
         case _:

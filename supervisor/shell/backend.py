@@ -152,7 +152,9 @@ class DaemonBackend:
             return list(waiting.result(timeout_s))
         except FutureTimeout:
             self._replies.forget(number)
-            return [(name, FAILED, f"no answer within {timeout_s:g} s; it may still happen") for name in about]
+            return [
+                (name, FAILED, f"no answer within {timeout_s:g} s; the request may still be carried out") for name in about
+            ]
 
     @staticmethod
     def _only(results: Sequence[Result], about: str) -> Result:
@@ -191,7 +193,7 @@ class DaemonBackend:
             self.loaded = new
         running = self._published
         if running is not None and running.memory.trouble is not None:
-            said = f"nothing was done: the journal cannot be written ({running.memory.trouble.error})"
+            said = f"refused, because the journal cannot be written ({running.memory.trouble.error})"
             return {"errors": [said], "applied": False}
         settings = new.settings if running is None else config.applicable(running.settings, new.settings)
         self._keep_config(new)

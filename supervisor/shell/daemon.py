@@ -333,7 +333,7 @@ class Daemon:
         self._notifier.busy("looks for workers that still run", _OPEN_S)
         parts.loop.turn(self._began(parts))
         if not parts.loop.memory.ended and parts.loop.state.daemon_pid != os.getpid():
-            raise OSError("the journal cannot be written: extralife does not start without its record; see the main log")
+            raise OSError("the journal cannot be written, and extralife does not start without it; see the main log")
         self._own_up(parts)
         marker = Path(self._paths.marker)
         boot.leave_marker(marker, parts.boot)

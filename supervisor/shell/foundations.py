@@ -141,11 +141,11 @@ def beat_row(program: str, path: str, defect: Callable[[], str]) -> Watched:
 
     def by_the_worker() -> None:
         if why := defect():
-            raise OSError(f"{why}, and its worker has not made it again")
+            raise OSError(f"{why}, and its worker has not recreated it")
 
     return Watched(
         f"beat file of {program}", path, lambda: of_path(path) or (_NO_FILE if defect() else None), defect, by_the_worker,
-        consequence="until then its log and its CPU time show whether it gets on",
+        consequence="until then its log and its CPU time show its progress",
     )  # fmt: skip
 
 

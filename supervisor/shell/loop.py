@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 _JOURNAL_RETRY_S: Final = 1.0
 _LEAVE_S: Final = 5.0  # an orderly end waits this long for a journal that cannot be written
-_FAILED: Final = "extralife failed on this request; its main log says how"
+_FAILED: Final = "extralife failed at this request; see its main log"
 
 
 class Performer(Protocol):
@@ -208,7 +208,7 @@ class Loop:
         elif not isinstance(item, Woke | FoundationsLooked) and not (isinstance(item, Sampled) and not item.reports):
             self.inbox.put_back(item)
         for request in asked:
-            self.performer.refuse(request, f"nothing was done: the journal cannot be written ({error})")
+            self.performer.refuse(request, f"refused, because the journal cannot be written ({error})")
         self._leave_without_record(item.now_s)
         self.publish(self)
 

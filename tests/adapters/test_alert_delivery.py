@@ -64,7 +64,7 @@ def test_a_url_that_is_down_refuses_hangs_and_is_up_again(receiver):
 
 def test_no_answer_shows_anything_of_the_url():
     error = told_by("nonsense://hunter2/s3cret")
-    assert error == "Apprise does not understand this URL: compare it with the pages of its service"
+    assert error == "Apprise does not know this URL: compare it with Apprise's documentation of that service"
     assert alert_child._scrubbed("POST /a%20b/tok3n to host failed: a b", "x://host/a%20b?key=tok3n") == (
         "POST /***/*** to *** failed: a b"
     )

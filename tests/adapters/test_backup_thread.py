@@ -92,7 +92,7 @@ def test_what_goes_wrong_is_an_outcome_of_each_order(box):
     assert box.does(CheckBackup("zzz", (), "kept")) == BackupChecked(NOW_S, "kept", missing, ())
     assert box.does(RestoreBackup("zzz", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", missing, {})
     made = box.does(Backup("b1", "", "operator", ("Never",)))
-    assert made == BackupMade(NOW_S, "b1", "none of the programs has a whole checkpoint yet")
+    assert made == BackupMade(NOW_S, "b1", "none of the programs has a complete checkpoint yet")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_bug_is_an_outcome_too_and_in_the_log(box, monkeypatch, command, outco
     monkeypatch.setattr(backups, "find", broken)
     with capture_logs() as said:
         told = box.does(command)
-    assert told == outcome(NOW_S, "b1", "it met a bug (ZeroDivisionError); the daemon's log has it")
+    assert told == outcome(NOW_S, "b1", "it stopped at a bug (ZeroDivisionError); see the daemon's log")
     (entry,) = said
     assert (entry["event"], entry["command"], entry["log_level"]) == ("backup_failed", type(command).__name__, "error")
 

@@ -178,7 +178,7 @@ def test_damage_is_found_and_named(tmp_path, pong):
     (found,) = backups.survey(tmp_path / "backups")
     assert found.error == "its list does not match its own digest"
     assert backups.verify(found) == found.error
-    with pytest.raises(BackupError, match="there is a backup of that name"):
+    with pytest.raises(BackupError, match="a backup of that name exists"):
         make(tmp_path, "Pong")
 
 

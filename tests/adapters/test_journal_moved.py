@@ -168,7 +168,7 @@ def test_nothing_is_restored_into_a_directory_that_is_not_the_journals(tmp_path)
     with pytest.raises(OSError, match="the directory of the journal was removed"):
         restore(journal)
     path.parent.mkdir()
-    with pytest.raises(OSError, match="is not the one that extralife began with"):
+    with pytest.raises(OSError, match="is not the one with which extralife started"):
         restore(journal)
     assert not list(path.parent.iterdir())
     path.parent.rmdir()

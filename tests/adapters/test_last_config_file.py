@@ -110,7 +110,7 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path, paths: Paths, envir
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path, environ: dict[str, str]) -> None:
     error = last_config.keep(Paths(str(tmp_path / "nowhere"), "/run"), given(tmp_path), environ, 1e9)
     assert error is not None
-    assert "No such file or directory; a start goes by an older one" in error
+    assert "No such file or directory; the next start would use an older one" in error
 
 
 # --- the next image --------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_without_its_directory_requests_are_refused_and_nothing_is_made(loop, tm
     path.parent.rename(tmp_path / "away")
     stop(loop, "Pong")
     (said,) = loop.performer.refused
-    assert said.startswith("nothing was done: the journal cannot be written (its file was removed or replaced, and cannot")
+    assert said.startswith("refused, because the journal cannot be written (its file was removed or replaced, and cannot")
     assert loop.memory.trouble is not None
     assert not path.parent.exists()
     (tmp_path / "away").rename(path.parent)

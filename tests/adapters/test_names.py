@@ -199,7 +199,7 @@ def test_nine_of_ten_are_backed_up_and_the_tenth_is_named(tmp_path, odd):
 
 def test_a_backup_of_odd_programs_alone_says_why(tmp_path):
     odd_manifest(run_dirs(tmp_path, "Pong")["Pong"])
-    with pytest.raises(backups.NothingThere, match="Pong: none of its checkpoints is whole; ckpt-1"):
+    with pytest.raises(backups.NothingThere, match="Pong: none of its checkpoints is complete; ckpt-1"):
         make(tmp_path, "Pong")
 
 

@@ -587,7 +587,7 @@ def test_an_attempt_that_was_only_intended_never_ran_and_never_will(world):
     token = world.token()
     assert world.launcher.survey({"Pong": (1, token)})["Pong"].survival is Survival.NEVER
     world.launcher.spawn(spec("Pong", ["sleep", "60"]), 1, token)  # the dead daemon's shim, late
-    assert "was given up before it had started" in world.inbox.expect(SpawnBroke).error
+    assert "was cancelled before it started" in world.inbox.expect(SpawnBroke).error
 
 
 def test_an_attempt_that_could_not_start_is_known_as_such(world):

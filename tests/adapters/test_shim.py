@@ -207,7 +207,7 @@ def test_an_attempt_that_was_given_up_never_starts(start, tmp_path):
     processes.make_dir(closed.parent)
     closed.write_text("{}")
     shim = start(["touch", f"{tmp_path}/started"])
-    assert shim.answer()["spawn_error"] == "attempt 1 was given up before it had started"
+    assert shim.answer()["spawn_error"] == "attempt 1 was cancelled before it started"
     shim.process.wait(60)
     assert not (tmp_path / "started").exists()
     assert closed.read_text() == "{}"

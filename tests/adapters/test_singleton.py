@@ -93,7 +93,7 @@ def test_no_lock_is_made_in_another_directory(tmp_path):
     lock = hold(str(state / "lock"))
     state.rename(tmp_path / "away")
     state.mkdir()
-    with pytest.raises(OSError, match="is not the one that extralife began with"):
+    with pytest.raises(OSError, match="is not the one with which extralife started"):
         lock.restore()
     assert not list(state.iterdir())
     lock.release()

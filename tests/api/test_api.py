@@ -89,7 +89,7 @@ def test_health_tells_a_wedged_loop(api: Path, backend: FakeBackend) -> None:
     backend.wall_s = time.time() - 60
     status, told = call(api, "/healthz")
     assert status == 503
-    assert "has not turned" in told["error"]
+    assert "has not run" in told["error"]
 
 
 def test_facts_by_position_program_and_kind(api: Path, backend: FakeBackend) -> None:
@@ -238,7 +238,7 @@ def test_start_is_answered_when_a_process_lives(api: Path, backend: FakeBackend)
     [
         ({"phase": "BACKOFF", "attempt": 2, "spawn_error": "no such file: ./x"}, 50, "spawn error: no such file: ./x"),
         ({"phase": "FATAL", "attempt": 2, "why": "exit code 78"}, 40, "abnormal termination: exit code 78"),
-        ({"phase": "QUEUED"}, 80, "queued: no free slot, it starts by itself"),
+        ({"phase": "QUEUED"}, 80, "queued: starts by itself once a slot is free"),
         ({"phase": "DONE", "attempt": 2}, 80, "started"),
         ({"phase": "STOPPED", "attempt": 2}, 70, "not running: it was stopped meanwhile"),
     ],

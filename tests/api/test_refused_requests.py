@@ -56,12 +56,12 @@ PAGES = [
     ("/api/v1/cost?since=nan", 400, "since must be all, boot, seconds as 3600s or a time as @1790000000, not 'nan'"),
     ("/api/v1/cost?since=-3s", 400, "since must be all, boot, seconds as 3600s or a time as @1790000000, not '-3s'"),
 ]
-HOST = "this host name is not mine: ask localhost, or name it as daemon.host_names in the configuration"
+HOST = "the daemon does not serve this host name: use localhost, or add the name to daemon.host_names"
 SITES = [
     ({}, 200, ""),
     ({"host": "elsewhere"}, 403, HOST),
-    ({"sec-fetch-site": "cross-site"}, 403, "a page of another site may not ask this"),
-    ({"origin": "http://localhost:8000"}, 403, "a page of another origin may not ask this"),
+    ({"sec-fetch-site": "cross-site"}, 403, "requests from pages of other sites are refused"),
+    ({"origin": "http://localhost:8000"}, 403, "requests from pages of other origins are refused"),
     ({"content-type": "text/plain"}, 415, "the content type must be application/json"),
 ]
 

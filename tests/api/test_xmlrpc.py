@@ -288,8 +288,8 @@ def test_an_end_that_comes_between_is_told_too(rpc: Any, backend: FakeBackend) -
 def test_a_restart_that_would_meet_a_bad_configuration_is_a_fault(rpc: Any, backend: FakeBackend) -> None:
     backend.refusal = [("", 92, "line 1: not TOML; line 2: neither")]
     assert fault_of(rpc.supervisor.restart) == (92, "CANT_REREAD: line 1: not TOML; line 2: neither")
-    backend.refusal = [("", 30, "nothing was done: the journal cannot be written")]
-    assert fault_of(rpc.supervisor.restart) == (30, "FAILED: nothing was done: the journal cannot be written")
+    backend.refusal = [("", 30, "refused, because the journal cannot be written")]
+    assert fault_of(rpc.supervisor.restart) == (30, "FAILED: refused, because the journal cannot be written")
 
 
 def test_shutdown_and_restart(rpc: Any, backend: FakeBackend) -> None:

@@ -92,7 +92,7 @@ def test_a_state_directory_on_a_disk_is_well_and_one_in_memory_is_not(patient: P
     Path(f"{patient.root}/proc/self/mounts").write_text(f"/dev/vda / ext4 rw 0 0\ntmpfs {tmp_path} tmpfs rw 0 0\n")
     state, *_ = checks.directories(patient)
     assert state.level == "bad"
-    assert "a reboot takes it" in state.what
+    assert "a reboot deletes it" in state.what
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_config_explain(api: Path, three: FakeBackend) -> None:
 def test_a_bug_in_the_daemon_is_one_line(api: Path, three: FakeBackend) -> None:
     three.error = ValueError("x")
     told = ctl("stop", "up", socket=api)
-    assert told.stdout.startswith("ERROR: this request met a bug (ValueError)")
+    assert told.stdout.startswith("ERROR: this request stopped at a bug (ValueError)")
     assert told.returncode == 1
     assert told.stderr == ""
 

@@ -102,7 +102,7 @@ def test_a_state_directory_that_is_away_holds_up_what_is_new_until_it_is_back(bo
         said = until(lambda: box.ctl("status").stdout.startswith("the journal cannot be written"), 20, "status to say it")
         assert said
         assert get_health(box)[0] == 503
-        assert "nothing was done" in box.ctl("start", "b").stdout
+        assert "refused, because the journal cannot be written" in box.ctl("start", "b").stdout
         until(lambda: "the state directory " in box.ctl("status").stdout, 20, "status to say what is away")
         assert not list(box.state.glob("journal.sqlite*")), "no new journal is begun there"
     finally:

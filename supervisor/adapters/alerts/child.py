@@ -54,7 +54,7 @@ def send(asked: dict[str, Any]) -> str:
     try:
         service = apprise.Apprise(asset=apprise.AppriseAsset(app_id="extralife", app_desc="extralife", async_mode=False))
         if not service.add(asked["url"]):
-            return "Apprise does not understand this URL: compare it with the pages of its service"
+            return "Apprise does not know this URL: compare it with Apprise's documentation of that service"
         sent = service.notify(
             body=asked["body"], title=asked["title"], notify_type=_TYPES[asked["severity"]], body_format="text"
         )

@@ -105,7 +105,7 @@ class AlertCourier:
             return alert_delivery.deliver(self._rules(), target, notice, over_fd=self._over_fd)
         except Exception as bug:
             log.exception("alert_failed", target=target, alert=notice.id)
-            return f"it met a bug ({type(bug).__name__}); the daemon's log has it"
+            return f"it stopped at a bug ({type(bug).__name__}); see the daemon's log"
 
     @staticmethod
     def _to_systemd(notice: Notice) -> None:

@@ -153,7 +153,7 @@ def make(
     if final.exists():
         known = read(final)
         if known.error:
-            raise BackupError(f"there is a backup of that name, and {known.error}")
+            raise BackupError(f"a backup of that name exists, but {known.error}")
         return known
     try:
         if not root.is_dir():
@@ -174,7 +174,7 @@ def make(
                 saved.append(each)
         if not saved:
             told = "; ".join(f"{program}: {why}" for program, why in missed.items())
-            raise NothingThere(told or "none of the programs has a whole checkpoint yet")
+            raise NothingThere(told or "none of the programs has a complete checkpoint yet")
         info = BackupInfo(final, label, cause, wall_s, max(methods, key=_METHODS.index), tuple(saved), missed)
         durable.create(aside / BACKUP_FILE, _to_json(info), 0o644)
         for directory in (aside / PROGRAMS_DIR, aside):
@@ -220,7 +220,7 @@ def _why_nothing(run_dir: Path) -> str | None:
     except FileNotFoundError:
         return None
     wrong = [f"{info.path.name}: {info.error}" for info in checkpoints.survey(run_dir) if info.error]
-    return f"none of its checkpoints is whole; {wrong[0]}" if names and wrong else None
+    return f"none of its checkpoints is complete; {wrong[0]}" if names and wrong else None
 
 
 def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Task, *, every: bool) -> Saved | str | None:
@@ -406,7 +406,7 @@ def find(root: Path, name: str, programs: Iterable[str] = ()) -> BackupInfo:
     info = known[name]
     missing = sorted(set(programs) - {saved.program for saved in info.programs})
     if missing and not info.error:
-        raise BackupError(f"backup {name} has nothing of {', '.join(missing)}")
+        raise BackupError(f"backup {name} contains nothing of {', '.join(missing)}")
     return info
 
 

@@ -85,7 +85,7 @@ class Backups:
             raise
         except Exception as error:
             log.exception("backup_failed", command=type(command).__name__)
-            told = f"it met a bug ({type(error).__name__}); the daemon's log has it"
+            told = f"it stopped at a bug ({type(error).__name__}); see the daemon's log"
         match command:
             case commands.Backup(name=name):
                 return BackupMade(now_s(), name, told)

@@ -102,7 +102,7 @@ class Held:
         """Raises OSError when the directory at the path is not the one that the journal was opened in."""
         now = of_path(self._path.parent)
         if now is None or not now.same(of_fd(self._directory_fd)):
-            state = "was removed" if now is None else "is not the one that extralife began with"
+            state = "was removed" if now is None else "is not the one with which extralife started"
             raise OSError(errno.ESTALE, f"the directory of the journal {state}", str(self._path.parent))
 
     def rows(self, db: sqlite3.Connection, last: int) -> tuple[int, list[Row], int]:

@@ -48,7 +48,9 @@ def corrected(view: Mapping[str, Any], attempt: Attempt | None, *, rebooted: boo
     if procfs.is_alive(attempt.pid, attempt.start_ticks):
         return dict(view)
     if _exists(attempt.pid) and procfs.read_stat(attempt.pid) is None:  # /proc is mounted with hidepid
-        return _without_process(view, UNKNOWN, f"another user's pid {attempt.pid} cannot be looked at; root can")
+        return _without_process(
+            view, UNKNOWN, f"pid {attempt.pid} belongs to another user and cannot be checked; ask as root"
+        )
     return _without_process(view, GONE, f"its process {attempt.pid} is gone; its end is not recorded yet")
 
 

@@ -440,7 +440,7 @@ class LocalLauncher:
     def unrecorded(self) -> str:
         """Whose shim record is gone, as a clause; empty when none is."""
         gone = sorted(each.program for each in self._running() if not Path(self._paths.shim_record(each.program)).exists())
-        return f"the record of {', '.join(gone)} is gone" if gone else ""
+        return f"the record of {', '.join(gone)} was removed" if gone else ""
 
     def restore_records(self) -> None:
         """Write the shim records anew that are gone: the next daemon finds a worker by it at once. Raises OSError."""
@@ -712,7 +712,7 @@ class LocalLauncher:
         """Leave an exit record that keeps a shim which comes late from starting the worker after all."""
         record = contract.ExitRecord(
             token, 0, None, None, core_dumped=False, ended_ns=contract.now_ns(), ended_wall_s=self._clock.wall_s(),
-            user_s=0.0, system_s=0.0, max_rss_bytes=0, spawn_error="given up by a newer daemon before it had started",
+            user_s=0.0, system_s=0.0, max_rss_bytes=0, spawn_error="cancelled by a newer daemon before it started",
         )  # fmt: skip
         path = f"{self._paths.attempt_dir(program, number, token)}/{contract.EXIT_FILE}"
         with contextlib.suppress(OSError):  # where we can't write, a late shim can't claim the run directory either

@@ -81,7 +81,7 @@ async def restart(call: Call) -> bool:
 @method(TABLE, "supervisor.sendRemoteCommEvent", type="type of the event", data="data of the event", result="never: FAILED")
 async def send_remote_comm_event(_: Call, _type: str, _data: str) -> bool:
     """Refused: there are no event listeners that could receive it."""
-    raise Fault(codes.FAILED, "there are no event listeners; the journal tells what happened")
+    raise Fault(codes.FAILED, "there are no event listeners; use the journal instead")
 
 
 # --- the configuration -----------------------------------------------------------------------------------------------------
@@ -174,5 +174,5 @@ async def _until(call: Call, holds: Callable[[Snapshot], bool]) -> None:
     deadline_s = clock() + _SETTLE_S
     while not holds(call.snapshot()):
         if clock() > deadline_s:
-            raise Fault(codes.FAILED, f"not seen to be done within {_SETTLE_S:.0f} s; it may still happen")
+            raise Fault(codes.FAILED, f"not finished within {_SETTLE_S:.0f} s; the request may still be carried out")
         await asyncio.sleep(_LOOK_S)
