@@ -176,13 +176,7 @@ _TITLES = ("", "ETTR", "GOODPUT", "AVAILABLE", "FAILURES", "REBOOTS", "MTTD", "M
 
 def _figures(sheets: list[dict[str, Any]]) -> list[str]:
     rows = [_TITLES, *(_figure_row(sheet) for sheet in sheets)]
-    widths = [max(text.width(row[place]) for row in rows) for place in range(len(_TITLES))]
-    return [
-        "  ".join(
-            text.pad(cell, width, right=place > 0) for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    return text.table(rows, range(1, len(_TITLES)))
 
 
 def _figure_row(sheet: dict[str, Any]) -> tuple[str, ...]:

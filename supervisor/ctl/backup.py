@@ -136,5 +136,4 @@ def page(found: dict[str, Any]) -> list[str]:
         rows.append((text.harmless(each["name"]), when, each["cause"] or text.UNKNOWN, size, whole, label, programs))
         if each["error"]:
             rows[-1] = (*rows[-1][:-1], text.harmless(each["error"]))
-    widths = [max(text.width(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return ["  ".join(text.pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return text.table(rows)

@@ -11,7 +11,6 @@ from supervisor.ctl.session import Session, take
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
 
@@ -60,7 +59,7 @@ def _causes(found: dict[str, Any]) -> list[str]:
     unknown = found.get("lost_s_unknown", 0)  # a daemon before this one has no such key
     resumes = f"{unknown} resume{'' if unknown == 1 else 's'}"
     said = [f"lost work is at least this much: the lost time of {resumes} is unknown"] if unknown else []
-    return [*_table(rows, right={1, 2, 3}), *said]
+    return [*text.table(rows, right={1, 2, 3}), *said]
 
 
 def _frames(found: dict[str, Any]) -> list[str]:
@@ -86,7 +85,7 @@ def _levels(found: dict[str, Any]) -> list[str]:
         measured = text.duration(3600.0 * level["paid_hours"]) if level["paid_hours"] else text.UNKNOWN
         why = f"not known: {text.harmless(level['why'])}" if level["why"] else ""
         rows.append((name, str(level["slots"]), measured, rate, days, usd(level["usd"]), why))
-    out = _table(rows, right={1, 2, 3, 4, 5})
+    out = text.table(rows, right={1, 2, 3, 4, 5})
     for name, why in sorted(found["left_out"].items()):
         out.append(f"not counted: {text.harmless(name)}, {text.harmless(why)}")
     return out
@@ -97,13 +96,3 @@ def usd(value: float | None) -> str:
     if value is None:
         return text.UNKNOWN
     return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.3g}"
-
-
-def _table(rows: Sequence[tuple[str, ...]], right: set[int]) -> list[str]:
-    widths = [max(text.width(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            text.pad(cell, width, right=place in right) for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

@@ -49,12 +49,7 @@ def page(found: dict[str, Any]) -> list[str]:
     if not found["rows"]:
         return ["no run has played test games yet (num_test_episodes says how many; test_period how often while it trains)"]
     rows = [_TITLES, *(_cells(row) for row in found["rows"])]
-    widths = [max(text.width(row[place]) for row in rows) for place in range(len(_TITLES))]
-    out = [
-        "  ".join(text.pad(cell, wide, right=place > 1) for place, (cell, wide) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]
-    return [line.rstrip() for line in out] + ["", *(_overall(row) for row in found["overall"])]
+    return [*text.table(rows, range(2, len(_TITLES))), "", *(_overall(row) for row in found["overall"])]
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -14,6 +14,10 @@ from supervisor.api.words import UNKNOWN, clock, duration, number, signed
 from supervisor.harmless import harmless
 from supervisor.policy.box.wall_clock import is_set
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
 __all__ = ["UNKNOWN", "clock", "duration", "harmless", "number", "signed"]  # beside what is defined here
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "dim": "2", "bold": "1"}
@@ -71,6 +75,17 @@ def clip(text: str, columns: int) -> str:
 def pad(text: str, columns: int, *, right: bool = False) -> str:
     gap = " " * max(0, columns - width(text))
     return gap + text if right else text + gap
+
+
+def table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
+    """Rows of cells as lines, in columns of equal width; `right` are the columns that stand to the right."""
+    widths = [max(width(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            pad(cell, wide, right=place in right) for place, (cell, wide) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 class Paint:

@@ -98,6 +98,14 @@ def kept_steps(book: Book, from_s: float, to_s: float, now: tuple[float, int] | 
     return max(0.0, _position(marks, to_s) - _position(marks, from_s))
 
 
+def kept_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> dict[str, float]:
+    """The kept steps of every program in a stretch, by name."""
+    found: dict[str, float] = {}
+    for book in ledger.all_books():
+        found[book.name] = found.get(book.name, 0.0) + kept_steps(book, from_s, to_s, _now(ledger, games, book))
+    return found
+
+
 def _position(marks: list[tuple[float, int]], at_s: float) -> float:
     """Where it was at a moment: even between two marks, the first one's before it, the last one's after it."""
     place = bisect_right(marks, at_s, key=lambda mark: mark[0])

@@ -245,6 +245,14 @@ def recorded(sources: Sources, sheet: Sheet, period_s: float, since: Since, afte
     return {"columns": columns(sheet), "rows": as_table(sheet, rows)}
 
 
+@_page(since=_since)
+def report(sources: Sources, since: Since) -> Json:
+    """What trained in a window up to now, how well, what broke, what it cost, what comes next."""
+    from supervisor.reports.report_view import report_view
+
+    return report_view(sources, since)
+
+
 @_page()
 def results(sources: Sources) -> Json:
     """What the newest tests of all runs say together."""

@@ -87,6 +87,8 @@ class FakeBackend:
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     tested: list[Outcome] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)  # of the recorder
+    reported: Json = field(default_factory=dict)
+    windows: list[Since] = field(default_factory=list)  # for which a report was asked
     backed_up: list[Json] = field(default_factory=list)
     ends: list[Json] = field(default_factory=list)
     error: Exception | None = None
@@ -214,6 +216,15 @@ class FakeBackend:
 
     def page_curves(self, **asked: Any) -> Json:
         return pages.curves(self, **asked)  # type: ignore[arg-type]
+
+    @staticmethod
+    def window(since: str) -> Since:
+        made: Since = PAGES["report"].arguments({"since": since})["since"]
+        return made
+
+    def page_report(self, since: Since) -> Json:
+        self.windows.append(since)
+        return self.reported
 
     def page_recorded(self, **asked: Any) -> Json:
         return pages.recorded(self, **asked)  # type: ignore[arg-type]

@@ -1,0 +1,151 @@
+"""The page `report`: what trained in a window, how well, what broke, what it cost, what comes next.
+
+Made of other pages' figures: accounts and bill, programs of `status`, facts, and recorded returns. Nothing is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.model.recording import PROGRAMS, as_spread
+from supervisor.policy.box import wall_clock
+from supervisor.policy.upkeep.accounting import COMPUTING
+from supervisor.policy.upkeep.resolution import TIERS, tier_for
+from supervisor.reports.accounts import Sheet, summary
+from supervisor.reports.accounts_view import Since, since_s
+from supervisor.reports.cost_view import Games, cost_view, kept_in
+from supervisor.reports.ledger import Ledger
+from supervisor.reports.sources import Sources
+from supervisor.reports.status_view import status_view, troubles
+
+Json = dict[str, Any]
+_POINTS: Final = 500
+_BROKEN: Final = {"FATAL": 0, "BACKOFF": 1}  # shown first
+
+# What an attempt died of, in a person's words. A stall, a divergence and an illness are told by their own facts.
+_DEATHS: Final = {
+    "crash": "crash", "killed": "killed from outside", "lost": "ended unseen", "left": "left on someone else's request",
+    "fenced": "fenced off", "config": "a configuration that cannot work", "out_of_memory": "out of host memory",
+    "cuda_out_of_memory": "out of GPU memory", "oom_killed": "killed by the OOM killer",
+}  # fmt: skip
+
+
+def report_view(sources: Sources, since: Since) -> Json:
+    """All of it for the window up to now. None is "not known"."""
+    closed, wall_s = sources.closed()
+    begun_s = since_s(closed, since)
+    samples = {name: watch.sample for name, watch in sources.memory.watches.items()}
+    games = Games(sources.settings, sources.state, samples)
+    price = None if sources.settings is None else sources.settings.cost.usd_per_hour
+    bill = cost_view(closed, games, since, wall_s=wall_s, usd_per_hour=price)
+    sheets = {sheet.name: sheet for sheet in summary(closed, since_s=begun_s).programs}
+    status = status_view(sources)
+    returns = _returns(sources, closed, begun_s)
+    kept = kept_in(closed, games, begun_s, closed.at_s)
+    rows = [_program(view, sheets.get(view["name"]), kept, returns) for view in status["programs"]]
+    rows.sort(key=lambda row: (_BROKEN.get(row["phase"], 2), row["name"]))
+    return {
+        "since_wall_s": bill["since_wall_s"],
+        "until_wall_s": wall_s,
+        "length_s": closed.at_s - begun_s,
+        "programs": rows,
+        "broke": broke(sources.facts(0, ()), begun_s, sources.state.clock_steps),
+        "reboots": sum(reboot.boot_s >= begun_s for reboot in closed.reboots),
+        "kept_steps": sum(row["kept_steps"] for row in rows),
+        "useful_share": bill["useful_share"],
+        "usd": bill["usd"],
+        "usd_per_hour": bill["usd_per_hour"],
+        "next": _next(bill, status["daemon"]["level"]["line"]),
+        "needs": _needs(status),
+    }
+
+
+def _program(view: Json, sheet: Sheet | None, kept: Mapping[str, float], returns: Mapping[str, tuple[float, float]]) -> Json:
+    first, last = returns.get(view["name"], (None, None))
+    return {
+        "name": view["name"],
+        "phase": view["phase"],
+        "why": view["why"],
+        "trained_s": None if sheet is None else sum(sheet.seconds.get(account, 0.0) for account in COMPUTING),
+        "kept_steps": kept.get(view["name"], 0.0),
+        "lost_steps": None if sheet is None else sheet.lost_steps,
+        "lost_unknown": 0 if sheet is None else sheet.lost_unknown,
+        "failures": 0 if sheet is None else sheet.failures,
+        "first_return": first,
+        "last_return": last,
+        "best_return": view["best_return"],
+        "eta_s": view["eta_s"],
+    }
+
+
+def _returns(sources: Sources, closed: Ledger, begun_s: float) -> dict[str, tuple[float, float]]:
+    """The first and the newest known mean return of each program in the window."""
+    tier = tier_for(TIERS, closed.at_s - begun_s, _POINTS)
+    found: dict[str, tuple[float, float]] = {}
+    for row in sources.recorded(PROGRAMS.only({"mean_return"}), tier, begun_s, closed.at_s, ()):
+        value = row.values.get("mean_return")
+        if value is not None:
+            mean = as_spread(value).mean
+            found[row.keys[0]] = (found.get(row.keys[0], (mean, mean))[0], mean)
+    return found
+
+
+def broke(journal: Iterable[Stamped], begun_s: float, clock_steps: Mapping[str, float]) -> list[Json]:
+    """What went wrong, grouped by cause, the most frequent first: how often, where, and the newest reason."""
+    groups: dict[str, Json] = {}
+    for stamped in journal:
+        what = _trouble(stamped.fact) if stamped.at_s >= begun_s else ""
+        if what:
+            group = groups.setdefault(what, {"what": what, "count": 0, "programs": []})
+            name = getattr(stamped.fact, "program", None)
+            group["programs"] = sorted({*group["programs"], *([] if name is None else [name])})
+            group["count"] += 1
+            group["why"] = stamped.fact.why
+            group["newest_wall_s"] = wall_clock.shown(stamped.wall_s, stamped.boot_id, clock_steps)
+    return sorted(groups.values(), key=lambda group: (-group["count"], -group["newest_wall_s"]))
+
+
+def _trouble(fact: facts.Fact) -> str:
+    """What a fact tells of, in a few words; empty: nothing that broke."""
+    match fact:
+        case facts.HostRebooted():
+            return f"reboot of the host, {fact.cause}" + (f" ({fact.end})" if fact.end not in {"", fact.cause} else "")
+        case facts.Stalled():
+            return f"stall ({fact.stall})"
+        case facts.Exited():
+            return _DEATHS.get(fact.cause, "")
+        case facts.Sickened():
+            return f"unhealthy training ({fact.illness})"
+        case facts.DaemonStarted():
+            return "" if fact.clean or fact.last_sign_s is None else "the daemon ended without notice"
+        case _:
+            return _TOLD.get(type(fact).__name__, "")
+
+
+_TOLD: Final = {
+    "Diverged": "losses were not finite", "SpawnFailed": "a start failed", "CheckpointBad": "damaged checkpoint",
+    "CheckpointFailed": "a checkpoint was not written", "FoundationLost": "file trouble",
+    "JournalSalvaged": "damaged journal",
+    "JournalStalled": "the journal could not be written", "XidReported": "GPU error", "GpuLost": "a GPU was lost",
+    "BackupFailed": "a backup failed", "RollbackFailed": "a rollback failed", "ConfigRefused": "configuration refused",
+}  # fmt: skip
+
+
+def _next(bill: Json, line: str) -> Json:
+    """When all is done at the level in force, and what that costs from now on."""
+    here = next((level for level in bill["levels"] if level["in_force"]), None)
+    if here is None:
+        return {"level": None, "days": None, "usd": None, "why": "no level is in force", "line": line}
+    return {"level": here["name"], "days": here["days"], "usd": here["usd"], "why": here["why"], "line": line}
+
+
+def _needs(status: Json) -> list[str]:
+    """What waits for a person, one sentence each; usually nothing."""
+    config = status["daemon"]["config"]
+    refused = [] if config is None else [f"the configuration cannot be used: {config['errors'][0]}"]
+    given_up = [f"{view['name']} was given up: {view['why']}" for view in status["programs"] if view["phase"] == "FATAL"]
+    slow = [f"{view['name']} fails again and again: {view['why']}" for view in status["programs"] if view["slow_retry"]]
+    return [*refused, *troubles(status["daemon"]), *given_up, *slow]

@@ -1,0 +1,156 @@
+"""The page `report`: what trained, what broke by cause, what waits for a person."""
+
+from dataclasses import replace
+
+import pytest
+from core_kit import WALL_S, Core, settings, spec
+from fakes import FakeSources
+
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.model.inputs import ConfigFaulty
+from supervisor.model.lifecycle import Phase
+from supervisor.model.recording import Row, Spread
+from supervisor.policy.upkeep.cost import CostSettings
+from supervisor.reports.accounts_view import Since
+from supervisor.reports.report_view import broke, report_view
+
+
+class Sources(FakeSources):
+    """With recorded returns of its own."""
+
+    returns: tuple = ()
+
+    def recorded(self, sheet, tier, since_s, until_s, subjects):
+        assert [each.name for each in sheet.series] == ["mean_return"]
+        return [Row(since_s, WALL_S, (name, "t"), (None,) * 3, {"mean_return": value}) for name, value in self.returns]
+
+
+def report(core, since=None, *, returns=(), alive=True, known=True):
+    sources = Sources(core.state, core.settings if known else None, core.memory, core.journal, core.now_s, alive=alive)
+    sources.returns = returns
+    return report_view(sources, since or Since())
+
+
+def by_name(found):
+    return {row["name"]: row for row in found["programs"]}
+
+
+@pytest.fixture
+def core():
+    made = Core(settings("Pong", "Qbert", cost=CostSettings(2.0))).running("Pong", "Qbert")
+    made.look(Pong={"steps": 1000}, Qbert={"steps": 50})
+    return made
+
+
+def test_what_every_program_has_done_and_where_its_return_went(core):
+    for steps in range(2000, 8000, 1000):
+        core.later(10.0)
+        saved = {"ckpt_count": 1, "ckpt_step": 2000, "ckpt_at_s": core.now_s}
+        core.look(Pong={"steps": steps, "best_return": 3.0, **saved}, Qbert={"steps": 60})
+    found = report(core, returns=[("Pong", -20.0), ("Qbert", None), ("Pong", Spread(1.0, 2.0, 3.0))])
+    pong, qbert = by_name(found)["Pong"], by_name(found)["Qbert"]
+    assert (pong["first_return"], pong["last_return"], pong["best_return"]) == (-20.0, 2.0, 3.0)
+    assert (qbert["first_return"], qbert["last_return"], qbert["best_return"]) == (None, None, None)
+    assert pong["kept_steps"] == 5000, "from its first checkpoint on: before it nobody knew where it was"
+    assert found["kept_steps"] == pong["kept_steps"] + qbert["kept_steps"]
+    assert pong["trained_s"] > 0
+    assert found["usd"] == pytest.approx(2.0 * found["length_s"] / 3600)
+
+
+def test_what_needs_somebody_comes_first_and_is_named(core):
+    assert report(core)["needs"] == []
+    core.give(ConfigFaulty(core.now_s, ("line 1: a", "line 2: b"), by="SIGHUP"))
+    core.ended("Qbert", code=78)
+    found = report(core)
+    assert [row["name"] for row in found["programs"]] == ["Qbert", "Pong"]
+    assert found["needs"][0] == "the configuration cannot be used: line 1: a"
+    assert found["needs"][1].startswith("Qbert was given up: the program reports a configuration that cannot work")
+
+
+def test_a_program_that_fails_again_and_again_needs_somebody(core):
+    core.state = replace(core.state, programs={**core.state.programs, "Pong": replace(
+        core.state.programs["Pong"], slow=True, phase=Phase.BACKOFF, why="exit code 1",
+    )})  # fmt: skip
+    found = report(core)
+    assert "Pong fails again and again: exit code 1" in found["needs"]
+    assert found["programs"][0]["name"] == "Pong"
+
+
+def test_only_what_broke_in_the_window_is_told(core):
+    core.ended("Pong", code=1, last_lines=("ValueError: bad shape",))
+    assert [(each["what"], each["count"], each["programs"]) for each in report(core)["broke"]] == [("crash", 1, ["Pong"])]
+    core.later(1000.0)
+    core.woke()
+    assert report(core, Since(ago_s=60.0))["broke"] == []
+
+
+def test_reboots_and_the_time_to_the_end():
+    core = Core(settings(spec("Pong"))).running("Pong")
+    core.later(100.0)
+    core.reboot("b" * 32, down_s=30.0)
+    found = report(core)
+    assert found["reboots"] == 1
+    assert found["broke"][0]["what"] == "reboot of the host, unclean"
+    assert (found["next"]["level"], found["next"]["days"]) == ("light", None)
+    assert found["next"]["why"] == "Pong: its target is unknown"
+
+
+def test_without_a_configuration_and_before_anything_has_begun():
+    core = Core(settings())
+    found = report(core, known=False, alive=False)
+    assert found["programs"] == found["broke"] == []
+    assert (found["usd"], found["useful_share"]) == (None, None)
+    assert found["next"]["why"] == "no level is in force"
+
+
+def test_a_program_of_which_no_book_is_kept_is_unknown(core):
+    core.state = replace(core.state, programs={**core.state.programs, "New": replace(
+        core.state.programs["Pong"], name="New", attempt=None, phase=Phase.QUEUED,
+    )})  # fmt: skip
+    row = by_name(report(core))["New"]
+    assert (row["trained_s"], row["lost_steps"], row["kept_steps"], row["failures"]) == (None, None, 0.0, 0)
+
+
+def exited(cause):
+    return facts.Exited("why", "Pong", "t", cause, None, None, None, None)
+
+
+def rebooted(cause, end):
+    return facts.HostRebooted("why", "a", "b", cause, "", None, None, "light", (), {}, end=end)
+
+
+def started(*, clean, last_sign_s):
+    return facts.DaemonStarted("why", 1, "v", clean, "salt", 0, last_sign_s)
+
+
+@pytest.mark.parametrize(
+    ("fact", "what"),
+    [
+        (exited("crash"), "crash"), (exited("oom_killed"), "killed by the OOM killer"), (exited("stopped"), None),
+        (exited("stalled"), None), (exited("done"), None), (exited("diverged"), None),
+        (rebooted("orderly", "orderly"), "reboot of the host, orderly"),
+        (rebooted("unclean", "panic"), "reboot of the host, unclean (panic)"),
+        (rebooted("unclean", ""), "reboot of the host, unclean"),
+        (facts.Stalled("why", "Pong", "t", "hang", 31.0, 30.0), "stall (hang)"),
+        (facts.Sickened("why", "Pong", "t", "exploding", "tell", None, {}), "unhealthy training (exploding)"),
+        (started(clean=False, last_sign_s=1.0), "the daemon ended without notice"),
+        (started(clean=True, last_sign_s=1.0), None), (started(clean=False, last_sign_s=None), None),
+        (facts.Diverged("why", "Pong", "t", None), "losses were not finite"),
+        (facts.XidReported("why", 0, "GPU-0", 79, grave=True), "GPU error"), (facts.GpusFound("why", 1, ()), None),
+    ],
+)  # fmt: skip
+def test_what_a_fact_tells_of(fact, what):
+    found = broke([Stamped(1, 10.0, WALL_S, "boot", fact)], 0.0, {})
+    assert [each["what"] for each in found] == ([] if what is None else [what])
+
+
+def test_the_most_frequent_comes_first_and_the_newest_reason_is_told():
+    told = [replace(exited("crash"), why="old"), exited("killed"), replace(exited("crash"), why="new", program="Qbert")]
+    journal = [Stamped(place, float(place), WALL_S + place, "boot", fact) for place, fact in enumerate(told)]
+    crash, killed = broke(journal, 0.0, {})
+    assert crash == {
+        "what": "crash", "count": 2, "programs": ["Pong", "Qbert"], "why": "new", "newest_wall_s": WALL_S + 2,
+    }  # fmt: skip
+    assert killed["count"] == 1
+    assert broke(journal, 2.5, {}) == []

@@ -1,0 +1,97 @@
+"""`report` as people run it: one screen for the morning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_backend import FakeBackend
+from running import ctl
+
+from supervisor.ctl import report as page
+
+WALL_S = 1_763_700_000.0
+
+
+def row(name: str, **known: Any) -> dict[str, Any]:
+    return {
+        "name": name, "phase": "RUNNING", "why": "", "trained_s": 7200.0, "kept_steps": 1_000_000.0, "lost_steps": 500,
+        "lost_unknown": 0, "failures": 1, "first_return": -20.1, "last_return": 18.2, "best_return": 19.5, "eta_s": 3600.0,
+        **known,
+    }  # fmt: skip
+
+
+def found(**known: Any) -> dict[str, Any]:
+    return {
+        "since_wall_s": WALL_S - 43_000.0, "until_wall_s": WALL_S, "length_s": 43_000.0, "programs": [row("Pong")],
+        "broke": [], "reboots": 2, "kept_steps": 41_000_000.0, "useful_share": 0.931, "usd": 7.2, "usd_per_hour": 0.6,
+        "next": {"level": "medium", "days": 4.25, "usd": 61.2, "why": "", "line": "medium: no reboot in 40 min"},
+        "needs": [], **known,
+    }  # fmt: skip
+
+
+def test_a_quiet_night() -> None:
+    lines = page.page(found())
+    assert lines[0].endswith("(11h 56m): 1 of 1 trained, 41M steps kept (93.1% of paid time useful), 2 reboots, $7.20")
+    assert lines[2].split() == [
+        "PROGRAM",
+        "STATE",
+        "TRAINED",
+        "KEPT",
+        "STEPS",
+        "LOST",
+        "FAILURES",
+        "RETURN",
+        "BEST",
+        "DONE",
+        "IN",
+    ]
+    assert lines[3].split() == ["Pong", "RUNNING", "2h", "1M", "500", "1", "-20.1", "->", "18.2", "19.5", "1h"]
+    assert lines[5] == "nothing broke"
+    assert lines[7] == "next: all is done in 4.2 days for $61.20 at level medium; medium: no reboot in 40 min"
+    assert lines[8] == "needs you: nothing"
+
+
+def test_what_is_not_known_is_a_dash_and_a_sum_with_a_gap_has_a_mark() -> None:
+    unknown = row("Qbert", trained_s=None, lost_steps=7, lost_unknown=2, last_return=None, best_return=None, eta_s=None)
+    told = page.page(found(programs=[unknown], usd=None, useful_share=None, reboots=0))
+    assert told[0].endswith("0 of 1 trained, 41M steps kept, no reboots")
+    assert told[3].split() == ["Qbert", "RUNNING", "-", "1M", "7+?", "1", "-", "-", "-"]
+
+
+def test_what_broke_and_what_needs_somebody() -> None:
+    broke = [
+        {
+            "what": "stall (hang)",
+            "count": 3,
+            "programs": ["Pong", "Qbert"],
+            "newest_wall_s": WALL_S - 60,
+            "why": "no progress",
+        },
+        {"what": "reboot of the host, unclean", "count": 1, "programs": [], "newest_wall_s": WALL_S, "why": "x" * 200},
+    ]
+    coming = {"level": "light", "days": None, "usd": None, "why": "Pong: it has no target", "line": ""}
+    told = page.page(found(broke=broke, needs=["Pong was given up: \x1b[31mbad"], next=coming))
+    assert told[6].startswith("    3 x stall (hang) (Pong, Qbert); newest ")
+    assert told[6].endswith(": no progress")
+    assert told[7].endswith("…")
+    assert told[9] == "next: when all is done is not known: Pong: it has no target"
+    assert told[10:12] == ["needs you:", "  Pong was given up: \\x1b[31mbad"]
+
+
+@pytest.mark.parametrize(("args", "since"), [((), "43200s"), (("--since", "boot"), "boot")])
+def test_the_window_that_is_asked_for(api: Path, backend: FakeBackend, args: tuple[str, ...], since: str) -> None:
+    backend.reported = found()
+    done = ctl("report", *args, socket=api)
+    assert done.returncode == 0, done.stderr
+    assert "nothing broke" in done.stdout
+    assert json.loads(ctl("report", *args, "--json", socket=api).stdout) == found()
+    assert {str(each) for each in backend.windows} == {str(backend.window(since))}
+
+
+def test_it_takes_no_names(api: Path, backend: FakeBackend) -> None:
+    done = ctl("report", "Pong", socket=api)
+    assert done.returncode == 2
+    assert "report takes no names; explain NAME tells of one program" in done.stdout
