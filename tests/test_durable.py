@@ -6,12 +6,10 @@ Real processes; `recorded.py` has the rule. Each of these writers once passed al
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 import recorded
 
-DATA = Path(__file__).resolve().parent / "adapters" / "data"
 CHECKPOINTS = """
 import sys
 sys.path.insert(0, str(Path('tests/adapters').resolve()))
@@ -84,27 +82,13 @@ WRITERS = {
             "for info in checkpoints.survey(here / 'programs' / 'Pong'): checkpoints.set_aside(info.path)\n"
         ),
     ),
-    "journal upgraded": (
-        f"import shutil\nshutil.copyfile({str(DATA / 'journal-schema-1.sqlite')!r}, here / 'journal.sqlite')\n",
-        (
-            "import contextlib\n"
-            "from supervisor.adapters.journal import schema\n"
-            "from supervisor.adapters.journal.sqlite import connect\n"
-            "path = here / 'journal.sqlite'\n"
-            "with contextlib.closing(connect(path)) as old: schema.upgrade(path, old)\n"
-            "schema.finish_swap(path)\n"
-        ),
-    ),
     "journal archived": (
         (
-            "import shutil\n"
-            f"shutil.copyfile({str(DATA / 'journal-schema-1.sqlite')!r}, here / 'journal.sqlite')\n"
-            "from supervisor.adapters.journal.sqlite import connect\n"
-            "from supervisor.adapters.journal import schema\n"
-            "import contextlib\n"
-            "path = here / 'journal.sqlite'\n"
-            "with contextlib.closing(connect(path)) as old: schema.upgrade(path, old)\n"
-            "schema.finish_swap(path)\n"
+            "from supervisor.adapters.journal.sqlite import Journal\n"
+            "from supervisor.model.facts import Finished\n"
+            "journal = Journal(here / 'journal.sqlite')\n"
+            "journal.append([Finished('w', 'p')] * 30, at_s=0.0, wall_s=0.0, boot_id='b')\n"
+            "journal.close()\n"
         ),
         (
             "import contextlib\n"

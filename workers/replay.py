@@ -88,7 +88,6 @@ _SLOTS_AT: Final = (_PAGE, 2 * _PAGE)
 _LIVE_AT: Final = 3 * _PAGE
 _HEADER_BYTES: Final = 4 * _PAGE
 _MAGIC: Final = b"XLREPL02"
-_OLDER: Final = b"XLREPL01"  # a ring of rows, all of one width
 _LENGTH: Final = struct.Struct("<8sII")  # magic, length of the JSON text, its crc32
 _SLOT: Final = struct.Struct("<QQQ")  # epoch (0: never written), total, low
 _LIVE: Final = struct.Struct("<16sQQ")  # boot id, total, low
@@ -587,8 +586,6 @@ def _mismatch(directory: Path, geometry: Geometry) -> str | None:
             page = file.read(_PAGE)
         magic, length, crc = _LENGTH.unpack_from(page)
         text = page[_LENGTH.size : _LENGTH.size + length]
-        if magic == _OLDER:
-            return "an earlier version wrote it, which could not keep it when the number of environments changed"
         if magic != _MAGIC or zlib.crc32(text) != crc:
             return "its header is damaged"
         found = json.loads(text)

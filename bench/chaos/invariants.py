@@ -74,7 +74,6 @@ class _Track:
     moved_s: float = 0.0
     several_s: float | None = None
     astray_s: float | None = None
-    unknown_s: float | None = None
     none_whole: int = 0
     behind: list[tuple[float, int]] = field(default_factory=list)  # (time, steps), for a minute
 
@@ -112,9 +111,6 @@ class Scoreboard:
     def last_cause_s(self, program: str) -> float:
         """Of this program, of the daemon, or of the whole box."""
         return max((at_s for at_s, subject, _ in self.causes if subject in {program, "daemon", "box"}), default=0.0)
-
-    def caused(self, program: str, within_s: float) -> bool:
-        return time.monotonic() - self.last_cause_s(program) < within_s
 
     def breaks(self, invariant: str, subject: str, text: str) -> None:
         if self.is_exempt(invariant, subject):

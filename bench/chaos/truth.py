@@ -46,7 +46,6 @@ class Program:
     beat: contract.Beat | None
     whole: tuple[int, ...]  # steps of the whole checkpoints, newest first
     damaged: tuple[int, ...]
-    newest_age_s: float | None  # since this checkpoint was first seen
 
     @property
     def mains(self) -> tuple[Process, ...]:
@@ -76,7 +75,6 @@ class Truth:
     world: World
     _known: dict[tuple[int, int], tuple[str, str, int] | None] = field(default_factory=dict)
     _verdicts: dict[Path, _Verdict] = field(default_factory=dict)
-    _seen_s: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def look(self) -> dict[str, Program]:
         processes = list(self.processes())
@@ -86,13 +84,10 @@ class Truth:
 
     def _program(self, name: str, processes: list[Process]) -> Program:
         whole, damaged = self.checkpoints(name)
-        now_s = time.monotonic()
-        for step in whole:
-            self._seen_s.setdefault((name, step), now_s)
         workers = tuple(each for each in processes if not each.shim)
         return Program(
             workers, tuple(each for each in processes if each.shim), self.fence(name), self._beat(name, workers),
-            whole, damaged, now_s - self._seen_s[name, whole[0]] if whole else None,
+            whole, damaged,
         )  # fmt: skip
 
     # processes

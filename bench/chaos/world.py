@@ -14,7 +14,6 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -303,9 +302,6 @@ class World:
             self.systemd.forget(CONTROL)
             self.box.power_cut()
         self.event("the box was cut off and boots")
-
-    def new_boot(self) -> None:
-        self.box.set_boot(uuid.uuid4())
 
     def close(self) -> None:
         life = self.systemd.life

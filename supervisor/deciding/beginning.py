@@ -34,10 +34,8 @@ def on_began(turn: Turn, item: Began) -> None:
     identity = _compared(turn, item.boot)
     rebooted = _rebooted(turn, item.boot, identity) if item.boot.rebooted else None
     _identify(turn, item.boot, identity)
-    sign_wall_s = item.boot.last_sign_wall_s
-    last_sign_s = None if sign_wall_s is None else min(turn.now_s, turn.now_s - (turn.wall_s - sign_wall_s))
-    if item.boot.last_sign_s is not None:
-        last_sign_s = min(turn.now_s, max(before_s, item.boot.last_sign_s))
+    sign_s = item.boot.last_sign_s
+    last_sign_s = None if sign_s is None else min(turn.now_s, max(before_s, sign_s))
     if clean is not None and not item.boot.rebooted:
         since_s = before_s if last_sign_s is None else last_sign_s
         turn.memory = replace(turn.memory, away=Away(since_s, turn.now_s, dict(item.boot.steps)))

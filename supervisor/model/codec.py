@@ -9,8 +9,7 @@ The same check runs in both directions, so a fact that could not be read back is
 * A field that the body lacks gets its default: an older daemon wrote the row before the field existed.
 * A field that the class lacks is passed over: a newer daemon wrote it, and by the rules of `facts.py` it has a default,
   so what it says is optional. The row itself keeps it.
-* An older version is brought up step by step (`UPGRADES`), on the JSON values, before anything else looks at them.
-* An unknown kind or a newer version raises `UnknownFact`. Folding around it would make a state that never was.
+* An unknown kind or another version raises `UnknownFact`. Folding around it would make a state that never was.
 * Anything else that does not fit raises `MalformedFact`: the row is damaged.
 
 Worked example: `Finished(program="Pong", why="25000 of 25000 episodes")` is the row
@@ -44,10 +43,6 @@ class MalformedFact(ValueError):
 
 Convert = Callable[[Any], Any]
 
-# (kind, older version) -> the JSON values as the next version has them. A step is never changed again: journals of all
-# ages meet it. What it cannot know it leaves out, or sets to None. A test asks for every step of every kind.
-UPGRADES: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
-
 
 def kinds() -> dict[str, type[Fact]]:
     """Every concrete fact class by its kind. Bases such as `AttemptFact` are not facts."""
@@ -70,7 +65,7 @@ def decode(kind: str, version: int, body: str) -> Fact:
     if cls is None:
         msg = f"fact kind {kind!r} is unknown here: a newer extralife wrote it"
         raise UnknownFact(msg)
-    if not 1 <= version <= cls.VERSION:
+    if version != cls.VERSION:
         msg = f"fact {kind} has version {version}, this extralife knows version {cls.VERSION}"
         raise UnknownFact(msg)
     try:
@@ -81,22 +76,12 @@ def decode(kind: str, version: int, body: str) -> Fact:
     if not isinstance(values, dict):
         msg = f"fact {kind} is not a JSON object: {body[:80]!r}"
         raise MalformedFact(msg)
-    for older in range(version, cls.VERSION):
-        values = _upgraded(kind, older, values)
     found = {name: _field(kind, name, convert, values[name]) for name, convert in _FIELDS[kind].items() if name in values}
     missing = _REQUIRED[kind] - found.keys()
     if missing:
         msg = f"fact {kind} lacks {', '.join(sorted(missing))}"
         raise MalformedFact(msg)
     return cls(**found)
-
-
-def _upgraded(kind: str, older: int, values: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return UPGRADES[kind, older](values)
-    except (ValueError, TypeError, KeyError) as error:
-        msg = f"fact {kind} of version {older} cannot be brought up to version {older + 1}: {error!r}"
-        raise MalformedFact(msg) from error
 
 
 def _field(kind: str, name: str, convert: Convert, value: object) -> Any:

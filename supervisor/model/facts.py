@@ -5,7 +5,7 @@ Rules that keep a journal readable for years:
 * A fact is a frozen dataclass with a version, flat and JSON-shaped: str, int, float, bool, None, tuples, dicts.
 * It says what happened and `why`, in one sentence for a person. It never says what to do.
 * Its time is not in it: the journal stamps `at_s` (journal time), `wall_s` and `boot_id` on every row (`Stamped`).
-* A field is added with a default; anything else makes a new version, and the codec upgrades the old one.
+* A field is added with a default; anything else makes a new kind, and the old one stays readable.
 
 Telemetry (frames, rates, GPU samples) is not a fact: only verdicts drawn from it are.
 """

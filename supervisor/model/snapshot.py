@@ -2,7 +2,7 @@
 
 JSON, field by field and from the annotations alone, by the rules of `model/codec.py`: a field that the text lacks gets its
 default, one that the class lacks is passed over, anything else that does not fit raises MalformedFact. A field that
-changes its meaning needs a new version of `facts.Snapshot`, and a step in the codec that upgrades the old one.
+changes its meaning gets a new name.
 
 Worked example: `State(boots=2)` is `{"at_s":0.0,...,"boots":2,...}`; read by a newer extralife whose State has one more
 field, that field has its default, as it would had the facts been folded by the older one.

@@ -46,7 +46,6 @@ class Attempt:
     number: int
     token: str
     intended_at_s: float
-    intended_wall_s: float
     digest: str
     pid: int | None = None
     start_ticks: int | None = None
@@ -110,7 +109,6 @@ class Program:
     began_step: int | None = None  # where the attempt that computed them had begun
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None
-    ckpt_wall_s: float | None = None
     ckpt_stall_s: float | None = None
     bad_checkpoints: tuple[str, ...] = ()
     quarantined_since_ckpt: bool = False
@@ -132,7 +130,6 @@ class Program:
     exit_wall_s: float | None = None
     spawn_error: str = ""
     spawn_failures: int = 0  # in a row
-    last_leftovers: tuple[str, ...] = ()
 
     def gap_s(self, phase: str) -> float | None:
         """The largest healthy gap seen in a phase."""
@@ -423,7 +420,7 @@ def _backups(state: State, fact: facts.BackupFact) -> State:
     steps = fact.steps if isinstance(fact, facts.RolledBackTo | facts.RollbackFailed) else {}
     programs = {
         name: replace(
-            _fresh(state.programs[name]), ckpt_step=step_, ckpt_at_s=None, ckpt_wall_s=None, quarantined_step=None,
+            _fresh(state.programs[name]), ckpt_step=step_, ckpt_at_s=None, quarantined_step=None,
             quarantined_since_ckpt=False,
         )
         for name, step_ in steps.items() if name in state.programs
@@ -607,7 +604,7 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
         case facts.Requeued():
             return replace(program, wanted=True)
         case facts.SpawnIntended(attempt=number, token=token, digest=digest):
-            attempt = Attempt(number, token, stamped.at_s, stamped.wall_s, digest)
+            attempt = Attempt(number, token, stamped.at_s, digest)
             since_s = stamped.at_s if program.slot_since_s is None else program.slot_since_s
             return replace(
                 program, attempt=attempt, attempts=number, started_wall_s=stamped.wall_s, spawn_error="", wanted=True,
@@ -689,7 +686,7 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
             program = replace(program, divergences=0, diverged_step=None) if beyond else program
             return replace(
                 program, attempt=_saved(attempt, step_), ckpt_step=step_, ckpt_at_s=stamped.at_s,
-                ckpt_wall_s=stamped.wall_s, ckpt_stall_s=stall_s, quarantined_since_ckpt=False,
+                ckpt_stall_s=stall_s, quarantined_since_ckpt=False,
                 quarantined_step=None, steps=max(program.steps or 0, step_),
             )  # fmt: skip
         case facts.Tallied(steps=steps, rate=rate):
@@ -712,18 +709,12 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
     return replace(program, attempt=_changed(attempt, stamped.at_s, fact))
 
 
-def _durable(program: Program, stamped: Stamped, at_s: float | None) -> Program:
-    """When its newest checkpoint was durable; None: unknown. The time of the one before would be a wrong age."""
-    wall_s = None if at_s is None else stamped.wall_s - (stamped.at_s - at_s)
-    return replace(program, ckpt_at_s=at_s, ckpt_wall_s=wall_s)
-
-
 def _resumed(program: Program, step_: int) -> Program:
     """The worker took the newest checkpoint that was whole: a newer one that we knew of is gone."""
     newest = None if step_ == program.quarantined_step else step_ or None
     if newest == program.ckpt_step:
         return replace(program, steps=step_)
-    return replace(program, steps=step_, ckpt_step=newest, ckpt_at_s=None, ckpt_wall_s=None)
+    return replace(program, steps=step_, ckpt_step=newest, ckpt_at_s=None)
 
 
 def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
@@ -789,15 +780,17 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, ended_at_s - attempt.ready_at_s)
     program = replace(
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
-        exposure_s=program.exposure_s + ran_s, last_leftovers=fact.leftovers,
+        exposure_s=program.exposure_s + ran_s,
         steps=program.steps if fact.steps is None else fact.steps, steps_exact=_exact(program, attempt, fact),
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
     )  # fmt: skip
     if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):
-        program = replace(program, ckpt_step=fact.checkpoint_step, quarantined_since_ckpt=False, quarantined_step=None)
-        program = _durable(program, stamped, fact.checkpoint_at_s)
+        program = replace(  # None: its age is unknown. The time of the checkpoint before it would be a wrong one.
+            program, ckpt_step=fact.checkpoint_step, ckpt_at_s=fact.checkpoint_at_s, quarantined_since_ckpt=False,
+            quarantined_step=None,
+        )  # fmt: skip
     elif fact.checkpoint_step is not None and fact.checkpoint_step == program.ckpt_step and fact.checkpoint_at_s is not None:
-        program = _durable(program, stamped, fact.checkpoint_at_s)  # it was put on record some time after it was durable
+        program = replace(program, ckpt_at_s=fact.checkpoint_at_s)  # it was put on record some time after it was durable
     if not fact.counted:
         return program
     return replace(

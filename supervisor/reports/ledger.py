@@ -395,10 +395,7 @@ class Ledger:
     def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
         """From the last sign of life to the boot the box was off; from there to now it had no daemon."""
         at_s = stamped.at_s
-        sign_s = fact.last_sign_s
-        if sign_s is None and fact.last_sign_wall_s is not None:  # an older daemon's fact
-            sign_s = at_s - (stamped.wall_s - fact.last_sign_wall_s)
-        off_s = self.at_s if sign_s is None else min(at_s, max(self.at_s, sign_s))
+        off_s = self.at_s if fact.last_sign_s is None else min(at_s, max(self.at_s, fact.last_sign_s))
         boot_s = at_s if fact.boot_wall_s is None else at_s - (stamped.wall_s - fact.boot_wall_s)
         boot_s = min(at_s, max(off_s, boot_s))
         level = self.levels[-1][1] if self.levels else ""

@@ -156,8 +156,6 @@ class Daemon:
         if salvage is not None:
             log.critical("journal_damaged", told=str(salvage))
             self._tell(alerts.journal_line(salvage.fact(), clock.wall_s()))
-        if journal.upgraded is not None:
-            log.warning("journal_upgraded", kept_as=str(journal.upgraded))
         if why := known_mount.remember(self._paths.state_dir, cache):
             log.warning("mount_point_not_noted", error=why)
         state, misfits = replay(facts)

@@ -19,7 +19,7 @@ class Told:
 
 
 def running(name, stop=None):
-    attempt = Attempt(1, name, intended_at_s=0.0, intended_wall_s=0.0, digest="", stop=stop)
+    attempt = Attempt(1, name, intended_at_s=0.0, digest="", stop=stop)
     return Program(name, Phase.RUNNING, 0.0, 0.0, "", attempt=attempt)
 
 
@@ -41,7 +41,7 @@ def test_a_summary_is_told_when_it_changes():
 
 
 def test_what_was_adopted_and_what_resumes_is_told_as_such():
-    younger = Attempt(2, "d", intended_at_s=7.0, intended_wall_s=7.0, digest="")
+    younger = Attempt(2, "d", intended_at_s=7.0, digest="")
     programs = {
         "a": running("a"),
         "b": Program("b", Phase.STARTING, 0.0, 0.0, "", attempt=younger, ckpt_step=100),

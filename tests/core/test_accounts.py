@@ -190,8 +190,7 @@ def gone(ended=100.0):
     ("reboot", "off", "on"),
     [
         (rebooted(), 40.0, 10.0),
-        (rebooted(last_sign_s=None), 40.0, 10.0),  # an older daemon's fact: by the wall clock
-        (rebooted(last_sign_s=None, last_sign_wall_s=None), 130.0, 10.0),  # no sign at all: since the last fact
+        (rebooted(last_sign_s=None), 130.0, 10.0),  # no sign at all: since the last fact
         (rebooted(boot_wall_s=None), 50.0, 0.0),
         (rebooted(boot_wall_s=WALL_S + 90), 0.0, 50.0),  # a wall clock that says the boot came first
         (rebooted(last_sign_s=500.0), 0.0, 0.0),

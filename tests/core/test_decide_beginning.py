@@ -129,7 +129,7 @@ def rebooted(**evidence):
     core.later(1000.0)
     decision = core.reboot(
         "boot-2", steps={"Pong": 9000, "Enduro": 70}, down_s=95.0, up_s=1010.0,
-        last_sign_wall_s=core.wall_offset_s + core.now_s - 100.0, **evidence,
+        last_sign_wall_s=core.wall_offset_s + core.now_s - 100.0, last_sign_s=core.now_s - 100.0, **evidence,
     )  # fmt: skip
     return core, decision
 

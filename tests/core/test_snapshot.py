@@ -12,7 +12,7 @@ from core_kit import Core, facts, kinds, settings
 
 from supervisor.model import codec, snapshot
 from supervisor.model.codec import MalformedFact, UnknownFact, decode, encode
-from supervisor.model.facts import Fact, ProgramFact, Stamped
+from supervisor.model.facts import Stamped
 from supervisor.model.inputs import SnapshotDue
 from supervisor.model.snapshot import decoded, encoded
 from supervisor.model.state import State, fold, fold_all, replay
@@ -158,63 +158,13 @@ def test_what_was_lost_before_the_newest_snapshot_is_not_missed():
     assert replay([*journal[: cut // 2], row, *journal[cut:]]) == (fold_all(journal), 0)
 
 
-# --- older versions of a fact ------------------------------------------------------------------------------------------------
+# --- other versions of a fact ------------------------------------------------------------------------------------------------
 
 
-def test_every_kind_has_every_step_from_its_first_version():
-    steps = {(kind, older) for kind, cls in codec.kinds().items() for older in range(1, cls.VERSION)}
-    assert set(codec.UPGRADES) == steps
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Weighed(ProgramFact):
-    """As version 3 has it; version 1 had pounds as text, version 2 grams."""
-
-    VERSION = 3
-    weight_kg: float
-    scale: str = ""
-
-
-@pytest.fixture
-def weighed(monkeypatch):
-    """A fact that has had two older versions, known to the codec like any other."""
-    monkeypatch.setitem(codec._KINDS, "Weighed", Weighed)
-    monkeypatch.setitem(codec._FIELDS, "Weighed", codec._converters(Weighed))
-    monkeypatch.setitem(codec._REQUIRED, "Weighed", codec._required(Weighed))
-
-    def from_1(values):
-        return {**values, "grams": float(values["pounds"]) * 453.6}
-
-    def from_2(values):
-        return {**values, "weight_kg": values["grams"] / 1000.0}
-
-    monkeypatch.setitem(codec.UPGRADES, ("Weighed", 1), from_1)
-    monkeypatch.setitem(codec.UPGRADES, ("Weighed", 2), from_2)
-
-
-@pytest.mark.parametrize(
-    ("version", "body"),
-    [
-        (1, '{"why":"w","program":"p","pounds":"10"}'),
-        (2, '{"why":"w","program":"p","grams":4536.0}'),
-        (3, '{"why":"w","program":"p","weight_kg":4.536}'),
-    ],
-)
-def test_an_older_version_is_brought_up_step_by_step(weighed, version, body):
-    assert decode("Weighed", version, body) == Weighed("w", "p", 4.536)
-
-
-def test_a_newer_version_is_not_guessed_at(weighed):
-    assert encode(Weighed("w", "p", 1.0))[1] == 3
-    for version in (0, 4):
-        with pytest.raises(UnknownFact, match=f"fact Weighed has version {version}, this extralife knows version 3"):
-            decode("Weighed", version, '{"why":"w","program":"p","weight_kg":1.0}')
-
-
-def test_an_old_row_that_does_not_fit_its_step_is_malformed(weighed):
-    with pytest.raises(MalformedFact, match="fact Weighed of version 1 cannot be brought up to version 2"):
-        decode("Weighed", 1, '{"why":"w","program":"p","pounds":"many"}')
-    assert issubclass(Weighed, Fact)
+def test_another_version_is_not_guessed_at():
+    for version in (0, 2):
+        with pytest.raises(UnknownFact, match=f"fact Finished has version {version}, this extralife knows version 1"):
+            decode("Finished", version, '{"why":"w","program":"p"}')
 
 
 # --- what is made when the modules are imported ---------------------------------------------------------------------------

@@ -6,12 +6,10 @@ import random
 import re
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import textwrap
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -229,25 +227,6 @@ def test_another_shape_is_never_misread(scratch: Path) -> None:
         assert notes == [f"{scratch / 'r'} can't be used and is begun anew: {name} was {was} and is {now} now"]
         other.close()
         shutil.rmtree(scratch / "r")
-
-
-def test_the_files_of_an_earlier_version_are_filled_anew(scratch: Path) -> None:
-    """As the version before this one wrote them: rows of one width, a sum a row."""
-    (scratch / "frames.bin").write_bytes(bytes(80 * 8))
-    (scratch / "steps.bin").write_bytes(bytes(80 * 12))
-    (scratch / "sums.bin").write_bytes(bytes(20 * 16))
-    text = json.dumps({"rows": 20, "num_envs": 4, "frame_shape": [2, 4], "identity": {}}).encode()
-    page = struct.pack("<8sII", b"XLREPL01", len(text), zlib.crc32(text)) + text
-    (scratch / "header.bin").write_bytes(page.ljust(4 * 4096, b"\0"))
-    notes: list[str] = []
-    memory = Replay(80, 4, SHAPE, stack=2, n_step=1, gamma=0.9, directory=scratch, report=notes.append)
-    assert len(notes) == 1
-    why = "an earlier version wrote it, which could not keep it when the number of environments changed"
-    assert notes == [f"{scratch} can't be used and is begun anew: {why}"]
-    world = World(4, random.Random(0))
-    for _ in range(10):
-        world.step(memory)
-    assert agree(memory, world)
 
 
 @pytest.mark.parametrize("name", ["header.bin", "frames.bin", "steps.bin", "sums.bin"])

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.adapters.journal.schema import SCHEMA, Row, beside, crc_of
+from supervisor.adapters.journal.schema import Row, beside, crc_of
 
 _PAGE_BYTES: Final = 4096  # SQLite's own default, and what every journal is made with
 _LEAF: Final = 0x0D  # of a table
@@ -35,7 +35,7 @@ _CERTAIN: Final = 2  # commits behind a damaged frame: the first may be one that
 
 
 def carve(path: Path) -> dict[int, Row]:
-    """Every whole row in the file and its WAL, by number, with the CRC of the present schema. Raises OSError.
+    """Every whole row in the file and its WAL, by number. Raises OSError.
 
     Either of the two may be missing: a WAL that was left alone still has its rows.
     """
@@ -54,8 +54,7 @@ def carve_bytes(data: bytes, wal: bytes) -> dict[int, Row]:
     pages = {n + 1: data[at : at + _PAGE_BYTES] for n, at in enumerate(range(0, len(data), _PAGE_BYTES))}
     pages |= _committed(_frames(wal))
     rows = [row for n, page in pages.items() for row in _rows(pages, page, _HEADER_BYTES if n == 1 else 0)]
-    schema = next((schema for schema in range(SCHEMA, 0, -1) if any(crc_of(row, schema) == row[7] for row in rows)), SCHEMA)
-    return {row[0]: (*row[:7], crc_of(row)) for row in rows if crc_of(row, schema) == row[7]}
+    return {row[0]: row for row in rows if crc_of(row) == row[7]}
 
 
 # --- the write-ahead log -----------------------------------------------------------------------------------------------

@@ -1,21 +1,9 @@
-"""The tables of a journal, its versions, and the steps from one to the next.
+"""The tables of a journal, and how a whole new journal takes the place of another.
 
-The rules:
-
-* `PRAGMA user_version` is the schema. A newer one is refused and not touched; an older one is upgraded when the daemon
-  opens it, and read as it is by everyone else.
-* An upgrade works on a copy. Each step is one transaction; then every row of the copy is compared with the journal's, and
-  only then does it take the journal's name, by a rename. Killed at any moment it leaves either the old journal or the
-  new one, whole. The old one is kept beside it, as `journal.sqlite.schema-1`.
-* A step is never changed again: journals of all ages meet it. A test makes a new journal of the steps and compares.
-
-| schema | since it |
-|---|---|
-| 1 | facts, and triggers that refuse to change or remove them |
-| 2 | facts below `floor` may be removed (`journal_archive.py`); a fact's CRC covers its number; the schema stands in a
-table too, not only in the header |
-
-Why not in place: one transaction would do for SQLite's part, but then nothing is left to go back to when a step was wrong.
+`PRAGMA user_version` is the schema, and the table `about` says it too: the header's number is one bit flip away from any
+other. A journal of another schema is refused and not touched. Triggers refuse to change or remove facts; those below `floor`
+may be removed, because the archive has them (`archive.py`). A fact's CRC covers its number: a bit flipped in it would move
+the fact to another place.
 """
 
 from __future__ import annotations
@@ -37,7 +25,8 @@ Row = tuple[int, float, float, str, str, int, str, int]  # as COLUMNS
 COLUMNS: Final = "seq, at_s, wall_s, boot_id, kind, version, body, crc"
 INSERT: Final = f"INSERT INTO fact ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608  constants only
 
-_SCHEMA_1: Final = (
+SCHEMA: Final = 2
+_TABLES: Final = (
     """
     CREATE TABLE fact (
         seq INTEGER PRIMARY KEY,
@@ -50,54 +39,31 @@ _SCHEMA_1: Final = (
         crc INTEGER NOT NULL
     ) STRICT
     """,
+    "CREATE TABLE about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT",
     """
     CREATE TRIGGER fact_is_never_changed BEFORE UPDATE ON fact
-    BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END
-    """,
-    """
-    CREATE TRIGGER fact_is_never_removed BEFORE DELETE ON fact
     BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END
     """,
     """
     CREATE TRIGGER fact_is_never_replaced BEFORE INSERT ON fact WHEN EXISTS (SELECT 1 FROM fact WHERE seq = NEW.seq)
     BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END
     """,
-    f"PRAGMA application_id = {APPLICATION_ID}",
-)
-_NEVER_CHANGED: Final = _SCHEMA_1[1]
-_SCHEMA_2: Final = (
-    "CREATE TABLE about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT",
-    "INSERT INTO about VALUES ('schema', 2), ('floor', 0)",
-    "DROP TRIGGER fact_is_never_removed",
     """
     CREATE TRIGGER fact_is_never_removed BEFORE DELETE ON fact
     WHEN OLD.seq >= (SELECT value FROM about WHERE name = 'floor')
     BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END
     """,
-    "DROP TRIGGER fact_is_never_changed",
-    f"UPDATE fact SET crc = crc_2({COLUMNS})",  # noqa: S608  constants only
-    _NEVER_CHANGED,
+    f"INSERT INTO about VALUES ('schema', {SCHEMA})",  # noqa: S608  constants only
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA}",
 )
-STEPS: Final = {0: _SCHEMA_1, 1: _SCHEMA_2}  # from -> what makes the next of it
-SCHEMA: Final = len(STEPS)
 REPLACED: Final = ".replaced"
 
 
-def crc_of(row: Row, schema: int = SCHEMA) -> int:
-    """The CRC of all that a row says. Schema 1 left out the number: a bit flipped in it moved a fact to another place."""
+def crc_of(row: Row) -> int:
+    """The CRC of all that a row says, its last column left out."""
     seq, at_s, wall_s, boot_id, kind, version, body, _ = row
-    text = f"{at_s!r}|{wall_s!r}|{boot_id}|{kind}|{version}|{body}"
-    return zlib.crc32((text if schema == 1 else f"{seq}|{text}").encode())
-
-
-def climb(db: sqlite3.Connection, schema: int, to: int = SCHEMA) -> None:
-    """Step by step from one schema to another, each in one transaction. 0 is an empty database."""
-    db.create_function("crc_2", 8, lambda *row: crc_of(row, 2), deterministic=True)
-    for older in range(schema, to):
-        with transaction(db):
-            for statement in STEPS[older]:
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version = {older + 1}")
+    return zlib.crc32(f"{seq}|{at_s!r}|{wall_s!r}|{boot_id}|{kind}|{version}|{body}".encode())
 
 
 def version(db: sqlite3.Connection) -> int:
@@ -105,17 +71,13 @@ def version(db: sqlite3.Connection) -> int:
 
 
 def told_version(db: sqlite3.Connection) -> int:
-    """The schema as the table says it: the header's number is one bit flip away from any other."""
-    if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'about'").fetchone() is None:
-        return 1
+    """The schema as the table says it."""
     row = db.execute("SELECT value FROM about WHERE name = 'schema'").fetchone()
     return 0 if row is None else _whole(row[0])
 
 
 def floor(db: sqlite3.Connection) -> int:
     """The number of the first fact that counts: what is below it lies in the archive, even if it is still here too."""
-    if version(db) < 2:
-        return 0
     row = db.execute("SELECT value FROM about WHERE name = 'floor'").fetchone()
     return 0 if row is None else _whole(row[0])
 
@@ -143,41 +105,6 @@ def transaction(db: sqlite3.Connection) -> Generator[None]:
         raise
 
 
-# --- upgrading ---------------------------------------------------------------------------------------------------------
-
-
-def upgrade(path: Path, old: sqlite3.Connection) -> Path:
-    """Bring the journal at `path`, open as `old`, to the present schema; returns the name that the old one is kept under.
-
-    Not in place yet: `finish_swap` does the last step. Raises sqlite3.Error or OSError; the journal is then as it was.
-    """
-    aside, kept = beside(path, ".building"), free_name(path, f".schema-{version(old)}")
-    new_file(aside)
-    with contextlib.closing(sqlite3.connect(aside, isolation_level=None)) as new:
-        new.execute("PRAGMA synchronous = FULL")
-        old.backup(new)
-        new.execute("PRAGMA journal_mode = DELETE")
-        climb(new, version(old))
-        _verify(old, new)
-        new.execute("PRAGMA journal_mode = WAL")
-    sync(aside)
-    link_aside(path, kept)
-    aside.replace(beside(path, ".rebuilt"))
-    sync(path.parent)
-    return kept
-
-
-def _verify(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """The same facts, each with a CRC that is right on both sides. Raises sqlite3.DatabaseError."""
-    every = f"SELECT {COLUMNS} FROM fact ORDER BY seq"  # noqa: S608  constants only
-    before = version(old)
-    whole = new.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok" and told_version(new) == version(new) == SCHEMA
-    for mine, other in zip(old.execute(every), new.execute(every), strict=True):
-        whole = whole and mine[:7] == other[:7] and crc_of(mine, before) == mine[7] and crc_of(other) == other[7]
-    if not whole:
-        raise sqlite3.DatabaseError("the upgraded journal is not what the old one was")
-
-
 # --- building aside, and then one rename ---------------------------------------------------------------------------------
 
 
@@ -187,9 +114,10 @@ def build(path: Path, rows: Sequence[Row], *, before_rename: Callable[[], None] 
     new_file(aside)
     with contextlib.closing(sqlite3.connect(aside, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = FULL")
-        climb(db, 0)
         with transaction(db):
-            db.execute("UPDATE about SET value = ? WHERE name = 'floor'", (floor,))
+            for statement in _TABLES:
+                db.execute(statement)
+            db.execute("INSERT INTO about VALUES ('floor', ?)", (floor,))
             db.executemany(INSERT, rows)
         db.execute("PRAGMA journal_mode = WAL")
     sync(aside)
@@ -206,7 +134,7 @@ def new_file(path: Path) -> None:
 
 
 def finish_swap(path: Path) -> Path | None:
-    """Let a rebuilt journal take the place of the one before: the end of a salvage or an upgrade, or of one cut short.
+    """Let a rebuilt journal take the place of the one before: the end of a salvage, or of one cut short.
 
     The old WAL must be gone, durably, before the new file has the name: SQLite would replay it into the new file.
     A file that has no second name is nobody's copy: it is kept as `journal.sqlite.found`. Returns that name, if any.

@@ -15,7 +15,7 @@ The rules:
 * A new journal is built aside, synced and renamed into place, so an empty or headless file is always damage and never
   mistaken for a first start.
 * A journal of a newer schema or of another program is refused (`JournalRefused`), and so is one with facts of a newer
-  extralife; nothing is changed in it. An older schema is upgraded (`journal_schema.py`).
+  extralife; nothing is changed in it.
 * Damage (`JournalDamaged`) is found by SQLite's `quick_check` when it is opened, and by a CRC of each row and the codec
   when it is read: SQLite itself has no checksums, and a flipped bit in a body would be folded into the state without a
   word, or one in a kind taken for a newer extralife's. `open_or_salvage` then keeps the damaged files aside and builds
@@ -150,7 +150,6 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open the journal, or make a new one. Raises JournalRefused, JournalDamaged or another OSError."""
         self._path = Path(path)
-        self.upgraded: Path | None = None  # what the journal of an older schema is kept as
         self._failures = 0  # of `append` in a row
         self._refused = ""  # why the newest one was refused as moved
         schema.finish_swap(self._path)
@@ -160,10 +159,7 @@ class Journal:
                     raise JournalDamaged(self._path, _ORPHAN)
                 schema.build(self._path, [])
             # Looked at read-only first: a writing connection would move the WAL into a damaged file when it is closed.
-            with contextlib.closing(_connect_readonly(self._path)) as db:
-                if schema.version(db) < SCHEMA:
-                    self.upgraded = schema.upgrade(self._path, db)
-            schema.finish_swap(self._path)
+            _connect_readonly(self._path).close()
         self._open()
 
     def _open(self) -> None:
@@ -445,7 +441,7 @@ def _refuse_strangers(db: sqlite3.Connection, path: Path) -> None:
     version, told = schema.version(db), schema.told_version(db)
     if version != told:
         raise JournalDamaged(path, f"its header says schema {version}, its table {told}")
-    if version > SCHEMA:
+    if version != SCHEMA:
         msg = f"{path}: the journal has schema {version}, this extralife knows {SCHEMA}: start the newer extralife again"
         raise JournalRefused(msg)
     found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -477,12 +473,12 @@ def as_os_error(path: Path) -> Generator[None]:
 def _read(db: sqlite3.Connection, path: Path, after_seq: int) -> Iterator[Stamped]:
     """Page by page: one long SELECT would hold the WAL for as long as the reader takes."""
     with as_os_error(path):
-        after_seq, version = max(after_seq, schema.floor(db) - 1), schema.version(db)
+        after_seq = max(after_seq, schema.floor(db) - 1)
     while True:
         with as_os_error(path):
             rows: list[Row] = db.execute(_READ, (after_seq,)).fetchall()
         for row in rows:
-            yield _stamped(path, row, version)
+            yield _stamped(path, row)
         if len(rows) < _PAGE_ROWS:
             return
         after_seq = rows[-1][0]
@@ -497,17 +493,17 @@ def _row(seq: int, at_s: float, wall_s: float, boot_id: str, kind: str, version:
     return (*row[:7], crc_of(row))
 
 
-def fact_of(row: Row, version: int = SCHEMA) -> Fact:
+def fact_of(row: Row) -> Fact:
     """Raises MalformedFact for a damaged row, UnknownFact for a whole one that a newer extralife wrote."""
-    if crc_of(row, version) != row[7]:
+    if crc_of(row) != row[7]:
         msg = "its CRC does not match"
         raise MalformedFact(msg)
     return decode(*row[4:7])
 
 
-def _stamped(path: Path, row: Row, version: int) -> Stamped:
+def _stamped(path: Path, row: Row) -> Stamped:
     try:
-        return Stamped(*row[:4], fact_of(row, version))
+        return Stamped(*row[:4], fact_of(row))
     except UnknownFact as error:
         msg = f"{path}: row {row[0]}: {error}: start the newer extralife again"
         raise JournalRefused(msg) from error

@@ -61,11 +61,6 @@ class IntervalVerdict:
     why: str
 
 
-def young_s(cost_s: float, mtbf_s: float) -> float:
-    """Young's first-order optimum sqrt(2 C M), in seconds."""
-    return math.sqrt(2.0 * cost_s * mtbf_s)
-
-
 def daly_s(cost_s: float, mtbf_s: float) -> float:
     """Daly's higher-order optimum, in seconds."""
     if cost_s >= 2.0 * mtbf_s:
