@@ -25,7 +25,7 @@ from random import Random
 from statistics import mean, median, stdev
 from typing import Final
 
-from supervisor.policy.level.speeds import Speeds, settled
+from supervisor.policy.level.speeds import Speeds
 from supervisor.policy.level.worth import PRIOR_MTBF_S, PRIOR_UP_S, Costs
 from supervisor.whatif.hosts import NEVER, Host, Regime
 from supervisor.whatif.play import World
@@ -120,7 +120,7 @@ def drawn_from(past: Past, seed: int) -> Host:
 
 def _speeds(past: Past, chance: Random) -> tuple[float, ...]:
     """Speeds relative to the unit, drawn together: levels that were read hours apart share what is not known of a drift."""
-    speeds, unit = settled(past.speeds), past.unit
+    speeds, unit = past.speeds, past.unit
     size, cov = len(speeds.mean), speeds.cov
     others = [level for level in range(size - 1) if level != unit]
 

@@ -52,7 +52,7 @@ looked = st.tuples(st.integers(0, 3), st.floats(0.5, 2.0), st.sampled_from([0.0,
 
 @given(st.lists(looked, min_size=1, max_size=12), st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
-def test_it_is_the_textbook_filter_however_long_a_level_is_stayed_at(stays, seed):
+def test_it_is_the_textbook_filter(stays, seed):
     chance, speeds, known = Random(seed), pace.unread(4), Textbook(4)
     for level, reading, after_s, count in stays:
         for _ in range(count):
@@ -65,7 +65,7 @@ def test_it_is_the_textbook_filter_however_long_a_level_is_stayed_at(stays, seed
             known.read(level, scattered)
         assert speeds.mean == pytest.approx(known.mean, abs=1e-7)
         assert speeds.noise == pytest.approx(known.noise)
-        assert pace.settled(speeds).cov == pytest.approx(known.cov.ravel(), abs=1e-8, rel=1e-7)
+        assert speeds.cov == pytest.approx(known.cov.ravel(), abs=1e-8, rel=1e-7)
         for one, other in itertools.product(range(4), repeat=2):
             variance = known.cov[one, one] + known.cov[other, other] - 2.0 * known.cov[one, other]
             assert pace.gain(speeds, one, other) == pytest.approx(
@@ -154,5 +154,5 @@ def test_readings_that_agree_leave_some_doubt():
 
 def test_a_drift_is_as_unknown_as_before_once_it_has_forgotten_itself():
     speeds = fed([(0, 100.0)] * 60)
-    assert pace.settled(speeds).cov[-1] < 0.08**2
-    assert pace.settled(pace.aged(speeds, 30 * 86400.0)).cov[-1] == pytest.approx(0.08**2, rel=1e-6)
+    assert speeds.cov[-1] < 0.08**2
+    assert pace.aged(speeds, 30 * 86400.0).cov[-1] == pytest.approx(0.08**2, rel=1e-6)

@@ -188,8 +188,7 @@ def _candidates(hours: Hours, came: dict[int, list[float]], newest: int) -> list
         came_before, due_before = ins[first] - 0.5, due[first] + slack - 0.5
         for end in ends[bisect_right(ends, least) : bisect_right(ends, first + _LONGEST)]:
             inside, least_due = ins[end] - came_before, due[end] - due_before
-            if least_due < 0.5:
-                least_due = 0.5
+            least_due = max(least_due, 0.5)
             if inside * (every - least_due) >= _WORSE * least_due * (every - inside):
                 found.append((first, end - first))
     return found

@@ -42,7 +42,6 @@ from supervisor.policy.level.worth import Costs, kept, mtbf_bound_s, reboot_rate
 
 DEFAULT_NAMES: Final = ("light", "3", "medium", "5", "6", "heavy")
 _MOST_DOUBLINGS: Final = 40
-_made: Final = tuple.__new__  # a NamedTuple in half the time: a simulated year has fifty thousand reviews
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +145,19 @@ def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None
     """What `up_s` seconds of training at the level in force have shown; nothing is decided."""
     every, speeds, home, trial, stretch_s, before_s, cluster, recent_s, hours, bad, other = state
     level = home if trial is None else trial
-    now_s = at_s if at_s > before_s else before_s
+    now_s = max(before_s, at_s)
     for_s = now_s - before_s
     speeds = pace.read(speeds, level, reading, for_s) if reading and reading > 0.0 else pace.aged(speeds, for_s)
     known = every[level]
     if cluster.alarm > 0.0 and cluster.level == level:
         alarm = max(0.0, cluster.alarm - 7.0 * up_s * reboot_rate(known.reboots, known.up_s))
         cluster = Cluster(level, alarm, cluster.reboots, cluster.up_s + up_s) if alarm > 0.0 else Cluster()
-    ran = _made(LevelKnown, (known.up_s + up_s, *known[1:]))  # as `_replace` does, which takes ten times as long
+    ran = LevelKnown(known.up_s + up_s, *known[1:])
     hours = clock.ran(hours if hours.up_s else clock.unseen(len(every)), level, before_s=before_s, at_s=at_s, up_s=up_s)
     levels = list(every)
     levels[level] = ran
     every, stretch_s = tuple(levels), stretch_s + up_s
-    return _made(LoadState, (every, speeds, home, trial, stretch_s, now_s, cluster, recent_s, hours, bad, other))
+    return LoadState(every, speeds, home, trial, stretch_s, now_s, cluster, recent_s, hours, bad, other)
 
 
 def pinned(state: LoadState, *, at_s: float, up_s: float, reading: float | None) -> LoadState:
@@ -513,4 +512,4 @@ def _with(state: LoadState, level: int, known: LevelKnown) -> LoadState:
 
 def _say(state: LoadState, why: str) -> Step:
     home, trial = state.home, state.trial
-    return state, _made(LoadVerdict, (home, False, why) if trial is None else (trial, True, why))
+    return state, LoadVerdict(home if trial is None else trial, trial is not None, why)

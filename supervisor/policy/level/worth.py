@@ -47,7 +47,7 @@ def kept(rate: float, costs: Costs, penalty_s: float) -> float:
     x = rate * costs.interval_s
     survives = 1.0 - x / 2.0 if x < 1e-6 else x / math.expm1(x)
     left = (survives - penalty_s * rate) / (1.0 + rate * costs.downtime_s)
-    return left if left > _LEAST_KEPT else _LEAST_KEPT
+    return max(_LEAST_KEPT, left)
 
 
 def mtbf_bound_s(reboots: float, up_s: float, confidence: float = 0.9) -> float:
