@@ -30,6 +30,7 @@ def pins(name):
                 *PROJECT["dependencies"],
                 *PROJECT["optional-dependencies"]["test"],
                 *PROJECT["optional-dependencies"]["alerts"],
+                *PROJECT["optional-dependencies"]["logind"],
                 "setuptools>=77",
             ],
         ),

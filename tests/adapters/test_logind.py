@@ -1,21 +1,24 @@
 """The host's shutdown is heard of over a real message bus, and held up by a lock that is given back."""
 
-import array
+import contextlib
 import os
-import random
 import select
 import socket
-import struct
 import subprocess
+import sys
 import threading
 
 import pytest
 from attempts_kit import eventually
+from jeepney import DBusAddress, HeaderFields, MessageType, new_error, new_method_return, new_signal
+from jeepney.bus_messages import message_bus
+from jeepney.io.blocking import Proxy, open_dbus_connection
+from structlog.testing import capture_logs
 from tools import needs
 
-from supervisor.adapters.host.logind import Bus, BusError, HostWatch, call, parse
+from supervisor.adapters.host.logind import HostWatch
 
-LOGIND = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
+NAME, PATH = "org.freedesktop.login1", "/org/freedesktop/login1"
 CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig><type>session</type><listen>unix:path={path}</listen><auth>EXTERNAL</auth>
@@ -25,147 +28,167 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 
 @pytest.fixture
 def bus(tmp_path):
-    """A message bus of our own, with nobody on it."""
+    """The address of a message bus of our own, with nobody on it, and its process."""
     needs("dbus-daemon")
-    needs("dbus-send")
     path, config = tmp_path / "bus", tmp_path / "bus.conf"
     config.write_text(CONFIG.format(path=path))
     command = ["dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile", "--print-address=1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as daemon:
         assert daemon.stdout.readline()  # it listens
-        yield str(path)
+        yield f"unix:path={path}", daemon
         daemon.kill()
 
 
-def announce(path, *, going):
-    said = f"boolean:{str(going).lower()}"
-    member = f"{LOGIND[2]}.PrepareForShutdown"
-    command = ["dbus-send", f"--bus=unix:path={path}", "--type=signal", LOGIND[1], member, said]
-    subprocess.run(command, check=True, timeout=30)
-
-
-def test_the_announcement_is_heard_once_and_its_withdrawal_too(bus):
-    heard = []
-    watch = HostWatch(lambda: heard.append(True), bus)
-    watch.start()
-    # Nobody answers for logind here, so there is no lock; when the watch has begun to listen is not told.
-    assert eventually(lambda: announce(bus, going=True) or heard)
-    announce(bus, going=True)
-    assert not watch.cancelled.is_set()
-    announce(bus, going=False)
-    assert watch.cancelled.wait(30)
-    assert heard == [True]
-    watch.stop()
-
-
-def test_a_withdrawal_without_an_announcement_is_nothing(bus):
-    watch = HostWatch(lambda: None, bus)
-    watch.start()
-    announce(bus, going=False)
-    assert eventually(lambda: announce(bus, going=True) or watch.told)
-    assert not watch.cancelled.is_set()
-    watch.stop()
-
-
-def test_what_a_real_bus_refuses_is_said(bus):
-    connected = Bus(bus)
-    with pytest.raises(BusError, match=r"Inhibit is refused: org.freedesktop.DBus.Error.(ServiceUnknown|NameHasNoOwner)"):
-        connected.ask(LOGIND, "Inhibit", "shutdown", "a", "b", "delay")
-    connected.close()
-
-
-@pytest.mark.parametrize("path", ["/nowhere/bus", "{tmp}/file"])
-def test_without_a_bus_nothing_is_heard_and_nothing_breaks(tmp_path, path):
-    (tmp_path / "file").write_text("")
-    watch = HostWatch(lambda: None, path.format(tmp=tmp_path))
-    watch.start()
-    watch.release()
-    watch.stop()
-    assert not watch.told
-
-
-# --- a lock: logind's side, as far as it matters -----------------------------------------------------------------------------
-
-
-def answer(serial, signature=b"h"):
-    fields = bytes((5, 1)) + b"u\0" + struct.pack("<I", serial) + bytes((8, 1)) + b"g\0" + bytes((1,)) + signature + b"\0"
-    head = struct.pack("<cBBBIII", b"l", 2, 1, 1, 4, 7, len(fields)) + fields
-    return head + bytes(-len(head) % 8) + bytes(4)
+def announce(connection, going, to=None):
+    told = new_signal(DBusAddress(PATH, interface=f"{NAME}.Manager"), "PrepareForShutdown", "b", (going,))
+    if to:
+        told.header.fields[HeaderFields.destination] = to
+    connection.send(told)
 
 
 class Logind(threading.Thread):
-    """A bus and logind in one, for one client: answers every call, Inhibit with a descriptor."""
+    """Logind's side, as far as it matters. `held` is at its end once the lock that it gave is closed."""
 
-    def __init__(self, path):
+    def __init__(self, address, *, refuses=False):
         super().__init__(daemon=True)
-        self.held, self._given = os.pipe()  # the client's end closes: `held` is at its end
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.listener.bind(path)
-        self.listener.listen()
-        self.calls = []
+        self.held, self._given = os.pipe()
+        self._refuses = refuses
+        self.asked = []  # (what it was asked, who asked)
+        self.connection = open_dbus_connection(address, enable_fds=True)
+        Proxy(message_bus, self.connection).RequestName(NAME)
         self.start()
 
     def run(self):
-        self.client, _ = self.listener.accept()
-        for said in (b"OK 1234\r\n", b"AGREE_UNIX_FD\r\n"):
-            self.client.recv(1000)
-            self.client.sendall(said)
-        data = b""
-        while True:
-            data += self.client.recv(65536)
-            data = data.removeprefix(b"BEGIN\r\n")
-            while (found := parse(data)) is not None:
-                message, size = found
-                serial = struct.unpack_from("<I", data, 8)[0]
-                data = data[size:]
-                self.calls.append(message.fields[3])
-                if message.fields[3] == "Inhibit":
-                    fds = array.array("i", [self._given])
-                    self.client.sendmsg([answer(serial)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-                    os.close(self._given)
+        with contextlib.suppress(OSError):
+            while True:
+                message = self.connection.receive()
+                if message.header.message_type is not MessageType.method_call:
+                    continue
+                self.asked.append((message.body, message.header.fields[HeaderFields.sender]))
+                if self._refuses:
+                    self.connection.send(new_error(message, f"{NAME}.OperationInProgress"))
                 else:
-                    self.client.sendall(answer(serial))
+                    self.connection.send(new_method_return(message, "h", (self._given,)))
+                    os.close(self._given)
+
+    def announces(self, going):
+        announce(self.connection, going)
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.connection.sock.shutdown(socket.SHUT_RDWR)
+        self.join()
+        self.connection.close()
+        os.close(self.held)
 
     def is_released(self):
         return bool(select.select([self.held], [], [], 0)[0])
 
 
-def test_the_lock_is_held_until_it_is_released(tmp_path):
-    logind = Logind(str(tmp_path / "bus"))
-    watch = HostWatch(lambda: None, str(tmp_path / "bus"))
-    watch.start()
-    assert eventually(lambda: watch._lock_fd is not None)
-    assert logind.calls == ["Hello", "AddMatch", "Inhibit"]
+@pytest.fixture
+def watching(bus):
+    """A watch that has its lock, what it has heard, and logind."""
+    with contextlib.closing(Logind(bus[0])) as logind:
+        heard = []
+        watch = HostWatch(lambda: heard.append(True), bus[0])
+        watch.start()
+        assert eventually(lambda: watch._lock_fd is not None)
+        yield watch, heard, logind
+        watch.stop()
+
+
+def test_the_announcement_is_heard_once_and_its_withdrawal_too(watching):
+    watch, heard, logind = watching
+    logind.announces(going=True)
+    logind.announces(going=True)
+    assert eventually(lambda: heard)
+    assert not watch.cancelled.is_set()
+    logind.announces(going=False)
+    assert watch.cancelled.wait(30)
+    assert heard == [True]
+
+
+def test_a_withdrawal_without_an_announcement_is_nothing(watching):
+    watch, _, logind = watching
+    logind.announces(going=False)
+    logind.announces(going=True)
+    assert eventually(lambda: watch.told)
+    assert not watch.cancelled.is_set()
+
+
+def test_nobody_else_can_announce_a_shutdown(watching, bus):
+    watch, heard, logind = watching
+    with open_dbus_connection(bus[0]) as stranger:
+        announce(stranger, going=True)
+        announce(stranger, going=True, to=logind.asked[0][1])
+        Proxy(message_bus, stranger).GetId()  # so the bus has passed on both before what follows
+    logind.announces(going=False)
+    logind.announces(going=True)
+    assert eventually(lambda: heard)
+    assert not watch.cancelled.is_set(), "nothing was announced before it was withdrawn"
+
+
+def test_the_lock_is_held_until_it_is_released(watching):
+    watch, _, logind = watching
+    assert [body for body, _ in logind.asked] == [("shutdown", "extralife", "every worker saves and leaves", "delay")]
     assert not os.get_inheritable(watch._lock_fd), "a worker that had it would hold up every shutdown"
     assert not logind.is_released()
     watch.release()
     assert eventually(logind.is_released)
     watch.release()
+
+
+def test_where_the_lock_is_refused_the_announcement_is_still_heard(bus):
+    with capture_logs() as said, contextlib.closing(Logind(bus[0], refuses=True)) as logind:
+        watch = HostWatch(lambda: None, bus[0])
+        watch.start()
+        assert eventually(lambda: [each for each in said if each["event"] == "host_shutdown_not_delayed"])
+        logind.announces(going=True)
+        assert eventually(lambda: watch.told)
+        watch.stop()
+
+
+def ended(event, watch):
+    """Why the watch ended, with this event in the log."""
+    with capture_logs() as said:
+        watch()
+        assert eventually(lambda: [each for each in said if each["event"] == event]), said
+    return said[-1]["why"]
+
+
+@pytest.mark.parametrize("path", ["/nowhere/bus", "{tmp}/file"])
+def test_without_a_bus_nothing_is_heard_and_nothing_breaks(tmp_path, path):
+    (tmp_path / "file").write_text("")
+    watch = HostWatch(lambda: None, f"unix:path={path.format(tmp=tmp_path)}")
+    assert "Error" in ended("host_shutdown_not_announced", watch.start)
+    watch.release()
     watch.stop()
+    assert not watch.told
 
 
-# --- the wire ------------------------------------------------------------------------------------------------------------------
+def test_without_jeepney_the_log_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jeepney", None)
+    why = ended("host_shutdown_not_announced", HostWatch(lambda: None).start)
+    assert "pip install 'extralife[logind]'" in why
 
 
-def test_a_message_is_whole_or_awaited():
-    data = call(3, LOGIND, "Inhibit", "shutdown", "me", "why", "delay")
-    for cut in range(len(data)):
-        assert parse(data[:cut]) is None
-    message, size = parse(data + b"more")
-    assert size == len(data)
-    assert (message.kind, message.fields[3], message.fields[6], message.fields[8]) == (1, "Inhibit", LOGIND[0], "ssss")
+def test_what_is_no_bus_ends_the_watch_and_nothing_else(tmp_path):
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(tmp_path / "bus"))
+    listener.listen()
+
+    def answer():
+        with listener.accept()[0] as client:
+            client.recv(1000)
+            client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    threading.Thread(target=answer, daemon=True).start()
+    assert ended("host_shutdown_not_announced", HostWatch(lambda: None, f"unix:path={tmp_path / 'bus'}").start)
+    listener.close()
 
 
-def test_garbage_is_refused_and_never_crashes():
-    chance = random.Random(7)
-    whole = call(3, LOGIND, "Inhibit", "shutdown", "me", "why", "delay")
-    for _ in range(3000):
-        data = bytearray(whole)
-        for _ in range(chance.randrange(1, 6)):
-            data[chance.randrange(len(data))] = chance.randrange(256)
-        try:
-            parse(bytes(data))
-        except BusError:
-            continue
-    with pytest.raises(BusError, match="no message"):
-        parse(b"HTTP/1.1 400 Bad Request")
+def test_a_bus_that_goes_away_ends_the_watch_and_nothing_else(bus, watching):
+    watch, heard, _ = watching
+    assert ended("host_shutdown_no_longer_announced", bus[1].kill)
+    watch.release()
+    assert heard == []
