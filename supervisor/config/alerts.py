@@ -92,15 +92,19 @@ def _of_file(sheet: Sheet, path: str) -> list[str]:
     """
     origin = sheet.at("alerts", "urls_file")
     complain = sheet.warn if sheet.source.is_kept else sheet.error
-    text = _secrets(complain, origin, path)
     found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        url = line.strip()
+    for number, url in urls_in(_secrets(complain, origin, path)):
         if _URL.fullmatch(url):
             found.append(url)
-        elif url and not url.startswith("#"):
+        else:
             complain(origin, f"alerts.urls_file: line {number} of {path} is not a URL such as ntfy://topic (not shown)")
     return found
+
+
+def urls_in(text: str) -> list[tuple[int, str]]:
+    """(line number, URL or what stands in its place) of a file of URLs."""
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
+    return [(number, line) for number, line in lines if line and not line.startswith("#")]
 
 
 def _secrets(complain: Callable[[Origin, str], None], origin: Origin, path: str) -> str:

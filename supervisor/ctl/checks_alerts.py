@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from supervisor.config.alerts import urls_in
 from supervisor.ctl.checks import Finding, Patient
 from supervisor.policy.upkeep.alerting import AlertSettings, target_name
 
@@ -50,7 +51,7 @@ def _urls(rules: AlertSettings, user: int) -> Iterator[Finding]:
     if rules.urls_file:
         try:
             there = Path(rules.urls_file).stat()
-            urls += _lines(Path(rules.urls_file).read_text(encoding="utf-8", errors="replace"))
+            urls += [url for _, url in urls_in(Path(rules.urls_file).read_text(encoding="utf-8", errors="replace"))]
         except PermissionError:
             yield Finding("alerts", "unknown", f"{rules.urls_file} cannot be read by this user", "run doctor as root")
         except OSError as error:
@@ -65,13 +66,6 @@ def _urls(rules: AlertSettings, user: int) -> Iterator[Finding]:
                 yield Finding("alerts", "bad", what, f"chown {user} {rules.urls_file}")
     if urls:
         yield from _understood(urls)
-
-
-def _lines(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        url = line.strip()
-        if url and not url.startswith("#"):
-            yield url
 
 
 def _understood(urls: Sequence[str]) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ import structlog
 from supervisor import config, image
 from supervisor.adapters import last_config, next_image, singleton, threads
 from supervisor.adapters.alerts import reboot_log as alerts
-from supervisor.adapters.alerts.courier import AlertCourier
+from supervisor.adapters.alerts.delivery import AlertCourier
 from supervisor.adapters.backups.thread import Backups
 from supervisor.adapters.foundations import Foundations
 from supervisor.adapters.host import boot, clock, known_mount, last_words

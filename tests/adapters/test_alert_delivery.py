@@ -17,8 +17,7 @@ from journald_kit import Journald
 from supervisor.adapters.alerts import child as alert_child
 from supervisor.adapters.alerts import delivery as alert_delivery
 from supervisor.adapters.alerts import failure as alert_failure
-from supervisor.adapters.alerts.courier import AlertCourier
-from supervisor.adapters.alerts.delivery import deliver, deliver_to_all, tell_systemd
+from supervisor.adapters.alerts.delivery import AlertCourier, deliver, deliver_to_all, tell_systemd
 from supervisor.model.inputs import AlertTried
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, Notice
 

@@ -1,8 +1,12 @@
-"""One alert to one target, in the time that it is given: an Apprise URL or a command of the operator's.
+"""Alerts on their way: to Apprise URLs, to a command of the operator's, to systemd's journal.
 
 Each try is a process of its own, in a session of its own, which is ended with everything that it has started as soon as the
 time is over, or it is: a hanging URL, a hook that forks and hangs cost nothing but themselves. What goes to it lies in
 files without a name, so that nobody waits for a pipe.
+
+The daemon has a thread for each target, so that a dead one keeps no other waiting, and the decider least. At its end what is
+under way is ended at once, hook and all, and nobody waits longer than a second: a target that does not answer must not
+hold up a shutdown. What was in hand is still owed by the journal, and the next daemon delivers it.
 """
 
 from __future__ import annotations
@@ -10,14 +14,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +33,9 @@ from typing import Any, Final
 import structlog
 
 from supervisor.adapters.host import clock, sd_journal
-from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, Notice, body, target_name, title
+from supervisor.model.inputs import AlertTried
+from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, Notice, body, target_name, title, wanted
+from supervisor.ports import Clock, Inbox
 from workers import contract
 
 log = structlog.get_logger()
@@ -37,6 +46,10 @@ _PRIORITIES: Final = {"info": sd_journal.INFO, "warning": sd_journal.WARNING, "c
 _MOST_SAID: Final = 300
 _MOST_AT_ONCE: Final = 16
 _ENV: Final = "EXTRALIFE_ALERT_"
+_SYSTEMD: Final = ""  # the thread that writes to systemd's journal has no target's name
+_MOST_WAITING: Final = 1000
+_LEAVE_S: Final = 1.0
+_INSIST_S: Final = (0.0, 15.0, 60.0, 240.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +186,95 @@ def _await_end(process: subprocess.Popen[bytes], timeout_s: float, over_fd: int 
 
 def as_json(tried: Tried) -> dict[str, Any]:
     return {"target": tried.target, "ok": not tried.error, "error": tried.error, "took_s": round(tried.took_s, 3)}
+
+
+# --- the threads -------------------------------------------------------------------------------------------------------
+
+
+class AlertCourier:
+    """`ports.Courier` over real URLs and commands. `rules` gives the settings in force: an update needs no restart."""
+
+    def __init__(self, rules: Callable[[], AlertSettings], inbox: Inbox, clock: Clock) -> None:
+        self._rules, self._inbox, self._clock = rules, inbox, clock
+        self._threads: dict[str, queue.Queue[Callable[[], None]]] = {}
+        self._over = threading.Event()
+        self._over_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # the same, for what waits for a process
+        self._workers: list[threading.Thread] = []
+
+    def deliver(self, target: str, notice: Notice) -> None:
+        error = self._put(target, lambda: self._to(target, notice))
+        if error:
+            self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, error))
+
+    def tell(self, notice: Notice) -> None:
+        self._put(_SYSTEMD, lambda: self._to_systemd(notice))
+
+    def alarm(self, notice: Notice) -> None:
+        self.tell(notice)
+        rules = self._rules()
+        for target in rules.targets if wanted(rules, notice.kind, notice.severity) else ():
+            self._put(target, lambda target=target: self._insist(target, notice))  # type: ignore[misc]
+
+    def stop(self) -> None:
+        self._over.set()
+        os.eventfd_write(self._over_fd, 1)
+        for waiting in self._threads.values():
+            with contextlib.suppress(queue.Full):
+                waiting.put_nowait(_nothing)
+        deadline_s = time.monotonic() + _LEAVE_S
+        for worker in self._workers:
+            worker.join(max(0.0, deadline_s - time.monotonic()))
+
+    def _put(self, target: str, task: Callable[[], None]) -> str:
+        """Hand a task to the thread of a target; why not, or nothing."""
+        try:
+            waiting = self._threads.get(target)
+            if waiting is None:
+                waiting = queue.Queue(_MOST_WAITING)
+                worker = threading.Thread(target=self._work, args=(waiting,), name=f"alert-{target}", daemon=True)
+                worker.start()
+                self._threads[target] = waiting
+                self._workers.append(worker)
+            waiting.put_nowait(task)
+        except queue.Full:
+            return "too many alerts wait for it"
+        except RuntimeError as error:  # no thread could be begun
+            return str(error)
+        return ""
+
+    def _work(self, waiting: queue.Queue[Callable[[], None]]) -> None:
+        while not self._over.is_set():
+            task = waiting.get()
+            if not self._over.is_set():
+                task()
+
+    def _to(self, target: str, notice: Notice) -> None:
+        self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, self._try(target, notice)))
+
+    def _insist(self, target: str, notice: Notice) -> None:
+        """Nothing can be recorded just now, so it is tried for some minutes from here, and then no more."""
+        for pause_s in _INSIST_S:
+            if self._over.wait(pause_s):
+                return
+            error = self._try(target, notice)
+            if not error:
+                return
+            log.warning("alarm_not_delivered", target=target, alert=notice.kind, error=error)
+
+    def _try(self, target: str, notice: Notice) -> str:
+        try:
+            return deliver(self._rules(), target, notice, over_fd=self._over_fd)
+        except Exception as bug:
+            log.exception("alert_failed", target=target, alert=notice.id)
+            return f"it stopped at a bug ({type(bug).__name__}); see the daemon's log"
+
+    @staticmethod
+    def _to_systemd(notice: Notice) -> None:
+        try:
+            tell_systemd(notice)
+        except (OSError, ValueError) as error:
+            log.warning("alert_not_in_the_journal", alert=notice.kind, error=str(error))
+
+
+def _nothing() -> None:
+    """What wakes a thread so that it sees that all is over."""

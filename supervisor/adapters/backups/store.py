@@ -333,15 +333,20 @@ def _link(source: int, target: Path) -> str:
 def _copy_results(source: Path, target: Path) -> tuple[int, str] | None:
     """(size, digest) of the copy; None where there are no results, or nothing that is a file."""
     try:
-        fd = open_regular(source)
+        data = _results_in(source)
     except OSError:
         return None
-    with os.fdopen(fd, "rb") as file:
+    durable.create(target, data, 0o644)
+    return len(data), _digest_of(data)
+
+
+def _results_in(path: Path) -> bytes:
+    """Raises OSError, also for more than results can come to."""
+    with os.fdopen(open_regular(path), "rb") as file:
         data = file.read(_MOST_RESULTS_BYTES + 1)
     if len(data) > _MOST_RESULTS_BYTES:
-        return None
-    durable.create(target, data, 0o644)
-    return len(data), hashlib.blake2b(data, digest_size=32).hexdigest()
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return data
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -418,13 +423,10 @@ def _wrong_results(path: Path, expected: tuple[int, str] | None) -> str:
     if expected is None:
         return ""
     try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            data = file.read(_MOST_RESULTS_BYTES + 1)
+        data = _results_in(path)
     except OSError as error:
         return error.strerror or str(error)
-    return (
-        "" if (len(data), hashlib.blake2b(data, digest_size=32).hexdigest()) == expected else "it does not match its digest"
-    )
+    return "" if (len(data), _digest_of(data)) == expected else "it does not match its digest"
 
 
 # --- going back -------------------------------------------------------------------------------------------------------
@@ -528,11 +530,9 @@ def _exchange_results(source: Path, target: Path, *, given: bool) -> None:
     if not given:
         target.unlink(missing_ok=True)
     else:
-        with os.fdopen(open_regular(source), "rb") as file:
-            data = file.read()
         aside = target.with_name(target.name + TMP_SUFFIX)
         aside.unlink(missing_ok=True)
-        durable.create(aside, data, 0o644)
+        durable.create(aside, _results_in(source), 0o644)
         aside.rename(target)
     sync_directory(target.parent)
 
@@ -592,7 +592,11 @@ def _from_json(path: Path, body: dict[str, Any]) -> BackupInfo:
 
 
 def _digest(body: object) -> str:
-    return hashlib.blake2b(json.dumps(body, sort_keys=True, separators=(",", ":")).encode(), digest_size=32).hexdigest()
+    return _digest_of(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _digest_of(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 def _told(error: Exception) -> str:
