@@ -1,10 +1,10 @@
-"""Alerts: which facts somebody is told of, and how what goes out gets to each target (`policy/upkeep/alerting.py`).
+"""Alerts: which facts raise one, and how it reaches each target (`policy/upkeep/alerting.py`).
 
-An alert is a fact in the transaction of what it tells of, so it is queued exactly if that has happened; it is owed until
-another fact says that it was taken. So a daemon that is killed in between, a reboot, a day without a network lose none.
-Delivery itself happens in threads (`commands.Deliver`), at least once; who got it twice knows by its id.
+An alert is a fact in the same transaction as the fact that raised it, so it is queued exactly if that happened. It is owed
+to a target until another fact records that the target accepted it. So a killed daemon, a reboot or a day without a network
+loses no alert. Threads deliver it (`commands.Deliver`), at least once; a receiver recognizes a repeated alert by its id.
 
-Without a target in the config there are no such facts: then alerts go to systemd's journal alone (`commands.Tell`).
+Without a target in the config there are no such facts: alerts then go only to systemd's journal (`commands.Tell`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FULL: Final = ("no space left", "is full", "disk quota")  # ENOSPC, SQLite's, E
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something that somebody may want to be told."""
+    """Something that may have to be reported."""
 
     kind: str
     severity: str
@@ -42,7 +42,7 @@ class Alert:
 
 
 def pursue(turn: Turn, before: State) -> None:
-    """What of this turn is told, what was held and is due, what is too old, and the next alert for each idle target."""
+    """Raise the alerts of this turn and held ones that are due, drop old ones, and send each idle target its next one."""
     found = [replace(alert, text=harmless(alert.text)[:_MOST_TEXT]) for alert in _found(turn, before)]
     for number, alert in enumerate(found):
         _tell(turn, alert, number)
@@ -58,7 +58,7 @@ def pursue(turn: Turn, before: State) -> None:
 
 
 def on_tried(turn: Turn, item: AlertTried) -> None:
-    """A target has taken an alert, or not."""
+    """A target accepted an alert, or did not."""
     was = turn.memory.reaching.get(item.target)
     if was is None or was.sending != item.id:
         return
@@ -81,7 +81,7 @@ def notice(queued: Queued, dropped: int = 0) -> Notice:
 
 
 def unwritable(error: str, at_s: float, wall_s: float) -> Notice:
-    """The alert that cannot be a fact: that no fact can be recorded."""
+    """The alert that cannot be a fact, because no fact can be recorded."""
     id_ = hashlib.blake2b(f"unwritable/{at_s!r}/{wall_s!r}".encode(), digest_size=8).hexdigest()
     text = harmless(f"the journal cannot be written ({error}): workers train on, but nothing starts until it can")[
         :_MOST_TEXT
@@ -90,12 +90,12 @@ def unwritable(error: str, at_s: float, wall_s: float) -> Notice:
 
 
 def damaged(text: str, at_s: float, wall_s: float) -> Notice:
-    """The alert for a journal that had to be rebuilt while the daemon ran, and has lost facts."""
+    """The alert for a journal that was rebuilt while the daemon ran and has lost facts."""
     id_ = hashlib.blake2b(f"damaged/{at_s!r}/{wall_s!r}".encode(), digest_size=8).hexdigest()
     return Notice(id_, "journal", CRITICAL, harmless(text)[:_MOST_TEXT], wall_s)
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------
+# --- which facts raise an alert ---------------------------------------------------------------------------------------
 
 
 def _found(turn: Turn, before: State) -> Iterator[Alert]:
@@ -176,7 +176,7 @@ def _rebooted(turn: Turn) -> bool:
 
 
 def _reboot(turn: Turn, fact: facts.HostRebooted) -> str:
-    """The same as the line in reboot_alerts.log, as a sentence."""
+    """The line of reboot_alerts.log as a sentence."""
     told = next(command for command in turn.commands if isinstance(command, commands.AlertReboot))
     lost = [f"{name} {_steps(loss)} steps" for name, loss in sorted(told.losses.items())]
     parts = [
@@ -195,7 +195,7 @@ def _steps(loss: Loss) -> str:
 
 
 def damage_text(state: State) -> str:
-    """What a damaged journal has cost; empty when it has cost nothing."""
+    """What was lost with a damaged journal; empty if nothing was."""
     damage = state.damage
     if damage is None:
         return ""
@@ -208,11 +208,11 @@ def _span(seconds: float | None) -> str:
     return "?" if seconds is None else span(seconds)
 
 
-# --- what goes out ---------------------------------------------------------------------------------------------------
+# --- raising and delivery -------------------------------------------------------------------------------------------------
 
 
 def _id(turn: Turn, number: int) -> str:
-    """16 hex digits, unlike any other alert's: the salt is random and new with each daemon."""
+    """16 hex digits, unique because every daemon has a new random salt."""
     text = f"{turn.state.salt}/{turn.now_s!r}/{number}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -223,7 +223,7 @@ def _tell(turn: Turn, alert: Alert, number: int) -> None:
 
 
 def _take_in(turn: Turn, alert: Alert) -> None:
-    """It goes out, or is held."""
+    """Raise the alert, or hold it back."""
     rules, record = turn.settings.alerts, turn.state.alerts
     if not rule.wanted(rules, alert.kind, alert.severity):
         return
@@ -235,7 +235,7 @@ def _take_in(turn: Turn, alert: Alert) -> None:
 
 
 def _tell_held(turn: Turn) -> None:
-    """What was held is told as one when its time has come, the longest held first."""
+    """Raise held alerts that are due, as one for each kind and program, the longest held first."""
     rules = turn.settings.alerts
     held = sorted(turn.state.alerts.held.items(), key=lambda item: (item[1].since_s, item[0]))
     for key, each in held:
@@ -259,7 +259,7 @@ def _raise(turn: Turn, alert: Alert, more: int = 0) -> None:
 
 
 def _drop(turn: Turn) -> None:
-    """What nobody will take any more: too old, too many, or for a target that has left the config."""
+    """Drop alerts that are too old, too many, or for a target that is no longer in the config."""
     rules = turn.settings.alerts
     for target in dict.fromkeys(name for each in turn.state.alerts.queue for name in each.owed):
         owed = turn.state.alerts.owed(target)
@@ -274,7 +274,7 @@ def _drop(turn: Turn) -> None:
 
 
 def _send(turn: Turn) -> None:
-    """To each target that is owed one and is not busy: its oldest."""
+    """Send each idle target the oldest alert that it is owed."""
     record, rules = turn.state.alerts, turn.settings.alerts
     for target in rules.targets:
         owed, now = record.owed(target), turn.memory.reaching.get(target, Reaching())

@@ -1,4 +1,4 @@
-"""Starting attempts and drawing the consequences of their end."""
+"""Starts of attempts, and what follows from their end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
 
 _HOLDS_SLOT_S = 30.0  # a restart due within this keeps its slot; a longer wait hands it on
-_CHANGE_S = 120.0  # so long after a change of level starts are staggered
-_GRACE_S = 20.0  # for a program that has left the config, and its own setting with it
+_CHANGE_S = 120.0  # starts are staggered for this long after a change of level
+_GRACE_S = 20.0  # for a program that has left the config together with its own setting
 _LEAST_IMPORTANT = 10**9
 
 
@@ -27,9 +27,9 @@ _LEAST_IMPORTANT = 10**9
 
 
 def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
-    """Give free slots away. Those running stay; then what is due or queued, by priority, then by how long it waited.
+    """Give free slots to programs that are due or queued, by priority, then by waiting time. Running programs keep theirs.
 
-    Of equal priority, those that were interrupted come first: a reboot must not hand their slots to what had waited.
+    Among equal priorities, interrupted programs come first: a reboot must not give their slots to programs that waited.
     Example, two slots: Pong runs, Breakout died and is due in 4 s (it keeps its slot), Qbert is queued: nothing starts.
     Had Breakout's breaker opened (next trial in 30 min), Qbert would start now.
 
@@ -57,7 +57,7 @@ def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
 
 
 def _admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: dict[int | None, str]) -> bool:
-    """Start it, or have it wait for memory. Returns whether it takes a slot; only what is given up takes none."""
+    """Start the program, or let it wait for memory. Returns whether it takes a slot; one that is given up takes none."""
     verdict = admit(turn, program, spec, waiting)
     if verdict.answer is Answer.START:
         _spawn(turn, program, spec, verdict)
@@ -72,7 +72,7 @@ def _by_claim(item: tuple[Program, ProgramSpec]) -> tuple[int, bool, float, str]
 
 
 def _shed(turn: Turn) -> None:
-    """Fewer slots than running programs (the level was lowered): ask the least important to save and leave."""
+    """With fewer slots than running programs (after a lower level), ask the least important to save and exit."""
     holders = [p for p in turn.state.programs.values() if p.attempt is not None and p.attempt.stop is None]
     over = len(holders) - turn.settings.level.slots
     for program in sorted(holders, key=lambda p: (-_priority(turn, p), -p.since_s, p.name))[: max(0, over)]:
@@ -81,10 +81,10 @@ def _shed(turn: Turn) -> None:
 
 
 def _rotate(turn: Turn) -> None:
-    """With `rotation_h`, who has had a slot for so long hands it on to one that has waited for so long.
+    """With `rotation_h`, a program that has had a slot for this long gives it to one that has waited as long.
 
-    One at a time, the longest holder first, and to nobody less important. It goes to the end of the queue of its priority:
-    what was interrupted comes first there, and this was not. Example, two slots and 6 h: A and B run, C waits; after 6 h A
+    One at a time, the longest holder first, and never to a less important program. It goes to the end of the queue of its
+    priority, behind programs that were interrupted. Example, two slots and 6 h: A and B run, C waits; after 6 h A
     leaves for C, after 12 h B for A: each trains for two thirds of the time, and one restarts in 6 h.
     """
     rotation_s = turn.settings.load.rotation_h * 3600.0
@@ -109,7 +109,7 @@ def _slots(turn: Turn) -> int:
 
 
 def _waits_for_another(turn: Turn) -> bool:
-    """Whether a start from the queue comes too soon after the one before; the loop is woken when it does not."""
+    """Whether a start from the queue would follow the previous one too soon; the loop is woken when it may follow."""
     since_s, gap_s = turn.state.climb.level_since_s, turn.settings.load.stagger_s
     if not turn.settings.ladder or since_s is None or turn.now_s - since_s > _CHANGE_S:
         return False
@@ -134,14 +134,14 @@ def _held(turn: Turn, program: Program) -> bool:
 
 
 def _to_start(turn: Turn, program: Program) -> ProgramSpec | None:
-    """What to start if a slot is free: queued, waiting for memory, or due."""
+    """The spec of a program that may start now (queued, waiting for memory, or due), else None."""
     due = program.retry_at_s is not None and program.retry_at_s <= turn.now_s
     due = (due or program.phase in {Phase.QUEUED, Phase.GATED}) and not turn.state.backups.holds(program.name)
     return turn.spec(program.name) if due and program.wanted else None
 
 
 def _priority(turn: Turn, program: Program) -> int:
-    """Lower is more important; what has left the config is less important than anything in it."""
+    """Lower is more important; a program that has left the config comes after all others."""
     spec = turn.spec(program.name)
     return _LEAST_IMPORTANT if spec is None else spec.priority
 
@@ -160,7 +160,7 @@ def _spawn(turn: Turn, program: Program, spec: ProgramSpec, verdict: Verdict) ->
 
 
 def set_control(turn: Turn, name: str, token: str, *, leave_by_s: float | None = None) -> None:
-    """Write the attempt's control record from what is known now. The programs' saves are staggered evenly."""
+    """Write the attempt's control record. The saves of the programs are staggered evenly."""
     interval_s = turn.state.programs[name].interval_s or turn.settings.checkpoint.first_s
     names = sorted(turn.state.programs)
     offset_s = interval_s * names.index(name) / len(names)
@@ -182,7 +182,7 @@ def on_spawned(turn: Turn, item: SpawnSucceeded) -> None:
 
 
 def on_spawn_broke(turn: Turn, item: SpawnBroke) -> None:
-    """No process came of it. What can never work is given up; anything else is a death like any other."""
+    """The process could not be started. A permanent error gives the program up; any other is retried."""
     found = turn.live(item.program, item.token)
     if found is None:
         return
@@ -215,7 +215,7 @@ def _back_off_unstarted(turn: Turn, name: str, error: str) -> None:
 def stop(
     turn: Turn, program: Program, attempt: Attempt, *, reason: str, by: str, why: str, grace_s: float | None = None
 ) -> None:
-    """Ask an attempt to checkpoint and leave; the kill follows by itself when the grace is over."""
+    """Ask an attempt to save and exit; `on_deadlines` kills it when the grace time is over."""
     name = program.name
     if attempt.stop is not None and attempt.stop.reason == reason:
         return
@@ -240,7 +240,7 @@ def on_ended(turn: Turn, item: Ended) -> None:
 
 
 def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> None:
-    """Record the end of an attempt, and what follows from it."""
+    """Record the end of an attempt and its consequences."""
     name = program.name
     for report in ending.reports:
         on_report(turn, name, attempt.token, report)
@@ -282,7 +282,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
 
 
 def _last_position(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> tuple[int | None, bool]:
-    """(Its last known step, whether it may have come further). Without a last beat it is where it was last seen."""
+    """(Last known step, whether the true one may be later). Without a last beat it is the step of the last sample."""
     if ending.steps is not None:
         return ending.steps, False
     watch = turn.memory.watch(program.name, attempt.token)
@@ -296,7 +296,7 @@ def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Di
     if attempt.stop is not None and verdict.cause == "stopped":
         _after_stop(turn, name, attempt.stop)
     elif attempt.stop is None and not turn.state.programs[name].wanted:
-        # The request to stop it is on record, its stop was lost with a damaged part of the journal.
+        # The journal has the stop request; the stop itself was in a damaged part.
         turn.record(facts.StayedDown("stopped by the operator", name))
         turn.settle(name)
     elif verdict.cause == "done":
@@ -310,7 +310,7 @@ def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Di
 
 
 def _after_stop(turn: Turn, name: str, asked: Stop) -> None:
-    """It left as asked. Where to goes by what is wanted now: the operator may have changed their mind meanwhile."""
+    """It stopped on request. The next state follows the present wish, which the operator may have changed meanwhile."""
     if turn.spec(name) is None:
         turn.record(facts.ProgramRemoved("it is no longer in the config", name))
     elif not turn.state.programs[name].wanted:
@@ -335,7 +335,7 @@ _AFTER_STOP = {
 
 
 def _after_death(turn: Turn, name: str, verdict: Diagnosis, attempt: Attempt, ending: Ending) -> None:
-    """Change what is to be changed, then ask the restart policy when to try again."""
+    """Apply the remedy for this death, then ask the restart policy when to try again."""
     hopeless = remedy(turn, name, attempt, ending, verdict)
     if hopeless:
         why = f"{verdict.why}; {hopeless}; it starts again after a change of its config or `supervisorctl start`"
@@ -351,13 +351,13 @@ def _after_death(turn: Turn, name: str, verdict: Diagnosis, attempt: Attempt, en
 
 # --- what workers report ---------------------------------------------------------------------------------------------------
 
-_REPORTS_KEPT = 50  # an attempt that reports in a loop must not fill the journal ...
-_CHARS_KEPT = 500  # ... nor one that reports a novel
+_REPORTS_KEPT = 50  # an attempt that reports in a loop must not fill the journal
+_CHARS_KEPT = 500  # nor one that reports long texts
 _KEY_CHARS = 100
 
 
 def on_report(turn: Turn, name: str, token: str, report: Report) -> None:
-    """Reports are read again when an attempt ends and after a daemon's restart: each must count once."""
+    """Record a worker's report once: reports are read again when an attempt ends and after a daemon's restart."""
     found = turn.live(name, token)
     if found is None:
         return
@@ -390,7 +390,7 @@ def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
     if not step and program.ckpt_step:
         why = f"no checkpoint was found, although there was one at step {program.ckpt_step:,}; {why}"
     if step and step == program.quarantined_step:
-        # The daemon died between the word and the deed, or the disk refused: the same deaths would come for ever.
+        # The daemon died before it set the checkpoint aside, or the disk failed: the same deaths would repeat for ever.
         why += "; that checkpoint was to be set aside and is set aside now"
         turn.command(commands.QuarantineCheckpoint(program.name, step))
     turn.record(
@@ -400,11 +400,11 @@ def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
     )  # fmt: skip
 
 
-_SAVED = frozenset({"stopped", "left", "done"})  # causes of an end whose last act was a checkpoint
+_SAVED = frozenset({"stopped", "left", "done"})  # causes of an exit that saved a checkpoint last
 
 
 def _cost(cost: Loss) -> str:
-    """`at least 500 steps lost (12 s, 3.1 % of the attempt)`, as far as it is known."""
+    """`at least 500 steps lost (12 s, 3.1 % of the attempt)`; unknown parts are left out."""
     if cost.steps is None:
         return "lost steps unknown"
     told = [f"{cost.seconds:.0f} s"] if cost.seconds is not None else []
@@ -429,7 +429,7 @@ def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> No
 
 
 def _save_failed(turn: Turn, name: str, attempt: Attempt, report: Report, key: str) -> None:
-    """A worker tells it once a spell, and trains on; what is lost by the next death grows until there is room again."""
+    """Record a failed save. A worker reports it once until a save succeeds again, and trains on meanwhile."""
     error, free = str(report.fields.get("error", "?"))[:_CHARS_KEPT], report.fields.get("free_bytes")
     free_bytes, step = _count(free), _count(report.fields.get("step"))
     room = "" if free_bytes is None else f" ({free_bytes / 1e6:,.1f} MB free)"
@@ -437,5 +437,5 @@ def _save_failed(turn: Turn, name: str, attempt: Attempt, report: Report, key: s
 
 
 def _count(value: object) -> int | None:
-    """What a worker reports as a number, if it is one."""
+    """A worker's value if it is a whole number, else None."""
     return value if type(value) is int and 0 <= value < 2**63 else None

@@ -1,14 +1,13 @@
-"""Backups: when one is made, and the way back to one.
+"""Backups: when one is made, and how a rollback works.
 
-A backup is made because an operator asks (`supervisorctl backup`), because due by the calendar, or because
-a level is about to be tried for the first time, or the config's to become another one (`before_level`). The intent is a
-fact; a thread that may block does it, beside everything else; its outcome is another fact. A daemon that was killed
-meanwhile begins it anew.
+A backup is made on request (`supervisorctl backup`), when it is due by the calendar, before the first trial of a level, and
+before a change of the configured level (`before_level`). The intent is a fact; a thread that may block makes the backup;
+the outcome is another fact. After a kill of the daemon, the next daemon begins the backup again.
 
-A rollback goes: intended -> the backup is verified (a damaged one: refused, nothing was touched) -> begun: its programs
-save and leave, and none of them starts -> what they have is kept as a backup of its own, theirs is put in its place ->
-they go on. The journal knows how far that is, so whatever ends the daemon or the box in between, the next daemon goes
-on from there; what the thread does is such that doing it again does no harm (`adapters/backups/store.py`).
+The steps of a rollback: intended -> the backup is verified (a damaged one is refused, nothing changes) -> begun: its
+programs save and exit, and none of them starts -> their present state becomes a backup, and the files of the chosen backup
+take its place -> they resume. The journal records each step, so the next daemon continues after any crash; the steps of the
+thread can be repeated without harm (`adapters/backups/store.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _CHARS_KEPT = 500
 
 
 def on_asked(turn: Turn, item: Asked) -> None:
-    """`backup` and `rollback`: answered at once with the name by which its end can be heard of."""
+    """`backup` and `rollback`: answered at once with the name under which the outcome is recorded."""
     if turn.state.stopping:
         result = (item.text or item.verb.value, SHUTDOWN_STATE, "extralife is shutting down")
     elif item.verb is Verb.BACKUP:
@@ -40,7 +39,7 @@ def on_asked(turn: Turn, item: Asked) -> None:
 
 
 def on_due(turn: Turn, item: BackupDue) -> None:
-    """A time of the calendar has passed; if it was not answered yet, it is now."""
+    """A time of the calendar has passed: make its backup unless there is one already."""
     known = turn.state.backups.due_wall_s
     began_wall_s = turn.state.daemon_since_wall_s
     if rule.is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s) and turn.state.programs:
@@ -49,13 +48,12 @@ def on_due(turn: Turn, item: BackupDue) -> None:
 
 
 def before_level(turn: Turn, level: str, *, trial: bool) -> str | None:
-    """Before the first trial of a level, or before the config's level becomes another: the backup's name; None: none is due.
+    """Begin the backup before a level's first trial or before a change of the configured level. Its name; None: not due.
 
-    A trial is the first of its level until a backup before it was whole: one that failed is made before the next. Later
-    trials need none. Twenty in a night would read every checkpoint twenty times, and push the first one out.
+    A trial counts as the level's first until one of its backups was complete: a failed backup is made before the next trial.
+    Later trials need none: twenty in a night would read every checkpoint twenty times, and push the first backup out.
 
-    Whoever wants to wait for it looks whether `state.backups.making` still has that name. Nobody has to: what is copied
-    is durable and finished, and a checkpoint of the new level comes after it.
+    Nothing waits for the backup: the copied checkpoints are complete, and those of the new level come later.
     """
     names = tuple(sorted(name for name, program in turn.state.programs.items() if program.attempts))
     label, record = f"before {level}", turn.state.backups
@@ -69,7 +67,7 @@ def before_level(turn: Turn, level: str, *, trial: bool) -> str | None:
 def begin(
     turn: Turn, cause: str, label: str, programs: tuple[str, ...], *, why: str, due_wall_s: float | None = None
 ) -> str:
-    """Intend a backup; its name."""
+    """Record the intent of a backup. Returns its name."""
     name = rule.name_of(turn.wall_s, label or ("" if cause == rule.OPERATOR else cause), turn.state.backups.names)
     turn.record(facts.BackupIntended(f"backup {name}: {why}", name, label, cause, programs, due_wall_s))
     return name
@@ -86,7 +84,7 @@ def _roll_back(turn: Turn, item: Asked) -> tuple[str, int, str]:
     return (item.text, SUCCESS, kept_as)
 
 
-# --- what came of it -------------------------------------------------------------------------------------------------------
+# --- outcomes -------------------------------------------------------------------------------------------------------
 
 
 def on_made(turn: Turn, item: BackupMade) -> None:
@@ -109,7 +107,7 @@ def on_made(turn: Turn, item: BackupMade) -> None:
 
 
 def on_checked(turn: Turn, item: BackupChecked) -> None:
-    """Only now, that the backup is known to be whole, is anything touched."""
+    """The backup was verified: begin the rollback, or refuse it. Nothing has been changed so far."""
     rollback = _present(turn, item.kept_as)
     if rollback is None or rollback.begun:
         return
@@ -125,7 +123,7 @@ def on_checked(turn: Turn, item: BackupChecked) -> None:
 
 
 def on_restored(turn: Turn, item: BackupRestored) -> None:
-    """Whatever came of it, the programs are free again; those that had ended for good begin anew where it succeeded."""
+    """The rollback has ended: its programs may start again, also those that were DONE or FATAL and were rolled back."""
     rollback = _present(turn, item.kept_as)
     if rollback is None or not rollback.begun:
         return
@@ -146,16 +144,16 @@ def on_restored(turn: Turn, item: BackupRestored) -> None:
 
 
 def _present(turn: Turn, kept_as: str) -> Rollback | None:
-    """The rollback under way, if it is that one."""
+    """The rollback under way, if it has this name."""
     rollback = turn.state.backups.rollback
     return rollback if rollback is not None and rollback.kept_as == kept_as else None
 
 
-# --- what is to be done ----------------------------------------------------------------------------------------------------
+# --- commands ----------------------------------------------------------------------------------------------------
 
 
 def pursue(turn: Turn) -> None:
-    """At the end of every turn: give the commands that the record asks for and this daemon has not given yet."""
+    """At the end of every turn: give each command that the state requires and this daemon has not given yet."""
     if turn.state.stopping or turn.memory.ended:
         return
     rollback = turn.state.backups.rollback
@@ -182,7 +180,7 @@ def _forget(turn: Turn, key: str) -> None:
 
 
 def _still_there(turn: Turn, rollback: Rollback) -> bool:
-    """Ask those that run to save and leave; whether any process is left."""
+    """Ask running programs to save and exit. Returns whether any process is left."""
     there = False
     for name in rollback.programs:
         program = turn.state.programs.get(name)

@@ -1,4 +1,4 @@
-"""A daemon's first turn: what became of the attempts of the one before, and whether the box itself restarted.
+"""A daemon's first turn: what happened to the previous daemon's attempts, and whether the box rebooted.
 
 A host reboot never spends a program's restart budget: its attempts end with the cause `reboot`, uncounted, and every
 program that ran goes back to the queue and resumes from its newest valid checkpoint.
@@ -24,7 +24,7 @@ from supervisor.policy.worker.loss import ABOUT, furthest, loss
 
 
 def on_began(turn: Turn, item: Began) -> None:
-    """Reboot or not, adopt or bury, then go on."""
+    """Record a reboot if there was one, adopt or close every attempt, then fill the slots."""
     turn.settings = item.settings
     clean, before_s = turn.state.clean, turn.state.at_s
     boot_at_s = None if item.boot.boot_wall_s is None else turn.now_s - (turn.wall_s - item.boot.boot_wall_s)
@@ -62,7 +62,7 @@ def on_began(turn: Turn, item: Began) -> None:
 
 
 def _fill_hole(turn: Turn, program: Program) -> None:
-    """Lead one program on to where its last known fact leads, if the facts after it were lost with a damaged journal."""
+    """Repair one program's state if the facts after its last known one were lost with a damaged journal."""
     name = program.name
     if program.attempt is None and not program.wanted and program.phase is not Phase.STOPPED:
         turn.record(facts.StayedDown("the journal has its stop request, but lost what followed when it was damaged", name))
@@ -82,7 +82,7 @@ def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
 
 
 def _compared(turn: Turn, boot: BootEvidence) -> box_identity.Verdict:
-    """Whether this is the box that the record is of."""
+    """Whether this is the box of the record."""
     box = turn.state.box
     if box is None:
         return box_identity.Verdict(another=False)
@@ -91,7 +91,7 @@ def _compared(turn: Turn, boot: BootEvidence) -> box_identity.Verdict:
 
 
 def _identify(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) -> None:
-    """Put on record which box this is, where that says anything new."""
+    """Record which box this is, if that is new."""
     box = turn.state.box
     known = {} if box is None or identity.another else box.witnesses
     witnesses = box_identity.merged(known, boot.box)
@@ -122,7 +122,7 @@ def _rebooted(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) ->
     told = f": {WORDS[boot.kind]}" if boot.kind else ""
     cause, kind, words = boot.cause, boot.kind, boot.last_words
     why = f"the host rebooted, {cause}{told}, down {down} ({boot.evidence})"
-    if identity.another:  # its disk was copied or moved: no box has gone down, and nobody's last words are these
+    if identity.another:  # its disk was copied or moved: no box went down, and the last words are not of this one
         cause, kind, words = "moved", "", ()
         why = f"{_another(turn, identity)}: every program resumes here, down {down}"
     fact = facts.HostRebooted(
@@ -147,9 +147,9 @@ def _rebooted(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) ->
 
 
 def _still_true(turn: Turn, boot: BootEvidence) -> dict[str, int]:
-    """The steps of the sign of life, without those of a program that resumed after it from an older checkpoint.
+    """The steps of the last sign of life, without programs that resumed after it from an older checkpoint.
 
-    Their loss is on record already. Taken for the program's position they would be lost a second time.
+    The loss of those steps is recorded already; as the program's position they would be counted as lost again.
     """
     resumed_at_s = {
         name: program.attempt.resumed_at_s for name, program in turn.state.live.items() if program.attempt is not None
@@ -163,9 +163,9 @@ def _still_true(turn: Turn, boot: BootEvidence) -> dict[str, int]:
 
 
 def _alert(turn: Turn, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> None:
-    """Lost work is what lies between the last sign of life and the newest checkpoint that is still whole.
+    """Report a reboot. Lost work is the steps between the last sign of life and the newest complete checkpoint.
 
-    What resumes is what has been started again by now: after an orderly reboot nothing had run at the last sign of life.
+    The programs that resume are those started in this turn: after an orderly reboot the last sign of life names none.
     """
     losses = {}
     for name in fact.programs:
@@ -195,7 +195,7 @@ def _settle_attempt(
     rebooted: bool,
     last_sign_s: float | None,
 ) -> None:
-    """What became of one attempt that the journal believes alive."""
+    """Adopt or close one attempt that is alive in the journal."""
     name = program.name
     survival, ending = (survivor.survival, survivor.ending) if survivor is not None else (Survival.NEVER, None)
     if rebooted:
@@ -218,10 +218,10 @@ def _settle_attempt(
 
 
 def _take_in(turn: Turn, name: str, number: int, stranger: Survivor) -> None:
-    """A worker that lives although the journal knows of no start: a damaged or older journal has lost it.
+    """Adopt a worker that runs although the journal has no start of it: a damaged or older journal has lost the start.
 
-    It is adopted like any other: a second one beside it could not even take the run directory's lock, and would be
-    tried in vain for as long as this one trains. Where the operator's last word that is known was to stop, it is stopped.
+    A second worker could not take the run directory's lock, and would fail for as long as this one trains. If the last
+    known request was to stop the program, the worker is stopped.
     """
     program, spec = turn.state.programs.get(name), turn.spec(name)
     if program is None or spec is None or program.attempt is not None:
@@ -256,7 +256,7 @@ def _adopt(turn: Turn, program: Program, attempt: Attempt, survivor: Survivor) -
             )
         )  # fmt: skip
     spec = turn.spec(name)
-    if spec is None:  # it left the config while no daemon was there; `reconcile` asks it to leave
+    if spec is None:  # it left the config while no daemon ran; `reconcile` asks it to exit
         spec = commands.orphan_spec(name)
     turn.command(commands.Adopt(spec, attempt.number, survivor))
     if attempt.stop is None:

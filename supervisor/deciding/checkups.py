@@ -1,4 +1,4 @@
-"""From the figures of a beat to an illness that is told, and to what follows from it (`policy/worker/health.py`)."""
+"""From the figures of a beat to the record of an illness and its action (`policy/worker/health.py`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from supervisor.policy.worker.health import HealthSettings, Returns
 
 
 def note(turn: Turn, name: str, before: Watch) -> None:
-    """Begin, tell or end a spell of each illness. Only a look at which it moved says anything."""
+    """Begin, record or end an episode of each illness. Only a sample with new progress counts."""
     watch = turn.memory.watches[name]
     if watch.moves == before.moves or watch.sample.phase != "training":
         return
@@ -28,7 +28,7 @@ def note(turn: Turn, name: str, before: Watch) -> None:
 
 
 def judge(settings: HealthSettings, illness: str, sample: Sample) -> bool | None:
-    """One rule on one reading: True: sick, False: well, None: neither, or not known."""
+    """One rule on one sample: True: sick, False: well, None: neither, or unknown."""
     told = sample.figures.get
     returns = Returns(told("mean_return"), told("best_return"), told("first_return"), told("best_spread"))
     if illness == health.EXPLODING:
@@ -96,13 +96,13 @@ _EVIDENCE = {
 
 
 def figures(sample: Sample) -> str:
-    """What is known, in one line: `largest |Q| 1200, possible |Q| 100, mean return 3`."""
+    """The known figures in one line: `largest |Q| 1200, possible |Q| 100, mean return 3`."""
     told = ("largest |Q|", "possible |Q|", "entropy share", "mean return", "best return")
     numbers = _numbers(sample)
     return ", ".join(f"{key} {numbers[key]:.4g}" for key in told if numbers[key] is not None) or "no figures known"
 
 
 def is_well(watch: Watch, attempt: Attempt) -> bool:
-    """Whether what it saves now may count as a step beyond an illness: not while Q is only on its way to be called sick."""
+    """Whether a checkpoint saved now counts as healthy: not during an illness, nor while Q exceeds its bound."""
     q, bound = (watch.sample.figures.get(name) for name in ("q_max_abs", "q_bound"))
     return not watch.spells and not attempt.ills and (q is None or bound is None or q <= bound)

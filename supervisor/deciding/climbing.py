@@ -1,14 +1,14 @@
-"""Which level is in force: the config's, the operator's pin, or what the rule that climbs says (`policy/level/load.py`).
+"""Which level is in force: that of the config, of the operator's pin, or of the load rule (`policy/level/load.py`).
 
-With `mode = "climb"` every look adds up what the level in force shows: how long workers trained, how many steps they made
-and kept. After ten minutes of training that is a fact (`Reviewed`) and the rule is asked; after a reboot of the host it is
-asked too (`RebootJudged`). What it says is a change of level (`LevelChosen`): only the programs that the level touches
-are asked to save and leave, the others train on.
+With `mode = "climb"` every sample adds to the measurement of the level in force: training time, steps made and kept. Ten
+minutes of training make a fact (`Reviewed`), after which the rule decides; it also decides after a reboot of the host
+(`RebootJudged`). A change of level (`LevelChosen`) asks only those programs to save and exit whose settings change; the
+others train on.
 
-* A pin is the operator's word: it holds against the rule and its vetoes, over restarts and reboots, until it is ended or
-  runs out. Records grow meanwhile, and the rule goes on from the pinned level.
-* Nothing is earned while nobody looked, or while nothing trained: a trial is not passed by a host that was suspended.
-* What the operator or a worker does is not held against the box: a crash shows in the kept steps, and there alone.
+* A pin overrides the rule and its vetoes, over restarts and reboots, until it is ended or runs out. The measurements
+  continue, and the rule resumes from the pinned level.
+* Time without samples or without training does not count: a suspended host does not pass a trial.
+* An operator's request or a worker's crash does not count against the level; a crash only lowers the kept steps.
 
 Example: light since 20 min, 96,000 steps kept a minute: `Reviewed`, `LevelChosen(3x32, trial)`; the two that train at
 light have the same environments and batch at 3x32 and are left alone, a third one starts.
@@ -34,9 +34,9 @@ from supervisor.policy.level import load
 from supervisor.policy.level.attribution import attribute
 from supervisor.policy.level.load import Cap, LoadVerdict
 
-_SETTLES_S: Final = 600.0  # a level that does not fill its slots by then is read as it is
-_LEAST_WINDOW: Final = 0.5  # of a review: less says nothing about speed
-_SURE_DOWN_S: Final = 1800.0  # a box that was away for longer may have lost its daemon long before
+_SETTLES_S: Final = 600.0  # a level that does not fill its slots by then is measured as it is
+_LEAST_WINDOW: Final = 0.5  # share of a review: shorter ones say nothing about speed
+_SURE_DOWN_S: Final = 1800.0  # on a box that was down for longer, the daemon may have died long before
 _OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL})
 
 
@@ -48,9 +48,9 @@ def names(turn: Turn) -> tuple[str, ...]:
 
 
 def cap(turn: Turn) -> Cap:
-    """The highest level that nothing speaks against: no budget that the box has not, no pre-check. The lowest always may.
+    """The highest level without a veto of its memory budget or of a pre-check. The lowest level is never vetoed.
 
-    A level above one that is vetoed is vetoed too.
+    A level above a vetoed one is vetoed, too.
     """
     rungs = turn.settings.rungs
     caps = [(len(rungs) - 1, "")]
@@ -63,7 +63,7 @@ def cap(turn: Turn) -> Cap:
 
 
 def settle_in(turn: Turn) -> None:
-    """After a start or an update: the ladder is laid, and the settings are those of the level that is to be in force."""
+    """After a start or an update: set up the ladder, and take the settings of the level that is to be in force."""
     pin = turn.state.climb.pin
     if pin is not None and turn.settings.place(pin.level) is None:
         why = f"the pin ends: the config no longer has level {pin.level}"
@@ -84,7 +84,7 @@ def _wanted(turn: Turn) -> str:
 
 
 def _lay(turn: Turn) -> None:
-    """Begin a record for a new ladder, with what is known of the levels that it shares with the one before."""
+    """Begin the record of a new ladder, and keep the measurements of levels that the previous ladder had, too."""
     rungs, before = turn.settings.rungs, turn.state.climb.ladder
     ladder = tuple((rung.level.name, rung.level.shape) for rung in rungs)
     old = known(turn.state)
@@ -113,7 +113,7 @@ def _lay(turn: Turn) -> None:
 
 
 def on_look(turn: Turn) -> None:
-    """Add one look to what the level in force shows; after so much training the rule is asked."""
+    """Add one sample to the measurement of the level in force; after enough training, ask the rule."""
     if not turn.settings.climbs or turn.state.stopping or turn.memory.ended:
         return
     tenure = _seen(turn, _tenure(turn))
@@ -132,7 +132,7 @@ def _training(turn: Turn) -> list[str]:
 
 
 def _seen(turn: Turn, tenure: Tenure) -> Tenure:
-    """The tenure with one more look in it. A time in which nobody looked counts for nothing."""
+    """The tenure with one more sample. Time without samples does not count."""
     gap_s = turn.now_s - tenure.seen_s
     blind = turn.memory.blind_until_s is not None and turn.now_s < turn.memory.blind_until_s
     if blind or gap_s > tally.look_gap_s(turn):
@@ -147,7 +147,7 @@ def _seen(turn: Turn, tenure: Tenure) -> Tenure:
     steps = {name: watches[name].sample.steps for name in training if name in watches}
     marks = {name: at for name, at in steps.items() if at is not None}
     gained = sum(at - tenure.marks[name] for name, at in marks.items() if name in tenure.marks)
-    # A resume goes back to its checkpoint, and what is gained with it: what remains is what was kept.
+    # A resume goes back to its checkpoint, which lowers the sum: what remains are the kept steps.
     return replace(
         tenure, seen_s=turn.now_s, up_s=up_s, window_s=tenure.window_s + gap_s, gained=tenure.gained + gained,
         marks={**tenure.marks, **marks},
@@ -155,7 +155,7 @@ def _seen(turn: Turn, tenure: Tenure) -> Tenure:
 
 
 def _settling(turn: Turn, tenure: Tenure, training: int, gap_s: float, *, full: bool) -> Tenure:
-    """Until every slot trains: what the change of level costs. Speed is read from then on."""
+    """Measure the cost of a change of level until every slot trains. Speed is measured from then on."""
     before = tenure.ran_before
     lost_s = tenure.lost_s + (gap_s * max(0, before - training) / before if before else 0.0)
     after_s = turn.now_s - tenure.from_s
@@ -168,14 +168,14 @@ def _settling(turn: Turn, tenure: Tenure, training: int, gap_s: float, *, full: 
 
 
 def _reading(turn: Turn, tenure: Tenure) -> float | None:
-    """Steps a minute that were made and kept; None: not known."""
+    """Kept steps per minute; None: unknown."""
     if tenure.gained <= 0 or tenure.window_s < _LEAST_WINDOW * turn.settings.load.review_s:
         return None
     return tenure.gained / (tenure.window_s / 60.0)
 
 
 def _review(turn: Turn, tenure: Tenure) -> None:
-    """Tell the rule what was seen, and do what it says."""
+    """Give the measurement to the rule, and carry out its verdict."""
     remembered = known(turn.state)
     if remembered is None:
         return
@@ -196,7 +196,7 @@ def _review(turn: Turn, tenure: Tenure) -> None:
 
 
 def _go(turn: Turn, level: str, why: str, by: str, *, trial: bool = False) -> None:
-    """Put another level in force (or end its trial): programs that it touches move, the others train on."""
+    """Put another level in force (or end its trial): programs whose settings change move, the others train on."""
     before = turn.state.level
     if (before, turn.state.climb.trial) == (level, trial):
         return
@@ -215,21 +215,21 @@ def _go(turn: Turn, level: str, why: str, by: str, *, trial: bool = False) -> No
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What went on when the host went down, as far as the journal knows."""
+    """What ran when the host went down, as far as the journal knows."""
 
     workers: int
-    since_s: float | None  # what was trained since then is in no record yet; None: nothing was
-    changed_at_s: float | None = None  # the level was changed then, in that boot; None: it was not
+    since_s: float | None  # training since then is not in the record yet; None: there was none
+    changed_at_s: float | None = None  # of the last change of level in that boot; None: there was none
 
 
 def ran(turn: Turn) -> Ran:
-    """To be asked before the reboot is on record."""
+    """What ran before a reboot. Call it before the reboot is recorded."""
     climb = turn.state.climb
     attempts = [program.attempt for program in turn.state.live.values() if program.attempt is not None]
     trained = [attempt.ready_at_s for attempt in attempts if attempt.ready_at_s is not None]
     marks = [at_s for at_s in (climb.reviewed_at_s, climb.level_since_s) if at_s is not None]
     since_s = max([min(trained), *marks]) if trained else None
-    # A change in the first turn of a boot does not count: nothing of that boot ran at the level that was left.
+    # A change in the first turn of a boot does not count: nothing ran at the old level in that boot.
     begun_s = [reboot.at_s for reboot in turn.state.reboots[-1:]] + ([turn.state.box.since_s] if turn.state.box else [])
     changed_at_s = climb.changed_at_s
     if changed_at_s is not None and begun_s and changed_at_s <= max(begun_s):
@@ -238,7 +238,7 @@ def ran(turn: Turn) -> Ran:
 
 
 def on_reboot(turn: Turn, reboot: facts.HostRebooted, before: Ran) -> None:
-    """How much of a reboot is held against which level, and where to go on. `before` is what `ran` has said before it."""
+    """Charge a reboot to a level and choose the next level. `before` is the result of `ran` before the reboot."""
     remembered, climb = known(turn.state), turn.state.climb
     place = turn.settings.place(reboot.level)
     if not turn.settings.climbs or remembered is None or place is None:
@@ -270,7 +270,7 @@ def on_reboot(turn: Turn, reboot: facts.HostRebooted, before: Ran) -> None:
 
 
 def on_deadlines(turn: Turn) -> None:
-    """A pin that has run out ends; a level that is vetoed is left at once."""
+    """End a pin that has run out; leave a vetoed level at once."""
     if turn.state.stopping or turn.memory.ended:
         return
     pin = turn.state.climb.pin
@@ -314,7 +314,7 @@ def _asked(turn: Turn, item: Asked, level: str) -> None:
 
 
 def _pin(turn: Turn, item: Asked, level: str) -> str:
-    """Pin a level; what the request is answered."""
+    """Pin a level. Returns the answer to the request."""
     place, remembered = turn.settings.place(level), known(turn.state)
     for_how = "until further notice" if item.for_s is None else f"for {item.for_s / 3600:.3g} h"
     text = ""

@@ -9,16 +9,16 @@ from supervisor.policy.box import wall_clock
 
 
 def on_moved(turn: Turn, step_s: float) -> None:
-    """The wall clock was moved; `notice` has seen it if that has set it."""
+    """Record a step of the wall clock, unless `notice` has recorded it as the setting of the clock."""
     if turn.boot_id not in turn.state.clock_steps or not wall_clock.was_set(turn.wall_s, step_s):
         why = f"the wall clock moved by {step_s:+.1f} s; only displayed times change"
         turn.record(facts.ClockStepped(why, step_s))
 
 
 def notice(turn: Turn) -> None:
-    """The clock is set, and was not when the last fact of this boot was stamped: the times of this boot are mended.
+    """Correct the times of this boot once the clock is set, if it was not set at the last fact.
 
-    Seen by the facts alone, so that it does not matter whether a daemon ran at that moment.
+    This depends only on the facts, so it works even if no daemon ran when the clock was set.
     """
     state = turn.state
     if state.boot_id != turn.boot_id or wall_clock.is_set(state.wall_s) or not wall_clock.is_set(turn.wall_s):

@@ -1,7 +1,7 @@
 """decide: one input in, facts and commands out. Pure: no clock, disk, process, log or random number is touched here.
 
-The shell calls it for every input, commits the facts in one transaction, and only then performs the commands. A daemon
-killed in between finds, by run token, what it had begun.
+The shell calls it for every input, commits the facts in one transaction, and only then performs the commands. After a kill
+in between, the next daemon finds its started workers by their run tokens.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ AnyInput = (
 
 
 def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, wall_s: float, boot_id: str) -> Decision:
-    """What follows from `item`, given what is true (`state`) and what was lately seen (`memory`)."""
+    """The decision on `item`, given the durable state (`state`) and recent observations (`memory`)."""
     turn = Turn(settings, state, memory, item.now_s, wall_s, boot_id)
     _tell_trouble(turn)
     if not isinstance(item, Began):  # that knows first whether this is the same boot
@@ -96,7 +96,7 @@ House = (
 
 
 def _keep_house(turn: Turn, item: House) -> None:
-    """What concerns no attempt: notes for the record, alerts, and backups."""
+    """Inputs that concern no attempt: notes for the record, alerts, and backups."""
     match item:
         case ConfigFaulty():
             on_config_fault(turn, item)
@@ -122,9 +122,9 @@ def _keep_house(turn: Turn, item: House) -> None:
 
 
 def _tell_trouble(turn: Turn) -> None:
-    """That the journal could not be written, or had to be restored: first of the facts of the turn that gets through.
+    """Record that the journal could not be written or was restored, as the first fact of the next turn that succeeds.
 
-    It makes every turn have a fact, and with that every look, once a second, a try whether the disk has room again.
+    While there is trouble every turn has this fact, so every sample (once a second) tests whether the disk has room again.
     """
     trouble, restored = turn.memory.trouble, turn.memory.restored
     if trouble is None and restored is None:

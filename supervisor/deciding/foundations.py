@@ -16,7 +16,7 @@ from supervisor.policy.box.foundations import Answer, Finding, Verdict
 
 
 def on_looked(turn: Turn, item: FoundationsLooked) -> None:
-    """All findings of one look. A finding that is not among them any more is over."""
+    """All findings of one look. A finding that is missing from them is over."""
     before = turn.memory.foundations
     below = rule.explained(item.findings)
     standing = {name: before[name] for name in below if name in before}
@@ -56,7 +56,7 @@ def _record(turn: Turn, now: Standing, verdict: Verdict, finding: Finding) -> bo
 
 
 def showing(memory: Memory, item: FoundationsLooked, now_s: float, wall_s: float) -> Memory:
-    """The findings for people alone, while nothing can be recorded: `on_looked` deals with them later."""
+    """The findings for the pages while nothing can be recorded; `on_looked` records them later."""
     below = rule.explained(item.findings)
     shown = {
         each.name: memory.foundations.get(each.name) or Standing(each, now_s, wall_s, rule.judge(each).why)

@@ -15,11 +15,11 @@ from supervisor.policy.box import gate
 from supervisor.policy.box.gate import MB, Answer, Verdict, Wish
 from supervisor.policy.box.readings import Gpus
 
-_FIRST_LOOK_S: Final = 5.0  # a driver that has not shown its GPUs by then is not waited for
+_FIRST_LOOK_S: Final = 5.0  # the gate does not wait longer for a driver to show its GPUs
 
 
 def admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Verdict:
-    """The gate's verdict; that it waits, or is given up, is on record. `waiting`: who else waits, by GPU."""
+    """The gate's verdict. Records waiting and giving up. `waiting`: the programs that wait already, by GPU."""
     wish = _wish(turn, program, spec, waiting)
     gpus = turn.memory.gpus
     if gpus is None and turn.now_s - (turn.state.daemon_since_s or 0.0) >= _FIRST_LOOK_S:
@@ -27,7 +27,7 @@ def admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int 
     reserved_bytes = _reserved_bytes(turn, program.name, wish.gpu)
     verdict = gate.check(wish, gpus, reserved_bytes=reserved_bytes, most_gpus=turn.state.gpus.most)
     name, gated = program.name, program.phase is Phase.GATED
-    if verdict.answer is Answer.WAIT and not gated and wish.gpu is not None:  # it waits for no GPU that nobody knows
+    if verdict.answer is Answer.WAIT and not gated and wish.gpu is not None:  # an unknown GPU is not waited for
         turn.record(facts.Gated(verdict.why, name, wish.gpu, wish.need_bytes, verdict.free_bytes))
     elif verdict.answer is Answer.SOON and program.phase is Phase.BACKOFF:
         turn.record(facts.Requeued("its restart is due and waits for the first reading of the GPUs", name))
@@ -63,7 +63,7 @@ def _fallback(turn: Turn, program: Program, spec: ProgramSpec) -> int | None:
 
 
 def _reserved_bytes(turn: Turn, but: str, gpu: int | None) -> int:
-    """What those that are starting on this GPU will still take of what is free."""
+    """Memory that other programs, which are starting on this GPU, will still take."""
     reserved = 0
     for name, program in turn.state.live.items():
         spec = turn.spec(name)

@@ -1,7 +1,7 @@
-"""What the readings of GPUs and host lead to: incidents, learned needs, vetoes of levels.
+"""From the readings of GPUs and host to incidents, learned needs and vetoes of levels.
 
-Nothing here acts on a reading that is missing. A driver that hangs, a GPU that falls off the bus and an Xid are told once
-each; training goes on, and what follows for it is the workers' own to show (a stall, a crash).
+A missing reading causes nothing. A driver that hangs, a GPU that falls off the bus and an Xid are recorded once each;
+training continues, and any effect on a worker shows as its own stall or crash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from supervisor.policy.box.prechecks import Box, Need, Rung
 from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.policy.box.visible import gpu_seen
 
-_LEARN_AFTER_S: Final = 60.0  # what a worker holds while it starts is not what it needs
+_LEARN_AFTER_S: Final = 60.0  # a starting worker does not hold all that it needs yet
 _LEARN_EVERY_S: Final = 600.0
 _GROWTH: Final = 1.1
 _XID_AGAIN_S: Final = 600.0  # a GPU that reports the same error a hundred times a second must not fill the journal
@@ -28,7 +28,7 @@ _MB: Final = 2**20
 
 
 def on_hardware(turn: Turn, item: Sampled) -> None:
-    """One look at GPUs and host; the same readings again mean nothing new."""
+    """One sample of GPUs and host; unchanged readings are skipped."""
     if item.gpus is turn.memory.gpus and item.host is turn.memory.host:
         return
     turn.memory = replace(turn.memory, gpus=item.gpus, host=item.host)
@@ -41,7 +41,7 @@ def on_hardware(turn: Turn, item: Sampled) -> None:
 
 
 def _tell(turn: Turn, gpus: Gpus) -> tuple[int, ...]:
-    """What became of the GPUs since the last look; returns the codes of new Xids."""
+    """Record changes of the GPUs since the last sample. Returns the codes of new Xids."""
     unknown_since_s = turn.state.gpus.unknown_since_s
     if gpus.gpus is None:
         if unknown_since_s is None:
@@ -98,7 +98,7 @@ def gpu_of(turn: Turn, spec: ProgramSpec) -> int | None:
 
 
 def held_gpu_bytes(turn: Turn, program: Program, spec: ProgramSpec) -> int | None:
-    """What its worker holds of its GPU now: by the driver's list of processes, else by its own word; None: unknown."""
+    """GPU memory that its worker holds now: by the driver's list of processes, else by its own report; None: unknown."""
     index = gpu_of(turn, spec)
     gpu = None if turn.memory.gpus is None or index is None else turn.memory.gpus.of(index)
     pid = None if program.attempt is None else program.attempt.pid
@@ -110,7 +110,7 @@ def held_gpu_bytes(turn: Turn, program: Program, spec: ProgramSpec) -> int | Non
 
 
 def _learn_needs(turn: Turn) -> None:
-    """What a program holds in steady training is what its next start at this level needs."""
+    """Learn the memory that a program holds in steady training: its next start at this level needs as much."""
     for name, program in sorted(turn.state.live.items()):
         spec, (_, attempt) = turn.spec(name), turn.present(name)
         watch = turn.memory.watch(name, attempt.token)
@@ -133,7 +133,7 @@ def _learn_needs(turn: Turn) -> None:
 
 
 def _grown(known: int | None, seen: int | None) -> tuple[int | None, bool]:
-    """The most of the two, and whether it is worth a fact."""
+    """The larger of the two, and whether the growth is worth a fact."""
     if not seen:
         return known, False
     return max(seen, known or 0), seen > _GROWTH * (known or 0)
@@ -191,7 +191,7 @@ def _box(turn: Turn, ladder: tuple[Rung, ...], present: int, xids: tuple[int, ..
 
 
 def _need(program: Program, index: int | None, ladder: tuple[Rung, ...]) -> Need:
-    """By level: the most that it was seen to hold there, or at a lighter one."""
+    """By level: the most that it held there or at a lighter level."""
     gpu: list[int | None] = []
     host: list[int | None] = []
     for rung in ladder:

@@ -1,7 +1,7 @@
-"""From readings to healing: the one look a second at every live attempt, and the ladder that follows a stall.
+"""From samples to healing: the sample of every live attempt, once a second, and the steps that follow a stall.
 
-The ladder: evidence first (stacks, kernel stack, last lines), for a stopped process SIGCONT, then SIGTERM with a short
-grace, SIGKILL for the whole tree, and only when that tree is gone the next start. A worker that moves again by itself in
+The steps: evidence (stacks, kernel stack, last lines); SIGCONT for a stopped process; SIGTERM with a short grace time;
+SIGKILL to the whole process tree; the next start, only after that tree is gone. A worker that makes progress again in
 between is left alone.
 """
 
@@ -21,18 +21,18 @@ from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, LevelRecord, Program, Stop
 from supervisor.policy.worker import absence, checkpointing, divergence, ending, restart, slowness, stall, unsaved
 
-_CKPT_FACT_S = 600.0  # ten programs for three weeks are then 30,000 facts, folded in about a second
+_CKPT_FACT_S = 600.0  # ten programs make 30,000 facts in three weeks, which are folded in about a second
 _INTERVAL_FACT_S = 30.0
 _GAP_GROWTH = 1.2
 _LEAST_GAP_S = 1.0
 _EXEMPT_MOVES = 5
-_SETTLED_MOST_S = 5.0  # what else goes by the clock (checkpoint intervals) counts in half minutes
+_SETTLED_MOST_S = 5.0  # other deadlines (checkpoint intervals) are in half minutes
 _EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
 _FAILED = 30  # Supervisor's fault code
 
 
 def on_sampled(turn: Turn, item: Sampled) -> None:
-    """One look at everything."""
+    """One sample of everything."""
     last_look_s = turn.memory.looked_at_s
     turn.memory = replace(turn.memory, looked_at_s=turn.now_s)
     turn.looked_s = turn.now_s if item.began_s is None else min(turn.now_s, item.began_s)
@@ -46,10 +46,10 @@ def on_sampled(turn: Turn, item: Sampled) -> None:
 
 
 def _keep_watch(turn: Turn, samples: dict[str, Sample]) -> list[tuple[str, Sample, Watch | None]]:
-    """Note what is seen; returns those that something may follow from, with what was seen of them before.
+    """Remember the samples. Returns those that may have consequences, each with the watch before it.
 
-    With 200 programs most looks see what the one before saw. Those are told at once and cost next to nothing; looking
-    less often instead would cost every stall that much time.
+    With 200 programs most samples equal the previous one; these are skipped cheaply. Sampling less often instead would
+    delay the detection of every stall.
     """
     rates: dict[str, float] = {}
     looks: list[tuple[str, Sample, Watch | None]] = []
@@ -82,7 +82,7 @@ def _is_settled(turn: Turn, program: Program, sample: Sample) -> bool:
 
 
 def _settle(turn: Turn, names: list[str]) -> None:
-    """Remember until when the same readings would mean the same. What is being healed is looked at every time."""
+    """Remember until when an equal sample has no consequences. An attempt that is being healed is never skipped."""
     settled: dict[str, Settled] = {}
     for name in names:
         program, watch = turn.state.programs[name], turn.memory.watches.get(name)
@@ -100,7 +100,7 @@ def _settle(turn: Turn, names: list[str]) -> None:
 
 
 def notice_own_absence(turn: Turn) -> None:
-    """A daemon that did not run (SIGSTOP, suspend, starvation) must not judge the workers by its own absence."""
+    """Note a time in which this daemon did not run (SIGSTOP, suspend, starvation): it does not count against workers."""
     away_s, absences, looked_at_s = turn.memory.overslept_s, turn.memory.absences, turn.memory.looked_at_s
     if away_s is None:
         return
@@ -194,13 +194,13 @@ def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:
 
 
 def _note_unsaved(turn: Turn, name: str, sample: Sample) -> None:
-    """Once a spell, like a save that failed: the next durable checkpoint ends it. A stalled worker does not train on."""
+    """Record overdue saves once, until the next durable checkpoint. A stalled worker is not judged: it does not train."""
     program, attempt = turn.present(name)
     spec, since_s = turn.spec(name), sample.phase_since_s
     if attempt.save_error or attempt.stall is not None or sample.phase != "training" or since_s is None or _blind(turn):
         return
     saves = sample.ckpt_count > 0 and sample.ckpt_at_s is not None
-    if not saves and (spec is None or not spec.builtin):  # nobody knows whether it saves at all
+    if not saves and (spec is None or not spec.builtin):  # whether it saves at all is unknown
         return
     if sample.ckpt_at_s is not None:
         since_s = max(since_s, sample.ckpt_at_s)
@@ -215,10 +215,10 @@ def _note_unsaved(turn: Turn, name: str, sample: Sample) -> None:
 
 
 def reading(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> stall.Reading:
-    """What `policy/worker/stall.py` needs of one live worker. One that left the config is known by its attempt alone.
+    """The reading of one live worker for `policy/worker/stall.py`. One that left the config has only its attempt.
 
-    An adopted worker's time to show progress begins with this daemon: what the one before had seen is not known. Nobody
-    ages while this daemon is away (`policy/worker/absence.py`).
+    An adopted worker's time to show progress begins with this daemon, which does not know earlier samples. Time in which
+    this daemon was away does not count (`policy/worker/absence.py`).
     """
     absences = turn.memory.absences
     spec = turn.spec(program.name) or commands.orphan_spec(program.name)
@@ -243,15 +243,14 @@ def _awake(at_s: float | None, absences: tuple[absence.Absence, ...]) -> float |
 
 
 def _progress_at_s(turn: Turn, spec: ProgramSpec) -> float | None:
-    """A program without a source of progress is never judged: being there is all that is asked of it."""
+    """The newest progress. A program without a source of progress always counts as progressing."""
     return turn.now_s if spec.progress is Progress.NONE else turn.memory.watches[spec.name].progress_at_s
 
 
 def _judge(turn: Turn, name: str, sample: Sample) -> None:
-    """One rung of the ladder a look: declare; SIGCONT what was stopped; ask for evidence; once that is there, heal.
+    """One step of healing per sample: record the stall; SIGCONT a stopped process; ask for evidence; then heal.
 
-    Always by a fresh reading. Evidence that comes only records itself, and what is due is looked at here, never by a
-    deadline: a daemon that was away would heal by what it saw before.
+    Every step needs a fresh sample, never a deadline alone: a daemon that was away would act on an old sample.
     """
     program, attempt = turn.present(name)
     if attempt.stop is not None:
@@ -277,7 +276,7 @@ def _judge(turn: Turn, name: str, sample: Sample) -> None:
 
 
 def _examine(turn: Turn, name: str, attempt: Attempt, watch: Watch, verdict: stall.StallVerdict) -> None:
-    """Evidence comes before healing; for a stopped process SIGCONT, and some time, come before both."""
+    """Ask for evidence; for a stopped process, send SIGCONT first and wait."""
     if attempt.stall != verdict.kind:
         tally.tell(turn, name, stalls=True)
         turn.record(facts.Stalled(verdict.why, name, attempt.token, verdict.kind, verdict.age_s, verdict.limit_s))
@@ -304,7 +303,7 @@ def _revive(turn: Turn, name: str, attempt: Attempt) -> None:
 
 
 def on_evidence(turn: Turn, item: EvidenceTaken) -> None:
-    """Evidence is kept; whether it still matters is for the next look to say."""
+    """Record the evidence; the next sample decides about healing."""
     found = turn.live(item.program, item.token)
     if found is None or found[1].examined or (found[1].stall is None and found[1].slow_at_s is None):
         return
@@ -314,7 +313,7 @@ def on_evidence(turn: Turn, item: EvidenceTaken) -> None:
 
 
 def on_deadlines(turn: Turn) -> None:
-    """What is due by the clock: the kill of those that did not leave. Their leaving may be news that is still to come."""
+    """Kill attempts that did not exit in time. Right after an absence nobody is killed: their exits may not be read yet."""
     if _blind(turn):
         return
     for name in sorted(turn.state.live):
@@ -342,7 +341,7 @@ def _is_held(turn: Turn, name: str, attempt: Attempt, asked: Stop) -> bool:
 
 
 def _forgive(turn: Turn, name: str) -> None:
-    """Healthy minutes *of progress* end the restart streak."""
+    """Minutes of *progress* end the streak of deaths."""
     program, attempt = turn.present(name)
     if program.streak == 0 or attempt.ready_at_s is None or attempt.stall is not None:
         return
@@ -377,7 +376,7 @@ def _choose_interval(turn: Turn, name: str, sample: Sample) -> None:
 
 
 def history(turn: Turn, program: Program, attempt: Attempt) -> checkpointing.History:
-    """What the box has shown of this program and of the present level, the running uptime included."""
+    """The failures and uptimes of this program and of the present level, including the present uptime."""
     running_s = 0.0 if attempt.ready_at_s is None else turn.now_s - attempt.ready_at_s
     level, since_s = turn.state.levels.get(turn.state.level, LevelRecord()), turn.state.climb.changed_at_s
     uptime_s = None if turn.memory.boot_at_s is None else turn.now_s - max(turn.memory.boot_at_s, since_s or 0.0)
@@ -392,7 +391,7 @@ def history(turn: Turn, program: Program, attempt: Attempt) -> checkpointing.His
 
 
 def _note_slowness(turn: Turn, name: str, sample: Sample) -> None:
-    """SLOW is an incident, told once until it is over; what may follow from it, `policy/worker/slowness.py` says."""
+    """Record slowness once until it is over; `policy/worker/slowness.py` decides what follows."""
     watch, (_, attempt) = turn.memory.watches[name], turn.present(name)
     rate, settings = sample.steps_per_s, turn.settings.stall
     usual = slowness.usual(watch.rates)
@@ -435,7 +434,7 @@ def _is_slow(program: Program) -> bool:
 
 
 def _note_divergence(turn: Turn, name: str, before: Watch, sample: Sample) -> None:
-    """Bad updates at every look at which it moved, for long enough: it is ended, and rolled back like one that left."""
+    """End a worker whose samples with progress all report more bad updates for long enough; it is then rolled back."""
     old, watch = before.sample, turn.memory.watches[name]
     if sample.nan_count is None or old.nan_count is None or watch.moves == before.moves:
         return

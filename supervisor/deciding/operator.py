@@ -1,7 +1,7 @@
-"""What the operator asks for, and what the config says: requests, updates, the orderly end.
+"""Requests of the operator, updates of the config, and the orderly end.
 
-Every request is safe in every phase and answers in Supervisor's fault codes: 80 success, 10 no such program, 60 already
-started, 70 not running. What the operator stopped stays stopped over daemon restarts and reboots.
+Every request is safe in every phase and is answered with Supervisor's fault codes: 80 success, 10 no such program,
+60 already started, 70 not running. A program that the operator stopped stays stopped over daemon restarts and reboots.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_ERRORS = 5  # in one sentence
 
 
 def on_asked(turn: Turn, item: Asked) -> None:
-    """One request; it is answered now, or by `Turn.settle` once its programs are where they should be."""
+    """One request; it is answered now, or by `Turn.settle` once its programs have reached the requested state."""
     if item.verb in {Verb.PIN, Verb.UNPIN}:
         climbing.on_asked(turn, item)
         return
@@ -122,7 +122,7 @@ def _signal(turn: Turn, program: Program, signal: str) -> Result:
 
 
 def _clear(turn: Turn, item: Asked) -> None:
-    """Logs are files: emptying them is for the threads that may block, and so is the answer."""
+    """Empty logs: a thread that may block does it and answers."""
     known = tuple(name for name in item.names if name in turn.state.programs)
     strangers = tuple((name, BAD_NAME, "no such program") for name in item.names if name not in known)
     turn.command(commands.ClearLogs(item.request_id, known, strangers))
@@ -132,7 +132,7 @@ def _clear(turn: Turn, item: Asked) -> None:
 
 
 def on_terminated(turn: Turn, item: Terminated) -> None:
-    """SIGTERM: systemd stops the service, or the host goes down. All workers save and leave, in parallel."""
+    """SIGTERM: systemd stops the service, or the host shuts down. All workers save and exit, in parallel."""
     _end(turn, by=item.by, keep_workers=False, why=f"{item.by}: orderly shutdown")
 
 
@@ -149,7 +149,7 @@ def _end(turn: Turn, *, by: str, keep_workers: bool, why: str) -> None:
 
 
 def end_if_empty(turn: Turn) -> None:
-    """The last one has left: say so durably, then go."""
+    """When the last worker has exited, record it, then end the daemon."""
     if turn.state.stopping and not turn.state.live and not turn.memory.ended:
         turn.record(
             facts.DaemonStopped("every worker has stopped in order" if turn.state.programs else "no worker was running")
@@ -162,7 +162,7 @@ def end_if_empty(turn: Turn) -> None:
 
 
 def on_config(turn: Turn, item: ConfigLoaded) -> None:
-    """Apply a checked configuration. Only what it changes is touched."""
+    """Apply a checked configuration. Programs without a change are left alone."""
     turn.record(facts.OperatorAsked(f"{item.by} asked to update", "update", item.only, item.uid))
     if item.of_file and turn.state.config is not None:
         turn.record(facts.ConfigMended(f"the configuration is valid again: {item.by} asked to update"))
@@ -173,7 +173,7 @@ def on_config(turn: Turn, item: ConfigLoaded) -> None:
 
 
 def on_config_fault(turn: Turn, item: ConfigFaulty) -> None:
-    """Nothing changes: the reasons are put on record, and somebody is told."""
+    """Record why a configuration is refused; this raises an alert. The settings stay."""
     more = len(item.errors) - _MOST_ERRORS
     mistakes = "; ".join(item.errors[:_MOST_ERRORS]) + (f"; and {more} more" if more > 0 else "")
     if item.in_use:
@@ -184,13 +184,13 @@ def on_config_fault(turn: Turn, item: ConfigFaulty) -> None:
 
 
 def merged(old: Settings, new: Settings, only: tuple[str, ...]) -> Settings:
-    """`new`, but with what is not in `only` (when it names any) as it was: programs by name, sections as `[level]`."""
+    """`new` for the programs and sections (`[level]`) that `only` names, `old` for the others; no names: all of `new`."""
     if not only:
         return new
     sections = {section: getattr(new, section) for section in SECTIONS if f"[{section}]" in only}
     base = new if only_load(only) else old
     ladder = tuple(replace(rung, programs=_mixed(old, new, rung.level.name, only)) for rung in base.ladder)
-    if only_load(only):  # the three say one thing together
+    if only_load(only):  # the three belong together
         sections |= {"level": new.level, "load": new.load}
     programs = _mixed(old, new, base.level.name, only)
     return replace(old, programs=programs, ladder=ladder, **sections)

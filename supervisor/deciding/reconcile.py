@@ -14,9 +14,9 @@ from supervisor.policy.worker import memory
 
 
 def reconcile(turn: Turn, why: str, *, chosen: LevelChosen | None = None) -> None:
-    """New programs appear, changed ones restart, vanished ones leave; what the settings leave alone is left alone.
+    """Add new programs, restart changed ones, stop removed ones; unchanged programs are left alone.
 
-    `chosen` is the change of level that this is for, with its own reason; None: the config's level is in force.
+    `chosen` is the change of level that causes this, with its reason; None: the config's level is in force.
     """
     level, other_level = turn.settings.level, turn.state.level != turn.settings.level.name
     if other_level and turn.state.level and (chosen is None or chosen.trial):
@@ -56,9 +56,9 @@ def _change(turn: Turn, program: Program, spec: ProgramSpec, why: str, *, level_
 
 
 def _move(turn: Turn, program: Program, spec: ProgramSpec, why: str) -> None:
-    """One program to another level, by the rule that climbs: nobody has said a word that would forgive anything.
+    """Move one program to another level by the load rule. Unlike a change of the config, this resets no deaths.
 
-    What is done stays done. What was given up for want of memory gets another chance where it may need less.
+    A program that is DONE stays so. One that was given up for lack of memory is tried again, as it may need less here.
     """
     turn.record(
         facts.ProgramConfigured(

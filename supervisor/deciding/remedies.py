@@ -1,4 +1,4 @@
-"""What is changed before the next attempt, so that it is not simply the same again: checkpoint, chance, or batch."""
+"""The change before the next attempt, so that it does not just repeat the last: checkpoint, random seed or batch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from supervisor.policy.worker.diagnosis import Diagnosis
 
 
 def remedy(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> str:
-    """Facts and commands by the cause of a death that counts; returns why nothing more is to be tried, or nothing."""
+    """Apply the remedy for a death that counts. Returns why the program must be given up, or an empty text."""
     if verdict.cause == "diverged":
         return _roll_back(turn, name, attempt)
     if verdict.cause == "sick":
-        return _cure(turn, name, attempt)
+        return _heal_illness(turn, name, attempt)
     if verdict.cause in memory.CAUSES:
         _lower_batch(turn, name, ending)
     else:
@@ -23,17 +23,17 @@ def remedy(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Dia
     return ""
 
 
-def _cure(turn: Turn, name: str, attempt: Attempt) -> str:
+def _heal_illness(turn: Turn, name: str, attempt: Attempt) -> str:
     what = health.WORDS.get(attempt.ill, "its training went wrong")
     if attempt.cure == health.GIVE_UP:
         return f"{what}, and the config says to give up"
     if attempt.cure == health.NEW_SEED:
-        return _draw_anew(turn, name, what)
+        return _new_seed(turn, name, what)
     return _roll_back(turn, name, attempt, what)
 
 
-def _draw_anew(turn: Turn, name: str, what: str) -> str:
-    """A roll-back that sets nothing aside."""
+def _new_seed(turn: Turn, name: str, what: str) -> str:
+    """Restart with another random seed; counts as a rollback, but sets no checkpoint aside."""
     program, most = turn.state.programs[name], turn.settings.divergence.rollbacks
     number = program.divergences + 1
     if number > most:
@@ -65,7 +65,7 @@ def _roll_back(turn: Turn, name: str, attempt: Attempt, what: str = "diverged") 
 
 
 def _lower_batch(turn: Turn, name: str, ending: Ending) -> None:
-    """By the batch that it ran with; one that runs with more than it was given does not take ours."""
+    """Lower the batch, from the one that it ran with. A program that ignores the batch given to it is left alone."""
     spec, level = turn.spec(name), turn.settings.level.name
     given = turn.state.programs[name].batch_size(level)
     ran_with = ending.batch_size or given or (spec.batch_size if spec is not None else None)
@@ -79,7 +79,7 @@ def _lower_batch(turn: Turn, name: str, ending: Ending) -> None:
 
 
 def _quarantine(turn: Turn, name: str) -> None:
-    """A checkpoint that kills whoever loads it."""
+    """Set aside a checkpoint that makes every attempt die that loads it."""
     program, settings = turn.state.programs[name], turn.settings.restart
     if program.quarantined_since_ckpt or not restart.is_poison(settings, program.death_resumes, program.ckpt_step):
         return

@@ -1,19 +1,18 @@
-"""How an attempt spends its time, counted from the readings and told in sparse facts (`facts.Tallied`).
+"""How an attempt spends its time, counted from samples and recorded in few facts (`facts.Tallied`).
 
-Telemetry is no fact, but what a second is booked as depends on it: restoring, compiling, evaluating, saving, going slow.
-So the looks of the deciding thread are added up in its volatile memory and told
+A sample is not a fact, but the account of each second depends on it: restoring, compiling, evaluating, saving, slow. So the
+deciding thread adds up its samples in memory and records the sums
 
-* when the attempt becomes ready, stalls, is asked to leave or ends: what went on until then;
-* every ten minutes, if more than 1 % of them differed from what would be booked anyway; else every hour;
-* at once, after nobody had looked (a daemon's death, its own standstill): how much of that the worker can be shown to
-  have trained.
+* when the attempt becomes ready, stalls, is asked to exit or ends;
+* every ten minutes, if more than 1 % of them differed from the default account; else every hour;
+* at once, after a time without samples (the daemon was dead or suspended): how much of it the worker provably trained.
 
-What equals the default (starting, then training) is not told at all. Seconds since the newest sign of progress are held
-back until there is another one: if none comes they belong to the stall. A daemon that dies takes at most an hour of the
-small change with it: those seconds are booked by the default.
+Time that equals the default (starting, then training) is not recorded. Seconds since the newest sign of progress are held
+back until the next one: if none comes, they belong to the stall. When a daemon dies, at most one hour of small differences
+is lost: those seconds count by the default.
 
 Example: ready after 12 s, of them 5 s restoring: one fact at that moment, {starting 7, restoring 5}. Then 600 s with
-twelve saves at 4 ms: 0.008 %, not told; after an hour {training 3600}, stall 0.29 s.
+twelve saves at 4 ms: 0.008 %, not recorded; after an hour {training 3600}, stall 0.29 s.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Seconds = dict[str, float]
 
 
 def on_look(turn: Turn, name: str, before: Watch | None, watch: Watch) -> Watch:
-    """The watch with one more look in its tally; what is due is told."""
+    """The watch with one more sample in its tally; records sums that are due."""
     program, attempt = turn.present(name)
     sample, tally = watch.sample, None if before is None else before.tally
     seen = _seen(sample, attempt)
@@ -53,7 +52,7 @@ def on_look(turn: Turn, name: str, before: Watch | None, watch: Watch) -> Watch:
             tally = replace(_fresh(turn, sample, seen, _default(attempt)), from_s=began_s, saves=0, sure=_sum({}, first))
             return replace(watch, tally=tally)
         if sample.phase is None and not sample.ready:
-            return watch  # an adopted worker that has not said anything yet: it may still prove what it did
+            return watch  # an adopted worker without a report so far: it may still prove its training
         gap = _of_gap(turn, program, attempt, sample, max(away.since_s, attempt.intended_at_s), away.steps.get(name))
     elif away is not None and tally.seen_s <= away.since_s:
         _tell(turn, name, tally, sample, seconds=_sum(tally.sure, tally.open), until_s=tally.seen_s, least=0.0)
@@ -66,7 +65,7 @@ def on_look(turn: Turn, name: str, before: Watch | None, watch: Watch) -> Watch:
 
 
 def tell(turn: Turn, name: str, *, stalls: bool = False, least: float = 0.0) -> None:
-    """What was counted until now; for one that stalls, until its newest sign of progress. Then count anew."""
+    """Record the sums so far (of a stall: up to the newest progress), then begin to count again."""
     _, attempt = turn.present(name)
     watch = turn.memory.watch(name, attempt.token)
     if watch is None or watch.tally is None or attempt.stop is not None or attempt.stall is not None:
@@ -80,7 +79,7 @@ def tell(turn: Turn, name: str, *, stalls: bool = False, least: float = 0.0) -> 
 
 
 def tell_start(turn: Turn, name: str) -> None:
-    """It is about to become ready: from then on it trains, unless something else is told."""
+    """Record the start phase; from then on the default account is training."""
     tell(turn, name, least=_WORTH)
     watch = turn.memory.watches[name]
     counted = watch.tally and replace(watch.tally, told=TRAINING)
@@ -88,7 +87,7 @@ def tell_start(turn: Turn, name: str) -> None:
 
 
 def tell_end(turn: Turn, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None) -> None:
-    """The attempt is gone. One that nobody was watching is given what its last beat proves."""
+    """Record the sums of an ended attempt; time without samples counts as far as its last beat proves training."""
     name = program.name
     if attempt.ready_at_s is None or attempt.stop is not None or attempt.stall is not None:
         tell(turn, name)
@@ -97,7 +96,7 @@ def tell_end(turn: Turn, program: Program, attempt: Attempt, ending: Ending, end
     until_s = turn.now_s if ended_at_s is None else ended_at_s
     if watch is not None and watch.tally is not None:
         tell(turn, name)
-        # A look that sees what the one before saw counts nothing: that is no gap yet.
+        # An unchanged sample adds nothing: that is not a gap yet.
         from_s, before, least_s = watch.tally.seen_s, watch.tally.steps, 2.0 * look_gap_s(turn)
     else:
         away = turn.memory.away or Away(turn.now_s, turn.now_s)
@@ -113,7 +112,7 @@ def tell_end(turn: Turn, program: Program, attempt: Attempt, ending: Ending, end
 
 
 def look_gap_s(turn: Turn) -> float:
-    """A loop that did not look for longer than this was itself away."""
+    """A loop without samples for longer than this was away."""
     return max(_LEAST_LOOK_GAP_S, _LOOK_GAP_PERIODS * turn.settings.daemon.sample_period_s)
 
 
@@ -121,14 +120,14 @@ def look_gap_s(turn: Turn) -> float:
 
 
 def _seen(sample: Sample, attempt: Attempt) -> str:
-    """What the worker is busy with."""
+    """The worker's present phase, as an account."""
     if sample.phase is None:
         return TRAINING if sample.ready or attempt.ready_at_s is not None else STARTING
     return SLOW if sample.phase == TRAINING and attempt.slow_at_s is not None else sample.phase
 
 
 def _default(attempt: Attempt) -> str:
-    """What is booked while nothing is told."""
+    """The account while nothing else is recorded."""
     return STARTING if attempt.ready_at_s is None else TRAINING
 
 
@@ -140,13 +139,13 @@ def _fresh(turn: Turn, sample: Sample, doing: str, told: str) -> Tally:
 
 
 def _moved(turn: Turn, name: str, before: Watch | None, watch: Watch) -> bool:
-    """Whether what was counted cannot become part of a stall any more."""
+    """Whether the counted seconds can no longer become part of a stall."""
     spec = turn.spec(name)
     return before is None or watch.moves > before.moves or (spec is not None and spec.progress is Progress.NONE)
 
 
 def _counted(turn: Turn, name: str, tally: Tally, watch: Watch, *, moved: bool) -> Tally:
-    """One more look, and the fact that may be due."""
+    """Add one more sample, and record the fact that may be due."""
     sample, now_s = watch.sample, turn.now_s
     _, attempt = turn.present(name)
     doing = _seen(sample, attempt)
@@ -174,7 +173,7 @@ def _known(newest: int | None, before: int | None) -> int | None:
 
 
 def _split(from_s: float, to_s: float, was: str, now: str, since_s: float | None) -> Seconds:
-    """The time between two looks, divided where the worker says that its phase began."""
+    """The time between two samples, split where the worker's phase began."""
     if was == now:
         return {now: to_s - from_s}
     turn_s = to_s if since_s is None else max(from_s, min(to_s, since_s))
@@ -184,7 +183,7 @@ def _split(from_s: float, to_s: float, was: str, now: str, since_s: float | None
 def _of_gap(
     turn: Turn, program: Program, attempt: Attempt, sample: Sample, from_s: float, steps_before: int | None
 ) -> tuple[float, Seconds]:
-    """How a worker spent the time in which nobody looked, as far as that can be shown."""
+    """How a worker spent a time without samples, as far as that can be proven."""
     now_s = turn.now_s
     since_s = from_s if sample.phase_since_s is None else max(from_s, min(now_s, sample.phase_since_s))
     trains = sample.phase in {None, TRAINING}
@@ -222,7 +221,7 @@ def _sum(one: Seconds, other: Seconds) -> Seconds:
 def _tell(
     turn: Turn, name: str, tally: Tally, sample: Sample, *, seconds: Seconds, until_s: float, least: float
 ) -> bool:  # fmt: skip
-    """Record it if more than `least` of it differs from what is booked anyway."""
+    """Record the sums if more than a share `least` differs from the default account."""
     other_s = sum(value for seen, value in seconds.items() if seen != tally.told) + tally.stall_s
     if other_s <= least * (until_s - tally.from_s) or until_s <= tally.from_s:
         return False

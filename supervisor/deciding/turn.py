@@ -28,15 +28,15 @@ class Decision:
 
 
 class Turn:
-    """Collects the outcome. Facts are folded as they are recorded, so each rule sees what the one before has said.
+    """Collects the facts and commands. Each fact is folded at once, so a later rule sees the effect of an earlier one.
 
-    The only mutable thing in the core; it lives for one call of `decide`.
+    The only mutable object of the deciding code; it lives for one call of `decide`.
     """
 
     def __init__(self, settings: Settings, state: State, memory: Memory, now_s: float, wall_s: float, boot_id: str) -> None:
         self.settings, self.state, self.memory = settings, state, memory
         self.now_s, self.wall_s, self.boot_id = now_s, wall_s, boot_id
-        self.looked_s = now_s  # the readings of this turn are of that moment, or later
+        self.looked_s = now_s  # no sample of this turn is older
         self.facts: list[Fact] = []
         self.commands: list[Command] = []
         self.staggered_until_s: float | None = None  # a start waits for the one before it
@@ -44,7 +44,7 @@ class Turn:
         self._watches: dict[str, Watch] | None = None  # this turn's own copy of the memory's
 
     def record(self, fact: Fact) -> None:
-        if not fact.why.isprintable():  # it may quote a worker's words, and is printed by whoever reads it
+        if not fact.why.isprintable():  # it may quote a worker's output, which is printed on terminals
             fact = replace(fact, why=harmless(fact.why))
         self.state = fold(self.state, Stamped(0, self.now_s, self.wall_s, self.boot_id, fact))
         self.facts.append(fact)
@@ -53,7 +53,7 @@ class Turn:
         self.commands.append(command)
 
     def keep_watch(self, name: str, watch: Watch) -> None:
-        """Remember it. One copy of all watches a turn: one for each of 200 programs would be most of the work."""
+        """Remember a watch. All watches are copied once a turn: a copy for each of 200 programs would be slow."""
         if self._watches is None or self.memory.watches is not self._watches:
             self._watches = dict(self.memory.watches)
             self.memory = replace(self.memory, watches=self._watches)
@@ -70,21 +70,21 @@ class Turn:
         return self.settings.program(name)
 
     def token(self, name: str, number: int) -> str:
-        """32 hex digits, unlike any other attempt's on this host: the salt is random and new with each daemon."""
+        """32 hex digits, unique on this host because every daemon has a new random salt."""
         text = f"{self.state.salt}/{name}/{number}/{self.boot_id}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def present(self, name: str) -> tuple[Program, Attempt]:
-        """A program that is known to have an attempt, as the facts recorded so far have left it."""
+        """A program that must have an attempt, with the facts recorded so far applied."""
         program = self.state.programs[name]
         if program.attempt is None:
             raise AssertionError(f"{name} has no attempt")
         return program, program.attempt
 
     def settle(self, name: str, code: int = SUCCESS, text: str | None = None) -> None:
-        """Answer what waits for this program to be down; a request is replied to once nothing of it waits any more.
+        """Answer requests that wait for this program to be down; each is answered once none of its programs waits.
 
-        With a `text` (and Supervisor's fault code): that it is not, and why.
+        With a `text` (and Supervisor's fault code): the program is not down, and why.
         """
         left: list[Pending] = []
         for pending in self.memory.pending:
@@ -111,7 +111,7 @@ def kill_due_s(stop: Stop) -> float:
 
 
 def next_wake_s(turn: Turn) -> float | None:
-    """The earliest deadline that nobody else would wake us for: a restart that is due, a kill that is due."""
+    """The earliest deadline without an input of its own: a restart, a kill, the end of a pin, an alert."""
     if turn.memory.ended:
         return None
     due: list[float] = []

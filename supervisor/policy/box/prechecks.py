@@ -1,9 +1,8 @@
-"""Pre-checks: what can be seen of the box now that speaks against more load, without a reboot to prove it.
+"""Pre-checks: readings of the box that veto a higher load before it causes a reboot.
 
-Each rule may object to the levels above one. What it has held for long enough becomes a veto, and a veto is lifted once
-its reason has been gone for `clear_s` (30 min). A reading that is missing objects to nothing, and takes nothing back that
-was seen a moment ago: an objection goes on over up to a minute of looks that lack its reading. Without that, one look in
-three that fails would mean that no heat ever lasts for 30 s.
+Each rule may object to the levels above one. An objection that lasts long enough becomes a veto, and a veto is lifted once
+its reason has been gone for `clear_s` (30 min). A missing reading neither makes nor ends an objection: an objection outlasts
+up to a minute of samples without its reading. Otherwise, with one sample in three failing, no heat would ever last 30 s.
 
 | rule | objects when | held for | to |
 |---|---|---|---|

@@ -1,8 +1,8 @@
-"""What the reboots of a box have in common, in one clause.
+"""A clause about the pattern of a box's reboots.
 
-The rule. Reboots that somebody asked for do not count. The newest one opens the run, and each one before it belongs to it
+The rule. Requested reboots do not count. The newest one opens the run, and each one before it belongs to it
 that came at most two hours earlier than its successor; three make a pattern. Where there is no such run, three within the
-24 h up to the newest are one too. After 24 h without another, nothing is said any more: what stays is the list.
+24 h up to the newest are one too. After 24 h without another, there is no pattern any more.
 
 The level that most of them happened at is named where it had at least three. When all of those struck at much the same
 time after that level had begun (the latest at most twice as late as the earliest, or ten minutes later), so is that time:

@@ -1,11 +1,11 @@
-"""How much of a reboot is held against the load, from 0 (not at all) to 1, and against which level.
+"""How much of a reboot counts against the load, from 0 (not at all) to 1, and against which level.
 
 First match wins:
 
 1. **0** when someone meant it: the operator, an orderly shutdown, the provider's maintenance (`cause` is not `unclean`).
-2. **0** when nothing ran, or all workers were paused: what idles is not too heavy.
-3. By the age of the last sign of life when the box went down: **1** up to two minutes, **0.5** up to ten, **0** beyond, for
-   the daemon itself may have been dead and nobody knows what ran. Unknown age: **0.5**.
+2. **0** when nothing ran, or all workers were paused: an idle box is not overloaded.
+3. By the age of the last sign of life when the box went down: **1** up to two minutes, **0.5** up to ten, **0** beyond,
+   because the daemon itself may have been dead, so what ran is unknown. Unknown age: **0.5**.
 4. The level charged is the one in force, except within a minute of a step down: heat and memory lag behind, so it is the
    level that was left. The step must have been made in the boot that ended: a level that the reboot before had led away
    from has not run since.
@@ -41,7 +41,7 @@ class Attribution:
 def attribute(
     cause: str, *, workers: int, sign_age_s: float | None, since_change_s: float | None = None, stepped_down: bool = False
 ) -> Attribution:
-    """What a reboot says about the load.
+    """The weight of a reboot, and the level that it counts against.
 
     `cause` as in the fact `HostRebooted`; `workers` that trained when it happened; `sign_age_s` from the last sign of
     life to the end of that boot (None: unknown); `since_change_s` since the level was changed in that boot (None: it was

@@ -5,9 +5,9 @@ knows the speeds or the reboots of a level before it has run. So:
 
 1. **Try** the next level up from home when it promises more (measured, or what a step up usually brings) after some
    undisturbed minutes at home, once its cool-down is over and nothing vetoes it. Never two levels at once.
-2. A trial lasts `trial_s`, and `climb_s` while no reboot was ever held against this box. It **passes** when the level is
-   worth more than home by then, ends early when it turns out no faster, and goes on while its bad record speaks against
-   it: a quiet time in which three reboots were expected refutes the record.
+2. A trial lasts `trial_s`, and `climb_s` while no reboot has ever counted against the load on this box. It **passes**
+   when the level is worth more than home by then, ends early when it turns out no faster, and goes on while its record of
+   reboots outweighs its speed: a time without reboots in which three were expected refutes the record.
 3. A **reboot in a trial** ends it: back home, the level rests for two hours, then 4, 8, 16, and so on up to a day.
 4. A **reboot at home** steps back only when a lower level is *worth* more. One reboot in six hours costs less than a level.
 5. **The box changes**: two quick reboots against a clean record count for the record (a CUSUM on eight times its rate).
@@ -21,7 +21,7 @@ below, heavy rests 2 h, is tried again, reboot, rests 4 h ... On the second day 
 was repaired is found out by the next of those trials, within a day.
 
 Why not "stop at the first reboot": a ratchet. Reboots that have nothing to do with the load come to every box, and each
-would cost a level for good. Why not a bandit that draws lots: as good on plain work, with twice the reboots.
+would cost a level for good. Why not a randomized bandit: the same kept work, with twice the reboots.
 
 Pure and deterministic: time comes as an argument (journal time, which never steps), all state is in `LoadState`. A level
 is its index on the ladder, 0 the lightest. While the operator has pinned a level, the core calls `pinned` alone, and
@@ -52,7 +52,7 @@ class LoadSettings:
     reboot_penalty_min: float = 7.0  # of training: what a reboot costs beyond downtime and lost work
     dwell_s: float = 1200.0  # undisturbed at home before a trial
     trial_s: float = 1800.0
-    climb_s: float = 600.0  # a trial while no reboot was ever held against the box
+    climb_s: float = 600.0  # a trial while no reboot has ever counted against the load
     cool_s: float = 7200.0
     cool_max_s: float = 24 * 3600.0
     rest_s: float = 2 * 3600.0  # of a level that was no faster
@@ -75,7 +75,7 @@ class Cap:
 
 
 class LevelKnown(NamedTuple):
-    """What the box has shown at one level."""
+    """Measurements of one level."""
 
     up_s: float = 0.0
     reboots: float = 0.0  # by weight: of the present record, which `up_s` belongs to
@@ -103,7 +103,7 @@ class Other(NamedTuple):
 
 
 class LoadState(NamedTuple):
-    """All that the policy remembers."""
+    """The memory of the load rule."""
 
     known: tuple[LevelKnown, ...]
     speeds: Speeds
@@ -112,7 +112,7 @@ class LoadState(NamedTuple):
     stretch_s: float = 0.0  # training since the last reboot or change of level
     at_s: float = 0.0
     cluster: Cluster = Cluster()
-    recent_s: tuple[float, ...] = ()  # when the last reboots were that were held against the load
+    recent_s: tuple[float, ...] = ()  # times of the last reboots that counted against the load
     hours: Hours = Hours()
     bad: bool = False  # whether `known` and `home` are those of the bad hours
     other: Other | None = None  # those of the hours that are not now, once there are bad ones
@@ -135,7 +135,7 @@ Step = tuple[LoadState, LoadVerdict]
 
 
 def begin(levels: int, start: int = 0, *, at_s: float = 0.0) -> LoadState:
-    """The state of a box that nobody knows yet."""
+    """The state of a new box."""
     return LoadState(
         known=(LevelKnown(),) * levels, speeds=pace.unread(levels), home=start, at_s=at_s, hours=clock.unseen(levels)
     )
@@ -169,7 +169,7 @@ def pinned(state: LoadState, *, at_s: float, up_s: float, reading: float | None)
 
 
 def placed(state: LoadState, level: int) -> LoadState:
-    """Home is `level` from now on: a pin, or its end. Nothing is held against any level."""
+    """Home is `level` from now on: a pin, or its end. No level is charged."""
     if level == state.home and state.trial is None:
         return state
     return state._replace(home=level, trial=None, stretch_s=0.0)
@@ -212,7 +212,7 @@ def rebooted(
 ) -> Step:
     """After a reboot of the host: where to go on.
 
-    `weight` is how much of it is held against the load (`policy/level/attribution.py`), `charged` the level that it is held
+    `weight` is how much of it counts against the load (`policy/level/attribution.py`), `charged` the level that it counts
     against (None: the one in force), `up_s` as in `reviewed`. A veto is the business of `reviewed`; `cap` only lowers.
     """
     level = state.level if charged is None else charged

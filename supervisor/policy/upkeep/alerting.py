@@ -1,4 +1,4 @@
-"""Which alerts go out, when, and what is told as one.
+"""Which alerts go out, when, and which are sent as one.
 
 The rule, for an alert that happens now:
 
@@ -7,7 +7,7 @@ The rule, for an alert that happens now:
 3. Otherwise it costs a token. The bucket holds `at_most_per_h` of them, is full at first, and gets one back every
    1 h / `at_most_per_h`. Without a token it is held.
 
-What is held is counted by kind and program, and told as one alert once 2 and 3 allow it: silence would look like peace.
+Held alerts are counted by kind and program, and sent as one once 2 and 3 allow it: silence would look like health.
 
 Worked example, `at_most_per_h = 12`, `same_within_s = 3600`: Pong's breaker opens at 2:00, and 12 more times up to 2:50.
 One alert goes out at 2:00, the others are held, and one at 3:00 says `12 alerts of this kind in the last hour`.
@@ -37,7 +37,7 @@ _FIRST_RETRY_S: Final = 15.0
 _LONGEST_RETRY_S: Final = 900.0
 _MARK_BYTES: Final = 3
 
-# Every kind: the MESSAGE_ID of its entries in systemd's journal (never changed: people filter by it), what it tells.
+# Every kind: the MESSAGE_ID of its entries in systemd's journal (never changed: people filter by it), its meaning.
 KINDS: Final[dict[str, tuple[str, str]]] = {
     "reboot": ("dd8602d3be0647a6befbeb274eabd778", "the host rebooted"),
     "level": ("04b21ab7e22941cc89972a5e82ab1274", "a reboot has lowered the load level"),
@@ -77,7 +77,7 @@ class AlertSettings:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Who is told, by names that give nothing away."""
+        """The targets, by names without their secrets."""
         return tuple(dict.fromkeys([*map(target_name, self.urls), *([COMMAND] if self.command else [])]))
 
     @property
@@ -95,8 +95,8 @@ class Notice:
     text: str
     wall_s: float
     program: str = ""
-    more: int = 0  # so many of the same are told by this one
-    dropped: int = 0  # so many before it never reached this target
+    more: int = 0  # number of held alerts that this one stands for
+    dropped: int = 0  # number of earlier alerts that never reached this target
 
 
 @dataclass(frozen=True, slots=True)

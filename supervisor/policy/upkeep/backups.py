@@ -6,8 +6,8 @@ that it asked for; before the first, since the daemon began. So a box that was o
 when it comes up, a fresh installation makes none of an empty directory, and ten missed nights are one backup. Example,
 `daily 03:30`: the newest was for Monday 03:30, the box comes up on Wednesday at 09:00: one is due, for Wednesday 03:30.
 
-The rule of keeping. Backups that nobody asked for by name (calendar, before a level, before a rollback) are kept as many
-as `[backup] keep` says, each kind for itself: a day on which the config's level changed twenty times must not push the
+The rule of keeping. Of automatic backups (calendar, before a level, before a rollback), `[backup] keep` of each kind are
+kept: a day on which the config's level changed twenty times must not push the
 nightly ones out. What the operator has made is theirs to remove; so is anything whose kind is not known. Example,
 keep = 2: of nightly backups of Mon, Tue and Wed and one before `heavy`, Mon goes.
 
@@ -43,7 +43,7 @@ class BackupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the rule of keeping needs to know of a backup."""
+    """The facts about a backup that the rule of keeping needs."""
 
     name: str
     cause: str

@@ -1,13 +1,13 @@
-"""Whether the daemon itself was away, and how workers are then judged: not by its own absence.
+"""Whether the daemon itself did not run for a while, so that this time does not count against workers.
 
 The rule:
 
-1. *Away* is a deciding thread that came back late. It never waits for more than two seconds; when it took its next input
-   more than `AWAY_S` after that, it did not run meanwhile: SIGSTOP, a suspended or a starving host, a disk that hung.
-2. Time that the daemon was away for is nobody's age: every stamp that a stall is judged by is moved on by it.
-3. For half as long as it was away, at most `SETTLE_S`, nobody is judged and nobody killed at all: what has gathered in
-   sockets and pipes is heard first, and workers that were suspended too get their turn.
-4. Ages are counted to the moment at which the look began, never to when its turn comes.
+1. The daemon was *away* when its deciding thread took its next input more than `AWAY_S` later than planned. The thread never
+   waits for more than two seconds, so it did not run: SIGSTOP, a suspended or overloaded host, a disk that hung.
+2. Time away does not age a worker: every stamp by which a stall is judged moves forward by it.
+3. For half of the time away, at most `SETTLE_S`, no worker is judged or killed: messages in sockets and pipes are read
+   first, and workers that were suspended, too, can run.
+4. Ages are counted up to the moment of the sample, not to the time at which it is processed.
 
 Worked example: last progress at 100 s, the daemon is stopped from 103 s to 163 s. Until 168 s nobody is judged; at 169 s
 the age is 69 - 60 = 9 s. Had the worker hung since 100 s it would be overdue (limit 30 s) at 191 s.
@@ -24,7 +24,7 @@ from typing import Final
 
 AWAY_S: Final = 3.0
 SETTLE_S: Final = 5.0
-TOLD_AGAIN_S: Final = 60.0  # a box that starves is told at its first gasp, and again only after a quiet minute
+TOLD_AGAIN_S: Final = 60.0  # on an overloaded box, the next absence is recorded only after a quiet minute
 MOST: Final = 64  # absences that are remembered: an age that spans more of them is cut short by those alone
 
 Absence = tuple[float, float]  # from, until
@@ -36,7 +36,7 @@ def was_away(*, asked_s: float, gap_s: float) -> bool:
 
 
 def settle_s(away_s: float) -> float:
-    """How long to listen before anybody is judged again."""
+    """How long to read messages before a worker is judged again."""
     return min(SETTLE_S, away_s / 2)
 
 

@@ -1,9 +1,9 @@
-"""Collapsed entropy: a policy that has stopped to try anything, though what it does is not its best.
+"""Collapsed entropy: a policy that no longer explores, although its return is not near its best.
 
 The rule. A policy's entropy is told as a share of the most it can be, ln(actions). Sick: below `entropy_share`, while the
 mean return is not near its best. Near is within a tenth of what was [gained](falling.py); where nothing was,
 nothing is near. Well: the share is at least twice that again, or the return is near its best. In between, or where
-something is not known (no policy, fewer than 100 games), nothing is said.
+something is unknown (no policy, fewer than 100 games), the answer is neither.
 
 Worked example, 1 %, first mean 1, best 21: a share of 0.004 at a mean of 20 is well (sure, and right); at a mean of 3 it
 is sick; 0.015 is neither; 0.03 is well.

@@ -4,9 +4,9 @@ The rule:
 
 * **Memory** is limited where the level says what one program is given (`memory_mb`), and nowhere else: a limit that was
   guessed kills a training that was well. A worker that wants more is ended by the kernel with its whole tree (memory.max,
-  memory.oom.group): that is its own fault then, told as `oom_killed` with its limit, and not another program's misfortune.
+  memory.oom.group): it is recorded as `oom_killed` with its limit, and no other program suffers.
   With a `memory_slack` it is slowed down at `memory_mb` already (memory.high) and ended beyond it by that share.
-* **Tasks**, threads included, have a limit always (`pids_max`): what forks without end takes nobody else's.
+* **Tasks**, threads included, always have a limit (`pids_max`): endless forks do not affect other programs.
 * **Processors** are shared out by weight, worker against worker, whatever number of threads each one starts: a program's
   `cpu_weight`, else that of [cgroups].
 

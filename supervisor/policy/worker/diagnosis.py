@@ -1,10 +1,10 @@
-"""What an attempt died of, told from its end and from what we had done to it.
+"""Why an attempt ended, from its exit status and from our own requests to it.
 
 The rule, first match wins:
 
 | seen | cause | counts against the program |
 |---|---|---|
-| we had asked it to leave (operator, shutdown, config, slot) | `stopped` | no |
+| we had asked it to exit (operator, shutdown, config, slot) | `stopped` | no |
 | we healed a stall | `stalled` | yes |
 | we ended it because it had diverged | `diverged` | yes |
 | we ended it because it was [sick](health.py) | `sick` | yes |
@@ -38,7 +38,7 @@ from workers.contract import EXIT_CONFIG, EXIT_DIVERGED, EXIT_FENCED, EXIT_LEFT,
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`counted`: whether the restart policy holds it against the program."""
+    """`counted`: whether the restart policy counts it as a death."""
 
     cause: str
     counted: bool
@@ -59,7 +59,7 @@ def diagnose(
 ) -> Diagnosis:
     """`stop_reason` is ours, None if we had not asked; `contract`: its exit codes follow workers/contract.py.
 
-    `oom_kill` is what speaks for the kernel's OOM killer, should it have been a SIGKILL (`memory.oom_kill`).
+    `oom_kill` is the evidence for the kernel's OOM killer if the signal was SIGKILL (`memory.oom_kill`).
     """
     how = _how(code, signal, fate)
     if stop_reason == "diverged":

@@ -1,18 +1,18 @@
-"""Divergence: losses that are not finite, for good. Back to an older checkpoint, with other chance; a few times, then stop.
+"""Divergence: losses stay not finite. Back to an older checkpoint with another random seed, a few times, then give up.
 
-Seen in two ways, both of them `diverged`:
+It is detected in two ways:
 
-* the worker itself leaves with code 65: the built-in ones do after 100 updates in a row that were not finite, none of
-  which they have applied or saved;
-* a worker beats on, and its count of bad updates has grown at every look at which it moved, for `nan_for_s`: it is ended.
-  One bad batch among good ones is no divergence.
+* the worker itself exits with code 65: a built-in one does so after 100 updates in a row that were not finite, none of
+  which was applied or saved;
+* a worker continues to send beats, and its count of bad updates grows in every sample with progress for `nan_for_s`: it is
+  ended. One bad batch among good ones is not a divergence.
 
-Then, roll-back 1: the newest checkpoint is set aside, and everything that was saved after the first bad update. What
-shows as NaN began earlier, so the newest is not trusted even when it is older than that. Roll-back 2 and later:
+Rollback 1 sets aside the newest checkpoint and every one saved after the first bad update. A NaN has its cause earlier, so
+the newest checkpoint is not trusted even if it is older than the first bad update. Rollback 2 and later set aside
 everything from the step on that the diverged attempt had resumed from, so that each goes at least one checkpoint further
 back than the one before (the last 3 are kept, then one an hour: the steps back grow by themselves). Nothing is deleted:
-what is set aside stays beside it as `.bad`, and the last whole one is never set aside. The next attempt draws other
-chance: its seed follows from the configured one and the number of roll-backs.
+what is set aside stays beside it as `.bad`, and the last whole one is never set aside. The next attempt uses
+another random seed, computed from the configured one and the number of rollbacks.
 
 After `rollbacks` of them without a checkpoint beyond the step of the divergence the program is given up: FATAL, until
 its config changes or an operator starts it. A checkpoint beyond it forgives.
@@ -21,7 +21,7 @@ Worked example, checkpoints at 70, 80, 90 and 100 thousand steps: fine up to 103
 set aside, resumed at 90,000. Diverged at 103,000: 90,000 and what was written since are set aside, resumed at 80,000.
 Healthy, and a checkpoint at 110,000: forgiven. Had it diverged a third and a fourth time: 70,000, then FATAL.
 
-Why not restart from the newest: the same weights and the same chance give the same NaN. Why not only skip bad updates:
+Why not restart from the newest: the same weights and the same seed give the same NaN. Why not only skip bad updates:
 weights that overflow on every batch have nothing left to learn. Why give up, when crashes are retried for ever: a crash
 may be the disk's, and disks get freed; a learning rate that diverges four times will the fifth time, at full price.
 """
@@ -75,5 +75,5 @@ def after(
 
 
 def persists(settings: DivergenceSettings, *, now_s: float, bad_since_s: float | None) -> bool:
-    """Whether a worker whose every look since then told of more bad updates has diverged."""
+    """Whether a worker has diverged: every sample with progress since `bad_since_s` reported more bad updates."""
     return bad_since_s is not None and now_s - bad_since_s >= settings.nan_for_s

@@ -1,4 +1,4 @@
-"""When a worker that was asked to leave is killed, and what is said when even that does not end it.
+"""When a worker that was asked to exit is killed, and the answer if it still does not end.
 
 The rule:
 
@@ -7,9 +7,9 @@ The rule:
 2. What is left after the grace gets SIGKILL.
 3. Then again after as long as it has waited so far, at least 10 s, at most 10 min: SIGKILL waits for a process in state D
    and takes it when the kernel lets go, so to repeat it quickly does nothing, and never to repeat it trusts one signal.
-4. One that the kernel holds is said to be held: to everybody who waits for it to be down, once, instead of no answer. Held
-   is what was in state D for so long that it counts as stalled, or is in it after SIGKILL; a single look proves nothing,
-   every process that waits for its disk is in state D for a moment.
+4. A request that waits for a worker held by the kernel is answered once, with that reason. A worker is held when it counts
+   as stalled in state D, or is in state D after SIGKILL. A single sample proves nothing: every process that waits for its
+   disk is in state D for a moment.
 
 Worked example, asked at 0 with a grace of 20 s, in a driver for ten minutes: SIGKILL at 20, 40, 80, 160 and 320 s; at 20 s
 (at 40 s if nobody had noticed before) `supervisorctl stop` says that the kernel does not let go. At 600 s the driver

@@ -1,29 +1,29 @@
-"""Health: a training that gets on and yet goes wrong. What is judged, for how long, and what follows.
+"""Health: a training that makes progress but learns badly. The rules, their times, and what follows.
 
-Three illnesses, each a rule of its own that says sick, well, or neither (in between, or not known: nothing changes, which
+There are three illnesses. Each has a rule that answers sick, well, or neither (in between or unknown: nothing changes, which
 is the hysteresis): [exploding Q](exploding.py), [collapsed entropy](collapse.py), [falling return](falling.py). Losses
-that are not finite are [divergence](divergence.py), which needs no such patience.
+that are not finite are a [divergence](divergence.py), which is judged sooner.
 
-A spell begins at the first sick look. It is told when it has lasted, by the clock of the looks at which the worker moved
-(exploding, collapsed) or by games played (falling), and it ends at the first look that says well.
+An episode begins at the first sick sample and ends at the first sample that is well. It is recorded once it has lasted long
+enough: by the time of samples with progress (exploding, collapsed) or by games played (falling).
 
 What follows is `on_exploding`, `on_collapsed` and `on_falling`, or the program's own `on_sick` for all three:
 
 | action | does | by default for |
 |---|---|---|
 | `tell` | an incident with its numbers; it trains on | collapsed, falling |
-| `rollback` | ended without another save; what it saved since it was last well is set aside; other chance | exploding |
-| `new_seed` | saves, leaves, and goes on from its newest checkpoint with other chance | |
-| `give_up` | saves, leaves, FATAL: nothing is started again before the config changes or an operator says so | |
+| `rollback` | killed without a save; checkpoints since it was last well are set aside; another random seed | exploding |
+| `new_seed` | saves, exits, and resumes from its newest checkpoint with another random seed | |
+| `give_up` | saves, exits, FATAL: it starts again only after a change of its config or on an operator's request | |
 
-Roll-backs and new seeds have one budget with those of divergences: `divergence.rollbacks` of them without a checkpoint
+Rollbacks and new seeds share one budget with those of divergences: `divergence.rollbacks` of them without a checkpoint
 beyond the step at which it was found sick, saved while well; then the program is given up. Nothing is deleted.
 
 Worked example, gamma 0.99 (|Q| is 100 at most), `rollbacks` 3: well up to step 80,000, |Q| is 1,200 at 95,000 and has
-been beyond 1,000 for a minute: ended, checkpoints from 80,000 on are set aside, resumed at 70,000 with other chance.
+been beyond 1,000 for a minute: killed, checkpoints from 80,000 on are set aside, resumed at 70,000 with another seed.
 
-Why only tell of entropy and return: both are seen in trainings that recover, and a policy may be sure because it is
-right; weights that promise ten times what the game can pay are wrong by arithmetic. Why no save before a roll-back: it
+Why entropy and return are only reported: both occur in trainings that recover, and a policy may be sure because it is
+right; weights that promise ten times what the game can pay are wrong by arithmetic. Why no save before a rollback: it
 would be the newest, and push out an older one that is still good. Why not by the loss: its size says nothing by itself.
 """
 

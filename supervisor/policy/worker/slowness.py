@@ -1,18 +1,18 @@
-"""A worker that gets on, but at a crawl: told, looked into, and only when it lasts and is alone, started again.
+"""A worker that is slow: recorded with evidence, and restarted only if it stays slow while no other program is.
 
-The rule. A training's usual rate is the p90 of its own readings (the last 600, none of them of a slow spell, so that a
-spell does not become the usual). Below `slow_ratio` of it for `slow_for_s`: SLOW, one incident, with evidence taken at
-that moment: stacks, threads, the host's load and pressure, whether its cgroup is throttled. Back above: told, and over.
+The rule. A training's usual rate is the p90 of its own readings (the last 600, without slow times, so that
+slowness does not become usual). Below `slow_ratio` of it for `slow_for_s`: SLOW, one incident, with evidence taken at
+that moment: stacks, threads, the host's load and pressure, whether its cgroup is throttled. Back above: recorded, and over.
 
-It is no kill. If it lasts for `slow_restart_s`, the worker is asked to save and leave and starts again, as long as
+Nothing is killed. If it lasts for `slow_restart_s`, the worker is asked to save and exit, and restarts, as long as
 
 * no other program is slow: then it is the box (heat, a noisy neighbour, a full disk), and a restart would only cost; and
 * it was not restarted for this within the last `slow_restart_every_s`: a restart that did not help will not help soon.
 
-It never counts against the program: nothing is lost, it saved before it left.
+This never counts as a death: nothing is lost, because the worker saved before it exited.
 
-Worked example: usually 1,000 steps/s, 400 from 10:00 on: SLOW at 10:01. Still so at 10:31, the others are well: saves,
-leaves, starts again. Slow again at noon: told, and left alone until 16:31.
+Worked example: usually 1,000 steps/s, 400 from 10:00 on: SLOW at 10:01. Still slow at 10:31, the others are not: saves,
+exits, restarts. Slow again at noon: recorded, and left alone until 16:31.
 
 Why not kill at once: half of the usual is still half, and a restart costs a minute and repairs few reasons (a leak, a
 library's cache, a fragmented heap). Why not by CPU use: a crawl at 100 % CPU is the common one.
