@@ -41,7 +41,7 @@ def core():
 @pytest.mark.parametrize("dead", [False, True])
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_every_page_is_json_of_both_sources(core, name, dead):
-    json.dumps(PAGES[name].of(Sources(core, dead=dead), {}))
+    assert json.loads(json.dumps(PAGES[name].of(Sources(core, dead=dead), {})))
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))

@@ -12,9 +12,10 @@ TEN_S, MINUTE, TEN_MIN, HOUR = TIERS
 
 
 def test_each_tier_is_coarser_and_reaches_further_and_holds_whole_periods_of_the_finer():
-    for finer, tier in itertools.pairwise(TIERS):
-        assert tier.period_s % finer.period_s == 0
-        assert tier.keep_s > finer.keep_s > tier.period_s
+    pairs = [*itertools.pairwise(TIERS)]
+    assert len(pairs) == 3
+    assert all(tier.period_s % finer.period_s == 0 for finer, tier in pairs)
+    assert all(tier.keep_s > finer.keep_s > tier.period_s for finer, tier in pairs)
 
 
 @pytest.mark.parametrize(
