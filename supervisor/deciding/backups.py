@@ -32,7 +32,7 @@ def on_asked(turn: Turn, item: Asked) -> None:
         result = (item.text or item.verb.value, SHUTDOWN_STATE, "extralife is shutting down")
     elif item.verb is Verb.BACKUP:
         names = item.names or tuple(sorted(turn.state.programs))
-        result = (begin(turn, rule.OPERATOR, item.text, names, why=f"{item.by} asked for it"), SUCCESS, "begun")
+        result = (begin(turn, rule.OPERATOR, item.text, names, why=f"{item.by} requested it"), SUCCESS, "begun")
     else:
         result = _roll_back(turn, item)
     turn.command(commands.Reply(item.request_id, (result,)))

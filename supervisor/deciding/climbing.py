@@ -309,7 +309,7 @@ def on_asked(turn: Turn, item: Asked) -> None:
 
 def _asked(turn: Turn, item: Asked, level: str) -> None:
     told = (level, *((f"{item.for_s:g} s",) if item.for_s is not None else ())) if level else ()
-    why = f"{item.by} asked to {item.verb.value} {level}".rstrip()
+    why = f"{item.by} requested {item.verb.value} {level}".rstrip()
     turn.record(facts.OperatorAsked(why, item.verb.value, told, item.uid))
 
 

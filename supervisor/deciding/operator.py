@@ -31,7 +31,7 @@ def on_asked(turn: Turn, item: Asked) -> None:
         return
     turn.record(
         facts.OperatorAsked(
-            f"{item.by} asked to {item.verb.value}",
+            f"{item.by} requested {item.verb.value}",
             item.verb.value,
             (*item.names, *(word for word in (item.signal, item.text) if word)),
             item.uid,
@@ -42,7 +42,7 @@ def on_asked(turn: Turn, item: Asked) -> None:
         return
     if item.verb in {Verb.SHUTDOWN, Verb.RELOAD}:
         turn.command(commands.Reply(item.request_id, ()))
-        _end(turn, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} asked to {item.verb.value}")
+        _end(turn, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} requested {item.verb.value}")
         return
     if turn.state.stopping:
         results = tuple((name, SHUTDOWN_STATE, "extralife is shutting down") for name in item.names)
@@ -163,9 +163,9 @@ def end_if_empty(turn: Turn) -> None:
 
 def on_config(turn: Turn, item: ConfigLoaded) -> None:
     """Apply a checked configuration. Programs without a change are left alone."""
-    turn.record(facts.OperatorAsked(f"{item.by} asked to update", "update", item.only, item.uid))
+    turn.record(facts.OperatorAsked(f"{item.by} requested update", "update", item.only, item.uid))
     if item.of_file and turn.state.config is not None:
-        turn.record(facts.ConfigMended(f"the configuration is valid again: {item.by} asked to update"))
+        turn.record(facts.ConfigMended(f"the configuration is valid again: {item.by} requested update"))
     turn.settings = merged(turn.settings, item.settings, item.only)
     climbing.settle_in(turn)
     reconcile(turn, why="the configuration was updated")

@@ -367,8 +367,8 @@ def test_a_pin_holds_until_it_is_ended_and_records_grow():
     core.pin("wide", for_s=90.0)
     asked = [(fact.request, fact.args, fact.why) for fact in core.told(facts.OperatorAsked)]
     assert asked == [
-        ("pin", ("heavy",), "alice asked to pin heavy"), ("unpin", (), "alice asked to unpin"),
-        ("unpin", (), "alice asked to unpin"), ("pin", ("wide", "90 s"), "alice asked to pin wide"),
+        ("pin", ("heavy",), "alice requested pin heavy"), ("unpin", (), "alice requested unpin"),
+        ("unpin", (), "alice requested unpin"), ("pin", ("wide", "90 s"), "alice requested pin wide"),
     ]  # fmt: skip
 
 

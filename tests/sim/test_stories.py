@@ -100,7 +100,7 @@ def test_the_host_reboots_in_the_night():
     world.reboot(down_s=95.0)
     world.run(200.0)
     assert told(world) == [
-        "0:10:00  box  operator asked to stop",
+        "0:10:00  box  operator requested stop",
         "0:10:00  P1   stopped by operator",
         "0:31:36  box  the host rebooted, unclean, down 95 s (the boot id changed)",
         "0:31:36  box  started after a host reboot",

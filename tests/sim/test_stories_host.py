@@ -82,7 +82,7 @@ def test_a_worker_ignores_sigterm():
     world.ask(Verb.STOP, "P0")
     world.run(60.0)
     assert told(world) == [
-        "0:10:00  box  operator asked to stop",
+        "0:10:00  box  operator requested stop",
         "0:10:00  P0   stopped by operator",
         "0:10:20  P0   did not exit within 20.0 s: SIGKILL to its whole process tree",
         "0:10:20  P0   stopped on request (operator), killed by SIGKILL",
@@ -111,7 +111,7 @@ def test_the_kernel_does_not_let_go_of_a_worker():
     world._leave_kernel(found.token)
     world.run(30.0)
     assert told(world)[2:] == [
-        "1:10:00  box  operator asked to stop",
+        "1:10:00  box  operator requested stop",
         "1:10:00  P0   stopped by operator",
         "1:10:20  P0   did not exit within 20.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
         "1:10:40  P0   did not exit within 40.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
