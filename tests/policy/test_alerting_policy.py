@@ -104,6 +104,7 @@ def test_targets_have_names_that_give_nothing_away():
 def test_what_is_said():
     assert alerting.summary(12, "x", 3000.0) == "12 alerts of this kind in the last hour, the newest: x"
     assert alerting.summary(3, "x", 7200.0) == "3 alerts of this kind in the last 2 h, the newest: x"
+    assert alerting.summary(1, "x", 3000.0) == "x", "one alone keeps its text"
     notice = Notice("00ff", "fatal", "critical", "Pong: no such game", 0.0, "Pong")
     assert alerting.title(notice, "box") == "extralife on box: Pong: fatal"
     assert alerting.title(Notice("00ff", "reboot", "critical", "", 0.0), "box") == "extralife on box: reboot"
