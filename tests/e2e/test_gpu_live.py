@@ -41,7 +41,7 @@ def test_a_program_waits_for_memory_and_starts_when_it_is_free(box: Box, nvml: S
     assert box.program("a")["phase"] == "GATED"
     nvml.plays("gpus 1", f"set 0 free {70_000 * MB}")
     box.wait_phase("a", "RUNNING")
-    assert box.facts("SpawnIntended", "a")[0]["why"].startswith("its memory is free, after")
+    assert box.facts("SpawnIntended", "a")[0]["why"].startswith("the GPU memory that it needs is free, after")
     assert box.program("b")["attempt"] == 1
 
 
@@ -125,4 +125,4 @@ def test_the_minute_of_a_gpu_is_told_by_what_its_worker_does(box: Box, nvml: Sim
     assert {each["phase"] for each in phases} <= {"acting", "updating"}
     assert phases[0]["used"]["most"] == 11_559 * MB
     page = box.ctl("status").stdout
-    assert f"in the newest minute: {phases[0]['phase']} up to 11,559 MiB, 35 % busy" in page
+    assert f"in the last minute: {phases[0]['phase']} up to 11,559 MiB, 35 % busy" in page

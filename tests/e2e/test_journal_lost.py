@@ -99,7 +99,9 @@ def test_a_state_directory_that_is_away_holds_up_what_is_new_until_it_is_back(bo
     box.state.rename(away)
     box.state.mkdir()
     try:
-        said = until(lambda: box.ctl("status").stdout.startswith("the journal cannot be written"), 20, "status to say it")
+        said = until(
+            lambda: box.ctl("status").stdout.startswith("the journal has not been writable"), 20, "status to say it"
+        )
         assert said
         assert get_health(box)[0] == 503
         assert "refused, because the journal cannot be written" in box.ctl("start", "b").stdout

@@ -76,7 +76,7 @@ def test_sighup_with_a_bad_file_is_told_until_the_file_is_good_again(running: Bo
     assert fact["by"] == "SIGHUP"
     assert "critical" in next(line for line in box.log.read_text().splitlines() if "reload_refused" in line)
     shown = box.ctl("status").stdout
-    assert shown.startswith("the configuration cannot be used: the reload that SIGHUP asked for")
+    assert shown.startswith("the configuration cannot be used: SIGHUP asked to load it")
     assert healthz(box)["config"]["errors"] == fact["errors"]
     assert box.status()["daemon"]["started_wall_s"] == before["started_wall_s"]
     write(box)
@@ -133,7 +133,7 @@ def test_a_boot_with_a_bad_file_trains_on_with_the_last_good_one(running: Box, d
     assert (told["level"]["slots"], told["state_dir"]) == (GOOD, str(box.state))
     assert str(box.config_file) in told["config"]["in_use"]
     first = box.ctl("status").stdout.splitlines()[0]
-    assert first.startswith("THE CONFIGURATION CANNOT BE USED: started ")
+    assert first.startswith("THE CONFIGURATION CANNOT BE USED: the daemon started ")
     assert "CONFIG refused" in (box.state / "reboot_alerts.log").read_text()
     assert "STARTS WITH THE LAST GOOD CONFIGURATION" in box.log.read_text()
     assert healthz(box)["ok"] is True

@@ -72,7 +72,7 @@ def test_a_loop_that_spins_without_a_step_is_a_hang_although_its_side_thread_bea
     assert ward.wait_fact("Stalled", "spin")["stall"] == "hang", "its other threads live: nothing holds the GIL"
     assert ward.wait_fact("Exited", "spin")["cause"] == "stalled"
     told = explained(ward, "spin")
-    assert "its other threads live" in told
+    assert "its other threads run" in told
     assert "in spin_without_a_step" in told, "all-thread stacks name the function"
 
 
@@ -101,11 +101,11 @@ def test_a_crawl_is_told_and_looked_into_and_started_again_when_it_lasts_alone(w
     assert ward.wait_fact("Resumed", "crawl", count=2)["step"] >= 300
     assert [(fact["cause"], fact["counted"]) for fact in ward.facts("Exited", "crawl")] == [("stopped", False)]
     told = explained(ward, "crawl")
-    assert "20 steps/s, usually 100, for" in told
+    assert "20 steps/s for" in told
     assert "evidence taken while slow" in told
     assert "in fall_ill" in told or "in main" in told
     assert "host: load" in told
-    assert "saves, leaves and starts again" in told
+    assert "saves and restarts" in told
 
 
 @pytest.mark.fault("checkpoint-poison")

@@ -102,6 +102,7 @@ def test_targets_have_names_that_give_nothing_away():
 
 
 def test_what_is_said():
+    assert alerting.summary(1, "x", 3000.0) == "x", "only held back"
     assert alerting.summary(12, "x", 3000.0) == "12 alerts of this kind in the last hour, the newest: x"
     assert alerting.summary(3, "x", 7200.0) == "3 alerts of this kind in the last 2 h, the newest: x"
     assert alerting.summary(1, "x", 3000.0) == "x", "one alone keeps its text"
