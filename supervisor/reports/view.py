@@ -14,6 +14,7 @@ from supervisor.model.settings import ProgramSpec, Settings
 from supervisor.model.state import Program, State
 from supervisor.policy.worker.health import WORDS
 from supervisor.policy.worker.restart import recent_deaths
+from supervisor.policy.worker.stall import NOT_HEALED
 from workers.contract import FIGURES
 
 Json = dict[str, Any]
@@ -142,7 +143,7 @@ def _why(program: Program, sample: Sample | None) -> str:
     """The reason that matters most right now."""
     attempt = program.attempt
     if attempt is not None and attempt.stall is not None:
-        doing = "no signal reaches it" if attempt.stall == "uninterruptible" else "being healed"
+        doing = NOT_HEALED.get(attempt.stall, "being healed")
         return f"stalled ({attempt.stall}), {doing}"
     if attempt is not None and attempt.save_error:
         return f"training, but cannot save: {attempt.save_error}"

@@ -101,6 +101,14 @@ def test_targets_have_names_that_give_nothing_away():
     assert AlertSettings(keep_days=2).keep_s == 2 * 86_400.0
 
 
+def test_some_of_the_targets():
+    rules = AlertSettings(urls=("json://host/x", "ntfy://topic"), command=("page",), keep_days=2)
+    for targets in ((), rules.targets[:1], rules.targets[1:], rules.targets):
+        assert rules.only(targets).targets == tuple(targets)
+    assert rules.only(rules.targets) == rules
+    assert rules.only(()).keep_days == 2
+
+
 def test_what_is_said():
     assert alerting.summary(1, "x", 3000.0) == "x", "only held back"
     assert alerting.summary(12, "x", 3000.0) == "12 alerts of this kind in the last hour, the newest: x"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker.stall import Action, Reading, StallSettings, due_s, judge, limit_s
+from supervisor.policy.worker.stall import NOT_HEALED, Action, Reading, StallSettings, due_s, judge, limit_s
 
 DEFAULT = StallSettings()
 PHASES = ["importing", "building", "restoring", "compiling", "training", "evaluating", "saving", "leaving"]
@@ -94,6 +94,7 @@ def test_classes(proc_state, live_age_s, kind, action):
     verdict = judge(DEFAULT, reading(31.0, proc_state=proc_state, live_at_s=live_at_s))
     assert (verdict.kind, verdict.action) == (kind, action)
     assert verdict.why
+    assert (kind in NOT_HEALED) == (action is Action.REPORT), "`status` says `being healed` of every other kind"
 
 
 def test_a_stopped_process_is_seen_long_before_the_limit():

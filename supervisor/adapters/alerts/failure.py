@@ -12,14 +12,13 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from supervisor import config
 from supervisor.adapters import last_config
 from supervisor.adapters.alerts.delivery import Tried, deliver_to_all, tell_systemd
 from supervisor.harmless import harmless
-from supervisor.policy.upkeep.alerting import COMMAND, CRITICAL, AlertSettings, Notice, target_name, wanted
+from supervisor.policy.upkeep.alerting import CRITICAL, AlertSettings, Notice, wanted
 
 _PAUSES_S: Final = (0.0, 5.0, 30.0, 120.0)
 
@@ -59,7 +58,7 @@ def tell(
     for pause_s in pauses_s:
         pause(pause_s)
         left = [tried for tried in deliver_to_all(rules, notice) if tried.error]
-        rules = _only(rules, {tried.target for tried in left})
+        rules = rules.only({tried.target for tried in left})
         if not left:
             break
     return left
@@ -74,11 +73,6 @@ def _rules(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
         if kept is None:
             raise
         return last_config.load(kept, environ).settings.alerts
-
-
-def _only(rules: AlertSettings, targets: set[str]) -> AlertSettings:
-    urls = tuple(url for url in rules.urls if target_name(url) in targets)
-    return replace(rules, urls=urls, command=rules.command if COMMAND in targets else ())
 
 
 def _say(line: str) -> None:

@@ -23,8 +23,8 @@ reboot, a level left, a program given up read backwards are another story.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
@@ -79,6 +79,11 @@ class AlertSettings:
     def targets(self) -> tuple[str, ...]:
         """The targets, by names without their secrets."""
         return tuple(dict.fromkeys([*map(target_name, self.urls), *([COMMAND] if self.command else [])]))
+
+    def only(self, targets: Collection[str]) -> AlertSettings:
+        """The same with these targets alone, by the names of `targets`."""
+        urls = tuple(url for url in self.urls if target_name(url) in targets)
+        return replace(self, urls=urls, command=self.command if COMMAND in targets else ())
 
     @property
     def keep_s(self) -> float:

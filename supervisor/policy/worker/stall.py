@@ -33,6 +33,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Final
+
+# The kinds that are reported and not healed, with the reason that `status` shows.
+NOT_HEALED: Final = {"uninterruptible": "no signal reaches it"}
 
 
 @dataclass(frozen=True, slots=True)
