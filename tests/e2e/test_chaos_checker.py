@@ -68,7 +68,8 @@ class Tree:
         assert self.shim.stdin is not None
         self.shim.stdin.write(b"\n")
         self.shim.stdin.flush()
-        until(lambda: b"sleep" in Path(f"/proc/{self.worker}/cmdline").read_bytes(), 10, "the worker's own image")
+        image = Path(f"/proc/{self.worker}/cmdline")
+        until(lambda: image.read_bytes().startswith(b"sleep"), 10, "the worker's own image")
 
     def kill_shim(self) -> None:
         assert self.shim.stdin is not None

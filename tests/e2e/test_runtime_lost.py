@@ -27,7 +27,7 @@ def test_a_removed_runtime_directory_is_made_again_with_all_that_was_in_it(box: 
         until(lambda file=file: (box.runtime / file).exists(), 20, file)
     steps = box.program("a")["steps"]
     until(lambda: box.program("a")["steps"] > steps, 20, "its beats to be read again")
-    assert "foundation restored" in box.ctl("history").stdout
+    assert "file restored" in box.ctl("history").stdout
     box.ctl("restart", "b")  # everything that a start needs is there
     until(
         lambda: (now := box.program("b")) and now["phase"] == "RUNNING" and now["pid"] != before["b"], 30, "another worker"
