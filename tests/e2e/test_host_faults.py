@@ -33,6 +33,11 @@ def said(mark: str) -> list[int]:
     return Box._processes("cmdline", mark.encode())
 
 
+def hiding(box: Box) -> list[int]:
+    """Hidden workers of this box: they were told its run directory as an argument."""
+    return [pid for pid in said(f"{box.state}/programs") if b"\0hidden\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 @pytest.fixture
 def family() -> Iterator[None]:
     """Orphans come home to this process, so that their exit codes can be read."""
@@ -162,9 +167,7 @@ def test_a_hidden_worker_whose_shim_is_killed_is_ended_before_its_successor_star
     box.config(astray("a", "late"), extra="[cgroups]\nuse = false\n")
     box.start()
     box.wait_fact("BecameReady", "a")
-    (late,) = until(
-        lambda: [pid for pid in said(str(ASTRAY)) if "hidden" in Path(f"/proc/{pid}/cmdline").read_text()], 20, "it to hide"
-    )
+    (late,) = until(lambda: hiding(box), 20, "it to hide")
     os.kill(late, signal.SIGSTOP)
     os.kill(box.facts("Spawned", "a")[0]["shim_pid"], signal.SIGKILL)
     exited = box.wait_fact("Exited", "a")
@@ -183,7 +186,7 @@ def test_a_worker_that_comes_back_after_its_successor_started_is_fenced(box: Box
     saved = box.state / "programs" / "a" / "checkpoints"
     until(lambda: len(list(saved.glob("ckpt-*"))) >= 2, 30, "checkpoints of the first attempt")
     spawned = box.facts("Spawned", "a")[0]
-    (late,) = [pid for pid in said(str(ASTRAY)) if "hidden" in Path(f"/proc/{pid}/cmdline").read_text()]
+    (late,) = hiding(box)
     try:
         os.kill(late, signal.SIGSTOP)
         box.kill_daemon()  # a living one is the sub-reaper that ends it
