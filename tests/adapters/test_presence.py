@@ -26,12 +26,13 @@ VIEW = {"name": "a", "phase": "RUNNING", "pid": 7, "uptime_s": 5.0, "steps": 9, 
 
 @pytest.fixture
 def attempt() -> Iterator[Attempt]:
-    process = subprocess.Popen(["sleep", "600"])
-    stat = procfs.read_stat(process.pid)
-    assert stat is not None
-    yield Attempt(1, "t", 0.0, 0.0, "d", pid=process.pid, start_ticks=stat.start_ticks)
-    process.kill()
-    process.wait()
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            stat = procfs.read_stat(process.pid)
+            assert stat is not None
+            yield Attempt(1, "t", 0.0, "d", pid=process.pid, start_ticks=stat.start_ticks)
+        finally:
+            process.kill()
 
 
 def test_a_worker_that_runs_is_said_to_run(attempt: Attempt) -> None:

@@ -63,11 +63,16 @@ class Tree:
         assert self.shim.stdout is not None
         self.worker = int(self.shim.stdout.readline())
         self.shim.stdout.close()
+        if not forked:
+            self.await_image()
 
     def execute(self) -> None:
         assert self.shim.stdin is not None
         self.shim.stdin.write(b"\n")
         self.shim.stdin.flush()
+        self.await_image()
+
+    def await_image(self) -> None:
         image = Path(f"/proc/{self.worker}/cmdline")
         until(lambda: image.read_bytes().startswith(b"sleep"), 10, "the worker's own image")
 
