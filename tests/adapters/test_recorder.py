@@ -188,6 +188,31 @@ def test_what_was_added_is_there_after_a_kill(path: Path) -> None:
     Recording(path, now_s=1e6).close()
 
 
+def test_a_reader_never_finds_half_a_file(path: Path) -> None:
+    """It asks as fast as it can while files are begun anew: there is none, or there is one with its tables."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom supervisor.adapters.recorder.store import read\n"
+        "from supervisor.model.recording import PROGRAMS\nfrom supervisor.policy.upkeep.resolution import TIERS\n"
+        "print('ready', flush=True)\nfound = 0\n"
+        "while not Path(sys.argv[1] + '.over').exists():\n"
+        "    found += len(list(read(Path(sys.argv[1]), PROGRAMS, TIERS[0], 0.0, 9e9, ())))\n"
+        "print(found)\n"
+    )
+    reader = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(reader, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        for _ in range(30):
+            recording = Recording(path, now_s=0.0)
+            recording.add({"programs": [row(10.0)]})
+            recording.close()
+            path.unlink()
+        Path(f"{path}.over").touch()
+        found, error = child.communicate()
+    assert child.returncode == 0, error
+    assert int(found) > 0
+
+
 def test_each_moment_is_synced(path: Path, recording: Recording) -> None:
     """A power cut after `add` costs nothing of it: SQLite's own rule for WAL with synchronous=FULL, seen in its calls."""
     with sqlite3.connect(path) as db:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import quote
 
+from supervisor.adapters.durable import create
 from supervisor.adapters.journal.schema import pragma, transaction
 from supervisor.model.recording import SHEETS, Row, Series, Sheet, Spread, as_spread, by_subject, folded
 from supervisor.policy.upkeep.resolution import TIERS, Tier, bucket_of, kept_spans
@@ -43,8 +43,8 @@ class Recording:
         """Open it, or make it. Raises NotUsable, or another OSError: the disk will not have it."""
         self._path = path
         with _as_os_error(path):
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            if not path.exists():
+                _build(path)
             self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
             try:
                 self._prepare(now_s)
@@ -55,20 +55,14 @@ class Recording:
             self._file = found.st_dev, found.st_ino
 
     def _prepare(self, now_s: float) -> None:
-        if pragma(self._db, "page_count") == 0:
-            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        elif pragma(self._db, "application_id") != _APPLICATION_ID:
+        if pragma(self._db, "application_id") != _APPLICATION_ID:
             raise NotUsable(f"{self._path} is not a recorder's file")
-        elif (found := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+        if (found := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise NotUsable(f"{self._path} is damaged: {found}")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute(f"PRAGMA journal_size_limit = {_MOST_WAL_BYTES}")
-        with transaction(self._db):
-            for sheet in SHEETS.values():
-                for tier in TIERS:
-                    _make(self._db, sheet, tier)
+        _make_tables(self._db)  # and columns that this version has more
         newest = [self._edge("max", sheet, TIERS[0]) for sheet in SHEETS.values()]
         if any(at_s is not None and at_s > now_s + _BEGUN_ANEW_S for at_s in newest):
             raise NotUsable(f"{self._path} is of another journal's time")
@@ -208,6 +202,25 @@ def _columns(series: Series, tier: Tier) -> tuple[str, ...]:
     return series.name, f"{series.name}__{_LEAST}", f"{series.name}__{_MOST}"
 
 
+def _build(path: Path) -> None:
+    """A new file, whole under its name from the first moment: a reader never finds one without its tables."""
+    aside = path.with_name(f"{path.name}.new")
+    aside.unlink(missing_ok=True)
+    create(aside, b"")
+    with contextlib.closing(sqlite3.connect(aside, isolation_level=None)) as db:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        _make_tables(db)
+    aside.rename(path)
+
+
+def _make_tables(db: sqlite3.Connection) -> None:
+    with transaction(db):
+        for sheet in SHEETS.values():
+            for tier in TIERS:
+                _make(db, sheet, tier)
+
+
 def _make(db: sqlite3.Connection, sheet: Sheet, tier: Tier) -> None:
     table = _table(sheet, tier)
     fixed = ["at_s REAL NOT NULL", "wall_s REAL NOT NULL", "readings INTEGER NOT NULL"]
@@ -305,10 +318,12 @@ def _connect_readonly(path: Path) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def _as_os_error(path: Path) -> Iterator[None]:
-    """SQLite's errors as OSError: damage as NotUsable, everything else as the disk's."""
+    """SQLite's errors as OSError: damage as NotUsable, a removed file as FileNotFoundError, else the disk's."""
     try:
         yield
     except sqlite3.DatabaseError as error:
+        if not path.exists():
+            raise FileNotFoundError(f"{path} was removed") from error
         damaged = type(error) is sqlite3.DatabaseError or error.sqlite_errorcode in {
             sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR
         }  # fmt: skip
