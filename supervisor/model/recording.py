@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from supervisor.policy.box.readings import Spread
 from workers.contract import FIGURES
 
 
@@ -36,15 +37,6 @@ class Sheet:
     def only(self, names: Collection[str]) -> Sheet:
         """The same sheet with fewer series: reading a row costs as much as it has numbers."""
         return replace(self, series=tuple(series for series in self.series if series.name in names))
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Least, mean and most of a measured series."""
-
-    least: float
-    mean: float
-    most: float
 
 
 @dataclass(frozen=True, slots=True)

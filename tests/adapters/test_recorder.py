@@ -16,7 +16,8 @@ from structlog.testing import capture_logs
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
 from supervisor.adapters.recorder.thread import Recorder
-from supervisor.model.recording import HOST, PROGRAMS, Row, Spread
+from supervisor.model.recording import HOST, PROGRAMS, Row
+from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS
 
 ROOT = Path(__file__).resolve().parents[2]

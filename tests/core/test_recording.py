@@ -7,9 +7,8 @@ from core_kit import WALL_S, Core, gpu, gpus, settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.model.recording import GPUS, HOST, PROGRAMS, SHEETS, Row, Spread, by_subject, folded
-from supervisor.policy.box.readings import Gpus, Host, InPhase
-from supervisor.policy.box.readings import Spread as Minute
+from supervisor.model.recording import GPUS, HOST, PROGRAMS, SHEETS, Row, by_subject, folded
+from supervisor.policy.box.readings import Gpus, Host, InPhase, Spread
 from supervisor.reports.curves import as_table, columns, curves_view, kept
 from supervisor.reports.recorded import readings
 from workers.contract import FIGURES
@@ -109,7 +108,7 @@ def test_nothing_is_recorded_of_a_host_or_gpus_that_nobody_has_looked_at():
 
 def test_the_host_and_each_gpu_with_its_phases():
     core = Core(settings("Pong"))
-    phases = (InPhase("acting", 3, Minute(1.0, 2.0, 3.0), None),)
+    phases = (InPhase("acting", 3, Spread(1.0, 2.0, 3.0), None),)
     core.memory = replace(
         core.memory, host=Host(available_bytes=5, io_full=1.5),
         gpus=gpus(

@@ -10,7 +10,8 @@ from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import ConfigFaulty
 from supervisor.model.lifecycle import Phase
-from supervisor.model.recording import Row, Spread
+from supervisor.model.recording import Row
+from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.reports.accounts_view import Since
 from supervisor.reports.report_view import broke, report_view

@@ -14,7 +14,8 @@ from supervisor.ctl import export
 from supervisor.ctl.actions import run
 from supervisor.ctl.outcome import Options
 from supervisor.ctl.session import Session
-from supervisor.model.recording import GPUS, PROGRAMS, Row, Spread
+from supervisor.model.recording import GPUS, PROGRAMS, Row
+from supervisor.policy.box.readings import Spread
 
 
 @pytest.fixture

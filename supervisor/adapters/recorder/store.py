@@ -22,7 +22,8 @@ from urllib.parse import quote
 
 from supervisor.adapters.durable import create
 from supervisor.adapters.journal.schema import pragma, transaction
-from supervisor.model.recording import SHEETS, Row, Series, Sheet, Spread, as_spread, by_subject, folded
+from supervisor.model.recording import SHEETS, Row, Series, Sheet, as_spread, by_subject, folded
+from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS, Tier, bucket_of, kept_spans
 
 _APPLICATION_ID: Final = 0x584C5243  # "XLRC"
