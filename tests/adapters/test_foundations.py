@@ -263,6 +263,9 @@ def test_a_file_system_that_has_become_read_only_is_seen_without_a_write(tmp_pat
         ["unshare", "--mount", sys.executable, "-c", _SEEN_READ_ONLY, str(tmp_path)],
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    if done.returncode != 0 and ("not permitted" in done.stderr or "denied" in done.stderr):
+        pytest.skip(f"root may not mount in a namespace here: {done.stderr.strip()[-200:]}")
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["writable", "its file system is mounted read-only", "another finding"]

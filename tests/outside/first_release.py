@@ -32,7 +32,8 @@ class FirstWave:
 def unpacked(directory: Path, runtime: Path) -> FirstWave:
     """The configuration and the kept one name these directories; everything else is as it was left."""
     with tarfile.open(HERE / "state.tar.xz") as archive:
-        archive.extractall(directory, filter="data")
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since Python 3.11.4; Debian 12 has 3.11.2
+        archive.extractall(directory, **safely)
     known = json.loads((HERE / "known.json").read_text())
     made = FirstWave(directory / "state", directory / "extralife.toml")
 

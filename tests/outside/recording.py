@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import re
+import shlex
 import subprocess
 import sys
 import xmlrpc.client
@@ -38,7 +39,8 @@ def normalised(text, where):
     """What cannot be the same everywhere, and why. Keep this short: what is hidden here is not compared."""
     for real, shown in (
         (str(where), _NIGHT),  # each run has a directory of its own
-        (sys.executable, "/usr/bin/python3"),  # the checkout's environment
+        (shlex.quote(sys.executable), "/usr/bin/python3"),  # the checkout's environment, perhaps below a path with a space
+        (sys.executable, "/usr/bin/python3"),
         (str(TESTS.parent), "/opt/extralife"),  # the checkout
     ):
         text = text.replace(real, shown)
