@@ -18,14 +18,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import envpool
 import numpy as np
 
+from workers import games
 from workers.options import FRAMES_PER_STEP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+envpool: Final = games.envpool()
 _TOYS: Final = {"Catch": "Catch-v0"}
 _ATARI_STACK: Final = 4
 _ATARI_FRAMES: Final = FRAMES_PER_STEP  # game frames in one step

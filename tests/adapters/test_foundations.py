@@ -265,7 +265,8 @@ def test_a_file_system_that_has_become_read_only_is_seen_without_a_write(tmp_pat
         text=True,
         check=False,
     )
-    if done.returncode != 0 and ("not permitted" in done.stderr or "denied" in done.stderr):
+    # In a chroot whose root is no mount point, unshare itself fails; in a container, mount(2) may be forbidden.
+    if done.returncode != 0 and any(each in done.stderr for each in ("unshare: ", "not permitted", "denied")):
         pytest.skip(f"root may not mount in a namespace here: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["writable", "its file system is mounted read-only", "another finding"]
