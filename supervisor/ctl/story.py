@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 _LAST = 50
 _INCIDENTS = 3
 _FOLLOW_S = 1.0
+_MOST_INCIDENTS = 100
 _EVIDENCE_LINES = 60
+_WHOLE_TEXTS = 20_000  # characters
 # Every few minutes for weeks: `history` leaves these out unless it is asked for --all.
 _ROUTINE = {
     "Checkpointed", "IntervalChosen", "GapLearned", "Snapshot", "Tallied", "Reviewed", "AlertRaised", "AlertHeld",
@@ -30,17 +32,6 @@ _WORDS = {
     "FoundationLost": "file trouble", "FoundationRestored": "file restored", "ConfigMended": "config valid",
     "Sickened": "unhealthy", "Healed": "healthy again", "LadderLaid": "ladder", "Recovered": "healthy",
 }  # fmt: skip
-_TROUBLE = (
-    "SpawnFailed", "Stalled", "Slowed", "Diverged", "Sickened", "KillIntended", "Exited", "CheckpointBad",
-    "CheckpointFailed", "GaveUp",
-)  # fmt: skip
-_AROUND = (
-    "Examined", "Revived", "PaceRegained", "Healed", "RolledBack", "BatchLowered", "StopIntended", "BackedOff",
-    "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "HostRebooted",
-)  # fmt: skip
-_OUR_REASONS = {"diverged", "sick", "slow"}  # of a stop that nobody asked for, and that no other fact tells of
-_LAST_WORDS = {"out_of_memory"}  # of a worker, before it leaves
-_IN_ORDER = {"stopped", "done", "left"}  # an attempt that ended so is no incident
 
 
 def word(kind: str) -> str:
@@ -107,8 +98,8 @@ def explain(session: Session, args: list[str]) -> int:
     view = next((view for view in session.page("status")["programs"] if view["name"] == name), None)
     if view is None:
         raise Failed(f"{text.harmless(name)}: ERROR (no such process)")
-    found = incidents(session.facts(program=name, last=1000, kinds=",".join(_TROUBLE + _AROUND)))
-    shown = found[-most:]
+    found = session.page("incidents", program=name, limit=min(most, _MOST_INCIDENTS), chars=_WHOLE_TEXTS)
+    shown = sorted((each for cause in found["causes"] for each in cause["incidents"]), key=lambda each: each["seq"])[-most:]
     if "--json" in options:
         session.say(json.dumps({"program": view, "incidents": shown}, indent=2))
         return OK
@@ -116,47 +107,13 @@ def explain(session: Session, args: list[str]) -> int:
         session.say(line)
     if not shown:
         session.say(f"\nNothing has gone wrong with {text.harmless(name)} so far.")
-    for number, rows in reversed(list(enumerate(found, 1))[-most:]):
-        session.say(f"\nincident {number} of {len(found)}, {text.when(rows[0]['wall_s'])}")
-        for row in rows:
-            for line in _told(row):
-                session.say(line)
+    for number, incident in zip(range(found["count"], 0, -1), reversed(shown), strict=False):
+        session.say(f"\nincident {number} of {found['count']}, {text.when(incident['wall_s'])}")
+        for row in incident["story"]:
+            if row["program"] in {None, name}:  # a reboot has befallen others too
+                for line in _told(row):
+                    session.say(line)
     return OK
-
-
-def incidents(rows: list[Any]) -> list[list[Any]]:
-    """What belongs together: the troubles of one attempt, and what was decided about them until the next one.
-
-    An attempt that ended in order is none, unless something else befell it.
-    """
-    found: list[list[Any]] = []
-    token: str | None = None
-    for row in rows:
-        kind, its = row["kind"], row["fields"].get("token")
-        if kind == "StopIntended" and row["fields"]["reason"] not in _OUR_REASONS:
-            continue
-        if kind == "Exited" and row["fields"]["cause"] in _IN_ORDER and its != token:
-            token = None  # what follows is not about the incident before
-        elif kind == "HostRebooted":
-            token = ""
-            found.append([row])
-        elif kind == "Exited" and found and found[-1][-1]["kind"] == "HostRebooted":
-            token = its  # it ended with the host
-            found[-1].append(row)
-        elif (kind in _TROUBLE or _last_word(row)) and (its != token or not found):
-            if kind == "GaveUp" and token is not None:
-                found[-1].append(row)
-                continue
-            token = its or ""
-            found.append([row])
-        elif token is not None:
-            found[-1].append(row)
-    return found
-
-
-def _last_word(row: dict[str, Any]) -> bool:
-    """What a worker says of the death that it is about to die."""
-    return bool(row["kind"] == "Reported" and row["fields"]["kind"] in _LAST_WORDS)
 
 
 def _now(view: dict[str, Any]) -> list[str]:
@@ -193,26 +150,13 @@ def _now(view: dict[str, Any]) -> list[str]:
 
 def _told(row: dict[str, Any]) -> list[str]:
     """One fact of an incident, with its evidence below it."""
-    fields = row["fields"]
     out = [f"  {text.when(row['wall_s'])}  {text.pad(word(row['kind']), 22)}  {text.harmless(row['why'])}"]
-    facts = [f"{key} {_value(value)}" for key, value in fields.items() if key in _SHOWN and value not in (None, "", [], {})]
-    if facts:
-        out.append(f"      {', '.join(facts)}")
-    found = fields.get("evidence")
-    for title, evidence in sorted(found.items()) if isinstance(found, dict) else ():  # a reboot's is one sentence
-        out += _block(title, evidence)
-    if fields.get("leftovers"):
-        out.append(f"      {len(fields['leftovers'])} leftover processes ended: {_value(fields['leftovers'])}")
-    if fields.get("last_lines"):
-        out += _block("last lines", "\n".join(map(str, fields["last_lines"])))
+    measured = [f"{key} {_value(value)}" for key, value in row["measured"].items()]
+    if measured:
+        out.append(f"      {', '.join(measured)}")
+    for each in row["evidence"]:
+        out += _block(each["title"].replace("_", " "), each["text"])
     return out
-
-
-_SHOWN = (
-    "stall", "age_s", "limit_s", "cause", "code", "signal", "steps", "checkpoint_step", "error", "path", "step",
-    "lost_steps", "lost_s", "delay_s", "slow", "rate", "usual", "text", "free_bytes", "from_step", "number", "batch_size",
-    "from_batch", "fine_step", "max_rss_bytes",
-)  # fmt: skip
 
 
 def _value(value: object) -> str:

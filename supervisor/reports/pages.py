@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from supervisor.model.recording import Sheet
     from supervisor.reports.accounts_view import Since
+    from supervisor.reports.ledger import Ledger
     from supervisor.reports.sources import Json, Sources
 
     Parse = Callable[[str, str | None], Any]  # (key, text of the query or None) -> value; raises BadQuery
@@ -124,6 +125,28 @@ def _since(key: str, text: str | None) -> Since:
     return Since(wall_s=value) if text.startswith("@") else Since(ago_s=value)
 
 
+def _until(key: str, text: str | None) -> Since:
+    """`now`, seconds ago as `3600s`, or seconds since the epoch as `@1790000000`."""
+    from supervisor.reports.accounts_view import Since
+
+    if text is None or text == "now":
+        return Since(ago_s=0.0)
+    try:
+        return _since(key, "?" if text in {"all", "boot"} else text)
+    except BadQuery:
+        raise BadQuery(f"{key} must be now, seconds as 3600s or a time as @1790000000, not {text[:40]!r}") from None
+
+
+def _window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
+    """From when to when, in journal time."""
+    from supervisor.reports.accounts_view import since_s
+
+    begin_s, end_s = since_s(closed, since), since_s(closed, until)
+    if begin_s > end_s:
+        raise BadQuery("since must lie before until")
+    return begin_s, end_s
+
+
 # --- the pages ---------------------------------------------------------------------------------------------------------
 
 
@@ -211,6 +234,30 @@ def facts(sources: Sources, after: int, program: str | None, limit: int, kinds: 
     from supervisor.reports.facts_view import select
 
     return {"facts": select(sources.facts(after, kinds), program, limit, kinds, sources.state.clock_steps)}
+
+
+@_page(
+    since=_since, until=_until, program=_program, limit=_whole(5, 1, 100), chars=_whole(1500, 0, 20_000),
+    seq=_whole(0, 0, 2**62),
+)  # fmt: skip
+def incidents(sources: Sources, since: Since, until: Since, program: str | None, limit: int, chars: int, seq: int) -> Json:
+    """What went wrong, by cause, with the evidence of the newest `limit` of each. `seq`: the one that this fact is of."""
+    from supervisor.reports.incidents import incidents
+    from supervisor.reports.incidents_view import incidents_view
+
+    closed, wall_s = sources.closed()
+    begin_s, end_s = _window(closed, since, until)
+    found = [
+        each
+        for each in incidents(sources.facts(0, ()))
+        if begin_s <= each.cause.at_s <= end_s and (program is None or program in each.programs())
+        if not seq or any(row.seq == seq for row in each.rows)
+    ]
+    steps = sources.state.clock_steps
+    return {
+        "since_s": begin_s, "until_s": end_s, "until_wall_s": wall_s - (closed.at_s - end_s), "count": len(found),
+        "causes": incidents_view(found, steps, limit=limit, chars=chars),
+    }  # fmt: skip
 
 
 @_page(instant=True)

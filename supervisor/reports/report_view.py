@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.recording import PROGRAMS, as_spread
-from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.accounting import COMPUTING
 from supervisor.policy.upkeep.resolution import TIERS, tier_for
 from supervisor.reports.accounts import Sheet, summary
 from supervisor.reports.accounts_view import Since, since_s
 from supervisor.reports.cost_view import Games, cost_view, kept_in
+from supervisor.reports.incidents import incidents
+from supervisor.reports.incidents_view import causes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.sources import Sources
 from supervisor.reports.status_view import status_view, troubles
@@ -24,13 +24,6 @@ from supervisor.reports.status_view import status_view, troubles
 Json = dict[str, Any]
 _POINTS: Final = 500
 _BROKEN: Final = {"FATAL": 0, "BACKOFF": 1}  # shown first
-
-# What an attempt died of, in a person's words. A stall, a divergence and an illness are told by their own facts.
-_DEATHS: Final = {
-    "crash": "crash", "killed": "killed from outside", "lost": "ended unseen", "left": "left on someone else's request",
-    "fenced": "fenced off", "config": "a configuration that cannot work", "out_of_memory": "out of host memory",
-    "cuda_out_of_memory": "out of GPU memory", "oom_killed": "killed by the OOM killer",
-}  # fmt: skip
 
 
 def report_view(sources: Sources, since: Since) -> Json:
@@ -94,44 +87,8 @@ def _returns(sources: Sources, closed: Ledger, begun_s: float) -> dict[str, tupl
 
 
 def broke(journal: Iterable[Stamped], begun_s: float, clock_steps: Mapping[str, float]) -> list[Json]:
-    """What went wrong, grouped by cause, the most frequent first: how often, where, and the newest reason."""
-    groups: dict[str, Json] = {}
-    for stamped in journal:
-        what = _trouble(stamped.fact) if stamped.at_s >= begun_s else ""
-        if what:
-            group = groups.setdefault(what, {"what": what, "count": 0, "programs": []})
-            name = getattr(stamped.fact, "program", None)
-            group["programs"] = sorted({*group["programs"], *([] if name is None else [name])})
-            group["count"] += 1
-            group["why"] = stamped.fact.why
-            group["newest_wall_s"] = wall_clock.shown(stamped.wall_s, stamped.boot_id, clock_steps)
-    return sorted(groups.values(), key=lambda group: (-group["count"], -group["newest_wall_s"]))
-
-
-def _trouble(fact: facts.Fact) -> str:
-    """What a fact tells of, in a few words; empty: nothing that broke."""
-    match fact:
-        case facts.HostRebooted():
-            return f"reboot of the host, {fact.cause}" + (f" ({fact.end})" if fact.end not in {"", fact.cause} else "")
-        case facts.Stalled():
-            return f"stall ({fact.stall})"
-        case facts.Exited():
-            return _DEATHS.get(fact.cause, "")
-        case facts.Sickened():
-            return f"unhealthy training ({fact.illness})"
-        case facts.DaemonStarted():
-            return "" if fact.clean or fact.last_sign_s is None else "the daemon ended without notice"
-        case _:
-            return _TOLD.get(type(fact).__name__, "")
-
-
-_TOLD: Final = {
-    "Diverged": "losses were not finite", "SpawnFailed": "a start failed", "CheckpointBad": "damaged checkpoint",
-    "CheckpointFailed": "a checkpoint was not written", "FoundationLost": "file trouble",
-    "JournalSalvaged": "damaged journal",
-    "JournalStalled": "the journal could not be written", "XidReported": "GPU error", "GpuLost": "a GPU was lost",
-    "BackupFailed": "a backup failed", "RollbackFailed": "a rollback failed", "ConfigRefused": "configuration refused",
-}  # fmt: skip
+    """What went wrong since a moment, grouped by cause, the most frequent first: how often, where, and the newest reason."""
+    return causes([each for each in incidents(journal) if each.cause.at_s >= begun_s], clock_steps)
 
 
 def _next(bill: Json, line: str) -> Json:

@@ -152,6 +152,11 @@ class FakeBackend:
         made: Json = getattr(self, f"page_{name}")(**PAGES[name].arguments(query))
         return made
 
+    def page_incidents(self, **asked: Any) -> Json:
+        now_s = self.journal[-1].at_s if self.journal else 0.0
+        sources = FakeSources(state=fold_all(self.journal), journal=self.journal, now_s=now_s, wall_s=WALL_S)
+        return pages.incidents(sources, **asked)
+
     def page_backups(self, check: str | None) -> Json:
         if check is not None:
             return {"name": check, "error": "Pong: state.json does not match its digest" if check == "bad" else ""}

@@ -129,7 +129,7 @@ def started(*, clean, last_sign_s):
     ("fact", "what"),
     [
         (exited("crash"), "crash"), (exited("oom_killed"), "killed by the OOM killer"), (exited("stopped"), None),
-        (exited("stalled"), None), (exited("done"), None), (exited("diverged"), None),
+        (exited("stalled"), "stall"), (exited("done"), None), (exited("diverged"), "losses were not finite"),
         (rebooted("orderly", "orderly"), "reboot of the host, orderly"),
         (rebooted("unclean", "panic"), "reboot of the host, unclean (panic)"),
         (rebooted("unclean", ""), "reboot of the host, unclean"),
@@ -151,7 +151,8 @@ def test_the_most_frequent_comes_first_and_the_newest_reason_is_told():
     journal = [Stamped(place, float(place), WALL_S + place, "boot", fact) for place, fact in enumerate(told)]
     crash, killed = broke(journal, 0.0, {})
     assert crash == {
-        "what": "crash", "count": 2, "programs": ["Pong", "Qbert"], "why": "new", "newest_wall_s": WALL_S + 2,
+        "what": "crash", "count": 2, "programs": ["Pong", "Qbert"], "why": "new", "first_wall_s": WALL_S,
+        "newest_wall_s": WALL_S + 2, "lost_steps": None,
     }  # fmt: skip
     assert killed["count"] == 1
     assert broke(journal, 2.5, {}) == []

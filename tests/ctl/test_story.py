@@ -13,7 +13,7 @@ from running import Terminal, ctl
 from supervisor.adapters.host.boot import AliveMark, AliveWriter
 from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl import story
-from supervisor.ctl.story import incidents, word
+from supervisor.ctl.story import word
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 
@@ -117,7 +117,7 @@ def test_explain_shows_the_incident_with_its_evidence(api: Path, night: FakeBack
     assert "incident 2 of 2" in told, "leaving as asked is no incident"
     for wanted in (
         "no progress for 32 s", "stall hang, age_s 32.0, limit_s 30.0", "| Thread 0x1", "wchan: futex", "signal 9",
-        "1 leftover processes ended: sleep (77)", "| step 1500", "first death: 1 s", "resumed from step 1000", "lost_steps 500",
+        "leftovers: sleep (77)", "| step 1500", "first death: 1 s", "resumed from step 1000", "lost_steps 500",
     ):  # fmt: skip
         assert wanted in told, wanted
     assert "\x1b" not in told
@@ -128,7 +128,16 @@ def test_explain_shows_the_incident_with_its_evidence(api: Path, night: FakeBack
 def test_explain_as_json_has_everything(api: Path, night: FakeBackend) -> None:
     told = json.loads(ctl("explain", "Pong", "--json", socket=api).stdout)
     assert told["program"]["name"] == "Pong"
-    assert [row["kind"] for row in told["incidents"][0]] == ["Stalled", "Examined", "Exited", "BackedOff", "Resumed"]
+    stall, reboot = told["incidents"]
+    assert [row["kind"] for row in stall["story"]] == [
+        "Stalled",
+        "Examined",
+        "StopIntended",
+        "Exited",
+        "BackedOff",
+        "Resumed",
+    ]
+    assert (stall["what"], reboot["programs"]) == ("stall (hang)", ["Pong"])
 
 
 def test_explain_tells_where_a_trainings_time_goes(api: Path, night: FakeBackend) -> None:
@@ -153,21 +162,15 @@ def test_long_evidence_is_cut_for_people_only(api: Path, night: FakeBackend) -> 
     assert "line 499" in ctl("explain", "Pong", "--json", socket=api).stdout
 
 
-def test_what_belongs_to_one_incident() -> None:
-    def rows(*spec: tuple[str, str, str]) -> list[dict[str, object]]:
-        return [{"kind": kind, "fields": {"token": token or None, "cause": cause}} for kind, token, cause in spec]
-
-    crash = ("Exited", "1", "crash")
-    wait = ("BackedOff", "", "")
-    again = ("Exited", "2", "crash")
-    found = incidents(rows(crash, wait, again, wait, ("Resumed", "3", ""), ("Exited", "3", "done"), ("Requeued", "", "")))
-    assert [[row["kind"] for row in one] for one in found] == [["Exited", "BackedOff"], ["Exited", "BackedOff", "Resumed"]]
-    assert incidents(rows(("Exited", "1", "left"), wait, ("Resumed", "2", ""))) == []
-    stall = rows(
-        ("Stalled", "1", ""), ("Revived", "1", ""), ("Stalled", "1", ""), ("Exited", "1", "stalled"), ("GaveUp", "", "")
-    )
-    assert [len(one) for one in incidents(stall)] == [5]
-    assert [len(one) for one in incidents(rows(("GaveUp", "", "")))] == [1]
+def test_of_a_reboot_only_what_befell_the_program_is_told(api: Path, night: FakeBackend) -> None:
+    reboot = facts.HostRebooted("again", "b" * 32, "c" * 32, "unclean", "x", None, None, "light", ("Breakout", "Pong"), {})
+    ends = [facts.Exited("ended by the reboot", name, T3, "reboot", None, None, 1, 1) for name in ("Breakout", "Pong")]
+    told = [*night.journal, *(Stamped(30 + n, 30.0, time.time(), BOOT, fact) for n, fact in enumerate([reboot, *ends]))]
+    night.journal = told
+    newest = ctl("explain", "Pong", "-n", "1", socket=api).stdout
+    assert newest.count("ended by the reboot") == 1
+    assert "incident 3 of 3" in newest
+    assert "no progress" not in newest
 
 
 # --- reboots, journal ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,270 @@
+"""What went wrong, as incidents: one trouble, and what was seen, decided and lost because of it.
+
+One grouping for the page `incidents`, for `report` and for `explain`. The rules:
+
+* A *trouble* begins an incident and names its cause: a stall, a death, a reboot, an illness, a failed save ...
+* What follows in the same program joins it, until the next trouble: evidence, decisions, the end of the attempt, lost work.
+  A stall of another class, another damaged checkpoint of the same start, and the death that a trouble leads to join too.
+* A reboot is one incident of the box. The ends of the programs that ran, and where each resumed, join it.
+* What a person has asked for is no trouble, and ends what was open.
+
+Worked example. Stalled (no progress for 32 s), Examined, StopIntended, Exited (stalled), BackedOff, SpawnIntended, Resumed
+(500 steps lost), BecameReady: one incident "stall (hang)" with an outage of 32 s and the rest up to BecameReady. Later
+Exited (crash): the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.model.snapshot import decoded
+from supervisor.model.state import State
+
+# What an attempt died of, in a person's words. A stall, a divergence and an illness are told by their own facts.
+_DEATHS: Final = {
+    "crash": "crash", "killed": "killed from outside", "lost": "ended unseen", "left": "left on someone else's request",
+    "fenced": "fenced off", "config": "a configuration that cannot work", "out_of_memory": "out of host memory",
+    "cuda_out_of_memory": "out of GPU memory", "oom_killed": "killed by the OOM killer",
+}  # fmt: skip
+_TROUBLES: Final = {
+    "Diverged": "losses were not finite", "SpawnFailed": "a start failed", "CheckpointBad": "damaged checkpoint",
+    "CheckpointFailed": "a checkpoint was not written", "Slowed": "much slower than usual",
+    "FoundationLost": "file trouble", "JournalSalvaged": "damaged journal", "JournalRestored": "the journal was moved",
+    "JournalStalled": "the journal could not be written", "XidReported": "GPU error", "GpuLost": "a GPU was lost",
+    "GpusUnknown": "the GPUs could not be read", "BackupFailed": "a backup failed", "RollbackFailed": "a rollback failed",
+    "ConfigRefused": "configuration refused", "AlertTargetFailing": "alerts could not be delivered",
+}  # fmt: skip
+# What an attempt died of, if the fact that told of it is lost.
+_TOLD_BEFORE: Final = {"stalled": "stall", "diverged": "losses were not finite", "sick": "unhealthy training"}
+# What tells of a trouble, unless another fact has told of it already.
+_IF_ALONE: Final = {"KillIntended": "did not leave in time", "GaveUp": "given up", "Reported": "out of memory"}
+_FOLLOWS: Final = frozenset({
+    "Examined", "Revived", "PaceRegained", "Healed", "RolledBack", "BatchLowered", "StopIntended", "KillIntended",
+    "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "GaveUp",
+})  # fmt: skip
+_LAST_WORDS: Final = frozenset({"out_of_memory"})  # of a worker, before it leaves
+_OUR_REASONS: Final = frozenset({"stall", "diverged", "sick", "slow"})  # of a stop that nobody asked for
+_IN_ORDER: Final = frozenset({"stopped", "done"})  # an attempt that ended so is no trouble
+_OVER: Final = {  # a fact about the box -> the trouble that it ends
+    "FoundationRestored": "FoundationLost", "GpuBack": "GpuLost", "GpusKnown": "GpusUnknown",
+    "ConfigMended": "ConfigRefused",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Incident:
+    """One trouble. `cause` is the fact that names it; `program` is empty for one of the box."""
+
+    what: str
+    program: str
+    cause: Stamped
+    level: str
+    token: str = ""
+    attempt: int | None = None
+    began_s: float = 0.0  # journal time: the last sign of progress, or of life
+    over_s: float | None = None  # when it trained again; None: not yet, or it had not stopped
+    rows: list[Stamped] = field(default_factory=list)
+    awaited: set[str] = field(default_factory=set)  # of a reboot: programs whose end is not recorded yet
+    settled: bool = False  # what it was about is over: the next of its kind is another one
+    goes_on: bool = False  # its program does not train, or its file or GPU is still away
+
+    def programs(self) -> tuple[str, ...]:
+        """Whom it befell."""
+        fact = self.cause.fact
+        if isinstance(fact, facts.HostRebooted):
+            return tuple(sorted(fact.programs))
+        return (self.program,) if self.program else ()
+
+
+def incidents(journal: Iterable[Stamped]) -> list[Incident]:
+    """All of a journal, in the order in which they began."""
+    grouping = _Grouping()
+    for stamped in journal:
+        grouping.add(stamped)
+    grouping.end()
+    return grouping.found
+
+
+class _Grouping:
+    def __init__(self) -> None:
+        self.found: list[Incident] = []
+        self._open: dict[str, Incident] = {}  # by program
+        self._down: dict[str, list[Incident]] = {}  # by program: those for which it does not train
+        self._of_box: dict[tuple[str, str], Incident] = {}  # by kind and name, until it is over
+        self._judged: Stamped | None = None
+        self._reboot: Incident | None = None
+        self._attempts: dict[str, int] = {}  # by token
+        self._level = ""
+
+    def add(self, stamped: Stamped) -> None:
+        match stamped.fact:
+            case facts.ProgramFact() as fact:
+                self._program(stamped, fact)
+            case facts.HostRebooted() as fact:
+                self._rebooted(stamped, fact)
+            case facts.RebootJudged() if self._reboot is not None:
+                self._reboot.rows.append(stamped)
+                self._judged = stamped
+            case facts.LevelChosen(level=level):
+                if self._reboot is not None and self._judged is not None and self._judged.at_s == stamped.at_s:
+                    self._reboot.rows.append(stamped)
+                self._level = level
+            case facts.Snapshot(state=text) if not self._level:
+                self._known(decoded(State, text))
+            case fact:
+                self._box(stamped, fact)
+
+    def end(self) -> None:
+        """Mark what is not over."""
+        for each in (*self._of_box.values(), *(one for down in self._down.values() for one in down)):
+            each.goes_on = True
+
+    def _known(self, state: State) -> None:
+        """What the facts before the journal's first one have come to."""
+        self._level = state.level
+        for program in state.programs.values():
+            if program.attempt is not None:
+                self._attempts[program.attempt.token] = program.attempt.number
+
+    def _begin(self, what: str, stamped: Stamped, *, program: str = "", token: str = "") -> Incident:
+        began = Incident(what, program, stamped, self._level, token, self._attempts.get(token), stamped.at_s, rows=[stamped])
+        self.found.append(began)
+        return began
+
+    # --- the box -----------------------------------------------------------------------------------------------------
+
+    def _box(self, stamped: Stamped, fact: facts.Fact) -> None:
+        kind = type(fact).__name__
+        if kind in _OVER:
+            ended = self._of_box.pop((_OVER[kind], _name_of(fact)), None)
+            if ended is not None:
+                ended.rows.append(stamped)
+                ended.over_s = stamped.at_s
+        elif isinstance(fact, facts.DaemonStarted):
+            with_host = self._reboot is not None and self._reboot.cause.at_s == stamped.at_s
+            if not (fact.clean or with_host or fact.last_sign_s is None):
+                self._was(self._begin("the daemon ended without notice", stamped), fact.last_sign_s)
+        elif isinstance(fact, facts.JournalStalled):
+            self._was(self._begin(_TROUBLES[kind], stamped), stamped.at_s - fact.for_s)
+        elif kind in _TROUBLES:
+            began = self._begin(_TROUBLES[kind], stamped)
+            if kind in _OVER.values():
+                self._of_box[kind, _name_of(fact)] = began
+
+    @staticmethod
+    def _was(found: Incident, began_s: float) -> None:
+        """It is over when it is told."""
+        found.began_s, found.over_s = began_s, found.cause.at_s
+
+    def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
+        more = f" ({fact.end})" if fact.end not in {"", fact.cause} else ""
+        found = self._reboot = self._begin(f"reboot of the host, {fact.cause}{more}", stamped)
+        found.level = fact.level or self._level
+        found.began_s = stamped.at_s - (fact.down_s or 0.0) if fact.last_sign_s is None else fact.last_sign_s
+        found.awaited.update(fact.programs)
+        for name in fact.programs:
+            self._open[name] = found
+            self._down.setdefault(name, []).append(found)
+
+    # --- programs ----------------------------------------------------------------------------------------------------
+
+    def _program(self, stamped: Stamped, fact: facts.ProgramFact) -> None:
+        name = fact.program
+        match fact:
+            case facts.SpawnIntended(token=token, attempt=attempt):
+                self._attempts[token] = attempt
+            case facts.BecameReady():
+                for each in self._down.pop(name, ()):
+                    each.over_s = stamped.at_s
+            case facts.Recovered():
+                self._open.pop(name, None)
+            case facts.StayedDown() | facts.Finished():
+                self._down.pop(name, None)  # nobody waits for it any more
+            case facts.Exited():
+                self._exited(stamped, fact)
+            case facts.StopIntended(reason=reason) if reason not in _OUR_REASONS:
+                pass
+            case _:
+                self._of_program(stamped, fact, fact.token if isinstance(fact, facts.AttemptFact) else "")
+
+    def _of_program(self, stamped: Stamped, fact: facts.ProgramFact, token: str) -> None:
+        name, kind = fact.program, type(fact).__name__
+        match fact:
+            case facts.Stalled(stall=stall, age_s=age_s):
+                self._trouble(f"stall ({stall})", stamped, name, token).began_s = stamped.at_s - age_s
+            case facts.Sickened(illness=illness):
+                self._trouble(f"unhealthy training ({illness})", stamped, name, token)
+            case facts.SpawnFailed():
+                self._stopped(self._trouble(_TROUBLES[kind], stamped, name, token))
+            case _ if kind in _TROUBLES:
+                self._trouble(_TROUBLES[kind], stamped, name, token)
+            case _ if kind in _FOLLOWS:
+                self._follows(stamped, fact, token)
+
+    def _stopped(self, found: Incident) -> None:
+        """Its program does not train because of it."""
+        self._down.setdefault(found.program, []).append(found)
+
+    def _trouble(self, what: str, stamped: Stamped, name: str, token: str) -> Incident:
+        """The open incident that this is part of, else a new one."""
+        open_ = self._open.get(name)
+        if open_ is not None and open_.token == token and not open_.settled and _same(open_, stamped.fact):
+            open_.rows.append(stamped)
+            if type(open_.cause.fact).__name__ in _IF_ALONE:
+                open_.what, open_.cause = what, stamped
+            return open_
+        began = self._open[name] = self._begin(what, stamped, program=name, token=token)
+        return began
+
+    def _follows(self, stamped: Stamped, fact: facts.ProgramFact, token: str) -> None:
+        open_ = self._open.get(fact.program)
+        what = _IF_ALONE.get(type(fact).__name__, "")
+        if isinstance(fact, facts.Reported) and fact.kind not in _LAST_WORDS:
+            what = ""
+        if what and (open_ is None or (token and open_.token != token)):
+            self._open[fact.program] = self._begin(what, stamped, program=fact.program, token=token)
+        elif open_ is not None:
+            open_.rows.append(stamped)
+            if isinstance(fact, facts.Revived | facts.PaceRegained | facts.Healed) and open_.token == token:
+                open_.settled, open_.over_s = True, stamped.at_s
+
+    def _exited(self, stamped: Stamped, fact: facts.Exited) -> None:
+        name, before = fact.program, self._open.get(fact.program)
+        if before is not None and name in before.awaited:  # it ended with the host
+            before.awaited.discard(name)
+            before.rows.append(stamped)
+        elif fact.cause in _IN_ORDER:
+            if before is not None and before.token == fact.token:
+                before.rows.append(stamped)
+            self._open.pop(name, None)  # what follows is not about it
+        elif before is not None and before.token == fact.token and fact.cause in _TOLD_BEFORE:
+            before.rows.append(stamped)
+            self._stopped(before)
+        else:
+            what = _DEATHS.get(fact.cause) or _TOLD_BEFORE.get(fact.cause, fact.cause)
+            self._stopped(self._trouble(what, stamped, name, fact.token))
+
+
+def _same(open_: Incident, new: facts.Fact) -> bool:
+    """Whether a new trouble of an attempt is part of its open one."""
+    old = open_.cause.fact
+    if type(old).__name__ in _IF_ALONE:
+        return True
+    if isinstance(new, facts.Exited):  # the end of an attempt that was in trouble
+        return isinstance(old, facts.Stalled | facts.Diverged | facts.Sickened)
+    return type(old) is type(new) and isinstance(new, facts.Stalled | facts.CheckpointBad)
+
+
+def _name_of(fact: facts.Fact) -> str:
+    """What tells two troubles of a kind apart: the file, or the GPU."""
+    match fact:
+        case facts.FoundationLost(name=name) | facts.FoundationRestored(name=name):
+            return name
+        case facts.GpuLost(uuid=uuid) | facts.GpuBack(uuid=uuid):
+            return uuid
+        case _:
+            return ""

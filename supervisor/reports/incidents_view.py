@@ -1,0 +1,135 @@
+"""The page `incidents`: what went wrong in a window, grouped by cause, with the evidence of the newest of each.
+
+What a worker, a kernel or a log has said is a stranger's text: it is cut to a length and otherwise left as it is. Whoever
+shows it escapes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from supervisor.model.facts import Stamped
+from supervisor.policy.box import wall_clock
+from supervisor.reports.incidents import Incident
+
+Json = dict[str, Any]
+
+# Of a fact: what was measured.
+_MEASURED: Final = (
+    "stall", "age_s", "limit_s", "cause", "end", "code", "signal", "steps", "checkpoint_step", "path", "step", "lost_steps",
+    "lost_s", "at_least", "delay_s", "slow", "rate", "usual", "after_s", "waited_s", "free_bytes", "from_step", "number",
+    "batch_size", "from_batch", "fine_step", "max_rss_bytes", "illness", "down_s", "up_s", "weight", "xid", "gpu", "for_s",
+    "hung_s", "look", "kept", "lost", "target",
+)  # fmt: skip
+# Of a fact: what it saw, as text. The end of a log is what matters, and the beginning of all else.
+_SEEN: Final = ("evidence", "error", "errors", "text", "last_words", "leftovers", "last_lines")
+_FROM_THE_END: Final = frozenset({"stdout", "stderr", "last_lines", "last_words"})
+_DECISIONS: Final = frozenset({
+    "StopIntended", "KillIntended", "BackedOff", "RolledBack", "BatchLowered", "Requeued", "CheckpointQuarantined", "GaveUp",
+    "RebootJudged", "LevelChosen",
+})  # fmt: skip
+_MOST_ROWS: Final = 60  # of one incident
+
+
+def incidents_view(found: Iterable[Incident], clock_steps: Mapping[str, float], *, limit: int, chars: int) -> list[Json]:
+    """One entry a cause, the most frequent first. Of each, the newest `limit` incidents, their texts of up to `chars`."""
+    by_cause: dict[str, list[Incident]] = {}
+    for each in found:
+        by_cause.setdefault(each.what, []).append(each)
+    groups = [_group(what, each, clock_steps) | {"incidents": [
+        incident_view(one, clock_steps, chars=chars) for one in each[: -limit - 1 : -1]
+    ]} for what, each in by_cause.items()]  # fmt: skip
+    return sorted(groups, key=_order)
+
+
+def causes(found: Iterable[Incident], clock_steps: Mapping[str, float]) -> list[Json]:
+    """The same groups without their incidents."""
+    return [{key: group[key] for key in group if key != "incidents"}
+            for group in incidents_view(found, clock_steps, limit=0, chars=0)]  # fmt: skip
+
+
+def _order(group: Json) -> tuple[float, float]:
+    return -group["count"], -group["newest_wall_s"]
+
+
+def _group(what: str, found: Sequence[Incident], clock_steps: Mapping[str, float]) -> Json:
+    known = [steps for each in found if (steps := _lost_steps(each)) is not None]
+    return {
+        "what": what,
+        "count": len(found),
+        "programs": sorted({name for each in found for name in each.programs()}),
+        "first_wall_s": _wall_s(found[0].cause, clock_steps),
+        "newest_wall_s": _wall_s(found[-1].cause, clock_steps),
+        "why": found[-1].cause.fact.why,
+        "lost_steps": sum(known) if known else None,
+    }
+
+
+def incident_view(found: Incident, clock_steps: Mapping[str, float], *, chars: int) -> Json:
+    """One incident. `outage_s` is from its beginning until training went on; None: it did not stop, or has not gone on."""
+    told = found.rows if len(found.rows) <= _MOST_ROWS else [*found.rows[: _MOST_ROWS - 1], found.rows[-1]]
+    return {
+        "seq": found.cause.seq,
+        "at_s": found.cause.at_s,
+        "wall_s": _wall_s(found.cause, clock_steps),
+        "what": found.what,
+        "program": found.program or None,
+        "programs": [*found.programs()],
+        "attempt": found.attempt,
+        "token": found.token or None,
+        "level": found.level or None,
+        "why": found.cause.fact.why,
+        "outage_s": None if found.over_s is None else max(0.0, found.over_s - found.began_s),
+        "goes_on": found.goes_on,
+        "lost_steps": _lost_steps(found),
+        "story": [_row(stamped, clock_steps, chars) for stamped in told],
+        "left_out": len(found.rows) - len(told),
+    }
+
+
+def _lost_steps(found: Incident) -> int | None:
+    """Steps that were computed again because of it, as far as they are known; None: nobody knows of any."""
+    known = [steps for row in found.rows if (steps := getattr(row.fact, "lost_steps", None)) is not None]
+    return sum(known) if known else None
+
+
+def _row(stamped: Stamped, clock_steps: Mapping[str, float], chars: int) -> Json:
+    """One fact of an incident: its reason, what was measured, and the texts that were found."""
+    values = {field.name: getattr(stamped.fact, field.name) for field in fields(stamped.fact)}
+    kind = type(stamped.fact).__name__
+    return {
+        "seq": stamped.seq,
+        "wall_s": _wall_s(stamped, clock_steps),
+        "kind": kind,
+        "program": values.get("program"),
+        "why": values["why"],
+        "decision": kind in _DECISIONS,
+        "measured": {key: values[key] for key in _MEASURED if _says_something(values.get(key))},
+        "evidence": [_text(title, body, chars) for key in _SEEN for title, body in _texts(key, values.get(key))],
+    }
+
+
+def _says_something(value: object) -> bool:
+    """Whether it is a known word or number, or a flag that is set. The steps of a reboot's programs are not one number."""
+    return value not in (None, "") and value is not False and not isinstance(value, Mapping)
+
+
+def _texts(key: str, value: object) -> list[tuple[str, str]]:
+    """(title, text) of each piece that is not empty."""
+    if isinstance(value, Mapping):
+        return [(str(title), str(body)) for title, body in sorted(value.items()) if str(body).strip()]
+    lines = value if isinstance(value, tuple) else (value or "",)
+    body = "\n".join(map(str, lines))
+    return [(key, body)] if body.strip() else []
+
+
+def _text(title: str, body: str, chars: int) -> Json:
+    whole = len(body) <= chars
+    shown = body if whole else body[-chars:] if title in _FROM_THE_END else body[:chars]
+    return {"title": title, "text": shown, "cut": not whole}
+
+
+def _wall_s(stamped: Stamped, clock_steps: Mapping[str, float]) -> float:
+    return wall_clock.shown(stamped.wall_s, stamped.boot_id, clock_steps)
