@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 
 from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
+from supervisor.api.assets import Assets
 from supervisor.api.peer import who
 from supervisor.api.pins import MOST_PIN_S, is_span
 from supervisor.api.port import Backend, Result, Snapshot
@@ -83,6 +84,7 @@ class Api:
         self._askers = threads.begun(_ASKERS, "api-ask")
         self._asking = 0
         self._rpc = Rpc(backend, self._read, self._wait)
+        self._assets = Assets()
 
     def end(self) -> None:
         """The server stops: whoever follows a log is let go."""
@@ -95,6 +97,8 @@ class Api:
 
     def app(self, host_names: Iterable[str] = ()) -> ASGIApp:
         get: list[tuple[str, Handler]] = [
+            ("/", self.dashboard),
+            ("/assets/{stamp}/{path:path}", self.dashboard),
             ("/healthz", self.healthz),
             ("/api/v1/programs/{name}", self.program),
             ("/api/v1/logs/{name}/{channel}", self.program_log),
@@ -133,6 +137,10 @@ class Api:
             "config": snapshot.daemon["config"],
         }  # fmt: skip
         return answer({**told, "error": "; ".join(wrong), "troubles": wrong}, 503) if wrong else answer(told)
+
+    async def dashboard(self, request: Request) -> Response:
+        answered: Response = await self._read(self._assets.answer, request)
+        return answered
 
     async def program(self, request: Request) -> Response:
         view = Snapshot(self._backend).program(plain(request.path_params["name"]))

@@ -11,7 +11,7 @@ from typing import Any
 
 from supervisor.model.inputs import Sample
 from supervisor.model.settings import ProgramSpec, Settings
-from supervisor.model.state import Program, State
+from supervisor.model.state import Attempt, Program, State
 from supervisor.policy.worker.health import WORDS
 from supervisor.policy.worker.restart import recent_deaths
 from supervisor.policy.worker.stall import NOT_HEALED
@@ -49,6 +49,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
     ckpt_at_s = _known(sample.ckpt_at_s if sample and sample.ckpt_count else None, program.ckpt_at_s)
     return {
         "name": program.name,
+        "game": (spec.game or None) if spec else None,
         "phase": program.phase.value,
         "wanted": "run" if program.wanted else "stop",
         "pid": attempt.pid if attempt else None,
@@ -75,6 +76,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "slow_retry": program.slow,
         "eta_s": eta_s(sample),
         "why": _why(program, sample),
+        "trouble": _trouble(program.attempt),
         "proc_state": sample.proc_state if sample else None,
         "num_envs": sample.num_envs if sample else None,
         "batch_size": sample.batch_size if sample else None,
@@ -137,6 +139,14 @@ def eta_s(sample: Sample | None) -> float | None:
 
 def _known(newest: Any, recorded: Any) -> Any:
     return recorded if newest is None else newest
+
+
+def _trouble(attempt: Attempt | None) -> str | None:
+    """What is wrong with a live attempt in one word: stalled, unsaved, ill or slow; None: nothing."""
+    if attempt is None:
+        return None
+    found = (("stalled", attempt.stall), ("unsaved", attempt.save_error), ("ill", attempt.ills), ("slow", attempt.slow_at_s))
+    return next((word for word, seen in found if seen), None)
 
 
 def _why(program: Program, sample: Sample | None) -> str:

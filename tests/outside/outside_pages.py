@@ -46,6 +46,7 @@ READS = (
 )
 # Two routes stream for ever; their clients are tested in tests/api/test_xmlrpc.py.
 STREAMS = {"/logtail/{spec:path}", "/mainlogtail"}
+FILES = {"/", "/assets/{stamp}/{path:path}"}  # the dashboard: tests/api/test_assets.py
 
 # (name, target, body)
 ACTS = (

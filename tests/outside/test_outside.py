@@ -7,7 +7,7 @@ shows what users will see.
 import json
 
 import pytest
-from outside_pages import ACTS, CALLS, CHANGES, ELSEWHERE, LAST_CALL, READS, STREAMS, VERBS
+from outside_pages import ACTS, CALLS, CHANGES, ELSEWHERE, FILES, LAST_CALL, READS, STREAMS, VERBS
 from recording import JOURNAL, Pages, differences, recorded, state_of
 
 
@@ -30,7 +30,7 @@ def test_every_page_is_as_recorded(pages):
     verbs = {line.split()[0] for line in (*VERBS, *CHANGES)} | {"simulate", "wait-gpu", "doctor"} | ELSEWHERE
     assert set(pages.verbs()) <= verbs, "a verb without a page"
     asked = {target.partition("?")[0] for _, target in READS} | {target for _, target, _ in ACTS}
-    routes = {path for _, path in pages.application.routes if not path.startswith("/RPC2")} - STREAMS
+    routes = {path for _, path in pages.application.routes if not path.startswith("/RPC2")} - STREAMS - FILES
     assert not [path for path in routes if not any(_fits(path, target) for target in asked)], "a route without a page"
 
 

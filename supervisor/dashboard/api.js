@@ -1,0 +1,48 @@
+// Requests to the server that the page came from. An answer is {data} or {error: one sentence, status}.
+
+import { cleaned } from "./text.js";
+
+const PATIENCE_MS = 30_000;
+
+/** A page of reports: `page("curves", {since: "43200s"})`. */
+export function page(name, query = {}) {
+  const words = new URLSearchParams(query).toString();
+  return asked(`/api/v1/${name}${words && `?${words}`}`, {});
+}
+
+/** A request that changes something. It waits as long as the daemon does. */
+export function act(route, body) {
+  const request = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+  return asked(`/api/v1/${route}`, request, 600_000);
+}
+
+/** The end of a log as text. */
+export async function tail(program, channel, bytes) {
+  try {
+    const response = await fetch(`/api/v1/logs/${encodeURIComponent(program)}/${channel}?tail=${bytes}`, {
+      signal: AbortSignal.timeout(PATIENCE_MS),
+    });
+    return response.ok ? { data: cleaned(await response.text()) } : await refusal(response);
+  } catch (error) {
+    return lost(error);
+  }
+}
+
+async function asked(path, request, patience_ms = PATIENCE_MS) {
+  try {
+    const response = await fetch(path, { ...request, signal: AbortSignal.timeout(patience_ms) });
+    return response.ok ? { data: cleaned(await response.json()) } : await refusal(response);
+  } catch (error) {
+    return lost(error);
+  }
+}
+
+async function refusal(response) {
+  const body = await response.json().catch(() => ({}));
+  return { status: response.status, error: cleaned(body.error ?? `the server answered ${response.status}`) };
+}
+
+function lost(error) {
+  const late = error.name === "TimeoutError";
+  return { status: 0, error: late ? "no answer in time; the request may still be carried out" : "extralife cannot be reached" };
+}

@@ -1,0 +1,204 @@
+// The page: what is known, when each part of it is asked for again, and which panel shows it.
+
+import { page } from "./api.js";
+import { Live } from "./live.js";
+import { applied } from "./shape/status.js";
+import { sentence } from "./shape/sentence.js";
+import { clockSeconds, span } from "./text.js";
+import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
+import { askPin, askUnpin } from "./view/actions.js";
+import { broke } from "./view/broke.js";
+import { cost } from "./view/cost.js";
+import { refresh as refreshDialog } from "./view/dialog.js";
+import { next } from "./view/next.js";
+import { openProgram } from "./view/program.js";
+import { shownPrograms, trained } from "./view/trained.js";
+import { AXES } from "./shape/curves.js";
+import { Charts, SERIES, shownGames, well } from "./view/well.js";
+
+const OLD_MS = 10_000; // news older than this greys the page
+const SOON_MS = 1_500; // from a change of a program's state to new reports
+const WINDOWS = { "1h": [3600, "1 hour"], "12h": [43_200, "12 hours"], "24h": [86_400, "24 hours"], "7d": [604_800, "7 days"], "30d": [2_592_000, "30 days"], all: [null, "all"] };
+const POINTS = 300;
+const MOST_SUBJECTS = 60;
+
+// What the reader has chosen is kept in the address, so that a link shows the same.
+const given = new URLSearchParams(location.hash.slice(1));
+const choice = {
+  window: given.get("window") in WINDOWS ? given.get("window") : "12h",
+  axis: given.get("axis") in AXES ? given.get("axis") : "wall",
+  series: given.get("series") in SERIES ? given.get("series") : "mean_return",
+  human: given.get("human") === "yes",
+  tables: given.get("tables") === "yes",
+  page: 0,
+};
+
+const state = { status: null, seen_ms: null, how: "", references: {}, pages: {}, errors: {}, open: new Set(), bands: [] };
+
+// --- pages that are asked for again and again ----------------------------------------------------------------------------
+
+const since = () => (WINDOWS[choice.window][0] === null ? "all" : `${WINDOWS[choice.window][0]}s`);
+const PAGES = {
+  report: { every_ms: () => 30_000, query: () => ({ since: since() }) },
+  level: { every_ms: () => 30_000, query: () => ({}) },
+  cost: { every_ms: () => 60_000, query: () => ({ since: since() }) },
+  curves: {
+    every_ms: () => Math.max(10, Math.min(60, state.pages.curves?.period_s ?? 10)) * 1000,
+    query: () => ({ since: since(), subjects: subjects().join(), series: series().join(), points: POINTS }),
+    ready: () => state.status?.programs.length > 0,
+  },
+};
+const due_ms = Object.fromEntries(Object.keys(PAGES).map((name) => [name, 0]));
+let asking = false;
+
+/** Ask for what is due, one page after another: the daemon has more to do than to draw. */
+async function ask() {
+  if (asking || document.hidden || !state.status) return;
+  asking = true;
+  for (const [name, { every_ms, query, ready = () => true }] of Object.entries(PAGES)) {
+    if (Date.now() < due_ms[name] || !ready()) continue;
+    due_ms[name] = Infinity;
+    const { data, error } = await page(name, query());
+    if (data) state.pages[name] = data;
+    state.errors[name] = error ?? "";
+    if (due_ms[name] === Infinity) due_ms[name] = Date.now() + every_ms(); // else it was called for meanwhile
+    draw();
+  }
+  asking = false;
+}
+
+function renew(...names) {
+  for (const name of names) due_ms[name] = 0;
+  ask();
+}
+
+/** Programs of which a curve can be seen. */
+function subjects() {
+  const drawn = shownGames(state.status, choice).shown.flatMap(([, names]) => names);
+  const rows = shownPrograms(state.status, state.open).map(({ name }) => name);
+  return [...new Set([...drawn, ...rows])].slice(0, MOST_SUBJECTS);
+}
+
+const series = () => [...new Set(["mean_return", "steps_per_s", choice.series])];
+
+// --- news ------------------------------------------------------------------------------------------------------------------
+
+let soon = 0;
+
+function heard(kind, data) {
+  if (kind === "how") state.how = data;
+  if (kind === "whole") told(data);
+  if (kind === "change" && state.status) told(applied(state.status, data));
+}
+
+function told(status) {
+  const before = state.status;
+  if (status.wall_s !== before?.wall_s) state.seen_ms = Date.now();
+  state.status = status;
+  if (before && phases(before) !== phases(status)) {
+    clearTimeout(soon);
+    soon = setTimeout(() => renew("report", "level", "cost"), SOON_MS);
+  }
+  draw();
+  if (!before) ask();
+}
+
+const phases = ({ programs, daemon }) => `${programs.map(({ name, phase }) => `${name} ${phase}`)} ${daemon.level?.name} ${daemon.reboots_total}`;
+
+// --- drawing ---------------------------------------------------------------------------------------------------------------
+
+const charts = new Charts(() => ({
+  slots: Object.fromEntries((state.pages.level?.levels ?? []).map(({ name, slots }) => [name, slots])),
+  usd_per_hour: state.status?.daemon.usd_per_hour ?? null,
+  references: state.references,
+  bands: state.bands,
+  window: window_s(),
+}));
+
+/** The time that is shown, in wall time. */
+function window_s() {
+  const { curves, report } = state.pages;
+  if (curves) return [curves.until_wall_s - (curves.until_s - Math.max(curves.since_s, report ? curves.until_s - report.length_s : 0)), curves.until_wall_s];
+  return [0, 1];
+}
+
+const on = {
+  program: (name) => openProgram(name, () => state.status.programs.find((view) => view.name === name)),
+  toggle(game) {
+    if (!state.open.delete(game)) state.open.add(game);
+    renew("curves");
+    draw();
+  },
+  choose(part) {
+    const before = { ...choice };
+    Object.assign(choice, part);
+    const words = { window: choice.window, axis: choice.axis, series: choice.series, human: choice.human ? "yes" : "", tables: choice.tables ? "yes" : "" };
+    history.replaceState(null, "", `#${new URLSearchParams(Object.entries(words).filter(([, word]) => word))}`);
+    if (before.window !== choice.window) renew("report", "cost", "curves");
+    else if (before.series !== choice.series || before.page !== choice.page) renew("curves");
+    draw();
+  },
+  pin: askPin,
+  unpin: askUnpin,
+  incident: () => {},
+};
+
+const at = (id) => document.querySelector(`#${id} .body`) ?? document.getElementById(id);
+let drawing = 0;
+
+/** At most one drawing a frame. */
+function draw() {
+  drawing ||= requestAnimationFrame(() => {
+    drawing = 0;
+    drawNow();
+  });
+}
+
+function drawNow() {
+  const { status, pages, errors, open } = state;
+  const { report, level, curves, cost: bill } = pages;
+  const curve = new Map((curves?.subjects ?? []).map((subject) => [subject.program, subject]));
+  render(status ? html`${status.daemon.box?.hostname ?? ""}` : nothing, at("box"));
+  render(controls(), at("controls"));
+  render(report ? html`<p class="sentence">${sentence(report)}</p>` : html`<p class="sentence">&nbsp;</p>`, at("sentence"));
+  render(trained({ status, subjects: curve, open, on }), at("trained"));
+  render(next({ report, level, cost: bill, on }), at("next"));
+  render(well({ status, curves, choice, error: errors.curves, charts, on }), at("well"));
+  render(broke({ report, on }), at("broke"));
+  render(cost({ cost: bill }), at("cost"));
+  charts.sync(at("well"));
+  refreshDialog();
+  drawAge();
+}
+
+const controls = () => html`<label>Since <select @change=${(event) => on.choose({ window: event.target.value })}>${
+  Object.entries(WINDOWS).map(([key, [, word]]) => html`<option value=${key} ?selected=${key === choice.window}>${word}</option>`)}</select></label>`;
+
+let said = "";
+
+/** How old the newest news is: old news greys the page. */
+function drawAge() {
+  const age_ms = state.seen_ms === null ? null : Date.now() - state.seen_ms;
+  const old = age_ms !== null && age_ms > OLD_MS;
+  document.body.classList.toggle("old", old);
+  const words = state.seen_ms === null ? "connects …"
+    : old ? `No news for ${span(age_ms / 1000)}: what you see is of ${clockSeconds(state.status.wall_s)}`
+    : `${state.status.daemon.state === "running" ? "live" : `the daemon is ${state.status.daemon.state}`}`;
+  if (words !== said) document.getElementById("live").textContent = said = words;
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.recolour());
+document.addEventListener("visibilitychange", ask);
+setInterval(() => {
+  drawAge();
+  ask();
+}, 1000);
+
+fetch(new URL("references.json", import.meta.url)).then((answer) => answer.json()).then((found) => {
+  state.references = found;
+  draw();
+});
+new Live(heard, () => state.status);
+draw();
+
+export { charts, state }; // for tests: a page has no other way in

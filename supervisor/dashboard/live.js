@@ -1,0 +1,101 @@
+// News of the daemon, by one stream a browser: a browser has six connections to a server, and a seventh tab would hang.
+//
+// Of all visible tabs one holds a lock and the stream, and hands its events on. A hidden tab holds neither. Where a browser
+// has no locks (a page that is neither of localhost nor encrypted), each tab has a stream of its own. Where the server has
+// no stream to give, the tab asks every two seconds.
+
+import { page } from "./api.js";
+import { cleaned } from "./text.js";
+
+const NAME = "extralife-stream";
+const POLL_MS = 2_000;
+const RETRY_MS = 30_000;
+
+export class Live {
+  #tell;
+  #current;
+  #channel = new BroadcastChannel(NAME);
+  #leads = false;
+  #ended = new AbortController();
+
+  /** `tell(kind, data)` is called with "whole", "change" and "how" (stream, poll); `current()` is all that is known. */
+  constructor(tell, current) {
+    this.#tell = tell;
+    this.#current = current;
+    this.#channel.onmessage = ({ data }) => this.#heard(data);
+    document.addEventListener("visibilitychange", () => this.#seen());
+    this.#seen();
+  }
+
+  #seen() {
+    this.#ended.abort();
+    if (document.hidden) return;
+    this.#ended = new AbortController();
+    this.#take(this.#ended.signal);
+    this.#channel.postMessage({ kind: "hello" });
+  }
+
+  #heard({ kind, data }) {
+    if (kind === "hello") {
+      const whole = this.#leads && this.#current();
+      if (whole) this.#channel.postMessage({ kind: "whole", data: whole });
+    } else if (!this.#leads && !document.hidden) {
+      this.#tell(kind, data);
+    }
+  }
+
+  /** Wait to be the one, then lead until hidden. */
+  async #take(signal) {
+    if (!navigator.locks) return this.#lead(signal);
+    try {
+      await navigator.locks.request(NAME, { signal }, () => this.#lead(signal));
+    } catch (error) {
+      if (error.name !== "AbortError") throw error;
+    }
+  }
+
+  async #lead(signal) {
+    this.#leads = true;
+    try {
+      while (!signal.aborted) {
+        await this.#stream(signal);
+        await this.#poll(signal);
+      }
+    } finally {
+      this.#leads = false;
+    }
+  }
+
+  #pass(kind, data) {
+    this.#tell(kind, data);
+    this.#channel.postMessage({ kind, data });
+  }
+
+  /** Until the tab is hidden or the server refuses the stream. A browser connects anew by itself after a break. */
+  #stream(signal) {
+    return new Promise((ended) => {
+      const source = new EventSource("/api/v1/stream");
+      const over = () => {
+        source.close();
+        ended();
+      };
+      for (const kind of ["whole", "change"]) {
+        source.addEventListener(kind, ({ data }) => this.#pass(kind, cleaned(JSON.parse(data))));
+      }
+      source.onopen = () => this.#pass("how", "stream");
+      source.onerror = () => source.readyState === EventSource.CLOSED && over();
+      signal.addEventListener("abort", over);
+    });
+  }
+
+  async #poll(signal) {
+    const end_ms = Date.now() + RETRY_MS;
+    while (!signal.aborted && Date.now() < end_ms) {
+      const { data } = await page("status");
+      if (signal.aborted) return;
+      this.#pass("how", "poll");
+      if (data) this.#pass("whole", data);
+      await new Promise((slept) => setTimeout(slept, POLL_MS));
+    }
+  }
+}

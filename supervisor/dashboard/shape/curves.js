@@ -1,0 +1,208 @@
+// What a chart draws, made of the page `curves`: lines over a chosen axis, with gaps, lost stretches and a band over seeds.
+//
+// A point that a resume took back is not kept: it is part of no curve, and is drawn faintly. Where nothing was recorded for
+// more than two periods and a half there is a gap. Nothing is smoothed.
+
+import { known } from "../text.js";
+
+const GAP_PERIODS = 2.5;
+const GRID = 200; // points of a mean over seeds
+const MOST_LOST = 20; // stretches that are drawn
+
+export const AXES = {
+  wall: { word: "time", unit: "" },
+  steps: { word: "steps", unit: "steps" },
+  hours: { word: "trained hours", unit: "h" },
+  dollars: { word: "dollars", unit: "$" },
+};
+
+/** What all curves of an answer have in common. `slots` has the number of slots by level. */
+export function frame(answer, slots, usd_per_hour) {
+  return { period_s: answer.period_s, offset_s: answer.until_wall_s - answer.until_s, slots, usd_per_hour };
+}
+
+/** Points of one program, oldest first: {t, x, y, low, high, kept, gap}. `t` is wall time; `scale` turns a return into a score. */
+export function points(subject, name, axis, about, scale = (value) => value) {
+  const { least, mean, most } = measured(subject.series[name]);
+  const found = [];
+  let hours = 0;
+  let usd = 0;
+  let before;
+  subject.at_s.forEach((at_s, place) => {
+    const since_s = before === undefined ? about.period_s : Math.max(0, at_s - before);
+    const hour = Math.min(since_s, about.period_s) / 3600;
+    if (subject.worker_phase[place] === "training" || !known(subject.worker_phase[place])) hours += hour;
+    const share = about.slots[subject.level[place]];
+    usd += (hour * (about.usd_per_hour ?? NaN)) / (share || 1);
+    const t = at_s + about.offset_s;
+    const x = { wall: t, steps: subject.env_steps[place], hours, dollars: usd }[axis];
+    if (known(x) && known(mean[place])) {
+      const [y, low, high] = [mean[place], least[place], most[place]].map(scale);
+      found.push({ t, x, y, low, high, kept: subject.kept[place], gap: since_s > GAP_PERIODS * about.period_s });
+    }
+    before = at_s;
+  });
+  return found;
+}
+
+const measured = ({ newest, least, mean, most }) => (newest ? { least: newest, mean: newest, most: newest } : { least, mean, most });
+
+/** The kept points as one line, broken at gaps and where a stretch was lost. */
+export function keptLine(list, value = ({ y }) => y) {
+  const line = { xs: [], ys: [] };
+  list.forEach((point, place) => {
+    if (!point.kept) return;
+    const before = list[place - 1];
+    if (before && (point.gap || !before.kept) && line.xs.length && point.x > line.xs.at(-1)) {
+      line.xs.push((line.xs.at(-1) + point.x) / 2);
+      line.ys.push(null);
+    }
+    line.xs.push(point.x);
+    line.ys.push(value(point));
+  });
+  return line;
+}
+
+/** The newest lost stretches, each a line of its own that begins at the kept point before it. */
+export function lostLines(list) {
+  const found = [];
+  list.forEach((point, place) => {
+    if (point.kept) return;
+    const before = list[place - 1];
+    if (!before || before.kept || point.gap || point.x < before.x) {
+      const from = before?.kept && !point.gap && before.x < point.x ? [before] : [];
+      found.push({ xs: from.map(({ x }) => x), ys: from.map(({ y }) => y) });
+    }
+    found.at(-1).xs.push(point.x);
+    found.at(-1).ys.push(point.y);
+  });
+  return found.slice(-MOST_LOST);
+}
+
+/** Mean and standard error over lines, where at least half of them are known: {xs, mean, low, high}. */
+export function average(lines) {
+  const drawn = lines.filter(({ xs }) => xs.length > 1);
+  if (drawn.length < 2) return null;
+  const from = Math.min(...drawn.map(({ xs }) => xs[0]));
+  const to = Math.max(...drawn.map(({ xs }) => xs.at(-1)));
+  const found = { xs: [], mean: [], low: [], high: [] };
+  for (let place = 0; place <= GRID; place += 1) {
+    const x = from + ((to - from) * place) / GRID;
+    const values = drawn.map((line) => valueAt(line, x)).filter(known);
+    found.xs.push(x);
+    const enough = values.length >= 2 && values.length * 2 >= drawn.length;
+    const mean = enough ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
+    const square = enough ? values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1) : 0;
+    const error = Math.sqrt(square / values.length);
+    found.mean.push(mean);
+    found.low.push(enough ? mean - error : null);
+    found.high.push(enough ? mean + error : null);
+  }
+  return found;
+}
+
+/** A line's value between two of its points; null outside, and inside a gap. */
+export function valueAt({ xs, ys }, x) {
+  let low = 0;
+  let high = xs.length - 1;
+  if (high < 0 || x < xs[0] || x > xs[high]) return null;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] <= x) low = middle;
+    else high = middle;
+  }
+  if (!known(ys[low]) || !known(ys[high])) return xs[low] === x ? ys[low] : null;
+  return xs[high] === xs[low] ? ys[high] : ys[low] + ((ys[high] - ys[low]) * (x - xs[low])) / (xs[high] - xs[low]);
+}
+
+/** Lines on one sorted axis, as uPlot takes them: null is a gap, undefined is no point of this line. */
+export function joined(lines) {
+  const xs = [...new Set(lines.flatMap((line) => line.xs))].sort((one, other) => one - other);
+  const places = new Map(xs.map((x, place) => [x, place]));
+  return [
+    xs,
+    ...lines.map((line) => {
+      const ys = new Array(xs.length).fill(undefined);
+      line.xs.forEach((x, place) => (ys[places.get(x)] = line.ys[place]));
+      return ys;
+    }),
+  ];
+}
+
+/**
+ * A chart of one game: {data, kinds, n, last, toX}. `kinds` names each line: lost, seed, low, high, mean.
+ * `toX` turns a moment into a place on the axis, for bands.
+ */
+export function chartOf(subjects, name, axis, about, scale) {
+  const lists = subjects.map((subject) => points(subject, name, axis, about, scale)).filter((list) => list.length);
+  const seeds = lists.map((list) => keptLine(list));
+  const over = average(seeds);
+  const lines = lists.flatMap(lostLines).map((line) => ({ kind: "lost", ...line }));
+  if (over) {
+    lines.push(...seeds.map((line) => ({ kind: "seed", ...line })));
+    for (const kind of ["low", "high", "mean"]) lines.push({ kind, xs: over.xs, ys: over[kind] });
+  } else if (lists.length) {
+    const [list] = [...lists].sort((one, other) => other.length - one.length);
+    lines.push({ kind: "low", ...keptLine(list, ({ low }) => low) }, { kind: "high", ...keptLine(list, ({ high }) => high) });
+    lines.push({ kind: "mean", ...keptLine(list) });
+  }
+  const newest = lists.map((list) => list.findLast(({ kept }) => kept)?.y).filter(known);
+  return {
+    data: joined(lines),
+    kinds: lines.map(({ kind }) => kind),
+    n: lists.length,
+    last: newest.length ? newest.reduce((sum, value) => sum + value, 0) / newest.length : null,
+    toX: axis === "wall" ? (t) => t : placeAt(lists),
+  };
+}
+
+/** The mean place on the axis at which the programs were at a moment. */
+function placeAt(lists) {
+  const lines = lists.map((list) => ({ xs: list.map(({ t }) => t), ys: list.map(({ x }) => x) }));
+  return (t) => {
+    const places = lines.map((line) => valueAt(line, t)).filter(known);
+    return places.length ? places.reduce((sum, x) => sum + x, 0) / places.length : null;
+  };
+}
+
+/** The human-normalised score: 0 is random play, 1 a professional human tester. */
+export const normalised = ([random, human]) => (value) => (known(value) ? (value - random) / (human - random) : value);
+
+/** The usual speed of a program: the median of what it trained at. */
+export function usual(subject) {
+  const rates = (subject?.series.steps_per_s?.mean ?? []).filter((rate) => known(rate) && rate > 0).sort((one, other) => one - other);
+  return rates.length ? rates[rates.length >> 1] : null;
+}
+
+/** A line of a few pixels: the path of an SVG, empty where there are no two points. */
+export function sparkline(subject, name, width, height) {
+  const values = measured(subject.series[name]).mean.map((value, place) => (subject.kept[place] ? value : null));
+  const found = values.filter(known);
+  if (found.length < 2) return "";
+  const [least, most] = [Math.min(...found), Math.max(...found)];
+  const from = subject.at_s[0];
+  const long = subject.at_s.at(-1) - from || 1;
+  let pen = "M";
+  return values.map((value, place) => {
+    if (!known(value)) {
+      pen = "M";
+      return "";
+    }
+    const x = ((subject.at_s[place] - from) / long) * width;
+    const y = height - 1 - ((value - least) / (most - least || 1)) * (height - 2);
+    const part = `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
+    pen = "L";
+    return part;
+  }).join("");
+}
+
+const TABLE = 40;
+
+/** The chart's mean line (of one program: the line) in at most 40 rows, for those who cannot see it: [x, mean, low, high]. */
+export function asTable({ data, kinds }) {
+  const place = (kind) => kinds.indexOf(kind) + 1;
+  const [xs, mean, low, high] = [data[0], data[place("mean")] ?? [], data[place("low")] ?? [], data[place("high")] ?? []];
+  const rows = xs.map((x, at) => [x, mean[at], low[at], high[at]]).filter(([, y]) => known(y));
+  const every = Math.max(1, Math.ceil(rows.length / TABLE));
+  return rows.filter((_, at) => at % every === 0 || at === rows.length - 1);
+}

@@ -1,0 +1,19 @@
+// The sentence at the top of the page: what trained, how much was kept, what broke, what it cost, when all is done.
+
+import { count, dollars, known, moment, percent, plural } from "../text.js";
+
+/** Of the page `report`. Parts that nobody knows are left out. */
+export function sentence(report) {
+  const trained = report.programs.filter(({ trained_s }) => trained_s > 0).length;
+  const kept = `${count(report.kept_steps)} steps kept`;
+  const parts = [
+    `${trained} of ${report.programs.length} trained`,
+    known(report.useful_share) ? `${kept} (${percent(report.useful_share)} of the time)` : kept,
+    report.reboots ? plural(report.reboots, "reboot") : "no reboot",
+  ];
+  if (known(report.usd)) parts.push(dollars(report.usd));
+  if (known(report.next.days)) {
+    parts.push(`done ${moment(report.until_wall_s + report.next.days * 86400, report.until_wall_s)}`);
+  }
+  return `Since ${moment(report.since_wall_s, report.until_wall_s)}: ${parts.join(", ")}.`;
+}

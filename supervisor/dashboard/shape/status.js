@@ -1,0 +1,60 @@
+// The status of the daemon and its programs: changes applied, words and shapes of states, what is shown first.
+
+/** `status` with a change of the stream: changed keys of the daemon and of programs, gone programs, other keys as they are. */
+export function applied(status, { daemon, programs = {}, gone = [], ...rest }) {
+  const left = new Map(status.programs.filter(({ name }) => !gone.includes(name)).map((view) => [view.name, view]));
+  for (const [name, changed] of Object.entries(programs)) left.set(name, { ...left.get(name), name, ...changed });
+  const sorted = [...left.values()].sort((one, other) => (one.name < other.name ? -1 : 1));
+  return { ...status, ...rest, daemon: { ...status.daemon, ...daemon }, programs: sorted };
+}
+
+// word, shape, whether it is shown first (lower: earlier; none: healthy or on purpose) and its tone.
+const PHASES = {
+  FATAL: { word: "given up", shape: "cross", first: 0, tone: "act" },
+  BACKOFF: { word: "restarts soon", shape: "triangle", first: 2, tone: "watch" },
+  GATED: { word: "waits for memory", shape: "ring", first: 4, tone: "watch" },
+  RUNNING: { word: "training", shape: "disc", tone: "quiet" },
+  STARTING: { word: "starting", shape: "half", tone: "quiet" },
+  STOPPING: { word: "leaving", shape: "half", tone: "quiet" },
+  QUEUED: { word: "waits for a slot", shape: "ring", tone: "quiet" },
+  DONE: { word: "done", shape: "check", tone: "done" },
+  STOPPED: { word: "stopped", shape: "square", tone: "quiet" },
+};
+const TROUBLES = {
+  stalled: { word: "stalled", shape: "triangle", first: 1, tone: "act" },
+  unsaved: { word: "cannot save", shape: "triangle", first: 1, tone: "act" },
+  ill: { word: "unhealthy", shape: "triangle", first: 3, tone: "watch" },
+  slow: { word: "slow", shape: "triangle", first: 3, tone: "watch" },
+};
+const UNSEEN = { word: "unknown", shape: "ring", tone: "quiet" };
+
+/** How a program's state is shown: {word, shape, tone, first}. */
+export function stateOf({ phase, trouble, slow_retry, worker_phase }) {
+  if (phase === "RUNNING" && trouble) return TROUBLES[trouble] ?? TROUBLES.ill;
+  if (phase === "BACKOFF" && slow_retry) return { ...PHASES.BACKOFF, word: "fails repeatedly", first: 1, tone: "act" };
+  if (phase === "RUNNING" && worker_phase && worker_phase !== "training") return { ...PHASES.RUNNING, word: worker_phase };
+  return PHASES[phase] ?? UNSEEN;
+}
+
+export const groupOf = ({ name, game }) => game || name;
+
+const MOST_SINGLE = 12;
+
+/** {first: programs that need a look, worst first, groups: [[game, programs]] of the others, single: whether they are few}. */
+export function arranged(programs) {
+  const rank = (view) => stateOf(view).first ?? 9;
+  const first = programs.filter((view) => rank(view) < 9).sort((one, other) => rank(one) - rank(other));
+  const groups = new Map();
+  for (const view of programs) {
+    if (rank(view) < 9) continue;
+    groups.set(groupOf(view), [...(groups.get(groupOf(view)) ?? []), view]);
+  }
+  return { first, groups: [...groups].sort(), single: programs.length <= MOST_SINGLE };
+}
+
+/** Programs by state's word, most frequent first: [["training", 4], ["done", 1]]. */
+export function tally(programs) {
+  const found = new Map();
+  for (const view of programs) found.set(stateOf(view).word, (found.get(stateOf(view).word) ?? 0) + 1);
+  return [...found].sort(([, one], [, other]) => other - one);
+}

@@ -1,0 +1,91 @@
+// Words and numbers for people. Unknown is a dash, never 0.
+
+export const UNKNOWN = "–";
+
+const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
+
+/** Text of strangers, as `supervisor/harmless.py` prints it: ESC becomes the four characters \x1b, U+202E becomes \u202e. */
+export function visible(text, { lines = false } = {}) {
+  return String(text).replace(UNPRINTABLE, (char) => {
+    if ("\n\t\r".includes(char)) return lines && char !== "\r" ? char : " ";
+    const code = char.codePointAt(0);
+    const hex = (digits) => code.toString(16).padStart(digits, "0");
+    return code < 0x100 ? `\\x${hex(2)}` : code < 0x10000 ? `\\u${hex(4)}` : `\\U${hex(8)}`;
+  });
+}
+
+/** JSON values whose every text is visible. What comes from the server goes through here, once. */
+export function cleaned(value) {
+  if (typeof value === "string") return visible(value, { lines: true });
+  if (Array.isArray(value)) return value.map(cleaned);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [visible(key), cleaned(item)]));
+}
+
+export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
+
+const when = (value, words) => (known(value) ? words(value) : UNKNOWN);
+
+/** 980, 12.3 k, 41 M: three figures at the most. */
+export function count(value) {
+  return when(value, (number) => {
+    const size = Math.abs(number);
+    for (const [unit, word] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+      if (size >= unit * 0.9995) return `${figures(number / unit)} ${word}`;
+    }
+    return figures(number);
+  });
+}
+
+/** 1,234; 41.2; 4.12; 0.412. */
+export function figures(value) {
+  return when(value, (number) => {
+    const size = Math.abs(number);
+    const digits = size >= 99.95 || number === Math.round(number) ? 0 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3;
+    return number.toLocaleString("en-US", { maximumFractionDigits: digits }).replace("-", "−");
+  });
+}
+
+/** 45 s, 20 min, 27.3 h, 12.5 d. */
+export function span(seconds) {
+  return when(seconds, (time) => {
+    if (time < 90) return `${Math.round(time)} s`;
+    if (time < 5400) return `${Math.round(time / 60)} min`;
+    return time < 5 * 86400 ? `${figures(time / 3600)} h` : `${figures(time / 86400)} d`;
+  });
+}
+
+export const ago = (seconds) => when(seconds, (time) => (time < 2 ? "now" : `${span(time)} ago`));
+
+export const dollars = (value) => when(value, (usd) => `$${usd.toFixed(usd >= 1000 ? 0 : 2)}`);
+
+export const percent = (share) => when(share, (part) => `${part > 0 && part < 0.01 ? (part * 100).toFixed(1) : Math.round(part * 100)} %`);
+
+export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+
+const two = (number) => String(number).padStart(2, "0");
+
+/** 04:12, in the reader's own time zone. */
+export const clock = (wall_s) => when(wall_s, (time) => {
+  const date = new Date(time * 1000);
+  return `${two(date.getHours())}:${two(date.getMinutes())}`;
+});
+
+export const clockSeconds = (wall_s) => when(wall_s, (time) => `${clock(time)}:${two(new Date(time * 1000).getSeconds())}`);
+
+const DAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+export const date = (wall_s) => when(wall_s, (time) => `${new Date(time * 1000).getDate()} ${MONTHS[new Date(time * 1000).getMonth()]}`);
+
+/** A moment as one says it: 04:12 of the last or next hours, Thursday 14:00, 12 Dec, Mar 2031. */
+export function moment(wall_s, now_s) {
+  return when(wall_s, (time) => {
+    const far = Math.abs(time - now_s);
+    const day = new Date(time * 1000);
+    const same = day.toDateString() === new Date(now_s * 1000).toDateString();
+    if (same || far < 12 * 3600) return clock(time);
+    if (far < 6 * 86400) return `${DAYS[day.getDay()]} ${clock(time)}`;
+    return far < 300 * 86400 ? date(time) : `${MONTHS[day.getMonth()]} ${day.getFullYear()}`;
+  });
+}

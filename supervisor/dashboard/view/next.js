@@ -1,0 +1,57 @@
+// Next: what needs a person, when all is done at each level and for how much, and what each level has been measured to bear.
+
+import { count, dollars, known, moment, span, UNKNOWN } from "../text.js";
+import { html, nothing } from "../vendor/lit-html/lit-html.js";
+import { shape } from "./shapes.js";
+
+export function next({ report, level, cost, on }) {
+  if (!report || !level) return html`<p class="muted">Waits for news …</p>`;
+  return html`
+    ${needs(report.needs)}
+    ${finish(report)}
+    <p class="muted">${level.said || level.line}</p>
+    ${pinned(level, on)}
+    <table class="levels">
+      <thead><tr><th scope="col">Level</th><th scope="col" class="number">Steps/min</th><th scope="col" class="number">Reboot every</th>
+        <th scope="col" class="number">All done in</th><th scope="col"><span class="hidden">Pin</span></th></tr></thead>
+      <tbody>${level.levels.map((each) => rung(each, cost?.levels.find(({ name }) => name === each.name), level, on))}</tbody>
+    </table>`;
+}
+
+const needs = (list) => (list.length
+  ? html`<ul class="needs">${list.map((said) => html`<li>${shape("triangle")} ${said}</li>`)}</ul>`
+  : html`<p class="calm">${shape("check")} Nothing needs you.</p>`);
+
+function finish({ next: found, until_wall_s }) {
+  if (!known(found.days)) return html`<p>When all is done is not known: ${found.why || "no rate was measured"}.</p>`;
+  const cost = known(found.usd) ? `, for another ${dollars(found.usd)}` : "";
+  return html`<p>At level ${found.level} all is done <strong>${moment(until_wall_s + found.days * 86400, until_wall_s)}</strong>,
+    in ${span(found.days * 86400)}${cost}.</p>`;
+}
+
+const pinned = ({ pin }, on) => (pin
+  ? html`<p>${pin.by ? `${pin.by} pinned` : "Pinned"} ${pin.level}${known(pin.left_s) ? `, ${span(pin.left_s)} left` : ""}.
+      <button @click=${() => on.unpin(pin.level)}>Unpin</button></p>`
+  : nothing);
+
+function rung(each, bill, level, on) {
+  return html`<tr class=${each.in_force ? "here" : ""}>
+    <th scope="row">${each.in_force ? html`<span class="now">${shape("disc")}</span> ` : nothing}${each.name}
+      <span class="muted">${known(each.slots) ? `${each.slots} × ${each.num_envs}` : ""}</span>
+      ${each.veto ? html`<span class="reason">vetoed: ${each.veto}</span>` : nothing}
+      ${!each.in_force && known(each.next_trial_s) ? html`<span class="reason">next trial ${each.next_trial_s > 0 ? `in ${span(each.next_trial_s)}` : "now"}</span>` : nothing}</th>
+    <td class="number" data-label="Steps/min">${known(each.steps_per_min) ? count(each.steps_per_min) : html`<span class="muted">${each.up_s ? UNKNOWN : "never measured"}</span>`}</td>
+    <td class="number" data-label="Reboot every">${stability(each)}</td>
+    <td class="number" data-label="All done in">${bill && known(bill.days) ? span(bill.days * 86400) : UNKNOWN}${
+      bill && known(bill.usd) ? html`<span class="eta">${dollars(bill.usd)}</span>` : nothing}</td>
+    <td><button class="small" aria-label="Pin ${each.name}" @click=${() => on.pin(each)}>Pin</button></td>
+  </tr>`;
+}
+
+/** The mean time between reboots, and the least that it is with 90 % confidence. */
+function stability({ up_s, reboots, mtbf_s, mtbf_bound_s }) {
+  if (!up_s) return html`<span class="muted">never measured</span>`;
+  const bound = known(mtbf_bound_s) ? html`<span class="eta">at least ${span(mtbf_bound_s)} (90 %)</span>` : nothing;
+  return html`${reboots ? span(mtbf_s) : `none in ${span(up_s)}`}${bound}`;
+}
+

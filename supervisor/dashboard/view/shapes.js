@@ -1,0 +1,17 @@
+// A state as a shape and a word: never as a colour alone.
+
+import { html, svg } from "../vendor/lit-html/lit-html.js";
+
+const PATHS = {
+  disc: svg`<circle cx="8" cy="8" r="5"/>`,
+  ring: svg`<circle cx="8" cy="8" r="4.5" fill="none" stroke="currentColor" stroke-width="2"/>`,
+  half: svg`<circle cx="8" cy="8" r="4.5" fill="none" stroke="currentColor" stroke-width="2"/><path d="M8 3.5a4.5 4.5 0 0 1 0 9z"/>`,
+  square: svg`<rect x="4" y="4" width="8" height="8"/>`,
+  triangle: svg`<path d="M8 2 14.5 13.5h-13z"/>`,
+  cross: svg`<path d="M3 3l10 10M13 3 3 13" fill="none" stroke="currentColor" stroke-width="3"/>`,
+  check: svg`<path d="M2.5 8.5l4 4 7-9" fill="none" stroke="currentColor" stroke-width="2.5"/>`,
+};
+
+export const shape = (name) => html`<svg class="shape" viewBox="0 0 16 16" aria-hidden="true">${PATHS[name] ?? PATHS.ring}</svg>`;
+
+export const state = ({ word, shape: name, tone }) => html`<span class="state ${tone}">${shape(name)} ${word}</span>`;

@@ -1,0 +1,94 @@
+// Trained: a row a program, broken ones first; many healthy ones are collapsed by game.
+
+import { arranged, stateOf, tally } from "../shape/status.js";
+import { sparkline, usual } from "../shape/curves.js";
+import { ago, count, figures, known, percent, span, UNKNOWN } from "../text.js";
+import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
+import { repeat } from "../vendor/lit-html/directives/repeat.js";
+import { shape, state } from "./shapes.js";
+
+const WIDTH = 96;
+const HEIGHT = 22;
+
+/** `subjects` are curves by program; `open` the games whose rows are shown; `on` has `program(name)` and `toggle(game)`. */
+export function trained({ status, subjects, open, on }) {
+  if (!status) return html`<p class="muted">Waits for news …</p>`;
+  const { programs } = status;
+  if (!programs.length) return html`<p>No program is configured. Add one to <code>extralife.toml</code>, then <code>supervisorctl update</code>.</p>`;
+  const { first, groups, single } = arranged(programs);
+  const row = (view) => programRow(view, subjects.get(view.name), on);
+  const rest = single ? groups.flatMap(([, views]) => views) : [];
+  return html`
+    <p class="tally">${tally(programs).map(([word, number]) => html`<span>${count(number)} ${word}</span>`)}</p>
+    <table class="programs">
+      <thead>
+        <tr><th scope="col">Program</th><th scope="col">State</th><th scope="col">Return</th>
+          <th scope="col" class="number">Steps/s</th><th scope="col" class="number">Steps</th>
+          <th scope="col" class="number">Checkpoint</th></tr>
+      </thead>
+      <tbody>
+        ${repeat([...first, ...rest], ({ name }) => name, row)}
+      </tbody>
+      ${single ? nothing : repeat(groups, ([game]) => game, (group) => groupRows(group, open, row, on))}
+    </table>`;
+}
+
+function groupRows([game, views], open, row, on) {
+  const shown = open.has(game);
+  const rate = views.map(({ steps_per_s }) => steps_per_s).filter(known);
+  return html`<tbody>
+    <tr class="group">
+      <th scope="rowgroup" colspan="6">
+        <button class="plain" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
+          <span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${game}
+        </button>
+        <span class="muted">${tally(views).map(([word, number]) => `${count(number)} ${word}`).join(", ")}${
+          rate.length ? `, ${count(rate.reduce((sum, value) => sum + value, 0))} steps/s` : ""}</span>
+      </th>
+    </tr>
+    ${shown ? repeat(views, ({ name }) => name, row) : nothing}
+  </tbody>`;
+}
+
+function programRow(view, subject, on) {
+  const look = stateOf(view);
+  const line = subject ? sparkline(subject, "mean_return", WIDTH, HEIGHT) : "";
+  return html`<tr class=${look.tone}>
+    <th scope="row"><button class="plain name" @click=${() => on.program(view.name)}>${view.name}</button></th>
+    <td>${state(look)}${reason(view, look)}</td>
+    <td data-label="Return"><span class="spark">
+      ${line ? html`<svg class="sparkline" width=${WIDTH} height=${HEIGHT} viewBox="0 0 ${WIDTH} ${HEIGHT}" aria-hidden="true">${svg`<path d=${line}/>`}</svg>` : nothing}
+      <span>${figures(view.mean_return)}</span></span></td>
+    <td class="number" data-label="Steps/s">${rate(view, usual(subject))}</td>
+    <td class="number" data-label="Steps">${progress(view)}</td>
+    <td class="number" data-label="Checkpoint">${known(view.ckpt_age_s) ? ago(view.ckpt_age_s) : UNKNOWN}</td>
+  </tr>`;
+}
+
+/** Why, where the word alone does not say it. */
+function reason(view, { tone }) {
+  const told = tone === "quiet" && view.phase === "RUNNING" ? "" : view.why;
+  const again = known(view.retry_in_s) ? ` Next start in ${span(view.retry_in_s)}.` : "";
+  return told || again ? html`<span class="reason">${told}${again}</span>` : nothing;
+}
+
+/** Steps a second, and how much of the usual speed that is where it is less. */
+function rate({ steps_per_s: now }, often) {
+  if (!known(now)) return UNKNOWN;
+  const share = often ? now / often : null;
+  return html`${figures(now)}${share !== null && share < 0.8
+    ? html` <span class="watch">${shape("triangle")} ${percent(share)} of usual</span>` : nothing}`;
+}
+
+function progress({ steps, target, target_kind: kind, eta_s: eta }) {
+  const share = kind === "env_steps" && target && known(steps) ? steps / target : null;
+  return html`${count(steps)}${share === null ? nothing : html`<span class="muted"> of ${count(target)}</span>`}${
+    known(eta) ? html`<span class="eta">${span(eta)} left</span>` : nothing}`;
+}
+
+/** The programs whose rows are shown: of these, curves are worth asking for. */
+export function shownPrograms(status, open) {
+  const { first, groups, single } = arranged(status.programs);
+  return [...first, ...groups.filter(([game]) => single || open.has(game)).flatMap(([, views]) => views)];
+}
+
