@@ -45,7 +45,13 @@ _MODULES = {  # of each action that is no page, or has no module of its own: whe
     **dict.fromkeys(("tail", "maintail"), "tail"),
     "doctor": "doctor", "export": "export", "simulate": "simulate", "wait-gpu": "wait_gpu",
 }  # fmt: skip
-_NO_ACTION = {"facts", "incidents", "curves", "recorded"}  # history, explain, reboots, journal and export show them
+_NO_ACTION = {
+    "facts",
+    "incidents",
+    "timeline",
+    "curves",
+    "recorded",
+}  # history, explain, reboots, journal and export show them
 _ALONE = {"exit": "exit, quit, Ctrl-D\n  Leave the shell.", "help": "help [ACTION]"}
 USAGE = """supervisorctl [options] [action [arguments]]
 

@@ -314,3 +314,15 @@ def status(sources: Sources) -> Json:
     from supervisor.reports.status_view import status_view
 
     return status_view(sources)
+
+
+@_page(since=_since, until=_until)
+def timeline(sources: Sources, since: Since, until: Since) -> Json:
+    """Levels, reboots, backups, programs' states and what went wrong, in time order."""
+    from supervisor.reports.incidents import incidents
+    from supervisor.reports.timeline import timeline_view
+
+    closed, wall_s = sources.closed()
+    begin_s, end_s = _window(closed, since, until)
+    journal = list(sources.facts(0, ()))
+    return timeline_view(closed, journal, incidents(journal), begin_s, end_s, wall_s=wall_s)

@@ -1,0 +1,277 @@
+"""The page `timeline`: levels, reboots, absences of the daemon, backups, programs' states and troubles, in time order.
+
+A span keeps its true beginning, also before the window. Beside journal time (`_s`) it has the wall clock's.
+
+The page has a bound, however long the window: a lane is divided into as many parts as there is room for. Neighbours that are
+both shorter than a part become one, in the state of the longer one; `count` says how many they are. Marks of one cause and
+program in one part become one too, at the time of the first and with the number of the newest fact.
+
+Worked example. A program that dies every three seconds for an hour, in a window of 10 h with 600 parts of one minute: its
+1,200 deaths are 60 marks of 20 each, and its 3,600 states at most 120 spans.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.model.lifecycle import Phase
+from supervisor.model.snapshot import decoded
+from supervisor.model.state import State
+from supervisor.reports.incidents import Incident
+from supervisor.reports.ledger import Ledger
+
+Json = dict[str, Any]
+
+OFF: Final = "OFF"  # the state of a program whose box is off
+_PARTS: Final = 600  # of a lane ...
+_ALL_PARTS: Final = 6000  # ... and of the lanes of all programs together
+_FEWEST_PARTS: Final = 20
+_BRIEF_S: Final = 5.0  # a daemon that starts again within it was not away
+
+_PHASES: Final[dict[type[facts.Fact], Phase]] = {
+    facts.SpawnIntended: Phase.STARTING, facts.BecameReady: Phase.RUNNING, facts.StopIntended: Phase.STOPPING,
+    facts.BackedOff: Phase.BACKOFF, facts.Requeued: Phase.QUEUED, facts.Gated: Phase.GATED, facts.Finished: Phase.DONE,
+    facts.GaveUp: Phase.FATAL, facts.StayedDown: Phase.STOPPED,
+}  # fmt: skip
+# What kind of mark an incident is, by the fact that names it; any other is `trouble`.
+_KINDS: Final[dict[type[facts.Fact], str]] = {
+    facts.HostRebooted: "reboot", facts.Stalled: "stall", facts.Exited: "death", facts.SpawnFailed: "death",
+    facts.Diverged: "divergence", facts.Sickened: "illness", facts.DaemonStarted: "daemon", facts.Slowed: "slow",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a lane. `said` are further keys of its JSON."""
+
+    from_s: float
+    to_s: float
+    said: Json
+    count: int = 1
+    longest_s: float = 0.0  # of what was merged: the length of what it says
+
+
+@dataclass(slots=True)
+class Lanes:
+    """What a journal says happened, by lane."""
+
+    levels: list[Span] = field(default_factory=list)
+    box: list[Span] = field(default_factory=list)
+    backups: list[Span] = field(default_factory=list)
+    vetoes: list[Span] = field(default_factory=list)
+    programs: dict[str, list[Span]] = field(default_factory=dict)
+    marks: list[tuple[float, Json]] = field(default_factory=list)
+
+
+def timeline_view(
+    closed: Ledger, journal: Iterable[Stamped], found: Iterable[Incident], begin_s: float, end_s: float, *, wall_s: float
+) -> Json:
+    """Everything between two moments. `wall_s` is the wall clock's time of `closed.at_s`."""
+    lanes = _Reading(closed.at_s).read(journal)
+    lanes.marks += [_mark(each) for each in found]
+    part_s = (end_s - begin_s) / _PARTS
+    there = {name: inside for name, spans in lanes.programs.items() if (inside := _inside(spans, begin_s, end_s))}
+    parts = min(_PARTS, max(_FEWEST_PARTS, _ALL_PARTS // max(1, len(there))))
+    own_s = (end_s - begin_s) / parts
+    wall = _wall_clock(closed, wall_s)
+
+    def told(spans: Sequence[Span], longest_s: float) -> list[Json]:
+        inside = sorted(_inside(spans, begin_s, end_s), key=lambda span: span.from_s)
+        return [_span(each, wall) for each in merged(inside, longest_s)]
+
+    marks = [each for each in lanes.marks if begin_s <= each[0] <= end_s]
+    return {
+        "since_s": begin_s, "until_s": end_s, "since_wall_s": wall(begin_s), "until_wall_s": wall(end_s),
+        "levels": told(lanes.levels, part_s), "box": told(lanes.box, part_s), "backups": told(lanes.backups, part_s),
+        "vetoes": told(lanes.vetoes, part_s),
+        "programs": [{"name": name, "spans": told(spans, own_s)} for name, spans in sorted(there.items())],
+        "marks": _marks(marks, own_s, wall),
+    }  # fmt: skip
+
+
+def _wall_clock(closed: Ledger, wall_s: float) -> Callable[[float], float]:
+    """Journal time -> wall clock, by the newest moment before it at which both are known."""
+    known = [*closed.clocks, (closed.at_s, wall_s)]
+    begun = [at_s for at_s, _ in known]
+
+    def wall(at_s: float) -> float:
+        then_s, then_wall_s = known[max(0, bisect_right(begun, at_s) - 1)]
+        return then_wall_s + at_s - then_s
+
+    return wall
+
+
+def _inside(spans: Sequence[Span], begin_s: float, end_s: float) -> list[Span]:
+    return [each for each in spans if each.to_s >= begin_s and each.from_s <= end_s]
+
+
+def merged(spans: Iterable[Span], part_s: float) -> list[Span]:
+    """Neighbours that are both shorter than a part, and no further apart, become one."""
+    found: list[Span] = []
+    for each in spans:
+        last = found[-1] if found else None
+        length_s = each.to_s - each.from_s
+        if last is not None and last.said == each.said and last.to_s == each.from_s:
+            found[-1] = replace(last, to_s=each.to_s, longest_s=each.to_s - last.from_s)
+        elif last is not None and max(length_s, last.to_s - last.from_s, each.from_s - last.to_s) < part_s:
+            said, longest_s = (each.said, length_s) if length_s > last.longest_s else (last.said, last.longest_s)
+            found[-1] = Span(last.from_s, max(last.to_s, each.to_s), said, last.count + each.count, longest_s)
+        else:
+            found.append(replace(each, longest_s=length_s))
+    return found
+
+
+def _span(each: Span, wall: Callable[[float], float]) -> Json:
+    return {
+        "from_s": each.from_s, "to_s": each.to_s, "from_wall_s": wall(each.from_s), "to_wall_s": wall(each.to_s),
+        **each.said, "count": each.count,
+    }  # fmt: skip
+
+
+# --- marks -------------------------------------------------------------------------------------------------------------
+
+
+def _mark(each: Incident) -> tuple[float, Json]:
+    cause = each.cause
+    return each.began_s, {
+        "kind": _KINDS.get(type(cause.fact), "trouble"), "what": each.what, "program": each.program or None,
+        "seq": cause.seq, "why": cause.fact.why,
+    }  # fmt: skip
+
+
+def _marks(marks: Iterable[tuple[float, Json]], part_s: float, wall: Callable[[float], float]) -> list[Json]:
+    """In time order; those of one part, cause and program together."""
+    found: dict[tuple[Any, ...], Json] = {}
+    for at_s, said in sorted(marks, key=lambda mark: (mark[0], mark[1]["seq"])):
+        key = said["kind"], said["what"], said["program"], at_s // part_s if part_s > 0 else 0
+        if key in found:
+            found[key] |= said | {"count": found[key]["count"] + 1}
+        else:
+            found[key] = {"at_s": at_s, "wall_s": wall(at_s), **said, "count": 1}
+    return [*found.values()]
+
+
+# --- reading -----------------------------------------------------------------------------------------------------------
+
+
+class _Reading:
+    def __init__(self, until_s: float) -> None:
+        self._until_s = until_s
+        self._lanes = Lanes()
+        self._open: dict[tuple[str, str], tuple[float, Json]] = {}  # (lane, name) -> since when, what it says
+        self._last_s: float | None = None
+        self._rebooted_s: float | None = None
+
+    def read(self, journal: Iterable[Stamped]) -> Lanes:
+        for stamped in journal:
+            self._add(stamped, stamped.fact)
+            self._last_s = stamped.at_s
+        for lane, name in [*self._open]:
+            self._end(lane, name, self._until_s)
+        return self._lanes
+
+    def _begin(self, lane: str, name: str, at_s: float, said: Json) -> None:
+        if self._open.get((lane, name), (0.0, None))[1] != said:
+            self._end(lane, name, at_s)
+            self._open[lane, name] = at_s, said
+
+    def _end(self, lane: str, name: str, at_s: float, **more: object) -> None:
+        found = self._open.pop((lane, name), None)
+        if found is None:
+            return
+        span = Span(found[0], max(found[0], at_s), found[1] | more)
+        if lane == "programs":
+            self._lanes.programs.setdefault(name, []).append(span)
+        else:
+            getattr(self._lanes, lane).append(span)
+
+    def _add(self, stamped: Stamped, fact: facts.Fact) -> None:
+        at_s = stamped.at_s
+        match fact:
+            case facts.ProgramFact():
+                self._program(stamped, fact)
+            case facts.LevelChosen(level=level):
+                said = {"level": level, "slots": fact.slots, "trial": fact.trial, "by": fact.by, "why": fact.why}
+                self._begin("levels", "", at_s, said | {"seq": stamped.seq})
+            case facts.Snapshot(state=text) if not self._open:
+                self._opened(stamped, decoded(State, text))
+            case facts.Vetoed(rule=rule):
+                self._begin("vetoes", rule, at_s, {"rule": rule, "cap": fact.cap, "why": fact.why, "seq": stamped.seq})
+            case facts.VetoLifted(rule=rule):
+                self._end("vetoes", rule, at_s)
+            case facts.BackupFact():
+                self._backup(stamped, fact)
+            case facts.OperatorAsked(request=request):
+                self._mark(stamped, "operator", request, None)
+            case _:
+                self._box(stamped, fact)
+
+    def _mark(self, stamped: Stamped, kind: str, what: str, program: str | None) -> None:
+        said = {"kind": kind, "what": what, "program": program, "seq": stamped.seq, "why": stamped.fact.why}
+        self._lanes.marks.append((stamped.at_s, said))
+
+    def _opened(self, stamped: Stamped, state: State) -> None:
+        """What came before is no longer in the journal."""
+        at_s, climb = stamped.at_s, state.climb
+        said = {"level": state.level, "slots": state.slots, "trial": climb.trial, "by": "", "why": climb.why}
+        self._begin("levels", "", at_s, said | {"seq": stamped.seq})
+        for name, program in state.programs.items():
+            self._begin("programs", name, at_s, {"phase": program.phase.value})
+
+    def _box(self, stamped: Stamped, fact: facts.Fact) -> None:
+        at_s = stamped.at_s
+        match fact:
+            case facts.HostRebooted(last_sign_s=last_sign_s):
+                from_s = at_s - (fact.down_s or 0.0) if last_sign_s is None else last_sign_s
+                self._away(stamped, min(from_s, at_s), "reboot", cause=fact.cause, end=fact.end, level=fact.level)
+                self._rebooted_s = at_s
+                for name in fact.programs:
+                    self._begin("programs", name, min(from_s, at_s), {"phase": OFF})
+            case facts.DaemonStarted(last_sign_s=last_sign_s) if self._last_s is not None and self._rebooted_s != at_s:
+                from_s = self._last_s if last_sign_s is None else max(self._last_s, last_sign_s)
+                if at_s - from_s > _BRIEF_S:
+                    self._away(stamped, from_s, "no daemon")
+            case facts.DaemonSuspended(gap_s=gap_s):
+                self._away(stamped, at_s - gap_s, "suspended")
+            case _:
+                pass
+
+    def _away(self, stamped: Stamped, from_s: float, kind: str, **more: object) -> None:
+        said = {"kind": kind, "why": stamped.fact.why, "seq": stamped.seq, **more}
+        self._lanes.box.append(Span(from_s, stamped.at_s, said))
+
+    def _backup(self, stamped: Stamped, fact: facts.BackupFact) -> None:
+        at_s = stamped.at_s
+        match fact:
+            case facts.BackupIntended(name=name, cause=cause):
+                self._begin("backups", name, at_s, {"name": name, "cause": cause, "seq": stamped.seq})
+            case facts.BackedUp(name=name):
+                self._end("backups", name, at_s, ok=True, why=fact.why)
+            case facts.BackupFailed(name=name):
+                self._end("backups", name, at_s, ok=False, why=fact.why)
+            case facts.RolledBackTo(backup=backup):
+                for name in fact.steps:
+                    self._mark(stamped, "rollback", f"back to backup {backup}", name)
+            case _:
+                pass
+
+    def _program(self, stamped: Stamped, fact: facts.ProgramFact) -> None:
+        name, at_s = fact.program, stamped.at_s
+        match fact:
+            case facts.ProgramConfigured() if ("programs", name) not in self._open:
+                phase = Phase.QUEUED if fact.autostart else Phase.STOPPED
+                self._begin("programs", name, at_s, {"phase": phase.value})
+            case facts.ProgramRemoved():
+                self._end("programs", name, at_s)
+            case facts.RolledBack():
+                self._mark(stamped, "rollback", "rolled back", name)
+            case facts.Finished():
+                self._mark(stamped, "done", "finished", name)
+        phase_now = _PHASES.get(type(fact))
+        if phase_now is not None:
+            self._begin("programs", name, at_s, {"phase": phase_now.value})
