@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
 from supervisor.api.assets import Assets
+from supervisor.api.metrics import Metrics
 from supervisor.api.peer import who
 from supervisor.api.pins import MOST_PIN_S, is_span
 from supervisor.api.port import Backend, Result, Snapshot
@@ -85,6 +86,7 @@ class Api:
         self._asking = 0
         self._rpc = Rpc(backend, self._read, self._wait)
         self._assets = Assets()
+        self._metrics = Metrics(backend)
 
     def end(self) -> None:
         """The server stops: whoever follows a log is let go."""
@@ -100,6 +102,7 @@ class Api:
             ("/", self.dashboard),
             ("/assets/{stamp}/{path:path}", self.dashboard),
             ("/healthz", self.healthz),
+            ("/metrics", self._metrics.get),
             ("/api/v1/programs/{name}", self.program),
             ("/api/v1/logs/{name}/{channel}", self.program_log),
             ("/api/v1/mainlog", self.main_log),

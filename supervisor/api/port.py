@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from supervisor.model.inputs import Verb
+from supervisor.reports.exposition import Family
 
 Json = dict[str, Any]
 Result = tuple[str, int, str]  # program, one of `model/codes.py`, text
@@ -34,6 +35,14 @@ class Backend(Protocol):
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
         """A page of `reports.pages.PAGES`, made now. Raises BadQuery, and what reading its sources raises."""
+        ...
+
+    def turn(self) -> object:
+        """Another object after each turn of the loop: what was made of the same one is still true."""
+        ...
+
+    def metrics(self) -> list[Family]:
+        """What monitoring is shown (`reports/metrics_view.py`). It reads no disk."""
         ...
 
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:

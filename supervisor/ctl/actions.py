@@ -43,7 +43,7 @@ _MODULES = {  # of each action that is no page, or has no module of its own: whe
     **dict.fromkeys(("history", "explain", "reboots", "journal"), "story"),
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
     **dict.fromkeys(("tail", "maintail"), "tail"),
-    "doctor": "doctor", "export": "export", "simulate": "simulate", "wait-gpu": "wait_gpu",
+    "doctor": "doctor", "export": "export", "metrics": "metrics", "simulate": "simulate", "wait-gpu": "wait_gpu",
 }  # fmt: skip
 _NO_ACTION = {
     "facts",

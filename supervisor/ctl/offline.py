@@ -42,6 +42,14 @@ def page(options: Options, gone: Unreachable, name: str, query: Mapping[str, str
         raise Refused(400, str(bad)) from bad
 
 
+def metrics(options: Options, gone: Unreachable) -> str:
+    """The metrics of a dead daemon, as text."""
+    from supervisor.reports.exposition import TEXT, encoded
+    from supervisor.reports.metrics_view import metrics_view
+
+    return encoded(metrics_view(DeadDaemon(options, gone)), TEXT).decode()
+
+
 class DeadDaemon:
     """`reports.sources.Sources` of a daemon that does not run: its journal and its other files, each read when asked for."""
 

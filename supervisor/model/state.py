@@ -14,6 +14,7 @@ from supervisor.model import facts, snapshot
 from supervisor.model.alert_record import AlertRecord, alerted
 from supervisor.model.backup_record import BackupRecord, recorded
 from supervisor.model.clock_times import with_times
+from supervisor.model.counts import Counts, advanced, counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, IllegalTransition, Phase, step
 from supervisor.policy.box import wall_clock
@@ -130,6 +131,7 @@ class Program:
     exit_wall_s: float | None = None
     spawn_error: str = ""
     spawn_failures: int = 0  # in a row
+    counts: Counts = field(default_factory=Counts)
 
     def gap_s(self, phase: str) -> float | None:
         """The largest healthy gap seen in a phase."""
@@ -280,6 +282,7 @@ class State:
     levels: dict[str, LevelRecord] = field(default_factory=dict)
     reboots: tuple[Reboot, ...] = ()  # the last ones
     reboots_total: int = 0
+    reboots_by_cause: dict[str, int] = field(default_factory=dict)  # of all boxes; it never falls
     box: Box | None = None
     former_boxes: tuple[FormerBox, ...] = ()  # the last ones
     clock_steps: dict[str, float] = field(default_factory=dict)  # by boot: what has set a clock that was not set before
@@ -497,19 +500,26 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
         reboots=record.reboots + (1 if unclean else 0),
         uptimes_s=uptimes[-_UPTIMES_KEPT:],
     )
-    programs = {
-        name: replace(program, steps=furthest(program.steps, fact.steps.get(name)))
-        for name, program in state.programs.items()
-    }
+    by_cause = state.reboots_by_cause
+    if fact.cause != "moved":
+        by_cause = {**by_cause, fact.cause: by_cause.get(fact.cause, 0) + 1}
+    programs = {name: _seen_at(program, fact.steps.get(name)) for name, program in state.programs.items()}
     return replace(
         state,
         levels={**state.levels, fact.level: record},
         climb=climb,
         reboots=(*state.reboots, reboot)[-_REBOOTS_KEPT:],
         reboots_total=state.reboots_total + (fact.cause != "moved"),
+        reboots_by_cause=by_cause,
         box=state.box and replace(state.box, outlived=state.box.outlived + 1),
         programs=programs,
     )
+
+
+def _seen_at(program: Program, step_: int | None) -> Program:
+    """Where it was at the last sign of life before a reboot."""
+    steps = furthest(program.steps, step_)
+    return replace(program, steps=steps, counts=advanced(program.counts, program.steps, steps))
 
 
 def _identified(state: State, stamped: Stamped, fact: facts.BoxIdentified) -> State:
@@ -549,7 +559,7 @@ def _with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> St
             attempts=state.former.get(name, 0), own_digest=fact.own_digest,
         )  # fmt: skip
         return replace(state, programs={**state.programs, name: program})
-    edge = EDGE_OF.get(type(fact))
+    before, edge = program.steps, EDGE_OF.get(type(fact))
     if edge is not None:
         program = _moved(program, step(program.phase, edge), stamped, fact)
     if isinstance(fact, facts.AttemptFact) and not isinstance(fact, facts.SpawnIntended):
@@ -558,6 +568,9 @@ def _with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> St
         program = _attempt(program, program.attempt, stamped, fact)
     else:
         program = _program(program, stamped, fact)
+    counts = counted(program.counts, before, program.steps, fact)
+    if counts is not program.counts:
+        program = replace(program, counts=counts)
     return replace(state, programs={**state.programs, name: program})
 
 

@@ -33,7 +33,9 @@ from supervisor.model.state import Attempt, State
 from supervisor.policy.upkeep.resolution import Tier
 from supervisor.ports import Clock
 from supervisor.reports import view
+from supervisor.reports.exposition import Family
 from supervisor.reports.ledger import Ledger
+from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES
 from supervisor.reports.recorded import readings
 from supervisor.reports.results_view import Outcome
@@ -124,9 +126,18 @@ class DaemonBackend:
         return readings(found.state, found.memory, now_s=self.clock.now_s(), wall_s=self.clock.wall_s())
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
+        return PAGES[name].of(self._sources(), query)
+
+    def turn(self) -> object:
+        return self._published
+
+    def metrics(self) -> list[Family]:
+        return metrics_view(self._sources())
+
+    def _sources(self) -> Running:
         if self._published is None:
             raise RuntimeError("nothing is published yet: the API is started after the first turn")
-        return PAGES[name].of(Running(self._published, self), query)
+        return Running(self._published, self)
 
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
         if verb is Verb.RELOAD and (errors := self._mistakes()):

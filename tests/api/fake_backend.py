@@ -14,14 +14,17 @@ from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNIN
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
+from supervisor.model.memory import Memory
 from supervisor.model.recording import Row, Sheet
 from supervisor.model.state import Program, State, fold_all
 from supervisor.policy.upkeep.resolution import Tier
 from supervisor.reports import pages
 from supervisor.reports.accounts_view import Since, accounts_view
 from supervisor.reports.cost_view import Games, cost_view
+from supervisor.reports.exposition import Family
 from supervisor.reports.facts_view import select
 from supervisor.reports.ledger import Ledger, fold_accounts
+from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES
 from supervisor.reports.results_view import Outcome, results_view
 from supervisor.reports.status_view import status_view
@@ -91,6 +94,7 @@ class FakeBackend:
     windows: list[Since] = field(default_factory=list)  # for which a report was asked
     backed_up: list[Json] = field(default_factory=list)
     ends: list[Json] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
     error: Exception | None = None
     wall_s: float | None = None
     ladder: Json = field(default_factory=lambda: {"level": "light", "pin": None, "levels": [{"name": "light"}]})
@@ -101,6 +105,13 @@ class FakeBackend:
 
     def change(self, name: str, **known: Any) -> None:
         self.programs[name] = known_to(self.programs[name], **known)
+
+    def turn(self) -> object:
+        return self.journal
+
+    def metrics(self) -> list[Family]:
+        state = fold_all(self.journal)
+        return metrics_view(FakeSources(state, memory=self.memory))
 
     def snapshot(self) -> Snapshot:
         return Snapshot(self)

@@ -8,6 +8,7 @@ import json
 READS = (
     ("status", "/api/v1/status"),
     ("healthz", "/healthz"),
+    ("metrics", "/metrics"),
     ("program", "/api/v1/programs/Pong-s4"),
     ("program-foreign", "/api/v1/programs/script"),
     ("program-unknown", "/api/v1/programs/Nobody"),
@@ -157,6 +158,7 @@ VERBS = (
     "accounts --since x", "accounts Nobody",
     "cost", "cost --since 2h", "cost --json", "cost x",
     "level", "level @120", "level --json", "level why", "level why -n 3", "level dance",
+    "metrics", "metrics x",
     "export", "export gpus --period 60 --since 12h", "export disks",
     "report", "report --since all", "report --since boot --json", "report Pong",
     "results", "results @120", "results --json",

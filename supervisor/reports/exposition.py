@@ -1,0 +1,106 @@
+"""Families of metrics as text: Prometheus' format 0.0.4 and OpenMetrics 1.0. Pure.
+
+Why not a library's encoder: docs/adr/0052-metrics.md. The tests read what is written here with that library.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/ and
+https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Final, Literal
+
+PREFIX: Final = "extralife_"
+TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+# The unit is the last word of a name. OpenMetrics demands that, so it is not said twice.
+UNITS: Final = frozenset({"seconds", "bytes", "ratio", "celsius", "watts", "steps", "dollars"})
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric. `name` is without the `_total` of a counter and the `_info` of an info. `labels` are the labels' names."""
+
+    name: str
+    kind: Literal["gauge", "counter", "info"]
+    help: str
+    labels: Labels = ()
+    samples: Sequence[tuple[Labels, float]] = field(default_factory=list)
+
+    @property
+    def unit(self) -> str:
+        """Empty: none that OpenMetrics could say."""
+        last = self.name.rpartition("_")[2]
+        return last if last in UNITS else ""
+
+
+def wanted(accept: str) -> str:
+    """The content type to answer with: OpenMetrics where a client takes it at least as gladly as plain text.
+
+    Example: `application/openmetrics-text;version=1.0.0,text/plain;q=0.5` is OpenMetrics; `*/*` and nothing are text.
+    """
+    weights = dict[str, float]()
+    for part in accept.split(","):
+        name, *parameters = (word.strip() for word in part.split(";"))
+        weights[name] = max(weights.get(name, 0.0), _weight(parameters))
+    open_metrics = weights.get("application/openmetrics-text", 0.0)
+    return OPENMETRICS if open_metrics > 0.0 and open_metrics >= weights.get("text/plain", 0.0) else TEXT
+
+
+def _weight(parameters: Iterable[str]) -> float:
+    text = next((word.removeprefix("q=") for word in parameters if word.startswith("q=")), "1")
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def encoded(families: Iterable[Family], content_type: str) -> bytes:
+    """All of them as one document. A family without samples is left out: unknown is absent."""
+    open_metrics = content_type == OPENMETRICS
+    rendered: dict[tuple[Labels, Labels], str] = {}
+    pieces: list[str] = []
+    for family in families:
+        if family.samples:
+            pieces += _head(family, open_metrics=open_metrics)
+            pieces += _lines(family, rendered)
+    return "".join([*pieces, "# EOF\n" if open_metrics else ""]).encode("utf-8", "backslashreplace")
+
+
+_SUFFIX: Final = {"counter": "_total", "info": "_info", "gauge": ""}
+
+
+def _head(family: Family, *, open_metrics: bool) -> list[str]:
+    if open_metrics:
+        unit = [f"# UNIT {family.name} {family.unit}\n"] if family.unit else []
+        return [f"# HELP {family.name} {_escaped(family.help)}\n", f"# TYPE {family.name} {family.kind}\n", *unit]
+    name = family.name + _SUFFIX[family.kind]
+    told = family.help.replace("\\", r"\\").replace("\n", r"\n")
+    return [f"# HELP {name} {told}\n", f"# TYPE {name} {'gauge' if family.kind == 'info' else family.kind}\n"]
+
+
+def _lines(family: Family, rendered: dict[tuple[Labels, Labels], str]) -> list[str]:
+    name, labels = family.name + _SUFFIX[family.kind], family.labels
+    lines = []
+    for values, value in family.samples:
+        known = rendered.get((labels, values))
+        if known is None:  # most families have the same labels: those of the programs
+            known = rendered[labels, values] = _braces(labels, values)
+        if isfinite(value):
+            lines.append(f"{name}{known} {float(value)!r}\n")
+    return lines
+
+
+def _braces(names: Labels, values: Labels) -> str:
+    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+    return f"{{{pairs}}}" if pairs else ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

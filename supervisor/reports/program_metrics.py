@@ -1,0 +1,163 @@
+"""Metrics of programs: their states, what was counted of them, and every figure that a worker reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from supervisor.model.inputs import Sample
+from supervisor.model.lifecycle import Phase
+from supervisor.model.memory import Memory
+from supervisor.model.state import Attempt, Program
+from supervisor.reports.exposition import PREFIX, Family
+from supervisor.reports.sources import Sources
+from supervisor.reports.view import eta_s
+from workers.contract import FIGURES
+
+_PHASES: Final = tuple(Phase)
+
+Number = float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One program at one moment. `sample` is of its present attempt, None where there is none."""
+
+    program: Program
+    sample: Sample | None
+    now_s: float
+    alive: bool
+
+
+def program_metrics(sources: Sources) -> Iterator[Family]:
+    """A family for each row of the tables below, and the ends of attempts by cause."""
+    memory = sources.memory
+    looks = [
+        ((name,), _Look(program, _newest(memory, program), sources.now_s, sources.alive))
+        for name, program in sorted(sources.state.programs.items())
+    ]
+    tables: tuple[tuple[Literal["gauge", "counter"], Rows], ...]
+    tables = ("gauge", _GAUGES), ("counter", _COUNTERS), ("gauge", _FIGURES)
+    for kind, rows in tables:
+        for name, told, of in rows:
+            samples = [(key, value) for key, look in looks if (value := of(look)) is not None]
+            yield Family(f"{PREFIX}program_{name}", kind, told, ("program",), samples)
+    ends = [((key[0], cause), float(count)) for key, look in looks for cause, count in look.program.counts.ends.items()]
+    yield Family(f"{PREFIX}program_attempt_ends", "counter", "ended attempts, by cause", ("program", "cause"), ends)
+
+
+def _newest(memory: Memory, program: Program) -> Sample | None:
+    watch = None if program.attempt is None else memory.watch(program.name, program.attempt.token)
+    return None if watch is None else watch.sample
+
+
+def _alive(of: Callable[[Program], float]) -> Callable[[_Look], Number]:
+    """Nobody knows it of a program of a dead daemon."""
+    return lambda look: float(of(look.program)) if look.alive else None
+
+
+def _seen(of: Callable[[Sample], Number]) -> Callable[[_Look], Number]:
+    return lambda look: None if look.sample is None else of(look.sample)
+
+
+def _running(of: Callable[[Attempt], float]) -> Callable[[_Look], Number]:
+    """Of a program without an attempt there is nothing to say."""
+    return lambda look: None if look.program.attempt is None else of(look.program.attempt)
+
+
+def _age_s(look: _Look) -> Number:
+    """Of its newest checkpoint."""
+    sample, program = look.sample, look.program
+    at_s = sample.ckpt_at_s if sample is not None and sample.ckpt_count else None
+    at_s = program.ckpt_at_s if at_s is None else at_s
+    return None if at_s is None else max(0.0, look.now_s - at_s)
+
+
+def _idle_s(look: _Look) -> Number:
+    """Since its newest sign of progress."""
+    at_s = None if look.sample is None else look.sample.progress_at_s
+    return None if at_s is None else max(0.0, look.now_s - at_s)
+
+
+def _retry_s(look: _Look) -> Number:
+    at_s = look.program.retry_at_s
+    return None if at_s is None else max(0.0, at_s - look.now_s)
+
+
+_STATES: Final = ", ".join(f"{number} {phase.value}" for number, phase in enumerate(_PHASES))
+Rows = Sequence[tuple[str, str, Callable[[_Look], Number]]]
+_GAUGES: Final[Rows] = (
+    ("up", "1 while it trains", _alive(lambda program: program.phase is Phase.RUNNING)),
+    ("wanted", "1 when it should run; 0 when the operator has stopped it", _alive(lambda program: program.wanted)),
+    ("fatal", "1 when it was given up: it needs a person", _alive(lambda program: program.phase is Phase.FATAL)),
+    ("done", "1 when it has reached its target", _alive(lambda program: program.phase is Phase.DONE)),
+    ("state", f"its state as a number: {_STATES}", _alive(lambda program: _PHASES.index(program.phase))),
+    ("slow_retry", "1 while it fails again and again and is tried seldom", _alive(lambda program: program.slow)),
+    ("next_start_seconds", "time until its next start", _retry_s),
+    ("start_time_seconds", "when its attempt started, since the epoch",
+     lambda look: look.program.started_wall_s if look.program.attempt is not None else None),
+    ("stalled", "1 while its worker makes no progress",
+     _running(lambda attempt: attempt.stall is not None)),
+    ("unhealthy", "1 while its training is unhealthy: explain says how",
+     _running(lambda attempt: bool(attempt.ills))),
+    ("slow", "1 while it trains at less than half of its usual rate",
+     _running(lambda attempt: attempt.slow_at_s is not None)),
+    ("save_failing", "1 while its checkpoints cannot be written",
+     _running(lambda attempt: attempt.save_error != "")),
+    ("progress_age_seconds", "time since its worker's newest sign of progress", _idle_s),
+    ("checkpoint_age_seconds", "age of its newest durable checkpoint", _age_s),
+    ("checkpoint_interval_seconds", "how often it is asked to save", lambda look: look.program.interval_s),
+    ("remaining_seconds", "time to its target at the present speed", lambda look: eta_s(look.sample)),
+    ("memory_bytes", "memory of its cgroup, page cache included", _seen(lambda sample: sample.memory_bytes)),
+)  # fmt: skip
+_COUNTERS: Final[Rows] = (
+    ("attempts", "starts of its worker", lambda look: look.program.attempts),
+    ("restarts", "restarts after a death that counts against it", lambda look: look.program.restarts),
+    ("rollbacks", "rollbacks to an older checkpoint, after a divergence or an illness", lambda look: look.program.rollbacks),
+    ("environment_steps", "environment steps on record, lost ones included; a record comes every ten minutes or sooner",
+     lambda look: look.program.counts.computed_steps),
+    ("lost_environment_steps", "environment steps that a resume took back", lambda look: look.program.counts.lost_steps),
+    ("resumes_of_unknown_loss", "resumes of which nobody knows how many steps they cost",
+     lambda look: look.program.counts.lost_unknown),
+)  # fmt: skip
+
+
+# --- figures that a worker reports ---------------------------------------------------------------------------------------
+
+
+# A figure is named as in the table of figures, unless its name or its unit is not what Prometheus' users expect.
+_NAMES: Final = {
+    "env_steps": "position_steps", "nan_count": "nonfinite_updates", "ckpt_step": "checkpoint_position_steps",
+    "ckpt_count": "attempt_checkpoints", "ckpt_bad_count": "attempt_bad_checkpoints",
+    "resumed_step": "resumed_position_steps", "batch_size": "batch_transitions", "num_envs": "environments",
+    "rss_bytes": "resident_memory_bytes", "cuda_bytes": "gpu_reserved_memory_bytes", "steps_per_s": "steps_per_second",
+    "entropy": "entropy_nats", "entropy_share": "entropy_ratio", "ckpt_stall_us": "checkpoint_stall_seconds",
+    "ckpt_write_ms": "checkpoint_write_seconds",
+}  # fmt: skip
+_OTHERWISE: Final[dict[str, Callable[[_Look], Number]]] = {  # what a sample has in other units, or the record knows as well
+    "env_steps": lambda look: look.program.steps if look.sample is None or look.sample.steps is None else look.sample.steps,
+    "ckpt_step": lambda look: (
+        look.program.ckpt_step if look.sample is None or not look.sample.ckpt_count else look.sample.ckpt_step
+    ),
+    "ckpt_stall_us": _seen(lambda sample: sample.ckpt_stall_s),
+    "ckpt_write_ms": _seen(lambda sample: sample.ckpt_write_s),
+}
+_ELSEWHERE: Final = {"ckpt_ns"}  # the age of the checkpoint says it
+
+
+def _named(figure: str) -> str:
+    share = f"time_{figure.removeprefix('share_')}_ratio" if figure.startswith("share_") else figure
+    return _NAMES.get(figure, share)
+
+
+def _of_sample(figure: str) -> Callable[[_Look], Number]:
+    if figure in Sample.__slots__:
+        return _seen(lambda sample: getattr(sample, figure))
+    return _seen(lambda sample: sample.figures.get(figure))
+
+
+_FIGURES: Final[Rows] = tuple(
+    (_named(name), figure.help, _OTHERWISE.get(name) or _of_sample(name))
+    for name, figure in FIGURES.items() if name not in _ELSEWHERE
+)  # fmt: skip

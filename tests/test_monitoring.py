@@ -1,0 +1,126 @@
+"""deploy/prometheus and deploy/grafana: rules that promtool accepts and proves, and no name that /metrics does not have."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fakes import FakeSources
+
+from supervisor.model.state import State
+from supervisor.reports.exposition import TEXT, encoded
+from supervisor.reports.metrics_view import metrics_view
+
+ROOT = Path(__file__).parents[1]
+RULES = ROOT / "deploy/prometheus/extralife-rules.yml"
+RULES_TESTS = ROOT / "deploy/prometheus/extralife-rules.test.yml"
+DASHBOARD = ROOT / "deploy/grafana/extralife.json"
+FOREIGN = {"node_textfile_mtime_seconds"}  # node_exporter's
+
+
+def emitted() -> set[str]:
+    suffixes = {"counter": "_total", "info": "_info", "gauge": ""}
+    return {family.name + suffixes[family.kind] for family in metrics_view(FakeSources(State()))}
+
+
+def promtool_from_debian(directory: Path) -> Path | None:
+    """Out of the package `prometheus`, which is not installed: that would start a server. None: it cannot be had here."""
+    try:
+        subprocess.run(["apt-get", "download", "prometheus"], cwd=directory, check=True, capture_output=True, timeout=120)
+        (package,) = directory.glob("prometheus_*.deb")
+        subprocess.run(["dpkg", "-x", package, directory], check=True, capture_output=True, timeout=120)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return directory / "usr/bin/promtool"
+
+
+@pytest.fixture(scope="module")
+def promtool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """It is kept beside the Python of the tests, so that the package is fetched once."""
+    kept = Path(sys.executable).parent / "promtool"
+    found = os.environ.get("PROMTOOL") or shutil.which("promtool") or (str(kept) if kept.exists() else None)
+    if found is None:
+        made = promtool_from_debian(tmp_path_factory.mktemp("debian"))
+        if made is None:
+            pytest.skip("needs promtool: install Prometheus, or set PROMTOOL")
+        shutil.copy(made, f"{kept}.{os.getpid()}")
+        Path(f"{kept}.{os.getpid()}").replace(kept)
+        found = str(kept)
+    return Path(found)
+
+
+def run(promtool: Path, *args: str | Path, told: bytes | None = None) -> None:
+    done = subprocess.run([promtool, *args], input=told, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+def expressions() -> list[str]:
+    """Of every panel, annotation and variable of the dashboard, with Grafana's own variables filled in."""
+    found: list[str] = []
+
+    def look(node: object) -> None:
+        match node:
+            case dict():
+                found.extend(node[key] for key in ("expr", "definition") if isinstance(node.get(key), str))
+                for item in node.values():
+                    look(item)
+            case list():
+                for item in node:
+                    look(item)
+            case _:
+                pass
+
+    look(json.loads(DASHBOARD.read_text()))
+    return [re.sub(r"\$\w+", ".*", re.sub(r"^label_values\((.*), \w+\)$", r"\1", text)) for text in found]
+
+
+def test_the_rules_hold_what_they_say(promtool: Path) -> None:
+    run(promtool, "check", "rules", RULES)
+    run(promtool, "test", "rules", RULES_TESTS)
+
+
+def test_every_alert_is_tested_where_it_fires_and_where_it_does_not() -> None:
+    alerts = re.findall(r"- alert: (\w+)", RULES.read_text())
+    tests = RULES_TESTS.read_text()
+    assert len(alerts) > 15
+    assert not [name for name in alerts if f"name: {name} fires" not in tests or f"name: {name} is quiet" not in tests]
+
+
+def test_every_expression_of_the_dashboard_is_promql(promtool: Path, tmp_path: Path) -> None:
+    assert len(expressions()) > 30
+    rules = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(expressions())]
+    file = tmp_path / "dashboard.yml"
+    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))  # JSON is YAML
+    run(promtool, "check", "rules", file)
+
+
+@pytest.mark.parametrize("text", [RULES.read_text(), RULES_TESTS.read_text(), "\n".join(expressions())])
+def test_every_name_is_one_that_is_emitted(text: str) -> None:
+    used = {*re.findall(r"\b(?:extralife|node_textfile)_[a-z0-9_]+", text)}
+    assert len(used) > 10
+    assert used <= emitted() | FOREIGN
+
+
+def test_promtool_finds_nothing_to_say_about_the_metrics(promtool: Path) -> None:
+    recorded = json.loads((ROOT / "tests/outside/recorded/api/metrics.json").read_text())["answer"]
+    for text in ("\n".join([*recorded, ""]).encode(), encoded(metrics_view(FakeSources(State())), TEXT)):
+        done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+def test_the_dashboard_is_one_that_grafana_imports() -> None:
+    board = json.loads(DASHBOARD.read_text())
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for place in (panel["gridPos"] for panel in panels):
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not taken & cells
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
