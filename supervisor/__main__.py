@@ -149,18 +149,26 @@ def serve(
 
     try:
         return Daemon(loaded, load, Start(tuple(args), version(), started_as, instead=instead)).run()
-    except (Taken, SocketTaken) as error:
-        print(f"supervisord: {error}", file=sys.stderr)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"supervisord: {where}{error.strerror or error}", file=sys.stderr)
+    except (Taken, SocketTaken, OSError) as error:
+        return _refused(error)
+
+
+def _refused(error: Exception) -> int:
+    where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+    print(f"supervisord: {where}{getattr(error, 'strerror', None) or error}", file=sys.stderr)
     return exit_codes.REFUSED
 
 
 def detach(args: list[str], loaded: config.Loaded) -> int:
     """Start the daemon in a session of its own and wait until it serves, or say why it does not."""
+    from supervisor.adapters import singleton
+
     paths = loaded.settings.paths
-    Path(paths.state_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        _may_make(paths.state_dir)
+        Path(paths.state_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (singleton.Taken, OSError) as error:
+        return _refused(error)
     said = Path(paths.state_dir) / "supervisord.out"
     with said.open("wb") as out:
         process = subprocess.Popen(
@@ -180,6 +188,20 @@ def detach(args: list[str], loaded: config.Loaded) -> int:
         process.returncode = 0
         return exit_codes.REFUSED
     return process.returncode or exit_codes.REFUSED
+
+
+def _may_make(state_dir: str) -> None:
+    """Raises what would keep the daemon from starting there. The daemon itself asks again.
+
+    Its output file alone would make a directory on the wrong disk, or empty the file of the daemon that runs.
+    """
+    from supervisor.adapters import singleton
+    from supervisor.adapters.host import known_mount
+
+    known_mount.refuse_if_missing(state_dir, known_mount.cache_dir(os.environ))
+    claimed = singleton.claim(state_dir)
+    if claimed is not None:
+        claimed.close()
 
 
 def _serves(path: str) -> bool:

@@ -62,10 +62,10 @@ class Backend(Protocol):
         ...
 
     def update(self, names: Sequence[str], *, dry_run: bool, by: str, uid: int | None) -> Json:
-        """The same, with "applied": bool. No names: all. A section is named as `[level]`."""
+        """The same, with "applied": bool, once the new settings are in force. No names: all. A section is `[level]`."""
         ...
 
-    def remove(self, name: str, by: str, uid: int | None) -> None:
+    def remove(self, name: str, by: str, uid: int | None) -> Result:
         """Take a program out of what is supervised; the file stays as it is, so an update brings it back."""
         ...
 

@@ -170,6 +170,8 @@ def on_config(turn: Turn, item: ConfigLoaded) -> None:
     climbing.settle_in(turn)
     reconcile(turn, why="the configuration was updated")
     fill_slots(turn)
+    if item.request_id:
+        turn.command(commands.Reply(item.request_id, (("", SUCCESS, ""),)))
 
 
 def on_config_fault(turn: Turn, item: ConfigFaulty) -> None:

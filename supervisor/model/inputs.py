@@ -169,6 +169,7 @@ class ConfigLoaded(Input):
     by: str = "operator"
     uid: int | None = None
     of_file: bool = True  # False: a program is taken out, and the configuration was not read
+    request_id: int = 0  # who waits for the answer; 0: nobody
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from supervisor.adapters.process.presence import corrected
 from supervisor.adapters.process.tested import survey
 from supervisor.adapters.recorder import store
 from supervisor.api.port import Json, Result
-from supervisor.model.codes import CANT_REREAD, FAILED
+from supervisor.model.codes import CANT_REREAD, FAILED, SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
 from supervisor.model.memory import Memory
@@ -47,6 +47,7 @@ from supervisor.shell.replies import Replies
 log = structlog.get_logger()
 
 _WINDOW_S: Final = 60.0
+_APPLY_S: Final = 60.0  # a stalled disk holds up a turn; then the caller hears that it may still come
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ class DaemonBackend:
         request = Asked(self.clock.now_s(), verb, 0, names, by=by, uid=uid, for_s=for_s)
         return self._only(self._answer(request, [level or ""], timeout_s), level or "")
 
-    def _answer(self, request: Asked, about: Sequence[str], timeout_s: float) -> list[Result]:
+    def _answer(self, request: Asked | ConfigLoaded, about: Sequence[str], timeout_s: float) -> list[Result]:
         """What the deciding thread answers; in time it does, or each name of `about` has failed. Nothing: it has ended."""
         number, waiting = self._replies.open()
         self._inbox.post(replace(request, request_id=number))
@@ -200,25 +201,32 @@ class DaemonBackend:
             new = self._reload()
         except config.ConfigError as error:  # it was edited between the two looks
             return {"errors": list(error.errors), "applied": False}
-        if not names:
-            self.loaded = new
         running = self._published
         if running is not None and running.memory.trouble is not None:
             said = f"refused, because the journal cannot be written ({running.memory.trouble.error})"
             return {"errors": [said], "applied": False}
         settings = new.settings if running is None else config.applicable(running.settings, new.settings)
         self._keep_config(new)
-        self._inbox.post(ConfigLoaded(self.clock.now_s(), settings, tuple(names), by, uid))
+        _, code, text = self._apply(ConfigLoaded(self.clock.now_s(), settings, tuple(names), by, uid))
+        if code != SUCCESS:
+            return {"errors": [text], "applied": False}
+        if not names:
+            self.loaded = new
         if names:
             told = {key: [name for name in value if name in names] for key, value in told.items()}
         return {**told, "applied": True}
 
-    def remove(self, name: str, by: str, uid: int | None) -> None:
+    def remove(self, name: str, by: str, uid: int | None) -> Result:
         published = self._published
-        if published is not None:
-            rest = tuple(spec for spec in published.settings.programs if spec.name != name)
-            settings = replace(published.settings, programs=rest)
-            self._inbox.post(ConfigLoaded(self.clock.now_s(), settings, (name,), by, uid, of_file=False))
+        if published is None:
+            return name, FAILED, "extralife is still starting"
+        rest = tuple(spec for spec in published.settings.programs if spec.name != name)
+        settings = replace(published.settings, programs=rest)
+        return self._apply(ConfigLoaded(self.clock.now_s(), settings, (name,), by, uid, of_file=False))
+
+    def _apply(self, change: ConfigLoaded) -> Result:
+        """Returns once the settings are in force and published: a caller that looks next must not see the old ones."""
+        return self._only(self._answer(change, [""], _APPLY_S), "")
 
     def configured(self) -> list[Json]:
         published = self._published

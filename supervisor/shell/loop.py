@@ -24,7 +24,7 @@ from supervisor.deciding.alerting import damaged, unwritable
 from supervisor.deciding.decide import AnyInput, decide
 from supervisor.deciding.turn import Decision
 from supervisor.model.facts import Fact, Snapshot, Stamped
-from supervisor.model.inputs import Asked, FoundationsLooked, Sampled, Terminated, Woke
+from supervisor.model.inputs import Asked, ConfigLoaded, FoundationsLooked, Sampled, Terminated, Woke
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.snapshot import encoded
@@ -134,8 +134,8 @@ class Loop:
             return
         self.settings, self.state, self.memory = decision.settings, decision.state, decision.memory
         self.wake_at_s = decision.wake_at_s
+        self.publish(self)  # before anybody is answered: who then looks sees what was done
         self.performer.perform(decision)
-        self.publish(self)
 
     def _commit(self, decision: Decision, item: AnyInput, wall_s: float) -> bool:
         """Facts first, durably; no command is performed whose fact is not on disk."""
@@ -202,8 +202,8 @@ class Loop:
         if waiting:
             self.memory = foundations.showing(self.memory, waiting[-1], item.now_s, wall_s)
             self.inbox.put_back(waiting[-1])  # the newest says all
-        asked = self.inbox.withdraw(Asked)
-        if isinstance(item, Asked):
+        asked: list[Asked | ConfigLoaded] = [*self.inbox.withdraw(Asked), *self.inbox.withdraw(ConfigLoaded)]
+        if isinstance(item, Asked | ConfigLoaded):
             asked.append(item)
         elif not isinstance(item, Woke | FoundationsLooked) and not (isinstance(item, Sampled) and not item.reports):
             self.inbox.put_back(item)

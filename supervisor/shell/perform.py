@@ -23,7 +23,7 @@ from supervisor.deciding.turn import Decision
 from supervisor.model import commands
 from supervisor.model.codes import FAILED, SUCCESS
 from supervisor.model.commands import Command
-from supervisor.model.inputs import Asked
+from supervisor.model.inputs import Asked, ConfigLoaded
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.upkeep.alerting import Notice
 from supervisor.ports import Courier, Launcher, Probes
@@ -64,6 +64,8 @@ class Performer:
         """An input was dropped: whoever waits for its answer is told why, not left waiting."""
         if isinstance(item, Asked):
             self.replies.answer(item.request_id, tuple((name, FAILED, text) for name in item.names or ("supervisord",)))
+        elif isinstance(item, ConfigLoaded):
+            self.replies.answer(item.request_id, (("", FAILED, text),))
 
     def alarm(self, notice: Notice) -> None:
         """Somebody has to know although nothing can be recorded."""

@@ -2,13 +2,14 @@
 
 import contextlib
 import os
+from dataclasses import replace
 
 import pytest
 from fakes import FakeClock
 
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.model import commands, facts
-from supervisor.model.inputs import Asked, Began, BootEvidence, ConfigLoaded, FoundationsLooked, Verb
+from supervisor.model.inputs import Asked, Began, BootEvidence, ConfigFaulty, ConfigLoaded, FoundationsLooked, Verb
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.model.state import State, replay
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
@@ -119,15 +120,40 @@ def test_without_its_directory_requests_are_refused_and_nothing_is_made(loop, tm
     assert facts.JournalStalled.__name__ in next_daemon(path)[1]
 
 
+def test_an_update_that_cannot_be_recorded_is_refused(loop, tmp_path):
+    state = tmp_path / "state"
+    state.rename(tmp_path / "away")
+    waiting = ConfigLoaded(loop.clock.now_s(), replace(loop.settings, programs=()), request_id=7)
+    loop.inbox.post(replace(waiting, request_id=8))
+    before = loop.settings
+    loop.turn(waiting)
+    assert len(loop.performer.refused) == 2, "the one that waited too"
+    assert loop.inbox.take(0.0) is None
+    (tmp_path / "away").rename(state)
+    stop(loop, "Pong")
+    assert loop.settings == before, "what was refused is not carried out later"
+
+
+def test_what_is_answered_is_published_before(loop):
+    seen = []
+    loop.publish = lambda published: seen.append(("published", published.settings.programs))
+    loop.performer.perform = lambda decision: seen.extend(
+        ("answered", each.results) for each in decision.commands if isinstance(each, commands.Reply)
+    )
+    loop.turn(ConfigLoaded(loop.clock.now_s(), replace(loop.settings, programs=()), request_id=7))
+    assert [what for what, _ in seen] == ["published", "answered"]
+    assert seen[0] == ("published", ())
+
+
 def test_what_is_away_is_shown_although_another_input_waits_before_it(loop, tmp_path):
     state = tmp_path / "state"
     state.rename(tmp_path / "away")
     dead = Finding("state directory", str(state), Look.MISSING, holds_starts=True)
     loop.inbox.post(FoundationsLooked(0.0, ()))
     loop.inbox.post(FoundationsLooked(0.0, (dead,)))
-    loop.turn(ConfigLoaded(loop.clock.now_s(), loop.settings))
+    loop.turn(ConfigFaulty(loop.clock.now_s(), ("line 1",)))
     assert list(loop.memory.foundations) == ["state directory"]
-    assert isinstance(loop.inbox.take(0.0), ConfigLoaded), "what waits keeps its place"
+    assert isinstance(loop.inbox.take(0.0), ConfigFaulty), "what waits keeps its place"
     assert loop.inbox.take(0.0).findings == (dead,), "of looks, the newest says all"
     assert loop.inbox.take(0.0) is None
     (tmp_path / "away").rename(state)

@@ -188,9 +188,10 @@ class FakeBackend:
         self.add(*(program(name, "QUEUED", attempt=0) for name in names if name in self.changes["added"]))
         return {**self.changes, "applied": not dry_run}
 
-    def remove(self, name: str, by: str, uid: int | None) -> None:
+    def remove(self, name: str, by: str, uid: int | None) -> Result:
         self.removed.append((name, by, uid))
         del self.programs[name]
+        return "", 80, ""
 
     def configured(self) -> list[Json]:
         return self.file

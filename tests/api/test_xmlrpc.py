@@ -333,12 +333,9 @@ def test_adding_and_removing_what_cannot_be(rpc: Any, backend: FakeBackend) -> N
         assert fault_of(getattr(rpc.supervisor, method), *args) == (92, "CANT_REREAD: line 1: not TOML; line 2: neither")
 
 
-def test_a_change_that_is_not_seen_to_be_done_is_no_success(
-    rpc: Any, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("supervisor.api.rpc.daemon._SETTLE_S", 0.05)
-    monkeypatch.setattr(backend, "remove", lambda *_: None)
-    assert fault_of(rpc.supervisor.removeProcessGroup, "Breakout")[0] == 30
+def test_a_change_that_is_refused_is_no_success(rpc: Any, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "remove", lambda *_: ("", 30, "the disk is full"))
+    assert fault_of(rpc.supervisor.removeProcessGroup, "Breakout") == (30, "FAILED: the disk is full")
     backend.changes["added"] = ["new"]
     monkeypatch.setattr(backend, "update", lambda *_, **__: {"errors": ["edited meanwhile"]})
     assert fault_of(rpc.supervisor.addProcessGroup, "new") == (92, "CANT_REREAD: edited meanwhile")

@@ -7,6 +7,7 @@ import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
 
 from supervisor import config
+from supervisor.model.codes import SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import ClockMoved, ConfigFaulty, ConfigLoaded, Survival, Verb
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
@@ -382,6 +383,15 @@ def test_every_section_can_be_updated_alone(section):
     assert f"[{section}]" in config.diff(core.settings, config.applicable(core.settings, new)).sections
     core.load(new, only=(f"[{section}]",))
     assert getattr(core.settings, section) == getattr(new, section) != getattr(settings("A"), section)
+
+
+def test_an_update_is_answered_once_its_settings_are_in_force():
+    core = Core(settings("A")).running("A")
+    decision = core.give(ConfigLoaded(core.now_s, settings("A", "B"), request_id=7))
+    assert commands.Reply(7, (("", SUCCESS, ""),)) in decision.commands
+    assert [spec.name for spec in decision.settings.programs] == ["A", "B"]
+    decision = core.give(ConfigLoaded(core.now_s, settings("A")))
+    assert not of(decision, commands.Reply), "nobody waits"
 
 
 def test_a_refused_configuration_is_on_record_until_a_good_one_is_applied():

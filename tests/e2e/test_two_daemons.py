@@ -80,6 +80,7 @@ def test_neither_a_removed_lock_nor_a_removed_state_directory_lets_a_second_daem
     try:
         refused(supervisord(box), first.pid)
         refused(supervisord(box, "--runtime-dir", str(box.runtime / "elsewhere")), first.pid)
+        refused(supervisord(box, "--detach"), first.pid)
         assert not box.state.exists(), "nothing is made in its place"
     finally:
         away.rename(box.state)

@@ -273,6 +273,8 @@ class Host(World):
         super().refuse(item, text)
         if isinstance(item, Asked):
             self.replies.answer(item.request_id, tuple((name, 30, text) for name in item.names or ("supervisord",)))
+        elif isinstance(item, ConfigLoaded):
+            self.replies.answer(item.request_id, (("", 30, text),))
 
     def restore(self, command: Any) -> Any:
         made = super().restore(command)
@@ -378,8 +380,8 @@ class _Backend(DaemonBackend):
     def update(self, names: Any, *, dry_run: bool, by: str, uid: int | None) -> Any:
         return super().update(names, dry_run=dry_run, by=OPERATOR, uid=OPERATOR_UID)
 
-    def remove(self, name: str, by: str, uid: int | None) -> None:
-        super().remove(name, OPERATOR, OPERATOR_UID)
+    def remove(self, name: str, by: str, uid: int | None) -> Any:
+        return super().remove(name, OPERATOR, OPERATOR_UID)
 
     def ask_backups(self, verb: Any, text: str, names: Any, by: str, uid: int | None, timeout_s: float) -> Any:
         return super().ask_backups(verb, text, names, OPERATOR, OPERATOR_UID, timeout_s)
@@ -401,7 +403,7 @@ class _Door:
         host = self._application.host
         if isinstance(item, ConfigLoaded):
             host.configured = item.settings
-        if isinstance(item, Asked):
+        if isinstance(item, Asked | ConfigLoaded):
             host.waiting[item.request_id] = host.daemon
         host.post(item)
         for _ in range(int(_ANSWER_S / _SETTLE_S)):

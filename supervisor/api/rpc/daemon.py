@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
-from collections.abc import Callable
 from typing import Any, Final
 
-from supervisor.api.port import Json, Snapshot
+from supervisor.api.port import Json
 from supervisor.api.rpc.calls import Call, Table, method
 from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
@@ -17,8 +15,6 @@ TABLE: Final[Table] = {}
 
 API_VERSION: Final = "3.0"  # the stock client talks to no other
 SPEAKS: Final = "4.3.0"  # the Supervisor whose interface this is
-_SETTLE_S: Final = 10.0
-_LOOK_S: Final = 0.02
 
 
 @method(TABLE, "supervisor.getAPIVersion", "supervisor.getVersion", result="'3.0'")
@@ -135,8 +131,6 @@ async def add_process_group(call: Call, name: str) -> bool:
     applied = await call.wait(_update, call, program)
     if applied.get("errors"):
         raise Fault(codes.CANT_REREAD, "; ".join(map(str, applied["errors"])))
-    if not name.startswith("["):
-        await _until(call, lambda now: now.program(name) is not None)
     return True
 
 
@@ -148,8 +142,9 @@ async def remove_process_group(call: Call, name: str) -> bool:
         raise Fault(codes.BAD_NAME, name)
     if view["phase"] in {"STARTING", "RUNNING", "STOPPING", "BACKOFF"}:
         raise Fault(codes.STILL_RUNNING, name)
-    await call.wait(call.backend.remove, name, call.by, call.uid)
-    await _until(call, lambda now: now.program(name) is None)
+    _, code, text = await call.wait(call.backend.remove, name, call.by, call.uid)
+    if code != codes.SUCCESS:
+        raise Fault(code, text)
     return True
 
 
@@ -166,13 +161,3 @@ async def _reread(call: Call) -> Json:
     if told.get("errors"):
         raise Fault(codes.CANT_REREAD, "; ".join(map(str, told["errors"])))
     return told
-
-
-async def _until(call: Call, holds: Callable[[Snapshot], bool]) -> None:
-    """Wait for a change to be seen by everybody: the next request of this client may depend on it."""
-    clock = asyncio.get_running_loop().time
-    deadline_s = clock() + _SETTLE_S
-    while not holds(call.snapshot()):
-        if clock() > deadline_s:
-            raise Fault(codes.FAILED, f"not finished within {_SETTLE_S:.0f} s; the request may still be carried out")
-        await asyncio.sleep(_LOOK_S)
