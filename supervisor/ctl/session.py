@@ -53,13 +53,17 @@ class Session:
         return found
 
     def facts(self, after: int = 0, program: str | None = None, last: int | None = None, kinds: str = "") -> list[Any]:
-        """Rows of the journal, oldest first: all after `after`, or the newest `last` of them."""
+        """Rows of the journal, oldest first: all after `after`, or the newest `last` of them.
+
+        More of the newest than one answer holds are all read through, and the newest kept.
+        """
         rows: list[Any] = []
+        whole = last is not None and last <= _PAGE
         while True:
-            limit = _PAGE if last is None else -last
+            limit = -last if last is not None and whole else _PAGE
             page = self.page("facts", after=after, limit=limit, kinds=kinds, program=program)["facts"]
-            rows += page
-            if last is not None or len(page) < _PAGE:
+            rows = (rows + page)[-last:] if last is not None else rows + page
+            if whole or len(page) < _PAGE:
                 return rows
             after = page[-1]["seq"]
 

@@ -372,7 +372,7 @@ def _watch(session: Session, names: list[str], options: dict[str, str], period_s
                 _write(_frame(lines, period_s))
             else:
                 _write("\n".join([*lines, "", ""]))
-            text.pause(period_s)
+            text.pause_while_read(period_s)
     except KeyboardInterrupt:
         return OK
     finally:

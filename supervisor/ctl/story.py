@@ -6,12 +6,14 @@ import json
 import sys
 
 from supervisor.ctl import text
+from supervisor.ctl.client import Refused, Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session, take, whole
 from supervisor.model.names import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 _LAST = 50
@@ -44,30 +46,90 @@ def word(kind: str) -> str:
 
 
 def history(session: Session, args: list[str]) -> int:
-    """`history [NAME] [-n N] [--all] [--json]`.
+    """`history [NAME] [-n N] [-f] [--all] [--json]`.
 
-    What happened and why: the newest N facts (50); --all includes routine ones.
+    What happened and why: the newest N facts (50); --all includes routine ones. With -f also each new one, over
+    restarts of the daemon, until Ctrl-C; with --json one object a line.
     """
-    names, options = take(args, "--json", "--all", valued=("-n",))
+    names, options = take(args, "--json", "--all", "-f", valued=("-n",))
     if len(names) > 1:
         raise Failed("Error: history takes one program's name, or none")
-    last = whole(options.get("-n", str(_LAST)), "-n", least=1)
+    follow, as_json = "-f" in options, "--json" in options
+    last = whole(options.get("-n", str(_LAST)), "-n", least=0 if follow else 1)
     program = plain(names[0]) if names and names[0] != "all" else None
-    session.warn_if_dead(aloud="--json" not in options)
+    session.warn_if_dead(aloud=not as_json)
     kinds = "" if "--all" in options else ",".join(_telling())
-    rows = session.facts(program=program, last=last, kinds=kinds)
+    rows = session.facts(program=program, last=last, kinds=kinds) if last else []
     if not rows and program is not None:
         _refuse_nobody(session, program)
-    if "--json" in options:
+    if as_json and not follow:
         session.say(json.dumps(rows, indent=2))
         return OK
-    names_wide = max((text.width(text.harmless(row["program"] or text.UNKNOWN)) for row in rows), default=0)
+    show = _as_line if as_json else _Table(rows).line
     for row in rows:
-        about = text.pad(text.harmless(row["program"] or text.UNKNOWN), names_wide)
-        session.say(f"{text.when(row['wall_s'])}  {about}  {text.pad(word(row['kind']), 14)}  {text.harmless(row['why'])}")
+        session.say(show(row))
+    if follow:
+        after = rows[-1]["seq"] if rows else _newest(session) if last == 0 else 0
+        return _follow(session, after, show, program=program, kinds=kinds)
     if not rows:
         session.say("nothing has happened yet")
     return OK
+
+
+class _Table:
+    """Facts as aligned lines; the column of names grows with the longest one."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self._wide = max((text.width(self._about(row)) for row in rows), default=0)
+
+    @staticmethod
+    def _about(row: dict[str, Any]) -> str:
+        return text.harmless(row["program"] or text.UNKNOWN)
+
+    def line(self, row: dict[str, Any]) -> str:
+        self._wide = max(self._wide, text.width(self._about(row)))
+        about = text.pad(self._about(row), self._wide)
+        return f"{text.when(row['wall_s'])}  {about}  {text.pad(word(row['kind']), 14)}  {text.harmless(row['why'])}"
+
+
+def _as_line(row: dict[str, Any]) -> str:
+    return json.dumps(row)
+
+
+def _newest(session: Session, after: int = 0) -> int:
+    """The number of the newest fact of all."""
+    found = session.page("facts", after=after, limit=-1)["facts"]
+    return int(found[-1]["seq"]) if found else after
+
+
+def _follow(
+    session: Session, after: int, show: Callable[[dict[str, Any]], str], *, program: str | None = None, kinds: str = ""
+) -> int:
+    """Each fact after a number as it is recorded, over the daemon's own restarts, until Ctrl-C or the end of the terminal.
+
+    The cursor goes on with every fact, shown or not: else a filter that lets nothing through would have the journal read
+    from its beginning each second.
+    """
+    silent = ""
+    try:
+        while True:
+            try:
+                newest = _newest(session, after)
+                rows = session.facts(after=after, program=program, kinds=kinds) if newest > after else []
+                silent = ""
+            except (Unreachable, Refused, Failed) as gone:  # a daemon that starts again, or a journal that is being moved
+                rows, newest = [], after
+                if str(gone) != silent:
+                    session.warn(f"==> {gone}; waiting <==")
+                silent = str(gone)
+            for row in rows:
+                session.say(show(row))
+                newest = max(newest, row["seq"])
+            after = newest
+            sys.stdout.flush()
+            text.pause_while_read(_FOLLOW_S)
+    except KeyboardInterrupt:
+        return OK
 
 
 def _telling() -> list[str]:
@@ -189,7 +251,7 @@ def reboots(session: Session, args: list[str]) -> int:
         raise Failed("Error: reboots takes no names")
     session.warn_if_dead(aloud="--json" not in options)
     if "-f" in options:
-        return _follow_reboots(session, as_json="--json" in options)
+        return _follow(session, 0, _as_line if "--json" in options else _reboot, kinds="HostRebooted")
     rows = session.facts(kinds="HostRebooted")
     if "--json" in options:
         session.say(json.dumps(rows, indent=2))
@@ -203,20 +265,6 @@ def reboots(session: Session, args: list[str]) -> int:
     if pattern:
         session.say(f"pattern: {text.harmless(pattern)}")
     return OK
-
-
-def _follow_reboots(session: Session, *, as_json: bool) -> int:
-    """Those that were, then each one as it is recorded, over the daemon's own restarts, until Ctrl-C."""
-    after = 0
-    try:
-        while True:
-            for row in session.facts(after=after, kinds="HostRebooted"):
-                session.say(json.dumps(row) if as_json else _reboot(row))
-                after = row["seq"]
-            sys.stdout.flush()
-            text.pause(_FOLLOW_S)
-    except KeyboardInterrupt:
-        return OK
 
 
 def _reboot(row: dict[str, Any]) -> str:

@@ -137,7 +137,7 @@ def _follow(session: Session, name: str | None, channel: str, chunk: Chunk, writ
             session.warn(f"==> File {chunk.note} <==")
         write(chunk.data)
         if not chunk.data:
-            text.pause(_POLL_S)
+            text.pause_while_read(_POLL_S)
 
 
 def _fetch(session: Session, name: str | None, channel: str, at: Chunk | int) -> Chunk:

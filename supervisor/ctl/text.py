@@ -5,8 +5,10 @@ Unknown is `-` everywhere, never 0.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import sys
 import time
 import unicodedata
 
@@ -31,6 +33,17 @@ def wall_s() -> float:
 def pause(seconds: float) -> None:
     """Between two looks at something that cannot be awaited: a file of a program, a page of the daemon."""
     select.select([], [], [], seconds)
+
+
+def pause_while_read(seconds: float) -> None:
+    """The same, for as long as somebody reads standard output. Raises BrokenPipeError as soon as nobody does.
+
+    A follower that has nothing to write would not notice that its terminal is gone, and live on for ever.
+    """
+    watcher = select.poll()
+    watcher.register(sys.stdout.fileno(), 0)  # no event but those that cannot be left out: hang-up and error
+    if watcher.poll(seconds * 1000.0):
+        raise BrokenPipeError(errno.EPIPE, "nobody reads this any more")
 
 
 def percent(share: float | None) -> str:

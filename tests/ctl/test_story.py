@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend, daemon
-from running import Terminal, ctl
+from running import CTL, Terminal, ctl, environment
+from serving import served
 
 from supervisor.adapters.host.boot import AliveMark, AliveWriter
 from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl import story
+from supervisor.ctl.outcome import READER_LEFT
 from supervisor.ctl.story import word
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
@@ -171,6 +177,68 @@ def test_of_a_reboot_only_what_befell_the_program_is_told(api: Path, night: Fake
     assert newest.count("ended by the reboot") == 1
     assert "incident 3 of 3" in newest
     assert "no progress" not in newest
+
+
+# --- history -f ----------------------------------------------------------------------------------------------------------
+
+
+def happens(night: FakeBackend, fact: facts.Fact) -> None:
+    last = night.journal[-1]
+    night.journal = [*night.journal, Stamped(last.seq + 1, last.at_s + 1, last.wall_s + 1, "c" * 32, fact)]
+
+
+def test_history_follows_what_its_filters_let_through(api: Path, night: FakeBackend) -> None:
+    with Terminal("history", "Pong", "-n", "1", "-f", socket=api, columns=200) as terminal:
+        terminal.until("\n")
+        happens(night, facts.Wanted("of another", "Breakout", run=True, by="alice"))
+        happens(night, facts.GapLearned("routine", "Pong", "training", 2.0))
+        happens(night, facts.Wanted("of this one", "Pong", run=True, by="alice"))
+        seen = terminal.until("of this one")
+        assert "of another" not in seen
+        assert "routine" not in seen
+        terminal.interrupt()
+        assert terminal.end()[1] == 0
+
+
+def test_history_follows_from_now_and_as_json(api: Path, night: FakeBackend) -> None:
+    with Terminal("history", "-n", "0", "-f", "--json", socket=api, columns=200) as terminal:
+        for _ in range(30):  # what happens before its first look is the past
+            happens(night, facts.Wanted("now", "Pong", run=True, by="alice"))
+            with contextlib.suppress(TimeoutError):
+                assert json.loads(terminal.until("\n", timeout_s=1))["why"] == "now"
+                break
+
+
+def test_history_follows_over_a_restart_of_the_daemon(socket_path: Path, night: FakeBackend) -> None:
+    with served(night, socket_path):
+        terminal = Terminal("history", "-n", "1", "-f", socket=socket_path, columns=200)
+        terminal.until("\n")
+    with terminal:
+        assert "waiting" in terminal.until("<==\r\n")
+        happens(night, facts.Wanted("after the restart", "Pong", run=True, by="alice"))
+        with served(night, socket_path):
+            terminal.until("after the restart")
+
+
+def test_a_follower_ends_with_its_terminal_though_it_has_nothing_to_write(api: Path, night: FakeBackend) -> None:
+    """With SIGHUP ignored, as below nohup: nothing but the hang-up itself could tell it."""
+    master, slave = pty.openpty()
+    shell = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *CTL, "-s", f"unix://{api}", "history", "-n", "1", "-f"]
+    process = subprocess.Popen(
+        shell, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL, env=environment(), start_new_session=True
+    )  # fmt: skip
+    os.close(slave)
+    assert os.read(master, 1)
+    os.close(master)
+    assert process.wait(30) == READER_LEFT
+
+
+def test_more_facts_than_one_answer_holds(api: Path, night: FakeBackend) -> None:
+    night.journal = [Stamped(n, float(n), 1e9, BOOT, facts.ClockStepped(f"step {n}", 1.0)) for n in range(1, 13_001)]
+    lines = ctl("history", "-n", "12000", socket=api).stdout.splitlines()
+    assert len(lines) == 12_000
+    assert lines[0].endswith("step 1001")
+    assert lines[-1].endswith("step 13000")
 
 
 # --- reboots, journal ----------------------------------------------------------------------------------------------------
