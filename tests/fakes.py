@@ -76,6 +76,9 @@ class FakeSources:
     confinement: dict[str, Any] | None = None
     asked_of: Tier | None = None
 
+    def zone(self, wall_s: float) -> tuple[str, float]:
+        return "XLT", 7200.0
+
     def last_sign(self) -> dict[str, Any]:
         return {} if self.alive else {"last_sign_wall_s": self.wall_s, "says": "daemon is not running"}
 

@@ -49,6 +49,7 @@ _NO_ACTION = {
     "facts",
     "incidents",
     "timeline",
+    "days",
     "curves",
     "recorded",
 }  # history, explain, reboots, journal and export show them

@@ -110,6 +110,11 @@ class DeadDaemon:
         except (OSError, ValueError) as error:
             raise Failed(f"{self._gone}; and the journal cannot be read: {error}", NOT_RUNNING) from error
 
+    def zone(self, wall_s: float) -> tuple[str, float]:
+        from supervisor.adapters.host.clock import local_zone
+
+        return local_zone(wall_s)
+
     def closed(self) -> tuple[Ledger, float]:
         """Since the last sign of life nobody has looked: that time is the daemon's."""
         from supervisor.reports.ledger import fold_accounts

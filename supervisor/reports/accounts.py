@@ -108,9 +108,21 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
         _add(held, (piece for piece in pieces if piece.holds))
         _train(ledger, pieces, trained)
         sheets.append(_sheet(name, books, pieces, since_s, until_s))
-    free, paid_s = free_slots(ledger, since_s, until_s)
-    slots = _with_figures("slots", ledger.all_books(), since_s, until_s, paid_s, _plus(held, free))
+    slots = _slots(ledger, held, since_s, until_s)
     return Summary(since_s, until_s, slots, tuple(sheets), _levels(ledger, trained, since_s, until_s))
+
+
+def slots_in(ledger: Ledger, since_s: float, until_s: float) -> Sheet:
+    """The sheet of all slots in a window inside the ledger: a part of what `summary` says."""
+    held: Seconds = {}
+    for book in ledger.all_books():
+        _add(held, (piece for piece in within(book, since_s, until_s) if piece.holds))
+    return _slots(ledger, held, since_s, until_s)
+
+
+def _slots(ledger: Ledger, held: Seconds, since_s: float, until_s: float) -> Sheet:
+    free, paid_s = free_slots(ledger, since_s, until_s)
+    return _with_figures("slots", ledger.all_books(), since_s, until_s, paid_s, _plus(held, free))
 
 
 def within(book: Book, since_s: float, until_s: float) -> Iterator[Slice]:

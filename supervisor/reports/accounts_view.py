@@ -5,11 +5,13 @@ Used by the daemon's API and by `supervisorctl accounts` on the journal of a dea
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.reports.accounts import LevelFigures, Sheet, summary
+from supervisor.reports.accounts import LevelFigures, Sheet, Summary
 from supervisor.reports.ledger import Ledger
 
 Json = dict[str, Any]
@@ -36,25 +38,37 @@ def since_s(ledger: Ledger, since: Since) -> float:
     if since.boot:
         return ledger.reboots[-1].boot_s if ledger.reboots else first_s
     if since.wall_s is not None:
-        return max(first_s, min(ledger.at_s, _journal_s(ledger, since.wall_s)))
+        return max(first_s, min(ledger.at_s, journal_s(ledger, since.wall_s)))
     return first_s
 
 
-def _journal_s(ledger: Ledger, wall_s: float) -> float:
-    """By the newest start of a daemon, reboot or step of the wall clock that was not after it."""
+def journal_s(ledger: Ledger, wall_s: float) -> float:
+    """The journal time of a moment of the wall clock, by the newest moment not after it at which both are known."""
     known = [pair for pair in ledger.clocks if pair[1] <= wall_s]
     at_s, then_wall_s = known[-1] if known else ledger.clocks[0] if ledger.clocks else (0.0, wall_s)
     return at_s + wall_s - then_wall_s
 
 
-def accounts_view(closed: Ledger, since: Since, *, wall_s: float) -> Json:
-    """All sheets of the window. `wall_s` is the wall clock's time at the moment to which the ledger is closed."""
-    found = summary(closed, since_s=since_s(closed, since))
+def wall_clock_of(closed: Ledger, wall_s: float) -> Callable[[float], float]:
+    """Journal time -> wall clock, the reverse of `journal_s`. `wall_s` is the wall clock's time at the end of the ledger."""
+    known = [*closed.clocks, (closed.at_s, wall_s)]
+    begun = [at_s for at_s, _ in known]
+
+    def wall(at_s: float) -> float:
+        then_s, then_wall_s = known[max(0, bisect_right(begun, at_s) - 1)]
+        return then_wall_s + at_s - then_s
+
+    return wall
+
+
+def accounts_view(closed: Ledger, found: Summary, *, wall_s: float) -> Json:
+    """All sheets of a window. `wall_s` is the wall clock's time at the moment to which the ledger is closed."""
+    until_wall_s = wall_s - (closed.at_s - found.until_s)
     return {
         "since_s": found.since_s,
         "until_s": found.until_s,
-        "since_wall_s": wall_s - (found.until_s - found.since_s),
-        "until_wall_s": wall_s,
+        "since_wall_s": until_wall_s - (found.until_s - found.since_s),
+        "until_wall_s": until_wall_s,
         "slots": closed.levels[-1][2] if closed.levels else None,
         "total": _sheet(found.slots),
         "programs": [_sheet(sheet) for sheet in found.programs],

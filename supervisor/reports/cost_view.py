@@ -17,9 +17,9 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, ProgramSpec, Settings
 from supervisor.model.state import Program, State
 from supervisor.policy.upkeep import cost
-from supervisor.reports.accounts import summary
-from supervisor.reports.accounts_view import Since, since_s
+from supervisor.reports.accounts import Summary
 from supervisor.reports.ledger import Book, Ledger
+from supervisor.reports.sources import Sources
 from workers.options import EXTRA_GAMES, FRAMES_PER_STEP, OPTIONS
 
 Json = dict[str, Any]
@@ -54,18 +54,25 @@ class Left:
         return None if self.steps is None or rate is None else self.steps / rate
 
 
-def cost_view(closed: Ledger, games: Games, since: Since, *, wall_s: float, usd_per_hour: float | None) -> Json:
-    """The bill of the window up to now, what a million useful frames came to, and what it takes to finish."""
-    found = summary(closed, since_s=since_s(closed, since))
+def games_of(sources: Sources) -> tuple[Games, float | None]:
+    """What is known of the programs, and the price of an hour."""
+    settings = sources.settings
+    samples = {name: watch.sample for name, watch in sources.memory.watches.items()}
+    return Games(settings, sources.state, samples), None if settings is None else settings.cost.usd_per_hour
+
+
+def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, usd_per_hour: float | None) -> Json:
+    """The bill of a window, what a million useful frames came to, and what it takes to finish from now on."""
+    until_wall_s = wall_s - (closed.at_s - found.until_s)
     begin_s, end_s = found.since_s, found.until_s
     bill = cost.bill(end_s - begin_s, found.slots.seconds, usd_per_hour)
-    frames, blind = _frames(closed, games, begin_s, end_s)
+    frames, blind = frames_in(closed, games, begin_s, end_s)
     left, apart = games_left(games)
     return {
         "since_s": begin_s,
         "until_s": end_s,
-        "since_wall_s": wall_s - (end_s - begin_s),
-        "until_wall_s": wall_s,
+        "since_wall_s": until_wall_s - (end_s - begin_s),
+        "until_wall_s": until_wall_s,
         "usd_per_hour": usd_per_hour,
         "says": NO_PRICE if usd_per_hour is None else "",
         "wall_hours": bill.wall_hours,
@@ -125,7 +132,7 @@ def _now(ledger: Ledger, games: Games, book: Book) -> tuple[float, int] | None:
     return ledger.at_s, sample.steps
 
 
-def _frames(ledger: Ledger, games: Games, from_s: float, to_s: float) -> tuple[float | None, list[str]]:
+def frames_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> tuple[float | None, list[str]]:
     """(useful frames of the window, names of the programs of which nobody knows them); None: of all of them."""
     total, known, blind = 0.0, False, set()
     for book in ledger.all_books():

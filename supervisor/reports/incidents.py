@@ -40,6 +40,7 @@ _TROUBLES: Final = {
 }  # fmt: skip
 # What an attempt died of, if the fact that told of it is lost.
 _TOLD_BEFORE: Final = {"stalled": "stall", "diverged": "losses were not finite", "sick": "unhealthy training"}
+_OTHER_ENDS: Final = {"reboot": "reboot of the host", "stopped": "stopped on request", "done": "finished", "": "unknown"}
 # What tells of a trouble, unless another fact has told of it already.
 _IF_ALONE: Final = {"KillIntended": "did not leave in time", "GaveUp": "given up", "Reported": "out of memory"}
 _FOLLOWS: Final = frozenset({
@@ -53,6 +54,11 @@ _OVER: Final = {  # a fact about the box -> the trouble that it ends
     "FoundationRestored": "FoundationLost", "GpuBack": "GpuLost", "GpusKnown": "GpusUnknown",
     "ConfigMended": "ConfigRefused",
 }  # fmt: skip
+
+
+def cause_in_words(cause: str) -> str:
+    """What an attempt ended of (`Exited.cause`), in a person's words. Example: `oom_killed`, killed by the OOM killer."""
+    return _DEATHS.get(cause) or _TOLD_BEFORE.get(cause) or _OTHER_ENDS.get(cause, cause)
 
 
 @dataclass(slots=True)
@@ -245,8 +251,7 @@ class _Grouping:
             before.rows.append(stamped)
             self._stopped(before)
         else:
-            what = _DEATHS.get(fact.cause) or _TOLD_BEFORE.get(fact.cause, fact.cause)
-            self._stopped(self._trouble(what, stamped, name, fact.token))
+            self._stopped(self._trouble(cause_in_words(fact.cause), stamped, name, fact.token))
 
 
 def _same(open_: Incident, new: facts.Fact) -> bool:

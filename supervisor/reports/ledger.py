@@ -78,6 +78,7 @@ class Loss(NamedTuple):
     steps: int | None
     seconds: float | None
     again: bool  # something had been trained before
+    cause: str = ""  # what the attempt before had ended of
 
 
 @dataclass(slots=True)
@@ -448,10 +449,10 @@ class Ledger:
                 book.turn(at_s, Account.PRODUCTIVE)
                 book.ready = True
                 self._mend(book, at_s)
-            case facts.Resumed(step=step, lost_steps=lost_steps, lost_s=lost_s):
+            case facts.Resumed(step=step, lost_steps=lost_steps, lost_s=lost_s, cause=cause):
                 book.close(at_s)
                 again = bool(book.marks)
-                book.losses.append(Loss(at_s, lost_steps, book.roll_back(at_s, step, lost_s), again))
+                book.losses.append(Loss(at_s, lost_steps, book.roll_back(at_s, step, lost_s), again, cause))
             case facts.Checkpointed(step=step):
                 book.mark(at_s, step)
             case facts.Tallied():

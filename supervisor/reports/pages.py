@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from supervisor.model.recording import Sheet
+    from supervisor.reports.accounts import Summary
     from supervisor.reports.accounts_view import Since
     from supervisor.reports.ledger import Ledger
     from supervisor.reports.sources import Json, Sources
@@ -147,16 +148,25 @@ def _window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
     return begin_s, end_s
 
 
+def _summary(sources: Sources, since: Since, until: Since) -> tuple[Ledger, Summary, float]:
+    """The closed ledger, the figures of a window, and the wall clock's time of now."""
+    from supervisor.reports.accounts import summary
+
+    closed, wall_s = sources.closed()
+    begin_s, end_s = _window(closed, since, until)
+    return closed, summary(closed, since_s=begin_s, until_s=end_s), wall_s
+
+
 # --- the pages ---------------------------------------------------------------------------------------------------------
 
 
-@_page(since=_since)
-def accounts(sources: Sources, since: Since) -> Json:
-    """What every second of every program and slot was spent on, in a window up to now."""
+@_page(since=_since, until=_until)
+def accounts(sources: Sources, since: Since, until: Since) -> Json:
+    """What every second of every program and slot was spent on, in a window."""
     from supervisor.reports.accounts_view import accounts_view
 
-    closed, wall_s = sources.closed()
-    return accounts_view(closed, since, wall_s=wall_s)
+    closed, found, wall_s = _summary(sources, since, until)
+    return accounts_view(closed, found, wall_s=wall_s)
 
 
 @_page(instant=True)
@@ -185,16 +195,14 @@ def config(sources: Sources) -> Json:
     return {"settings": [{"key": key, "value": value, "origin": str(origin)} for key, value, origin in sources.config()]}
 
 
-@_page(since=_since)
-def cost(sources: Sources, since: Since) -> Json:
-    """The bill of a window up to now."""
-    from supervisor.reports.cost_view import Games, cost_view
+@_page(since=_since, until=_until)
+def cost(sources: Sources, since: Since, until: Since) -> Json:
+    """The bill of a window."""
+    from supervisor.reports.cost_view import cost_view, games_of
 
-    closed, wall_s = sources.closed()
-    settings = sources.settings
-    samples = {name: watch.sample for name, watch in sources.memory.watches.items()}
-    price = None if settings is None else settings.cost.usd_per_hour
-    return cost_view(closed, Games(settings, sources.state, samples), since, wall_s=wall_s, usd_per_hour=price)
+    closed, found, wall_s = _summary(sources, since, until)
+    games, price = games_of(sources)
+    return cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
 
 
 @_page(sheet=_sheet, subjects=_words, series=_words, since=_since, points=_whole(500, 10, 2000))
@@ -224,6 +232,18 @@ def _must_be_series(sheet: Sheet, names: list[str], most: int) -> None:
     for name in names:
         if name not in known:
             raise BadQuery(f"{sheet.name} have no series {name[:40]!r}; there are: {', '.join(known)}")
+
+
+@_page(since=_since, until=_until)
+def days(sources: Sources, since: Since, until: Since) -> Json:
+    """Steps that were computed, kept and lost, hours and dollars, by local day."""
+    from supervisor.reports.cost_view import games_of
+    from supervisor.reports.days import days_view
+
+    closed, wall_s = sources.closed()
+    begin_s, end_s = _window(closed, since, until)
+    games, price = games_of(sources)
+    return days_view(closed, games, begin_s, end_s, zone=sources.zone, wall_s=wall_s, usd_per_hour=price)
 
 
 @_page(
@@ -292,12 +312,13 @@ def recorded(sources: Sources, sheet: Sheet, period_s: float, since: Since, afte
     return {"columns": columns(sheet), "rows": as_table(sheet, rows)}
 
 
-@_page(since=_since)
-def report(sources: Sources, since: Since) -> Json:
-    """What trained in a window up to now, how well, what broke, what it cost, what comes next."""
+@_page(since=_since, until=_until)
+def report(sources: Sources, since: Since, until: Since) -> Json:
+    """What trained in a window, how well, what broke, what it cost, what comes next."""
     from supervisor.reports.report_view import report_view
 
-    return report_view(sources, since)
+    closed, found, wall_s = _summary(sources, since, until)
+    return report_view(sources, closed, found, wall_s=wall_s)
 
 
 @_page()

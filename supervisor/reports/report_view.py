@@ -12,9 +12,8 @@ from supervisor.model.facts import Stamped
 from supervisor.model.recording import PROGRAMS, as_spread
 from supervisor.policy.upkeep.accounting import COMPUTING
 from supervisor.policy.upkeep.resolution import TIERS, tier_for
-from supervisor.reports.accounts import Sheet, summary
-from supervisor.reports.accounts_view import Since, since_s
-from supervisor.reports.cost_view import Games, cost_view, kept_in
+from supervisor.reports.accounts import Sheet, Summary
+from supervisor.reports.cost_view import cost_view, games_of, kept_in
 from supervisor.reports.incidents import incidents
 from supervisor.reports.incidents_view import causes
 from supervisor.reports.ledger import Ledger
@@ -26,27 +25,24 @@ _POINTS: Final = 500
 _BROKEN: Final = {"FATAL": 0, "BACKOFF": 1}  # shown first
 
 
-def report_view(sources: Sources, since: Since) -> Json:
-    """All of it for the window up to now. None is "not known"."""
-    closed, wall_s = sources.closed()
-    begun_s = since_s(closed, since)
-    samples = {name: watch.sample for name, watch in sources.memory.watches.items()}
-    games = Games(sources.settings, sources.state, samples)
-    price = None if sources.settings is None else sources.settings.cost.usd_per_hour
-    bill = cost_view(closed, games, since, wall_s=wall_s, usd_per_hour=price)
-    sheets = {sheet.name: sheet for sheet in summary(closed, since_s=begun_s).programs}
+def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: float) -> Json:
+    """All of it for the window of `found`; states, and what comes next, are those of now. None is "not known"."""
+    begun_s, end_s = found.since_s, found.until_s
+    games, price = games_of(sources)
+    bill = cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
+    sheets = {sheet.name: sheet for sheet in found.programs}
     status = status_view(sources)
-    returns = _returns(sources, closed, begun_s)
-    kept = kept_in(closed, games, begun_s, closed.at_s)
+    returns = _returns(sources, closed, begun_s, end_s)
+    kept = kept_in(closed, games, begun_s, end_s)
     rows = [_program(view, sheets.get(view["name"]), kept, returns) for view in status["programs"]]
     rows.sort(key=lambda row: (_BROKEN.get(row["phase"], 2), row["name"]))
     return {
         "since_wall_s": bill["since_wall_s"],
-        "until_wall_s": wall_s,
-        "length_s": closed.at_s - begun_s,
+        "until_wall_s": bill["until_wall_s"],
+        "length_s": end_s - begun_s,
         "programs": rows,
-        "broke": broke(sources.facts(0, ()), begun_s, sources.state.clock_steps),
-        "reboots": sum(reboot.boot_s >= begun_s for reboot in closed.reboots),
+        "broke": broke(sources.facts(0, ()), begun_s, end_s, sources.state.clock_steps),
+        "reboots": sum(begun_s <= reboot.boot_s <= end_s for reboot in closed.reboots),
         "kept_steps": sum(row["kept_steps"] for row in rows),
         "useful_share": bill["useful_share"],
         "usd": bill["usd"],
@@ -74,11 +70,11 @@ def _program(view: Json, sheet: Sheet | None, kept: Mapping[str, float], returns
     }
 
 
-def _returns(sources: Sources, closed: Ledger, begun_s: float) -> dict[str, tuple[float, float]]:
+def _returns(sources: Sources, closed: Ledger, begun_s: float, end_s: float) -> dict[str, tuple[float, float]]:
     """The first and the newest known mean return of each program in the window."""
     tier = tier_for(TIERS, closed.at_s - begun_s, _POINTS)
     found: dict[str, tuple[float, float]] = {}
-    for row in sources.recorded(PROGRAMS.only({"mean_return"}), tier, begun_s, closed.at_s, ()):
+    for row in sources.recorded(PROGRAMS.only({"mean_return"}), tier, begun_s, end_s, ()):
         value = row.values.get("mean_return")
         if value is not None:
             mean = as_spread(value).mean
@@ -86,9 +82,9 @@ def _returns(sources: Sources, closed: Ledger, begun_s: float) -> dict[str, tupl
     return found
 
 
-def broke(journal: Iterable[Stamped], begun_s: float, clock_steps: Mapping[str, float]) -> list[Json]:
-    """What went wrong since a moment, grouped by cause, the most frequent first: how often, where, and the newest reason."""
-    return causes([each for each in incidents(journal) if each.cause.at_s >= begun_s], clock_steps)
+def broke(journal: Iterable[Stamped], begun_s: float, end_s: float, clock_steps: Mapping[str, float]) -> list[Json]:
+    """What went wrong in a window, grouped by cause, the most frequent first: how often, where, and the newest reason."""
+    return causes([each for each in incidents(journal) if begun_s <= each.cause.at_s <= end_s], clock_steps)
 
 
 def _next(bill: Json, line: str) -> Json:

@@ -63,6 +63,9 @@ class Sources(Protocol):
     def state_dir(self) -> str:
         """Where all of this lies."""
 
+    def zone(self, wall_s: float) -> tuple[str, float]:
+        """The box's local time at a moment of the wall clock: its name, and how many seconds it is ahead of UTC."""
+
     def last_sign(self) -> Json:
         """Of a dead daemon: when it was last there, and the sentence that says so. Empty: it runs."""
 

@@ -12,7 +12,6 @@ Worked example. A program that dies every three seconds for an hour, in a window
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -22,6 +21,7 @@ from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import Phase
 from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
+from supervisor.reports.accounts_view import wall_clock_of
 from supervisor.reports.incidents import Incident
 from supervisor.reports.ledger import Ledger
 
@@ -78,7 +78,7 @@ def timeline_view(
     there = {name: inside for name, spans in lanes.programs.items() if (inside := _inside(spans, begin_s, end_s))}
     parts = min(_PARTS, max(_FEWEST_PARTS, _ALL_PARTS // max(1, len(there))))
     own_s = (end_s - begin_s) / parts
-    wall = _wall_clock(closed, wall_s)
+    wall = wall_clock_of(closed, wall_s)
 
     def told(spans: Sequence[Span], longest_s: float) -> list[Json]:
         inside = sorted(_inside(spans, begin_s, end_s), key=lambda span: span.from_s)
@@ -92,18 +92,6 @@ def timeline_view(
         "programs": [{"name": name, "spans": told(spans, own_s)} for name, spans in sorted(there.items())],
         "marks": _marks(marks, own_s, wall),
     }  # fmt: skip
-
-
-def _wall_clock(closed: Ledger, wall_s: float) -> Callable[[float], float]:
-    """Journal time -> wall clock, by the newest moment before it at which both are known."""
-    known = [*closed.clocks, (closed.at_s, wall_s)]
-    begun = [at_s for at_s, _ in known]
-
-    def wall(at_s: float) -> float:
-        then_s, then_wall_s = known[max(0, bisect_right(begun, at_s) - 1)]
-        return then_wall_s + at_s - then_s
-
-    return wall
 
 
 def _inside(spans: Sequence[Span], begin_s: float, end_s: float) -> list[Span]:

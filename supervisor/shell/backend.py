@@ -17,6 +17,7 @@ import structlog
 from supervisor import config, image
 from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
 from supervisor.adapters.backups import shown
+from supervisor.adapters.host.clock import local_zone
 from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.process.presence import corrected
@@ -255,6 +256,9 @@ class Running:
         self.version, self.cgroups = daemon.version, daemon.cgroups
         self._daemon, self._paths = daemon, published.settings.paths
         self.state_dir = self._paths.state_dir
+
+    def zone(self, wall_s: float) -> tuple[str, float]:
+        return local_zone(wall_s)
 
     def last_sign(self) -> Json:
         return {}

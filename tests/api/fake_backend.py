@@ -19,7 +19,8 @@ from supervisor.model.recording import Row, Sheet
 from supervisor.model.state import Program, State, fold_all
 from supervisor.policy.upkeep.resolution import Tier
 from supervisor.reports import pages
-from supervisor.reports.accounts_view import Since, accounts_view
+from supervisor.reports.accounts import summary
+from supervisor.reports.accounts_view import Since, accounts_view, since_s
 from supervisor.reports.cost_view import Games, cost_view
 from supervisor.reports.exposition import Family
 from supervisor.reports.facts_view import select
@@ -175,10 +176,11 @@ class FakeBackend:
             "backups": self.backed_up, "making": [], "rollback": None, "progress": None, "ends": self.ends,
         }  # fmt: skip
 
-    def page_cost(self, since: Since) -> Json:
+    def page_cost(self, since: Since, until: Since) -> Json:
         closed = fold_accounts(self.journal).closed(1000.0)
+        found = summary(closed, since_s=since_s(closed, since), until_s=since_s(closed, until))
         games = Games(None, fold_all(self.journal))
-        return cost_view(closed, games, since, wall_s=WALL_S, usd_per_hour=self.header["usd_per_hour"])
+        return cost_view(closed, games, found, wall_s=WALL_S, usd_per_hour=self.header["usd_per_hour"])
 
     def reread(self) -> Json:
         return self.changes
@@ -239,14 +241,15 @@ class FakeBackend:
         made: Since = PAGES["report"].arguments({"since": since})["since"]
         return made
 
-    def page_report(self, since: Since) -> Json:
+    def page_report(self, since: Since, until: Since) -> Json:
         self.windows.append(since)
         return self.reported
 
     def page_recorded(self, **asked: Any) -> Json:
         return pages.recorded(self, **asked)  # type: ignore[arg-type]
 
-    def page_accounts(self, since: Any) -> Json:
+    def page_accounts(self, since: Since, until: Since) -> Json:
         last = self.journal[-1] if self.journal else None
         closed = fold_accounts(self.journal).closed(0.0 if last is None else last.at_s)
-        return accounts_view(closed, since, wall_s=0.0 if last is None else last.wall_s)
+        found = summary(closed, since_s=since_s(closed, since), until_s=since_s(closed, until))
+        return accounts_view(closed, found, wall_s=0.0 if last is None else last.wall_s)

@@ -512,7 +512,7 @@ def test_windows_are_asked_for_in_words(since, expected):
     closed = fold_accounts(story.rows).closed(200.0)
     assert since_s(closed, since) == expected
     assert since_s(fold_accounts(Story("P").rows).closed(50.0), Since(boot=True)) == 0.0
-    view = accounts_view(closed, since, wall_s=WALL_S + 200.0)
+    view = accounts_view(closed, accounts.summary(closed, since_s=since_s(closed, since)), wall_s=WALL_S + 200.0)
     assert view["until_wall_s"] - view["since_wall_s"] == pytest.approx(200.0 - expected)
     assert sum(view["total"]["seconds"].values()) == pytest.approx(view["total"]["wall_s"])
     assert list(view["total"]["seconds"]) == [account.value for account in Account]
@@ -520,5 +520,6 @@ def test_windows_are_asked_for_in_words(since, expected):
 
 
 def test_the_view_of_an_empty_journal():
-    view = accounts_view(Ledger().closed(5.0), Since(wall_s=3.0), wall_s=WALL_S)
+    empty = Ledger().closed(5.0)
+    view = accounts_view(empty, accounts.summary(empty, since_s=since_s(empty, Since(wall_s=3.0))), wall_s=WALL_S)
     assert (view["slots"], view["programs"], view["total"]["ettr"]) == (None, [], None)

@@ -11,7 +11,8 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.model.state import State, fold_all
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.reports.accounts_view import Since
+from supervisor.reports.accounts import summary
+from supervisor.reports.accounts_view import Since, since_s
 from supervisor.reports.cost_view import Games, Left, cost_view, frames_per_step, games_left, kept_steps
 from supervisor.reports.ledger import Book, fold_accounts
 
@@ -29,7 +30,9 @@ def told(*specs, level=None):
 def view(story, now_s, *specs, samples=None, price=2.0, since=None, settings=None):
     games = Games(settings or told(*specs), fold_all(story.rows), samples or {})
     closed = fold_accounts(story.rows).closed(now_s)
-    return cost_view(closed, games, since or Since(), wall_s=WALL_S + now_s, usd_per_hour=price)
+    return cost_view(
+        closed, games, summary(closed, since_s=since_s(closed, since or Since())), wall_s=WALL_S + now_s, usd_per_hour=price
+    )
 
 
 def an_hour():
@@ -202,8 +205,10 @@ def test_who_is_not_known_is_named():
 def test_without_a_configuration_or_a_journal_nothing_is_guessed():
     story = an_hour()
     games = Games(None, fold_all(story.rows))
-    found = cost_view(fold_accounts(story.rows).closed(3600.0), games, Since(), wall_s=WALL_S, usd_per_hour=None)
+    closed = fold_accounts(story.rows).closed(3600.0)
+    found = cost_view(closed, games, summary(closed), wall_s=WALL_S, usd_per_hour=None)
     assert found["levels"][0]["why"] == "all programs: the configuration cannot be read"
-    empty = cost_view(fold_accounts([]).closed(0.0), Games(told(pong()), State()), Since(), wall_s=WALL_S, usd_per_hour=2.0)
+    closed = fold_accounts([]).closed(0.0)
+    empty = cost_view(closed, Games(told(pong()), State()), summary(closed), wall_s=WALL_S, usd_per_hour=2.0)
     assert (empty["usd"], empty["useful_frames"], empty["useful_share"]) == (0.0, None, None)
     assert [(level["days"], level["steps_per_s"]) for level in empty["levels"]] == [(0.0, None)], "nothing is left"

@@ -111,8 +111,8 @@ def test_facts_by_position_program_and_kind(core):
     ],
 )  # fmt: skip
 def test_since(text, since):
-    assert PAGES["accounts"].arguments({"since": text, "else": "ignored"}) == {"since": since}
-    assert PAGES["cost"].arguments({}) == {"since": Since()}
+    assert PAGES["accounts"].arguments({"since": text, "else": "ignored"}) == {"since": since, "until": Since(ago_s=0.0)}
+    assert PAGES["cost"].arguments({})["since"] == Since()
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "3600", "@3600s", "-1s", "nans", "@inf", "all "])

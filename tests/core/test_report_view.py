@@ -13,7 +13,8 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.recording import Row
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.cost import CostSettings
-from supervisor.reports.accounts_view import Since
+from supervisor.reports.accounts import summary
+from supervisor.reports.accounts_view import Since, since_s
 from supervisor.reports.report_view import broke, report_view
 
 
@@ -30,7 +31,8 @@ class Sources(FakeSources):
 def report(core, since=None, *, returns=(), alive=True, known=True):
     sources = Sources(core.state, core.settings if known else None, core.memory, core.journal, core.now_s, alive=alive)
     sources.returns = returns
-    return report_view(sources, since or Since())
+    closed, wall_s = sources.closed()
+    return report_view(sources, closed, summary(closed, since_s=since_s(closed, since or Since())), wall_s=wall_s)
 
 
 def by_name(found):
@@ -142,17 +144,17 @@ def started(*, clean, last_sign_s):
     ],
 )  # fmt: skip
 def test_what_a_fact_tells_of(fact, what):
-    found = broke([Stamped(1, 10.0, WALL_S, "boot", fact)], 0.0, {})
+    found = broke([Stamped(1, 10.0, WALL_S, "boot", fact)], 0.0, 10.0, {})
     assert [each["what"] for each in found] == ([] if what is None else [what])
 
 
 def test_the_most_frequent_comes_first_and_the_newest_reason_is_told():
     told = [replace(exited("crash"), why="old"), exited("killed"), replace(exited("crash"), why="new", program="Qbert")]
     journal = [Stamped(place, float(place), WALL_S + place, "boot", fact) for place, fact in enumerate(told)]
-    crash, killed = broke(journal, 0.0, {})
+    crash, killed = broke(journal, 0.0, 9.0, {})
     assert crash == {
         "what": "crash", "count": 2, "programs": ["Pong", "Qbert"], "why": "new", "first_wall_s": WALL_S,
         "newest_wall_s": WALL_S + 2, "lost_steps": None,
     }  # fmt: skip
     assert killed["count"] == 1
-    assert broke(journal, 2.5, {}) == []
+    assert broke(journal, 2.5, 9.0, {}) == []

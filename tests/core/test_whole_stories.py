@@ -49,7 +49,8 @@ from supervisor.policy.box.gate import MB
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.box.readings import Gpus, Host, Xid
 from supervisor.policy.upkeep.alerting import AlertSettings
-from supervisor.reports.accounts_view import Since, accounts_view
+from supervisor.reports.accounts import summary
+from supervisor.reports.accounts_view import accounts_view
 from supervisor.reports.alerts_view import alerts_view
 from supervisor.reports.climb_view import climb_view
 from supervisor.reports.cost_view import Games, cost_view
@@ -145,8 +146,8 @@ class Told:
             ],
             "level": climb_view(state, core.settings, now_s=core.now_s),
             "alerts": alerts_view(state, core.settings, core.memory, now_s=core.now_s),
-            "accounts": accounts_view(ledger, Since(), wall_s=wall_s),
-            "cost": cost_view(ledger, games, Since(), wall_s=wall_s, usd_per_hour=2.0),
+            "accounts": accounts_view(ledger, summary(ledger), wall_s=wall_s),
+            "cost": cost_view(ledger, games, summary(ledger), wall_s=wall_s, usd_per_hour=2.0),
             "gpus": gpu_view(core.memory.gpus, state),
             "vetoes": vetoes_view(state),
         }

@@ -55,6 +55,7 @@ from supervisor.policy.box.foundations import Finding, Look
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
 from supervisor.ports import JournalMoved
+from supervisor.shell import backend
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.replies import Replies
 from workers import results
@@ -372,7 +373,11 @@ def open_journal(path: Path) -> tuple[int, str, Any]:
 
 
 class _Backend(DaemonBackend):
-    """The daemon's own backend. Every request comes from the same operator, whoever runs the tests."""
+    """The daemon's own backend. Every request comes from the same operator, and the box has the zone of the client."""
+
+    def page(self, name: str, query: Any) -> Any:
+        with mock.patch.object(backend, "local_zone", return_value=("XLT", 7200.0)):
+            return super().page(name, query)
 
     def ask(self, verb: Any, names: Any, signal: str, by: str, uid: int | None, timeout_s: float) -> Any:
         return super().ask(verb, names, signal, OPERATOR, OPERATOR_UID, timeout_s)

@@ -35,6 +35,8 @@ READS = (
     ("incidents-one", "/api/v1/incidents?seq=314&chars=200"),
     ("incidents-wrong", "/api/v1/incidents?since=60s&until=3600s"),
     ("timeline", "/api/v1/timeline?since=20000s&until=3600s"),
+    ("days", "/api/v1/days"),
+    ("days-window", "/api/v1/days?since=7200s&until=3600s"),
     ("results", "/api/v1/results"),
     ("curves", "/api/v1/curves?series=mean_return,loss&since=3600s"),
     ("curves-unknown", "/api/v1/curves?series=los"),

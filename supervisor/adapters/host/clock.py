@@ -74,3 +74,9 @@ class SystemClock:
 
     def to_boot_ns(self, at_s: float) -> int:
         return max(0, int((at_s - self.offset_s) * 1e9))
+
+
+def local_zone(at_wall_s: float) -> tuple[str, float]:
+    """This box's local time at a moment: its name, and by how many seconds it is ahead of UTC."""
+    local = time.localtime(at_wall_s)
+    return local.tm_zone, float(local.tm_gmtoff)

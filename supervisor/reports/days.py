@@ -1,0 +1,102 @@
+"""The page `days`: steps that were computed, kept and lost, hours and dollars, by local day of the box.
+
+A loss belongs to the day on which a program resumed behind it, as in `accounts`. A step that was kept belongs to the day on
+which it was computed, evenly between two moments at which the step is known. What is kept today may still be lost tomorrow.
+Computed is the sum of both, and at least that where the size of a loss is unknown. A day is the box's own, from midnight to
+midnight, so it may have 23 or 25 hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from supervisor.policy.upkeep import cost
+from supervisor.reports.accounts import slots_in
+from supervisor.reports.accounts_view import journal_s, wall_clock_of
+from supervisor.reports.cost_view import NO_PRICE, Games, frames_in, kept_in
+from supervisor.reports.incidents import cause_in_words
+from supervisor.reports.ledger import Ledger, Loss
+
+Json = dict[str, Any]
+Zone = Callable[[float], tuple[str, float]]  # wall clock -> (name of the local time, seconds ahead of UTC)
+
+MOST_DAYS: Final = 100
+_DAY_S: Final = 86_400
+
+
+def days_view(
+    closed: Ledger, games: Games, begin_s: float, end_s: float, *, zone: Zone, wall_s: float, usd_per_hour: float | None
+) -> Json:
+    """The newest 100 days of a window, oldest first, and all of it as `total`. None is "not known"."""
+    wall = wall_clock_of(closed, wall_s)
+    every = list(_days(wall(begin_s), wall(end_s), zone))
+    shown = every[-MOST_DAYS:]
+    rows, from_s = [], max(begin_s, journal_s(closed, shown[0][1])) if len(shown) < len(every) else begin_s
+    for date, _, next_wall_s in shown:
+        to_s = end_s if date == shown[-1][0] else min(end_s, max(from_s, journal_s(closed, next_wall_s)))
+        rows.append({"date": date, **_row(closed, games, from_s, to_s, wall, usd_per_hour)})
+        from_s = to_s
+    return {
+        "since_s": begin_s, "until_s": end_s, "since_wall_s": wall(begin_s), "until_wall_s": wall(end_s),
+        "zone": zone(wall(end_s))[0], "utc_offset_s": zone(wall(end_s))[1], "usd_per_hour": usd_per_hour,
+        "says": NO_PRICE if usd_per_hour is None else "", "left_out": len(every) - len(shown),
+        "days": rows, "total": _row(closed, games, begin_s, end_s, wall, usd_per_hour),
+    }  # fmt: skip
+
+
+def _days(begin_wall_s: float, end_wall_s: float, zone: Zone) -> Iterator[tuple[str, float, float]]:
+    """(date, its midnight, the next one's) of every day that a window touches."""
+    first, last = (int((at + zone(at)[1]) // _DAY_S) for at in (begin_wall_s, max(begin_wall_s, end_wall_s)))
+    for day in range(first, last + 1):
+        date = datetime.fromtimestamp(day * _DAY_S, UTC).date().isoformat()
+        yield date, _midnight(day, zone), _midnight(day + 1, zone)
+
+
+def _midnight(day: int, zone: Zone) -> float:
+    """When a local day begins. Its offset is that of the moment itself, which is near the one of UTC's midnight."""
+    near_s = day * _DAY_S - zone(day * _DAY_S)[1]
+    return day * _DAY_S - zone(near_s)[1]
+
+
+def _row(
+    closed: Ledger, games: Games, from_s: float, to_s: float, wall: Callable[[float], float], usd_per_hour: float | None
+) -> Json:  # fmt: skip
+    slots = slots_in(closed, from_s, to_s)
+    kept = sum(kept_in(closed, games, from_s, to_s).values())
+    frames, _ = frames_in(closed, games, from_s, to_s)
+    bill = cost.bill(to_s - from_s, slots.seconds, usd_per_hour)
+    return {
+        "from_s": from_s, "to_s": to_s, "from_wall_s": wall(from_s), "to_wall_s": wall(to_s),
+        "hours": bill.wall_hours,
+        "computed_steps": kept + slots.lost_steps,
+        "kept_steps": kept,
+        "lost_steps": slots.lost_steps,
+        "lost_unknown": slots.lost_unknown,
+        "lost": _lost(closed, from_s, to_s),
+        "kept_frames": frames,
+        "useful_share": slots.ettr,
+        "failures": slots.failures,
+        "reboots": sum(from_s <= reboot.boot_s < to_s for reboot in closed.reboots),
+        "usd": bill.usd,
+        "usd_per_million_frames": cost.usd_per_million(bill.usd, frames),
+        "causes": [{"name": each.name, "hours": each.hours, "share": each.share, "usd": each.usd} for each in bill.causes],
+    }  # fmt: skip
+
+
+def _lost(closed: Ledger, from_s: float, to_s: float) -> list[Json]:
+    """Steps that were lost, by what the attempt before had died of, the most first."""
+    found: dict[str, Json] = {}
+    for loss in _losses(closed, from_s, to_s):
+        if loss.steps or (loss.steps is None and loss.again):
+            words = cause_in_words(loss.cause)
+            group = found.setdefault(words, {"cause": words, "steps": 0, "resumes": 0, "unknown": 0})
+            group["steps"] += loss.steps or 0
+            group["resumes"] += 1
+            group["unknown"] += loss.steps is None
+    return sorted(found.values(), key=lambda group: (-group["steps"], group["cause"]))
+
+
+def _losses(closed: Ledger, from_s: float, to_s: float) -> Iterable[Loss]:
+    return (loss for book in closed.all_books() for loss in book.losses if from_s <= loss.at_s < to_s)
