@@ -93,6 +93,10 @@ class Restored:
 class Journal(Protocol):
     """The durable record. `append` returns only once the facts survive a power cut."""
 
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest fact."""
+
     def append(self, facts: Sequence[Fact], *, at_s: float, wall_s: float, boot_id: str) -> list[Stamped]:
         """All of them in one transaction, or OSError and none of them."""
         ...

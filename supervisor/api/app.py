@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
@@ -25,6 +24,7 @@ from starlette.types import ASGIApp
 from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
 from supervisor.api.assets import Assets
+from supervisor.api.encoding import Once, encoded
 from supervisor.api.metrics import Metrics
 from supervisor.api.peer import who
 from supervisor.api.pins import MOST_PIN_S, is_span
@@ -34,6 +34,7 @@ from supervisor.api.rest import heard_out
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.same_site import same_site
 from supervisor.api.signals import signal_name
+from supervisor.api.stream import Stream
 from supervisor.model.codes import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS
 from supervisor.model.inputs import Verb
 from supervisor.model.names import expand, plain
@@ -59,21 +60,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def answer(value: object, status: int = 200, **headers: str) -> Response:
-    """JSON that every reader can read: NaN and infinity are unknown, so they are null."""
-    body = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
-    return Response(body.encode("utf-8", "replace"), status, headers or None, "application/json")
-
-
-def _finite(value: object) -> object:
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case dict():
-            return {str(key): _finite(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_finite(item) for item in value]
-        case _:
-            return value
+    return Response(encoded(value), status, headers or None, "application/json")
 
 
 class Api:
@@ -87,10 +74,12 @@ class Api:
         self._rpc = Rpc(backend, self._read, self._wait)
         self._assets = Assets()
         self._metrics = Metrics(backend)
+        self._stream, self._once = Stream(backend), Once()
 
     def end(self) -> None:
-        """The server stops: whoever follows a log is let go."""
+        """The server stops: whoever follows a log or the stream is let go."""
         self._rpc.end()
+        self._stream.end()
 
     def close(self) -> None:
         """Let go of the threads; one that still waits for its reply ends with it."""
@@ -106,6 +95,7 @@ class Api:
             ("/api/v1/programs/{name}", self.program),
             ("/api/v1/logs/{name}/{channel}", self.program_log),
             ("/api/v1/mainlog", self.main_log),
+            ("/api/v1/stream", self._stream.answer),
             ("/logtail/{spec:path}", self._rpc.log_tail),
             ("/mainlogtail", self._rpc.main_log_tail),
         ]
@@ -155,7 +145,8 @@ class Api:
         async def page(request: Request) -> Response:
             query = request.query_params
             if PAGES[name].instant:
-                return answer(self._backend.page(name, query))
+                made = self._backend.page(name, query)
+                return Response(self._once.encoded(name, made), media_type="application/json")
             thread = self._wait if _LONG in query else self._read
             return answer(await thread(self._backend.page, name, query))
 

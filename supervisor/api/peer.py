@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import pwd
 import select
 import socket
 import struct
+import termios
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,8 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 PEER_KEY: Final = "extralife.peer"
-_SOCKET_KEY: Final = "extralife.socket"
+_TRANSPORT_KEY: Final = "extralife.transport"
 _UCRED: Final = struct.Struct("3i")
+_INT: Final = struct.Struct("i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,7 @@ class PeerProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        peer = _peer_of(transport)
-        if peer is not None:
-            self.app = _with_peer(self.app, peer, transport.get_extra_info("socket"))
+        self.app = _with_peer(self.app, _peer_of(transport), transport)
 
 
 def _peer_of(transport: asyncio.Transport) -> Peer | None:
@@ -47,9 +48,9 @@ def _peer_of(transport: asyncio.Transport) -> Peer | None:
         return None  # gone already
 
 
-def _with_peer(app: Any, peer: Peer, sock: Any) -> ASGIApp:
+def _with_peer(app: Any, peer: Peer | None, transport: asyncio.Transport) -> ASGIApp:
     async def with_peer(scope: Scope, receive: Receive, send: Send) -> None:
-        scope[PEER_KEY], scope[_SOCKET_KEY] = peer, sock
+        scope[PEER_KEY], scope[_TRANSPORT_KEY] = peer, transport
         await app(scope, receive, send)
 
     return with_peer
@@ -68,7 +69,7 @@ def who(scope: Scope) -> tuple[str, int | None]:
 
 def hung_up(scope: Scope) -> bool:
     """Has the client closed its end altogether? The kernel knows, also while the server does not read."""
-    sock = scope.get(_SOCKET_KEY)
+    sock = _socket_of(scope)
     if sock is None:
         return False
     try:
@@ -77,3 +78,28 @@ def hung_up(scope: Scope) -> bool:
         return bool(look.poll(0))
     except (OSError, ValueError):
         return True  # closed on this side already
+
+
+def unread_bytes(scope: Scope) -> int:
+    """What of the answer lies in this process and in the kernel, and has not been taken by the client."""
+    transport, sock = scope.get(_TRANSPORT_KEY), _socket_of(scope)
+    if transport is None or sock is None:
+        return 0
+    waiting: int = transport.get_write_buffer_size()
+    try:
+        (unsent,) = _INT.unpack(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(_INT.size)))
+    except (OSError, ValueError):  # closed on this side already
+        return waiting
+    return waiting + int(unsent)
+
+
+def abandon(scope: Scope) -> None:
+    """End the connection, and forget what of the answer the client has not taken."""
+    transport = scope.get(_TRANSPORT_KEY)
+    if transport is not None:
+        transport.abort()
+
+
+def _socket_of(scope: Scope) -> Any:
+    transport = scope.get(_TRANSPORT_KEY)
+    return None if transport is None else transport.get_extra_info("socket")

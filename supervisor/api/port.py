@@ -34,7 +34,14 @@ class Backend(Protocol):
     """The daemon's side. Only an instant page is made on the server's own thread; everything else may block a while."""
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
-        """A page of `reports.pages.PAGES`, made now. Raises BadQuery, and what reading its sources raises."""
+        """A page of `reports.pages.PAGES`. Raises BadQuery, and what reading its sources raises.
+
+        Until the loop turns, an instant page without a query is one and the same object: nobody may change it.
+        """
+        ...
+
+    def newest_fact(self) -> int:
+        """The number of the newest fact that the pages are made of."""
         ...
 
     def turn(self) -> object:

@@ -32,6 +32,11 @@ class Page:
     def __init__(self, make: Callable[..., Json], query: Mapping[str, Parse], *, instant: bool) -> None:
         self._make, self._query, self.instant = make, query, instant
 
+    @property
+    def takes_query(self) -> bool:
+        """Whether it depends on what is asked."""
+        return bool(self._query)
+
     def of(self, sources: Sources, query: Mapping[str, str]) -> Json:
         """The page, as JSON values. Raises BadQuery, and what reading its sources raises."""
         return self._make(sources, **self.arguments(query))

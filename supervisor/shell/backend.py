@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -61,6 +61,8 @@ class Published:
     now_s: float
     wall_s: float
     worst_gap_s: float | None = None
+    newest_fact: int = 0
+    made: dict[str, Json] = field(default_factory=dict, compare=False)  # pages, by whoever asks first
 
 
 class Gaps:
@@ -118,7 +120,9 @@ class DaemonBackend:
         """By the deciding thread, at the end of each turn."""
         now_s = self.clock.now_s()
         gap_s = self._gaps.turned(now_s)
-        self._published = Published(loop.settings, loop.state, loop.memory, now_s, self.clock.wall_s(), gap_s)
+        self._published = Published(
+            loop.settings, loop.state, loop.memory, now_s, self.clock.wall_s(), gap_s, loop.journal.last_seq
+        )  # fmt: skip
 
     def readings(self) -> dict[str, list[Row]]:
         """What the recorder writes down now."""
@@ -128,10 +132,19 @@ class DaemonBackend:
         return readings(found.state, found.memory, now_s=self.clock.now_s(), wall_s=self.clock.wall_s())
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
-        return PAGES[name].of(self._sources(), query)
+        sources, page = self._sources(), PAGES[name]
+        if page.takes_query or not page.instant:
+            return page.of(sources, query)
+        made = sources.published.made
+        if name not in made:
+            made[name] = page.of(sources, query)
+        return made[name]
 
     def turn(self) -> object:
         return self._published
+
+    def newest_fact(self) -> int:
+        return 0 if self._published is None else self._published.newest_fact
 
     def metrics(self) -> list[Family]:
         return metrics_view(self._sources())
@@ -251,6 +264,7 @@ class Running:
     release: Final = image.RELEASE
 
     def __init__(self, published: Published, daemon: DaemonBackend) -> None:
+        self.published = published
         self.settings, self.state, self.memory = published.settings, published.state, published.memory
         self.now_s, self.wall_s, self.worst_gap_s = published.now_s, published.wall_s, published.worst_gap_s
         self.version, self.cgroups = daemon.version, daemon.cgroups

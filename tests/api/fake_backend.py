@@ -169,6 +169,9 @@ class FakeBackend:
         sources = FakeSources(state=fold_all(self.journal), journal=self.journal, now_s=now_s, wall_s=WALL_S)
         return pages.incidents(sources, **asked)
 
+    def newest_fact(self) -> int:
+        return self.journal[-1].seq if self.journal else 0
+
     def page_backups(self, check: str | None) -> Json:
         if check is not None:
             return {"name": check, "error": "Pong: state.json does not match its digest" if check == "bad" else ""}

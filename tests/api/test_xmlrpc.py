@@ -517,7 +517,7 @@ def test_a_follower_that_has_gone_is_let_go_though_the_log_stands_still(
                 socket_path, b"GET /mainlogtail HTTP/1.1\r\nHost: \r\nConnection: close\r\n\r\n", half_close=False
             )
             follow.close()
-            until(lambda: rpc._followers == 0, "the follower to be let go")
+            until(lambda: rpc._followers.count == 0, "the follower to be let go")
         follow = Following(socket_path, STOCK.replace(b"/logtail/%s", b"/mainlogtail"))
         follow.reads(b"0123456789")
         began = time.monotonic()

@@ -48,9 +48,9 @@ READS = (
     ("no-page", "/api/v1/nothing"),
     ("no-method", "/api/v1/ask"),
 )
-# Two routes stream for ever; their clients are tested in tests/api/test_xmlrpc.py.
-STREAMS = {"/logtail/{spec:path}", "/mainlogtail"}
+# Three routes stream for ever; tests/api/test_stream.py and test_xmlrpc.py test them.
 FILES = {"/", "/assets/{stamp}/{path:path}"}  # the dashboard: tests/api/test_assets.py
+STREAMS = {"/api/v1/stream", "/logtail/{spec:path}", "/mainlogtail"}
 
 # (name, target, body)
 ACTS = (

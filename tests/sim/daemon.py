@@ -98,6 +98,11 @@ class Box:
         """Journal time."""
         return self.loop.clock.now_s()
 
+    @property
+    def last_seq(self):
+        """`ports.Journal.last_seq`."""
+        return len(self.journal)
+
     def append(self, facts, *, at_s, wall_s, boot_id):
         """`ports.Journal.append`: all of them durably, or an error and none of them."""
         if self.failing is not None:

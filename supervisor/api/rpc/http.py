@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import structlog
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from supervisor.api import logfiles
+from supervisor.api.lasting import Lasting
 from supervisor.api.peer import hung_up, who
 from supervisor.api.port import Backend, Snapshot
 from supervisor.api.refused import Refused
@@ -43,7 +44,7 @@ class Rpc:
     def __init__(self, backend: Backend, read: Thread, wait: Thread) -> None:
         self._backend, self._read, self._wait = backend, read, wait
         self._later: set[asyncio.Task[None]] = set()
-        self._followers = 0
+        self._followers = Lasting(MOST_FOLLOWERS, f"{MOST_FOLLOWERS} clients follow logs already")
         self._ending = False
 
     def end(self) -> None:
@@ -97,31 +98,24 @@ class Rpc:
     async def _follow(self, request: Request, path: str | None) -> Response:
         if path is None:
             raise Refused(404, "no log file")
-        if self._followers >= MOST_FOLLOWERS:
-            raise Refused(503, f"{MOST_FOLLOWERS} clients follow logs already")
         try:
             first = await self._read(logfiles.read_tail, path, _BEFORE_BYTES)
         except OSError:
             raise Refused(404, "no log file") from None
-        headers = {"x-accel-buffering": "no"}  # a proxy in between must not collect it
         pieces = self._pieces(path, first, lambda: self._ending or hung_up(request.scope))
-        return StreamingResponse(pieces, 200, headers, "text/plain;charset=utf-8")
+        return self._followers.answer(pieces, "text/plain;charset=utf-8")
 
     async def _pieces(self, path: str, chunk: logfiles.Chunk, over: Callable[[], bool]) -> AsyncIterator[bytes]:
         """Each piece is whole UTF-8 by itself: the stock client decodes piece by piece."""
         text = codecs.getincrementaldecoder("utf-8")("replace")
-        self._followers += 1
-        try:
-            while not over():
-                if chunk.note == "truncated":
-                    yield b"==> File truncated <==\n"
-                if told := wire.readable(text.decode(chunk.data)):
-                    yield told.encode()
-                if not chunk.data:
-                    await asyncio.sleep(_LOOK_S)
-                chunk = await self._next(path, chunk)
-        finally:
-            self._followers -= 1
+        while not over():
+            if chunk.note == "truncated":
+                yield b"==> File truncated <==\n"
+            if told := wire.readable(text.decode(chunk.data)):
+                yield told.encode()
+            if not chunk.data:
+                await asyncio.sleep(_LOOK_S)
+            chunk = await self._next(path, chunk)
 
     async def _next(self, path: str, last: logfiles.Chunk) -> logfiles.Chunk:
         reading: Awaitable[logfiles.Chunk] = self._read(

@@ -1,0 +1,45 @@
+"""JSON that every reader can read: NaN and infinity are unknown, so they are null."""
+
+from __future__ import annotations
+
+import json
+import math
+
+
+def encoded(value: object) -> bytes:
+    """UTF-8, on one line. Half a character (a lone surrogate) becomes a question mark."""
+    try:
+        return _dumps(value)
+    except (ValueError, TypeError):  # rare, and finding such a value takes longer than all the rest
+        return _dumps(_finite(value))
+
+
+class Once:
+    """Pages as bytes, each encoded once for as long as it is the same object."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[object, bytes]] = {}
+
+    def encoded(self, name: str, page: object) -> bytes:
+        """`page` as bytes. `name`: whose place it takes."""
+        made = self._made.get(name)
+        if made is None or made[0] is not page:
+            made = self._made[name] = page, encoded(page)
+        return made[1]
+
+
+def _dumps(value: object) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "replace")
+
+
+def _finite(value: object) -> object:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {str(key): _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,189 @@
+"""`GET /api/v1/stream`: the page `status`, kept up to date by server-sent events.
+
+    event: whole     the page, at first and to a reader that has missed something
+    event: change    {"daemon": {..}, "programs": {name: {..}}, "gone": [names], ..}: what has changed since, key by key
+    :                a comment every 15 s in which nothing has changed
+
+`id` is the number of the newest fact. A reader that connects anew gets a `whole`, whatever id it has.
+
+The newest state wins. One task looks at the newest page while somebody listens; each event is made once, and all readers
+are sent the same bytes. Nobody waits for a slow reader: while it has not taken an event, it is sent none, and then it gets
+a `whole`. One that takes nothing for 30 s is let go.
+
+Example: Pong has 5,000 steps more, a second later: `{"daemon":{"uptime_s":62.0},"programs":{"Pong":{"steps":45000}},...`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from supervisor.api.encoding import encoded
+from supervisor.api.lasting import Lasting
+from supervisor.api.peer import abandon, unread_bytes
+from supervisor.api.port import Backend, Json
+from supervisor.api.refused import Refused
+
+log = structlog.get_logger()
+
+MOST_STREAMS: Final = 64  # with as many followers of logs and as many waiting requests, 64 of 256 connections are left
+LOOK_S: Final = 0.5  # between two looks for a new fact
+PERIOD_S: Final = 1.0  # between two events that say nothing but new readings
+HEARTBEAT_S: Final = 15.0
+UNREAD_S: Final = 30.0
+_RETRY: Final = b"retry: 1000\n"  # milliseconds after which a browser connects anew
+_HEARTBEAT: Final = b":\n\n"
+_TYPE: Final = "text/event-stream"
+_HEADERS: Final = {"cache-control": "no-store"}
+
+
+class _News:
+    """The page at one moment, and the event that leads to it from the one numbered `before`."""
+
+    def __init__(self, number: int, page: Json, seq: int, before: int = 0, change: bytes = b"") -> None:
+        self.number, self.page, self.seq, self.before, self.change = number, page, seq, before, change
+        self._whole = b""
+
+    @property
+    def whole(self) -> bytes:
+        """Made when the first reader needs it."""
+        if not self._whole:
+            self._whole = _event(b"whole", self.seq, self.page)
+        return self._whole
+
+
+class Stream:
+    """All readers of the stream. Everything but `end` runs in the server's own loop."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._readers = Lasting(MOST_STREAMS, f"{MOST_STREAMS} streams are open already: close one, or ask for a page")
+        self._numbers = itertools.count(1)
+        self._news: _News | None = None
+        self._stirred = asyncio.Event()  # set and replaced whenever readers have something to do
+        self._looking: asyncio.Task[None] | None = None
+        self._serving: asyncio.AbstractEventLoop | None = None
+        self._ending = False
+
+    async def answer(self, request: Request) -> Response:
+        """The stream. Raises Refused, and what making the page raises."""
+        if self._ending:
+            raise Refused(503, "extralife is stopping")
+        if request.method == "HEAD":
+            return Response(None, 200, _HEADERS, _TYPE)
+        if self._looking is None:
+            seq, page = self._backend.newest_fact(), self._backend.page("status", {})
+            self._news, self._serving = _News(next(self._numbers), page, seq), asyncio.get_running_loop()
+            self._looking = self._serving.create_task(self._look())
+        return self._readers.answer(self._events(request.scope), _TYPE, _HEADERS)
+
+    def end(self) -> None:
+        """The server stops: every reader is let go at once. From any thread."""
+        self._ending = True
+        if self._serving is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended already
+                self._serving.call_soon_threadsafe(self._stir)
+
+    # --- one reader ------------------------------------------------------------------------------------------------------
+
+    async def _events(self, scope: Scope) -> AsyncIterator[bytes]:
+        clock, news, patience = asyncio.get_running_loop().time, self._news, _Patience()
+        if news is None:
+            return
+        yield _RETRY + news.whole
+        known = news.number
+        while (news := await self._next()) is not None:
+            left = unread_bytes(scope)
+            if patience.is_over(left, clock()):
+                break
+            if left:
+                continue
+            yield _HEARTBEAT if news.number == known else news.change if news.before == known else news.whole
+            known = news.number
+        if unread_bytes(scope):
+            abandon(scope)  # its last line would wait behind what is not taken
+
+    async def _next(self) -> _News | None:
+        """What is newest once there is something to do; None: this reader is let go."""
+        await self._stirred.wait()
+        return None if self._ending else self._news
+
+    # --- all of them -----------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Renew the page for as long as somebody listens."""
+        clock = asyncio.get_running_loop().time
+        told_s = clock()
+        try:
+            while not self._ending and self._readers.count:
+                await asyncio.sleep(LOOK_S)
+                silent_s = clock() - told_s
+                if self._renewed(silent_s) or silent_s >= HEARTBEAT_S:
+                    told_s = clock()
+                    self._stir()
+        except Exception:
+            log.exception("stream_failed")
+        finally:
+            self._looking = self._news = None
+            self._stir()
+
+    def _renewed(self, silent_s: float) -> bool:
+        """Whether there was something to tell, `silent_s` seconds after the last event."""
+        last, seq = self._news, self._backend.newest_fact()
+        if last is None or (seq == last.seq and silent_s < PERIOD_S):
+            return False
+        page = self._backend.page("status", {})
+        if page is last.page:
+            return False
+        change = _event(b"change", seq, changed(last.page, page))
+        self._news = _News(next(self._numbers), page, seq, last.number, change)
+        return True
+
+    def _stir(self) -> None:
+        stirred, self._stirred = self._stirred, asyncio.Event()
+        stirred.set()
+
+
+class _Patience:
+    """Notices a reader that takes nothing."""
+
+    def __init__(self) -> None:
+        self._left, self._since_s = 0, 0.0
+
+    def is_over(self, left: int, now_s: float) -> bool:
+        """`left`: bytes that wait for the reader now. Nothing is added to them while there are any."""
+        if not 0 < self._left <= left:  # it has taken some, or had nothing to take
+            self._since_s = now_s
+        self._left = left
+        return left > 0 and now_s - self._since_s >= UNREAD_S
+
+
+def changed(old: Json, new: Json) -> Json:
+    """What `new` has that `old` has not, key by key, as the event `change` has it."""
+    before = {each["name"]: each for each in old["programs"]}
+    after = {each["name"]: each for each in new["programs"]}
+    programs = {name: _fresh(before.get(name, {}), each) for name, each in after.items()}
+    rest = _fresh(old, {key: value for key, value in new.items() if key not in {"daemon", "programs"}})
+    return {
+        "daemon": _fresh(old["daemon"], new["daemon"]),
+        "programs": {name: fresh for name, fresh in programs.items() if fresh},
+        "gone": [name for name in before if name not in after],
+        **rest,
+    }
+
+
+def _fresh(old: Json, new: Json) -> Json:
+    return {key: value for key, value in new.items() if key not in old or old[key] != value}
+
+
+def _event(name: bytes, seq: int, data: Any) -> bytes:
+    """JSON has no line ends of its own, so the data is one line."""
+    return b"event: %b\nid: %d\ndata: %b\n\n" % (name, seq, encoded(data))

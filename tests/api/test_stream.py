@@ -1,0 +1,326 @@
+"""The stream of `status`: a whole page first, then what has changed; slow readers, many readers, and the end."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_backend import FakeBackend, program
+from hypothesis import given
+from hypothesis import strategies as st
+from serving import Connection, call, raw, served, until
+from structlog.testing import capture_logs
+from tools import allow_open_files
+
+from supervisor.api import limits, stream
+from supervisor.api.encoding import encoded
+from supervisor.model.facts import DaemonSuspended, Stamped
+
+STREAM = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LOOK_S", 0.02)
+    monkeypatch.setattr(stream, "PERIOD_S", 0.02)
+
+
+@pytest.fixture
+def path(backend: FakeBackend, socket_path: Path) -> Iterator[Path]:
+    with served(backend, socket_path):
+        yield socket_path
+
+
+class Reader:
+    """A client of the stream, as a browser's EventSource reads it."""
+
+    def __init__(self, path: Path, **headers: str) -> None:
+        connection = Connection(path)
+        connection.request("GET", "/api/v1/stream", headers=headers)
+        self.response = connection.getresponse()  # it has the socket from now on
+        self.close = self.response.close
+
+    def lines(self) -> list[str]:
+        """Of the next event or comment; none: the stream has ended."""
+        found = []
+        while line := self.response.readline().decode():
+            if line == "\n":
+                return found
+            found.append(line.rstrip("\n"))
+        return found
+
+    def event(self) -> tuple[str, int, Any]:
+        """(name, id, data) of the next event; comments are passed over."""
+        while (lines := self.lines())[0].startswith(":"):
+            pass
+        fields = dict(line.split(": ", 1) for line in lines)
+        return fields["event"], int(fields["id"]), json.loads(fields["data"])
+
+    def until(self, wanted: Any) -> Any:
+        """The data of the first event that `wanted` is true of."""
+        while not wanted((told := self.event())[2]):
+            pass
+        return told[2]
+
+
+def suspended(seq: int) -> Stamped:
+    return Stamped(seq, 1.0, 1.0, "b", DaemonSuspended("why", 60.0, 1.0))
+
+
+def test_the_whole_page_comes_first_and_then_what_has_changed(path: Path, backend: FakeBackend) -> None:
+    backend.wall_s = 5.0
+    backend.journal = [suspended(41)]
+    reader = Reader(path)
+    assert reader.response.getheader("content-type") == "text/event-stream; charset=utf-8"
+    assert reader.response.getheader("cache-control") == "no-store"
+    assert reader.event() == ("whole", 41, call(path, "/api/v1/status")[1])
+    backend.change("Pong", steps=12_345_999)
+    backend.journal.append(suspended(42))
+    told = reader.until(lambda data: data["programs"])
+    assert told == {"daemon": {}, "programs": {"Pong": {"steps": 12_345_999}}, "gone": []}
+    backend.header = {**backend.header, "uptime_s": 9.0}
+    backend.add(program("Asterix"))
+    del backend.programs["Breakout"]
+    name, seq, told = reader.event()
+    while not told["gone"]:
+        name, seq, told = reader.event()
+    assert (name, seq) == ("change", 42)
+    assert told["programs"] == {"Asterix": program("Asterix")}
+    assert told["gone"] == ["Breakout"]
+    reader.close()
+
+
+PAGES = st.fixed_dictionaries({
+    "daemon": st.dictionaries(st.just("level"), st.none() | st.integers(0, 1)),
+    "programs": st.lists(st.sampled_from("abc"), unique=True).flatmap(
+        lambda names: st.tuples(*(st.fixed_dictionaries({"name": st.just(n), "steps": st.none() | st.integers(0, 1)}) for n in names))
+    ),
+    "now_s": st.integers(0, 1),
+})  # fmt: skip
+
+
+@given(old=PAGES, new=PAGES.filter(lambda page: page["daemon"]))
+def test_a_change_makes_the_new_page_of_the_old_one_and_says_nothing_else(old: Any, new: Any) -> None:
+    told = stream.changed(old, new)
+    programs = {each["name"]: each for each in old["programs"] if each["name"] not in told["gone"]}
+    for name, fresh in told["programs"].items():
+        assert fresh
+        programs[name] = programs.get(name, {}) | fresh
+    assert programs == {each["name"]: each for each in new["programs"]}
+    assert old["daemon"] | told["daemon"] == new["daemon"]
+    assert ("now_s" in told) == (old["now_s"] != new["now_s"])
+
+
+def test_who_connects_anew_gets_a_whole(path: Path) -> None:
+    reader = Reader(path, **{"Last-Event-ID": "7"})
+    assert reader.lines()[:3] == ["retry: 1000", "event: whole", "id: 0"]
+    reader.close()
+
+
+def test_pages_are_made_once_for_all_readers_and_only_while_somebody_listens(
+    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, encoded_by = [], []
+    make, encode = backend.page_status, stream.encoded
+    monkeypatch.setattr(backend, "page_status", lambda: made.append(make()) or made[-1])
+    monkeypatch.setattr(stream, "encoded", lambda value: encoded_by.append(value) or encode(value))
+    readers = [Reader(path) for _ in range(20)]
+    assert {reader.event()[0] for reader in readers} == {"whole"}
+    assert {reader.event()[0] for reader in readers} <= {"change", "whole"}
+    assert len(encoded_by) <= 2 * len(made), "a page is a change and a whole at the most, whoever reads"
+    for reader in readers:
+        reader.close()
+    until(lambda: not watched(made, 0.1), "the server to leave the page alone")
+
+
+def watched(made: list[Any], during_s: float) -> bool:
+    before = len(made)
+    time.sleep(during_s)
+    return len(made) > before
+
+
+def test_readings_come_once_a_period_and_a_fact_at_the_next_look(
+    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "PERIOD_S", 1e9)
+    reader = Reader(path)
+    reader.event()
+    backend.change("Pong", steps=1)
+    time.sleep(0.1)
+    backend.change("Pong", phase="STOPPED")
+    backend.journal = [suspended(1)]
+    assert reader.event()[2]["programs"]["Pong"] == {"steps": 1, "phase": "STOPPED"}
+    reader.close()
+    assert stream.LOOK_S < 1
+
+
+def test_a_comment_says_that_the_server_lives_when_nothing_changes(
+    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = backend.page_status()
+    monkeypatch.setattr(backend, "page_status", lambda: page)
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.05)
+    reader = Reader(path)
+    reader.event()
+    assert reader.lines() == [":"]
+    assert reader.lines() == [":"]
+    reader.close()
+
+
+def test_head_has_no_end_to_wait_for(path: Path) -> None:
+    assert raw(path, STREAM.replace(b"GET", b"HEAD")).startswith(b"HTTP/1.1 200 ")
+
+
+# --- readers that are slow -------------------------------------------------------------------------------------------------
+
+
+def connect(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(20)
+    sock.connect(str(path))
+    sock.sendall(STREAM)
+    return sock
+
+
+def test_who_falls_behind_gets_the_newest_page_and_no_backlog(path: Path, backend: FakeBackend) -> None:
+    slow, quick = Reader(path), Reader(path)
+    assert slow.event()[0] == quick.event()[0] == "whole"
+    for steps in range(50):
+        backend.change("Pong", steps=steps)
+        quick.until(lambda data, steps=steps: data["programs"].get("Pong") == {"steps": steps})
+    assert slow.event()[0] == "change", "what it was sent before it fell behind"
+    name, _, data = slow.event()
+    assert name == "whole"
+    assert {each["name"]: each["steps"] for each in data["programs"]}["Pong"] == 49
+    assert slow.event()[0] == "change"
+    slow.close()
+    quick.close()
+
+
+def test_who_never_reads_is_let_go_and_nobody_waits_for_it(
+    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "UNREAD_S", 0.3)
+    backend.add(*(program(f"p{number}", why="x" * 1000) for number in range(500)))
+    never, reader = [connect(path) for _ in range(10)], Reader(path)
+    began = time.monotonic()
+    while time.monotonic() - began < 1:
+        reader.event()
+    for sock in never:
+        with sock:
+            while sock.recv(1 << 20):
+                pass
+    assert reader.event()[0] == "change"
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("left", "over"),
+    [
+        ([0, 0, 0, 0, 0], False),
+        ([9, 9, 9, 9, 9], True),
+        ([9, 8, 7, 6, 5], False),
+        ([9, 9, 0, 9, 9], False),
+        ([0, 9, 9, 9, 9], True),
+        ([9, 9, 9, 9, 8], False),
+    ],
+)
+def test_patience_ends_with_who_takes_nothing_for_30_s(left: list[int], over: bool) -> None:
+    patience = stream._Patience()
+    assert [patience.is_over(bytes_left, 10.0 * number) for number, bytes_left in enumerate(left)][-1] == over
+
+
+# --- many readers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_that_want_the_stream_do_not_keep_status_from_answering(path: Path) -> None:
+    allow_open_files(2_200)
+    readers = [connect(path) for _ in range(1_000)]
+    code, told = call(path, "/api/v1/status")
+    assert (code, len(told["programs"])) == (200, 2)
+    codes = [sock.recv(12) for sock in readers]
+    assert codes.count(b"HTTP/1.1 200") == stream.MOST_STREAMS
+    assert codes.count(b"HTTP/1.1 503") == 1_000 - stream.MOST_STREAMS
+    assert stream.MOST_STREAMS <= limits.MOST_CONNECTIONS / 4
+    code, told = call(path, "/api/v1/stream")
+    assert code == 503
+    assert told["error"] == "64 streams are open already: close one, or ask for a page"
+    for sock in readers:
+        sock.close()
+    until(lambda: call_stream(path) == 200, "a free place")
+
+
+def call_stream(path: Path) -> int:
+    reader = Reader(path)
+    reader.close()
+    return reader.response.status
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------------
+
+
+def test_every_stream_ends_at_once_when_the_server_does(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "LOOK_S", 60.0)
+    with served(backend, socket_path):
+        readers = [Reader(socket_path) for _ in range(5)]
+        assert {reader.event()[0] for reader in readers} == {"whole"}
+        began = time.monotonic()
+    assert time.monotonic() - began < 2
+    for reader in readers:
+        assert reader.lines() == []
+        reader.close()
+
+
+def test_a_page_that_cannot_be_made_ends_the_streams_and_is_told_to_the_next(
+    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(path)
+    reader.event()
+    with capture_logs() as said:
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "page_status", lambda: 1 // 0)
+            while reader.lines():
+                pass
+            assert call(path, "/api/v1/stream")[0] == 500
+        assert [entry["event"] for entry in said] == ["stream_failed", "api_request_failed"]
+    reader.close()
+    after = Reader(path)
+    assert after.event()[0] == "whole"
+    after.close()
+
+
+# --- encoded once ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_instant_page_is_encoded_once_for_as_long_as_it_is_the_same(
+    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded_by: list[Any] = []
+    monkeypatch.setattr("supervisor.api.encoding.encoded", lambda value: encoded_by.append(value) or encoded(value))
+    page = backend.page_status()
+    monkeypatch.setattr(backend, "page_status", lambda: page)
+    assert call(path, "/api/v1/status") == call(path, "/api/v1/status") == (200, page)
+    assert len(encoded_by) == 1
+    monkeypatch.setattr(backend, "page_status", lambda: {**page, "now_s": 7.0})
+    assert call(path, "/api/v1/status")[1]["now_s"] == 7.0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": float("nan"), "b": [float("inf")]}, '{"a":null,"b":[null]}'),
+        ({1: (1.5, None)}, '{"1":[1.5,null]}'),
+        ({(1, 2): "line\nend\u2028"}, '{"(1, 2)":"line\\nend\u2028"}'),
+        ({"a": "\ud800"}, '{"a":"?"}'),
+        ({"a": Path("/x")}, '{"a":"/x"}'),
+    ],
+)
+def test_what_json_has_no_word_for(value: Any, text: str) -> None:
+    assert encoded(value) == text.encode()
