@@ -87,6 +87,25 @@ switch() {
     fi
 }
 
+# Completion and man pages are made by the release in use, so that they describe no other one.
+write_shell_help() {
+    local ctl="$prefix/current/.venv/bin/supervisorctl" each link
+    for each in "${SHELL_HELP[@]}"; do
+        case $each in
+            bash*) put_text "/usr/local/share/$each" "$("$ctl" completion bash)" ;;
+            zsh*) put_text "/usr/local/share/$each" "$("$ctl" completion zsh)" ;;
+            fish*) put_text "/usr/local/share/$each" "$("$ctl" completion fish)" ;;
+            *.1) put_text "/usr/local/share/$each" "$("$ctl" manual supervisorctl)" ;;
+            *.8) put_text "/usr/local/share/$each" "$("$ctl" manual supervisord)" ;;
+        esac
+    done
+    for each in "${LINKS[@]}"; do
+        link=/usr/local/bin/$each
+        [[ $(readlink "$link") == "$prefix/current/.venv/bin/$each" ]] ||
+            act "link $link" ln -sfn "$prefix/current/.venv/bin/$each" "$link"
+    done
+}
+
 run_service() {
     "$start" || return 0
     local unit
@@ -123,14 +142,15 @@ main() {
         "$changed" || echo "install: nothing to do"
         exit 0
     fi
+    write_shell_help
     ! "$changed" || sync # the links that enable the units
     "$changed" || echo "install: everything is up to date"
     echo
     "$prefix/current/.venv/bin/supervisorctl" -c "$CONFIG" doctor || echo "install: correct the findings that are bad"
     cat <<END
 
-  status        $prefix/current/.venv/bin/supervisorctl -c $CONFIG status
-  settings      edit $CONFIG, then run supervisorctl as above with update
+  status        extralifectl status
+  settings      edit $CONFIG, then: extralifectl update
   log           journalctl -u extralife
   remove        deploy/uninstall.sh
 END

@@ -14,12 +14,20 @@ readonly UNITS=(
 # shellcheck disable=SC2034
 readonly CONFIG=/etc/extralife/extralife.toml STATE=/var/lib/extralife RUNTIME=/run/extralife ACCOUNT=extralife
 readonly JUDGED=/run/extralife-upgrade.said LEFT_WORKERS=/run/extralife-upgrade.workers # upgrade.sh, while it runs
+# The names by which every shell finds this installation: `supervisorctl` may be Supervisor's own.
+readonly LINKS=(extralife extralifectl)
+readonly SHELL_HELP=( # below /usr/local/share
+    bash-completion/completions/extralifectl bash-completion/completions/supervisorctl
+    zsh/site-functions/_extralifectl fish/vendor_completions.d/extralifectl.fish
+    man/man1/supervisorctl.1 man/man1/extralifectl.1 man/man8/supervisord.8 man/man8/extralife.8
+)
 # Every path that installations, upgrades and units create on this machine, besides the prefix and the account. uninstall.sh
 # removes the first list always, the second with --delete-data. Add each new path here.
 # shellcheck disable=SC2034
 readonly MADE=(
     "${UNITS[@]/#//etc/systemd/system/}" /etc/sysusers.d/extralife.conf /etc/tmpfiles.d/extralife.conf
     "$RUNTIME" /run/extralife-last-words "$JUDGED" "$LEFT_WORKERS" /var/cache/extralife
+    "${LINKS[@]/#//usr/local/bin/}" "${SHELL_HELP[@]/#//usr/local/share/}"
 )
 # shellcheck disable=SC2034
 readonly MADE_AND_FILLED=("$STATE" "$(dirname "$CONFIG")" /etc/systemd/system/{extralife.service,extralife.slice}.d)
@@ -87,7 +95,11 @@ find_python() {
 put() {
     local wanted
     wanted=$(sed "s#/opt/extralife/#$prefix/#g" "$1")
-    [[ -f $2 && $(<"$2") == "$wanted" ]] || act "write $2" write_file "$2" "$wanted"
+    put_text "$2" "$wanted"
+}
+
+put_text() {
+    [[ -f $1 && $(<"$1") == "$2" ]] || act "write $1" write_file "$1" "$2"
 }
 
 write_file() {
@@ -148,7 +160,7 @@ borrow_packages() {
     site=$("$release/.venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     printf '%s\n' "$release" "${packages[@]}" >"$site/extralife.pth"
     name_version "$site"
-    for script in supervisord:supervisor.__main__ supervisorctl:supervisor.ctl.__main__; do
+    for script in {supervisord,extralife}:supervisor.__main__ {supervisorctl,extralifectl}:supervisor.ctl.__main__; do
         printf '#!%s\nimport sys\nfrom %s import main\nsys.exit(main())\n' "$release/.venv/bin/python" "${script#*:}" \
             >"$release/.venv/bin/${script%%:*}"
         chmod 755 "$release/.venv/bin/${script%%:*}"

@@ -60,7 +60,7 @@ One TOML file. Without `-c FILE` it is the first of `$EXTRALIFE_CONFIG`, `./extr
 
 The later wins: default, file, environment (`EXTRALIFE_*` for the daemon, `RL_*` for every built-in program), flag
 (`--state-dir`, `--runtime-dir`, `--log-level`, `--slots`). `supervisord --check` names every mistake at once and ends with
-status 2; `supervisorctl config --explain` shows each value with its origin. A file with a mistake is never applied in part:
+status 2; `supervisorctl config` shows each value with its origin. A file with a mistake is never applied in part:
 running programs continue unchanged, and a boot that finds one starts with the
 [last good](box.md#a-bad-configuration) configuration.
 

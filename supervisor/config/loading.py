@@ -260,7 +260,7 @@ def _directory(
 def _rungs(
     sheet: Sheet, tables: Mapping[str, Any], levels: tuple[Level, ...], start: Level, rl: Options, environ: Mapping[str, str]
 ) -> tuple[Rung, ...]:
-    """Every program at every level. That of the start is made last: `config --explain` shows the values of there."""
+    """Every program at every level. That of the start is made last: `config` shows the values of there."""
     made: dict[str, tuple[ProgramSpec, ...]] = {}
     for level in sorted(levels, key=lambda level: level is start):
         defaults = _defaults(sheet, level, label("levels", level.name), rl, environ)

@@ -2,7 +2,7 @@
 
 A built-in program's settings, the later over the earlier: the table's default < [level] < preset < [training] <
 [program.NAME] < `RL_*` environment. All of them become flags of its command line, so what runs is what `ps` and
-`config --explain` show.
+`config` show.
 
 The digest covers what needs a restart to change, and nothing else: not the interpreter's path nor a default that an
 upgrade brings (an upgrade in place leaves workers untouched), nor the number of threads that follows from the number of

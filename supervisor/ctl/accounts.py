@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -36,7 +35,7 @@ def accounts(session: Session, args: list[str]) -> int:
     found = session.page("accounts", since=since)
     chosen = _choose(found["programs"], names)
     if "--json" in options:
-        session.say(json.dumps({**found, "programs": chosen}, indent=2))
+        session.say_json({**found, "programs": chosen})
         return OK
     only = [] if "all" in names else names
     for line in page(found, chosen, total=not only, paint=text.Paint(on=sys.stdout.isatty())):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,20 +19,30 @@ def run(session: Session, words: list[str]) -> int:
 
     action, *args = words
     perform = _action(action)
+    own = args[: args.index("--")] if "--" in args else args  # behind it stands somebody else's command
     if perform is None:
         session.say(f"*** Unknown syntax: {' '.join(words)}")
+        session.suggest(action, names())
         return GENERIC
+    if "--help" in own or "-h" in own:
+        return _help(session, [action])
     try:
         return perform(session, args)
     except Failed as failed:
-        session.say(str(failed))
-        return failed.code
+        return _failed(session, str(failed), failed.code, as_json="--json" in own)
     except Unreachable as gone:
-        session.say(str(gone))
-        return NOT_RUNNING if isinstance(gone.__cause__, FileNotFoundError | ConnectionRefusedError) else GENERIC
+        code = NOT_RUNNING if isinstance(gone.__cause__, FileNotFoundError | ConnectionRefusedError) else GENERIC
+        return _failed(session, str(gone), code, as_json="--json" in own)
     except Refused as refused:
-        session.say(f"ERROR: {refused}")
-        return GENERIC
+        return _failed(session, f"ERROR: {refused}", GENERIC, as_json="--json" in own)
+
+
+def _failed(session: Session, sentence: str, code: int, *, as_json: bool) -> int:
+    if as_json:
+        session.say_json({"error": sentence, "exit_code": code})
+    else:
+        session.say(sentence)
+    return code
 
 
 _VERBS = (
@@ -43,30 +54,32 @@ _MODULES = {  # of each action that is no page, or has no module of its own: whe
     **dict.fromkeys(("history", "explain", "reboots", "journal"), "story"),
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
     **dict.fromkeys(("tail", "maintail"), "tail"),
+    "completion": "completion", "manual": "manual",
     "doctor": "doctor", "export": "export", "metrics": "metrics", "simulate": "simulate", "wait-gpu": "wait_gpu",
 }  # fmt: skip
-_NO_ACTION = {
-    "facts",
-    "incidents",
-    "timeline",
-    "days",
-    "curves",
-    "recorded",
-}  # history, explain, reboots, journal and export show them
-_ALONE = {"exit": "exit, quit, Ctrl-D\n  Leave the shell.", "help": "help [ACTION]"}
+# history, explain, reboots, journal and export show these
+_NO_ACTION = {"facts", "incidents", "timeline", "days", "curves", "recorded"}
+_ALONE = {
+    "exit": "exit, quit, Ctrl-D\n  Leave the shell.",
+    "help": "help [ACTION]\n  What an action does, and how it is used.",
+}
 USAGE = """supervisorctl [options] [action [arguments]]
 
 Talks to extralife's daemon over its control socket. Without an action: an interactive shell.
 
   -c, --configuration FILE  the daemon's configuration, which says where the socket is
-  -s, --serverurl URL       the socket itself: unix:///path/to/supervisor.sock
+  -s, --serverurl URL       the daemon itself: unix:///path/to/supervisor.sock or http://host:port
+  -u, --username NAME       the user of [http], where the daemon asks for one
+  -p, --password PASSWORD   and the password; `-p -` asks for it, or reads a line of standard input
       --state-dir DIR       the daemon's state directory
   -i, --interactive         open the shell after the action
   -r, --history-file FILE   the shell's history of commands
   -h, --help                this text
   -v, --version             the version of this client
 
-Actions (`help ACTION` explains one): {actions}"""
+Actions (`ACTION --help` explains one):
+
+{actions}"""
 
 
 def names() -> list[str]:
@@ -92,7 +105,7 @@ def _of(module: str, name: str) -> Callable[[Session, list[str]], int]:
     return getattr(importlib.import_module(f"supervisor.ctl.{module}"), name.replace("-", "_"))  # type: ignore[no-any-return]
 
 
-def _about(name: str) -> str | None:
+def about(name: str) -> str | None:
     """How an action is used, and what it does, by its docstring: "`USAGE`.", an empty line, and the rest."""
     module = _modules().get(name)
     if module is None:
@@ -103,10 +116,30 @@ def _about(name: str) -> str | None:
     return "\n  ".join([first, *(line.strip() for line in rest.strip().split("\n"))])
 
 
+def usage(name: str) -> str | None:
+    """An action and its arguments, in one line; None: there is no such action."""
+    told = about(name)
+    return None if told is None else told.split("\n", maxsplit=1)[0]
+
+
+def short(name: str) -> str:
+    """The first sentence about an action."""
+    words = " ".join((about(name) or "").split("\n")[1:]).split()
+    return re.split(r"(?<=[^.])[.;:] |\.$", " ".join(words))[0]
+
+
+def _lines() -> str:
+    """A line for each action."""
+    listed = names()
+    wide = max(map(len, listed))
+    return "\n".join(f"  {name:<{wide}}  {short(name)}" for name in listed)
+
+
 def _help(session: Session, args: list[str]) -> int:
-    told = _about(args[0]) if args else USAGE.format(actions=", ".join(names()))
+    told = about(args[0]) if args else USAGE.format(actions=_lines())
     if told is None:
         session.say(f"*** No help on {args[0]}")
+        session.suggest(args[0], names())
         return 1
     session.say(f"usage: {told}" if args else told)
     return 0

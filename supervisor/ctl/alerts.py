@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from supervisor.ctl import text
 from supervisor.ctl.client import Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
@@ -27,7 +25,7 @@ def alerts(session: Session, args: list[str]) -> int:
     session.warn_if_dead(aloud="--json" not in options)
     found = session.page("alerts")
     if "--json" in options:
-        session.say(json.dumps(found, indent=2))
+        session.say_json(found)
     else:
         for line in page(found):
             session.say(line)
@@ -42,13 +40,13 @@ def _test(session: Session, *, as_json: bool) -> int:
         from supervisor.ctl import offline
 
         tried = offline.test_alerts(session.options, session.dead(gone))
+    if not tried:
+        raise Failed("alerts go nowhere: [alerts] has neither urls nor a command (docs/alerts.md)")
     if as_json:
-        session.say(json.dumps(tried, indent=2))
+        session.say_json({"tried": tried})
     for each in [] if as_json else tried:
         how = f"accepted in {each['took_s']:.1f} s" if each["ok"] else f"ERROR ({text.harmless(each['error'])})"
         session.say(f"{text.harmless(each['target'])}: {how}")
-    if not tried:
-        raise Failed("alerts go nowhere: [alerts] has neither urls nor a command (docs/alerts.md)")
     return OK if all(each["ok"] for each in tried) else GENERIC
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 from supervisor.ctl import text
@@ -114,7 +113,7 @@ def backups(session: Session, args: list[str]) -> int:
             each["error"] = session.page("backups", check=each["name"])["error"]
             each["checked"] = True
     if "--json" in options:
-        session.say(json.dumps(found, indent=2))
+        session.say_json(found)
     else:
         for line in page(found):
             session.say(line)

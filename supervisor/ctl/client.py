@@ -1,4 +1,4 @@
-"""The plainest HTTP client that the control socket needs: one request a connection, standard library only.
+"""The plainest HTTP client that the daemon needs: one request a connection, standard library only.
 
 http.client brings the whole email package with it: 35 ms of imports, more than all the rest of `supervisorctl status`.
 The server is ours and always sends Content-Length, so this is all of HTTP that is needed here.
@@ -32,11 +32,16 @@ class Refused(Exception):
 
 
 class Client:
-    """Talks to one daemon. `url` is how the socket is named to people."""
+    """Talks to one daemon, over its socket at a path, or over TCP at http://host:port (https:// behind a proxy).
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.url = f"unix://{path}"
+    `url` is how it is named to people. `login` is (user, password).
+    """
+
+    def __init__(self, place: str, login: tuple[str, str] | None = None) -> None:
+        self._remote = place.startswith(("http://", "https://"))
+        self.path = place
+        self.url = place if self._remote else f"unix://{place}"
+        self._login = login
 
     def get(self, target: str) -> Any:
         """The JSON at a page."""
@@ -63,29 +68,65 @@ class Client:
             sentence = str(json.loads(data)["error"])
         except (ValueError, KeyError, TypeError):
             sentence = f"the daemon answered {status}"
+        if status == 401:
+            wrong = "refused this user and password" if self._login else "asks for a user and a password"
+            sentence = f"{self.url} {wrong}: give -u USER -p -, which asks for the password"
         raise Refused(status, sentence)
 
     def _request(self, method: str, target: str, body: bytes, timeout_s: float | None) -> tuple[int, dict[str, str], bytes]:
+        host = self.path.split("://", 1)[1].partition("/")[0] if self._remote else "localhost"
         head = (
-            f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{self._authorization()}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        try:
+            with self._connected(host) as sock:
+                sock.settimeout(timeout_s)
+                sock.sendall(head.encode("latin-1", "replace") + body)
+                return _answer(sock)
+        except FileNotFoundError as error:
+            raise Unreachable(f"{self.url} no such file") from error
+        except ConnectionRefusedError as error:
+            raise Unreachable(f"{self.url} refused connection") from error
+        except (TimeoutError, BlockingIOError) as error:
+            raise Unreachable(f"{self.url} does not answer") from error
+        except OSError as error:
+            raise Unreachable(f"{self.url} {error.strerror or error}") from error
+
+    def _connected(self, host: str) -> socket.socket:
+        if self._remote:
+            return _tcp(host, tls=self.path.startswith("https://"))
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
             # Not settimeout: a socket that does not block is turned away at once while many others are connecting.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(_READ_S), 0))
-            try:
-                sock.connect(self.path)
-                sock.settimeout(timeout_s)
-                sock.sendall(head.encode("ascii") + body)
-                return _answer(sock)
-            except FileNotFoundError as error:
-                raise Unreachable(f"{self.url} no such file") from error
-            except ConnectionRefusedError as error:
-                raise Unreachable(f"{self.url} refused connection") from error
-            except (TimeoutError, BlockingIOError) as error:
-                raise Unreachable(f"{self.url} does not answer") from error
-            except OSError as error:
-                raise Unreachable(f"{self.url} {error.strerror or error}") from error
+            sock.connect(self.path)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    def _authorization(self) -> str:
+        if self._login is None:
+            return ""
+        import binascii
+
+        token = binascii.b2a_base64(":".join(self._login).encode(), newline=False).decode("ascii")
+        return f"Authorization: Basic {token}\r\n"
+
+
+def _tcp(host: str, *, tls: bool) -> socket.socket:
+    """Connected to `name`, `name:port` or `[address]:port`."""
+    name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "")
+    if port and not port.isdecimal():
+        raise OSError(22, "names no port: write http://host:port")
+    number = int(port) if port else 443 if tls else 80
+    sock = socket.create_connection((name.strip("[]"), number), timeout=_READ_S)
+    if not tls:
+        return sock
+    import ssl
+
+    return ssl.create_default_context().wrap_socket(sock, server_hostname=name.strip("[]"))
 
 
 def _answer(sock: socket.socket) -> tuple[int, dict[str, str], bytes]:

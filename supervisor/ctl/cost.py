@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
@@ -26,7 +24,7 @@ def cost(session: Session, args: list[str]) -> int:
     session.warn_if_dead(aloud="--json" not in options)
     found = session.page("cost", since=since)
     if "--json" in options:
-        session.say(json.dumps(found, indent=2))
+        session.say_json(found)
         return OK
     for line in page(found):
         session.say(line)

@@ -6,8 +6,6 @@ at is `unknown`, never `ok`. One check that fails, or hangs on a driver, does no
 
 from __future__ import annotations
 
-import json
-
 from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session, take
@@ -31,7 +29,7 @@ def doctor(session: Session, args: list[str]) -> int:
         raise Failed(f"Error: doctor takes no names, not {text.harmless(names[0])!r}")
     found = examine(session)
     if "--json" in options:
-        session.say(json.dumps([each.as_json() for each in found], indent=2))
+        session.say_json({"findings": [each.as_json() for each in found]})
     else:
         for line in page(found):
             session.say(line)

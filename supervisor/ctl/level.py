@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 from supervisor.ctl import text
@@ -37,7 +36,7 @@ def _show(session: Session, args: list[str]) -> int:
     session.warn_if_dead(aloud="--json" not in options)
     view = session.page("level")
     if "--json" in options:
-        session.say(json.dumps(view, indent=2))
+        session.say_json(view)
         return OK
     for line in page(view, text.Paint(on=sys.stdout.isatty())):
         session.say(line)
@@ -54,7 +53,7 @@ def _why(session: Session, args: list[str]) -> int:
     view = session.page("level")
     rows = session.facts(last=last, kinds=",".join(_WHY))
     if "--json" in options:
-        session.say(json.dumps({"level": view, "facts": rows}, indent=2))
+        session.say_json({"level": view, "facts": rows})
         return OK
     for line in head(view):
         session.say(line)
@@ -96,7 +95,7 @@ def _asked(session: Session, body: dict[str, object], options: dict[str, str]) -
         session.say(f"ERROR: {text.harmless(refused)}")
         return GENERIC
     if "--json" in options:
-        session.say(json.dumps(told, indent=2))
+        session.say_json(told)
     else:
         session.say(f"{text.harmless(told['name'])}: {text.harmless(told['text'])}")
     return OK

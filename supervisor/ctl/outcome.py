@@ -31,11 +31,13 @@ class Failed(Exception):
 class Options:
     """What stands before the action on the command line."""
 
-    __slots__ = ("config_file", "history_file", "interactive", "socket", "state_dir")
+    __slots__ = ("config_file", "history_file", "interactive", "password", "socket", "state_dir", "username")
 
     def __init__(self) -> None:
         self.config_file: str | None = None
-        self.socket: str | None = None
+        self.socket: str | None = None  # the path of a socket, or http://host:port
+        self.username: str | None = None
+        self.password: str | None = None  # `-`: it is asked for
         self.state_dir: str | None = None
         self.history_file: str | None = None
         self.interactive = False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query
 from supervisor.ctl.cost import usd
@@ -30,7 +28,7 @@ def report(session: Session, args: list[str]) -> int:
     session.warn_if_dead(aloud="--json" not in options)
     found = session.page("report", since=since_query(options.get("--since", _NIGHT)))
     if "--json" in options:
-        session.say(json.dumps(found, indent=2))
+        session.say_json(found)
         return OK
     for line in page(found):
         session.say(line)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from supervisor.ctl import files, text
 from supervisor.ctl.outcome import OK, Failed
 from supervisor.ctl.session import Session, take
@@ -37,7 +35,7 @@ def results(session: Session, args: list[str]) -> int:
             session.say(f"{text.harmless(file)}: {len(found['rows'])} rows of games, {len(found['overall'])} over all games")
         return OK
     if "--json" in options:
-        session.say(json.dumps(found, indent=2))
+        session.say_json(found)
         return OK
     for line in page(found):
         session.say(line)

@@ -9,8 +9,12 @@ from supervisor.ctl.outcome import USAGE, Failed, Options
 
 TYPE_CHECKING = False  # importing typing takes longer than the request
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
+# The version of every object that `--json` prints, and of its errors. New keys come without a new version; a key that goes
+# or changes its meaning or unit makes a new one.
+JSON_VERSION = 1
 _PAGE = 5000
 _GONE = (FileNotFoundError, ConnectionRefusedError)
 
@@ -27,11 +31,25 @@ class Session:
         if self._client is None:
             from supervisor.ctl.locate import socket_path
 
-            self._client = Client(self.options.socket or socket_path(self.options))
+            self._client = Client(self.options.socket or socket_path(self.options), _login(self.options))
         return self._client
 
     def say(self, line: str = "") -> None:
         print(line)
+
+    def say_json(self, found: dict[str, Any]) -> None:
+        """The answer of a verb with `--json`: one object, whose `version` is the version of its format."""
+        import json
+
+        print(json.dumps({"version": JSON_VERSION, **found}, indent=2))
+
+    def suggest(self, given: str, known: Iterable[str]) -> None:
+        """`did you mean Pong?` on standard error: standard output keeps Supervisor's words."""
+        import difflib
+
+        near = difflib.get_close_matches(given, list(known), 1)
+        if near:
+            self.warn(f"did you mean {near[0]}?")
 
     def warn(self, line: str) -> None:
         """Beside the output that a program may be reading."""
@@ -84,6 +102,21 @@ class Session:
         if isinstance(gone.__cause__, _GONE):
             return gone
         raise gone
+
+
+def _login(options: Options) -> tuple[str, str] | None:
+    """(user, password) of -u and -p. What stands on a command line every user of the box can read, so `-p -` asks for it."""
+    if options.username is None and options.password is None:
+        return None
+    user, password = options.username or "", options.password
+    if password in {None, "-"}:
+        if sys.stdin.isatty():
+            import getpass
+
+            password = getpass.getpass(f"password of {user or 'the daemon'}: ")
+        else:
+            password = sys.stdin.readline().rstrip("\n")
+    return user, password or ""
 
 
 def take(args: list[str], *flags: str, valued: tuple[str, ...] = ()) -> tuple[list[str], dict[str, str]]:

@@ -20,7 +20,7 @@ def simulate(session: Session, args: list[str]) -> int:
     """`simulate [--host ARCHETYPE|--journal FILE] [--days N] [--seed N] [--start LEVEL]
     [--out FILE.svg|png] [--why] [--json]`.
 
-    Simulate the choice of levels on a typical box, or on this one from its journal, and compare it with every fixed
+    Simulate the choice of levels on a typical box, or on this one from its journal. It is compared with every fixed
     level and with the best choice in hindsight (oracle); needs no daemon, and only reads the journal.
     """  # noqa: D205
     valued = ("--host", "--journal", "--days", "--seed", "--start", "--out")

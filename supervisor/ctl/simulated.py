@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 from supervisor.ctl.outcome import OK, USAGE, Failed
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def tell(session: Session, options: dict[str, str], found: Compared | Replayed, lines: list[str]) -> int:
     """What was found, as it was asked for: its page (`lines`), with each decision on request, or JSON."""
     if "--json" in options:
-        session.say(json.dumps(asdict(found), indent=2))
+        session.say_json(asdict(found))
         return OK
     for line in lines:
         session.say(line)

@@ -7,7 +7,6 @@ made to fit: WHY is shortened first, then columns go, the least needed one first
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 
@@ -32,15 +31,19 @@ _WHY_LEAST = 24
 _DAMAGE_SHOWN_S = 86_400.0
 _GAP = "  "
 _WATCH_S = 2
-# The columns that go first on a narrow terminal stand first.
+_LABELS = {
+    "STEPS/S": "steps/s", "STEPS": "steps", "EPISODES": "episodes", "RETURN": "return", "CKPT": "checkpoint age",
+    "RESTARTS": "restarts", "NEXT": "next", "WHY": "why",
+}  # fmt: skip
+# The columns that go first on a narrow terminal stand first; before them go those of which nothing is known.
 _EXPENDABLE = ("EPISODES", "RESTARTS", "RETURN", "STEPS", "STEPS/S", "CKPT", "NEXT")
 
 
 def status(session: Session, args: list[str]) -> int:
     """`status [NAME ..] [--json] [--wide] [--watch [SECONDS]]`.
 
-    The state of daemon, box and programs. Exit code 0, 3 when a program is STOPPED, DONE, FATAL or in
-    slow retry, 4 when the daemon is dead.
+    The state of daemon, box and programs; of named programs alone in a line each, which labels every value. Exit code
+    0, 3 when a program is STOPPED, DONE, FATAL or in slow retry, 4 when the daemon is dead.
     """
     period_s = _WATCH_S
     if "--watch" in args:
@@ -52,11 +55,14 @@ def status(session: Session, args: list[str]) -> int:
         return _watch(session, names, options, period_s)
     status, failed = _look(session)
     if status is None:
-        (session.warn if "--json" in options else session.say)(failed)
+        if "--json" in options:
+            session.say_json({"error": failed.split("\n", maxsplit=1)[0], "exit_code": STATUS_UNKNOWN})
+        else:
+            session.say(failed)
         return STATUS_UNKNOWN
     if "--json" in options:
         chosen, _ = choose(status["programs"], names)
-        session.say(json.dumps({**status, "programs": chosen}, indent=2))
+        session.say_json({**status, "programs": chosen})
     else:
         _with_cost(session, status)
         for line in page(status, names, _columns("--wide" in options), paint=text.Paint(on=sys.stdout.isatty())):
@@ -127,8 +133,10 @@ def page(status: dict[str, Any], names: list[str], columns: int | None, paint: t
     if not names or dead:
         lines += [text.clip(line, columns) if columns else line for line in header(status, columns)]
         lines.append("")
-    if chosen:
-        lines += table(chosen, columns, paint, titles=not names)
+    if chosen and (columns is not None or not names):
+        lines += table(chosen, columns, paint)
+    elif chosen:
+        lines += labelled(chosen)
     elif not names:
         lines.append("no programs: the configuration names none")
     return lines
@@ -260,22 +268,33 @@ def _level(level: dict[str, Any]) -> str:
     return out + (f", batch {level['batch_size']}" if level["batch_size"] is not None else "")
 
 
-def table(views: list[Any], columns: int | None, paint: text.Paint, *, titles: bool) -> list[str]:
-    """The rows, aligned, cut to `columns`."""
+def labelled(views: list[Any]) -> list[str]:
+    """Named programs for a script: Supervisor's three columns, then what is known, each value with its label."""
+    rows = [cells(view) for view in views]
+    wide = max(text.width(row["NAME"]) for row in rows)
+    lines = []
+    for row in rows:
+        known = [f"{_LABELS[title]} {row[title]}" for title in _LABELS if row[title] != text.UNKNOWN]
+        parts = (text.pad(row["NAME"], wide), text.pad(row["STATE"], 8), ", ".join([row["PROCESS"], *known]))
+        lines.append(_GAP.join(parts).rstrip())
+    return lines
+
+
+def table(views: list[Any], columns: int | None, paint: text.Paint) -> list[str]:
+    """The rows below their titles, aligned, cut to `columns`."""
     rows = [cells(view) for view in views]
     shown = list(rows[0])
-    widths = {title: max(text.width(title) if titles else 0, *(text.width(row[title]) for row in rows)) for title in shown}
+    widths = {title: max(text.width(title), *(text.width(row[title]) for row in rows)) for title in shown}
     fixed = [title for title in shown if title != "WHY"]
     if columns is not None:
-        for title in _EXPENDABLE:
+        unknown = [title for title in _EXPENDABLE if all(row[title] == text.UNKNOWN for row in rows)]
+        for title in dict.fromkeys((*unknown, *_EXPENDABLE)):
             if _total(widths, fixed) + _WHY_LEAST <= columns:
                 break
             fixed.remove(title)
     room = None if columns is None else max(0, columns - _total(widths, fixed))
-    lines = []
-    if titles:
-        head = _GAP.join(text.pad(title, widths[title], right=title in _RIGHT) for title in fixed)
-        lines.append(paint(_cut(f"{head}{_GAP}WHY", columns), "dim"))
+    head = _GAP.join(text.pad(title, widths[title], right=title in _RIGHT) for title in fixed)
+    lines = [paint(_cut(f"{head}{_GAP}WHY", columns), "dim")]
     for view, row in zip(views, rows, strict=True):
         parts = []
         for title in fixed:

@@ -7,7 +7,7 @@ import sys
 
 from supervisor.ctl import text
 from supervisor.ctl.client import Refused, Unreachable
-from supervisor.ctl.outcome import GENERIC, OK, Failed
+from supervisor.ctl.outcome import OK, Failed
 from supervisor.ctl.session import Session, take, whole
 from supervisor.model.names import plain
 
@@ -63,7 +63,7 @@ def history(session: Session, args: list[str]) -> int:
     if not rows and program is not None:
         _refuse_nobody(session, program)
     if as_json and not follow:
-        session.say(json.dumps(rows, indent=2))
+        session.say_json({"facts": rows})
         return OK
     show = _as_line if as_json else _Table(rows).line
     for row in rows:
@@ -163,7 +163,7 @@ def explain(session: Session, args: list[str]) -> int:
     found = session.page("incidents", program=name, limit=min(most, _MOST_INCIDENTS), chars=_WHOLE_TEXTS)
     shown = sorted((each for cause in found["causes"] for each in cause["incidents"]), key=lambda each: each["seq"])[-most:]
     if "--json" in options:
-        session.say(json.dumps({"program": view, "incidents": shown}, indent=2))
+        session.say_json({"program": view, "incidents": shown})
         return OK
     for line in _now(view):
         session.say(line)
@@ -254,7 +254,7 @@ def reboots(session: Session, args: list[str]) -> int:
         return _follow(session, 0, _as_line if "--json" in options else _reboot, kinds="HostRebooted")
     rows = session.facts(kinds="HostRebooted")
     if "--json" in options:
-        session.say(json.dumps(rows, indent=2))
+        session.say_json({"facts": rows})
         return OK
     for row in rows:
         session.say(_reboot(row))
@@ -293,14 +293,13 @@ def _cause(fields: dict[str, Any]) -> str:
 
 
 def journal(session: Session, args: list[str]) -> int:
-    """`journal --jsonl [--after N]`.
+    """`journal [--after N]`.
 
     Every fact, one JSON object a line, oldest first.
     """
-    names, options = take(args, "--jsonl", valued=("--after",))
-    if names or "--jsonl" not in options:
-        session.say("Error: journal requires --jsonl")
-        return GENERIC
+    names, options = take(args, valued=("--after",))
+    if names:
+        raise Failed("Error: journal takes no names; history NAME tells of one program")
     after = whole(options.get("--after", "0"), "--after")
     session.warn_if_dead(aloud=False)
     for row in session.facts(after=after):

@@ -28,9 +28,10 @@ def start(session: Session, args: list[str]) -> int:
 
     Start programs; `started` means that the process runs. `status` shows whether it trains.
     """
-    if not args:
+    names, as_json = _flag(args)
+    if not names:
         raise Failed("Error: start requires a process name", USAGE)
-    return _told(session, _ask(session, "start", args), forgiven=codes.ALREADY_STARTED)
+    return _told(session, _ask(session, "start", names), forgiven=codes.ALREADY_STARTED, as_json=as_json)
 
 
 def stop(session: Session, args: list[str]) -> int:
@@ -38,9 +39,10 @@ def stop(session: Session, args: list[str]) -> int:
 
     Each program saves and exits, and stays down until `start`, also over restarts of daemon and host.
     """
-    if not args:
+    names, as_json = _flag(args)
+    if not names:
         raise Failed("Error: stop requires a process name")
-    return _told(session, _ask(session, "stop", args), forgiven=codes.NOT_RUNNING)
+    return _told(session, _ask(session, "stop", names), forgiven=codes.NOT_RUNNING, as_json=as_json)
 
 
 def restart(session: Session, args: list[str]) -> int:
@@ -50,14 +52,15 @@ def restart(session: Session, args: list[str]) -> int:
     """
     # One request, so that a client that dies half-way leaves nothing stopped. Supervisor's client stops, then starts; what
     # it prints is printed here too.
-    if not args:
+    names, as_json = _flag(args)
+    if not names:
         raise Failed("Error: restart requires a process name")
     had = {view["name"] for view in session.client.get("/api/v1/status")["programs"] if view["pid"] is not None}
-    results = _ask(session, "restart", args)
-    for result in results:
+    results = _ask(session, "restart", names)
+    for result in [] if as_json else results:
         if result["code"] == codes.SUCCESS:
             session.say(f"{result['name']}: {'stopped' if result['name'] in had else 'ERROR (not running)'}")
-    return _told(session, results, forgiven=codes.ALREADY_STARTED)
+    return _told(session, results, forgiven=codes.ALREADY_STARTED, as_json=as_json)
 
 
 def signal(session: Session, args: list[str]) -> int:
@@ -65,9 +68,10 @@ def signal(session: Session, args: list[str]) -> int:
 
     Send a signal to the workers: HUP, SIGHUP or 1.
     """
-    if len(args) < 2:
+    words, as_json = _flag(args)
+    if len(words) < 2:
         raise Failed("Error: signal requires a signal name and a process name")
-    return _told(session, _ask(session, "signal", args[1:], signal=args[0]))
+    return _told(session, _ask(session, "signal", words[1:], signal=words[0]), as_json=as_json)
 
 
 def clear(session: Session, args: list[str]) -> int:
@@ -75,9 +79,15 @@ def clear(session: Session, args: list[str]) -> int:
 
     Empty the logs of programs; rotated copies stay.
     """
-    if not args:
+    names, as_json = _flag(args)
+    if not names:
         raise Failed("Error: clear requires a process name")
-    return _told(session, _ask(session, "clear", args))
+    return _told(session, _ask(session, "clear", names), as_json=as_json)
+
+
+def _flag(args: list[str]) -> tuple[list[str], bool]:
+    """(the arguments without --json, whether it was given)."""
+    return [arg for arg in args if arg != "--json"], "--json" in args
 
 
 def _ask(session: Session, verb: str, names: list[str], signal: str = "") -> list[Any]:
@@ -86,106 +96,134 @@ def _ask(session: Session, verb: str, names: list[str], signal: str = "") -> lis
     return results
 
 
-def _told(session: Session, results: list[Any], forgiven: int | None = None) -> int:
+def _told(session: Session, results: list[Any], forgiven: int | None = None, *, as_json: bool = False) -> int:
     """One line each; the exit code is that of the last failure, as Supervisor's."""
+    if as_json:
+        session.say_json({"results": results})
+    else:
+        _say_results(session, results)
     exit_code = OK
-    for result in results:
-        fault, name = result["code"], text.harmless(result["name"])
-        said = text.harmless(result["text"])
-        if fault == codes.SUCCESS:
-            session.say(f"{name}: {said}")
-            continue
-        session.say(f"{name}: ERROR ({_ERRORS.get(fault, said)})")
-        if fault != forgiven:
+    for fault in (result["code"] for result in results):
+        if fault not in {codes.SUCCESS, forgiven}:
             exit_code = NOT_RUNNING if fault in _DEAD else GENERIC
     return exit_code
 
 
+def _say_results(session: Session, results: list[Any]) -> None:
+    for result in results:
+        fault, name, said = result["code"], text.harmless(result["name"]), text.harmless(result["text"])
+        session.say(f"{name}: {said}" if fault == codes.SUCCESS else f"{name}: ERROR ({_ERRORS.get(fault, said)})")
+    nobody = [result["name"] for result in results if result["code"] == codes.BAD_NAME]
+    if nobody:
+        known = [view["name"] for view in session.client.get("/api/v1/status")["programs"]]
+        for name in nobody:
+            session.suggest(name, known)
+
+
 def pid(session: Session, args: list[str]) -> int:
-    """`pid [NAME ..|all]`.
+    """`pid [NAME ..|all] [--json]`.
 
     The process id of the daemon, or of programs; 0 for a program that is down.
     """
+    given, options = take(args, "--json")
     status = session.client.get("/api/v1/status")
-    if not args:
-        session.say(str(status["daemon"]["pid"]))
+    if not given:
+        daemon = status["daemon"]["pid"]
+        if "--json" in options:
+            session.say_json({"daemon": daemon})
+        else:
+            session.say(str(daemon))
         return OK
     pids = {view["name"]: view["pid"] or 0 for view in status["programs"]}
+    wanted = sorted(pids) if "all" in given else [plain(name) for name in given]
+    if "--json" in options:
+        session.say_json({"programs": {name: pids.get(name) or None for name in wanted}})
     exit_code = OK
-    for name in sorted(pids) if "all" in args else [plain(name) for name in args]:
+    for name in wanted:
+        if "--json" not in options:
+            session.say(str(pids[name]) if name in pids else f"No such process {text.harmless(name)}")
         if name not in pids:
-            session.say(f"No such process {text.harmless(name)}")
+            session.suggest(name, pids)
             exit_code = GENERIC
-            continue
-        session.say(str(pids[name]))
-        if not pids[name]:
+        elif not pids[name]:
             exit_code = NOT_RUNNING
     return exit_code
 
 
 def avail(session: Session, args: list[str]) -> int:
-    """`avail`.
+    """`avail [--json]`.
 
     Every configured program: in use or not, auto or manual start, priority.
     """
-    _none(args, "avail")
-    for view in session.client.get("/api/v1/status")["programs"]:
-        auto = {True: "auto", False: "manual", None: text.UNKNOWN}[view["autostart"]]
-        priority = text.UNKNOWN if view["priority"] is None else view["priority"]
-        session.say(f"{text.harmless(view['name']):<32} {'in use':<9} {auto:<9} {priority}:{priority}")
+    names, options = take(args, "--json")
+    _none(names, "avail")
+    views = session.client.get("/api/v1/status")["programs"]
     try:
         added = session.client.post("/api/v1/reread", {})["added"]
     except Refused:
         added = []  # a broken edit has no programs yet; `reread` says what is wrong with it
+    if "--json" in options:
+        rows = [{key: view[key] for key in ("name", "autostart", "priority")} | {"in_use": True} for view in views]
+        new = [{"name": name, "autostart": None, "priority": None, "in_use": False} for name in added]
+        session.say_json({"programs": rows + new})
+        return OK
+    for view in views:
+        auto = {True: "auto", False: "manual", None: text.UNKNOWN}[view["autostart"]]
+        priority = text.UNKNOWN if view["priority"] is None else view["priority"]
+        session.say(f"{text.harmless(view['name']):<32} {'in use':<9} {auto:<9} {priority}:{priority}")
     for name in added:
         session.say(f"{text.harmless(name):<32} {'avail':<9} {text.UNKNOWN:<9} {text.UNKNOWN}:{text.UNKNOWN}")
     return OK
 
 
 def reread(session: Session, args: list[str]) -> int:
-    """`reread`.
+    """`reread [--json]`.
 
     Read the configuration and say what `update` would change. Changes nothing.
     """
-    _none(args, "reread")
+    names, options = take(args, "--json")
+    _none(names, "reread")
     changes = _changes(session, "/api/v1/reread", {})
-    if changes is None:
-        return GENERIC
+    if "--json" in options:
+        session.say_json(changes)
+        return OK
     _say_changes(session, changes, {"added": "available", "changed": "changed", "removed": "disappeared"})
     return OK
 
 
 def update(session: Session, args: list[str]) -> int:
-    """`update [--dry-run] [NAME ..]`.
+    """`update [--dry-run] [NAME ..] [--json]`.
 
     Read the configuration and apply its changes; other programs keep running.
     """
-    names, options = take(args, "--dry-run")
+    names, options = take(args, "--dry-run", "--json")
     dry_run = "--dry-run" in options
     known = {view["name"] for view in session.client.get("/api/v1/status")["programs"]}
     changes = _changes(session, "/api/v1/update", {"names": names, "dry_run": dry_run})
-    if changes is None:
-        return GENERIC
     wanted = [] if "all" in names else [plain(name) for name in names]
     changes = {key: [name for name in found if not wanted or name in wanted] for key, found in changes.items()}
     words = {"added": "would be added", "changed": "would be updated", "removed": "would be removed"}
     done = {"added": "added process group", "changed": "updated process group", "removed": "removed process group"}
+    nobody = [name for name in wanted if name not in known and name not in changes["added"]]
+    if "--json" in options:
+        session.say_json({**changes, "unknown": nobody, "dry_run": dry_run})
+        return GENERIC if nobody else OK
     if any(changes.values()) or dry_run:
         _say_changes(session, changes, words if dry_run else done)
-    nobody = [name for name in wanted if name not in known and name not in changes["added"]]
     for name in nobody:
         session.say(f"ERROR: no such group: {text.harmless(name)}")
+        session.suggest(name, known)
     return GENERIC if nobody else OK
 
 
-def _changes(session: Session, page: str, body: dict[str, object]) -> dict[str, list[str]] | None:
+def _changes(session: Session, page: str, body: dict[str, object]) -> dict[str, list[str]]:
+    """What changes, or would. Raises Failed with all mistakes of a configuration that cannot be used."""
     try:
         told = session.client.post(page, body)
     except Refused as refused:
         if refused.status != 422:
             raise
-        session.say(f"ERROR: CANT_REREAD: {text.harmless(refused)}")
-        return None
+        raise Failed(f"ERROR: CANT_REREAD: {text.harmless(refused)}") from None
     return {key: told[key] for key in ("added", "changed", "removed")}
 
 
@@ -231,26 +269,30 @@ def _really(what: str) -> bool:
 
 
 def version(session: Session, args: list[str]) -> int:
-    """`version`.
+    """`version [--json]`.
 
     The daemon's version.
     """
-    _none(args, "version")
-    session.say(session.client.get("/api/v1/status")["daemon"]["version"])
+    names, options = take(args, "--json")
+    _none(names, "version")
+    found = session.client.get("/api/v1/status")["daemon"]["version"]
+    if "--json" in options:
+        session.say_json({"daemon": found})
+    else:
+        session.say(found)
     return OK
 
 
 def config(session: Session, args: list[str]) -> int:
-    """`config --explain [--json]`.
+    """`config [--json]`.
 
     Every setting with its value and where it comes from.
     """
-    names, options = take(args, "--explain", "--json")
-    if names or "--explain" not in options:
-        raise Failed("Error: config requires --explain")
+    names, options = take(args, "--json")
+    _none(names, "config")
     rows = session.page("config")["settings"]
     if "--json" in options:
-        session.say(json.dumps(rows, indent=2))
+        session.say_json({"settings": rows})
         return OK
     wide = max((len(row["key"]) for row in rows), default=0)
     for row in rows:

@@ -1,7 +1,7 @@
 """Facts to and from what the journal stores: a kind, a version and a JSON body.
 
 The kind is the class's name, the body its fields by name. Called by the journal for every fact that is written and for
-every row that is read, and by `supervisorctl journal --jsonl`, whose lines are these same bodies.
+every row that is read, and by `supervisorctl journal`, whose lines are these same bodies.
 
 The rule, field by field and from the annotations alone: str, int, float, bool, None, tuples and dicts with string keys.
 The same check runs in both directions, so a fact that could not be read back is refused before it is written.

@@ -25,11 +25,13 @@ def environment(**more: str) -> dict[str, str]:
     return {**keep, "PYTHONPATH": str(ROOT), "TERM": "xterm", "TZ": "UTC", "LANG": "C.UTF-8", **more}
 
 
-def ctl(*args: str, socket: Path | None = None, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+def ctl(
+    *args: str, socket: Path | None = None, cwd: Path | None = None, stdin: str = "", **env: str
+) -> subprocess.CompletedProcess[str]:
     options = [] if socket is None else ["-s", f"unix://{socket}"]
     return subprocess.run(
         [*CTL, *options, *args], capture_output=True, text=True, timeout=60, check=False,
-        env=environment(**env), cwd=cwd or Path("/"), stdin=subprocess.DEVNULL,
+        env=environment(**env), cwd=cwd or Path("/"), input=stdin,
     )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def test_the_page(api: Path, backend: FakeBackend) -> None:
         "  12 x disk of Pong in 1m", "reboot to command, after 2s",
     ):  # fmt: skip
         assert wanted in done.stdout, done.stdout
-    assert json.loads(ctl("alerts", "--json", socket=api).stdout) == backend.alerted
+    assert json.loads(ctl("alerts", "--json", socket=api).stdout) == {"version": 1, **backend.alerted}
     assert ctl("alerts", "now", socket=api).returncode == 2
 
 
@@ -68,7 +68,7 @@ def test_a_test_says_for_each_how_it_went(api: Path, backend: FakeBackend) -> No
     assert done.returncode == 1
     assert done.stdout.splitlines()[1] == "ntfy-1f3a92: ERROR (no answer within 15 s)"
     done = ctl("alerts", "test", "--json", socket=api)
-    assert (done.returncode, json.loads(done.stdout)) == (1, backend.tried)
+    assert (done.returncode, json.loads(done.stdout)) == (1, {"version": 1, "tried": backend.tried})
 
 
 def test_without_a_daemon_the_test_is_made_from_here(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_mistakes_in_the_settings_are_told_and_the_rest_is_looked_at_all_the_sam
     (tmp_path / "bad.toml").write_text("[daemon]\nalive_period_s = true\n[program.Pong]\n")
     done = ctl("-c", str(tmp_path / "bad.toml"), "doctor", "--json")
     assert done.returncode == 1, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(done.stdout)["findings"]
     assert found[0]["level"] == "bad"
     assert found[0]["name"] == "settings"
     assert "daemon.alive_period_s" in found[0]["what"]

@@ -151,7 +151,7 @@ def test_an_ordinary_user_is_told_what_is_not_known_and_as_whom_it_is(tmp_path: 
             found = {}
             for who in ([], ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]):
                 done = subprocess.run([*who, *doctor], capture_output=True, text=True, env=env, cwd=ROOT, check=False)
-                found[bool(who)] = json.loads(done.stdout)
+                found[bool(who)] = json.loads(done.stdout)["findings"]
             mine = [each["what"] for each in found[False] if str(daemon.pid) in each["what"].split()]
             assert mine == [], "root's doctor knows which daemon it is"
             theirs = json.dumps(found[True])

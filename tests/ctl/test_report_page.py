@@ -87,7 +87,7 @@ def test_the_window_that_is_asked_for(api: Path, backend: FakeBackend, args: tup
     done = ctl("report", *args, socket=api)
     assert done.returncode == 0, done.stderr
     assert "nothing broke" in done.stdout
-    assert json.loads(ctl("report", *args, "--json", socket=api).stdout) == found()
+    assert json.loads(ctl("report", *args, "--json", socket=api).stdout) == {"version": 1, **found()}
     assert {str(each) for each in backend.windows} == {str(backend.window(since))}
 
 

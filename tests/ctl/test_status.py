@@ -102,6 +102,20 @@ def test_scripts_find_supervisors_words(api: Path, busy: FakeBackend) -> None:
     """The pattern that scrapers of Supervisor use, on the row of a named program: no header, no titles."""
     told = ctl("status", "Pong", socket=api).stdout
     assert re.fullmatch(r"Pong\s+RUNNING\s+pid (\d+), uptime (\d+:\d\d:\d\d).*\n", told)
+    assert told.endswith(
+        ", steps/s 1.23k, steps 12.3M/50M, episodes 1.23k, return -18.2, checkpoint age 42s, restarts 2, "
+        "next done in 3h 3m, why training\n"
+    )
+    assert "steps" not in ctl("status", "Enduro", socket=api).stdout, "what is not known has no label"
+
+
+def test_a_narrow_terminal_first_omits_what_nobody_knows(api: Path, busy: FakeBackend) -> None:
+    for name in ("Pong", "Breakout"):
+        busy.change(name, ckpt_age_s=None, episodes=7, eta_s=None)
+    for wanted, columns in (({"CKPT", "NEXT", "EPISODES"}, 250), ({"EPISODES"}, 118)):
+        with Terminal("status", "Pong", "Breakout", socket=api, columns=columns) as terminal:
+            titles = ANSI.sub("", terminal.end()[0]).splitlines()[0].split()
+        assert {"CKPT", "NEXT", "EPISODES"} & set(titles) == wanted
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_history_of_nobody(api: Path, night: FakeBackend) -> None:
 
 
 def test_history_as_json(api: Path, night: FakeBackend) -> None:
-    rows = json.loads(ctl("history", "--json", socket=api).stdout)
+    rows = json.loads(ctl("history", "--json", socket=api).stdout)["facts"]
     assert rows[0]["kind"] == "DaemonStarted"
     assert [row["seq"] for row in rows] == sorted(row["seq"] for row in rows)
 
@@ -248,7 +248,7 @@ def test_reboots(api: Path, night: FakeBackend) -> None:
     told = ctl("reboots", socket=api).stdout
     for wanted in ("unclean", "down 3m 10s", "after 5h 12m up", "level light", "ran: Pong", "(boot id)"):
         assert wanted in told
-    assert json.loads(ctl("reboots", "--json", socket=api).stdout)[0]["fields"]["down_s"] == 190.0
+    assert json.loads(ctl("reboots", "--json", socket=api).stdout)["facts"][0]["fields"]["down_s"] == 190.0
     night.header = daemon(reboot_pattern="3 in 40 min, all at heavy")
     assert ctl("reboots", socket=api).stdout.splitlines()[-1] == "pattern: 3 in 40 min, all at heavy"
     night.journal = []
@@ -267,16 +267,16 @@ def test_reboots_follows(api: Path, night: FakeBackend) -> None:
 
 
 def test_journal_is_every_fact(api: Path, night: FakeBackend) -> None:
-    rows = [json.loads(line) for line in ctl("journal", "--jsonl", socket=api).stdout.splitlines()]
+    rows = [json.loads(line) for line in ctl("journal", socket=api).stdout.splitlines()]
     assert [row["seq"] for row in rows] == list(range(1, len(NIGHT) + 1))
     assert all(row["why"] for row in rows)
-    after = ctl("journal", "--jsonl", "--after", "18", socket=api).stdout.splitlines()
+    after = ctl("journal", "--after", "18", socket=api).stdout.splitlines()
     assert [json.loads(line)["seq"] for line in after] == [19, 20, 21]
 
 
 def test_a_long_journal_comes_page_by_page(api: Path, night: FakeBackend) -> None:
     night.journal = [Stamped(n, float(n), 1e9, BOOT, facts.ClockStepped("w", 1.0)) for n in range(1, 10_002)]
-    assert len(ctl("journal", "--jsonl", socket=api).stdout.splitlines()) == 10_001
+    assert len(ctl("journal", socket=api).stdout.splitlines()) == 10_001
 
 
 # --- the daemon is dead ----------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def test_json_of_a_dead_daemon_stays_json(dead: Path) -> None:
         assert json.loads(out)
         assert err.startswith("daemon is not running")
         assert code == 0
-    out, err, _ = dead_ctl(dead, "journal", "--jsonl", "--after", "18")
+    out, err, _ = dead_ctl(dead, "journal", "--after", "18")
     assert [json.loads(line)["seq"] for line in out.splitlines()] == [19, 20, 21]
     assert err.startswith("daemon is not running")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket as sockets
@@ -108,12 +109,12 @@ def test_faults_become_supervisors_texts_and_codes(
         (("reload", "x"), "Error: reload accepts no arguments", 1),
         (("shutdown", "x"), "Error: shutdown accepts no arguments", 1),
         (("explain",), "Error: explain requires a process name", 1),
-        (("config",), "Error: config requires --explain", 1),
-        (("journal",), "Error: journal requires --jsonl", 1),
+        (("config", "x"), "Error: config accepts no arguments", 1),
+        (("journal", "x"), "Error: journal takes no names; history NAME tells of one program", 1),
         (("status", "--jsno"), "Error: unknown option --jsno; there are: --json, --wide, --watch", 2),
         (("history", "-n"), "Error: -n needs a value", 2),
         (("history", "-n", "x"), "Error: -n must be a whole number from 1, not 'x'", 2),
-        (("journal", "--jsonl", "--after=-1"), "Error: --after must be a whole number from 0, not '-1'", 2),
+        (("journal", "--after=-1"), "Error: --after must be a whole number from 0, not '-1'", 2),
         (("frobnicate", "a"), "*** Unknown syntax: frobnicate a", 1),
         (("start", "nobody"), "nobody: ERROR (no such process)", 1),
         (("stop", "nobody"), "nobody: ERROR (no such process)", 1),
@@ -186,11 +187,11 @@ def test_config_explain(api: Path, three: FakeBackend) -> None:
         {"key": "level.slots", "value": 2, "origin": "/etc/extralife.toml:3"},
         {"key": "daemon.log_level", "value": "info", "origin": "default"},
     ]
-    assert ctl("config", "--explain", socket=api).stdout.splitlines() == [
+    assert ctl("config", socket=api).stdout.splitlines() == [
         "level.slots      = 2  (/etc/extralife.toml:3)",
         'daemon.log_level = "info"  (default)',
     ]
-    assert json.loads(ctl("config", "--explain", "--json", socket=api).stdout) == three.settings
+    assert json.loads(ctl("config", "--json", socket=api).stdout) == {"version": 1, "settings": three.settings}
 
 
 def test_a_bug_in_the_daemon_is_one_line(api: Path, three: FakeBackend) -> None:
@@ -201,8 +202,77 @@ def test_a_bug_in_the_daemon_is_one_line(api: Path, three: FakeBackend) -> None:
     assert told.stderr == ""
 
 
+def test_json_of_the_small_verbs(api: Path, three: FakeBackend) -> None:
+    def told(*args: str) -> tuple[int, dict[str, object]]:
+        done = ctl(*args, "--json", socket=api)
+        found = json.loads(done.stdout)
+        assert found.pop("version") == 1
+        return done.returncode, found
+
+    assert told("pid") == (0, {"daemon": 1234})
+    assert told("pid", "up", "down", "nobody") == (1, {"programs": {"up": 4242, "down": None, "nobody": None}})
+    assert told("version") == (0, {"daemon": "0.1.0"})
+    assert told("stop", "up") == (0, {"results": [{"name": "up", "code": 80, "text": "stopped"}]})
+    assert told("stop", "nobody")[0] == 1
+    assert told("stop") == (1, {"error": "Error: stop requires a process name", "exit_code": 1})
+    assert told("avail")[1]["programs"][0] == {"name": "down", "autostart": True, "priority": 100, "in_use": True}
+    three.changes = {"added": ["new"], "changed": [], "removed": []}
+    assert told("reread") == (0, three.changes)
+    assert told("update", "nobody") == (
+        1,
+        {"added": [], "changed": [], "removed": [], "unknown": ["nobody"], "dry_run": False},
+    )
+    three.changes = {"errors": ["broken"]}
+    assert told("reread") == (1, {"error": "ERROR: CANT_REREAD: broken", "exit_code": 1})
+
+
+def test_a_near_miss_is_named_beside_supervisors_words(api: Path, three: FakeBackend) -> None:
+    for args, line, near in (
+        (("staus",), "*** Unknown syntax: staus", "status"),
+        (("stop", "othr"), "othr: ERROR (no such process)", "other"),
+        (("pid", "othr"), "No such process othr", "other"),
+        (("help", "histroy"), "*** No help on histroy", "history"),
+    ):
+        told = ctl(*args, socket=api)
+        assert (told.stdout, told.stderr, told.returncode) == (f"{line}\n", f"did you mean {near}?\n", 1)
+
+
+def test_over_tcp_with_a_password_that_no_command_line_shows() -> None:
+    """What a request has of `-s http://`, `-u` and `-p -`; and what a wrong password says."""
+    with sockets.create_server(("127.0.0.1", 0)) as listener:
+        asked: list[bytes] = []
+
+        def serve() -> None:
+            for status, body in (("200 OK", b'{"daemon": {"pid": 77}}'), ("401 Unauthorized", b"")):
+                connection, _ = listener.accept()
+                with connection:
+                    asked.append(connection.recv(65536))
+                    connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        told = ctl("-s", url, "-u", "ann", "-p", "-", "pid", stdin="secret: é\n")
+        assert told.stdout == "77\n"
+        told = ctl("-s", url, "-u", "ann", "-p", "wrong", "pid")
+        assert (
+            told.stdout == f"ERROR: {url} refused this user and password: give -u USER -p -, which asks for the password\n"
+        )
+        thread.join(20)
+    assert b"Host: 127.0.0.1:" in asked[0]
+    assert b"Authorization: Basic " + base64.b64encode("ann:secret: é".encode()) in asked[0]
+    assert ctl("-s", url, "pid").stdout == f"{url} refused connection\n"
+
+
+@pytest.mark.parametrize("verb", ["status", "start", "wait-gpu", "level"])
+def test_every_verb_explains_itself(verb: str) -> None:
+    told = ctl(verb, "--help")
+    assert (told.returncode, told.stdout) == (0, ctl("help", verb).stdout)
+
+
 def test_help() -> None:
     told = ctl("--help")
+    assert "  pid         The process id of the daemon, or of programs\n" in told.stdout, "a line a verb"
     assert told.returncode == 0
     for action in ("status", "history", "explain", "reboots", "maintail"):
         assert action in told.stdout
@@ -216,7 +286,8 @@ def test_help() -> None:
     [
         (("-x",), "Error: unknown option -x"),
         (("-c",), "Error: -c needs a value"),
-        (("-s", "http://localhost:9001", "status"), "Error: -s takes unix:///path/to/socket"),
+        (("-s", "ftp://localhost:9001", "status"), "Error: -s takes unix:///path/to/socket or http://host:port"),
+        (("-s", "http:///", "status"), "Error: -s takes unix:///path/to/socket"),
         (("-s", "unix://", "status"), "Error: -s takes unix:///path/to/socket"),
     ],
 )
@@ -232,8 +303,11 @@ def test_nobody_there(tmp_path: Path, socket_path: Path) -> None:
     assert "start it with supervisord" in told.stdout
     assert told.returncode == 4
     told = ctl("status", "--json", socket=socket_path)
-    assert (told.stdout, told.returncode) == ("", 4), "a reader of JSON gets none, and the reason on stderr"
-    assert "no such file" in told.stderr
+    assert told.returncode == 4
+    error = json.loads(told.stdout)
+    assert error == {"version": 1, "error": f"unix://{socket_path} no such file", "exit_code": 4}
+    told = ctl("pid", "--json", socket=socket_path)
+    assert (json.loads(told.stdout)["exit_code"], told.returncode) == (7, 7)
     for action in (("start", "a"), ("pid",), ("tail", "a"), ("history",), ("reread",)):
         told = ctl(*action, socket=socket_path)
         assert (told.stdout, told.returncode) == (f"unix://{socket_path} no such file\n", 7), action

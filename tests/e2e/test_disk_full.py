@@ -52,7 +52,7 @@ class SmallDisk:
 
     def facts(self, kind: str | None = None, program: str | None = None) -> list[dict[str, Any]]:
         """As `Box.facts`, through the daemon: SQLite does not find its way into another namespace."""
-        rows = [json.loads(line) for line in self.box.ctl("journal", "--jsonl").stdout.splitlines()]
+        rows = [json.loads(line) for line in self.box.ctl("journal").stdout.splitlines()]
         told = [{**row["fields"], **{key: row[key] for key in ("seq", "kind", "program", "why")}} for row in rows]
         return [fact for fact in told if kind in (None, fact["kind"]) and program in (None, fact["program"])]
 

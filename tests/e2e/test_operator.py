@@ -53,7 +53,7 @@ def test_signal_tail_pid_avail_version_history_journal(box: Box) -> None:
     assert box.ctl("signal", "NONSENSE", "a").returncode == 1
     history = box.ctl("history", "a").stdout
     assert "it saved and exited" in history
-    rows = [json.loads(line) for line in box.ctl("journal", "--jsonl").stdout.splitlines()]
+    rows = [json.loads(line) for line in box.ctl("journal").stdout.splitlines()]
     assert [row["seq"] for row in rows] == sorted(row["seq"] for row in rows)
     assert all(row["why"] for row in rows)
     assert "DaemonStarted" in box.ctl("maintail", "-100000").stdout

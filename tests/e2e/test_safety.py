@@ -219,7 +219,7 @@ def test_words_that_would_steer_a_terminal(box: Box) -> None:
         said = box.ctl(*command).stdout
         if command[0] != "tail":  # into a pipe a log goes as it is
             assert not [char for char in said if not char.isprintable() and char != "\n"], (command, said)
-    for command in (["status", "--json"], ["explain", "bad", "--json"], ["journal", "--jsonl"]):
+    for command in (["status", "--json"], ["explain", "bad", "--json"], ["journal"]):
         said = box.ctl(*command).stdout
         assert said.isascii()
         assert "\x1b" not in said
@@ -316,7 +316,7 @@ def test_no_secret_of_the_environment_is_told(box: Box, monkeypatch: pytest.Monk
     box.start()
     box.wait_fact("Exited", "a")
     said = [box.ctl(*command).stdout for command in (
-        ["status", "--json"], ["explain", "a", "--json"], ["history", "--all"], ["journal", "--jsonl"], ["avail"], ["tail", "a"],
+        ["status", "--json"], ["explain", "a", "--json"], ["history", "--all"], ["journal"], ["avail"], ["tail", "a"],
     )]  # fmt: skip
     said.append(json.dumps(get(box, "/api/v1/config")))
     kept = [*box.state.glob("last-config*")]  # the configuration's own text: whoever may read that one knows them

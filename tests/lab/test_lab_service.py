@@ -67,7 +67,9 @@ def cgroup_of(box: Installed, pid: int) -> str:
 
 def test_doctor_finds_it_as_it_was_installed_and_sees_what_was_edited_by_hand(box: Installed) -> None:
     def service() -> tuple[str, str]:
-        found = {each["name"]: each for each in reversed(json.loads(box.ctl("doctor", "--json")))}  # the worst of a name
+        found = {
+            each["name"]: each for each in reversed(json.loads(box.ctl("doctor", "--json"))["findings"])
+        }  # the worst of a name
         assert found["games"]["level"] == found["systemd"]["level"] == found["runtime"]["level"] == "ok", found
         assert "a layer of a container" in found["state"]["what"], (
             "the box's root is an overlay, and that is what it is told"

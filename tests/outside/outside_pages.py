@@ -155,7 +155,7 @@ VERBS = (
     "history Nobody", "history -n x",
     "explain Pong-s4", "explain Seaquest -n 5", "explain Pong-s6 --json", "explain Enduro", "explain Nobody", "explain",
     "reboots", "reboots --json", "reboots x",
-    "journal --jsonl --after 995", "journal",
+    "journal --after 995", "journal x",
     "accounts", "accounts @120", "accounts Pong-s4", "accounts --since boot", "accounts --since 1h --json",
     "accounts --since x", "accounts Nobody",
     "cost", "cost --since 2h", "cost --json", "cost x",
@@ -167,8 +167,9 @@ VERBS = (
     "alerts", "alerts --json", "alerts dance",
     "backups", "backups --json", "backups nothing", "backups --check",
     "tail Pong-s4", "tail -50 Pong-s4 stderr", "tail Nobody", "tail", "maintail", "maintail -41", "maintail x",
+    "status Pong-s4 @150", "pid --json", "pid all --json", "avail --json", "version --json", "reread --json", "tail --help", "histroy",
     "pid", "pid Pong-s4 Enduro", "pid Nobody", "pid all", "version", "version x", "avail", "reread", "reread x",
-    "config --explain", "config --explain --json", "config",
+    "config", "config --json", "config x", "config --help",
     "help", "nothing",
 )  # fmt: skip
 # Asked of the living daemon alone, in this order; most of them change something.
@@ -180,11 +181,12 @@ CHANGES = (
     "level pin light --for 6h", "level pin feather", "level pin", "level pin light --for x", "level", "level unpin", "level unpin",
     "alerts test", "alerts test --json",
     "update --dry-run", "update Nobody", "update", "update", "shutdown x", "reload x",
-    "reload", "status",
+    "reload", "status", "stop Nobody --json",
 )  # fmt: skip
 # With the same answers, daemon or not.
 ALONE = (
-    "--help", "-h", "--version", "--frobnicate", "-s", "-s http://localhost status", "-c /nonexistent.toml status",
+    "--help", "-h", "--version", "--frobnicate", "-s", "-s ftp://localhost status", "completion bash", "completion zsh", "completion fish", "completion", "manual", "manual x",
+    "-c /nonexistent.toml status",
     "simulate --days 2 --seed 3", "simulate --days 2 --seed 3 --json", "simulate --host nothing", "simulate --why --days 1",
     "wait-gpu", "wait-gpu --min-free-mb x -- true", "wait-gpu --min-free-mb 1",
     "doctor x",

@@ -161,7 +161,7 @@ class Pages:
         self.change("91-rollback", f"rollback {newest} Pong-s4", of=newest)
         self.change("92-rollback", f"rollback {newest} --no-wait", of=newest)
         self.host.configure(CONFIG.replace("slots = 3", "slots = 0").replace("replay_size", "replay_sise"))
-        for number, line in enumerate(("reread", "update", "reload", "config --explain", "avail"), 93):
+        for number, line in enumerate(("reread", "update", "reload", "config", "avail"), 93):
             self.change(f"{number}-mistaken-{_slug(line)}", line)
         self.host.configure(CONFIG)
 
@@ -192,8 +192,8 @@ class Pages:
 
     def verbs(self):
         """Every verb that `--help` names."""
-        (line,) = (line for line in self.client.page("--help").splitlines() if line.startswith("Actions"))
-        return line.rpartition("): ")[2].split(", ")
+        _, _, listed = self.client.page("--help").partition("explains one):\n\n")
+        return [line.split()[0] for line in listed.splitlines() if line.startswith("  ")]
 
     def methods(self):
         found = json.loads(self.found[next(name for name in self.found if name.endswith("system.listMethods.json"))])

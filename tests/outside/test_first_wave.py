@@ -52,7 +52,7 @@ def test_the_journal_is_told_without_a_daemon(wave):
     assert known == {"Catch": ("run", 3, 1), "Paddle": ("stop", 1, 0), "script": ("run", 1, 0)}
     assert programs["Paddle"]["phase"] == "STOPPED"
     assert programs["Paddle"]["steps"] == 8192
-    lines = [json.loads(line) for line in client(wave, "journal", "--jsonl").stdout.splitlines()]
+    lines = [json.loads(line) for line in client(wave, "journal").stdout.splitlines()]
     assert [line["seq"] for line in lines] == list(range(1, FACTS + 1))
     kinds = {line["kind"] for line in lines}
     assert {"LadderLaid", "Reviewed", "Resumed", "Exited", "BackedUp", "AlertRaised", "DaemonStarted", "Tallied"} <= kinds

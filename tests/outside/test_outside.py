@@ -7,7 +7,7 @@ shows what users will see.
 import json
 
 import pytest
-from outside_pages import ACTS, CALLS, CHANGES, ELSEWHERE, FILES, LAST_CALL, READS, STREAMS, VERBS
+from outside_pages import ACTS, ALONE, CALLS, CHANGES, ELSEWHERE, FILES, LAST_CALL, READS, STREAMS, VERBS
 from recording import JOURNAL, Pages, differences, recorded, state_of
 
 
@@ -27,7 +27,7 @@ def test_every_page_is_as_recorded(pages):
     if said:
         pytest.fail(said, pytrace=False)
     assert set(pages.methods()) <= {method for method, _ in (*CALLS, LAST_CALL)}, "a method without a page"
-    verbs = {line.split()[0] for line in (*VERBS, *CHANGES)} | {"simulate", "wait-gpu", "doctor"} | ELSEWHERE
+    verbs = {line.split()[0] for line in (*VERBS, *CHANGES, *ALONE)} | ELSEWHERE
     assert set(pages.verbs()) <= verbs, "a verb without a page"
     asked = {target.partition("?")[0] for _, target in READS} | {target for _, target, _ in ACTS}
     routes = {path for _, path in pages.application.routes if not path.startswith("/RPC2")} - STREAMS - FILES

@@ -24,7 +24,7 @@ The rules:
   the last sign of life names has lost some too, without a trace: its WAL was removed, or an older copy put back.
 
 Why not JSON lines: a torn tail, no transaction over several facts, no reader beside the writer.
-`supervisorctl journal --jsonl` exports them.
+`supervisorctl journal` exports them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,38 @@
+"""What stands before the action on the command line of supervisorctl."""
+
+from __future__ import annotations
+
+from supervisor.ctl.outcome import USAGE, Failed, Options
+
+_VALUED = {
+    "-c": "config_file", "--configuration": "config_file", "-s": "socket", "--serverurl": "socket",
+    "--state-dir": "state_dir", "-r": "history_file", "--history-file": "history_file",
+    "-u": "username", "--username": "username", "-p": "password", "--password": "password",
+}  # fmt: skip
+
+
+def parse(argv: list[str]) -> tuple[Options, list[str]]:
+    """(options, the action and its arguments). argparse would take a third of the time that `status` takes."""
+    options, rest = Options(), list(argv)
+    while rest and rest[0].startswith("-"):
+        arg = rest.pop(0)
+        name, given, value = arg.partition("=")
+        if arg in {"-h", "--help"}:
+            return options, ["help"]
+        if arg in {"-v", "--version"}:
+            return options, ["--version"]
+        if arg in {"-i", "--interactive"}:
+            options.interactive = True
+        elif name in _VALUED:
+            if not given and not rest:
+                raise Failed(f"Error: {name} needs a value", USAGE)
+            setattr(options, _VALUED[name], value if given else rest.pop(0))
+        else:
+            raise Failed(f"Error: unknown option {arg}; see supervisorctl --help", USAGE)
+    if options.socket is not None:
+        scheme, _, place = options.socket.partition("://")
+        if scheme not in {"unix", "http", "https"} or not place.strip("/"):
+            raise Failed(f"Error: -s takes unix:///path/to/socket or http://host:port, not {options.socket!r}", USAGE)
+        if scheme == "unix":
+            options.socket = place
+    return options, rest
