@@ -100,6 +100,9 @@ class FakeSources:
         rows = [Row(at_s, self.wall_s, ("Pong", "a"), (None,) * 3, {"env_steps": at_s}) for at_s in moments]
         return [row for row in rows if since_s <= row.at_s < until_s]
 
+    def recorded_since(self, sheet: Sheet) -> list[float]:
+        return [0.0] * 4
+
     def results(self) -> list[Outcome]:
         return [Outcome("Pong", "Pong", "ppo", 84, 4, 1000, 30, 12.0, 0.93)]
 

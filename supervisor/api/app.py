@@ -303,7 +303,7 @@ def _guarded(handler: Handler) -> Handler:
         except Refused as refused:
             return answer({"error": str(refused)}, refused.status)
         except BadQuery as bad:
-            return answer({"error": str(bad)}, 400)
+            return answer({"error": str(bad)}, 422)
         except ClientDisconnect:
             return answer({"error": "the client has gone"}, 400)
         except (OSError, sqlite3.Error) as error:

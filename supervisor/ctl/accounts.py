@@ -25,14 +25,14 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def accounts(session: Session, args: list[str]) -> int:
-    """`accounts [NAME ..] [--since 1h|2d|TIME|boot] [--json]`.
+    """`accounts [NAME ..] [--since 1h|2d|TIME|boot] [--until 1h|TIME] [--json]`.
 
     How every second was spent, by program and for all slots; the times add up to the time paid.
     """
-    names, options = take(args, "--json", valued=("--since",))
-    since = since_query(options.get("--since", "all"))
+    names, options = take(args, "--json", valued=("--since", "--until"))
+    since, until = since_query(options.get("--since", "all")), until_query(options.get("--until"))
     session.warn_if_dead(aloud="--json" not in options)
-    found = session.page("accounts", since=since)
+    found = session.page("accounts", since=since, until=until)
     chosen = _choose(found["programs"], names)
     if "--json" in options:
         session.say_json({**found, "programs": chosen})
@@ -47,6 +47,15 @@ def since_query(said: str) -> str:
     """What the API is asked: `all`, `boot`, `3600s` or `@seconds since the epoch`."""
     if said in {"all", "boot"}:
         return said
+    return _moment(said, "--since takes a span (90s, 1h30m, 2d), a time (2026-11-21T08:00), boot or all")
+
+
+def until_query(said: str | None) -> str | None:
+    """The same for the end of a window; None: now."""
+    return None if said in {None, "now"} else _moment(said or "", "--until takes a span (90s, 1h30m), a time or now")
+
+
+def _moment(said: str, takes: str) -> str:
     if _SPAN.fullmatch(said):
         return f"{sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(said)):g}s"
     from datetime import datetime
@@ -54,8 +63,7 @@ def since_query(said: str) -> str:
     try:
         return f"@{datetime.fromisoformat(said).timestamp():.3f}"
     except (ValueError, OverflowError, OSError):
-        told = "a span (90s, 1h30m, 2d), a time (2026-11-21T08:00), boot or all"
-        raise Failed(f"Error: --since takes {told}, not {said!r}", USAGE) from None
+        raise Failed(f"Error: {takes}, not {said!r}", USAGE) from None
 
 
 def _choose(programs: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supervisor.ctl import text
-from supervisor.ctl.accounts import since_query
+from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def cost(session: Session, args: list[str]) -> int:
-    """`cost [--since 1h|2d|TIME|boot] [--json]`.
+    """`cost [--since 1h|2d|TIME|boot] [--until 1h|TIME] [--json]`.
 
     What the box has cost, by use, and the days and dollars to finish at each level, from measured rates.
     """
-    names, options = take(args, "--json", valued=("--since",))
+    names, options = take(args, "--json", valued=("--since", "--until"))
     if names:
         raise Failed("Error: cost takes no names; accounts shows the time of each program", USAGE)
-    since = since_query(options.get("--since", "all"))
+    since, until = since_query(options.get("--since", "all")), until_query(options.get("--until"))
     session.warn_if_dead(aloud="--json" not in options)
-    found = session.page("cost", since=since)
+    found = session.page("cost", since=since, until=until)
     if "--json" in options:
         session.say_json(found)
         return OK

@@ -39,7 +39,7 @@ def page(options: Options, gone: Unreachable, name: str, query: Mapping[str, str
     try:
         return PAGES[name].of(DeadDaemon(options, gone), query)
     except BadQuery as bad:
-        raise Refused(400, str(bad)) from bad
+        raise Refused(422, str(bad)) from bad
 
 
 def metrics(options: Options, gone: Unreachable) -> str:
@@ -138,6 +138,13 @@ class DeadDaemon:
         from supervisor.adapters.recorder import store
 
         return store.read(Path(self.paths.recording), sheet, tier, since_s, until_s, subjects)
+
+    def recorded_since(self, sheet: Sheet) -> list[float]:
+        from pathlib import Path
+
+        from supervisor.adapters.recorder import store
+
+        return store.oldest(Path(self.paths.recording), sheet)
 
     def results(self) -> list[Outcome]:
         from pathlib import Path

@@ -210,23 +210,25 @@ def cost(sources: Sources, since: Since, until: Since) -> Json:
     return cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
 
 
-@_page(sheet=_sheet, subjects=_words, series=_words, since=_since, points=_whole(500, 10, 2000))
-def curves(sources: Sources, sheet: Sheet, subjects: list[str], series: list[str], since: Since, points: int) -> Json:
+@_page(sheet=_sheet, subjects=_words, series=_words, since=_since, until=_until, points=_whole(500, 10, 2000))
+def curves(
+    sources: Sources, sheet: Sheet, subjects: list[str], series: list[str], since: Since, until: Since, points: int
+) -> Json:
     """Curves, in at most so many points a subject and attempt. No subjects: all; no series: the sheet's usual ones."""
     from supervisor.policy.upkeep.resolution import TIERS, tier_for
-    from supervisor.reports.accounts_view import since_s
     from supervisor.reports.curves import MOST_SERIES, curves_view, needed
 
     series = series or [*sheet.usual]
     _must_be_series(sheet, series, MOST_SERIES)
     closed, wall_s = sources.closed()
-    begun_s = max(since_s(closed, since), closed.at_s - TIERS[-1].keep_s)
-    tier = tier_for(TIERS, closed.at_s - begun_s, points)
-    rows = sources.recorded(needed(sheet, series), tier, begun_s, closed.at_s, subjects)
+    begun_s, end_s = _window(closed, since, until)
+    begun_s = max(begun_s, min(end_s, closed.at_s - TIERS[-1].keep_s))
+    tier = tier_for(TIERS, sources.recorded_since(sheet), begun_s, end_s, points)
+    rows = sources.recorded(needed(sheet, series), tier, begun_s, end_s, subjects)
     units = {each.name: each.unit for each in sheet.series if each.name in series}
     return {
-        "sheet": sheet.name, "period_s": tier.period_s, "since_s": begun_s, "until_s": closed.at_s, "until_wall_s": wall_s,
-        "units": units, "subjects": curves_view(sheet, rows, series),
+        "sheet": sheet.name, "period_s": tier.period_s, "since_s": begun_s, "until_s": end_s,
+        "until_wall_s": wall_s - (closed.at_s - end_s), "units": units, "subjects": curves_view(sheet, rows, series),
     }  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
     bill = cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
     sheets = {sheet.name: sheet for sheet in found.programs}
     status = status_view(sources)
-    returns = _returns(sources, closed, begun_s, end_s)
+    returns = _returns(sources, begun_s, end_s)
     kept = kept_in(closed, games, begun_s, end_s)
     rows = [_program(view, sheets.get(view["name"]), kept, returns) for view in status["programs"]]
     rows.sort(key=lambda row: (_BROKEN.get(row["phase"], 2), row["name"]))
@@ -70,9 +70,9 @@ def _program(view: Json, sheet: Sheet | None, kept: Mapping[str, float], returns
     }
 
 
-def _returns(sources: Sources, closed: Ledger, begun_s: float, end_s: float) -> dict[str, tuple[float, float]]:
+def _returns(sources: Sources, begun_s: float, end_s: float) -> dict[str, tuple[float, float]]:
     """The first and the newest known mean return of each program in the window."""
-    tier = tier_for(TIERS, closed.at_s - begun_s, _POINTS)
+    tier = tier_for(TIERS, sources.recorded_since(PROGRAMS), begun_s, end_s, _POINTS)
     found: dict[str, tuple[float, float]] = {}
     for row in sources.recorded(PROGRAMS.only({"mean_return"}), tier, begun_s, end_s, ()):
         value = row.values.get("mean_return")

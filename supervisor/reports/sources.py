@@ -84,6 +84,9 @@ class Sources(Protocol):
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterable[Row]:
         """Rows of the recorder from `since_s` to before `until_s`, oldest first; none while nothing was recorded."""
 
+    def recorded_since(self, sheet: Sheet) -> Sequence[float]:
+        """The journal time of the oldest row of a sheet, by tier; empty while nothing was recorded."""
+
     def results(self) -> Sequence[Outcome]:
         """The newest whole test of every run."""
 

@@ -293,6 +293,9 @@ class Running:
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
         return store.read(Path(self._paths.recording), sheet, tier, since_s, until_s, subjects)
 
+    def recorded_since(self, sheet: Sheet) -> list[float]:
+        return store.oldest(Path(self._paths.recording), sheet)
+
     def results(self) -> list[Outcome]:
         return survey(Path(self._paths.programs))
 

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,16 @@ def test_nothing_recorded_is_no_error(tmp_path: Path) -> None:
     assert rows(tmp_path / "none.sqlite") == []
     with pytest.raises(FileNotFoundError):
         RecordingReader(tmp_path / "none.sqlite")
+
+
+def test_how_far_back_each_tier_reaches(path: Path, recording: Recording) -> None:
+    assert store.oldest(path, PROGRAMS) == store.oldest(path.with_name("none"), PROGRAMS) == []
+    fill(recording, 900.0, from_s=300.0)
+    assert store.oldest(path, PROGRAMS) == [300.0] * 4, "coarser rows are folded of the finer ones when they are read"
+    recording.fold(900.0)
+    assert store.oldest(path, PROGRAMS) == [300.0, 300.0, 0.0, 0.0]
+    recording.forget(8 * 3600.0, 1 << 30)
+    assert store.oldest(path, PROGRAMS) == [inf, 300.0, 0.0, 0.0], "the programs have not run for long"
 
 
 def test_the_file_is_its_owners_alone(path: Path, recording: Recording) -> None:

@@ -17,7 +17,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.recording import Row, Sheet
 from supervisor.model.state import Program, State, fold_all
-from supervisor.policy.upkeep.resolution import Tier
+from supervisor.policy.upkeep.resolution import TIERS, Tier
 from supervisor.reports import pages
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import Since, accounts_view, since_s
@@ -232,6 +232,9 @@ class FakeBackend:
 
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Any) -> list[Row]:
         return [row for row in self.rows if len(row.keys) == len(sheet.keys) and since_s <= row.at_s < until_s]
+
+    def recorded_since(self, sheet: Sheet) -> list[float]:
+        return [0.0] * len(TIERS)
 
     def closed(self) -> tuple[Ledger, float]:
         return fold_accounts(self.journal).closed(1000.0), WALL_S

@@ -152,6 +152,8 @@ def test_curves_reach_back_as_far_as_anything_is_kept(core):
     core.now_s += 365 * 86400.0
     found = PAGES["curves"].of(Sources(core), {"sheet": "host"})
     assert found["until_s"] - found["since_s"] == 90 * 86400.0
+    earlier = PAGES["curves"].of(Sources(core), {"until": f"{100 * 86400}s"})
+    assert earlier["since_s"] == earlier["until_s"], "nothing is kept of it"
     assert {*found["units"]} == {"available_bytes", "memory_full", "io_full"}
     assert found["subjects"] == []
 

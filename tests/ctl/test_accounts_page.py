@@ -14,7 +14,7 @@ from running import Terminal, ctl
 from supervisor.adapters.host.boot import AliveMark, AliveWriter
 from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl import text
-from supervisor.ctl.accounts import since_query
+from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import Failed
 from supervisor.model import facts
 from supervisor.model.facts import Fact, Stamped
@@ -96,6 +96,13 @@ def test_json_and_windows(api: Path, shown: FakeBackend) -> None:
     assert hour["until_s"] - hour["since_s"] == 3600.0
     assert hour["total"]["seconds"]["DETECT"] == 0.0, "it was found out before"
     assert hour["total"]["wall_s"] == 7200.0
+    first = json.loads(ctl("accounts", "--until", "1h", "--json", socket=api).stdout)
+    assert first["until_s"] == hour["since_s"]
+    assert (
+        "--until takes a span (90s, 1h30m), a time or now, not 'boot'"
+        in ctl("accounts", "--until", "boot", socket=api).stdout
+    )
+    assert until_query(None) == until_query("now") is None
     boot = json.loads(ctl("accounts", "--since", "boot", "--json", socket=api).stdout)
     assert boot["since_s"] == 0.0
     half_s = shown.journal[0].wall_s + 1800

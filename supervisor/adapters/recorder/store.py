@@ -16,6 +16,7 @@ import contextlib
 import itertools
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -154,6 +155,16 @@ class RecordingReader:
             begun_s = max(next_s, since_s if newest is None else newest + tier.period_s)
             yield from _periods(sheet, tier, self._rows(sheet, place - 1, begun_s, until_s, subjects))
 
+    def oldest(self, sheet: Sheet) -> list[float]:
+        """The time of the oldest row by tier; empty: there is none. A tier without rows is folded of the finer one's."""
+        found, newest = [], inf
+        with _as_os_error(self._path):
+            for tier in TIERS:
+                at_s = self._db.execute(f"SELECT min(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
+                newest = newest if at_s is None else at_s
+                found.append(newest)
+        return [] if newest == inf else found
+
     def close(self) -> None:
         self._db.close()
 
@@ -168,6 +179,13 @@ def read(path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, s
     """The same rows; none where there is no file. Raises OSError."""
     with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
         yield from reader.rows(sheet, tier, since_s, until_s, subjects)
+
+
+def oldest(path: Path, sheet: Sheet) -> list[float]:
+    """The time of the oldest row by tier; empty where there is no file. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
+        return reader.oldest(sheet)
+    return []
 
 
 def remove_leftovers(path: Path) -> None:

@@ -4,7 +4,8 @@ The rule. A reading of every `TIERS[0].period_s` is kept for the span of that ti
 its rows are folded into one (least, mean and most of what is measured; the newest of what is counted), and so on. When
 the file is larger than `max_mb`, what each tier holds is shortened by the same factor, so that a box with many programs
 remembers less of everything instead of nothing of the night before. A question is answered by the finest tier that
-reaches back as far as it asks and has no more than the points that it asks for; where none does, by the coarsest.
+reaches back as far as it asks, or as anything was recorded, in no more than the points that it asks for; where none does, by
+the coarsest. How far a tier reaches back is told by its oldest row: a file over its bound holds less than `keep_s`.
 
 Worked example. 12 hours in at most 1,000 points: 10 s would be 4,320 points and reaches back 6 hours only; a minute has 720
 points. The file is 160 MB of 128 allowed: every tier keeps 0.9 * 128 / 160 = 0.72 of its present span. Rows of
@@ -51,10 +52,17 @@ def kept_spans(tiers: Sequence[Tier], oldest_s: Sequence[float], size_bytes: int
     return [min(tier.keep_s, age_s) * factor for tier, age_s in zip(tiers, oldest_s, strict=True)]
 
 
-def tier_for(tiers: Sequence[Tier], span_s: float, most_points: int) -> Tier:
-    """The tier that answers a question about the last `span_s` seconds in at most `most_points` points."""
-    fit = (tier for tier in tiers if tier.keep_s >= span_s and span_s <= tier.period_s * most_points)
-    return next(fit, tiers[-1])
+def tier_for(tiers: Sequence[Tier], oldest_s: Sequence[float], since_s: float, until_s: float, most_points: int) -> Tier:
+    """The tier that answers a question about a window in at most `most_points` points. `oldest_s`: each tier's oldest row.
+
+    All are moments of journal time. Example: at 100 h, asked for the last 12 h, a file over its bound whose minutes begin at
+    91 h and whose ten minutes begin at 40 h answers by ten minutes.
+    """
+    begun_s = max(since_s, min(oldest_s, default=since_s))
+    for tier, oldest in zip(tiers, oldest_s, strict=False):
+        if oldest < begun_s + tier.period_s and until_s - begun_s <= tier.period_s * most_points:
+            return tier
+    return tiers[-1]
 
 
 def bucket_of(at_s: float, period_s: float) -> float:
