@@ -8,7 +8,6 @@ one typo a start, with seconds of imports in between, is no way to spend a paid 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import math
 import os
 import re
@@ -16,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
-from workers.contract import ENV_BATCH_SIZE, ENV_PROGRAM, ENV_ROLLBACKS
+from workers.contract import ENV_BATCH_SIZE, ENV_PROGRAM, ENV_ROLLBACKS, seed_after
 from workers.options import (
     AUTO,
     EXTRA_GAMES,
@@ -138,12 +137,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Args:
 
 
 def _with_its_chance(values: dict[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
-    """Other chance after each roll-back. Example: seed 1 is 1 until the first one, then 1,366,043,461."""
+    """Another seed after each rollback."""
     rollbacks = environ.get(ENV_ROLLBACKS, "0")
     if not rollbacks.isdecimal() or not int(rollbacks):
         return values
-    drawn = hashlib.blake2b(f"{values.get('seed', OPTIONS['seed'].default)}/{int(rollbacks)}".encode(), digest_size=4)
-    return {**values, "seed": int.from_bytes(drawn.digest(), "big") >> 1}
+    seed = values.get("seed", OPTIONS["seed"].default)
+    return {**values, "seed": seed_after(int(seed or 0), int(rollbacks))}
 
 
 def make(program: str, **values: Value | None) -> Args:

@@ -1,7 +1,9 @@
 """What a worker and its supervisor agree on: environment names, beats, controls, edges, exit codes, manifests.
 
 Both sides import this file; pyproject.toml lists what else the daemon imports. It is standard library only, so that a
-foreign script can copy it, and so that the daemon stays free of torch. `docs/contract.md` is the same agreement for people.
+foreign script can copy it, and so that the daemon stays free of torch. The distribution `extralife-client` ships it as
+`extralife.contract`, for Python from 3.8 on: hence no `slots=True`, no `zip(strict=)` and no `|` of dicts in here.
+`docs/contract.md` is the same agreement for people.
 
 Three channels, each with one direction and no locks:
 
@@ -137,6 +139,14 @@ def start_ticks(pid: int | str = "self") -> int:
     return int(stat[stat.rindex(b")") + 2 :].split()[19])
 
 
+def seed_after(seed: int, rollbacks: int) -> int:
+    """Another seed after each rollback. Example: seed 1 is 1 until the first one, then 1,366,043,461."""
+    if not rollbacks:
+        return seed
+    drawn = hashlib.blake2b(f"{seed}/{rollbacks}".encode(), digest_size=4)
+    return int.from_bytes(drawn.digest(), "big") >> 1
+
+
 # --- records ---------------------------------------------------------------------------------------------------------------
 
 RECORD_BYTES: Final = 4096
@@ -159,7 +169,7 @@ _CONTROL: Final = struct.Struct("<HHI16s QQ Q")
 _VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Figure:
     """A number that a worker reports: a row of `FIGURES`."""
 
@@ -180,7 +190,7 @@ def _measured(meaning: str, unit: str = "", *, title: str = "") -> Any:
     return field(default=math.nan, metadata={"figure": Figure("d", math.nan, unit, title, meaning)})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Beat:
     """One progress report of a worker. Counters are totals over all attempts; times are CLOCK_BOOTTIME ns.
 
@@ -252,7 +262,7 @@ def known_figures(beat: Beat) -> dict[str, Any]:
     return {name: value for name, value in found if value != FIGURES[name].unknown and math.isfinite(value)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Control:
     """What the daemon asks of a worker, read at step boundaries.
 
@@ -286,7 +296,7 @@ def _places() -> dict[str, tuple[str, int]]:
     formats = _WHAT.format.lstrip("<")
     packed = struct.Struct("<" + formats)
     places, at = {}, 0
-    for name, code in zip(_MOVING, formats, strict=True):
+    for name, code in zip(_MOVING, formats):
         if name:
             places[name] = (code, at // struct.calcsize("<" + code))
         at += struct.calcsize("<" + code)
@@ -310,7 +320,7 @@ def unpack_measured(data: bytes) -> dict[str, float]:
     more = data[_MORE_AT + _MORE_HEADER.size :][:length]
     if len(more) != length or zlib.crc32(more) != crc:
         return {}
-    return dict(zip(_MEASURED, (value for (value,) in struct.iter_unpack("<d", more[: length // 8 * 8])), strict=False))
+    return dict(zip(_MEASURED, (value for (value,) in struct.iter_unpack("<d", more[: length // 8 * 8]))))
 
 
 def pack_beat(beat: Beat) -> bytes:
@@ -333,10 +343,10 @@ def unpack_beat(body: bytes, live_ns: int, measured: Mapping[str, float] | None 
     if version != _VERSION:
         msg = f"beat record of version {version}, this side speaks {_VERSION}"
         raise ValueError(msg)
-    moving = dict(zip(_MOVING, _WHAT.unpack_from(body, _WHO.size), strict=True))
+    moving = dict(zip(_MOVING, _WHAT.unpack_from(body, _WHO.size)))
     del moving[""]
     moving["phase"], moving["target_kind"] = Phase(moving["phase"]), TargetKind(moving["target_kind"])
-    moving |= {} if measured is None else measured
+    moving.update(measured or {})
     return Beat(
         attempt=attempt, pid=pid, boot_id=boot_id.hex(), token=token.hex(), start_ticks=ticks, live_ns=live_ns, **moving
     )
@@ -610,7 +620,7 @@ class Client:
         self._words, self._doubles = views["Q"], views["d"]
         self._more = bytearray(pack_measured(blank))
         doubles = memoryview(self._more).cast("d")
-        self._fields |= {name: (doubles, index) for index, name in enumerate(_MEASURED)}
+        self._fields.update({name: (doubles, index) for index, name in enumerate(_MEASURED)})
         # Phases and commits may come from other threads; reentrant, because they may come from a signal handler too.
         self._lock = threading.RLock()
         self._record = _Record(env[ENV_BEAT], _BEAT_MAGIC, who, _WHAT.size) if self.supervised else None
@@ -872,7 +882,7 @@ def parse_checkpoint_name(name: str) -> tuple[int, str] | None:
     return None if found is None else (int(found[1]), found[2])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Manifest:
     """`manifest.json` of one committed checkpoint directory `ckpt-<env steps>.<token>/`.
 
@@ -960,7 +970,7 @@ def _digest_of(body: dict[str, Any]) -> str:
 # --- exit record --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExitRecord:
     """`exit.json` of one attempt, written by its shim. Exactly one of `code` and `signal` is set.
 

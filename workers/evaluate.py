@@ -34,9 +34,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from workers import envs, results, scores
-from workers.checkpoint import Fenced
 from workers.figures import told_of
 from workers.results import RESULTS_FILE, Evaluation, Row
+from workers.store import Fenced
 
 if TYPE_CHECKING:
     from collections.abc import Callable

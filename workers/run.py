@@ -25,7 +25,7 @@ import torch
 
 from workers import algorithms, auto, compiling, envs, memory, networks, precision
 from workers.args import BadArguments, with_algorithm
-from workers.checkpoint import AllDamaged, Checkpointer, Fenced, WrongIdentity
+from workers.checkpoint import Checkpointer
 from workers.contract import (
     EXIT_CONFIG,
     EXIT_DIVERGED,
@@ -48,6 +48,7 @@ from workers.records import Records
 from workers.replay import ReplayError, ReplayInUse
 from workers.rollout import RolloutTooLarge
 from workers.stopwatch import REST, SAVE, TEST
+from workers.store import AllDamaged, Fenced, WrongIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

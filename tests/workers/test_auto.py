@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from workers import algorithms, auto, contract, envs, precision, run
 from workers.args import make
-from workers.checkpoint import newest_identity
 from workers.contract import Client
 from workers.listen import Asked
 from workers.options import ALGORITHMS
+from workers.store import newest_identity
 
 GB = 10**9
 ROOMY = auto.Found(

@@ -27,8 +27,9 @@ from hypothesis import strategies as st
 from supervisor.adapters.process.checkpoints import survey, verify
 from workers import checkpoint as checkpoint_module
 from workers import contract
-from workers.checkpoint import AllDamaged, Checkpointer, Entry, Fenced, Loaded, WrongIdentity, kept
+from workers.checkpoint import Checkpointer, Loaded
 from workers.contract import Client
+from workers.store import AllDamaged, Entry, Fenced, WrongIdentity, kept
 
 REPO = Path(__file__).parents[2]
 TOKENS = ["1" * 32, "2" * 32, "3" * 32]

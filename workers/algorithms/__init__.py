@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from workers import auto
-from workers.checkpoint import newest_identity
 from workers.contract import REPLAY_DIR
 from workers.replay import STEP, available_memory_bytes
 from workers.rollout import rollout_bytes
+from workers.store import newest_identity
 
 if TYPE_CHECKING:
     from pathlib import Path

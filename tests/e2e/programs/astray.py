@@ -57,7 +57,8 @@ def train_and_save(me: Client) -> int:
     """What it saves is fenced as that of a real worker."""
     import torch
 
-    from workers.checkpoint import Checkpointer, Fenced
+    from workers.checkpoint import Checkpointer
+    from workers.store import Fenced
 
     assert me.run_dir is not None
     saves = Checkpointer(me.run_dir, me, {"game": "none"})
