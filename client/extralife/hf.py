@@ -1,0 +1,55 @@
+"""Hugging Face: `Trainer(callbacks=[hf.saver(run)])` and `train(resume_from_checkpoint=hf.resume(run))`.
+
+Steps are optimizer steps (`global_step`). The trainer writes its own `checkpoint-N`; what is kept as a checkpoint are its
+copies of its files, which outlive `save_total_limit`. (Not hard links: the trainer writes a step's files again in place.)
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .run import Run
+
+MODEL_DIR = "trainer"
+
+
+def resume(run: Run) -> str | None:
+    """The path for `train(resume_from_checkpoint=...)`: that of the newest whole checkpoint, or None."""
+    found = run.restore()
+    return None if found is None else str(found.path / MODEL_DIR)
+
+
+def saver(run: Run) -> Any:
+    """A callback that reports each step, makes the trainer save when it is due and stop when asked to leave."""
+    from transformers import TrainerCallback
+
+    class Saver(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        """`should_save` of the trainer's control is obeyed right after each step."""
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
+            run.step(state.global_step)
+            if run.should_save():
+                control.should_save = True
+            if run.should_stop():
+                control.should_save = control.should_training_stop = True
+            return control
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
+            logs = logs or {}
+            figures = {"grad_norm": float(logs["grad_norm"])} if "grad_norm" in logs else {}
+            if "loss" in logs:
+                run.step(state.global_step, loss=float(logs["loss"]), **figures)
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+            run.step(state.global_step)
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+            written = Path(args.output_dir, f"checkpoint-{state.global_step}")
+            if run.speaks and written.is_dir():
+                with run.checkpoint(state.global_step) as directory:
+                    shutil.copytree(written, directory / MODEL_DIR)
+
+    return Saver()

@@ -1,0 +1,481 @@
+"""One training as its script sees it: `init` makes it, and every call below is safe in a training loop.
+
+Nothing here raises into the loop: what goes wrong is one line on stderr, and the training goes on. Three things end the
+process, all at its beginning or its end: `restore` refuses another identity (exit code 78), a directory that another process
+uses is refused (1), and `leave` exits with the code that tells the daemon why.
+
+Three kinds of processes stay silent: ranks other than 0 (RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, LOCAL_RANK), children by
+fork, and children that inherited the environment of one that speaks (spawn, subprocess).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import math
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from . import contract
+from .contract import Client, Phase, TargetKind
+from .saving import AllDamaged, Fenced, Restored, Saver, WrongIdentity
+
+__all__ = ["Restored", "Run", "init"]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, MutableMapping
+    from types import FrameType, TracebackType
+
+ENV_SPEAKER = "EXTRALIFE_SPEAKER"  # which process speaks for the attempt: its children inherit the name, and stay silent
+ENV_NUM_ENVS = "EXTRALIFE_NUM_ENVS"
+ENV_SEED = "EXTRALIFE_SEED"
+
+_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "LOCAL_RANK")  # the first that is set counts
+_ALONE_SAVE_S = 600.0
+_LOOK_S = 1.0
+_RATE_WINDOW_S = 10.0
+_SAVING_S = 900.0
+_BAD_IN_A_ROW = 100  # losses: then it has diverged
+_GAMES = 100  # of which the mean is a record
+_OTHER_NAMES = {"reward": "mean_return", "mean_reward": "mean_return", "ep_rew_mean": "mean_return"}
+_Handler = Any  # what signal.signal returns
+
+_the_run: Run | None = None
+
+
+def init(
+    total: int | None = None,
+    identity: Mapping[str, Any] | None = None,
+    save_every_s: float | None = None,
+    directory: str | os.PathLike[str] = "extralife-run",
+) -> Run:
+    """The training of this process; a second call returns the same one.
+
+    total: the step at which the training is done. identity: what a checkpoint must be of to be resumed, as JSON (game,
+    network, ...). save_every_s: the longest time between two checkpoints; without it the daemon chooses, and without a
+    daemon it is ten minutes. directory: where the checkpoints lie without a daemon; with one, in its run directory.
+    """
+    global _the_run  # noqa: PLW0603  one process has one beat
+    if _the_run is None or _the_run.pid != os.getpid():
+        _the_run = Run(total, identity or {}, save_every_s, directory, os.environ)
+    return _the_run
+
+
+class Run:
+    """See `init`. Steps are counted by the script: environment steps, batches, epochs, but always the same."""
+
+    def __init__(
+        self,
+        total: int | None,
+        identity: Mapping[str, Any],
+        save_every_s: float | None,
+        directory: str | os.PathLike[str],
+        environ: MutableMapping[str, str],
+    ) -> None:
+        self.total, self.at, self.pid = total, 0, os.getpid()
+        self.speaks = _rank(environ) == 0 and _is_first(environ)
+        self._client = _client(environ, Path(directory), speaks=self.speaks)
+        self.supervised = self._client.supervised
+        self.program, self.attempt = self._client.program, self._client.attempt
+        self._environ = dict(environ)
+        self.identity = dict(identity)  # may be completed until `restore`
+        self._saver: Saver | None = None
+        self._lock: Any = None  # the open file that keeps other processes out, without a daemon
+        self._every_s = _ALONE_SAVE_S if save_every_s is None else save_every_s
+        self._save_at_s = time.monotonic() + self._every_s
+        self._save_due = self._last_save_due = False
+        self._saves_asked = self._waited = False
+        self._stop = False
+        self._why: int | None = None  # the exit code, where it is not for the request to leave
+        self._bad = self._bad_row = self._fine = 0
+        self._away = True  # from the phase of training
+        self._look_at_s = 0.0
+        self._marks: deque[tuple[float, int]] = deque()
+        self._returns: deque[float] = deque(maxlen=_GAMES)
+        self._episodes = 0
+        self._mean = math.nan
+        self._best = self._first = math.nan
+        self._told: set[str] = set()
+        self._earlier: dict[int, _Handler] = {}
+        self._listen()
+
+    # reporting
+
+    def step(self, n: int, loss: float | None = None, **figures: float) -> None:
+        """The training has come to step `n`. Figures are the newest ones, and all of them are optional.
+
+        `loss` that is not finite counts as a bad update: many in a row are a divergence. `episode_return` is that of an
+        episode that has just ended: the mean of the last 100 is shown. `mean_return` (or `reward`) is your own mean of
+        them. Others: episodes, updates, frames, entropy, grad_norm, q_mean and what else docs/contract.md lists.
+        """
+        if self.pid != os.getpid():
+            return
+        try:
+            if loss is not None and not -math.inf < loss < math.inf:
+                self._bad_loss()
+                loss = None
+            elif self._bad_row and loss is not None:
+                self._bad_row = 0
+            self.at = n
+            if not self.speaks:
+                return
+            if self._away:
+                self._to_training()
+            if figures:
+                self._client.progress(env_steps=n, loss=loss, **self._known(figures))
+            else:
+                self._client.progress(env_steps=n, loss=loss)
+            if time.monotonic() >= self._look_at_s:
+                self._look()
+        except Exception as error:
+            self._tell(f"step({n!r}) was not reported: {error}")
+
+    def phase(self, name: str, deadline_s: float | None = None) -> _Away:
+        """Something other than training begins: "building", "compiling", "evaluating", "saving", "restoring".
+
+        `deadline_s` is how long it may take. The next `step` ends it, and so does leaving the block as `with`.
+        """
+        try:
+            phase = Phase[name.upper()]
+        except (KeyError, AttributeError):
+            names = ", ".join(each.name.lower() for each in Phase)
+            self._tell(f"{name!r} is no phase; there are {names}")
+        else:
+            self._enter(phase, deadline_s)
+        return _Away(self)
+
+    def _enter(self, phase: Phase, deadline_s: float | None = None) -> None:
+        self._away = True
+        if self.speaks:
+            with contextlib.suppress(Exception):
+                self._client.phase(phase, deadline_s=deadline_s)
+
+    def _to_training(self) -> None:
+        self._away = False
+        total, kind = (contract.UNKNOWN, TargetKind.NONE) if self.total is None else (self.total, TargetKind.ENV_STEPS)
+        self._client.phase(Phase.TRAINING, target=total, target_kind=kind)
+        self._marks.clear()
+
+    def _known(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for given, value in figures.items():
+            name = _OTHER_NAMES.get(given, given)
+            if name == "episode_return":
+                found.update(self._game(float(value)))
+            elif name in contract.FIGURES:
+                found[name] = value if contract.FIGURES[name].code == "d" else int(value)
+            else:
+                self._tell(f"step() has no figure {given!r}; docs/contract.md lists those that can be shown")
+        return found
+
+    def _game(self, score: float) -> dict[str, float]:
+        if math.isfinite(score):
+            self._episodes += 1
+            self._returns.append(score)
+            self._mean = sum(self._returns) / len(self._returns)
+            if len(self._returns) == _GAMES:
+                self._first = self._mean if math.isnan(self._first) else self._first
+                self._best = self._mean if not self._best >= self._mean else self._best
+        return {
+            "episodes": self._episodes, "mean_return": self._mean, "best_return": self._best, "first_return": self._first,
+        }  # fmt: skip
+
+    def _bad_loss(self) -> None:
+        self._bad += 1
+        self._bad_row += 1
+        if self._bad_row == 1:
+            self._fine = self.at
+        if self.speaks:
+            self._client.progress(nan_count=self._bad)
+        if self._bad_row == _BAD_IN_A_ROW:
+            self._stop, self._why = True, contract.EXIT_DIVERGED
+            error = f"{_BAD_IN_A_ROW} losses in a row were not finite, the first after step {self._fine}"
+            self._tell(error)
+            if self.speaks:
+                self._client.report("diverged", step=self._fine, error=error)
+
+    def _look(self) -> None:
+        """Once a second: what is too dear for every step."""
+        now_s = time.monotonic()
+        self._look_at_s = now_s + _LOOK_S
+        marks = self._marks
+        marks.append((now_s, self.at))
+        while len(marks) > 2 and now_s - marks[0][0] > _RATE_WINDOW_S:
+            marks.popleft()
+        since_s, before = marks[0]
+        figures: dict[str, Any] = {"rss_bytes": _rss_bytes(), **_cuda_bytes()}
+        if now_s > since_s and self.at >= before:
+            figures["steps_per_s"] = (self.at - before) / (now_s - since_s)
+        self._client.progress(**figures)
+
+    # checkpoints
+
+    def restore(self) -> Restored | None:
+        """The newest whole checkpoint, checked to the last bit; None when the training begins.
+
+        A damaged one is set aside and the one before it is taken. Exits with 78 when it is of another identity.
+        """
+        self._enter(Phase.RESTORING)
+        saver = self._opened()
+        if saver is None:
+            return None
+        try:
+            found = saver.newest(change=self.speaks)
+        except WrongIdentity as error:
+            _end(contract.EXIT_CONFIG, str(error))
+        except AllDamaged as error:
+            self._tell(f"{error}; training begins at step 0")
+            self._report("from_scratch", step=0, error=str(error))
+            return None
+        self.at = found.step if found else 0
+        self._report("resumed" if found else "from_scratch", step=self.at)
+        if self.speaks:
+            with contextlib.suppress(Exception):
+                self._client.progress(env_steps=self.at, resumed_step=self.at, ckpt_bad_count=saver.bad_count)
+        return found
+
+    def should_save(self) -> bool:
+        """Whether a checkpoint is due: by the time, as the daemon asks, before leaving, and at the end. On rank 0 alone."""
+        if not self.speaks or self.pid != os.getpid():
+            return False
+        self._saves_asked = True
+        if self._client.save_wanted() or time.monotonic() >= self._save_at_s:
+            self._save_due = True
+        if not self._last_save_due and (self._leaving() or (self.total is not None and self.at >= self.total)):
+            self._save_due = self._last_save_due = True
+        if not self._save_due or self._bad_row:  # while the loss is not finite, the wish stays
+            return False
+        self._save_due, self._save_at_s = False, time.monotonic() + self._every_s
+        return True
+
+    @contextlib.contextmanager
+    def checkpoint(self, n: int, mean_return: float | None = None, deadline_s: float = _SAVING_S) -> Iterator[Path]:
+        """A directory to write the files of step `n` into; after the block they are a durable, checked checkpoint.
+
+        An error of the disk is reported and the training goes on with the checkpoint before; an error of the block's own
+        code is raised. On other ranks than 0, and in children, whatever the block writes is thrown away.
+        """
+        saver = self._opened() if self.speaks and self.pid == os.getpid() else None
+        if saver is None:
+            scratch = tempfile.mkdtemp(prefix="extralife-")
+            try:
+                yield Path(scratch)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+            return
+        began_s, was_away = time.perf_counter(), self._away
+        refusal = "the newest loss is not finite" if self._bad_row else ""
+        self._enter(Phase.SAVING, deadline_s)
+        try:
+            with saver.saving(n, self._score(mean_return), refusal) as aside:
+                yield aside
+        except Fenced as error:
+            self._stop, self._why = True, contract.EXIT_FENCED
+            self._tell(str(error))
+        finally:
+            took_s = time.perf_counter() - began_s
+            if saver.committed_step == n and saver.failure is None and not refusal:
+                self._client.committed(n, stall_s=took_s, write_s=took_s)
+                saver.tidy()
+            if not was_away:
+                with contextlib.suppress(Exception):
+                    self._to_training()
+
+    def _score(self, mean_return: float | None) -> float | None:
+        """That of three games is no record."""
+        mean = self._mean if mean_return is None and len(self._returns) == _GAMES else mean_return
+        return mean if mean is not None and math.isfinite(mean) else None
+
+    def _opened(self) -> Saver | None:
+        """The checkpoints; None where they cannot be read. Exits when another process uses them."""
+        if self._saver is None:
+            run_dir = self._client.run_dir or Path()
+            try:
+                if self.speaks and not self.supervised:
+                    self._keep_others_out(run_dir)
+                self._saver = Saver(run_dir, self._client, self.identity)
+            except OSError as error:
+                self._tell(f"nothing can be saved in {run_dir}: {error.strerror}")
+        return self._saver
+
+    def _keep_others_out(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lock = (directory / contract.LOCK_FILE).open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _end(contract.EXIT_FAILED, f"{directory} is in use by another process: stop that one, or use another directory")
+
+    # leaving
+
+    def should_stop(self) -> bool:
+        """Whether to leave now: after SIGTERM, when the daemon asks, or when the training has diverged.
+
+        A script that asks `should_save` gets one more chance to do that first.
+        """
+        if not self._leaving():
+            return False
+        saved = self._saver is not None and self._saver.committed_step == self.at
+        if self._saves_asked and not self._last_save_due and not saved and not self._waited and self._why is None:
+            self._waited = True
+            return False
+        return True
+
+    def leave(self) -> NoReturn:
+        """End the process with the code that fits: 0 when `total` is reached, 75 when asked to leave, 65, 77."""
+        self._enter(Phase.LEAVING)
+        code = contract.EXIT_LEFT
+        if self._why is not None:
+            code = self._why
+        elif self.total is None or self.at >= self.total:
+            code = contract.EXIT_LEFT if self.total is None and self._leaving() else contract.EXIT_DONE
+        sys.exit(code)
+
+    def _leaving(self) -> bool:
+        return self._stop or self._client.control().leave_by_ns != contract.UNKNOWN
+
+    # being told
+
+    def batch_size(self, default: int) -> int:
+        """The batch to use: `default`, or less when an earlier attempt ran out of memory or the level says so."""
+        most = self._environ.get(contract.ENV_BATCH_SIZE, "")
+        size = min(default, int(most)) if most.isdecimal() and int(most) else default
+        self._figure("batch_size", size)
+        return size
+
+    def num_envs(self, default: int) -> int:
+        """The number of environments to use: the level's, else `default`."""
+        given = self._environ.get(ENV_NUM_ENVS, "")
+        number = int(given) if given.isdecimal() and int(given) else default
+        self._figure("num_envs", number)
+        return number
+
+    def seed(self, default: int) -> int:
+        """The random seed to use: another one after each rollback, because the same one would diverge again."""
+        given, rollbacks = (self._environ.get(name, "") for name in (ENV_SEED, contract.ENV_ROLLBACKS))
+        seed = int(given) if given.isdecimal() else default
+        return contract.seed_after(seed, int(rollbacks) if rollbacks.isdecimal() else 0)
+
+    def _figure(self, name: str, value: int) -> None:
+        if self.speaks:
+            with contextlib.suppress(Exception):
+                self._client.progress(**{name: value})
+
+    # the process around it
+
+    def _listen(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            with contextlib.suppress(ValueError, OSError):
+                self._earlier[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._asked_to_leave)
+        stacks = self._environ.get(contract.ENV_STACKS)
+        if stacks:
+            with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
+                number = getattr(signal, contract.STACKS_SIGNAL)
+                self._stacks = open(stacks, "a")  # noqa: SIM115, PTH123  for as long as the process lives
+                faulthandler.register(number, file=self._stacks, all_threads=True, chain=_has_handler(number))
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._in_child)
+
+    def _asked_to_leave(self, number: int, frame: FrameType | None) -> None:
+        self._stop = True
+        earlier = self._earlier.get(number)
+        if callable(earlier) and earlier is not signal.default_int_handler:
+            earlier(number, frame)
+
+    def _in_child(self) -> None:
+        """A forked child is not the training: it neither beats nor saves, and SIGTERM ends it as before."""
+        self.speaks = False
+        self._client.supervised, self._client._record = False, None
+        for number, earlier in self._earlier.items():
+            with contextlib.suppress(ValueError, TypeError, OSError):
+                signal.signal(number, earlier if earlier is not None else signal.SIG_DFL)
+        self._earlier.clear()
+
+    def _report(self, kind: str, **fields: Any) -> None:
+        if self.speaks:
+            with contextlib.suppress(Exception):
+                self._client.report(kind, **fields)
+
+    def _tell(self, text: str) -> None:
+        """Once each: a training loop repeats its mistakes."""
+        if text not in self._told and len(self._told) < 100:
+            self._told.add(text)
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                print(f"extralife: {text}", file=sys.stderr, flush=True)
+
+
+class _Away:
+    """A phase; at the end of a `with` block the training goes on."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __enter__(self) -> Run:
+        return self._run
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None and self._run.speaks:
+            with contextlib.suppress(Exception):
+                self._run._to_training()
+
+
+def _end(code: int, text: str) -> NoReturn:
+    print(f"extralife: {text}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def _rank(environ: Mapping[str, str]) -> int:
+    for name in _RANKS:
+        if environ.get(name, "").isdecimal():
+            return int(environ[name])
+    return 0
+
+
+def _is_first(environ: MutableMapping[str, str]) -> bool:
+    """Whether no parent of this process speaks already. The name outlives an exec(2), and is that of no child."""
+    own = f"{os.getpid()}.{contract.start_ticks()}"
+    return environ.setdefault(ENV_SPEAKER, own) == own
+
+
+def _client(environ: Mapping[str, str], directory: Path, *, speaks: bool) -> Client:
+    names = (contract.ENV_PROGRAM, contract.ENV_TOKEN, contract.ENV_ATTEMPT, contract.ENV_RUN_DIR, contract.ENV_BOOT_ID)
+    given = {name: environ[name] for name in names if environ.get(name)}
+    if environ.get(contract.ENV_BEAT) and contract.ENV_RUN_DIR in given:
+        if not speaks:
+            return Client(given)
+        more = (contract.ENV_BEAT, contract.ENV_CONTROL, contract.ENV_NOTIFY)
+        try:
+            return Client({**given, **{name: environ[name] for name in more if environ.get(name)}})
+        except (OSError, ValueError) as error:
+            print(f"extralife: the daemon cannot be told how far this training is: {error}", file=sys.stderr, flush=True)
+            return Client({key: value for key, value in given.items() if key != contract.ENV_ATTEMPT})
+    return Client({contract.ENV_TOKEN: os.urandom(16).hex(), contract.ENV_RUN_DIR: str(directory.absolute())})
+
+
+def _has_handler(number: int) -> bool:
+    return callable(signal.getsignal(number))
+
+
+def _rss_bytes() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return contract.UNKNOWN
+
+
+def _cuda_bytes() -> dict[str, int]:
+    torch = sys.modules.get("torch")
+    with contextlib.suppress(Exception):
+        if torch is not None and torch.cuda.is_initialized():
+            return {"cuda_bytes": torch.cuda.memory_reserved()}
+    return {}

@@ -1,0 +1,165 @@
+"""The checkpoints of a script: whatever files it writes into a directory, made durable and checked like all others."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .contract import MANIFEST_FILE, TMP_SUFFIX, checked_path, checkpoint_name, open_below
+from .durable import sync_directory
+from .store import AllDamaged, Damaged, Fenced, Store, Unfit, WrongIdentity, read_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["AllDamaged", "Fenced", "Restored", "Saver", "Unfit", "WrongIdentity"]
+
+_CHUNK_BYTES = 1 << 20
+_FULL_BYTES = 8 << 20  # with less room than this, any error of a writer is the disk's
+
+
+class _Dropped(Exception):
+    """Nothing is to be kept of this block."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A checkpoint that passed every check: its files lie in `path`. `mean_return` is as it was at that time."""
+
+    step: int
+    path: Path
+    mean_return: float | None = None
+
+
+class Saver(Store):
+    """Saves and finds the checkpoints of one run directory."""
+
+    def newest(self, *, change: bool) -> Restored | None:
+        """The newest whole one. Without `change` a damaged one is passed over and stays where it is.
+
+        Raises AllDamaged, WrongIdentity, and OSError when the disk cannot tell.
+        """
+        if change:
+            return self._newest(self._load)
+        for name in self._newest_first():
+            with contextlib.suppress(Damaged):
+                return self._load(name)
+        return None
+
+    def _load(self, name: str) -> Restored:
+        path = self._dir / name
+        manifest = read_manifest(path)
+        if not manifest.files:
+            raise Damaged("its manifest lists no files")
+        self._check_identity(path, manifest)
+        for file, (size, digest) in manifest.files.items():
+            if _digest(path, file) != (size, digest):
+                raise Damaged(f"{file} does not match its size and digest")
+        return Restored(manifest.env_steps, path, manifest.mean_return)
+
+    @contextlib.contextmanager
+    def saving(self, step: int, mean_return: float | None, refusal: str) -> Iterator[Path]:
+        """A directory to write into. What the disk refuses is reported; an error of the writer's own code is raised.
+
+        With a `refusal` nothing is kept of it, and neither if this attempt has one of this step. Raises Fenced.
+        """
+        entered, there = False, (self._dir / checkpoint_name(step, self._client.token)).is_dir()
+        try:
+            with self._committing(step, mean_return) as (aside, files):
+                entered = True
+                yield aside
+                if refusal or there:
+                    raise _Dropped
+                self._refuse_lower(step)
+                files.update(_durable(aside))
+        except Fenced:
+            raise
+        except _Dropped:
+            if refusal:
+                print(f"extralife: no checkpoint at step {step}: {refusal}", file=sys.stderr, flush=True)
+        except (OSError, MemoryError, Unfit) as error:
+            self._failed(step, error)
+        except Exception as error:
+            if not _is_full(self._dir):
+                raise
+            self._failed(step, error)
+        else:
+            self.failure, self.committed_step = None, step
+        if not entered:  # there is no way to leave out the block: whatever it writes goes nowhere
+            with contextlib.suppress(Exception):
+                yield self._dir / (checkpoint_name(step, self._client.token) + TMP_SUFFIX)
+
+    def _failed(self, step: int, error: Exception) -> None:
+        self._fail(step, "was not written", error)
+
+    def tidy(self) -> None:
+        """Remove what the rule of keeping does not keep."""
+        try:
+            self._prune()
+        except OSError as error:
+            self._fail(self.committed_step or 0, "is committed, but old ones could not be removed", error)
+        else:
+            self._reported = None
+
+
+def _durable(directory: Path) -> dict[str, tuple[int, str]]:
+    """Every file below it, synced: path -> (size, digest). Raises Unfit for what no checkpoint can hold."""
+    found: dict[str, tuple[int, str]] = {}
+    for parent, directories, names in os.walk(directory, topdown=False):
+        for name in (*names, *directories):
+            path = Path(parent, name)
+            if path.is_symlink():
+                raise Unfit(f"{path.relative_to(directory)} is a link; a checkpoint must hold the file itself")
+        for name in names:
+            below = str(Path(parent, name).relative_to(directory))
+            try:
+                found[checked_path(below)] = _digest(directory, below, sync=True)
+            except (ValueError, Damaged) as error:
+                raise Unfit(str(error)) from None
+        if Path(parent) != directory:
+            sync_directory(Path(parent))
+    if not found:
+        raise Unfit("the block wrote no file into the directory")
+    if MANIFEST_FILE in found:
+        raise Unfit(f"{MANIFEST_FILE} is the name of its manifest; give that file another name")
+    return found
+
+
+def _digest(directory: Path, name: str, *, sync: bool = False) -> tuple[int, str]:
+    """(size, digest) of one file. Raises Damaged for what is no file, OSError when the disk refuses."""
+    try:
+        fd = open_below(directory, name)
+    except FileNotFoundError:
+        if directory.is_dir():
+            raise Damaged(f"{name} is missing") from None
+        raise
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOTDIR):
+            raise Damaged(f"{name} is not a file") from None
+        raise
+    size, digest = 0, hashlib.blake2b(digest_size=32)
+    try:
+        while True:
+            piece = os.read(fd, _CHUNK_BYTES)
+            if not piece:
+                break
+            size += len(piece)
+            digest.update(piece)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    return size, digest.hexdigest()
+
+
+def _is_full(directory: Path) -> bool:
+    with contextlib.suppress(OSError):
+        disk = os.statvfs(directory)
+        return disk.f_bavail * disk.f_frsize < _FULL_BYTES
+    return False

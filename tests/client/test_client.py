@@ -1,0 +1,434 @@
+"""The client that foreign scripts import: alone, under a daemon's environment, in children, on every Python that is here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENT = ROOT / "client"
+SHARED = ("contract.py", "store.py", "durable.py")
+sys.path.insert(0, str(CLIENT))
+
+from extralife.run import Run  # noqa: E402
+
+from supervisor.adapters.process.checkpoints import survey, verify  # noqa: E402
+from workers import contract  # noqa: E402
+from workers.contract import Control, ControlWriter, read_beat  # noqa: E402
+
+COUNTER = """
+import sys, time
+import extralife
+run = extralife.init(int(sys.argv[1]), {"net": [64, 64]}, float(sys.argv[2]), "run-here")
+found = run.restore()
+step = found.step if found else 0
+print("begins at", step, flush=True)
+while step < run.total and not run.should_stop():
+    step += 1
+    run.step(step, loss=1 / step, episode_return=step)
+    if run.should_save():
+        with run.checkpoint(step) as directory:
+            (directory / "below").mkdir()
+            (directory / "below" / "state").write_text(str(step))
+    time.sleep(0.002)
+run.leave()
+"""
+
+
+class Around:
+    """What a daemon puts around an attempt: directories, fence and environment. No daemon."""
+
+    def __init__(self, directory: Path) -> None:
+        self.token, self.run_dir, self.beat_file = uuid.uuid4().hex, directory / "mine", directory / "beat"
+        self.run_dir.mkdir(exist_ok=True)
+        (self.run_dir / "fence").write_text(self.token)
+        self.environ = {
+            contract.ENV_PROGRAM: "mine", contract.ENV_TOKEN: self.token, contract.ENV_ATTEMPT: "1",
+            contract.ENV_RUN_DIR: str(self.run_dir), contract.ENV_BEAT: str(self.beat_file),
+            contract.ENV_CONTROL: str(directory / "control"), contract.ENV_BOOT_ID: "b" * 32,
+        }  # fmt: skip
+
+    def run(self, total: int | None = None, identity: dict | None = None, save_every_s: float | None = None, **more: str) -> Run:
+        return Run(total, identity or {}, save_every_s, "never", {**self.environ, **more})
+
+    def reports(self) -> list[dict]:
+        path = self.run_dir / "attempts" / f"1-{self.token}" / "reports.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def asks(self, **wishes: int) -> None:
+        ControlWriter(self.environ[contract.ENV_CONTROL]).write(Control(self.token, **wishes))
+
+
+@pytest.fixture
+def around(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    yield Around(tmp_path)
+    signal.signal(signal.SIGTERM, before)
+
+
+def save(run: Run, step: int, text: str = "weights") -> Path:
+    run.step(step)
+    with run.checkpoint(step) as directory:
+        (directory / "model").write_text(text)
+    return directory.with_suffix("")
+
+
+def script(text: str, *args: str, cwd: Path, python: str = sys.executable, **environ: str) -> subprocess.CompletedProcess:
+    env = {**os.environ, "PYTHONPATH": str(CLIENT), "PYTHONDONTWRITEBYTECODE": "1", **environ}
+    return subprocess.run(
+        [python, "-W", "error", "-c", text, *args], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def pythons() -> list[str]:
+    """Every other Python from 3.8 on that can be found here and runs."""
+    found = [sys.executable]
+    kept = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.*/bin/python"))
+    for each in [*map(str, kept), *(shutil.which(f"python3.{minor}") or "" for minor in range(8, 15))]:
+        look = "import sys; sys.exit(not (3, 8) <= sys.version_info < (3, 15))"
+        if each and subprocess.run([each, "-c", look], capture_output=True, check=False).returncode == 0:
+            found.append(each)
+    return found
+
+
+# --- one contract, one file, any Python --------------------------------------------------------------------------------
+
+
+def test_the_daemon_its_workers_and_the_client_have_one_contract(tmp_path):
+    for name in SHARED:
+        assert (CLIENT / "extralife" / name).samefile(ROOT / "workers" / name)
+    shutil.copytree(CLIENT, tmp_path / "client", symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "workers", tmp_path / "workers", ignore=shutil.ignore_patterns("__pycache__"))
+    build = "from setuptools import build_meta as b; b.build_wheel('.'); b.build_sdist('.')"
+    done = subprocess.run([sys.executable, "-c", build], cwd=tmp_path / "client", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "client").glob("*.whl")
+    assert wheel.stat().st_size <= 40_000
+    with zipfile.ZipFile(wheel) as archive:
+        for name in SHARED:
+            assert archive.read(f"extralife/{name}") == (ROOT / "workers" / name).read_bytes()
+        about = next(name for name in archive.namelist() if name.endswith("METADATA"))
+        assert "Requires-Dist" not in archive.read(about).decode()
+    (source,) = (tmp_path / "client").glob("*.tar.gz")
+    unpacked = tmp_path / "unpacked"
+    shutil.unpack_archive(source, unpacked)
+    for name in SHARED:
+        assert next(unpacked.glob(f"*/extralife/{name}")).read_bytes() == (ROOT / "workers" / name).read_bytes()
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_it_counts_saves_and_resumes_on_this_python_without_a_daemon(tmp_path, python):
+    done = script(COUNTER, "60", "0.01", cwd=tmp_path, python=python)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "begins at 0\n", "")
+    again = script(COUNTER, "90", "0.01", cwd=tmp_path, python=python)
+    assert (again.returncode, again.stdout) == (0, "begins at 60\n")
+    newest = verify(survey(tmp_path / "run-here")[0])
+    assert (newest.env_steps, newest.verified) == (90, True)
+    assert (newest.path / "below" / "state").read_text() == "90"
+
+
+def test_importing_it_loads_the_standard_library_alone_and_no_framework():
+    look = "import extralife, sys; extralife.init; print(sorted({n.partition('.')[0] for n in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(CLIENT)!r}); {look}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert set(re.findall(r"'(\w+)'", done.stdout)) - sys.stdlib_module_names <= {"__main__", "extralife"}
+
+
+def test_a_client_of_another_version_is_understood(tmp_path, around):
+    """One that lacks our newest figure, and one that has a figure more."""
+    text = (ROOT / "workers" / "contract.py").read_text()
+    row = next(line for line in text.splitlines() if line.startswith("    best_spread: float"))
+    for version, lines in {"older": "", "newer": f'{row}\n    more: float = _measured("not known yet")\n'}.items():
+        package = tmp_path / version / "extralife"
+        shutil.copytree(CLIENT / "extralife", package, ignore=shutil.ignore_patterns("__pycache__"))
+        (package / "contract.py").write_text(text.replace(f"{row}\n", lines))
+        say = "import extralife; r = extralife.init(9); r.restore(); r.step(7, loss=0.5, test_return=3.0)"
+        done = script(say, cwd=tmp_path, **{**around.environ, "PYTHONPATH": str(package.parent)})
+        assert (done.returncode, done.stderr) == (0, "")
+        beat = read_beat(around.beat_file)
+        assert (beat.env_steps, beat.loss, beat.test_return, beat.target) == (7, 0.5, 3.0, 9)
+
+
+# --- reporting -----------------------------------------------------------------------------------------------------------
+
+
+def test_figures_fill_the_beat(around):
+    run = around.run(total=500)
+    assert read_beat(around.beat_file).phase is contract.Phase.IMPORTING
+    run.phase("compiling", 60)
+    assert read_beat(around.beat_file).phase is contract.Phase.COMPILING
+    run.step(3, loss=0.25, reward=1.5, entropy=0.7, updates=4)
+    beat = read_beat(around.beat_file)
+    assert (beat.phase, beat.env_steps, beat.target) == (contract.Phase.TRAINING, 3, 500)
+    assert (beat.loss, beat.mean_return, beat.entropy, beat.updates) == (0.25, 1.5, 0.7, 4)
+    assert beat.rss_bytes > 1 << 20
+    for score in range(101):
+        run.step(4, episode_return=float(score))
+    beat = read_beat(around.beat_file)
+    assert (beat.episodes, beat.mean_return, beat.first_return, beat.best_return) == (101, 50.5, 49.5, 50.5)
+    run._marks.appendleft((time.monotonic() - 2.0, 0))
+    run._look_at_s = 0.0
+    run.step(1000)
+    assert read_beat(around.beat_file).steps_per_s == pytest.approx(500, rel=0.05)
+    with run.phase("evaluating"):
+        assert read_beat(around.beat_file).phase is contract.Phase.EVALUATING
+    assert read_beat(around.beat_file).phase is contract.Phase.TRAINING
+
+
+def test_nothing_raises_into_the_loop_and_a_mistake_is_told_once(around, capfd):
+    run = around.run()
+    for _ in range(3):
+        run.step("seven")
+        run.step(-1)
+        run.step(2, accuracy=0.5)
+        run.step(3, entropy="high")
+        run.phase("sleeping")
+        run.phase(None)
+        run.step(5, episode_return=float("nan"))
+    assert read_beat(around.beat_file).env_steps == 5
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == len(set(said)) == 6
+    assert "extralife: step() has no figure 'accuracy'; docs/contract.md lists those that can be shown" in said
+
+
+def test_losses_that_are_not_finite_count_and_many_in_a_row_are_a_divergence(around):
+    run = around.run(total=10_000, save_every_s=0.0)
+    save(run, 10)
+    run.step(11, loss=float("nan"))
+    assert not run.should_save(), "a NaN must not push the good checkpoints out"
+    save(run, 12)
+    assert [found.env_steps for found in survey(around.run_dir)] == [10]
+    run.step(13, loss=0.5)
+    assert run.should_save()
+    for step in range(14, 114):
+        assert not run.should_stop()
+        run.step(step, loss=float("inf"))
+    assert read_beat(around.beat_file).nan_count == 101
+    assert run.should_stop()
+    assert [(each["kind"], each["step"]) for each in around.reports()] == [("diverged", 13)]
+    with pytest.raises(SystemExit) as left:
+        run.leave()
+    assert left.value.code == contract.EXIT_DIVERGED
+
+
+def test_what_the_daemon_says_for_this_start(around):
+    plain = around.run()
+    assert (plain.batch_size(256), plain.num_envs(8), plain.seed(1)) == (256, 8, 1)
+    told = around.run(EXTRALIFE_BATCH_SIZE="64", EXTRALIFE_NUM_ENVS="32", EXTRALIFE_ROLLBACKS="1", EXTRALIFE_SEED="1")
+    assert (told.batch_size(256), told.num_envs(8), told.seed(5)) == (64, 32, contract.seed_after(1, 1))
+    assert told.batch_size(16) == 16, "never more than the script wants"
+    beat = read_beat(around.beat_file)
+    assert (beat.batch_size, beat.num_envs) == (16, 32)
+
+
+# --- who speaks ----------------------------------------------------------------------------------------------------------
+
+
+def test_children_and_other_ranks_neither_beat_nor_save(tmp_path, around):
+    text = """
+import os, signal, subprocess, sys
+import extralife
+run = extralife.init()
+run.step(5)
+child = os.fork()
+if child == 0:
+    run.step(999)
+    with run.checkpoint(999) as directory:
+        (directory / "x").write_text("x")
+    os._exit(0 if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and not run.should_save() else 3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+say = "import extralife; r = extralife.init(); r.restore(); r.step(888); r.should_save() and 1 / 0"
+subprocess.run([sys.executable, "-c", say], check=True)
+subprocess.run([sys.executable, "-c", say], check=True, env={**os.environ, "RANK": "1", "EXTRALIFE_SPEAKER": ""})
+os.execv(sys.executable, [sys.executable, "-c", "import extralife; r = extralife.init(); r.step(6); print(r.speaks)"])
+"""
+    done = script(text, cwd=tmp_path, **around.environ)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    assert read_beat(around.beat_file).env_steps == 6
+    assert survey(around.run_dir) == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "speaks"),
+    [({"RANK": "0", "LOCAL_RANK": "0"}, True), ({"RANK": "4", "LOCAL_RANK": "0"}, False), ({"SLURM_PROCID": "1"}, False)],
+)
+def test_only_rank_0_speaks(around, environ, speaks):
+    run = around.run(save_every_s=0.0, **environ)
+    run.step(5)
+    assert (run.speaks, run.should_save(), around.beat_file.exists()) == (speaks, speaks, speaks)
+
+
+def test_every_rank_resumes_at_the_same_checkpoint(around):
+    save(around.run(), 70)
+    assert around.run(RANK="1").restore().step == around.run(RANK="0").restore().step == 70
+
+
+# --- checkpoints ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_one_of_the_daemons_and_the_newest_whole_one_is_resumed(around):
+    first = around.run(identity={"net": [64]})
+    for step in (10, 20, 30):
+        save(first, step, text=str(step))
+    found = [verify(each) for each in survey(around.run_dir)]
+    assert [(each.env_steps, each.verified) for each in found] == [(30, True), (20, True), (10, True)]
+    beat = read_beat(around.beat_file)
+    assert (beat.ckpt_step, beat.ckpt_count) == (30, 3)
+    assert beat.ckpt_stall_us > 0
+
+    (found[0].path / "model").write_text("31")  # as many bytes
+    run = around.run(identity={"net": [64]})
+    restored = run.restore()
+    assert (restored.step, (restored.path / "model").read_text()) == (20, "20")
+    assert [(each["kind"], each.get("step")) for each in around.reports()] == [("checkpoint_bad", None), ("resumed", 20)]
+    assert read_beat(around.beat_file).resumed_step == 20
+
+
+def test_another_identity_is_refused_for_good(around, capfd):
+    save(around.run(identity={"net": [64]}), 10)
+    with pytest.raises(SystemExit) as left:
+        around.run(identity={"net": [128]}).restore()
+    assert left.value.code == contract.EXIT_CONFIG
+    assert "has net [64], this run has net [128]" in capfd.readouterr().err
+
+
+def test_without_one_whole_checkpoint_training_begins_and_says_why(around):
+    path = save(around.run(), 10)
+    (path / "model").unlink()
+    assert around.run().restore() is None
+    assert [each["kind"] for each in around.reports()] == ["checkpoint_bad", "from_scratch"]
+    assert "model is missing" in around.reports()[1]["error"]
+
+
+def test_a_disk_that_refuses_costs_the_checkpoint_and_not_the_training(around, capfd):
+    run = around.run()
+    save(run, 10)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        for step in (20, 30):
+            save(run, step, text="x" * 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert [(each["kind"], each["step"]) for each in around.reports()] == [("checkpoint_failed", 20)], "once for one cause"
+    assert sorted(path.name for path in (around.run_dir / "checkpoints").iterdir()) == [f"ckpt-10.{around.token}"]
+    (around.run_dir / "checkpoints").chmod(0o700)
+    save(run, 40)
+    assert survey(around.run_dir)[0].env_steps == 40
+    with pytest.raises(ZeroDivisionError), run.checkpoint(50):
+        _ = 1 / 0
+    assert survey(around.run_dir)[0].env_steps == 40
+    capfd.readouterr()
+    for wrong in ("link", "nothing", "manifest.json"):
+        with run.checkpoint(60) as directory:
+            if wrong == "link":
+                (directory / "model").symlink_to("/etc/hostname")
+            elif wrong != "nothing":
+                (directory / wrong).write_text("{}")
+    said = capfd.readouterr().err
+    assert "model is a link" in said
+    assert "wrote no file" in said
+    assert "manifest.json is the name of its manifest" in said
+    assert survey(around.run_dir)[0].env_steps == 40
+
+
+def test_an_attempt_that_was_replaced_commits_nothing_and_leaves(around):
+    run = around.run(total=100)
+    save(run, 10)
+    (around.run_dir / "fence").write_text("f" * 32)
+    save(run, 20)
+    assert [each.env_steps for each in survey(around.run_dir)] == [10]
+    assert run.should_stop()
+    with pytest.raises(SystemExit) as left:
+        run.leave()
+    assert left.value.code == contract.EXIT_FENCED
+
+
+def test_a_lower_step_replaces_nothing(around):
+    save(around.run(), 10)
+    save(around.run(), 5)
+    assert [each.env_steps for each in survey(around.run_dir)] == [10]
+    assert "a lower step never replaces a higher one" in around.reports()[-1]["error"]
+
+
+def test_two_processes_never_share_a_directory_without_a_daemon(tmp_path):
+    text = COUNTER.replace("run.leave()", "input()")
+    with subprocess.Popen(
+        [sys.executable, "-c", text, "1", "0"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(CLIENT)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as first:  # fmt: skip
+        assert first.stdout.readline() == "begins at 0\n"
+        second = script(COUNTER, "1", "0", cwd=tmp_path)
+        assert second.returncode == 1
+        assert "is in use by another process" in second.stderr
+        first.communicate("\n")
+
+
+# --- being asked ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_saves_as_the_daemon_asks_and_at_its_own_longest_interval(around):
+    run = around.run()
+    assert not run.should_save()
+    around.asks(save_now=1)
+    assert run.should_save()
+    assert not run.should_save()
+    run._save_at_s = time.monotonic()
+    assert run.should_save()
+    assert not run.should_save()
+    done = around.run(total=5)
+    done.step(5)
+    assert done.should_save(), "what is finished is kept"
+    assert not done.should_save()
+
+
+def test_sigterm_asks_to_save_first_and_then_to_leave_and_an_earlier_handler_still_hears_of_it(around):
+    heard = []
+    signal.signal(signal.SIGTERM, lambda *_: heard.append("earlier"))
+    run = around.run(total=100)
+    run.step(7)
+    assert not run.should_save()
+    assert not run.should_stop()
+    signal.raise_signal(signal.SIGTERM)
+    assert heard == ["earlier"]
+    assert not run.should_stop(), "it came between should_save and should_stop"
+    assert run.should_save()
+    save(run, 7)
+    assert not run.should_save()
+    assert run.should_stop()
+    with pytest.raises(SystemExit) as left:
+        run.leave()
+    assert left.value.code == contract.EXIT_LEFT
+    assert read_beat(around.beat_file).phase is contract.Phase.LEAVING
+
+
+def test_a_script_that_never_asks_to_save_stops_at_once(around):
+    run = around.run(total=100)
+    around.asks(leave_by_ns=contract.now_ns() + 10**10)
+    assert run.should_stop()
+
+
+def test_where_it_stands_is_written_when_the_daemon_wants_to_know(tmp_path, around):
+    text = (
+        "import extralife, os, signal\ndef deep_in_the_training():\n    os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "extralife.init()\ndeep_in_the_training()\n"
+    )
+    done = script(text, cwd=tmp_path, **around.environ, EXTRALIFE_STACKS=str(tmp_path / "stacks.txt"))
+    assert done.returncode == 0
+    assert "deep_in_the_training" in (tmp_path / "stacks.txt").read_text()
