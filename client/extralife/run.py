@@ -160,11 +160,12 @@ class Run:
             with contextlib.suppress(Exception):
                 self._client.phase(phase, deadline_s=deadline_s)
 
-    def _to_training(self) -> None:
+    def _to_training(self, *, saved: bool = False) -> None:
         self._away = False
         total, kind = (contract.UNKNOWN, TargetKind.NONE) if self.total is None else (self.total, TargetKind.ENV_STEPS)
         self._client.phase(Phase.TRAINING, target=total, target_kind=kind)
-        self._marks.clear()
+        if not saved:  # saving is a part of training, and of its rate
+            self._marks.clear()
 
     def _known(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -289,7 +290,7 @@ class Run:
                 saver.tidy()
             if not was_away:
                 with contextlib.suppress(Exception):
-                    self._to_training()
+                    self._to_training(saved=True)
 
     def _score(self, mean_return: float | None) -> float | None:
         """That of three games is no record."""
