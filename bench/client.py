@@ -20,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "client")]
+sys.path.insert(0, str(ROOT / "client"))
+sys.path.insert(0, str(ROOT))
 
 from extralife.run import Run
 

@@ -60,7 +60,9 @@ class Around:
             contract.ENV_CONTROL: str(directory / "control"), contract.ENV_BOOT_ID: "b" * 32,
         }  # fmt: skip
 
-    def run(self, total: int | None = None, identity: dict | None = None, save_every_s: float | None = None, **more: str) -> Run:
+    def run(
+        self, total: int | None = None, identity: dict | None = None, save_every_s: float | None = None, **more: str
+    ) -> Run:
         return Run(total, identity or {}, save_every_s, "never", {**self.environ, **more})
 
     def reports(self) -> list[dict]:
@@ -88,7 +90,13 @@ def save(run: Run, step: int, text: str = "weights") -> Path:
 def script(text: str, *args: str, cwd: Path, python: str = sys.executable, **environ: str) -> subprocess.CompletedProcess:
     env = {**os.environ, "PYTHONPATH": str(CLIENT), "PYTHONDONTWRITEBYTECODE": "1", **environ}
     return subprocess.run(
-        [python, "-W", "error", "-c", text, *args], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=120
+        [python, "-W", "error", "-c", text, *args],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
 
 
@@ -114,7 +122,9 @@ def test_the_daemon_its_workers_and_the_client_have_one_contract(tmp_path):
     shutil.copytree(CLIENT, tmp_path / "client", symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "workers", tmp_path / "workers", ignore=shutil.ignore_patterns("__pycache__"))
     build = "from setuptools import build_meta as b; b.build_wheel('.'); b.build_sdist('.')"
-    done = subprocess.run([sys.executable, "-c", build], cwd=tmp_path / "client", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", build], cwd=tmp_path / "client", capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     (wheel,) = (tmp_path / "client").glob("*.whl")
     assert wheel.stat().st_size <= 40_000
