@@ -19,14 +19,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "client"))
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "client"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from extralife.run import Run
 
 from workers.contract import ENV_ATTEMPT, ENV_BEAT, ENV_CONTROL, ENV_RUN_DIR, ENV_TOKEN, Control, ControlWriter
 
+ROOT = Path(__file__).resolve().parent.parent
 TARGETS = {"step(n)": 2.0, "step(n, loss=...)": 2.0, "import extralife (ms)": 30.0, "wheel (kB)": 40.0}
 TOKEN = "ab" * 16
 _IMPORT = "import time; a = time.perf_counter(); {}; print((time.perf_counter() - a) * 1e3)"
