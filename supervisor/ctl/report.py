@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supervisor.ctl import text
-from supervisor.ctl.accounts import since_query
+from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.cost import usd
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
@@ -15,18 +15,20 @@ if TYPE_CHECKING:
 _NIGHT = "12h"
 _TITLES = ("PROGRAM", "STATE", "TRAINED", "KEPT STEPS", "LOST", "FAILURES", "RETURN", "BEST", "DONE IN")
 _WHY_WIDE = 90
+_MATTERS = 1.05
 
 
 def report(session: Session, args: list[str]) -> int:
-    """`report [--since 12h|2d|TIME|boot|all] [--json]`.
+    """`report [--since 12h|2d|TIME|boot|all] [--until 1h|TIME] [--json]`.
 
     The last 12 hours in one screen: what trained, how well, what broke, what it cost, what comes next.
     """
-    names, options = take(args, "--json", valued=("--since",))
+    names, options = take(args, "--json", valued=("--since", "--until"))
     if names:
         raise Failed("Error: report takes no names; explain NAME tells of one program", USAGE)
     session.warn_if_dead(aloud="--json" not in options)
-    found = session.page("report", since=since_query(options.get("--since", _NIGHT)))
+    window = {"since": since_query(options.get("--since", _NIGHT)), "until": until_query(options.get("--until"))}
+    found = session.page("report", **window)
     if "--json" in options:
         session.say_json(found)
         return OK
@@ -38,7 +40,7 @@ def report(session: Session, args: list[str]) -> int:
 def page(found: dict[str, Any]) -> list[str]:
     return [
         headline(found), "", *_trained(found), "", *_broke(found), "",
-        f"next: {_next(found['next'])}", *_needs(found["needs"]),
+        f"next: {_next(found['next'])}", *_would_have(found["levels"]), *_needs(found["needs"]),
     ]  # fmt: skip
 
 
@@ -102,6 +104,23 @@ def _next(coming: dict[str, Any]) -> str:
         dollars = "" if coming["usd"] is None else f" for {usd(coming['usd'])}"
         end = f"all is done in {coming['days']:.1f} days{dollars} at level {text.harmless(coming['level'])}"
     return f"{end}; {text.harmless(coming['line'])}" if coming["line"] else end
+
+
+def _would_have(levels: list[dict[str, Any]]) -> list[str]:
+    """What another level would have kept in the same time, if that is a twentieth more; and which ones nobody knows."""
+    here = next((level["kept_steps"] for level in levels if level["in_force"]), None) or 0.0
+    others = [level for level in levels if level["kept_steps"] is not None and not level["in_force"]]
+    best = max(others, key=lambda level: level["kept_steps"], default=None)
+    told = []
+    if best is not None and best["kept_steps"] > _MATTERS * here:
+        least = best["kept_steps_least"]
+        bound = "" if least is None else f" (at least {text.number(round(least))})"
+        than = f"; {text.number(round(here))} are expected of the level in force" if here else ""
+        kept = text.number(round(best["kept_steps"]))
+        told.append(f"{text.harmless(best['name'])} would have kept {kept} steps in this time{bound}{than}")
+    unknown = [text.harmless(level["name"]) for level in levels if level["why"] == "never measured"]
+    told += [f"never measured: {', '.join(unknown)}"] if unknown else []
+    return [f"levels: {'; '.join(told)}"] if told else []
 
 
 def _needs(needs: list[str]) -> list[str]:

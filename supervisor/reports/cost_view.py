@@ -165,7 +165,7 @@ def _levels(
     slots |= {level.name: level.slots for level in _configured(games.settings)}
     out = []
     for name, count in slots.items():
-        paid_s, slot_s, kept = _at_level(ledger, games, name, from_s, to_s)
+        paid_s, slot_s, kept = at_level(ledger, games, name, from_s, to_s)
         rate = cost.slot_rate(kept, slot_s, paid_s)
         hours = cost.hours_to_finish([each.length_s(rate) for each in left], count)
         out.append({
@@ -192,7 +192,7 @@ def _why_unknown(rate: float | None, paid_s: float, left: list[Left]) -> str:
     return f"only {paid_s / 60:.0f} min measured" if paid_s < cost.LEAST_S else "no step was kept there"
 
 
-def _at_level(ledger: Ledger, games: Games, name: str, from_s: float, to_s: float) -> tuple[float, float, float]:
+def at_level(ledger: Ledger, games: Games, name: str, from_s: float, to_s: float) -> tuple[float, float, float]:
     """(seconds paid, slot-seconds, steps kept) while that level was in force in the window."""
     ends = [*(at_s for at_s, _, _ in ledger.levels[1:]), ledger.at_s]
     paid_s = slot_s = kept = 0.0

@@ -13,12 +13,14 @@ from supervisor.model.recording import PROGRAMS, as_spread
 from supervisor.policy.upkeep.accounting import COMPUTING
 from supervisor.policy.upkeep.resolution import TIERS, tier_for
 from supervisor.reports.accounts import Sheet, Summary
+from supervisor.reports.climb_view import climb_view
 from supervisor.reports.cost_view import cost_view, games_of, kept_in
 from supervisor.reports.incidents import incidents
 from supervisor.reports.incidents_view import causes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.sources import Sources
 from supervisor.reports.status_view import status_view, troubles
+from supervisor.reports.would_have import would_have
 
 Json = dict[str, Any]
 _POINTS: Final = 500
@@ -47,6 +49,9 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "useful_share": bill["useful_share"],
         "usd": bill["usd"],
         "usd_per_hour": bill["usd_per_hour"],
+        "levels": would_have(
+            closed, games, climb_view(sources.state, sources.settings, now_s=sources.now_s)["levels"], end_s - begun_s
+        ),
         "next": _next(bill, status["daemon"]["level"]["line"]),
         "needs": _needs(status),
     }

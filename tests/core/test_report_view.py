@@ -115,6 +115,10 @@ def test_a_program_of_which_no_book_is_kept_is_unknown(core):
     assert (row["trained_s"], row["lost_steps"], row["kept_steps"], row["failures"]) == (None, None, 0.0, 0)
 
 
+def test_the_levels_of_the_ladder_are_in_it(core):
+    assert [(each["name"], each["why"]) for each in report(core)["levels"]] == [("light", "only 0 min measured")]
+
+
 def exited(cause):
     return facts.Exited("why", "Pong", "t", cause, None, None, None, None)
 

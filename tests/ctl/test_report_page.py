@@ -23,12 +23,36 @@ def row(name: str, **known: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def level(
+    name: str, kept: float | None, least: float | None = None, *, in_force: bool = False, why: str = ""
+) -> dict[str, Any]:
+    return {"name": name, "in_force": in_force, "kept_steps": kept, "kept_steps_least": least, "why": why}
+
+
+@pytest.mark.parametrize(
+    ("levels", "line"),
+    [
+        ([level("medium", 41e6, in_force=True), level("heavy", 42e6)], ""),
+        (
+            [level("medium", 41e6, in_force=True), level("heavy", 52e6, 40e6)],
+            "levels: heavy would have kept 52M steps in this time (at least 40M); 41M are expected of the level in force",
+        ),
+        ([level("medium", None, in_force=True), level("light", 5e6)], "levels: light would have kept 5M steps in this time"),
+        ([level("m", 1.0, in_force=True), level("heavy", None, why="never measured")], "levels: never measured: heavy"),
+        ([], ""),
+    ],
+)
+def test_what_another_level_would_have_kept(levels: list[dict[str, Any]], line: str) -> None:
+    told = page.page(found(levels=levels))
+    assert [each for each in told if each.startswith("levels: ")] == ([line] if line else [])
+
+
 def found(**known: Any) -> dict[str, Any]:
     return {
         "since_wall_s": WALL_S - 43_000.0, "until_wall_s": WALL_S, "length_s": 43_000.0, "programs": [row("Pong")],
         "broke": [], "reboots": 2, "kept_steps": 41_000_000.0, "useful_share": 0.931, "usd": 7.2, "usd_per_hour": 0.6,
         "next": {"level": "medium", "days": 4.25, "usd": 61.2, "why": "", "line": "medium: no reboot in 40 min"},
-        "needs": [], **known,
+        "levels": [level("medium", 41e6, in_force=True)], "needs": [], **known,
     }  # fmt: skip
 
 

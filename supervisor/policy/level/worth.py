@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _LEAST_KEPT: Final = 0.001  # a level that loses more than it makes is worth next to nothing, not a negative logarithm
+_ONE_IN_TEN: Final = 1.2816  # standard deviations below the mean: a tenth lies below that
 PRIOR_UP_S: Final = 2 * 3600.0
 PRIOR_MTBF_S: Final = 48 * 3600.0
 
@@ -48,6 +49,19 @@ def kept(rate: float, costs: Costs, penalty_s: float) -> float:
     survives = 1.0 - x / 2.0 if x < 1e-6 else x / math.expm1(x)
     left = (survives - penalty_s * rate) / (1.0 + rate * costs.downtime_s)
     return max(_LEAST_KEPT, left)
+
+
+def would_keep(
+    steps_per_s: float, error: float, reboots: float, up_s: float, costs: Costs, length_s: float
+) -> tuple[float, float]:
+    """Steps that a level would have kept in `length_s` of wall time: (expected, at least with 90 % confidence).
+
+    `steps_per_s` is its measured speed without reboots, `error` that speed's standard error as a logarithm. Example: 500
+    steps/s +- 3 %, one reboot in 24 h of running; 10 h would have kept 17.9 million steps, and at least 17.0 million.
+    """
+    expected = steps_per_s * length_s * kept(reboot_rate(reboots, up_s), costs, 0.0)
+    slow = steps_per_s * math.exp(-_ONE_IN_TEN * error)
+    return expected, min(expected, slow * length_s * kept(1.0 / mtbf_bound_s(reboots, up_s), costs, 0.0))
 
 
 def mtbf_bound_s(reboots: float, up_s: float, confidence: float = 0.9) -> float:
