@@ -35,6 +35,7 @@ def pins(name):
             ],
         ),
         ("requirements-systemd.lock", PROJECT["optional-dependencies"]["systemd"]),
+        ("requirements-browser.lock", PROJECT["optional-dependencies"]["browser"]),
     ],
 )
 def test_what_the_project_asks_for_is_locked_within_its_range(lock, requirements):

@@ -30,6 +30,14 @@ PACKAGES = {
 }
 
 
+def browser_path() -> str | None:
+    """A Chromium that runs: Ubuntu's package is only a script that asks for a snap."""
+    for found in filter(None, map(shutil.which, ("chromium", "chromium-browser"))):
+        if subprocess.run([found, "--version"], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0:
+            return found
+    return None
+
+
 def needs(name: str, *others: str) -> str:
     """The path of the first of these commands that is installed."""
     for each in (name, *others):

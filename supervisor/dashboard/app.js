@@ -2,18 +2,20 @@
 
 import { page } from "./api.js";
 import { Live } from "./live.js";
+import { bandsOf } from "./shape/bands.js";
+import { AXES } from "./shape/curves.js";
 import { applied } from "./shape/status.js";
 import { sentence } from "./shape/sentence.js";
 import { clockSeconds, span } from "./text.js";
 import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
 import { askPin, askUnpin } from "./view/actions.js";
-import { broke } from "./view/broke.js";
+import { broke, Timeline } from "./view/broke.js";
 import { cost } from "./view/cost.js";
 import { refresh as refreshDialog } from "./view/dialog.js";
+import { openBand, openCause } from "./view/incident.js";
 import { next } from "./view/next.js";
 import { openProgram } from "./view/program.js";
 import { shownPrograms, trained } from "./view/trained.js";
-import { AXES } from "./shape/curves.js";
 import { Charts, SERIES, shownGames, well } from "./view/well.js";
 
 const OLD_MS = 10_000; // news older than this greys the page
@@ -33,7 +35,7 @@ const choice = {
   page: 0,
 };
 
-const state = { status: null, seen_ms: null, how: "", references: {}, pages: {}, errors: {}, open: new Set(), bands: [] };
+const state = { status: null, seen_ms: null, how: "", references: {}, pages: {}, errors: {}, open: new Set(), bands: [], all_causes: false };
 
 // --- pages that are asked for again and again ----------------------------------------------------------------------------
 
@@ -42,6 +44,8 @@ const PAGES = {
   report: { every_ms: () => 30_000, query: () => ({ since: since() }) },
   level: { every_ms: () => 30_000, query: () => ({}) },
   cost: { every_ms: () => 60_000, query: () => ({ since: since() }) },
+  incidents: { every_ms: () => 30_000, query: () => ({ since: since(), limit: 1, chars: 0 }) },
+  timeline: { every_ms: () => 30_000, query: () => ({ since: since() }) },
   curves: {
     every_ms: () => Math.max(10, Math.min(60, state.pages.curves?.period_s ?? 10)) * 1000,
     query: () => ({ since: since(), subjects: subjects().join(), series: series().join(), points: POINTS }),
@@ -60,6 +64,7 @@ async function ask() {
     due_ms[name] = Infinity;
     const { data, error } = await page(name, query());
     if (data) state.pages[name] = data;
+    if (data && name === "timeline") state.bands = bandsOf(data);
     state.errors[name] = error ?? "";
     if (due_ms[name] === Infinity) due_ms[name] = Date.now() + every_ms(); // else it was called for meanwhile
     draw();
@@ -97,7 +102,7 @@ function told(status) {
   state.status = status;
   if (before && phases(before) !== phases(status)) {
     clearTimeout(soon);
-    soon = setTimeout(() => renew("report", "level", "cost"), SOON_MS);
+    soon = setTimeout(() => renew("report", "level", "cost", "incidents", "timeline"), SOON_MS);
   }
   draw();
   if (!before) ask();
@@ -117,10 +122,12 @@ const charts = new Charts(() => ({
 
 /** The time that is shown, in wall time. */
 function window_s() {
-  const { curves, report } = state.pages;
-  if (curves) return [curves.until_wall_s - (curves.until_s - Math.max(curves.since_s, report ? curves.until_s - report.length_s : 0)), curves.until_wall_s];
-  return [0, 1];
+  const { curves, timeline: events } = state.pages;
+  const { since_s, until_s, until_wall_s } = curves ?? events ?? { since_s: 0, until_s: 1, until_wall_s: 1 };
+  return [until_wall_s - (until_s - since_s), until_wall_s];
 }
+
+const timeline = new Timeline(openBand);
 
 const on = {
   program: (name) => openProgram(name, () => state.status.programs.find((view) => view.name === name)),
@@ -134,13 +141,17 @@ const on = {
     Object.assign(choice, part);
     const words = { window: choice.window, axis: choice.axis, series: choice.series, human: choice.human ? "yes" : "", tables: choice.tables ? "yes" : "" };
     history.replaceState(null, "", `#${new URLSearchParams(Object.entries(words).filter(([, word]) => word))}`);
-    if (before.window !== choice.window) renew("report", "cost", "curves");
+    if (before.window !== choice.window) renew("report", "cost", "curves", "incidents", "timeline");
     else if (before.series !== choice.series || before.page !== choice.page) renew("curves");
     draw();
   },
   pin: askPin,
   unpin: askUnpin,
-  incident: () => {},
+  cause: (group) => openCause(group, since()),
+  allCauses() {
+    state.all_causes = true;
+    draw();
+  },
 };
 
 const at = (id) => document.querySelector(`#${id} .body`) ?? document.getElementById(id);
@@ -156,7 +167,7 @@ function draw() {
 
 function drawNow() {
   const { status, pages, errors, open } = state;
-  const { report, level, curves, cost: bill } = pages;
+  const { report, level, curves, incidents, cost: bill } = pages;
   const curve = new Map((curves?.subjects ?? []).map((subject) => [subject.program, subject]));
   render(status ? html`${status.daemon.box?.hostname ?? ""}` : nothing, at("box"));
   render(controls(), at("controls"));
@@ -164,9 +175,10 @@ function drawNow() {
   render(trained({ status, subjects: curve, open, on }), at("trained"));
   render(next({ report, level, cost: bill, on }), at("next"));
   render(well({ status, curves, choice, error: errors.curves, charts, on }), at("well"));
-  render(broke({ report, on }), at("broke"));
+  render(broke({ incidents, bands: state.bands, error: errors.incidents, all: state.all_causes, on }), at("broke"));
   render(cost({ cost: bill }), at("cost"));
   charts.sync(at("well"));
+  timeline.sync(at("broke"), state.bands, window_s());
   refreshDialog();
   drawAge();
 }
@@ -187,7 +199,10 @@ function drawAge() {
   if (words !== said) document.getElementById("live").textContent = said = words;
 }
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.recolour());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  charts.recolour();
+  timeline.recolour();
+});
 document.addEventListener("visibilitychange", ask);
 setInterval(() => {
   drawAge();
@@ -198,7 +213,8 @@ fetch(new URL("references.json", import.meta.url)).then((answer) => answer.json(
   state.references = found;
   draw();
 });
+for (const id of ["sentence", "live"]) at(id).replaceChildren(); // what stood there while the page was loaded
 new Live(heard, () => state.status);
 draw();
 
-export { charts, state }; // for tests: a page has no other way in
+export { charts, renew }; // for tests: a page has no other way in

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import http.server
 import json
 import os
-import shutil
-import socket
 import subprocess
 import threading
 import xmlrpc.client
@@ -19,6 +16,8 @@ from pathlib import Path
 import pytest
 from fake_backend import FakeBackend
 from serving import call, raw
+from tools import browser_path
+from tunnels import tunnel
 
 from supervisor.model.inputs import Verb
 
@@ -26,15 +25,7 @@ STOP = json.dumps({"verb": "stop", "names": ["Pong"]})
 JSON, XML = "application/json", "text/xml"
 
 
-def _browser() -> str | None:
-    """One that runs: Ubuntu's package is only a script that asks for a snap."""
-    for found in filter(None, map(shutil.which, ("chromium", "chromium-browser"))):
-        if subprocess.run([found, "--version"], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0:
-            return found
-    return None
-
-
-CHROMIUM = _browser()
+CHROMIUM = browser_path()
 
 
 def ask(
@@ -126,49 +117,6 @@ def test_a_second_host_header_is_no_way_around(api: Path) -> None:
 
 
 # --- a real browser --------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def tunnel(api: Path) -> Iterator[int]:
-    """What `ssh -L` makes of the socket: a port of 127.0.0.1. Yields the port."""
-
-    def pump(source: socket.socket, target: socket.socket) -> None:
-        try:
-            while data := source.recv(65536):
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-
-    ends: list[socket.socket] = []
-    pumps: list[threading.Thread] = []
-
-    def accept() -> None:
-        while True:
-            try:
-                near, _ = listener.accept()
-            except OSError:
-                return
-            far = socket.socket(socket.AF_UNIX)
-            far.connect(str(api))
-            ends.extend((near, far))
-            for one, other in ((near, far), (far, near)):
-                pumps.append(threading.Thread(target=pump, args=(one, other), daemon=True))
-                pumps[-1].start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        accepting = threading.Thread(target=accept, daemon=True)
-        accepting.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-        accepting.join(10)
-    for end in ends:
-        with contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
-    for each in pumps:
-        each.join(10)
-    for end in ends:
-        end.close()
 
 
 PAGE = """<!doctype html><title>evil</title><body><form id=f method=post enctype=text/plain action="%(at)s/api/v1/ask" target=x>

@@ -1,14 +1,39 @@
-// Levels, trials, reboots, stalls and rollbacks as bands: {kind, from_s, to_s, label} in wall time, to_s null for a moment.
+// Levels, trials, reboots, stalls and rollbacks as bands: {kind, from_s, to_s, label, why, seq} in wall time; to_s is null
+// for a moment. Made of the page `timeline`.
 
-/** How each kind is told: its word, its shape beside the word, and its lane of the timeline. */
+/** How each kind is told: its word, its lane of the timeline, and whether it is drawn behind curves. */
 export const KINDS = {
-  level: { word: "level", lane: 0 },
-  trial: { word: "trial of a heavier level", lane: 0 },
-  reboot: { word: "reboot", lane: 1 },
-  stall: { word: "stall or death", lane: 2 },
-  rollback: { word: "rollback", lane: 3 },
+  level: { word: "level", lane: 0, behind: true },
+  trial: { word: "trial of a heavier level", lane: 0, behind: true },
+  reboot: { word: "reboot", lane: 1, behind: true },
+  away: { word: "no daemon", lane: 1 },
+  stall: { word: "stall, death", lane: 2 },
+  rollback: { word: "rollback", lane: 3, behind: true },
 };
-export const LANES = ["level", "reboots", "stalls, deaths", "rollbacks"];
+export const LANES = ["level", "box", "stalls, deaths", "rollbacks"];
+
+const MARKS = { stall: "stall", death: "stall", divergence: "stall", illness: "stall", slow: "stall", rollback: "rollback" };
+
+/** Bands of a timeline, those that lie behind others first. */
+export function bandsOf({ levels, box, marks, until_s, until_wall_s }) {
+  const wall = (at_s) => at_s + until_wall_s - until_s; // as curves do: no step of the clock tears them apart
+  return [
+    ...levels.map(({ from_s, to_s, level, trial, why, seq }) => ({
+      kind: trial ? "trial" : "level", from_s: wall(from_s), to_s: wall(to_s), label: trial ? `${level}, trial` : level, why, seq,
+    })),
+    ...box.map(({ from_s, to_s, kind, why, seq }) => ({
+      kind: kind === "reboot" ? "reboot" : "away", from_s: wall(from_s), to_s: wall(to_s), label: kind, why, seq,
+    })),
+    ...marks.filter(({ kind }) => kind in MARKS).map(({ at_s, kind, what, program, why, seq, count }) => ({
+      kind: MARKS[kind], from_s: wall(at_s), to_s: null, why, seq,
+      label: `${program ? `${program}: ` : ""}${what}${count > 1 ? ` (${count} times)` : ""}`,
+    })),
+  ];
+}
 
 /** Bands that lie in a window at least in part, also those that began before it. */
 export const within = (bands, from_s, to_s) => bands.filter((band) => (band.to_s ?? band.from_s) >= from_s && band.from_s <= to_s);
+
+/** What begins in a window, in time order: the places of the timeline's cursor. */
+export const events = (bands, from_s, to_s) =>
+  bands.filter((band) => band.from_s >= from_s && band.from_s <= to_s).sort((one, other) => one.from_s - other.from_s);

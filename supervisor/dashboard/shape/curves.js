@@ -79,26 +79,37 @@ export function lostLines(list) {
   return found.slice(-MOST_LOST);
 }
 
-/** Mean and standard error over lines, where at least half of them are known: {xs, mean, low, high}. */
+/**
+ * Mean and standard error over lines, where at least half of them are known: {xs, mean, low, high}. A line counts inside its
+ * own gap too, by its neighbours: else the mean would jump whenever one of them pauses.
+ */
 export function average(lines) {
   const drawn = lines.filter(({ xs }) => xs.length > 1);
   if (drawn.length < 2) return null;
+  const whole = drawn.map(closed);
   const from = Math.min(...drawn.map(({ xs }) => xs[0]));
   const to = Math.max(...drawn.map(({ xs }) => xs.at(-1)));
   const found = { xs: [], mean: [], low: [], high: [] };
   for (let place = 0; place <= GRID; place += 1) {
-    const x = from + ((to - from) * place) / GRID;
-    const values = drawn.map((line) => valueAt(line, x)).filter(known);
-    found.xs.push(x);
-    const enough = values.length >= 2 && values.length * 2 >= drawn.length;
+    const x = place === GRID ? to : from + ((to - from) * place) / GRID;
+    const there = drawn.filter((line) => known(valueAt(line, x))).length;
+    const values = whole.map((line) => valueAt(line, x)).filter(known);
+    const enough = there >= 1 && there * 2 >= drawn.length && values.length >= 2;
     const mean = enough ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
     const square = enough ? values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1) : 0;
     const error = Math.sqrt(square / values.length);
+    found.xs.push(x);
     found.mean.push(mean);
     found.low.push(enough ? mean - error : null);
     found.high.push(enough ? mean + error : null);
   }
   return found;
+}
+
+/** The line without its gaps. */
+function closed({ xs, ys }) {
+  const places = xs.map((_, place) => place).filter((place) => known(ys[place]));
+  return { xs: places.map((place) => xs[place]), ys: places.map((place) => ys[place]) };
 }
 
 /** A line's value between two of its points; null outside, and inside a gap. */

@@ -1,21 +1,95 @@
-// What broke: the timeline over the curves' own time, and incidents by cause.
+// What broke: the timeline over the curves' own time, and incidents by cause. A click opens the evidence.
 
-import { moment } from "../text.js";
+import { events, KINDS } from "../shape/bands.js";
+import { count, known, moment, plural, span } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
+import { Chart } from "./chart.js";
 import { shape } from "./shapes.js";
 
-/** `groups` of incidents, most frequent first; `on.incident(group)` opens the evidence. */
-export function broke({ report, on }) {
-  if (!report) return html`<p class="muted">Waits for news …</p>`;
-  const groups = report.broke;
+const MOST_CAUSES = 8;
+
+/** `on.cause(group)` opens the incidents of a cause; `all` shows every cause. */
+export function broke({ incidents, bands, error, all, on }) {
+  if (error) return html`<p class="trouble">Incidents: ${error}</p>`;
+  if (!incidents) return html`<p class="muted">Waits for news …</p>`;
+  const { causes, until_wall_s } = incidents;
+  const shown = all ? causes : causes.slice(0, MOST_CAUSES);
   return html`
-    ${groups.length ? nothing : html`<p class="calm">${shape("check")} Nothing broke in this time.</p>`}
-    <ul class="incidents">${groups.map((group) => html`<li>
-      <button class="plain" @click=${() => on.incident(group)}>
-        <span class="times">${group.count} ×</span> <strong>${group.what}</strong>
-        <span class="muted">${group.programs.join(", ")}</span>
-        <span class="when">last ${moment(group.newest_wall_s, report.until_wall_s)}</span>
-        <span class="reason">${group.why}</span>
-      </button></li>`)}</ul>`;
+    ${bands.length ? html`<div class="timeline" role="slider" tabindex="0" aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-valuetext="now"
+        aria-label="Timeline of levels, reboots, stalls and rollbacks. Arrow keys move from event to event, Enter opens it."></div>
+      <p class="readout" aria-hidden="true"></p>` : nothing}
+    ${causes.length ? nothing : html`<p class="calm">${shape("check")} Nothing broke in this time.</p>`}
+    <ul class="incidents">${shown.map((group) => cause(group, until_wall_s, on))}</ul>
+    ${causes.length > shown.length ? html`<p><button @click=${on.allCauses}>${plural(causes.length - shown.length, "more cause")}</button></p>` : nothing}`;
+}
+
+function cause(group, now_s, on) {
+  const lost = group.lost_steps ? `, ${count(group.lost_steps)} steps lost` : "";
+  return html`<li><button class="plain" @click=${() => on.cause(group)}>
+    <span class="times">${group.count} ×</span> <strong>${group.what}</strong>
+    <span class="muted">${few(group.programs)}${lost}</span>
+    <span class="when">${group.count > 1 ? "last " : ""}${moment(group.newest_wall_s, now_s)}</span>
+    <span class="reason">${group.why}</span>
+  </button></li>`;
+}
+
+const few = (names) => (names.length > 4 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", "));
+
+/** The timeline, drawn into the place that `broke` has made. */
+export class Timeline {
+  #chart = null;
+  #place = null;
+  #events = [];
+  #shown = [];
+
+  constructor(open) {
+    this.open = open; // (band) of the event that was chosen
+  }
+
+  sync(root, bands, window) {
+    const place = root.querySelector(".timeline");
+    if (place !== this.#place) {
+      this.#chart?.destroy();
+      this.#place = place;
+      this.#shown = [];
+      this.#chart = place && new Chart(place, (text) => this.#said(text));
+      place?.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter") return;
+        event.preventDefault(); // else the same key presses the button that the dialog opens with
+        this.#choose();
+      });
+      place?.addEventListener("click", () => this.#choose());
+    }
+    const now = [bands, ...window];
+    if (!place || this.#shown.every((part, at) => part === now[at]) && this.#shown.length) return;
+    this.#shown = now;
+    this.#events = events(bands, ...window);
+    const xs = this.#events.map(({ from_s }) => from_s);
+    this.#chart.update({
+      data: [xs, xs.map(() => null)], kinds: ["low"], axis: "wall", lanes: true, bands, range: window, toX: (t) => t,
+      words: (place_) => this.#words(this.#events[place_]),
+    });
+  }
+
+  recolour() {
+    this.#chart?.recolour();
+  }
+
+  #words(band) {
+    if (!band) return "";
+    const long = known(band.to_s) && band.to_s - band.from_s >= 1 ? `, ${span(band.to_s - band.from_s)}` : "";
+    const label = band.label === KINDS[band.kind].word ? band.label : `${["level", "trial"].includes(band.kind) ? "level " : ""}${band.label}`;
+    return `${label}${long}${band.why ? ` · ${band.why}` : ""}`;
+  }
+
+  #said(text) {
+    this.#place.nextElementSibling.textContent = text;
+    if (text && document.activeElement === this.#place) this.#place.setAttribute("aria-valuetext", text);
+  }
+
+  #choose() {
+    const band = this.#events[this.#chart.place];
+    if (band) this.open(band);
+  }
 }
 

@@ -42,6 +42,11 @@ export class Chart {
     this.#size.observe(element);
   }
 
+  /** The place of the cursor among the points; null before it was moved. */
+  get place() {
+    return this.#place;
+  }
+
   get zoomed() {
     return this.#zoomed;
   }
@@ -118,7 +123,7 @@ export class Chart {
       axes: [
         { ...common, size: 28, space: 64, values: timed ? times : (_, splits) => splits.map(placeWords[axis]) },
         lanes
-          ? { show: false }
+          ? { ...common, size: 100, grid: { show: false }, values: () => [] }
           : { ...common, size: 52, space: 32, values: (_, splits) => splits.map((value) => (Math.abs(value) >= 1000 ? count(value) : figures(value))) },
       ],
       series: [
@@ -169,6 +174,7 @@ export class Chart {
       });
       if (from === null && to === null) continue;
       const [begin, end] = [from ?? left, to ?? left + width];
+      if (end < left || begin > left + width) continue;
       if (band.kind === "trial") {
         draw.fillStyle = ink("trial");
         draw.fillRect(begin, top, Math.max(end - begin, ratio), height);
@@ -198,15 +204,19 @@ export class Chart {
     const lane = height / LANES.length;
     const [min, max] = [plot.scales.x.min, plot.scales.x.max];
     draw.save();
+    draw.textBaseline = "middle";
+    draw.textAlign = "right";
+    draw.font = `${12 * ratio}px system-ui, sans-serif`;
+    LANES.forEach((word, place) => {
+      draw.fillStyle = ink("grid");
+      draw.fillRect(left, top + (place + 1) * lane - ratio, width, ratio);
+      draw.fillStyle = ink("muted");
+      draw.fillText(word, left - 8 * ratio, top + (place + 0.5) * lane);
+    });
     draw.beginPath();
     draw.rect(left, top, width, height);
     draw.clip();
-    draw.textBaseline = "middle";
-    draw.font = `${12 * ratio}px system-ui, sans-serif`;
-    LANES.forEach((_, place) => {
-      draw.fillStyle = ink("grid");
-      draw.fillRect(left, top + (place + 1) * lane - ratio, width, ratio);
-    });
+    draw.textAlign = "left";
     for (const band of within(bands, min, max)) {
       const y = top + KINDS[band.kind].lane * lane;
       const begin = Math.max(plot.valToPos(band.from_s, "x", true), left);
@@ -229,11 +239,15 @@ export class Chart {
 
   #moved(plot) {
     const { idx, left } = plot.cursor;
-    const { words, axis } = this.#model;
-    if (!known(idx) || left < 0) return this.tell("");
-    this.#place = idx;
-    const x = this.#model.data[0][idx];
-    const text = words ? words(x) : this.#readout(idx);
+    if (!known(idx) || left < 0) this.tell("");
+    else this.#at(idx);
+  }
+
+  #at(place) {
+    const { words, axis, data } = this.#model;
+    this.#place = place;
+    const x = data[0][place];
+    const text = words ? words(place) : this.#readout(place);
     this.tell(`${axis === "wall" ? moment(x, Date.now() / 1000) : placeWords[axis](x)} · ${text}`);
   }
 
@@ -283,6 +297,7 @@ export class Chart {
     let place = Math.min(last, Math.max(first, from + by));
     while (line && !known(line[place]) && place + Math.sign(by) >= first && place + Math.sign(by) <= last) place += Math.sign(by);
     plot.setCursor({ left: plot.valToPos(xs[place], "x"), top: 10 });
+    this.#at(place); // of points on the same pixel, the plot knows the first alone
   }
 }
 

@@ -61,7 +61,7 @@ function programRow(view, subject, on) {
       <span>${figures(view.mean_return)}</span></span></td>
     <td class="number" data-label="Steps/s">${rate(view, usual(subject))}</td>
     <td class="number" data-label="Steps">${progress(view)}</td>
-    <td class="number" data-label="Checkpoint">${known(view.ckpt_age_s) ? ago(view.ckpt_age_s) : UNKNOWN}</td>
+    <td class="number" data-label="Saved">${known(view.ckpt_age_s) ? ago(view.ckpt_age_s) : UNKNOWN}</td>
   </tr>`;
 }
 

@@ -1,0 +1,84 @@
+// The evidence of an incident: what was measured and seen, in the order in which it was recorded, and what was decided and why.
+
+import { page } from "../api.js";
+import { clockSeconds, count, figures, known, moment, plural, span } from "../text.js";
+import { html, nothing } from "../vendor/lit-html/lit-html.js";
+import { open, refresh } from "./dialog.js";
+
+const CHARS = 6_000; // of each text
+const FIRST = 1;
+const MORE = 20;
+
+/** The incidents of a cause, the newest open; older ones are asked for when they are opened. */
+export function openCause({ what, count: number }, since) {
+  const found = { incidents: null, error: "" };
+  const ask = async (limit) => {
+    const { data, error } = await page("incidents", { since, limit, chars: CHARS });
+    found.error = error ?? "";
+    found.incidents = data?.causes.find((group) => group.what === what)?.incidents ?? [];
+    refresh();
+  };
+  ask(FIRST);
+  open(number > 1 ? `${what}, ${number} times` : what, () => html`
+    ${contents(found)}
+    ${found.incidents && found.incidents.length < Math.min(number, MORE)
+      ? html`<p><button @click=${() => ask(MORE)}>Show ${number > MORE ? `the newest ${MORE}` : `all ${number}`}</button></p>` : nothing}`);
+}
+
+/** What a band of the timeline stands for: the reason of a level, or the incident that its fact is of. */
+export function openBand({ kind, label, why, seq, from_s }) {
+  if (["level", "trial"].includes(kind) || !seq) {
+    open(`Level ${label}`, () => html`<p>${moment(from_s, Date.now() / 1000)}: ${why}.</p>`);
+    return;
+  }
+  const found = { incidents: null, error: "" };
+  page("incidents", { seq, limit: 1, chars: CHARS }).then(({ data, error }) => {
+    found.error = error ?? "";
+    found.incidents = data?.causes.flatMap(({ incidents }) => incidents) ?? [];
+    refresh();
+  });
+  open(label[0].toUpperCase() + label.slice(1), () => contents(found));
+}
+
+function contents({ incidents, error }) {
+  if (error) return html`<p class="trouble">${error}</p>`;
+  if (!incidents) return html`<p class="muted">Asks for the evidence …</p>`;
+  if (!incidents.length) return html`<p>No incident is recorded here.</p>`;
+  return incidents.map((each, place) => incident(each, place === 0));
+}
+
+function incident(each, shown) {
+  const parts = [
+    each.program ?? (each.programs.length ? each.programs.join(", ") : "the box"),
+    known(each.attempt) && `attempt ${count(each.attempt)}`,
+    each.level && `level ${each.level}`,
+    known(each.outage_s) && `${span(each.outage_s)} without training`,
+    each.lost_steps && `${count(each.lost_steps)} steps lost`,
+    each.goes_on && "not over yet",
+  ].filter(Boolean);
+  return html`<details class="incident" ?open=${shown}>
+    <summary><strong>${moment(each.wall_s, Date.now() / 1000)}</strong> ${parts.join(" · ")}</summary>
+    <ol class="story">${each.story.map(row)}</ol>
+    ${each.left_out ? html`<p class="muted">${plural(each.left_out, "more row")} in <code>supervisorctl history</code>.</p>` : nothing}
+  </details>`;
+}
+
+function row({ wall_s, kind, program, why, decision, measured, evidence }) {
+  const figure = Object.entries(measured).map(([key, value]) => `${key.replace(/_(s|bytes)$/, "")} ${told(key, value)}`);
+  return html`<li class=${decision ? "decision" : ""}>
+    <p><time>${clockSeconds(wall_s)}</time> <strong>${decision ? "decided: " : ""}${words(kind)}</strong>${program ? html` <span class="muted">${program}</span>` : nothing}</p>
+    <p>${why}</p>
+    ${figure.length ? html`<p class="muted">${figure.join(" · ")}</p>` : nothing}
+    ${evidence.map(({ title, text, cut }) => html`<h3>${title.replaceAll("_", " ")}${cut ? " (a part)" : ""}</h3>
+      <pre tabindex="0" role="region" aria-label=${title}>${text}</pre>`)}
+  </li>`;
+}
+
+/** `StopIntended` as `stop intended`. */
+const words = (kind) => kind.replace(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter}`).toLowerCase();
+
+function told(key, value) {
+  if (typeof value !== "number") return String(value);
+  if (key.endsWith("_s")) return span(value);
+  return key.endsWith("_bytes") ? `${count(value)}B` : figures(value);
+}

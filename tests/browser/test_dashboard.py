@@ -1,0 +1,299 @@
+"""The dashboard in a real browser, over a night of a simulated box behind the real API."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from night import HOSTILE
+
+AXE = Path(__file__).parent / "axe-core" / "axe.min.js"
+SHOWN = "\\x1b[31mred\\x1b[0m \\u202egnp.exe \\x07"  # what is left of it to be read
+SERIOUS = {"serious", "critical"}
+
+
+def text(page: Any, panel: str) -> str:
+    found: str = page.locator(f"#{panel}").inner_text()
+    return " ".join(found.split())
+
+
+def drawn(page: Any) -> None:
+    """Wait until the first chart is on the page."""
+    page.locator(".chart canvas").first.wait_for()
+
+
+def ranges(page: Any) -> Any:
+    """What range of x each chart shows, by game."""
+    return page.evaluate(
+        """async () => {
+        const app = document.querySelector('script[type=module]').src;
+        const {charts} = await import(app);
+        return Object.fromEntries([...document.querySelectorAll('.plot')].map(
+            (place) => [place.dataset.game, charts.of(place.dataset.game)?.range]));
+    }"""
+    )
+
+
+# --- what it says ------------------------------------------------------------------------------------------------------
+
+
+def test_the_five_answers_are_on_the_page(opened: Any, shot: Any) -> None:
+    page = opened().page
+    drawn(page)
+    page.locator("#broke .timeline canvas").wait_for()
+    page.locator("#cost table").wait_for()
+    sentence = text(page, "sentence")
+    assert re.fullmatch(
+        r"Since [\w :]+: 8 of 8 trained, [\d.]+ M steps kept \(\d+ % of the time\), 1 reboot, \$15\.\d\d, done \d+ \w+\.",
+        sentence,
+    ), sentence
+    trained = text(page, "trained")
+    assert "Seaquest given up" in trained
+    assert "argument --lr: not a number" in trained
+    assert all(f"{name} training" in trained for name in ("Pong-s1", "Pong-s2", "Breakout-s1", "Qbert"))
+    well = text(page, "well")
+    assert re.search(r"Pong \u2212?[\d.]+ mean of n 3, ± standard error", well)
+    broke = text(page, "broke")
+    assert "1 \u00d7 reboot of the host, unclean (power)" in broke
+    assert "2 \u00d7 stall (hang) Pong-s1, Pong-s2" in broke
+    cost = text(page, "cost")
+    assert re.search(r"\$15\.\d\d for 12 h of the box", cost)
+    assert re.search(r"useful 9\d %", cost)
+    next_ = text(page, "next")
+    assert "Seaquest was given up" in next_
+    assert re.search(r"heavy 8 \u00d7 128 .* [\d.]+ h at least [\d.]+ h \(90 %\)", next_), next_
+    shot(page, "light")
+
+
+def test_what_strangers_wrote_stays_text(opened: Any) -> None:
+    """HTML, escape sequences, bidirectional overrides: in a reason, in evidence, in a log."""
+    page = opened().page
+    page.get_by_role("button", name=re.compile("crash")).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("region", name="last_lines").wait_for()
+    assert "<img src=x onerror=alert(1)><script>alert(2)</script>" in dialog.inner_text()
+    assert SHOWN in dialog.inner_text()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Qbert", exact=True).click()
+    dialog.get_by_text("Qbert: <img src=x").wait_for()
+    assert SHOWN in dialog.inner_text()
+    assert page.locator("img, #trained script, #broke script, dialog script").count() == 0
+    for char in HOSTILE:
+        assert char.isprintable() or char not in page.locator("body").inner_text().replace("\n", "")
+
+
+# --- live ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_arrives_and_moves_no_zoom(opened: Any, served: Any) -> None:
+    application, _ = served
+    page = opened().page
+    drawn(page)
+    place = page.locator(".plot[data-game=Qbert]")
+    before = ranges(page)["Qbert"]
+    box = place.bounding_box()
+    page.mouse.move(box["x"] + 120, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 220, box["y"] + 60, steps=4)
+    page.mouse.up()
+    zoomed = ranges(page)["Qbert"]
+    assert zoomed[1] - zoomed[0] < (before[1] - before[0]) / 2
+    application.within(lambda: application.host.ends("Breakout-s2", code=1, last_lines=("gone",), after_s=1.0))
+    row = page.get_by_role("row", name=re.compile("Breakout-s2"))
+    row.get_by_text("restarts soon").or_(row.get_by_text("restoring")).or_(row.get_by_text("starting")).first.wait_for()
+    application.run(60.0)
+    application.within(application.host.write_down)
+    page.evaluate(
+        "async () => (await import(document.querySelector('script[type=module]').src)).renew('curves', 'incidents')"
+    )
+    page.get_by_role("button", name=re.compile("2 \u00d7 crash")).wait_for()
+    assert ranges(page)["Qbert"] == zoomed
+    place.focus()
+    page.keyboard.press("0")
+    assert ranges(page)["Qbert"][0] == pytest.approx(before[0], abs=120.0)
+
+
+def test_old_news_greys_the_page_and_shows_its_age(opened: Any, served: Any) -> None:
+    page = opened().page
+    page.locator("#live", has_text="live").wait_for()
+    page.evaluate("() => { const real = Date.now.bind(Date); Date.now = () => real() + 14_000; }")
+    page.locator("#live", has_text=re.compile(r"No news for 1\d s: what you see is of \d\d:\d\d:\d\d")).wait_for()
+    assert "old" in page.locator("body").get_attribute("class")
+    served[0].run(15.0)
+    page.locator("#live", has_text="live").wait_for()
+    assert "old" not in page.locator("body").get_attribute("class")
+
+
+# --- evidence and actions ------------------------------------------------------------------------------------------------
+
+
+def test_an_incident_opens_its_evidence(opened: Any, shot: Any) -> None:
+    page = opened().page
+    page.get_by_role("button", name=re.compile(r"2 \u00d7 stall \(hang\)")).click()
+    dialog = page.get_by_role("dialog", name="stall (hang), 2 times")
+    dialog.get_by_text("decided: stop intended").wait_for()
+    assert "File x" in dialog.get_by_role("region", name="stacks").inner_text()
+    assert dialog.locator("details").count() == 1
+    dialog.get_by_role("button", name="Show all 2").click()
+    dialog.locator("details").nth(1).locator("summary", has_text="Pong-s2").wait_for()
+    shot(page, "incident", whole=False)
+    dialog.get_by_role("button", name="Close").click()
+    assert not page.locator("dialog[open]").count()
+
+
+def test_an_event_of_the_timeline_opens_by_keyboard(opened: Any) -> None:
+    page = opened().page
+    page.locator("#broke .timeline canvas").wait_for()
+    timeline = page.get_by_role("slider", name=re.compile("Timeline"))
+    timeline.focus()
+    heard = []
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+        heard.append(timeline.get_attribute("aria-valuetext"))
+        if "· reboot, 3 min" in heard[-1]:
+            break
+    assert any("level heavy, trial" in each for each in heard), heard
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog", name="Reboot").get_by_text("the host rebooted, unclean").first.wait_for()
+
+
+def test_an_action_asks_names_what_happens_and_shows_the_answer(opened: Any, served: Any) -> None:
+    application, _ = served
+    page = opened().page
+    page.get_by_role("button", name="Pong-s3", exact=True).click()
+    page.get_by_role("button", name="Stop …").click()
+    dialog = page.get_by_role("dialog", name="Stop Pong-s3?")
+    assert "Pong-s3 saves a checkpoint and leaves. It stays stopped" in dialog.inner_text()
+    assert application.host.core.state.programs["Pong-s3"].phase.value == "RUNNING", "nothing was asked yet"
+    dialog.get_by_role("button", name="Stop Pong-s3").click()
+    dialog.get_by_role("status").get_by_text("Pong-s3: stopped").wait_for()
+    assert application.host.core.state.programs["Pong-s3"].phase.value == "STOPPED"
+    dialog.get_by_role("button", name="Close").last.click()
+    page.get_by_role("row", name=re.compile("Pong-s3 stopped")).wait_for()
+    page.get_by_role("button", name="Pong-s3", exact=True).click()
+    page.get_by_role("button", name="Start …").click()
+    page.get_by_role("button", name="Start Pong-s3").click()
+    page.get_by_role("dialog").get_by_text("Pong-s3: started").wait_for()
+
+
+def test_a_level_is_pinned_and_unpinned(opened: Any, served: Any) -> None:
+    application, _ = served
+    page = opened().page
+    page.get_by_role("button", name="Pin medium").click()
+    dialog = page.get_by_role("dialog", name="Pin level medium?")
+    assert "with 5 programs of 64 environments, and no other level is tried" in dialog.inner_text()
+    dialog.get_by_label("For").select_option("24")
+    dialog.get_by_role("button", name="Pin medium").click()
+    dialog.get_by_role("status").get_by_text(re.compile(r"\w")).filter(has_not_text="waits").wait_for()
+    pin = application.host.core.state.climb.pin
+    assert (pin.level, round((pin.until_s - application.host.core.now_s) / 3600)) == ("medium", 24)
+    dialog.get_by_role("button", name="Close").last.click()
+    page.evaluate("async () => (await import(document.querySelector('script[type=module]').src)).renew('level')")
+    page.get_by_role("button", name="Unpin").click()
+    page.get_by_role("dialog").get_by_role("button", name="Unpin").click()
+    page.get_by_role("status").filter(has_not_text=re.compile("waits|live")).get_by_text(re.compile(r"\w")).wait_for()
+    assert application.host.core.state.climb.pin is None
+
+
+@pytest.mark.complains
+def test_a_refusal_is_shown(opened: Any) -> None:
+    page = opened().page
+    page.get_by_role("button", name="Qbert", exact=True).click()
+    page.get_by_role("button", name="Back up …").click()
+    page.route("**/api/v1/backup", lambda route: route.fulfill(status=503, json={"error": "the disk is full <b>now</b>"}))
+    page.get_by_role("button", name="Back up Qbert").click()
+    page.get_by_role("dialog").locator("p.trouble", has_text="the disk is full <b>now</b>").wait_for()
+
+
+# --- for everybody ---------------------------------------------------------------------------------------------------------
+
+
+def serious(page: Any) -> list[str]:
+    """What axe finds."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("async () => (await axe.run()).violations")
+    return [
+        f"{each['id']}: {each['help']}: {[node['target'] for node in each['nodes']]}"
+        for each in found
+        if each["impact"] in SERIOUS
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(opened: Any, shot: Any, scheme: str) -> None:
+    page = opened("tables=yes", scheme=scheme).page
+    drawn(page)
+    page.locator("#broke .incidents li").first.wait_for()
+    assert serious(page) == []
+    page.get_by_role("button", name=re.compile("crash")).click()
+    page.get_by_role("region", name="last_lines").wait_for()
+    assert serious(page) == []
+    shot(page, f"evidence-{scheme}", whole=False)
+
+
+def test_everything_is_reached_by_keyboard(opened: Any) -> None:
+    page = opened().page
+    drawn(page)
+    page.locator("#broke .timeline canvas").wait_for()
+    page.locator("#cost table").wait_for()
+    reached = []
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(
+            """() => { const it = document.activeElement; const style = getComputedStyle(it);
+            const seen = it.matches('input[type=radio]') ? getComputedStyle(it.nextElementSibling) : style;
+            return [it.tagName, it.getAttribute('aria-label') || it.innerText || it.name || '', seen.outlineStyle]; }"""
+        )
+        if focused[0] == "BODY":
+            break
+        assert focused[2] != "none", f"the focus on {focused[1]!r} cannot be seen"
+        reached.append(f"{focused[0]} {focused[1]}")
+    told = "\n".join(reached)
+    for name in ("Qbert", "Pin light", "Pong: mean return", "Timeline", "crash"):
+        assert name in told, told
+    slider = page.get_by_role("slider", name=re.compile("Qbert"))
+    slider.focus()
+    page.keyboard.press("End")
+    newest = slider.get_attribute("aria-valuetext")
+    page.keyboard.press("Home")
+    assert slider.get_attribute("aria-valuetext") != newest
+    before = ranges(page)["Qbert"]
+    page.keyboard.press("+")
+    after = ranges(page)["Qbert"]
+    assert after[1] - after[0] == pytest.approx((before[1] - before[0]) / 2)
+    page.keyboard.press("0")
+    assert ranges(page)["Qbert"] == before
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_a_phone_scrolls_in_one_direction(opened: Any, shot: Any, width: int) -> None:
+    page = opened(width=width, height=720, has_touch=True, is_mobile=True).page
+    page.locator("#broke .incidents li").first.wait_for()
+    page.locator("#well figure").last.scroll_into_view_if_needed()
+    drawn(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    order = page.evaluate(
+        "['sentence', 'next', 'broke', 'trained', 'well', 'cost'].map((id) => document.getElementById(id).getBoundingClientRect().top)"
+    )
+    assert order == sorted(order)
+    page.evaluate("scrollTo(0, 0)")
+    shot(page, f"phone-{width}")
+
+
+def test_each_axis_and_the_score_of_a_human(opened: Any, shot: Any) -> None:
+    page = opened("axis=steps&human=yes").page
+    drawn(page)
+    assert ranges(page)["Qbert"][1] < 10_000_000, "steps, not seconds since 1970"
+    page.get_by_role("slider", name=re.compile("Qbert: human-normalised score")).wait_for()
+    shot(page, "steps")
+    value = float(page.locator("figure", has_text="Qbert").locator(".value").inner_text())
+    assert 0 < value < 1.5
+    page.locator("label", has_text="trained hours").click()
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    assert ranges(page)["Qbert"][1] < 13.0
+    page.locator("label", has_text="dollars").click()
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    assert ranges(page)["Qbert"][1] < 5.0
+    assert "axis=dollars" in page.url
