@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from supervisor import config, image
+from supervisor import collision, config, image
 from supervisor.adapters.host import sd_journal
 from supervisor.shell import exit_codes
 
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except config.ConfigError as error:
         _complain(error.errors)
         return exit_codes.BAD_CONFIG
-    _complain([f"warning: {sentence}" for sentence in loaded.warnings])
+    _complain([f"warning: {sentence}" for sentence in (*loaded.warnings, collision.sentence()) if sentence])
     if options.check:
         return _checked(loaded)
     if options.detach:

@@ -124,7 +124,7 @@ MEANINGS: Final[dict[str, str]] = {
     "daemon.sample_period_s": "time between two samples of every worker",
     "daemon.alive_period_s": "time between two durable signs of life, from which the downtime of a reboot is computed",
     "daemon.log_level": "least severity that is logged",
-    "daemon.log_format": "format of the lines in systemd's journal (`journalctl -u extralife`). The main log is always JSON",
+    "daemon.log_format": "format of the lines in the main log and in systemd's journal (`journalctl -u extralife`)",
     "daemon.log_max_bytes": "a worker's log is rotated once it is larger",
     "daemon.log_backups": "rotated logs kept for each of a worker's two channels; 0: none",
     "daemon.host_names": "host names, separated by spaces, for browsers that reach the socket through a proxy (no port)",

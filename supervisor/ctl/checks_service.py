@@ -6,11 +6,13 @@ import configparser
 import itertools
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from supervisor import collision
 from supervisor.ctl.checks import Finding, Patient, not_known, tool
 from supervisor.places import SYSTEM_STATE
 
@@ -153,6 +155,16 @@ def cgroups(who: Patient) -> Iterator[Finding]:
             yield Finding("cgroups", "warn", what, do)
         else:
             yield Finding("cgroups", "ok", f"each worker has its own below {path}, with {', '.join(WANTED)}")
+
+
+def environment(who: Patient) -> Iterator[Finding]:  # noqa: ARG001  every check takes it
+    """Supervisor's own package beside ours."""
+    both = collision.sentence()
+    what, _, do = both.partition(": ")
+    if both:
+        yield Finding("environment", "warn", what, do)
+    else:
+        yield Finding("environment", "ok", f"{sys.prefix} has no other package of the name supervisor")
 
 
 def other_supervisors(who: Patient) -> Iterator[Finding]:
@@ -310,4 +322,4 @@ def _ours(who: Patient) -> tuple[int | None, Finding | None]:
         return None, None
 
 
-ALL: Final = (systemd, service, cgroups, other_supervisors)
+ALL: Final = (systemd, service, cgroups, environment, other_supervisors)

@@ -96,15 +96,14 @@ class Client:
     def _connected(self, host: str) -> socket.socket:
         if self._remote:
             return _tcp(host, tls=self.path.startswith("https://"))
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # Not settimeout: a socket that does not block is turned away at once while many others are connecting.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(_READ_S), 0))
-            sock.connect(self.path)
-        except OSError:
-            sock.close()
-            raise
-        return sock
+            return _unix(self.path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            from supervisor.ctl.newborn import daemon_comes
+
+            if not daemon_comes(self.path):
+                raise
+            return _unix(self.path)
 
     def _authorization(self) -> str:
         if self._login is None:
@@ -113,6 +112,18 @@ class Client:
 
         token = binascii.b2a_base64(":".join(self._login).encode(), newline=False).decode("ascii")
         return f"Authorization: Basic {token}\r\n"
+
+
+def _unix(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Not settimeout: a socket that does not block is turned away at once while many others are connecting.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(_READ_S), 0))
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def _tcp(host: str, *, tls: bool) -> socket.socket:

@@ -218,7 +218,7 @@ class DaemonSettings:
     sample_period_s: float = 1.0
     alive_period_s: float = 5.0
     log_level: str = "info"
-    log_format: str = "text"  # of the lines for systemd's journal; the main log is JSON
+    log_format: str = "text"  # of the lines in the main log and in systemd's journal
     log_max_bytes: int = 50 * 2**20
     log_backups: int = 3
     host_names: str = ""  # by which a proxy or a tunnel reaches the control socket, besides localhost

@@ -62,6 +62,7 @@ from supervisor.shell.service import Service, status_line
 
 if TYPE_CHECKING:
     from supervisor.adapters.housekeeping import Housekeeping
+    from supervisor.adapters.main_log import MainLog
     from supervisor.api.server import Server
 
 log = structlog.get_logger()
@@ -146,6 +147,10 @@ class Daemon:
         lock = singleton.hold(self._paths.lock, witness)
         limits.raise_files()
         main_log = logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
+        # As Supervisor's: SIGUSR2 after a rotation by somebody else. A mistyped SIGUSR1 would end the daemon otherwise. Both
+        # are handlers, because every worker would inherit that a signal is ignored.
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        signal.signal(signal.SIGUSR2, lambda *_: threading.Thread(target=_reopen, args=(main_log,), daemon=True).start())
         listener = self._listener()
         if listener.trouble:
             log.error("control_socket_without_group", why=listener.trouble)
@@ -526,6 +531,13 @@ def _limits(settings: Settings, program: str) -> confinement.Limits:
     spec = settings.program(program)
     weight = None if spec is None else spec.cpu_weight
     return confinement.limits(settings.cgroups, memory_mb=settings.level.memory_mb, cpu_weight=weight)
+
+
+def _reopen(main_log: MainLog) -> None:
+    try:
+        main_log.reopen()
+    except OSError as error:
+        log.error("log_not_reopened", error=str(error))  # noqa: TRY400  a full disk needs no traceback
 
 
 def _pause(seconds: float) -> None:

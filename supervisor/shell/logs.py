@@ -1,8 +1,9 @@
-"""structlog, configured once: JSON lines into the main log, and for people (or the journal) on standard output.
+"""structlog, configured once: lines for the main log, and for people (or the journal) on standard output.
 
-The loop logs each committed fact once, so log and journal never disagree. Under systemd standard output is its journal,
-which stamps and stores the lines: they carry their severity and no time, and are text, or JSON by `daemon.log_format`. On a
-terminal they are coloured; with `--detach` there is only the file.
+The loop logs each committed fact once, so log and journal never disagree. The main log has Supervisor's columns, time and
+severity first: `2026-11-21 03:06:01,123 INFO Spawned program=Pong why='attempt 1 runs as pid 77'`; or it is JSON, by
+`daemon.log_format`. Under systemd standard output is its journal, which stamps and stores the lines: they carry their
+severity and no time. On a terminal they are coloured; with `--detach` there is only the file.
 """
 
 from __future__ import annotations
@@ -53,8 +54,24 @@ def configure(main_log: str, settings: DaemonSettings, *, to_stdout: bool) -> Ma
 
 def _file(path: str, settings: DaemonSettings, shared: list[Any]) -> MainLog:
     handler = MainLog(path, max_bytes=settings.log_max_bytes, backups=settings.log_backups)
-    handler.setFormatter(_formatter(structlog.processors.JSONRenderer(), shared))
+    if settings.log_format == "json":
+        handler.setFormatter(_formatter(structlog.processors.JSONRenderer(), shared))
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, pad_level=False)
+        plain = _formatter(renderer, shared, _without_stamp, _printable)
+        handler.setFormatter(_Stamped(plain))
     return handler
+
+
+class _Stamped(logging.Formatter):
+    """Another formatter's lines behind time and severity, as in Supervisor's log."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{self.formatTime(record)} {record.levelname} {self._inner.format(record)}"
 
 
 def _stdout(settings: DaemonSettings, shared: list[Any]) -> logging.Handler:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -153,14 +154,21 @@ def test_the_log_in_the_journal_is_text_with_severities_and_without_a_second_tim
     assert "<3>RuntimeError: bug" in lines
     assert all(line.startswith("<3>") for line in lines[4:]), "each line of a traceback"
     kept = (tmp_path / "main.log").read_text().splitlines()
-    assert len(kept) == 5, "a traceback is in its entry"
-    assert all({"timestamp", "level"} <= json.loads(line).keys() for line in kept), "the file has both"
+    assert [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", "TIME ", line) for line in kept[:2]] == [
+        "TIME DEBUG looked",
+        "TIME INFO serving pid=7 socket=/run/x",
+    ]
+    assert "\x1b" not in "".join(kept)
+    assert "RuntimeError: bug" in kept
 
 
 def test_json_for_the_journal_where_it_is_configured(tmp_path):
     lines = logged(tmp_path, "json")
     assert [json.loads(line[3:])["event"] for line in lines] == ["looked", "serving", "said", "journal_damaged", "failed"]
     assert [line[:3] for line in lines] == ["<7>", "<6>", "<4>", "<2>", "<3>"]
+    kept = (tmp_path / "main.log").read_text().splitlines()
+    assert len(kept) == 5, "a traceback is in its entry"
+    assert all({"timestamp", "level"} <= json.loads(line).keys() for line in kept), "the file has both"
 
 
 def test_an_output_that_was_sent_elsewhere_is_for_people(tmp_path):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 import stock_story
+from box import ROOT
 from environments import NotInstallable, stock_supervisor
 from stock_sides import Ours
+
+from supervisor import collision
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +58,23 @@ def test_a_stock_update_applies_the_whole_file_and_touches_only_what_changed(sto
         assert ("update", ["[level]"]) in asked
     finally:
         side.close()
+
+
+def test_supervisor_in_our_environment_is_named_and_does_not_hide_us(stock: Path) -> None:
+    """An environment with PyPI's supervisor, in which extralife is installed too: its package is found first."""
+
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(stock / "python"), "-c", f"import sys; sys.path.append({str(ROOT)!r}); import {code}"],
+            capture_output=True, text=True, timeout=60, check=True, cwd="/",
+        )  # fmt: skip
+
+    said = run(f"runpy; print(runpy.run_path({str(ROOT / 'supervisor/collision.py')!r})['sentence']())").stdout
+    assert said.startswith(f"Supervisor 4.3.0 is installed in extralife's environment {stock.parent}, and ")
+    assert "supervisord and supervisorctl are its own now: use extralife and extralifectl" in said
+    client = "extralife_commands as ours; sys.argv = ['extralifectl', 'help', 'explain']; sys.exit(ours.client())"
+    assert run(client).stdout.startswith("usage: explain NAME")
+
+
+def test_without_it_there_is_nothing_to_say() -> None:
+    assert collision.sentence() == ""
