@@ -54,8 +54,8 @@ _MODULES = {  # of each action that is no page, or has no module of its own: whe
     **dict.fromkeys(("history", "explain", "reboots", "journal"), "story"),
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
     **dict.fromkeys(("tail", "maintail"), "tail"),
-    "completion": "completion", "manual": "manual",
-    "doctor": "doctor", "export": "export", "metrics": "metrics", "simulate": "simulate", "wait-gpu": "wait_gpu",
+    **{name: name for name in ("completion", "dashboard", "doctor", "export", "manual", "metrics", "simulate")},
+    "wait-gpu": "wait_gpu",
 }  # fmt: skip
 # history, explain, reboots, journal and export show these
 _NO_ACTION = {"facts", "incidents", "timeline", "days", "curves", "recorded"}

@@ -1,0 +1,85 @@
+"""`dashboard`: the way to the dashboard, from this box and from a laptop."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import socket
+import sys
+
+from supervisor.ctl import text
+from supervisor.ctl.client import Refused
+from supervisor.ctl.outcome import OK, USAGE, Failed
+from supervisor.ctl.session import Session, take, whole
+
+_LAPTOP_PORT = 8700
+
+
+def dashboard(session: Session, args: list[str]) -> int:
+    """`dashboard [--port N]`.
+
+    Serve the dashboard on a port of this box that only you can use, until Ctrl-C. Prints its address, which is
+    good once, and the ssh line for a laptop.
+    """
+    names, options = take(args, valued=("--port",))
+    if names:
+        raise Failed("Error: dashboard takes no names", USAGE)
+    port = whole(options.get("--port", "0"), "--port")
+    try:
+        session.client.read("/healthz")
+    except Refused as unwell:
+        session.warn(str(unwell))  # the dashboard shows it too
+    with _listening(port) as sock:
+        return _serve(session, sock)
+
+
+def _listening(port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+        sock.listen(64)
+    except (OSError, OverflowError) as error:
+        sock.close()
+        why = error.strerror if isinstance(error, OSError) else "there are no such ports"
+        raise Failed(f"Error: port {port} of 127.0.0.1 cannot be used: {why}; choose another with --port") from None
+    return sock
+
+
+def _serve(session: Session, sock: socket.socket) -> int:
+    import asyncio
+
+    from supervisor.adapters.tcp_owner import owner
+    from supervisor.ctl.forwarder import Forwarder
+
+    try:
+        owner(sock.getsockname(), sock.getsockname())
+    except OSError as error:
+        raise Failed(
+            f"Error: {error.filename} cannot be read, so nobody could tell whose connection it is; use from a laptop:\n"
+            f"  {_ssh_line(session.client.path)}"
+        ) from None
+    forwarder = Forwarder(session.client.path, sock)
+    try:
+        session.say(forwarder.address)
+        session.say(f"  The address is good once, for a browser of {_user()} on this box. Ctrl-C ends it.\n")
+        session.say(f"From a laptop, with the address that you use for ssh:\n  {_ssh_line(session.client.path)}")
+        session.say(f"  then open http://localhost:{_LAPTOP_PORT}")
+        sys.stdout.flush()
+        asyncio.run(forwarder.serve(lambda: text.pause_while_read(0.0)))
+    except KeyboardInterrupt:
+        session.say()
+    return OK
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid {os.geteuid()}"
+
+
+def _ssh_line(path: str) -> str:
+    """A tunnel right to the control socket: its port is on the laptop alone."""
+    return f"ssh -L {_LAPTOP_PORT}:{shlex.quote(path)} {_user()}@{socket.gethostname()}"

@@ -1,0 +1,197 @@
+"""From a port of the loopback device to the control socket, for the one user who started it.
+
+The daemon opens no port, and it still learns from the kernel who asks: the user who runs this forwarder. A port of
+127.0.0.1 is open to every user of the box, so three things are asked of a connection before a byte of it is passed on:
+
+* The other end belongs to the same user (`adapters/tcp_owner.py`). A worker of another user, or another user's browser, is
+  refused, also with the right cookie: browsers send cookies of one port to all ports of a host.
+* Its request has the session's cookie. A browser gets the cookie once, for the token in the address that was printed.
+* It has one request: what follows on the same connection is cut off, so nothing rides on the cookie of another.
+
+The answer is passed on as it comes, a stream too. All other checks are the daemon's (`api/same_site.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import h11
+
+from supervisor.adapters.tcp_owner import owner
+
+LOOPBACK: Final = "127.0.0.1"
+MOST_CONNECTIONS: Final = 100
+HEAD_S: Final = 10.0
+UNREAD_S: Final = 60.0
+_MOST_HEAD_BYTES: Final = 16 * 1024
+_LOOK_S: Final = 1.0
+_PIECE_BYTES: Final = 64 * 1024
+_LOGIN: Final = "/login/"
+_TEXT: Final = "text/plain; charset=utf-8"
+_USED: Final = "this address was used already, or is not of this run: run `supervisorctl dashboard` again\n"
+_NO_COOKIE: Final = "open the address that `supervisorctl dashboard` has printed\n"
+_NOT_YOURS: Final = "this port is for the user who runs `supervisorctl dashboard`\n"
+# Not a redirect: a link that is clicked in a web terminal comes from another site, and with it the request for `/` after a
+# redirect, so SameSite=Strict would keep the cookie back. What this page asks for comes from this page.
+_WELCOME: Final = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><a href="/">extralife</a>\n'
+
+
+class Stop(Exception):
+    """What is answered in place of the daemon."""
+
+    def __init__(self, status: int, body: str, media_type: str = _TEXT, *headers: tuple[str, str]) -> None:
+        super().__init__(body)
+        self.status, self.body, self.media_type, self.headers = status, body, media_type, headers
+
+
+class Forwarder:
+    """One run: a port, a token for one browser, and a session."""
+
+    def __init__(self, path: str, sock: socket.socket) -> None:
+        """`path` is the control socket, `sock` listens on the loopback device."""
+        self._path, self._sock = path, sock
+        self.port: int = sock.getsockname()[1]
+        self._token, self._session = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        self._cookie = f"extralife-{self.port}"  # a browser has one jar for all ports of a host
+        self._unused = True
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """Good once."""
+        return f"http://{LOOPBACK}:{self.port}{_LOGIN}{self._token}"
+
+    async def serve(self, look: Callable[[], None]) -> None:
+        """Until it is cancelled, or `look` raises, which is called every second."""
+        server = await asyncio.start_server(self._connected, sock=self._sock, limit=_PIECE_BYTES)
+        try:
+            while True:
+                look()
+                await asyncio.sleep(_LOOK_S)
+        finally:
+            server.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- one connection --------------------------------------------------------------------------------------------------
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if len(self._tasks) >= MOST_CONNECTIONS or task is None:
+            writer.transport.abort()
+            return
+        self._tasks.add(task)
+        try:
+            await self._one(reader, writer)
+        except Stop as stop:
+            with contextlib.suppress(OSError):
+                await _say(writer, stop)
+        except (OSError, TimeoutError, h11.RemoteProtocolError, EOFError):
+            pass  # the browser has gone, or was none
+        except asyncio.CancelledError:
+            pass  # by `serve`, and asyncio would complain of a handler that was cancelled
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if owner(writer.get_extra_info("sockname"), writer.get_extra_info("peername")) != os.geteuid():
+            raise Stop(403, _NOT_YOURS)
+        async with asyncio.timeout(HEAD_S):
+            request, rest = await _head(reader)
+        self._admit(request)
+        try:
+            from_daemon, to_daemon = await asyncio.open_unix_connection(self._path, limit=_PIECE_BYTES)
+        except OSError as error:
+            raise Stop(503, f"extralife does not answer: {self._path}: {error.strerror or error}\n") from None
+        try:
+            to_daemon.write(_passed_on(request) + rest)
+            await _either(_pump(reader, to_daemon), _pump(from_daemon, writer))
+        finally:
+            to_daemon.close()
+
+    def _admit(self, request: h11.Request) -> None:
+        """Raises Stop unless the request belongs to the session."""
+        cookies = [value for name, value in request.headers if name == b"cookie"]
+        path = request.target.decode("latin-1")
+        if _same(_cookie(cookies, self._cookie), self._session):
+            if path.startswith(_LOGIN):
+                raise Stop(200, _WELCOME, "text/html; charset=utf-8")
+            return
+        if not path.startswith(_LOGIN):
+            raise Stop(403, _NO_COOKIE)
+        if request.method != b"GET" or not _same(path.removeprefix(_LOGIN), self._token) or not self._unused:
+            raise Stop(403, _USED)
+        self._unused = False
+        given = f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
+        raise Stop(200, _WELCOME, "text/html; charset=utf-8", ("Set-Cookie", given))
+
+
+async def _head(reader: asyncio.StreamReader) -> tuple[h11.Request, bytes]:
+    """The head of the first request, and what has come of its body. Raises h11.RemoteProtocolError, EOFError."""
+    parser = h11.Connection(h11.SERVER, _MOST_HEAD_BYTES)
+    while not isinstance(event := parser.next_event(), h11.Request):
+        if event is not h11.NEED_DATA:
+            raise EOFError
+        parser.receive_data(await reader.read(_PIECE_BYTES))
+    return event, parser.trailing_data[0]
+
+
+def _passed_on(request: h11.Request) -> bytes:
+    """The head for the daemon: the same without our cookie, and with the word that nothing comes after it."""
+    dropped = {b"cookie", b"connection", b"keep-alive", b"proxy-connection", b"upgrade"}
+    lines = [b"%b %b HTTP/1.1" % (request.method, request.target)]
+    lines += [b"%b: %b" % (name, value) for name, value in request.headers if name not in dropped]
+    return b"\r\n".join([*lines, b"connection: close", b"", b""])
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Each piece at once. A sink that is slow holds its source up; one that takes nothing is let go."""
+    while piece := await source.read(_PIECE_BYTES):
+        sink.write(piece)
+        async with asyncio.timeout(UNREAD_S):
+            await sink.drain()
+
+
+async def _either(up: Awaitable[None], down: Awaitable[None]) -> None:
+    """Until the answer has ended, or the client has gone altogether."""
+    tasks = [asyncio.ensure_future(up), asyncio.ensure_future(down)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _say(writer: asyncio.StreamWriter, stop: Stop) -> None:
+    body = stop.body.encode()
+    head = {
+        "Content-Type": stop.media_type, "Content-Length": str(len(body)), "Connection": "close",
+        "Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    }  # fmt: skip
+    lines = [f"HTTP/1.1 {stop.status} {'OK' if stop.status == 200 else 'Refused'}"]
+    lines += [f"{name}: {value}" for name, value in (*head.items(), *stop.headers)]
+    writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+    await writer.drain()
+
+
+def _cookie(headers: list[bytes], name: str) -> str:
+    """The value of one cookie; empty: it is not there."""
+    for pair in b"; ".join(headers).decode("latin-1").split(";"):
+        key, _, value = pair.strip().partition("=")
+        if key == name:
+            return value
+    return ""
+
+
+def _same(given: str, wanted: str) -> bool:
+    return secrets.compare_digest(given.encode(), wanted.encode())
