@@ -6,7 +6,7 @@ import { bandsOf } from "./shape/bands.js";
 import { AXES } from "./shape/curves.js";
 import { applied } from "./shape/status.js";
 import { sentence } from "./shape/sentence.js";
-import { clockSeconds, span } from "./text.js";
+import { clockSeconds, known, span } from "./text.js";
 import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
 import { askPin, askUnpin } from "./view/actions.js";
 import { broke, Timeline } from "./view/broke.js";
@@ -21,6 +21,7 @@ import { Charts, SERIES, shownGames, well } from "./view/well.js";
 const OLD_MS = 10_000; // news older than this greys the page
 const SOON_MS = 1_500; // from a change of a program's state to new reports
 const WINDOWS = { "1h": [3600, "1 hour"], "12h": [43_200, "12 hours"], "24h": [86_400, "24 hours"], "7d": [604_800, "7 days"], "30d": [2_592_000, "30 days"], all: [null, "all"] };
+const FORTNIGHT_S = 14 * 86_400; // of days, at the least
 const POINTS = 300;
 const MOST_SUBJECTS = 60;
 
@@ -45,6 +46,7 @@ const PAGES = {
   level: { every_ms: () => 30_000, query: () => ({}) },
   cost: { every_ms: () => 60_000, query: () => ({ since: since() }) },
   incidents: { every_ms: () => 30_000, query: () => ({ since: since(), limit: 1, chars: 0 }) },
+  days: { every_ms: () => 300_000, query: () => ({ since: since() === "all" ? "all" : `${Math.max(WINDOWS[choice.window][0], FORTNIGHT_S)}s` }) },
   timeline: { every_ms: () => 30_000, query: () => ({ since: since() }) },
   curves: {
     every_ms: () => Math.max(10, Math.min(60, state.pages.curves?.period_s ?? 10)) * 1000,
@@ -127,7 +129,7 @@ function window_s() {
   return [until_wall_s - (until_s - since_s), until_wall_s];
 }
 
-const timeline = new Timeline(openBand);
+const timeline = new Timeline((band) => openBand(band, window_s()[1]));
 
 const on = {
   program: (name) => openProgram(name, () => state.status.programs.find((view) => view.name === name)),
@@ -147,7 +149,7 @@ const on = {
   },
   pin: askPin,
   unpin: askUnpin,
-  cause: (group) => openCause(group, since()),
+  cause: (group) => openCause(group, since(), window_s()[1]),
   allCauses() {
     state.all_causes = true;
     draw();
@@ -167,21 +169,25 @@ function draw() {
 
 function drawNow() {
   const { status, pages, errors, open } = state;
-  const { report, level, curves, incidents, cost: bill } = pages;
+  const { report, level, curves, incidents, days, cost: bill } = pages;
   const curve = new Map((curves?.subjects ?? []).map((subject) => [subject.program, subject]));
-  render(status ? html`${status.daemon.box?.hostname ?? ""}` : nothing, at("box"));
+  render(status ? where(status.daemon) : nothing, at("box"));
   render(controls(), at("controls"));
   render(report ? html`<p class="sentence">${sentence(report)}</p>` : html`<p class="sentence">&nbsp;</p>`, at("sentence"));
   render(trained({ status, subjects: curve, open, on }), at("trained"));
   render(next({ report, level, cost: bill, on }), at("next"));
   render(well({ status, curves, choice, error: errors.curves, charts, on }), at("well"));
   render(broke({ incidents, bands: state.bands, error: errors.incidents, all: state.all_causes, on }), at("broke"));
-  render(cost({ cost: bill }), at("cost"));
+  render(cost({ cost: bill, days }), at("cost"));
   charts.sync(at("well"));
   timeline.sync(at("broke"), state.bands, window_s());
   refreshDialog();
   drawAge();
 }
+
+const where = ({ box, level, boot_up_s }) => [
+  box?.hostname, level?.name && `level ${level.name}${level.trial ? " on trial" : ""}`, known(boot_up_s) && `up ${span(boot_up_s)}`,
+].filter(Boolean).join(" · ");
 
 const controls = () => html`<label>Since <select @change=${(event) => on.choose({ window: event.target.value })}>${
   Object.entries(WINDOWS).map(([key, [, word]]) => html`<option value=${key} ?selected=${key === choice.window}>${word}</option>`)}</select></label>`;

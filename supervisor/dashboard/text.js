@@ -57,7 +57,10 @@ export function span(seconds) {
 
 export const ago = (seconds) => when(seconds, (time) => (time < 2 ? "now" : `${span(time)} ago`));
 
-export const dollars = (value) => when(value, (usd) => `$${usd.toFixed(usd >= 1000 ? 0 : 2)}`);
+export const dollars = (value) => when(value, (usd) => {
+  const digits = usd >= 1000 ? 0 : 2;
+  return `$${usd.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
+});
 
 export const percent = (share) => when(share, (part) => `${part > 0 && part < 0.01 ? (part * 100).toFixed(1) : Math.round(part * 100)} %`);
 
@@ -78,7 +81,7 @@ const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "
 
 export const date = (wall_s) => when(wall_s, (time) => `${new Date(time * 1000).getDate()} ${MONTHS[new Date(time * 1000).getMonth()]}`);
 
-/** A moment as one says it: 04:12 of the last or next hours, Thursday 14:00, 12 Dec, Mar 2031. */
+/** A moment as one says it: 04:12 of the last or next hours, Thursday 14:00, 12 Dec 14:00, in more than a week 21 Dec, Mar 2031. */
 export function moment(wall_s, now_s) {
   return when(wall_s, (time) => {
     const far = Math.abs(time - now_s);
@@ -86,6 +89,7 @@ export function moment(wall_s, now_s) {
     const same = day.toDateString() === new Date(now_s * 1000).toDateString();
     if (same || far < 12 * 3600) return clock(time);
     if (far < 6 * 86400) return `${DAYS[day.getDay()]} ${clock(time)}`;
-    return far < 300 * 86400 ? date(time) : `${MONTHS[day.getMonth()]} ${day.getFullYear()}`;
+    if (far >= 300 * 86400) return `${MONTHS[day.getMonth()]} ${day.getFullYear()}`;
+    return time > now_s ? date(time) : `${date(time)} ${clock(time)}`;
   });
 }

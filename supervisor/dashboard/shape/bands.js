@@ -25,7 +25,7 @@ export function bandsOf({ levels, box, marks, until_s, until_wall_s }) {
       kind: kind === "reboot" ? "reboot" : "away", from_s: wall(from_s), to_s: wall(to_s), label: kind, why, seq,
     })),
     ...marks.filter(({ kind }) => kind in MARKS).map(({ at_s, kind, what, program, why, seq, count }) => ({
-      kind: MARKS[kind], from_s: wall(at_s), to_s: null, why, seq,
+      kind: MARKS[kind], from_s: wall(at_s), to_s: null, why, seq, program,
       label: `${program ? `${program}: ` : ""}${what}${count > 1 ? ` (${count} times)` : ""}`,
     })),
   ];
@@ -33,6 +33,9 @@ export function bandsOf({ levels, box, marks, until_s, until_wall_s }) {
 
 /** Bands that lie in a window at least in part, also those that began before it. */
 export const within = (bands, from_s, to_s) => bands.filter((band) => (band.to_s ?? band.from_s) >= from_s && band.from_s <= to_s);
+
+/** Bands that lie behind the curve of these programs: those of the box, and their own. */
+export const behind = (bands, names) => bands.filter(({ kind, program }) => KINDS[kind].behind && (!program || names.includes(program)));
 
 /** What begins in a window, in time order: the places of the timeline's cursor. */
 export const events = (bands, from_s, to_s) =>

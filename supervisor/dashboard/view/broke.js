@@ -7,6 +7,7 @@ import { Chart } from "./chart.js";
 import { shape } from "./shapes.js";
 
 const MOST_CAUSES = 8;
+const HINT = "Point at an event, or use the arrow keys; a click or Enter opens it.";
 
 /** `on.cause(group)` opens the incidents of a cause; `all` shows every cause. */
 export function broke({ incidents, bands, error, all, on }) {
@@ -53,6 +54,7 @@ export class Timeline {
       this.#place = place;
       this.#shown = [];
       this.#chart = place && new Chart(place, (text) => this.#said(text));
+      if (place) this.#said("");
       place?.addEventListener("keydown", (event) => {
         if (event.key !== "Enter") return;
         event.preventDefault(); // else the same key presses the button that the dialog opens with
@@ -83,7 +85,7 @@ export class Timeline {
   }
 
   #said(text) {
-    this.#place.nextElementSibling.textContent = text;
+    this.#place.nextElementSibling.textContent = text || HINT;
     if (text && document.activeElement === this.#place) this.#place.setAttribute("aria-valuetext", text);
   }
 

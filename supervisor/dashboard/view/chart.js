@@ -248,7 +248,7 @@ export class Chart {
     this.#place = place;
     const x = data[0][place];
     const text = words ? words(place) : this.#readout(place);
-    this.tell(`${axis === "wall" ? moment(x, Date.now() / 1000) : placeWords[axis](x)} · ${text}`);
+    this.tell(`${axis === "wall" ? moment(x, this.#model.range[1]) : placeWords[axis](x)} · ${text}`);
   }
 
   #readout(place) {

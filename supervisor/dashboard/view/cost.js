@@ -1,11 +1,12 @@
 // Cost: what was paid, what for, and what was kept and lost by day.
 
-import { dollars, figures, known, percent } from "../text.js";
+import { count, dollars, figures, known, percent, UNKNOWN } from "../text.js";
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 
 const MOST_CAUSES = 8;
+const MOST_DAYS = 14;
 
-export function cost({ cost: bill }) {
+export function cost({ cost: bill, days }) {
   if (!bill) return html`<p class="muted">Waits for news …</p>`;
   const causes = bill.causes.filter(({ share }) => share > 0).slice(0, MOST_CAUSES);
   return html`
@@ -17,7 +18,8 @@ export function cost({ cost: bill }) {
     <table><thead><tr><th scope="col">Went to</th><th scope="col" class="number">Share</th>
       <th scope="col" class="number">Slot hours</th><th scope="col" class="number">Paid</th></tr></thead>
       <tbody>${causes.map((each) => html`<tr><th scope="row"><span class="key ${each.name === "useful" ? "useful" : ""}" aria-hidden="true"></span>${each.name}</th>
-        <td class="number">${percent(each.share)}</td><td class="number">${figures(each.hours)}</td><td class="number">${dollars(each.usd)}</td></tr>`)}</tbody></table>`;
+        <td class="number">${percent(each.share)}</td><td class="number">${figures(each.hours)}</td><td class="number">${dollars(each.usd)}</td></tr>`)}</tbody></table>
+    ${days?.days.length ? byDay(days.days.slice(-MOST_DAYS)) : nothing}`;
 }
 
 /** One bar of all shares; the table below says the same. */
@@ -28,4 +30,19 @@ function shares(causes) {
     from += share;
     return part;
   })}</svg>`;
+}
+
+/** Steps that were kept and lost, a row a day, the newest first. */
+function byDay(days) {
+  const most = Math.max(...days.map(({ computed_steps }) => computed_steps), 1);
+  return html`<table class="days"><caption>Steps by day</caption>
+    <thead><tr><th scope="col">Day</th><th scope="col"><span class="hidden">Share of the best day</span></th><th scope="col" class="number">Kept</th>
+      <th scope="col" class="number">Lost</th><th scope="col" class="number">Paid</th></tr></thead>
+    <tbody>${[...days].reverse().map((day) => html`<tr><th scope="row">${day.date.slice(5)}</th>
+      <td class="bar"><svg class="shares" width="100%" height="10" aria-hidden="true">
+        ${svg`<rect class="useful" width="${(day.kept_steps / most) * 100}%" height="10"/>
+          <rect class="lost" x="${(day.kept_steps / most) * 100}%" width="${(day.lost_steps / most) * 100}%" height="10"/>`}</svg></td>
+      <td class="number">${count(day.kept_steps)}</td>
+      <td class="number">${known(day.lost_steps) ? `${count(day.lost_steps)}${day.lost_unknown ? " +?" : ""}` : UNKNOWN}</td>
+      <td class="number">${dollars(day.usd)}</td></tr>`)}</tbody></table>`;
 }

@@ -10,7 +10,7 @@ const FIRST = 1;
 const MORE = 20;
 
 /** The incidents of a cause, the newest open; older ones are asked for when they are opened. */
-export function openCause({ what, count: number }, since) {
+export function openCause({ what, count: number }, since, now_s) {
   const found = { incidents: null, error: "" };
   const ask = async (limit) => {
     const { data, error } = await page("incidents", { since, limit, chars: CHARS });
@@ -20,15 +20,15 @@ export function openCause({ what, count: number }, since) {
   };
   ask(FIRST);
   open(number > 1 ? `${what}, ${number} times` : what, () => html`
-    ${contents(found)}
+    ${contents(found, now_s)}
     ${found.incidents && found.incidents.length < Math.min(number, MORE)
       ? html`<p><button @click=${() => ask(MORE)}>Show ${number > MORE ? `the newest ${MORE}` : `all ${number}`}</button></p>` : nothing}`);
 }
 
 /** What a band of the timeline stands for: the reason of a level, or the incident that its fact is of. */
-export function openBand({ kind, label, why, seq, from_s }) {
+export function openBand({ kind, label, why, seq, from_s }, now_s) {
   if (["level", "trial"].includes(kind) || !seq) {
-    open(`Level ${label}`, () => html`<p>${moment(from_s, Date.now() / 1000)}: ${why}.</p>`);
+    open(`Level ${label}`, () => html`<p>${moment(from_s, now_s)}: ${why}.</p>`);
     return;
   }
   const found = { incidents: null, error: "" };
@@ -37,17 +37,17 @@ export function openBand({ kind, label, why, seq, from_s }) {
     found.incidents = data?.causes.flatMap(({ incidents }) => incidents) ?? [];
     refresh();
   });
-  open(label[0].toUpperCase() + label.slice(1), () => contents(found));
+  open(label[0].toUpperCase() + label.slice(1), () => contents(found, now_s));
 }
 
-function contents({ incidents, error }) {
+function contents({ incidents, error }, now_s) {
   if (error) return html`<p class="trouble">${error}</p>`;
   if (!incidents) return html`<p class="muted">Asks for the evidence …</p>`;
   if (!incidents.length) return html`<p>No incident is recorded here.</p>`;
-  return incidents.map((each, place) => incident(each, place === 0));
+  return incidents.map((each, place) => incident(each, place === 0, now_s));
 }
 
-function incident(each, shown) {
+function incident(each, shown, now_s) {
   const parts = [
     each.program ?? (each.programs.length ? each.programs.join(", ") : "the box"),
     known(each.attempt) && `attempt ${count(each.attempt)}`,
@@ -57,14 +57,14 @@ function incident(each, shown) {
     each.goes_on && "not over yet",
   ].filter(Boolean);
   return html`<details class="incident" ?open=${shown}>
-    <summary><strong>${moment(each.wall_s, Date.now() / 1000)}</strong> ${parts.join(" · ")}</summary>
+    <summary><strong>${moment(each.wall_s, now_s)}</strong> ${parts.join(" · ")}</summary>
     <ol class="story">${each.story.map(row)}</ol>
     ${each.left_out ? html`<p class="muted">${plural(each.left_out, "more row")} in <code>supervisorctl history</code>.</p>` : nothing}
   </details>`;
 }
 
 function row({ wall_s, kind, program, why, decision, measured, evidence }) {
-  const figure = Object.entries(measured).map(([key, value]) => `${key.replace(/_(s|bytes)$/, "")} ${told(key, value)}`);
+  const figure = Object.entries(measured).map(([key, value]) => `${key.replace(/_(s|bytes)$/, "").replaceAll("_", " ")} ${told(key, value)}`);
   return html`<li class=${decision ? "decision" : ""}>
     <p><time>${clockSeconds(wall_s)}</time> <strong>${decision ? "decided: " : ""}${words(kind)}</strong>${program ? html` <span class="muted">${program}</span>` : nothing}</p>
     <p>${why}</p>

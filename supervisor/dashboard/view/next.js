@@ -11,10 +11,10 @@ export function next({ report, level, cost, on }) {
     ${finish(report)}
     <p class="muted">${level.said || level.line}</p>
     ${pinned(level, on)}
-    <table class="levels">
-      <thead><tr><th scope="col">Level</th><th scope="col" class="number">Steps/min</th><th scope="col" class="number">Reboot every</th>
-        <th scope="col" class="number">All done in</th><th scope="col"><span class="hidden">Pin</span></th></tr></thead>
-      <tbody>${level.levels.map((each) => rung(each, cost?.levels.find(({ name }) => name === each.name), level, on))}</tbody>
+    <table class="levels"><caption class="muted">What each level bears, and would have kept in ${span(report.length_s)}: measured, never scaled.</caption>
+      <thead><tr><th scope="col">Level</th><th scope="col" class="number">Reboot every</th>
+        <th scope="col" class="number">Would have kept</th><th scope="col" class="number">All done in</th><th scope="col"><span class="hidden">Pin</span></th></tr></thead>
+      <tbody>${level.levels.map((each) => rung(each, named(cost?.levels, each), named(report.levels, each), on))}</tbody>
     </table>`;
 }
 
@@ -34,18 +34,31 @@ const pinned = ({ pin }, on) => (pin
       <button @click=${() => on.unpin(pin.level)}>Unpin</button></p>`
   : nothing);
 
-function rung(each, bill, level, on) {
+const named = (list, { name }) => list?.find((each) => each.name === name);
+
+/** A level: what it bears, what it would have kept in the window (measured, never guessed), when all would be done. */
+function rung(each, bill, would, on) {
+  const load = known(each.slots) ? `${each.slots} × ${each.num_envs}` : "";
+  const speed = known(each.steps_per_min) ? `${count(each.steps_per_min)} steps/min` : "";
+  const trial = !each.in_force && known(each.next_trial_s) && `next trial ${each.next_trial_s > 0 ? `in ${span(each.next_trial_s)}` : "now"}`;
   return html`<tr class=${each.in_force ? "here" : ""}>
     <th scope="row">${each.in_force ? html`<span class="now">${shape("disc")}</span> ` : nothing}${each.name}
-      <span class="muted">${known(each.slots) ? `${each.slots} × ${each.num_envs}` : ""}</span>
+      ${[load, speed].filter(Boolean).map((words) => html`<span class="reason">${words}</span>`)}
       ${each.veto ? html`<span class="reason">vetoed: ${each.veto}</span>` : nothing}
-      ${!each.in_force && known(each.next_trial_s) ? html`<span class="reason">next trial ${each.next_trial_s > 0 ? `in ${span(each.next_trial_s)}` : "now"}</span>` : nothing}</th>
-    <td class="number" data-label="Steps/min">${known(each.steps_per_min) ? count(each.steps_per_min) : html`<span class="muted">${each.up_s ? UNKNOWN : "never measured"}</span>`}</td>
-    <td class="number" data-label="Reboot every">${stability(each)}</td>
+      ${trial ? html`<span class="reason">${trial}</span>` : nothing}</th>
+    <td class="number" data-label="Reboots">${stability(each)}</td>
+    <td class="number" data-label="Would keep">${made(would)}</td>
     <td class="number" data-label="All done in">${bill && known(bill.days) ? span(bill.days * 86400) : UNKNOWN}${
       bill && known(bill.usd) ? html`<span class="eta">${dollars(bill.usd)}</span>` : nothing}</td>
     <td><button class="small" aria-label="Pin ${each.name}" @click=${() => on.pin(each)}>Pin</button></td>
   </tr>`;
+}
+
+function made(would) {
+  if (!would) return UNKNOWN;
+  if (!known(would.kept_steps)) return html`<span class="muted">${would.why}</span>`;
+  const least = known(would.kept_steps_least) ? `at least ${count(would.kept_steps_least)}` : "no bound";
+  return html`${count(would.kept_steps)} steps<span class="eta">${least}</span>`;
 }
 
 /** The mean time between reboots, and the least that it is with 90 % confidence. */

@@ -24,7 +24,7 @@ export function trained({ status, subjects, open, on }) {
       <thead>
         <tr><th scope="col">Program</th><th scope="col">State</th><th scope="col">Return</th>
           <th scope="col" class="number">Steps/s</th><th scope="col" class="number">Steps</th>
-          <th scope="col" class="number">Checkpoint</th></tr>
+          <th scope="col" class="number">Left</th><th scope="col" class="number">Checkpoint</th></tr>
       </thead>
       <tbody>
         ${repeat([...first, ...rest], ({ name }) => name, row)}
@@ -38,7 +38,7 @@ function groupRows([game, views], open, row, on) {
   const rate = views.map(({ steps_per_s }) => steps_per_s).filter(known);
   return html`<tbody>
     <tr class="group">
-      <th scope="rowgroup" colspan="6">
+      <th scope="rowgroup" colspan="7">
         <button class="plain" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
           <span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${game}
         </button>
@@ -53,23 +53,28 @@ function groupRows([game, views], open, row, on) {
 function programRow(view, subject, on) {
   const look = stateOf(view);
   const line = subject ? sparkline(subject, "mean_return", WIDTH, HEIGHT) : "";
-  return html`<tr class=${look.tone}>
-    <th scope="row"><button class="plain name" @click=${() => on.program(view.name)}>${view.name}</button></th>
-    <td>${state(look)}${reason(view, look)}</td>
-    <td data-label="Return"><span class="spark">
-      ${line ? html`<svg class="sparkline" width=${WIDTH} height=${HEIGHT} viewBox="0 0 ${WIDTH} ${HEIGHT}" aria-hidden="true">${svg`<path d=${line}/>`}</svg>` : nothing}
+  return html`<tr class="${look.tone} ${told(view, look) ? "told" : ""}">
+    <th scope="row"><button class="plain name" title=${view.name} @click=${() => on.program(view.name)}>${view.name}</button></th>
+    <td class="what">${state(look)}${reason(view, look)}</td>
+    <td class="return"><span class="spark">
+      ${line ? html`<svg class="sparkline" width=${WIDTH} height=${HEIGHT} viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" aria-hidden="true">${svg`<path d=${line}/>`}</svg>` : nothing}
       <span>${figures(view.mean_return)}</span></span></td>
-    <td class="number" data-label="Steps/s">${rate(view, usual(subject))}</td>
-    <td class="number" data-label="Steps">${progress(view)}</td>
-    <td class="number" data-label="Saved">${known(view.ckpt_age_s) ? ago(view.ckpt_age_s) : UNKNOWN}</td>
+    <td class="number rate" data-unit=${known(view.steps_per_s) ? "/s" : ""}>${rate(view, usual(subject))}</td>
+    <td class="number steps">${progress(view)}</td>
+    <td class="number left" data-unit=${known(view.eta_s) ? "left" : ""}>${span(view.eta_s)}</td>
+    <td class="number saved">${known(view.ckpt_age_s) ? ago(view.ckpt_age_s) : UNKNOWN}</td>
   </tr>`;
 }
 
 /** Why, where the word alone does not say it. */
-function reason(view, { tone }) {
-  const told = tone === "quiet" && view.phase === "RUNNING" ? "" : view.why;
-  const again = known(view.retry_in_s) ? ` Next start in ${span(view.retry_in_s)}.` : "";
-  return told || again ? html`<span class="reason">${told}${again}</span>` : nothing;
+function told(view, { tone }) {
+  const why = tone === "quiet" && view.phase === "RUNNING" ? "" : view.why;
+  return known(view.retry_in_s) ? `${why}. Next start in ${span(view.retry_in_s)}` : why;
+}
+
+function reason(view, look) {
+  const why = told(view, look);
+  return why ? html`<span class="reason">${why}</span>` : nothing;
 }
 
 /** Steps a second, and how much of the usual speed that is where it is less. */
@@ -80,11 +85,8 @@ function rate({ steps_per_s: now }, often) {
     ? html` <span class="watch">${shape("triangle")} ${percent(share)} of usual</span>` : nothing}`;
 }
 
-function progress({ steps, target, target_kind: kind, eta_s: eta }) {
-  const share = kind === "env_steps" && target && known(steps) ? steps / target : null;
-  return html`${count(steps)}${share === null ? nothing : html`<span class="muted"> of ${count(target)}</span>`}${
-    known(eta) ? html`<span class="eta">${span(eta)} left</span>` : nothing}`;
-}
+const progress = ({ steps, target, target_kind: kind }) =>
+  html`${count(steps)}${kind === "env_steps" && target && known(steps) ? html`<span class="muted"> of ${count(target)}</span>` : nothing}`;
 
 /** The programs whose rows are shown: of these, curves are worth asking for. */
 export function shownPrograms(status, open) {

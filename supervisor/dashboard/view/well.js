@@ -1,5 +1,6 @@
 // How well: small multiples, a chart a game, drawn only while they can be seen.
 
+import { behind } from "../shape/bands.js";
 import { AXES, asTable, chartOf, frame, normalised } from "../shape/curves.js";
 import { groupOf } from "../shape/status.js";
 import { figures, UNKNOWN } from "../text.js";
@@ -31,7 +32,9 @@ export function shownGames(status, choice) {
 export function well({ status, curves, choice, error, charts, on }) {
   if (!status) return html`<p class="muted">Waits for news …</p>`;
   const { all, page, shown } = shownGames(status, choice);
-  charts.keep(shown.map(([game]) => game));
+  const silent = curves ? shown.filter(([game, names]) => !charts.model(game, names, curves, choice).data[0].length) : [];
+  const drawn = shown.filter((group) => !silent.includes(group));
+  charts.keep(drawn.map(([game]) => game));
   return html`
     <div class="tools">
       ${radios("Axis", "axis", AXES, choice.axis, (axis) => on.choose({ axis }))}
@@ -43,13 +46,24 @@ export function well({ status, curves, choice, error, charts, on }) {
       <label><input type="checkbox" .checked=${choice.tables} @change=${(event) => on.choose({ tables: event.target.checked })}> show as tables</label>
     </div>
     ${error ? html`<p class="trouble">Curves: ${error}</p>` : nothing}
-    <div class="charts">${repeat(shown, ([game]) => game, ([game, names]) => cell(game, names, curves, choice, charts))}</div>
+    ${legend(charts)}
+    <div class="charts">${repeat(drawn, ([game]) => game, ([game, names]) => cell(game, names, curves, choice, charts))}</div>
+    ${silent.length ? html`<p class="muted">No ${SERIES[choice.series]} in this time: ${silent.map(([game]) => game).join(", ")}.</p>` : nothing}
     ${all.length > MOST_CHARTS ? pager(all.length, page, on) : nothing}`;
 }
 
 const radios = (title, name, choices, chosen, choose) => html`<fieldset class="choice"><legend>${title}</legend>${
   Object.entries(choices).map(([key, { word }]) => html`<label><input type="radio" name=${name} value=${key}
     .checked=${key === chosen} @change=${() => choose(key)}><span>${word}</span></label>`)}</fieldset>`;
+
+/** What lies behind the curves, as far as anything does. */
+function legend(charts) {
+  const kinds = new Set(charts.about().bands.map(({ kind }) => kind));
+  const rows = [["trial", "trial of a level"], ["level", "change of level"], ["reboot", "reboot"], ["rollback", "rollback"]];
+  const found = rows.filter(([kind]) => kinds.has(kind));
+  return html`<ul class="legend">${found.map(([kind, word]) => html`<li><span class="swatch ${kind}" aria-hidden="true"></span>${word}</li>`)}
+    <li><span class="swatch lost" aria-hidden="true"></span>lost, computed again</li></ul>`;
+}
 
 function pager(total, page, on) {
   const last = Math.ceil(total / MOST_CHARTS) - 1;
@@ -64,11 +78,10 @@ function cell(game, names, curves, choice, charts) {
   const word = choice.human && drawn?.human ? "human-normalised score" : SERIES[choice.series];
   return html`<figure class="chart">
     <figcaption><strong>${game}</strong> <span class="value">${value}</span>
+      <span class="readout" aria-hidden="true"></span>
       ${drawn?.n > 1 ? html`<span class="muted">mean of n ${drawn.n}, ± standard error</span>` : nothing}</figcaption>
     <div class="plot" data-game=${game} role="slider" tabindex="0" aria-label="${game}: ${word}. Arrow keys move the cursor, plus and minus zoom, 0 shows all."
       aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-valuetext="now ${value}"></div>
-    <p class="readout" aria-hidden="true"></p>
-    ${drawn && !drawn.data[0].length ? html`<p class="empty">nothing recorded in this time</p>` : nothing}
     ${choice.tables && drawn ? table(drawn, word, choice.axis) : nothing}
   </figure>`;
 }
@@ -114,7 +127,7 @@ export class Charts {
     const subjects = curves.subjects.filter(({ program }) => names.includes(program));
     const has = subjects.filter(({ series }) => series[choice.series]);
     const model = chartOf(has, choice.series, choice.axis, frame(curves, slots, usd_per_hour), reference && normalised(reference));
-    this.#models.set(game, { key, curves, model: { ...model, axis: choice.axis, human: Boolean(reference) } });
+    this.#models.set(game, { key, curves, model: { ...model, names, axis: choice.axis, human: Boolean(reference) } });
     return this.#models.get(game).model;
   }
 
@@ -158,7 +171,7 @@ export class Charts {
     const now = [model, bands, ...range];
     if (found.shown?.every((part, at) => part === now[at])) return;
     found.shown = now;
-    found.chart.update({ ...model, bands, range });
+    found.chart.update({ ...model, bands: behind(bands, model.names), range });
   }
 
   recolour() {
@@ -173,7 +186,7 @@ export class Charts {
 
 /** The words for what is under the cursor, for those who see and those who hear. */
 function said(place, text) {
-  place.nextElementSibling.textContent = text;
+  place.parentElement.querySelector(".readout").textContent = text;
   if (text && document.activeElement === place) place.setAttribute("aria-valuetext", text);
 }
 

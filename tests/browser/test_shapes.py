@@ -1,0 +1,180 @@
+"""The pure functions of the dashboard, called in the browser that runs them."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from supervisor.api.stream import changed
+from supervisor.harmless import harmless
+from workers.scores import REFERENCES, human_normalised
+
+DASH = "\u2013"
+LOADED = """async ([module, given]) => {
+    const app = document.querySelector('script[type=module]').src;
+    const it = await import(app.replace('app.js', module + '.js'));
+    return await (async () => { CODE })();
+}"""
+
+
+@pytest.fixture(scope="module")
+def shapes(browser: Any, served: Any) -> Any:
+    """`shapes("curves", "return it.usual(given)", ...)`: a module of the page as `it`, JSON in and out."""
+    page = browser.new_page(timezone_id="UTC")
+    page.goto(f"http://localhost:{served[1]}/")
+
+    def call(module: str, code: str, given: Any = None) -> Any:
+        return page.evaluate(LOADED.replace("CODE", code), [module, given])
+
+    yield call
+    page.close()
+
+
+def subject(**known: Any) -> dict[str, Any]:
+    """A program's curve: ten seconds a point, from 1,000 s on."""
+    length = len(known["env_steps"])
+    at_s = known.pop("at_s", [1000.0 + 10 * place for place in range(length)])
+    base = {"program": "Pong", "level": ["light"] * length, "worker_phase": ["training"] * length, "kept": [True] * length}
+    base |= {"attempt": [1] * length, "at_s": at_s}
+    y = known.pop("y")
+    spread = {"least": [v and v - 1 for v in y], "mean": y, "most": [v and v + 1 for v in y]}
+    return base | {"series": {"mean_return": spread}} | known
+
+
+ABOUT = {"period_s": 10, "offset_s": 500, "slots": {"light": 2}, "usd_per_hour": 3.6}
+
+
+def points(shapes: Any, found: Any, axis: str) -> Any:
+    return shapes("shape/curves", f"return it.points(given[0], 'mean_return', '{axis}', given[1])", [found, ABOUT])
+
+
+def test_a_resume_rewinds_a_curve_and_keeps_what_was_lost_faint(shapes: Any) -> None:
+    found = subject(env_steps=[100, 200, 300, 250, 350], y=[1, 2, 3, 2.5, 3.5], kept=[True, True, False, True, True])
+    kept, lost = shapes(
+        "shape/curves",
+        "const list = it.points(given[0], 'mean_return', 'steps', given[1]); return [it.keptLine(list), it.lostLines(list)]",
+        [found, ABOUT],
+    )
+    assert kept == {"xs": [100, 200, 225, 250, 350], "ys": [1, 2, None, 2.5, 3.5]}, "broken where a stretch was lost"
+    assert lost == [{"xs": [200, 300], "ys": [2, 3]}], "and drawn from the last point that was kept"
+
+
+def test_a_time_without_readings_is_a_gap(shapes: Any) -> None:
+    found = subject(env_steps=[1, 2, 3], y=[1, 2, 3], at_s=[1000.0, 1010.0, 1100.0])
+    line = shapes("shape/curves", "return it.keptLine(it.points(given[0], 'mean_return', 'wall', given[1]))", [found, ABOUT])
+    assert line == {"xs": [1500, 1510, 1555, 1600], "ys": [1, 2, None, 3]}
+
+
+def test_unknown_values_are_no_points(shapes: Any) -> None:
+    found = subject(env_steps=[1, None, 3, 4], y=[None, 2, 3, 0])
+    assert [point["y"] for point in points(shapes, found, "steps")] == [3, 0]
+    assert [point["y"] for point in points(shapes, found, "wall")] == [2, 3, 0]
+
+
+def test_axes_of_trained_hours_and_dollars_leave_out_what_was_no_training(shapes: Any) -> None:
+    found = subject(
+        env_steps=[1, 2, 3, 4], y=[1, 2, 3, 4], at_s=[1000.0, 1010.0, 4600.0, 4610.0],
+        worker_phase=["training", "saving", "training", "training"],
+    )  # fmt: skip
+    hours = [point["x"] * 3600 for point in points(shapes, found, "hours")]
+    assert hours == pytest.approx([10, 10, 20, 30]), "an outage of an hour takes no room"
+    # 3.60 dollars an hour on two slots: 0.5 ct a ten seconds
+    assert [point["x"] for point in points(shapes, found, "dollars")] == pytest.approx([0.005, 0.010, 0.015, 0.020])
+
+
+def test_seeds_have_a_mean_with_its_standard_error(shapes: Any) -> None:
+    lines = [{"xs": [0, 10], "ys": [level, level + 10]} for level in (0, 3, 6)]
+    found = shapes("shape/curves", "return it.average(given)", lines)
+    assert found["xs"][0] == 0
+    assert found["xs"][-1] == 10
+    assert found["mean"][-1] == pytest.approx(13)
+    assert found["high"][-1] - found["mean"][-1] == pytest.approx(3 / math.sqrt(3))
+    assert shapes("shape/curves", "return it.average(given)", lines[:1]) is None, "of one seed there is no band"
+
+
+def test_a_mean_does_not_jump_while_one_seed_pauses(shapes: Any) -> None:
+    whole, pausing = {"xs": [0, 10], "ys": [0, 0]}, {"xs": [0, 2, 5, 8, 10], "ys": [9, 9, None, 9, 9]}
+    found = shapes("shape/curves", "return it.average(given)", [whole, pausing])
+    assert set(found["mean"]) == {4.5}
+    both = shapes("shape/curves", "return it.average(given)", [pausing, pausing])
+    assert both["mean"][100] is None, "where all pause it is a gap"
+
+
+def test_lines_on_one_axis_tell_a_gap_from_a_point_of_another_line(shapes: Any) -> None:
+    code = "return it.joined(given).map((ys) => ys.map((y) => y === undefined ? 'absent' : y))"
+    found = shapes("shape/curves", code, [{"xs": [1, 2, 3], "ys": [1, None, 3]}, {"xs": [2.5], "ys": [7]}])
+    assert found == [[1, 2, 2.5, 3], [1, None, "absent", 3], ["absent", "absent", 7, "absent"]]
+
+
+def test_the_human_score_is_the_one_of_the_workers(shapes: Any) -> None:
+    for game in ("Pong", "Breakout", "Skiing"):
+        score = shapes("shape/curves", "return it.normalised(given)(12.5)", REFERENCES[game])
+        assert score == pytest.approx(human_normalised(game, 12.5))
+
+
+def test_a_change_of_the_stream_makes_the_newer_status(shapes: Any) -> None:
+    old = {
+        "daemon": {"state": "running", "level": {"name": "light"}}, "now_s": 1.0, "wall_s": 5.0,
+        "programs": [{"name": "Pong", "phase": "RUNNING", "why": ""}, {"name": "Qbert", "phase": "DONE", "why": ""}],
+    }  # fmt: skip
+    new = {
+        "daemon": {"state": "running", "level": {"name": "heavy"}}, "now_s": 2.0, "wall_s": 6.0,
+        "programs": [{"name": "Alien", "phase": "QUEUED", "why": "new"}, {"name": "Pong", "phase": "BACKOFF", "why": "died"}],
+    }  # fmt: skip
+    change = json.loads(json.dumps(changed(old, new)))
+    assert shapes("shape/status", "return it.applied(given[0], given[1])", [old, change]) == new
+
+
+def test_programs_that_need_a_look_come_first(shapes: Any) -> None:
+    phases = ["RUNNING", "FATAL", "DONE", "BACKOFF", "RUNNING"]
+    programs = [{"name": f"P{place}", "phase": phase, "trouble": None} for place, phase in enumerate(phases)]
+    programs[4]["trouble"] = "stalled"
+    found = shapes("shape/status", "return it.arranged(given)", programs)
+    assert [view["name"] for view in found["first"]] == ["P1", "P4", "P3"]
+    assert [game for game, _ in found["groups"]] == ["P0", "P2"]
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b[31mred\x1b[0m", "a\u202eb", "tab\there", "\x00\x07\x7f\x9b", "\U000e0041", "ünï ✓ 漢", "a\xa0b"]
+)
+def test_text_is_made_visible_as_everywhere_else(shapes: Any, text: str) -> None:
+    assert shapes("text", "return it.visible(given)", text) == harmless(text)
+
+
+def test_words_for_numbers_and_times(shapes: Any) -> None:
+    code = "return given.map(it.%s)"
+    assert shapes("text", code % "count", [None, 0, 980, 12_340, 41_000_000, 999_900]) == [
+        DASH,
+        "0",
+        "980",
+        "12.3 k",
+        "41 M",
+        "1 M",
+    ]
+    assert shapes("text", code % "span", [None, 45, 1200, 98_280, 1_080_000]) == [DASH, "45 s", "20 min", "27.3 h", "12.5 d"]
+    assert shapes("text", code % "dollars", [None, 7.2, 3609.4]) == [DASH, "$7.20", "$3,609"]
+    assert shapes("text", code % "percent", [None, 0, 0.004, 0.931]) == [DASH, "0 %", "0.4 %", "93 %"]
+    now = 1_800_025_200.0  # Friday 2027-01-15 15:00 UTC
+    moments = [now - 3 * 3600, now + 4 * 86_400, now + 30 * 86_400, now - 30 * 86_400, now + 700 * 86_400]
+    said = shapes("text", "return given[0].map((each) => it.moment(each, given[1]))", [moments, now])
+    assert said == ["12:00", "Tuesday 15:00", "14 Feb", "16 Dec 15:00", "Dec 2028"]
+
+
+def test_bands_of_a_timeline(shapes: Any) -> None:
+    span = {"why": "w", "seq": 3}
+    timeline = {
+        "until_s": 100, "until_wall_s": 1100,
+        "levels": [{"from_s": 0, "to_s": 50, "level": "light", "trial": False, **span}, {"from_s": 50, "to_s": 100, "level": "heavy", "trial": True, **span}],
+        "box": [{"from_s": 60, "to_s": 70, "kind": "reboot", **span}],
+        "marks": [{"at_s": 80, "kind": "rollback", "what": "rolled back", "program": "Qbert", "count": 2, **span}, {"at_s": 90, "kind": "operator", "what": "stop", "program": None, "count": 1, **span}],
+    }  # fmt: skip
+    found = shapes("shape/bands", "return it.bandsOf(given)", timeline)
+    assert [(band["kind"], band["from_s"], band["to_s"], band["label"]) for band in found] == [
+        ("level", 1000, 1050, "light"), ("trial", 1050, 1100, "heavy, trial"), ("reboot", 1060, 1070, "reboot"),
+        ("rollback", 1080, None, "Qbert: rolled back (2 times)"),
+    ]  # fmt: skip
+    own = shapes("shape/bands", "return it.behind(it.bandsOf(given), ['Pong']).map(({kind}) => kind)", timeline)
+    assert own == ["level", "trial", "reboot"], "another program's rollback is not drawn"
