@@ -111,6 +111,33 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "e2e/test_wrapped.py::test_wrapped_trainers_save_before_they_leave",
         ),
         Row(
+            "a script prints nothing for hours while it computes",
+            "left alone and shown as quiet: CPU time, I/O, files or the GPU of its whole tree speak for it",
+            "supervisor/policy/worker/witness.py",
+            "e2e/test_any_script.py::test_a_silent_script_that_computes_is_quiet_and_one_that_does_nothing_is_ended",
+            "silent-works",
+        ),
+        Row(
+            "a script that reports nothing hangs",
+            "ended after 10 min without any work of its tree, and restarted; each kill that healed nothing doubles the limit",
+            "supervisor/policy/worker/stall.py",
+            "e2e/test_any_script.py::test_a_silent_script_that_computes_is_quiet_and_one_that_does_nothing_is_ended",
+            "silent-hangs",
+        ),
+        Row(
+            "a child process of a worker is suspended (SIGSTOP)",
+            "named in `status` and history, and continued with SIGCONT after 5 s",
+            "supervisor/policy/worker/stall.py",
+            "e2e/test_any_script.py::test_a_suspended_child_of_a_tree_runs_again_in_seconds",
+            "child-stopped",
+        ),
+        Row(
+            "a script prints import warnings and dies, again and again",
+            "it stays STARTING: it is RUNNING only once it lives longer than before",
+            "supervisor/policy/worker/readiness.py",
+            "core/test_decide_silence.py::test_an_import_warning_does_not_make_a_crash_looper_running",
+        ),
+        Row(
             "a worker hangs in the kernel (state D)",
             "reported once, with its place in the kernel; it keeps its slot and is not killed; a stop request is answered with "
             "the reason for the delay",

@@ -19,7 +19,7 @@ import select
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -142,6 +142,65 @@ def all_stats() -> dict[int, Stat]:
     """Every process that could be read, zombies included."""
     stats = ((pid, read_stat(pid)) for pid in pids())
     return {pid: stat for pid, stat in stats if stat is not None}
+
+
+class Process(NamedTuple):
+    """One process as a scan of all of them finds it. Ticks are CPU time, those of its ended children apart."""
+
+    pid: int
+    parent: int
+    name: str
+    state: str
+    start_ticks: int
+    ticks: int
+    ended_ticks: int
+
+
+class Forest(NamedTuple):
+    """Every process that is no zombie, by its number and by its parent's."""
+
+    processes: dict[int, Process]
+    children: dict[int, list[Process]]
+
+    def below(self, root: int) -> list[Process]:
+        """Who descends from this process, parents before children; without the process itself."""
+        found = list(self.children.get(root, ()))
+        for process in found:  # grows while it is gone through
+            found.extend(self.children.get(process.pid, ()))
+        return found
+
+
+def scan() -> Forest:
+    """All processes of this moment. One file each."""
+    processes: dict[int, Process] = {}
+    children: dict[int, list[Process]] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208  a path object each is waste
+        if not entry.isdigit():
+            continue
+        try:
+            data = _read(f"/proc/{entry}/stat")
+            closed = data.rindex(b")")
+            f = data[closed + 2 :].split(None, 20)
+            name = data[data.index(b"(") + 1 : closed].decode("utf-8", "replace")
+            found = Process(
+                int(entry), int(f[1]), name, f[0].decode("ascii"), int(f[19]), int(f[11]) + int(f[12]),
+                int(f[13]) + int(f[14]),
+            )  # fmt: skip
+        except (OSError, ValueError, IndexError):
+            continue
+        if found.state not in _DEAD:
+            processes[found.pid] = found
+            children.setdefault(found.parent, []).append(found)
+    return Forest(processes, children)
+
+
+def io_bytes(pid: int) -> int | None:
+    """What a process and its ended children have read and written, in bytes; None when it cannot be read."""
+    try:
+        counts = dict(line.split(b":") for line in _read(f"/proc/{pid}/io").splitlines())
+        return int(counts[b"rchar"]) + int(counts[b"wchar"])
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 # --- marks ---------------------------------------------------------------------------------------------------------------

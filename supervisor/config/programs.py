@@ -395,25 +395,26 @@ def _directory(sheet: Sheet, name: str, value: object) -> str:
 
 
 def _progress(sheet: Sheet, name: str, table: Mapping[str, Any]) -> tuple[Progress, str]:
-    value, glob = table.get("progress", Progress.LOG.value), table.get("progress_glob", "")
+    value, glob = table.get("progress", Progress.AUTO.value), table.get("progress_glob", "")
     path = ("program", name, "progress")
     if not isinstance(value, str) or value not in list(Progress):
         hint = nearest(value, list(Progress)) if isinstance(value, str) else ""
         sheet.error(sheet.at(*path), f"{label(*path)} must be one of {', '.join(Progress)}, not {shown(value)}{hint}")
-        return Progress.LOG, ""
+        return Progress.AUTO, ""
     path = ("program", name, "progress_glob")
-    if value != Progress.FILES:
+    if value != Progress.FILES and (value != Progress.AUTO or "progress_glob" not in table):
         if "progress_glob" in table:
-            sheet.error(sheet.at(*path), f'{label(*path)} has no effect without progress = "files"; add that, or remove it')
+            told = 'has no effect with this source of progress; set progress = "files" or "auto", or remove it'
+            sheet.error(sheet.at(*path), f"{label(*path)} {told}")
         return Progress(value), ""
     if not isinstance(glob, str) or not glob or not _is_glob(glob):
         said = "is missing" if "progress_glob" not in table else f"cannot be {shown(glob)}"
         sheet.error(
             sheet.at(*path),
-            f'{label(*path)} {said}: progress = "files" needs a pattern inside the directory, such as "checkpoints/*.pt"',
+            f'{label(*path)} {said}: progress = "{value}" needs a pattern inside the directory, such as "checkpoints/*.pt"',
         )
-        return Progress.FILES, ""
-    return Progress.FILES, glob
+        return Progress(value), ""
+    return Progress(value), glob
 
 
 def _is_glob(pattern: str) -> bool:

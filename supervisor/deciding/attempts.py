@@ -256,7 +256,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         stop_reason=attempt.stop.reason if attempt.stop is not None else None,
         stall=attempt.stall,
         done_codes=spec.done_codes if spec is not None else (0,),
-        contract=spec is None or spec.builtin or spec.progress is Progress.BEAT,
+        contract=spec is None or spec.builtin or spec.progress is Progress.BEAT or _beat(spec, ending),
         last_lines=ending.last_lines,
         fate=ending.fate,
         oom_kill=oom_kill,
@@ -279,6 +279,11 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
     turn.memory = turn.memory.forget(name)
     turn.command(commands.Forget(name, attempt.token))
     _follow(turn, name, attempt, ending, verdict)
+
+
+def _beat(spec: ProgramSpec, ending: Ending) -> bool:
+    """Whether a program that may choose its source of progress has beaten: then its exit codes are the contract's."""
+    return spec.progress is Progress.AUTO and ending.steps is not None
 
 
 def _last_position(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> tuple[int | None, bool]:

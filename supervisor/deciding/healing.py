@@ -19,7 +19,10 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Away, Settled, Watch
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, LevelRecord, Program, Stop
+from supervisor.policy.box.readings import Gpus
 from supervisor.policy.worker import absence, checkpointing, divergence, ending, restart, slowness, stall, unsaved
+from supervisor.policy.worker.readiness import ready_after_s
+from supervisor.policy.worker.witness import GPU, GpuUse, works_on_gpu
 
 _CKPT_FACT_S = 600.0  # ten programs make 30,000 facts in three weeks, which are folded in about a second
 _INTERVAL_FACT_S = 30.0
@@ -27,6 +30,7 @@ _GAP_GROWTH = 1.2
 _LEAST_GAP_S = 1.0
 _EXEMPT_MOVES = 5
 _SETTLED_MOST_S = 5.0  # other deadlines (checkpoint intervals) are in half minutes
+_HALT_FACT_S = 600.0  # one process that is stopped again and again must not fill the journal
 _EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
 _FAILED = 30  # Supervisor's fault code
 
@@ -89,9 +93,13 @@ def _settle(turn: Turn, names: list[str]) -> None:
         attempt = program.attempt
         if attempt is None or watch is None or watch.token != attempt.token or attempt.stall is not None or _blind(turn):
             continue
+        if any(each.proc_state == "T" for each in watch.sample.halted):
+            continue
         until_s = turn.now_s + _SETTLED_MOST_S
         if attempt.stop is None:
             until_s = min(until_s, stall.due_s(turn.settings.stall, reading(turn, program, attempt, watch.sample)))
+        if program.phase is Phase.STARTING:
+            until_s = min(until_s, max(turn.now_s, _ready_due_s(turn, program, attempt)))
         if program.streak > 0 and attempt.ready_at_s is not None:
             until_s = min(until_s, max(turn.now_s, attempt.ready_at_s + turn.settings.restart.healthy_s))
         settled[name] = Settled(watch.sample, program, turn.settings, until_s)
@@ -118,11 +126,13 @@ def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look
     turn.keep_watch(name, tally.on_look(turn, name, before, turn.memory.watches[name]))
     if before is not None and last_look_s is not None and turn.memory.watches[name].moves > before.moves:
         _learn_gap(turn, name, before, sample, last_look_s)
+    _note_gpu(turn, name, sample)
     _become_ready(turn, name, sample)
     if before is not None:
         checkups.note(turn, name, before)
     _note_checkpoint(turn, name, sample)
     _note_unsaved(turn, name, sample)
+    _continue_children(turn, name, sample)
     _judge(turn, name, sample)
     _forgive(turn, name)
     _choose_interval(turn, name, sample)
@@ -145,7 +155,7 @@ def _watch(before: Watch, sample: Sample) -> Watch:
 
 def _become_ready(turn: Turn, name: str, sample: Sample) -> None:
     program, attempt = turn.present(name)
-    if program.phase is not Phase.STARTING or not sample.ready:
+    if program.phase is not Phase.STARTING or not _is_ready(turn, program, attempt, sample):
         return
     after_s = turn.now_s - attempt.intended_at_s
     tally.tell_start(turn, name)
@@ -222,6 +232,7 @@ def reading(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> s
     """
     absences = turn.memory.absences
     spec = turn.spec(program.name) or commands.orphan_spec(program.name)
+    source, watch = spec.source(sample.source), turn.memory.watches[program.name]
     return stall.Reading(
         now_s=turn.looked_s,
         spawned_at_s=absence.moved_on(max(attempt.intended_at_s, turn.state.daemon_since_s or 0.0), absences),
@@ -230,12 +241,21 @@ def reading(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> s
         progress_at_s=_awake(_progress_at_s(turn, spec), absences),
         live_at_s=_awake(sample.live_at_s, absences),
         proc_state=sample.proc_state,
-        beats=spec.progress is Progress.BEAT and not sample.beat_lost,
+        beats=source is Progress.BEAT and not sample.beat_lost,
         num_envs=spec.num_envs if sample.num_envs is None else sample.num_envs,
         largest_gap_s=program.gap_s("training"),
         stall_timeout_s=spec.stall_timeout_s,
         start_timeout_s=spec.start_timeout_s,
+        witnessed=turn.asks_witnesses(program.name, sample),
+        witness_at_s=_awake(_newest(watch.sample.witness_at_s, watch.gpu_at_s), absences),
+        witness=watch.sample.witness or GPU,
+        silences=program.silences,
+        held_child=next((str(each) for each in sample.halted if each.proc_state == "D"), ""),
     )
+
+
+def _newest(*times_s: float | None) -> float | None:
+    return max((at_s for at_s in times_s if at_s is not None), default=None)
 
 
 def _awake(at_s: float | None, absences: tuple[absence.Absence, ...]) -> float | None:
@@ -245,6 +265,66 @@ def _awake(at_s: float | None, absences: tuple[absence.Absence, ...]) -> float |
 def _progress_at_s(turn: Turn, spec: ProgramSpec) -> float | None:
     """The newest progress. A program without a source of progress always counts as progressing."""
     return turn.now_s if spec.progress is Progress.NONE else turn.memory.watches[spec.name].progress_at_s
+
+
+def _is_ready(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> bool:
+    """Whether training has begun. Where only a log or its work tells, that takes more (`policy/worker/readiness.py`)."""
+    if not turn.asks_witnesses(program.name, sample):
+        return sample.ready
+    shown = sample.ready or sample.witness_at_s is not None
+    return shown and turn.now_s >= _ready_due_s(turn, program, attempt)
+
+
+def _ready_due_s(turn: Turn, program: Program, attempt: Attempt) -> float:
+    rules = turn.settings.stall
+    least_s = ready_after_s(settle_s=rules.settle_s, start_s=rules.start_s, died_after_s=program.died_after_s)
+    return attempt.intended_at_s + least_s
+
+
+def _note_gpu(turn: Turn, name: str, sample: Sample) -> None:
+    """Remember when its GPU was last seen in use by this tree alone."""
+    _, attempt = turn.present(name)
+    if turn.memory.gpus is None or not turn.asks_witnesses(name, sample):
+        return
+    pids = frozenset(sample.pids if attempt.pid is None else (*sample.pids, attempt.pid))
+    if works_on_gpu(_in_use(turn.memory.gpus), pids):
+        turn.keep_watch(name, replace(turn.memory.watches[name], gpu_at_s=turn.now_s))
+
+
+def _in_use(gpus: Gpus) -> tuple[GpuUse, ...]:
+    return tuple(
+        GpuUse(
+            frozenset(pid for pid, _ in gpu.processes or ()),
+            gpu.utilisation if gpu.utilisation_minute is None else gpu.utilisation_minute.most,
+        )
+        for gpu in gpus.gpus or ()
+    )
+
+
+def _continue_children(turn: Turn, name: str, sample: Sample) -> None:
+    """SIGCONT for stopped processes of the tree after `continue_s`; those that no signal reaches are reported."""
+    _, attempt = turn.present(name)
+    if not sample.halted or attempt.stop is not None or _blind(turn):
+        return
+    watch, continue_s = turn.memory.watches[name], turn.settings.stall.continue_s
+    halts = dict(watch.halts)
+    for each in sample.halted:
+        key, for_s = (each.pid, each.start_ticks, each.proc_state), turn.now_s - each.since_s
+        told_s, sent_s = halts.get(key, (None, None))
+        stopped = each.proc_state == "T"
+        if for_s < continue_s or (sent_s is not None and turn.now_s - sent_s < continue_s):
+            continue
+        if told_s is None or turn.now_s - told_s >= _HALT_FACT_S:
+            state = "is stopped" if stopped else "waits inside the kernel or a driver, where no signal reaches it,"
+            what = "it is sent SIGCONT" if stopped else "it is left alone"
+            why = f"its process {each} {state} for {for_s:.0f} s (state {each.proc_state}): {what}"
+            turn.record(facts.ChildHalted(why, name, attempt.token, each.pid, each.name, each.proc_state))
+            told_s = turn.now_s
+        if stopped:
+            turn.command(commands.ContinueChild(name, attempt.token, each.pid, each.start_ticks))
+        halts[key] = told_s, turn.now_s
+    if halts != watch.halts:
+        turn.keep_watch(name, replace(watch, halts=halts))
 
 
 def _judge(turn: Turn, name: str, sample: Sample) -> None:
@@ -260,6 +340,12 @@ def _judge(turn: Turn, name: str, sample: Sample) -> None:
         _revive(turn, name, attempt)
         return
     if _blind(turn):
+        return
+    if verdict.action is stall.Action.TELL:
+        _revive(turn, name, attempt, works=True)
+        if attempt.quiet_at_s is None:
+            witness = sample.witness or GPU
+            turn.record(facts.Quiet(verdict.why, name, attempt.token, verdict.age_s, witness))
         return
     watch = turn.memory.watches[name]
     if attempt.stall is not None and watch.asked_at_s is not None and not attempt.examined:
@@ -292,13 +378,16 @@ def _examine(turn: Turn, name: str, attempt: Attempt, watch: Watch, verdict: sta
     turn.command(commands.TakeEvidence(name, attempt.token))
 
 
-def _revive(turn: Turn, name: str, attempt: Attempt) -> None:
+def _revive(turn: Turn, name: str, attempt: Attempt, *, works: bool = False) -> None:
+    """It moves again: it shows progress, or `works` without a word where that is enough."""
     watch = turn.memory.watches[name]
-    if attempt.stalled_at_s is None or watch.progress_at_s is None or watch.progress_at_s <= attempt.stalled_at_s:
+    moved_s = _newest(watch.progress_at_s, watch.sample.witness_at_s, watch.gpu_at_s) if works else watch.progress_at_s
+    if attempt.stalled_at_s is None or moved_s is None or moved_s <= attempt.stalled_at_s:
         return
     after_s = turn.now_s - attempt.stalled_at_s
     how = "after SIGCONT" if attempt.stall == "stopped" else "by itself"
-    turn.record(facts.Revived(f"makes progress again {how}, {after_s:.1f} s after the stall", name, attempt.token, after_s))
+    does = "works" if works else "makes progress"
+    turn.record(facts.Revived(f"{does} again {how}, {after_s:.1f} s after the stall", name, attempt.token, after_s))
     turn.keep_watch(name, replace(watch, continued_at_s=None, asked_at_s=None))
 
 
@@ -348,6 +437,9 @@ def _forgive(turn: Turn, name: str) -> None:
     settings = turn.settings.restart
     healthy_s = turn.now_s - attempt.ready_at_s
     progress_at_s = _progress_at_s(turn, turn.spec(name) or commands.orphan_spec(name))
+    watch = turn.memory.watches[name]
+    if turn.asks_witnesses(name, watch.sample):
+        progress_at_s = _newest(progress_at_s, watch.sample.witness_at_s, watch.gpu_at_s)
     if healthy_s < settings.healthy_s or progress_at_s is None:
         return
     if progress_at_s - attempt.ready_at_s < settings.healthy_s - turn.settings.stall.floor_s:
@@ -359,7 +451,7 @@ def _forgive(turn: Turn, name: str) -> None:
 def _choose_interval(turn: Turn, name: str, sample: Sample) -> None:
     program, attempt = turn.present(name)
     spec = turn.spec(name)
-    if program.phase is not Phase.RUNNING or spec is None or spec.progress is not Progress.BEAT:
+    if program.phase is not Phase.RUNNING or spec is None or spec.source(sample.source) is not Progress.BEAT:
         return
     chosen_at_s = turn.memory.intervals_at_s.get(name)
     if chosen_at_s is not None and turn.now_s - chosen_at_s < _INTERVAL_FACT_S:

@@ -41,7 +41,7 @@ def on_look(turn: Turn, name: str, before: Watch | None, watch: Watch) -> Watch:
     """The watch with one more sample in its tally; records sums that are due."""
     program, attempt = turn.present(name)
     sample, tally = watch.sample, None if before is None else before.tally
-    seen = _seen(sample, attempt)
+    seen = _seen(sample, attempt, proves=not turn.asks_witnesses(name, sample))
     if attempt.stop is not None or attempt.stall is not None:
         return replace(watch, tally=_fresh(turn, sample, seen, _default(attempt)))
     away = turn.memory.away
@@ -82,7 +82,8 @@ def tell_start(turn: Turn, name: str) -> None:
     """Record the start phase; from then on the default account is training."""
     tell(turn, name, least=_WORTH)
     watch = turn.memory.watches[name]
-    counted = watch.tally and replace(watch.tally, told=TRAINING)
+    doing = _seen(watch.sample, turn.present(name)[1], proves=True)
+    counted = watch.tally and replace(watch.tally, told=TRAINING, doing=doing)
     turn.keep_watch(name, replace(watch, tally=counted))
 
 
@@ -119,10 +120,12 @@ def look_gap_s(turn: Turn) -> float:
 # --- counting ----------------------------------------------------------------------------------------------------------
 
 
-def _seen(sample: Sample, attempt: Attempt) -> str:
-    """The worker's present phase, as an account."""
+def _seen(sample: Sample, attempt: Attempt, *, proves: bool) -> str:
+    """The worker's present phase, as an account. `proves`: it reports its progress itself."""
     if sample.phase is None:
         return TRAINING if sample.ready or attempt.ready_at_s is not None else STARTING
+    if sample.phase == TRAINING and not proves and attempt.ready_at_s is None:
+        return STARTING  # only its log or its files tell: a warning of an import is no training yet
     return SLOW if sample.phase == TRAINING and attempt.slow_at_s is not None else sample.phase
 
 
@@ -148,7 +151,7 @@ def _counted(turn: Turn, name: str, tally: Tally, watch: Watch, *, moved: bool) 
     """Add one more sample, and record the fact that may be due."""
     sample, now_s = watch.sample, turn.now_s
     _, attempt = turn.present(name)
-    doing = _seen(sample, attempt)
+    doing = _seen(sample, attempt, proves=not turn.asks_witnesses(name, sample))
     open_ = _sum(tally.open, _split(tally.seen_s, now_s, tally.doing, doing, sample.phase_since_s))
     saved = max(0, sample.ckpt_count - tally.saves)
     tally = replace(

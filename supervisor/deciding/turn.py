@@ -9,8 +9,9 @@ from supervisor.harmless import harmless
 from supervisor.model.codes import SUCCESS
 from supervisor.model.commands import Command, Reply
 from supervisor.model.facts import Fact, Stamped
+from supervisor.model.inputs import Sample
 from supervisor.model.memory import Memory, Pending, Watch
-from supervisor.model.settings import ProgramSpec, Settings
+from supervisor.model.settings import ProgramSpec, Progress, Settings
 from supervisor.model.state import Attempt, Program, State, Stop, fold
 from supervisor.policy.worker import ending
 
@@ -68,6 +69,11 @@ class Turn:
 
     def spec(self, name: str) -> ProgramSpec | None:
         return self.settings.program(name)
+
+    def asks_witnesses(self, name: str, sample: Sample) -> bool:
+        """Whether only its log or files tell of its progress: their silence proves nothing (`policy/worker/witness.py`)."""
+        spec = self.spec(name)
+        return spec is not None and spec.source(sample.source) in (Progress.LOG, Progress.FILES)
 
     def token(self, name: str, number: int) -> str:
         """32 hex digits, unique on this host because every daemon has a new random salt."""

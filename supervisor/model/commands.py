@@ -68,6 +68,16 @@ class SendSignal(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class ContinueChild(Command):
+    """Send SIGCONT to one process of an attempt's tree, known by its start ticks."""
+
+    program: str
+    token: str
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
 class AskToLeave(Command):
     """Ask the whole tree of an attempt to save and leave: SIGCONT, and one SIGTERM for each process that handles it."""
 

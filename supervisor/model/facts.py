@@ -706,6 +706,23 @@ class Stalled(AttemptFact):
 
 
 @dataclass(frozen=True, slots=True)
+class Quiet(AttemptFact):
+    """It shows no progress, but it works: no stall. Once an attempt. `witness` is of `policy/worker/witness.py`."""
+
+    age_s: float
+    witness: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChildHalted(AttemptFact):
+    """A process of its tree does not run: stopped (`proc_state` T; it is sent SIGCONT), or in the kernel for long (D)."""
+
+    pid: int
+    name: str
+    proc_state: str
+
+
+@dataclass(frozen=True, slots=True)
 class Examined(AttemptFact):
     """The evidence that was taken before healing: stacks, kernel stack, state, last log lines."""
 

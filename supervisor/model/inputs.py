@@ -24,6 +24,20 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
+class Halted:
+    """A process of an attempt's tree that does not run: stopped (T), or in the kernel for long (D), since then."""
+
+    pid: int
+    start_ticks: int
+    name: str
+    proc_state: str
+    since_s: float
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.pid})"
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """What is known of one live attempt at one moment. None is "not known", never zero. Times are journal time."""
 
@@ -56,6 +70,11 @@ class Sample:
     status: str = ""  # the last STATUS= of sd_notify
     pressure: tuple[tuple[str, float], ...] = ()  # of its cgroup: per cent of the newest minute, by `cpu some` and so on
     memory_bytes: int | None = None  # of its cgroup, page cache included
+    source: str = ""  # of its signs of progress, where the program's is `auto`; empty: none has spoken
+    pids: tuple[int, ...] = ()  # of its tree, besides the worker itself
+    halted: tuple[Halted, ...] = ()
+    witness_at_s: float | None = None  # when its tree was last seen to work (`policy/worker/witness.py`) ...
+    witness: str = ""  # ... and by what
 
 
 @dataclass(frozen=True, slots=True)

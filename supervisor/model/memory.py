@@ -84,6 +84,9 @@ class Watch:
     spells: dict[str, Spell] = field(default_factory=dict)  # by illness
     well_at: dict[str, int] = field(default_factory=dict)  # the newest step at which it did not have it
     tally: Tally | None = None
+    gpu_at_s: float | None = None  # when its GPU was last seen in use by it alone
+    halts: dict[tuple[int, int, str], tuple[float | None, float]] = field(default_factory=dict)
+    # of its tree, by pid, start ticks and state: when that was put on record, and when something was last done about it
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from supervisor.policy.worker.stall import StallSettings
 class Progress(enum.StrEnum):
     """Where a program's signs of progress come from."""
 
+    AUTO = "auto"  # the best source that speaks: beats, then notifications, then its log or its files
     BEAT = "beat"  # the contract's beat record: built-in workers and scripts that use the small client
     NOTIFY = "notify"  # sd_notify(3) datagrams: WATCHDOG=1, STATUS=, X_EXTRALIFE_STEPS=
     LOG = "log"  # its log files grow
@@ -121,6 +122,12 @@ class ProgramSpec:
     gate_poll_s: float | None = None
     gate_timeout_s: float | None = None
     cpu_weight: int | None = None  # in place of [cgroups]'s; taken at its next start
+
+    def source(self, speaks: str) -> Progress:
+        """Its source of progress; `speaks` names the one that a sample was made from, where the spec leaves it open."""
+        if self.progress is not Progress.AUTO:
+            return self.progress
+        return Progress(speaks) if speaks else Progress.LOG
 
 
 @dataclass(frozen=True, slots=True)

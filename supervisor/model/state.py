@@ -21,6 +21,7 @@ from supervisor.policy.box import wall_clock
 from supervisor.policy.box.box_identity import MACHINE
 from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.restart import MOST_DEATHS
+from supervisor.policy.worker.stall import SILENT
 
 _UPTIMES_KEPT: Final = 50
 _REBOOTS_KEPT: Final = 200
@@ -58,6 +59,7 @@ class Attempt:
     stall: str | None = None
     stalled_at_s: float | None = None
     examined: bool = False
+    quiet_at_s: float | None = None  # since then it is known to work without a word
     reports: tuple[str, ...] = ()  # the keys of those that are facts already
     fine_step: int | None = None  # it has diverged, or sickened, since
     ills: tuple[str, ...] = ()  # what it was found to have, and still has
@@ -103,6 +105,8 @@ class Program:
     death_resumes: tuple[int | None, ...] = ()  # which step each of those attempts had resumed from
     streak: int = 0
     openings: int = 0
+    silences: int = 0  # kills for silence since it was last healthy
+    died_after_s: float | None = None  # so long its last attempt had lived, if it died by itself
     restarts: int = 0
     steps: int | None = None  # the last known position in environment steps
     rate: float | None = None  # steps a second, as last told
@@ -655,7 +659,7 @@ def _learned(program: Program, fact: facts.ProgramFact) -> Program:
 
 
 def _forgiven(program: Program) -> Program:
-    return replace(program, streak=0, openings=0, deaths_s=(), death_resumes=())
+    return replace(program, streak=0, openings=0, silences=0, died_after_s=None, deaths_s=(), death_resumes=())
 
 
 def _fresh(program: Program) -> Program:
@@ -694,6 +698,8 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
             program = _forgiven(program)
         case facts.StopIntended(reason="slow"):
             program = replace(program, slow_restart_at_s=stamped.at_s)
+        case facts.StopIntended(reason="stall") if attempt.stall == SILENT:
+            program = replace(program, silences=program.silences + 1)
         case facts.Checkpointed(step=step_, stall_s=stall_s, well=well):
             beyond = well and program.diverged_step is not None and step_ > program.diverged_step
             program = replace(program, divergences=0, diverged_step=None) if beyond else program
@@ -774,6 +780,8 @@ def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, ills=tuple(ill for ill in attempt.ills if ill != illness))
         case facts.PaceRegained():
             return replace(attempt, slow_at_s=None)
+        case facts.Quiet():
+            return replace(attempt, quiet_at_s=at_s)
         case facts.CheckpointFailed(error=error, step=step, key=key):
             return replace(attempt, save_error=error, save_failed_step=step, reports=(*attempt.reports, key))
         case _:
@@ -808,6 +816,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         return program
     return replace(
         program,
+        died_after_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None,
         deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],
         death_resumes=(*program.death_resumes, attempt.resumed_step)[-MOST_DEATHS:],
         streak=program.streak + 1,

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from supervisor.model.inputs import Sample
-from supervisor.model.settings import ProgramSpec, Settings
+from supervisor.model.settings import ProgramSpec, Progress, Settings
 from supervisor.model.state import Attempt, Program, State
 from supervisor.policy.worker.health import WORDS
-from supervisor.policy.worker.restart import recent_deaths
+from supervisor.policy.worker.restart import recent_deaths, span
 from supervisor.policy.worker.stall import NOT_HEALED
+from supervisor.policy.worker.witness import WORDS as WITNESSES
 from workers.contract import FIGURES
 
 Json = dict[str, Any]
@@ -75,7 +76,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "retry_in_s": None if program.retry_at_s is None else max(0.0, program.retry_at_s - now_s),
         "slow_retry": program.slow,
         "eta_s": eta_s(sample),
-        "why": _why(program, sample),
+        "why": _why(program, sample, now_s),
         "trouble": _trouble(program.attempt),
         "proc_state": sample.proc_state if sample else None,
         "num_envs": sample.num_envs if sample else None,
@@ -95,7 +96,25 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "ended_wall_s": program.exit_wall_s,
         "time_shares": {name.removeprefix(_SHARE): told[name] for name in told if name.startswith(_SHARE)} or None,
         "test_return": told.get("test_return"),
+        "progress_source": _source(spec, sample),
+        "quiet_s": _quiet_s(program, sample, now_s),
     }
+
+
+def _source(spec: ProgramSpec | None, sample: Sample | None) -> str | None:
+    """Where its signs of progress come from: for one that leaves it open, the source that speaks now."""
+    if spec is None or spec.progress is not Progress.AUTO:
+        return None if spec is None else spec.progress.value
+    return sample.source or None if sample else None
+
+
+def _quiet_s(program: Program, sample: Sample | None, now_s: float) -> float | None:
+    """Seconds without a sign of progress of a program that is known to work without one; None: it is not quiet."""
+    attempt = program.attempt
+    if attempt is None or attempt.quiet_at_s is None or sample is None:
+        return None
+    since_s = attempt.intended_at_s if sample.progress_at_s is None else sample.progress_at_s
+    return now_s - since_s if since_s < attempt.quiet_at_s else None
 
 
 def spec_view(spec: ProgramSpec, settings: Settings, *, in_use: bool) -> Json:
@@ -149,9 +168,9 @@ def _trouble(attempt: Attempt | None) -> str | None:
     return next((word for word, seen in found if seen), None)
 
 
-def _why(program: Program, sample: Sample | None) -> str:
+def _why(program: Program, sample: Sample | None, now_s: float) -> str:
     """The reason that matters most right now."""
-    attempt = program.attempt
+    attempt, quiet_s = program.attempt, _quiet_s(program, sample, now_s)
     if attempt is not None and attempt.stall is not None:
         doing = NOT_HEALED.get(attempt.stall, "being healed")
         return f"stalled ({attempt.stall}), {doing}"
@@ -161,6 +180,12 @@ def _why(program: Program, sample: Sample | None) -> str:
         return f"training, but {' and '.join(WORDS.get(ill, ill) for ill in attempt.ills)}: see explain"
     if attempt is not None and attempt.slow_at_s is not None:
         return "training, but at less than half of its usual rate"
+    if sample is not None and sample.halted:
+        return (
+            f"a process of its tree does not run: {', '.join(f'{each} (state {each.proc_state})' for each in sample.halted)}"
+        )
     if sample is not None and sample.status and sample.status != sample.phase:
         return sample.status
+    if quiet_s is not None and sample is not None:
+        return f"quiet for {span(quiet_s)}, but {WITNESSES.get(sample.witness, 'it works')}"
     return program.why

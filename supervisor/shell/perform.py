@@ -91,6 +91,8 @@ class Performer:
                 self.controls.write(command)
             case commands.SendSignal(program=program, token=token, signal=signal):
                 self.launcher.signal(program, token, signal)
+            case commands.ContinueChild(program=program, token=token, pid=pid, start_ticks=start_ticks):
+                self.launcher.continue_child(program, token, pid, start_ticks)
             case commands.AskToLeave(program=program, token=token):
                 self.launcher.ask_to_leave(program, token)
             case commands.KillTree(program=program, token=token):

@@ -240,6 +240,7 @@ def test_the_process_state_is_the_kernels(scene):
     os.waitid(os.P_PID, scene.process.pid, os.WEXITED | os.WNOWAIT)
     assert scene.look().proc_state == "Z"
     scene.process.wait()
+    scene.clock.advance(3.0)  # the tree is looked at every two seconds
     assert scene.look() == Sample(TOKEN, None), "gone: neither a state nor ready"
 
 

@@ -44,7 +44,7 @@ MISTAKES = {
     PONG + "[level]\nslot = 1\n": "FILE, line 3: level.slot is not a setting; did you mean slots?",
     PONG + "[stall]\nzzz = 1\n": (
         "FILE, line 3: stall.zzz is not a setting; [stall] has floor_s, coarse_floor_s, factor, live_s, start_s, importing_s, "
-        "building_s, building_s_per_env, restoring_s, compiling_s, evaluating_s, saving_s, leaving_s, cap_s, continue_s, "
+        "building_s, building_s_per_env, restoring_s, compiling_s, evaluating_s, saving_s, leaving_s, cap_s, silence_max_s, settle_s, continue_s, "
         "grace_s, slow_ratio, slow_for_s, "
         "slow_restart_s, slow_restart_every_s"
     ),
@@ -183,13 +183,18 @@ MISTAKES = {
     ),
     X + "directory = 3\n": "FILE, line 3: program.x.directory must be the path of a directory, a string, not 3",
     X + "progress = 'logs'\n": (
-        "FILE, line 3: program.x.progress must be one of beat, notify, log, files, none, not 'logs'; did you mean log?"
+        "FILE, line 3: program.x.progress must be one of auto, beat, notify, log, files, none, not 'logs'; did you mean log?"
     ),
     X + "progress = ['log']\n": (
-        "FILE, line 3: program.x.progress must be one of beat, notify, log, files, none, not ['log']"
+        "FILE, line 3: program.x.progress must be one of auto, beat, notify, log, files, none, not ['log']"
     ),
-    X + "progress_glob = '*'\n": (
-        'FILE, line 3: program.x.progress_glob has no effect without progress = "files"; add that, or remove it'
+    X + "progress = 'log'\nprogress_glob = '*'\n": (
+        "FILE, line 4: program.x.progress_glob has no effect with this source of progress; "
+        'set progress = "files" or "auto", or remove it'
+    ),
+    X + "progress_glob = '../*'\n": (
+        "FILE, line 3: program.x.progress_glob cannot be '../*': progress = \"auto\" needs a pattern inside the directory, "
+        'such as "checkpoints/*.pt"'
     ),
     X + "progress = 'files'\n": (
         'FILE, line 1: program.x.progress_glob is missing: progress = "files" needs a pattern inside the directory, '

@@ -217,9 +217,9 @@ done_codes = [3, 0, 3]
     assert not loaded.warnings
 
 
-def test_a_command_as_a_list_makes_progress_by_its_log(place: Place) -> None:
+def test_a_command_as_a_list_leaves_its_source_of_progress_open(place: Place) -> None:
     spec = place.program("x", '[program.x]\ncommand = ["sleep", "a b"]\n')
-    assert (spec.argv, spec.progress, spec.directory, spec.done_codes) == (("sleep", "a b"), Progress.LOG, "", (0,))
+    assert (spec.argv, spec.progress, spec.directory, spec.done_codes) == (("sleep", "a b"), Progress.AUTO, "", (0,))
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,10 @@ class Core:
         for name in names:
             self.spawned(name)
         self.later(1.0).look(**dict.fromkeys(names))
+        for _ in range(4):  # where only the log tells of it, that takes as long as an attempt that died before
+            if all(self.phase(name) is Phase.RUNNING for name in names):
+                break
+            self.later(2 * self.settings.stall.settle_s).look(**dict.fromkeys(names))
         for name in names:
             assert self.phase(name) is Phase.RUNNING
         return self

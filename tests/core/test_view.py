@@ -8,10 +8,10 @@ import pytest
 from core_kit import Core, settings, spec
 from fakes import FakeSources
 
-from supervisor.model.inputs import Sample
+from supervisor.model.inputs import Halted, Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
-from supervisor.model.settings import Level
+from supervisor.model.settings import Level, Progress
 from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.reports.status_view import box_view, status_view, troubles
 from supervisor.reports.view import eta_s, program_view, program_views, spec_view
@@ -108,6 +108,28 @@ def test_a_worker_that_trains_on_but_ails_says_so(ails, says):
     ailing = dataclasses.replace(program, attempt=dataclasses.replace(program.attempt, **ails))
     sample = core.sample("Pong", status="fine")
     assert program_view(ailing, sample, core.settings, core.state, now_s=core.now_s)["why"] == says
+
+
+def test_a_quiet_program_says_for_how_long_and_by_what_it_is_known_to_work():
+    core = Core(settings(spec("Pong", progress=Progress.AUTO)), checks=1000).running("Pong")
+    since_s = core.now_s
+    core.watch(
+        700, Pong={"progress_at_s": since_s, "live_at_s": None, "witness_at_s": lambda now_s: now_s, "witness": "cpu"}
+    )
+    sample = core.memory.watches["Pong"].sample
+    shown = view(core, sample)
+    assert (shown["quiet_s"], shown["why"]) == (700.0, "quiet for 11.7 min, but it uses CPU time")
+    assert shown["progress_source"] is None, "none has spoken"
+    never = dataclasses.replace(sample, progress_at_s=None, source="log")
+    assert view(core, never)["quiet_s"] == core.now_s - core.attempt("Pong").intended_at_s
+    assert view(core, never)["progress_source"] == "log"
+    assert view(core, dataclasses.replace(sample, progress_at_s=core.now_s))["quiet_s"] is None, "it has printed again"
+    assert view(core)["quiet_s"] is None
+    assert view(core)["progress_source"] is None
+    child = Halted(12, 5, "python", "T", core.now_s)
+    assert view(core, dataclasses.replace(sample, halted=(child,)))["why"] == (
+        "a process of its tree does not run: python(12) (state T)"
+    )
 
 
 @pytest.mark.parametrize(

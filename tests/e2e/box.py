@@ -79,6 +79,7 @@ start_s = 30.0
 live_s = 1.5
 continue_s = 0.5
 grace_s = 0.5
+settle_s = 0.0
 {extra}
 {programs}
 """

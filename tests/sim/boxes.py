@@ -7,7 +7,7 @@ from world import CALM, Odds, Phase, Verb, World, check_at_length
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
-CALM_S = 7 * HOUR_S  # after it everything trains again: the slowest retry is six hours away
+CALM_S = 8 * HOUR_S  # after it everything trains again: the slowest retry is six hours away, and so is the longest silence
 ROUGH = Odds(
     crash_s=900.0, stall_s=900.0, finish_s=20 * HOUR_S, operator_s=600.0, daemon_kill_s=600.0, daemon_pause_s=1800.0,
     reboot_s=1200.0, journal_s=1200.0, clock_s=1800.0, suspend_s=HOUR_S, bad_start=0.2, spawn_breaks=0.1,
@@ -22,6 +22,7 @@ BOXES = {  # odds, how long, and how it is looked at
     "rough": (ROUGH, 6 * HOUR_S, {"look_s": 20.0}),
     "crashing": (Odds(bad_start=0.9, operator_s=6 * HOUR_S), 12 * HOUR_S, {"look_s": 20.0}),
     "poisoned": (Odds(crash_s=1200.0, poison=0.02, operator_s=None, reboot_s=None), 12 * HOUR_S, {"look_s": 20.0}),
+    "scripts": (replace(ROUGH, bad_start=0.05), 8 * HOUR_S, {"look_s": 20.0, "scripts": 4}),
     "reboots": (replace(CALM, reboot_s=600.0, orderly=0.2), 3 * DAY_S, {"look_s": 600.0, "lively_s": 15.0}),
     "year": (YEAR, 7 * DAY_S, {"look_s": 600.0, "lively_s": 15.0}),
 }

@@ -27,6 +27,9 @@ class Deeds:
                     del self.watched[name]
             case commands.SendSignal(token=token, signal=signal):
                 self.signal(token, signal)
+            case commands.ContinueChild(token=token):
+                if token in self.living:
+                    self.living[token].continue_child(self.now_s)
             case commands.AskToLeave(token=token):
                 self.signal(token, "SIGCONT")
                 self.signal(token, "SIGTERM")
@@ -89,6 +92,7 @@ class Deeds:
         if self.start_goes_wrong(name, number, token):
             return
         worker = Worker(name, token, number, self.now_s, self.disks[name], at_s=self.now_s)
+        worker.is_script = name in self.scripts
         if self.save_cost_s is not None:
             worker.save_cost_s = self.save_cost_s
         self.workers[token] = self.living[token] = worker
@@ -102,6 +106,8 @@ class Deeds:
         if signal == "SIGCONT" and worker.state == "T":
             worker.state = "S"
             worker.move_again(self.now_s)
+        if signal == "SIGCONT":  # with SIGTERM the shim wakes all of the tree
+            worker.continue_child(self.now_s)
         if signal == "SIGTERM" and not worker.ignores_term and worker.stuck_at_s is None:
             self.after(self.chance.between(0.1, 5.0, "leaves", worker.name, worker.number), self.save_and_leave, token)
 
@@ -129,6 +135,8 @@ class Deeds:
         del self.living[token]
         steps = int(worker.steps) if worker.resumed is not None else None
         known = worker.disk.newest() if worker.saves else None
+        if worker.is_script:
+            steps = known = None
         if worker.saves and self.luck_fails(self.odds.poison * worker.saves, "poison", worker.name, worker.number):
             worker.disk.poison.add(worker.disk.newest())
         worker.ending = replace(ending, steps=steps, ckpt_step=known, reports=worker.reports())

@@ -240,6 +240,30 @@ def no_lower_checkpoint_over_a_higher(world, step):
     return None
 
 
+def who_works_is_never_ended_for_its_silence(world, step):
+    """A script prints nothing, ever; it may be ended for a stall only while it does no work."""
+    for fact in step.decision.facts:
+        if isinstance(fact, facts.StopIntended) and fact.reason == "stall" and fact.program in world.scripts:
+            worker = world.living.get(fact.token)
+            if worker is not None and worker.stuck_at_s is None:
+                return f"{fact.program} works, and is ended: {fact.why}"
+    return None
+
+
+def a_stopped_child_is_continued_and_not_waited_for(world, step):
+    """Ten seconds beside the time between two looks, if the daemon was there all the time."""
+    for worker in world.alive():
+        if worker.child_stopped_at_s is None or worker.name not in step.state.programs:
+            continue
+        since_s = max(worker.child_stopped_at_s, world.undisturbed_since_s, worker.began_s)
+        program = step.state.programs[worker.name]
+        watched = world.watched.get(worker.name) == worker.token and program.attempt is not None
+        late_s = world.now_s - since_s - 10.0 - 2 * world.look_s
+        if late_s > SETTLE_S and watched and program.attempt.stop is None and not step.decision.memory.trouble:
+            return f"the child of {worker.name} is stopped since {worker.child_stopped_at_s:.0f}"
+    return None
+
+
 RULES: tuple[Callable[..., str | None], ...] = (
     the_journal_gives_the_state,
     the_same_again_is_decided_the_same,
@@ -255,6 +279,8 @@ RULES: tuple[Callable[..., str | None], ...] = (
     no_reboot_is_charged_to_a_program,
     each_reboot_is_told_once,
     no_lower_checkpoint_over_a_higher,
+    who_works_is_never_ended_for_its_silence,
+    a_stopped_child_is_continued_and_not_waited_for,
 )
 
 
@@ -282,6 +308,7 @@ def _first_difference(one, other):
 # --- now and then ---------------------------------------------------------------------------------------------------------
 
 STUCK_MOST_S = 2 * 3600.0  # the longest limit of policy/worker/stall.py is an hour
+SILENT_MOST_S = 7 * 3600.0  # of one that says nothing, after kills that healed nothing: six hours
 
 
 def nobody_stays_stuck(world):
@@ -290,8 +317,9 @@ def nobody_stays_stuck(world):
         if worker.stuck_at_s is None or worker.state == "D":
             continue
         since_s = max(worker.stuck_at_s, world.undisturbed_since_s)
-        if world.now_s - since_s > STUCK_MOST_S:
-            return f"{worker.name} is stuck since {worker.stuck_at_s:.0f}, and nobody has done anything for two hours"
+        most_s = SILENT_MOST_S if worker.is_script else STUCK_MOST_S
+        if world.now_s - since_s > most_s:
+            return f"{worker.name} is stuck since {worker.stuck_at_s:.0f}, and nobody has done anything for {most_s:.0f} s"
     return None
 
 

@@ -140,11 +140,14 @@ class Misfortunes:
         for worker in self.alive(name):
             if worker.stuck_at_s is not None:
                 continue
-            how = self.chance.one_of(["hang", "gil", "stopped", "kernel", "short"], "how", kind, name, number)
+            kinds = ["hang", "gil", "stopped", "kernel", "short", *(["child"] if worker.is_script else [])]
+            how = self.chance.one_of(kinds, "how", kind, name, number)
             if not self.strikes(kind, name, number, how):
                 continue
             worker.stick(self.now_s)
-            if how == "gil":
+            if how == "child":
+                worker.stop_child(self.now_s)
+            elif how == "gil":
                 worker.live_at_s = self.now_s
             elif how == "stopped":
                 worker.state = "T"

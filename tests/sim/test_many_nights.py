@@ -20,6 +20,7 @@ EVENTFUL = {  # a world in which nothing goes wrong would prove nothing
     "crashing": "GaveUp BackedOff Exited",
     "poisoned": "CheckpointQuarantined Recovered",
     "reboots": "HostRebooted DaemonStopped Resumed",
+    "scripts": "ChildHalted Stalled Exited Recovered HostRebooted DaemonSuspended",
     "year": "HostRebooted Stalled Recovered",
 }
 LENGTH_S = {"year": 2 * 24 * HOUR_S, "reboots": 12 * HOUR_S}  # `soak.py` looks at whole weeks and years

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from fakes import sample
 
-from supervisor.model.inputs import Ending, Report, Sample
+from supervisor.model.inputs import Ending, Halted, Report, Sample
 
 STEPS_PER_S = 100.0
 START_S = 5.0  # import, environments, restore
@@ -58,6 +58,8 @@ class Worker:
     beat_lost: bool = False  # its beats cannot be read
     bad_since_s: float | None = None  # its losses are not finite since then
     figures: dict = field(default_factory=dict)  # what else its beats tell
+    is_script: bool = False  # it knows nothing of extralife, and prints nothing
+    child_stopped_at_s: float | None = None  # its only child, which does all the work
     said: list = field(default_factory=list)  # reports beside that it resumed
 
     def advance(self, now_s):
@@ -123,6 +125,15 @@ class Worker:
         else:
             self.saved_at_s = max(self.saved_at_s, now_s)
 
+    def stop_child(self, now_s):
+        self.stick(now_s)
+        self.child_stopped_at_s = now_s
+
+    def continue_child(self, now_s):
+        if self.child_stopped_at_s is not None:
+            self.child_stopped_at_s = None
+            self.move_again(now_s)
+
     def die(self, now_s):
         self.advance(now_s)
         self.alive, self.died_at_s = False, now_s
@@ -135,6 +146,14 @@ class Worker:
         if self.died_at_s is not None:
             now_s = min(now_s, self.died_at_s)
         self.advance(now_s)
+        if self.is_script:
+            worked_s = now_s if self.stuck_at_s is None else self.stuck_at_s
+            child = self.child_stopped_at_s
+            return Sample(
+                self.token, self.state if self.alive else None, pids=(self.number + 5000,),
+                witness_at_s=worked_s - worked_s % 5.0 + offset_s if worked_s - self.began_s > 5.0 else None, witness="cpu",
+                halted=() if child is None else (Halted(self.number + 5000, 5, "python", "T", child + offset_s),),
+            )  # fmt: skip
         if self.beat_lost and self.alive:
             moved_s = now_s if self.stuck_at_s is None else self.stuck_at_s
             return Sample(self.token, self.state, progress_at_s=moved_s + offset_s, phase="training", beat_lost=True)
@@ -153,6 +172,6 @@ class Worker:
         )  # fmt: skip
 
     def reports(self):
-        if self.resumed is None:
+        if self.resumed is None or self.is_script:
             return ()
         return (*self.said, Report("resumed", {"at_ns": self.number, "step": self.resumed}))

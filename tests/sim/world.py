@@ -28,7 +28,7 @@ from supervisor.adapters.host import boot
 from supervisor.adapters.host.clock import journal_offset
 from supervisor.model.inputs import Asked, Began, Ending, Sampled, Survival, Survivor, Verb, Woke
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import DaemonSettings, Level, Paths, Settings
+from supervisor.model.settings import DaemonSettings, Level, Paths, Progress, Settings
 
 STORY_KEPT = 60  # lines
 TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins
@@ -42,9 +42,12 @@ class World(Misfortunes, Looks, Deeds):
     """One host, for as long as the story goes."""
 
     def __init__(
-        self, seed, *, programs=4, slots=2, odds=None, look_s=10.0, lively_s=None, only=None, without=(), save_cost_s=None, **rules
+        self, seed, *, programs=4, slots=2, odds=None, look_s=10.0, lively_s=None, only=None, without=(), save_cost_s=None, scripts=0,
+        **rules,
     ):  # fmt: skip
         """`look_s` is the period of looks; with `lively_s` they come that often after an event, and at `look_s` else.
+
+        The last `scripts` programs know nothing of extralife: they print nothing, ever, and use CPU time while they work.
 
         `only` names the misfortunes that may happen, `without` the programs that are left out: for shorter stories.
         """
@@ -52,7 +55,14 @@ class World(Misfortunes, Looks, Deeds):
         self.only, self.save_cost_s = only, save_cost_s
         self.all_names = [f"P{number}" for number in range(programs)]
         self.names = [name for name in self.all_names if name not in without]
-        self.specs = {name: spec(name, priority=100 + 10 * (int(name[1:]) % 2)) for name in self.names}
+        self.scripts = set(self.all_names[len(self.all_names) - scripts :])
+        self.specs = {
+            name: spec(
+                name, priority=100 + 10 * (int(name[1:]) % 2),
+                progress=Progress.AUTO if name in self.scripts else Progress.BEAT,
+            )
+            for name in self.names
+        }  # fmt: skip
         daemon = DaemonSettings(sample_period_s=look_s)
         self.configured = Settings(
             Paths("/s", "/r"), level=Level(slots=slots), programs=tuple(self.specs.values()), daemon=daemon, **rules

@@ -46,6 +46,7 @@ class Heard:
     stopping: bool = False
     status: str = ""
     progress_ns: int | None = None
+    pings: int = 0  # signs of progress that are no mere STATUS= or READY=1
     deadline_ns: int | None = None
     steps: int | None = None
     ckpt_step: int | None = None
@@ -79,7 +80,8 @@ def hear(heard: Heard, said: dict[str, str], at_ns: int) -> Heard:
     grew = steps is not None and (heard.steps is None or steps > heard.steps)
     ckpt_step = _whole(said.get("X_EXTRALIFE_CHECKPOINT"))
     extend_us = _whole(said.get("EXTEND_TIMEOUT_USEC"))
-    pinged = said.get("READY") == "1" or (said.get("WATCHDOG") == "1" and steps is None)
+    watched = said.get("WATCHDOG") == "1" and steps is None
+    pinged = said.get("READY") == "1" or watched
     ready = heard.ready or pinged or grew
     moves = grew or pinged or (ready and "STATUS" in said)
     return replace(
@@ -88,6 +90,7 @@ def hear(heard: Heard, said: dict[str, str], at_ns: int) -> Heard:
         stopping=heard.stopping or said.get("STOPPING") == "1",
         status="".join(c for c in said.get("STATUS", heard.status) if c.isprintable())[:_STATUS_CHARS],
         progress_ns=at_ns if moves else heard.progress_ns,
+        pings=min(2, heard.pings + (grew or watched)),
         deadline_ns=at_ns + extend_us * 1000 if extend_us is not None else heard.deadline_ns,
         steps=heard.steps if steps is None else steps,
         ckpt_step=heard.ckpt_step if ckpt_step is None else ckpt_step,

@@ -1,6 +1,8 @@
 """Readings of live attempts: the beat record, sd_notify edges, growing logs and files, the process state.
 
-Each program names its source of progress (`core.settings.Progress`); the process state is read for all. A reading that
+Each program names its source of progress (`model.settings.Progress`), or leaves it open: then the best that speaks is taken
+at each look. A beat is better than notifications, and those are better than the growth of its log or its files. The process
+state and the process tree (`trees.py`) are read for all. A reading that
 fails leaves its field None: not known, which is not zero and not "stalled".
 
 A beat record that cannot be read at this moment (its writer was interrupted in the middle) is no sign of a stall either:
@@ -19,6 +21,7 @@ import itertools
 import json
 import os
 import threading
+from collections import Counter
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
@@ -30,6 +33,8 @@ from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import cgroups
 from supervisor.adapters.process.edges import Edges, Heard
 from supervisor.adapters.process.processes import read_record
+from supervisor.adapters.process.trees import Scans, Tree, own_directory
+from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import Report, Sample
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.ports import Clock
@@ -63,6 +68,7 @@ class _Watched:
     since_s: float
     reports_file: str
     stat: procfs.StateFile | None
+    tree: Tree
     adopted: bool = False
     lost_at_s: float | None = None  # since when its beats cannot be read in any way
     mapped: str | None = None  # where /proc has the record that it maps
@@ -75,7 +81,8 @@ class _Watched:
     failed: bool = False
     load: cgroups.Load | None = None
     load_due_s: float = 0.0
-    shown: tuple[Sample, Sample] | None = None  # without and with the load
+    shown: tuple[Sample, Sample] | None = None  # without and with load and tree
+    with_seen: tuple[object, ...] = ()  # of the tree
     reports_at: int = 0
     reports: int = 0
     reports_due_s: float = 0.0
@@ -89,6 +96,7 @@ class LocalProbes:
         self._paths, self._clock, self._edges = paths, clock, edges
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
+        self._scans, self._tasks = Scans(), Tasks("files")
 
     def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int, *, adopted: bool = False) -> None:
         """Begin to read an attempt; `expect` its edges first (they may come before its pid is known).
@@ -98,10 +106,11 @@ class LocalProbes:
         file = None
         with contextlib.suppress(OSError):
             file = procfs.StateFile(pid)
-        stat = procfs.read_stat(pid) if file is None else None
+        stat = procfs.read_stat(pid)
         reports = f"{self._paths.attempt_dir(spec.name, attempt, token)}/{contract.REPORTS_FILE}"
         ticks = stat.start_ticks if stat else None
-        watched = _Watched(spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file, adopted)
+        tree = Tree(pid, ticks, spec.directory or self._paths.run_dir(spec.name))
+        watched = _Watched(spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file, tree, adopted)
         self._edges.expect(spec.name, token)
         with self._guard:
             self._watched[spec.name] = watched
@@ -116,12 +125,33 @@ class LocalProbes:
         """One reading of every watched attempt, by program."""
         with self._guard:
             watched = list(self._watched.values())
+        if watched:
+            self._look_at_trees(watched)
         return {item.spec.name: self._read_safely(item) for item in watched}
+
+    def _look_at_trees(self, watched: list[_Watched]) -> None:
+        now_s = self._clock.now_s()
+        try:
+            forest = self._scans.newest(now_s)
+        except OSError:
+            return  # no /proc, no descriptor left: what was seen last stands
+        if all(item.tree.forest is forest for item in watched):
+            return
+        directories = Counter(item.spec.directory or self._paths.run_dir(item.spec.name) for item in watched)
+        for item in watched:
+            spec, tree = item.spec, item.tree
+            if tree.forest is None:
+                record = read_record(self._paths.shim_record(spec.name))
+                tree.root = record.shim_pid if record is not None and record.token == item.token else None
+                tree.directory = own_directory(tree.directory, directories)
+            speaks = "" if item.sample is None else item.sample.source
+            quiet = spec.source(speaks) in (Progress.LOG, Progress.FILES)
+            tree.look(forest, now_s, leader=spec.progress is Progress.NONE, witnesses=quiet, tasks=self._tasks)
 
     def doing(self) -> dict[int, tuple[str, int]]:
         """What each worker that beats is busy with just now: process id -> (phase, environment steps so far)."""
         with self._guard:
-            watched = [item for item in self._watched.values() if item.spec.progress is Progress.BEAT]
+            watched = [item for item in self._watched.values() if item.spec.progress in (Progress.BEAT, Progress.AUTO)]
         found = {}
         for item in watched:
             beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
@@ -147,16 +177,20 @@ class LocalProbes:
             return Sample(item.token)
 
     def _with_load(self, item: _Watched, sample: Sample) -> Sample:
-        """What the worker's cgroup tells besides. Nothing new is the same reading again, the very object."""
-        now_s = self._clock.now_s()
+        """What the worker's cgroup and its tree tell besides. Nothing new is the same reading again, the very object."""
+        now_s, tree = self._clock.now_s(), item.tree
         if now_s >= item.load_due_s:
             item.load_due_s, load = now_s + _LOAD_S, self._groups.read(item.token)
             if load != item.load:
                 item.load, item.shown = load, None
-        if item.load is None:
+        if tree.seen != item.with_seen:
+            item.with_seen, item.shown = tree.seen, None
+        if item.load is None and not any(tree.seen):
             return sample
         if item.shown is None or item.shown[0] is not sample:
-            shown = replace(sample, pressure=item.load.pressure, memory_bytes=item.load.memory_bytes)
+            shown = replace(sample, pids=tree.pids, halted=tree.halted, witness_at_s=tree.witness_at_s, witness=tree.witness)
+            if item.load is not None:
+                shown = replace(shown, pressure=item.load.pressure, memory_bytes=item.load.memory_bytes)
             item.shown = sample, shown
         return item.shown[1]
 
@@ -166,20 +200,47 @@ class LocalProbes:
         match item.spec.progress:
             case Progress.BEAT:
                 return self._from_beat(item, state, heard)
+            case Progress.AUTO:
+                return self._from_best(item, state, heard)
             case Progress.LOG:
                 self._note_growth(item, self._logs(item))
             case Progress.FILES:
                 self._note_growth(item, self._files(item))
             case Progress.NOTIFY | Progress.NONE:
                 pass
-        known = state, heard, item.grown_at_s
+        return self._unless_known(item, item.spec.progress, state, heard)
+
+    def _unless_known(self, item: _Watched, source: Progress, state: str | None, heard: Heard | None) -> Sample:
+        known = source, state, heard, item.grown_at_s
         if item.sample is None or known != item.known:
-            item.known, item.sample = known, self._without_beat(item, state, heard)
+            item.known, item.sample = known, self._without_beat(item, source, state, heard)
         return item.sample
 
-    def _without_beat(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+    def _from_best(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+        """The best source that speaks just now. A beat file that was there stays the source: it is lost, not gone.
+
+        Notifications are a source of progress from the second that reports progress on: many programs say READY=1 and no
+        more. Before that, the newest of them counts beside the growth of the log.
+        """
+        if item.beat is None:
+            beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
+            item.beat = beat if beat is not None and beat.token == item.token else None
+        if item.beat is not None:
+            item.sample = replace(self._from_beat(item, state, heard), source=Progress.BEAT.value)
+            return item.sample
+        if heard is not None and heard.pings > 1:
+            return self._unless_known(item, Progress.NOTIFY, state, heard)
+        self._note_growth(item, self._logs(item) | (self._files(item) if item.spec.progress_glob else {}))
+        return self._unless_known(item, Progress.LOG, state, heard)
+
+    def _without_beat(self, item: _Watched, source: Progress, state: str | None, heard: Heard | None) -> Sample:
         """Nothing but its arguments and what has grown goes into it: the same again is the same reading."""
-        match item.spec.progress:
+        if item.spec.progress is Progress.AUTO:
+            made = (
+                self._from_edges(item, state, heard) if source is Progress.NOTIFY else self._from_growth(item, state, heard)
+            )
+            return replace(made, source=source.value)
+        match source:
             case Progress.NOTIFY:
                 return self._from_edges(item, state, heard)
             case Progress.NONE:
@@ -200,7 +261,7 @@ class LocalProbes:
             item = self._watched.get(program)
         if item is None or item.token != token:
             return ""
-        late = item.adopted and self._clock.now_s() - item.since_s > _FIRST_BEAT_S
+        late = item.adopted and item.spec.progress is Progress.BEAT and self._clock.now_s() - item.since_s > _FIRST_BEAT_S
         if item.beat is None and not late:
             return ""
         return contract.beat_defect(self._paths.beat(program, item.attempt), token)
@@ -309,14 +370,16 @@ class LocalProbes:
         else:
             item.seen = seen
 
-    @staticmethod
-    def _from_growth(item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+    def _from_growth(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+        grown_at_s = item.grown_at_s
+        if item.spec.progress is Progress.AUTO and heard is not None and heard.progress_ns is not None:
+            grown_at_s = max(self._clock.from_boot_ns(heard.progress_ns), grown_at_s or 0.0)
         return Sample(
             token=item.token,
             proc_state=state,
-            progress_at_s=item.grown_at_s,
-            phase="training" if item.grown_at_s is not None else None,
-            ready=item.grown_at_s is not None,
+            progress_at_s=grown_at_s,
+            phase="training" if grown_at_s is not None else None,
+            ready=grown_at_s is not None,
             steps=heard.steps if heard else None,
             status=heard.status if heard else "",
         )
@@ -344,7 +407,7 @@ class LocalProbes:
     def _new_reports(self, item: _Watched) -> list[Report]:
         if item.reports > _MOST_REPORTS_EVER:  # it reports in a loop: the newest are read again when it has ended
             return []
-        if item.reports == 0 and item.spec.progress is not Progress.BEAT:
+        if item.reports == 0 and item.beat is None and item.spec.progress is not Progress.BEAT:
             now_s = self._clock.now_s()
             if now_s < item.reports_due_s:
                 return []

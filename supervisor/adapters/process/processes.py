@@ -393,6 +393,12 @@ class LocalLauncher:
         finally:
             os.close(fd)
 
+    def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
+        """SIGCONT for one process of the tree of this attempt; nothing happens when either is gone."""
+        attempt = self.attempt(token)
+        if attempt is not None and attempt.program == program:
+            procfs.send_verified(pid, start_ticks, signal.SIGCONT)
+
     def ask_to_leave(self, program: str, token: str) -> None:
         """The whole tree of this attempt is to save and leave. Its shim signals each process once (`shim.py`, `_Leaving`).
 

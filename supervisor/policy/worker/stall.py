@@ -10,6 +10,8 @@ beating thread proves nothing):
 * importing, restoring, compiling, evaluating, saving, leaving: a setting each;
 * before the first sign of progress: `start_s` (never less than `coarse_floor_s` without beats), or the program's own
   `start_timeout_s`;
+* a program that is asked for *witnesses* (it sends neither beats nor notifications): twice that for each kill for silence
+  since it was last healthy, up to `silence_max_s`: a kill that healed nothing says that the limit was too short;
 * a phase may name its own deadline; it counts when it is later, but nobody goes without progress for more than `cap_s`.
 
 Over the limit, the process tells which stall it is:
@@ -22,8 +24,15 @@ Over the limit, the process tells which stall it is:
 | other | stale | `gil` | something holds the GIL (or all threads are stuck): heal |
 | other | none known | `silent` | no beat record: heal |
 
+A child in state D for long makes the whole tree `uninterruptible`.
+
+**Silence alone is no stall.** A program that is asked for witnesses and shows one within the limit (CPU time, I/O, files,
+its GPU: `policy/worker/witness.py`) is `quiet`: reported once, never healed. It is `silent` after the limit without any
+witness. Its own `stall_timeout_s` or `start_timeout_s` is the operator's word and is enough without witnesses.
+
 Worked example: largest gap 0.8 s, floor 30 s: the limit is 30 s. At 31 s without progress, state S, live stamp 0.4 s
-old: `hang`. With a largest gap of 20 s the limit is 100 s.
+old: `hang`. With a largest gap of 20 s the limit is 100 s. A script that prints once an hour and uses a whole core: `quiet`
+after 600 s. The same script in a deadlock at minute 20, with the last CPU time then: `silent` at minute 30.
 
 Why not a fixed timeout: a minute kills an honest evaluation, an hour (a common default elsewhere is 45 minutes) costs a
 quarter of the night. Why not CPU or GPU use: a hung job can show 100 % of both.
@@ -34,6 +43,12 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from typing import Final
+
+from supervisor.policy.worker.witness import WORDS
+
+SILENT: Final = "silent"
+QUIET: Final = "quiet"
+_MOST_DOUBLINGS: Final = 64  # beyond any limit; keeps 2.0 ** n finite
 
 # The kinds that are reported and not healed, with the reason that `status` shows.
 NOT_HEALED: Final = {"uninterruptible": "no signal reaches it"}
@@ -57,6 +72,8 @@ class StallSettings:
     saving_s: float = 120.0
     leaving_s: float = 120.0
     cap_s: float = 3600.0
+    silence_max_s: float = 6 * 3600.0
+    settle_s: float = 10.0
     continue_s: float = 5.0
     grace_s: float = 3.0
     slow_ratio: float = 0.5
@@ -71,6 +88,7 @@ class Action(enum.StrEnum):
     CONTINUE = "continue"
     HEAL = "heal"
     REPORT = "report"
+    TELL = "tell"  # it is no stall
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +107,16 @@ class Reading:
     largest_gap_s: float | None = None
     stall_timeout_s: float | None = None
     start_timeout_s: float | None = None
+    witnessed: bool = False  # silence is not enough: it is asked for witnesses
+    witness_at_s: float | None = None  # the newest
+    witness: str = ""  # which one, as in `policy/worker/witness.py`
+    silences: int = 0  # kills for silence since it was last healthy
+    held_child: str = ""  # a process of its tree that is in state D for long, as `name(pid)`
 
 
 @dataclass(frozen=True, slots=True)
 class StallVerdict:
-    """A stall: its kind, how long there was no progress, how long was allowed, and what to do."""
+    """A stall: its kind, how long there was no sign of progress or work, how long was allowed, and what to do."""
 
     kind: str
     action: Action
@@ -111,8 +134,14 @@ def judge(settings: StallSettings, reading: Reading) -> StallVerdict | None:
         return StallVerdict("stopped", Action.CONTINUE, age_s, limit_s, why)
     if age_s <= limit_s:
         return None
+    if _works(reading, limit_s):
+        words = WORDS.get(reading.witness, "it works")
+        why = f"no sign of progress for {age_s:.0f} s {doing}, but {words}: it is quiet, not stalled"
+        return StallVerdict(QUIET, Action.TELL, age_s, limit_s, why)
     kind, action, because = _classify(settings, reading)
     why = f"no progress for {age_s:.0f} s {doing} (limit {limit_s:.0f} s): {because}"
+    if reading.witnessed and reading.witness_at_s is not None and not _is_told(reading):
+        age_s = min(age_s, reading.now_s - reading.witness_at_s)  # until then it worked
     return StallVerdict(kind, action, age_s, limit_s, why)
 
 
@@ -129,7 +158,23 @@ def due_s(settings: StallSettings, reading: Reading) -> float:
     age_s, limit, _ = _age_and_limit(settings, reading)
     if reading.proc_state in {"T", "t"}:
         limit = min(settings.continue_s, limit)
+    elif age_s > limit and _works(reading, limit) and reading.witness_at_s is not None:
+        return reading.witness_at_s + limit  # that it is quiet was said; what comes next is that it is silent
     return reading.now_s - age_s + limit
+
+
+def _works(reading: Reading, limit_s: float) -> bool:
+    """Whether a program that is asked for witnesses has shown one within the limit."""
+    if not reading.witnessed or _is_told(reading) or reading.witness_at_s is None:
+        return False
+    return reading.now_s - reading.witness_at_s <= limit_s
+
+
+def _is_told(reading: Reading) -> bool:
+    """Whether the present limit is the operator's word for this program."""
+    if reading.progress_at_s is None:
+        return reading.start_timeout_s is not None
+    return reading.stall_timeout_s is not None and (reading.phase or "training") == "training"
 
 
 def _age_and_limit(settings: StallSettings, reading: Reading) -> tuple[float, float, str]:
@@ -138,6 +183,8 @@ def _age_and_limit(settings: StallSettings, reading: Reading) -> tuple[float, fl
     else:
         phase = reading.phase or "training"
         since_s, limit, doing = reading.progress_at_s, _phase_limit(settings, reading, phase), f"while {phase}"
+    if reading.witnessed and reading.silences and not _is_told(reading):
+        limit = max(limit, min(settings.silence_max_s, limit * 2.0 ** min(reading.silences, _MOST_DOUBLINGS)))
     if reading.phase_deadline_s is not None:
         limit = max(limit, min(reading.phase_deadline_s - since_s, settings.cap_s))
     return reading.now_s - since_s, limit, doing
@@ -169,14 +216,16 @@ def _phase_limit(settings: StallSettings, reading: Reading, phase: str) -> float
 
 
 def _classify(settings: StallSettings, reading: Reading) -> tuple[str, Action, str]:
-    if reading.proc_state == "D":
-        return (
-            "uninterruptible",
-            Action.REPORT,
-            "it waits inside the kernel or a driver (state D), where no signal reaches it",
-        )
+    if reading.proc_state == "D" or reading.held_child:
+        who = f"its process {reading.held_child}" if reading.held_child and reading.proc_state != "D" else "it"
+        because = f"{who} waits inside the kernel or a driver (state D), where no signal reaches it"
+        return "uninterruptible", Action.REPORT, because
+    if reading.live_at_s is None and reading.witnessed and not _is_told(reading):
+        since_s = reading.spawned_at_s if reading.witness_at_s is None else reading.witness_at_s
+        because = f"nor has it used CPU time, read or written anything for {reading.now_s - since_s:.0f} s"
+        return SILENT, Action.HEAL, because
     if reading.live_at_s is None:
-        return "silent", Action.HEAL, "it sends no beats"
+        return SILENT, Action.HEAL, "its configuration calls that a stall" if reading.witnessed else "it sends no beats"
     live_age_s = reading.now_s - reading.live_at_s
     if live_age_s <= settings.live_s:
         return "hang", Action.HEAL, "its other threads run, so a call in Python, the environment or CUDA never returned"

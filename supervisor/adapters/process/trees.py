@@ -1,0 +1,183 @@
+"""Looks at the whole process tree of every attempt: processes that do not run, and whether the tree works.
+
+One scan of /proc serves all attempts: a file for each process of the box, some 10 us. It is repeated every two seconds,
+more rarely where it would take more than a hundredth of a core. A tree hangs below its shim, which is the sub-reaper of all
+that the worker starts; without a known shim it hangs below the worker.
+
+Only programs that send neither beats nor notifications are asked for witnesses (`policy/worker/witness.py`): the CPU time
+first, that is in the scan; what the tree reads and writes where it uses little CPU; the files below its directory where it
+does neither. The directory may lie on a file system that hangs, so a thread of its own looks at it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from supervisor.adapters import procfs
+from supervisor.model.inputs import Halted
+from supervisor.policy.worker.witness import Counts, works
+from workers import contract
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from supervisor.adapters.procfs import Forest, Process
+    from supervisor.adapters.threads import Tasks
+
+_SCAN_S: Final = 2.0
+_SCAN_SHARE: Final = 0.01  # of a core
+_SCAN_MOST_S: Final = 5.0
+_WEIGH_S: Final = 5.0  # between two counts: a thread that wakes up now and then is averaged away
+_FILES_S: Final = 30.0
+_HELD_S: Final = 30.0  # in state D without a tick of CPU time: disks make everybody wait for moments
+_MOST_ASKED: Final = 64  # processes of one tree whose reads and writes are counted
+_MOST_ENTRIES: Final = 2000  # of a directory that is looked through
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_OURS: Final = frozenset({contract.ATTEMPTS_DIR, contract.LOCK_FILE, contract.FENCE_FILE})
+
+
+class Scans:
+    """The newest scan of /proc; a new one when it is due."""
+
+    def __init__(self) -> None:
+        self._forest: Forest | None = None
+        self._due_s = 0.0
+
+    def newest(self, now_s: float) -> Forest:
+        """The same object until the next scan."""
+        if self._forest is None or now_s >= self._due_s or self._due_s - now_s > _SCAN_MOST_S:
+            began_s = time.thread_time()
+            self._forest = procfs.scan()
+            took_s = time.thread_time() - began_s
+            self._due_s = now_s + min(_SCAN_MOST_S, max(_SCAN_S, took_s / _SCAN_SHARE))
+        return self._forest
+
+
+@dataclass(slots=True)
+class Tree:
+    """What was seen of the tree of one attempt."""
+
+    worker: int  # process id
+    start_ticks: int | None  # None: it was gone already
+    directory: str  # below which its own files are; empty: it is not looked at
+    root: int | None = None  # its shim
+    forest: Forest | None = None  # it was last looked at in this scan
+    pids: tuple[int, ...] = ()
+    halted: tuple[Halted, ...] = ()
+    witness_at_s: float | None = None
+    witness: str = ""
+    _still: dict[tuple[int, int], tuple[str, float, int]] = field(default_factory=dict)  # state, since, CPU ticks
+    _weighed: Counts | None = None
+    _written_ns: int | None = None
+    _files_due_s: float = 0.0
+    _looking: bool = False
+
+    @property
+    def seen(self) -> tuple[object, ...]:
+        """All that a sample is made of."""
+        return self.pids, self.halted, self.witness_at_s, self.witness
+
+    def look(self, forest: Forest, now_s: float, *, leader: bool, witnesses: bool, tasks: Tasks) -> None:
+        """Take a scan in. `leader`: the worker's own state is to be judged here too; `witnesses`: it is asked for them."""
+        if forest is self.forest:
+            return
+        self.forest = forest
+        members = self._members(forest)
+        self.pids = tuple(sorted(process.pid for process in members if process.pid != self.worker))
+        self._note_still(members, now_s, leader=leader)
+        if witnesses:
+            self._weigh(forest, members, now_s, tasks)
+        else:
+            self._weighed, self.witness_at_s, self.witness = None, None, ""
+
+    def _members(self, forest: Forest) -> list[Process]:
+        worker = forest.processes.get(self.worker)
+        if worker is None or worker.start_ticks != self.start_ticks:
+            return [] if self.root is None else forest.below(self.root)
+        return forest.below(self.root) if worker.parent == self.root else [worker, *forest.below(self.worker)]
+
+    def _note_still(self, members: list[Process], now_s: float, *, leader: bool) -> None:
+        still: dict[tuple[int, int], tuple[str, float, int]] = {}
+        halted = []
+        for process in members:
+            if process.state not in "TD" or (process.pid == self.worker and not leader):
+                continue
+            key = process.pid, process.start_ticks
+            before = self._still.get(key)
+            known = before is not None and before[0] == process.state and before[2] == process.ticks
+            since_s = before[1] if before is not None and known else now_s
+            still[key] = process.state, since_s, process.ticks
+            if process.state == "T" or now_s - since_s >= _HELD_S:
+                halted.append(Halted(process.pid, process.start_ticks, process.name, process.state, since_s))
+        self._still, self.halted = still, tuple(halted)
+
+    def _weigh(self, forest: Forest, members: list[Process], now_s: float, tasks: Tasks) -> None:
+        before = self._weighed
+        if before is not None and now_s - before.at_s < _WEIGH_S:
+            return
+        now = Counts(now_s, self._cpu_s(forest, members))
+        by = "" if before is None else works(replace(before, io_bytes=None, written_ns=None), now)
+        if not by:
+            self._look_at_files(now_s, tasks)
+            now = replace(now, io_bytes=_io_bytes(members), written_ns=self._written_ns)
+            by = "" if before is None else works(before, now)
+        if by:
+            self.witness_at_s, self.witness = now_s, by
+        self._weighed = now
+
+    def _cpu_s(self, forest: Forest, members: list[Process]) -> float:
+        """With what children had used that have ended. What the shim has inherited and reaped is in the shim's own count."""
+        shim = None if self.root is None else forest.processes.get(self.root)
+        ticks = sum(process.ticks + process.ended_ticks for process in members)
+        return (ticks + (0 if shim is None else shim.ended_ticks)) / _TICKS_PER_S
+
+    def _look_at_files(self, now_s: float, tasks: Tasks) -> None:
+        if self.directory and not self._looking and now_s >= self._files_due_s:
+            self._looking, self._files_due_s = True, now_s + _FILES_S
+            tasks.begin("files", self._newest_file)
+
+    def _newest_file(self) -> None:
+        try:
+            self._written_ns = newest_ns(self.directory)
+        finally:
+            self._looking = False
+
+
+def _io_bytes(members: list[Process]) -> int | None:
+    found = [procfs.io_bytes(process.pid) for process in members[:_MOST_ASKED]]
+    known = [size for size in found if size is not None]
+    return sum(known) if known else None
+
+
+def newest_ns(directory: str) -> int | None:
+    """The newest modification time below a directory, of its first two thousand entries; None: nothing could be read.
+
+    Links are not followed. Of a run directory what extralife itself writes there is left out.
+    """
+    newest, left, waiting = None, _MOST_ENTRIES, [directory]
+    while waiting and left > 0:
+        try:
+            with os.scandir(waiting.pop(0)) as entries:
+                for entry in entries:
+                    left -= 1
+                    if left < 0 or entry.name in _OURS:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        newest = max(newest or 0, entry.stat(follow_symlinks=False).st_mtime_ns)
+        except OSError:
+            continue
+    return newest
+
+
+def own_directory(directory: str, others: Mapping[str, int]) -> str:
+    """The directory, if what is written there can only be this program's: no other one's, nobody's home, not the root."""
+    if not directory or others.get(directory, 0) > 1:
+        return ""
+    path = Path(directory)
+    return "" if len(path.parts) < 3 or path == Path.home() else directory

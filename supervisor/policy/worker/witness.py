@@ -1,0 +1,84 @@
+"""Whether a program that says nothing still works: the witnesses that need no word of the program.
+
+The rule. A program without beats or notifications is seen to progress by its log or its files only. Many honest scripts
+print nothing for an hour. So its silence proves nothing. Every few seconds its whole process tree is looked at, and it
+*works* if one of these holds; the first is named:
+
+| witness | it works when, since the look before |
+|---|---|
+| cpu | the tree used 2 % of one core or more, children that have ended included |
+| io | the tree read and wrote 16 KiB a second or more |
+| files | something below its own directory was written (for a writer outside of the tree) |
+| gpu | the only GPU user of a GPU is this tree, and that GPU was used for 5 % of the newest minute or more |
+
+Worked example: `python train.py` prints nothing and uses 0.98 cores: it works, by its CPU time. `python wait.py` sleeps in
+a lock and wakes up ten times a second to look at the clock, which takes 0.1 % of a core: it does not work.
+
+Why not any CPU time at all: a program that hangs often has a thread that wakes up now and then (a monitor, a progress bar, a
+logger). Why not a high share: a trainer that waits for a slow GPU step or a slow disk uses little. Why only the own GPU:
+what another program does on a shared GPU says nothing about this one.
+
+A count that could not be read, or that went back because a process left, is no witness: unknown is not work, and it is not
+silence either, because the other witnesses are asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+CPU: Final = "cpu"
+IO: Final = "io"
+FILES: Final = "files"
+GPU: Final = "gpu"
+
+WORDS: Final = {
+    CPU: "it uses CPU time",
+    IO: "it reads and writes",
+    FILES: "files below its directory are written",
+    GPU: "it uses its GPU",
+}
+
+_CPU_SHARE: Final = 0.02
+_IO_BYTES_PER_S: Final = 16 * 1024.0
+_GPU_PERCENT: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a tree has used up to one moment. None: not known."""
+
+    at_s: float
+    cpu_s: float | None = None
+    io_bytes: int | None = None
+    written_ns: int | None = None  # the newest modification time below its directory
+
+
+def works(before: Counts, now: Counts) -> str:
+    """By which witness it worked between two looks; empty: by none."""
+    for_s = now.at_s - before.at_s
+    if for_s <= 0:
+        return ""
+    if _grew(before.cpu_s, now.cpu_s) >= _CPU_SHARE * for_s:
+        return CPU
+    if _grew(before.io_bytes, now.io_bytes) >= _IO_BYTES_PER_S * for_s:
+        return IO
+    return FILES if _grew(before.written_ns, now.written_ns) > 0 else ""
+
+
+def _grew(before: float | None, now: float | None) -> float:
+    return 0.0 if before is None or now is None else now - before
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """One GPU: the processes that hold memory of it, and how much it was used in the newest minute. None: not known."""
+
+    holders: frozenset[int]
+    percent: float | None
+
+
+def works_on_gpu(gpus: tuple[GpuUse, ...], pids: frozenset[int]) -> bool:
+    """Whether a GPU that only these processes hold memory of was in use."""
+    mine = [gpu.percent for gpu in gpus if gpu.holders and gpu.holders <= pids]
+    return any(percent is not None and percent >= _GPU_PERCENT for percent in mine)

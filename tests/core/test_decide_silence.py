@@ -1,0 +1,188 @@
+"""Programs that say nothing of themselves: quiet or silent, halted children, and from when on they count as RUNNING."""
+
+import pytest
+from core_kit import Core, commands, facts, gpu, gpus, of, settings, spec
+
+from supervisor.model.inputs import Halted, Verb
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import Progress
+from supervisor.policy.box.readings import Spread
+from supervisor.policy.worker.stall import StallSettings
+
+HOUR_S = 3600.0
+
+
+def script(**more):
+    return Core(settings(spec("Pong", progress=Progress.AUTO, **more)), checks=1000)
+
+
+def mute(core, **more):
+    """It printed a line now and says nothing from now on."""
+    return {"progress_at_s": core.now_s, "live_at_s": None, **more}
+
+
+def works(now_s):
+    """It was last seen to work within the last five seconds."""
+    return now_s - now_s % 5.0
+
+
+def ends(core):
+    """It dies, and its next start is due."""
+    core.ended("Pong", signal=9)
+    if core.phase("Pong") is Phase.BACKOFF:
+        core.to_wake()
+
+
+def test_a_program_that_computes_for_hours_without_a_word_is_told_once_and_never_ended():
+    core = script().running("Pong")
+    core.watch(3 * HOUR_S, period_s=5.0, Pong=mute(core, witness_at_s=works, witness="cpu"))
+    assert len(core.told(facts.Quiet)) == 1
+    assert core.told(facts.Quiet)[0].witness == "cpu"
+    assert not core.told(facts.Stalled)
+    assert core.phase("Pong") is Phase.RUNNING
+
+
+def test_when_it_stops_working_it_is_silent_after_the_limit():
+    core = script().running("Pong")
+    same = mute(core)
+    core.watch(HOUR_S, period_s=5.0, Pong={**same, "witness_at_s": works, "witness": "io"})
+    last_s = core.now_s
+    core.watch(700, Pong={**same, "witness_at_s": last_s, "witness": "io"})
+    stalled = core.told(facts.Stalled)[0]
+    assert (stalled.stall, stalled.limit_s) == ("silent", 600.0)
+    assert core.told_at(facts.Stalled) - last_s == pytest.approx(600.0, abs=2.0)
+    assert of(core.last, commands.AskToLeave) or core.attempt("Pong").stop is not None
+
+
+def test_the_next_kill_for_silence_takes_twice_as_long_until_it_is_healthy_again():
+    core = script().running("Pong")
+    for limit_s in (600.0, 1200.0, 2400.0):
+        core.watch(limit_s + 20.0, Pong=mute(core))
+        assert core.told(facts.Stalled)[-1].limit_s == limit_s
+        ends(core)
+        core.running("Pong")
+    assert core.program("Pong").silences == 3
+    core.watch(700, Pong={"progress_at_s": lambda now_s: now_s, "live_at_s": None})
+    assert core.told(facts.Recovered)
+    assert core.program("Pong").silences == 0
+
+
+def test_work_without_a_word_ends_the_count_of_deaths_too():
+    core = script().running("Pong")
+    ends(core)
+    core.running("Pong")
+    assert core.program("Pong").streak == 1
+    core.watch(700, Pong={"progress_at_s": None, "live_at_s": None, "witness_at_s": works, "witness": "cpu"})
+    assert core.told(facts.Recovered)
+    assert core.program("Pong").streak == 0
+
+
+def test_one_that_was_to_be_ended_for_silence_and_works_again_is_left_alone():
+    core = script().running("Pong")
+    same = mute(core)
+    core.watch(601, Pong=same)
+    assert core.told(facts.Stalled)
+    core.watch(2, Pong={**same, "witness_at_s": works, "witness": "cpu"})
+    core.watch(6, Pong={**same, "witness_at_s": lambda now_s: now_s, "witness": "cpu"})
+    assert core.told(facts.Revived)[0].why.startswith("works again by itself")
+    assert core.attempt("Pong").stall is None
+    assert core.attempt("Pong").stop is None
+
+
+def test_the_gpu_that_only_its_tree_holds_is_a_witness():
+    core = script().running("Pong")
+    same = mute(core, pids=(4321,))
+    for _ in range(24):
+        core.see(gpus(gpu(processes=((4321, None),), utilisation=90.0)))
+        core.watch(60, period_s=30.0, Pong=same)
+    assert core.told(facts.Quiet)[0].witness == "gpu"
+    assert not core.told(facts.Stalled)
+
+
+def test_a_gpu_that_another_program_holds_too_shows_nothing():
+    core = script().running("Pong")
+    core.see(gpus(gpu(processes=((4321, None), (99, None)), utilisation_minute=Spread(0.0, 9.0, 90.0))))
+    core.watch(602, period_s=2.0, Pong=mute(core, pids=(4321,)))
+    assert core.told(facts.Stalled)[0].stall == "silent"
+
+
+def test_beats_and_notifications_are_judged_as_ever_once_they_speak():
+    for source, limit_s in (("beat", 30.0), ("notify", 600.0)):
+        core = script().running("Pong")
+        core.watch(1200, Pong=mute(core, source=source, witness_at_s=works, witness="cpu"))
+        assert core.told(facts.Stalled)[0].limit_s == limit_s, source
+
+
+# --- children -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("progress", [Progress.AUTO, Progress.NONE, Progress.BEAT])
+def test_a_stopped_child_is_named_once_and_continued_again_and_again(progress):
+    core = Core(settings(spec("Pong", progress=progress)), checks=1000).running("Pong")
+    child = Halted(77, 5, "python", "T", core.now_s)
+    moving = {"progress_at_s": lambda now_s: now_s, "halted": (child,)}
+    core.watch(4, Pong=moving)
+    assert not core.told(facts.ChildHalted)
+    sent = []
+    for _ in range(12):
+        core.watch(1, Pong=moving)
+        sent += of(core.last, commands.ContinueChild)
+    assert {(each.pid, each.start_ticks) for each in sent} == {(77, 5)}
+    assert len(sent) == 3, "every five seconds"
+    told = core.told(facts.ChildHalted)
+    assert len(told) == 1
+    assert told[0].why == "its process python(77) is stopped for 5 s (state T): it is sent SIGCONT"
+    core.watch(600, Pong=moving)
+    assert len(core.told(facts.ChildHalted)) == 2
+
+
+def test_a_child_that_no_signal_reaches_is_named_and_its_tree_is_not_healed():
+    core = script().running("Pong")
+    child = Halted(77, 5, "python", "D", core.now_s - 30.0)
+    core.watch(700, Pong=mute(core, halted=(child,)))
+    assert [fact.proc_state for fact in core.told(facts.ChildHalted)] == ["D", "D"]
+    assert core.told(facts.Stalled)[0].stall == "uninterruptible"
+    assert core.attempt("Pong").stop is None
+
+
+def test_no_child_of_a_program_that_leaves_is_continued_by_us():
+    """Its shim does so when it asks the tree to leave."""
+    core = script().running("Pong")
+    core.ask(Verb.STOP, "Pong")
+    core.watch(8, Pong=mute(core, halted=(Halted(77, 5, "python", "T", core.now_s),)))
+    assert not core.told(facts.ChildHalted)
+
+
+# --- RUNNING ------------------------------------------------------------------------------------------------------------
+
+
+def starts(core, lives_s, **seen):
+    """Spawned, then seen once a second for so long. Whether it counted as RUNNING."""
+    core.spawned("Pong")
+    core.watch(lives_s, Pong={"progress_at_s": core.now_s + 1.0, "live_at_s": None, **seen})
+    return core.phase("Pong") is Phase.RUNNING
+
+
+def test_an_import_warning_does_not_make_a_crash_looper_running():
+    core = script()
+    core.begin()
+    ran = []
+    for _ in range(5):
+        ran.append(starts(core, 15))
+        ends(core)
+    assert ran == [True, False, False, False, False]
+    assert starts(core, 17), "it has lived longer than before"
+
+
+def test_a_silent_program_is_running_once_it_works():
+    core = script()
+    core.begin()
+    assert not starts(core, 20, progress_at_s=None, phase=None, ready=False)
+    core.watch(1, Pong={"progress_at_s": None, "phase": None, "ready": False, "witness_at_s": core.now_s, "witness": "cpu"})
+    assert core.phase("Pong") is Phase.RUNNING
+
+
+def test_a_time_to_settle_of_zero_is_the_first_sign():
+    core = Core(settings(spec("Pong", progress=Progress.LOG), stall=StallSettings(settle_s=0.0)))
+    core.begin()
+    assert starts(core, 2)

@@ -1,0 +1,54 @@
+"""Scripts that know nothing of extralife, told: what they do, what goes wrong, and the journal's account of it."""
+
+import pytest
+from test_stories import quiet_world, told, worker
+
+
+def script_world():
+    """One script that has used CPU time for ten minutes, and has printed nothing."""
+    return quiet_world(scripts=1)
+
+
+@pytest.mark.fault("silent-works")
+def test_a_script_computes_for_a_night_without_a_word():
+    world = script_world()
+    world.run(10 * 3600.0)
+    assert told(world) == [
+        "0:10:01  P0   no sign of progress for 601 s since it was started, but it uses CPU time: it is quiet, not stalled",
+    ]
+
+
+@pytest.mark.fault("silent-hangs")
+def test_a_script_hangs_and_hangs_again():
+    world = script_world()
+    worker(world).stick(world.now_s)
+    world.run(640.0)
+    worker(world).stick(world.now_s)
+    world.run(1300.0)
+    assert told(world) == [
+        "0:10:01  P0   no sign of progress for 601 s since it was started, but it uses CPU time: it is quiet, not stalled",
+        "0:20:01  P0   no progress for 1201 s since it was started (limit 600 s): nor has it used CPU time, read or written anything for 601 s",
+        "0:20:02  P0   evidence taken before healing: stacks",
+        "0:20:03  P0   stops the stalled worker (silent)",
+        "0:20:06  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:20:06  P0   ended after a stall (silent), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:20:17  P0   training began 10.9 s after its start",
+        "0:40:07  P0   no sign of progress for 1201 s since it was started, but it uses CPU time: it is quiet, not stalled",
+        "0:40:41  P0   no progress for 1235 s since it was started (limit 1200 s): nor has it used CPU time, read or written anything for 1201 s",
+        "0:40:43  P0   evidence taken before healing: stacks",
+        "0:40:44  P0   stops the stalled worker (silent)",
+        "0:40:47  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:40:48  P0   ended after a stall (silent), killed by SIGKILL; death 2 since it was healthy: restarts in 1 s",
+        "0:40:59  P0   training began 10.8 s after its start",
+    ]
+
+
+@pytest.mark.fault("child-stopped")
+def test_a_child_of_a_script_is_stopped():
+    world = script_world()
+    worker(world).stop_child(world.now_s)
+    world.run(60.0)
+    assert told(world) == [
+        "0:10:01  P0   no sign of progress for 601 s since it was started, but it uses CPU time: it is quiet, not stalled",
+        "0:10:05  P0   its process python(5001) is stopped for 5 s (state T): it is sent SIGCONT",
+    ]
