@@ -8,22 +8,19 @@ test`): importing it takes longer than reading all of this.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shutil
-import stat
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor.config import secrets
 from supervisor.config.sheet import DEFAULT, Origin, Sheet, label, shown
 from supervisor.config.tables import section_keys
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings
 from workers.options import nearest
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
-_LARGEST_BYTES: Final = 1 << 16
 _MISSING: Final = (
     "alerts.urls need the package apprise, which is not installed: pip install 'extralife[alerts]' into extralife's "
     "environment; until then these URLs get no alerts"
@@ -35,7 +32,7 @@ def complete(sheet: Sheet, made: AlertSettings, *, look: bool = True) -> AlertSe
     table = sheet.table("alerts")
     urls = [url for _, url in _urls(sheet, table)]
     if made.urls_file:
-        path = _beside(sheet, made.urls_file)
+        path = secrets.beside(sheet, made.urls_file)
         made = replace(made, urls_file=path)
         urls += _of_file(sheet, path) if look else []
     kinds, command = _kinds(sheet, table), _command(sheet, table)
@@ -93,7 +90,7 @@ def _of_file(sheet: Sheet, path: str) -> list[str]:
     origin = sheet.at("alerts", "urls_file")
     complain = sheet.warn if sheet.source.is_kept else sheet.error
     found = []
-    for number, url in urls_in(_secrets(complain, origin, path)):
+    for number, url in urls_in(secrets.text(complain, origin, "alerts.urls_file", path, "one URL per line")):
         if _URL.fullmatch(url):
             found.append(url)
         else:
@@ -105,25 +102,6 @@ def urls_in(text: str) -> list[tuple[int, str]]:
     """(line number, URL or what stands in its place) of a file of URLs."""
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     return [(number, line) for number, line in lines if line and not line.startswith("#")]
-
-
-def _secrets(complain: Callable[[Origin, str], None], origin: Origin, path: str) -> str:
-    """The text of a file that only its owner may read; empty when it cannot be used, which is complained about."""
-    try:
-        # O_NONBLOCK: a FIFO in its place would be waited for. It means nothing to a file.
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123  of a descriptor
-            mode = os.fstat(file.fileno()).st_mode
-            data = file.read(_LARGEST_BYTES + 1) if stat.S_ISREG(mode) else b""
-    except OSError as error:
-        complain(origin, f"alerts.urls_file: {path} cannot be read: {error.strerror}; correct the path, or its owner")
-        return ""
-    if not stat.S_ISREG(mode) or len(data) > _LARGEST_BYTES:
-        complain(origin, f"alerts.urls_file: {path} is not a text file with one URL per line; name another one")
-        return ""
-    if mode & 0o077:
-        complain(origin, f"alerts.urls_file: other users may read {path}, which holds secrets; chmod 600 {path}")
-        return ""
-    return data.decode("utf-8", "replace")
 
 
 def _kinds(sheet: Sheet, table: dict[str, Any]) -> tuple[str, ...]:
@@ -150,12 +128,6 @@ def _command(sheet: Sheet, table: dict[str, Any]) -> tuple[str, ...]:
     if given and shutil.which(given[0]) is None:
         sheet.warn(origin, f"alerts.command: {given[0]!r:.80} is not found, or not executable (yet)")
     return tuple(given)
-
-
-def _beside(sheet: Sheet, path: str) -> str:
-    """Absolute; a relative one is relative to the configuration file."""
-    base = Path(sheet.source.path).parent if sheet.source.path else Path.cwd()
-    return os.path.normpath(base / os.path.expanduser(path))  # noqa: PTH111  Path's raises for ~nobody
 
 
 def _is_open(sheet: Sheet) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from supervisor import membership, places
-from supervisor.config import alerts, directories, ladder, source
+from supervisor.config import alerts, directories, ladder, offsite, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.given import PREFIX, Given, is_override
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
@@ -87,6 +87,7 @@ def _checked(
     for section, low, high in ORDERED:
         _ordered(sheet, made[section], section, low, high)
     made["alerts"] = alerts.complete(sheet, made["alerts"], look=look)
+    made["offsite"] = offsite.complete(sheet, made["offsite"], look=look, starting=starting)
     paths = _paths(sheet, environ, overrides)
     levels, made["load"] = ladder.levels(sheet, made["load"], overrides)
     if levels:

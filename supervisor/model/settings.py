@@ -16,6 +16,7 @@ from supervisor.policy.level import load
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.cost import CostSettings
+from supervisor.policy.upkeep.offsite import OffsiteSettings
 from supervisor.policy.upkeep.resolution import RecorderSettings
 from supervisor.policy.worker.checkpointing import CheckpointSettings
 from supervisor.policy.worker.confinement import CgroupSettings
@@ -176,6 +177,10 @@ class Paths:
         return f"{self.state_dir}/backups"
 
     @property
+    def offsite(self) -> str:
+        return f"{self.state_dir}/offsite"
+
+    @property
     def main_log(self) -> str:
         return f"{self.state_dir}/extralife.log"
 
@@ -259,6 +264,7 @@ class Settings:
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
     load: LoadSettings = field(default_factory=LoadSettings)
     backup: BackupSettings = field(default_factory=BackupSettings)
+    offsite: OffsiteSettings = field(default_factory=OffsiteSettings)
     cost: CostSettings = field(default_factory=CostSettings)
     cgroups: CgroupSettings = field(default_factory=CgroupSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)

@@ -1,0 +1,93 @@
+"""[offsite]: where copies go, and the files with the secrets for it. No sentence and no page shows a secret.
+
+The password and the backend's credentials are read where restic is started (`adapters/offsite/restic.py`). Here it is only
+checked that they can be read, by nobody else. At the daemon's own start such a mistake is a warning: a password file on a
+disk that is not mounted must not keep the trainings from starting.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from typing import Final
+
+from supervisor.config import secrets
+from supervisor.config.sheet import Sheet, shown
+from supervisor.policy.upkeep.backups import calendar_error
+from supervisor.policy.upkeep.offsite import OffsiteSettings
+from workers.options import nearest
+
+BACKENDS: Final = ("local", "sftp", "rest", "s3", "swift", "b2", "azure", "gs", "rclone")
+MISSING: Final = "restic is not installed: apt-get install restic; until then nothing is copied off this box"
+_SECRET: Final = re.compile(r"(//[^/@\s:]*:)[^/@\s]*(@)")
+_LINE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
+_OURS: Final = re.compile(r"RESTIC_(PASSWORD|REPOSITORY|CACHE).*|LD_.*|PATH|HOME")
+
+
+def masked(repository: str) -> str:
+    """A repository without the password in its URL: `rest:https://me:***@host/`."""
+    return _SECRET.sub(r"\1***\2", repository)
+
+
+def complete(sheet: Sheet, made: OffsiteSettings, *, look: bool = True, starting: bool = False) -> OffsiteSettings:
+    """`made` of the plain keys, checked. `look` is False for one who may not read the daemon's secrets."""
+    for key in ("forget", "check"):
+        if (wrong := calendar_error(getattr(made, key))) is not None:
+            sheet.error(sheet.origins[f"offsite.{key}"], f"offsite.{key} {wrong}, not {getattr(made, key)!r:.60}")
+    if not made.on:
+        return made
+    sheet.note("offsite.repository", masked(made.repository), sheet.origins["offsite.repository"])
+    _check_repository(sheet, made)
+    if not made.password_file:
+        sheet.error(sheet.at("offsite"), "offsite.password_file is missing; name the file with the repository's password")
+    if not any((made.keep_last, made.keep_hourly, made.keep_daily, made.keep_weekly, made.keep_monthly)):
+        sheet.error(sheet.at("offsite"), "offsite.keep_* are all 0, so no copy would stay; set one of them to 1 or more")
+    if shutil.which("restic") is None:
+        sheet.warn(sheet.at("offsite"), MISSING)
+    files = {key: secrets.beside(sheet, getattr(made, key)) for key in ("password_file", "env_file") if getattr(made, key)}
+    if look:
+        _check_files(sheet, files, gently=starting or sheet.source.is_kept)
+    return replace(
+        made, password_file=files.get("password_file", ""), env_file=files.get("env_file", "")
+    )  # fmt: skip
+
+
+def _check_repository(sheet: Sheet, made: OffsiteSettings) -> None:
+    where, origin = made.repository, sheet.at("offsite", "repository")
+    scheme, colon, rest = where.partition(":")
+    if not where.isprintable() or where != where.strip():
+        sheet.error(origin, "offsite.repository has spaces at its ends or characters that cannot be printed; remove them")
+    elif not where.startswith("/") and (not colon or scheme not in BACKENDS):
+        hint = nearest(scheme, BACKENDS) if colon else ""
+        told = hint or f"; it must be an absolute path, or begin with one of {', '.join(f'{each}:' for each in BACKENDS)}"
+        sheet.error(origin, f"offsite.repository, {shown(masked(where))}, is no repository of restic{told}")
+    elif not rest and not where.startswith("/"):
+        sheet.error(origin, f"offsite.repository, {shown(where)}, names no place; docs/offsite.md has examples")
+    if made.sftp_command and scheme != "sftp":
+        sheet.error(sheet.at("offsite", "sftp_command"), "offsite.sftp_command is of no use without an sftp: repository")
+
+
+def _check_files(sheet: Sheet, files: dict[str, str], *, gently: bool) -> None:
+    complain = sheet.warn if gently else sheet.error
+    if "password_file" in files:
+        origin, path = sheet.at("offsite", "password_file"), files["password_file"]
+        mistakes = len(sheet.errors) + len(sheet.warnings)
+        password = secrets.text(complain, origin, "offsite.password_file", path, "the repository's password")
+        if not password.strip() and len(sheet.errors) + len(sheet.warnings) == mistakes:
+            complain(origin, f"offsite.password_file: {path} is empty; write the repository's password into it")
+    if "env_file" in files:
+        origin, path = sheet.at("offsite", "env_file"), files["env_file"]
+        text = secrets.text(complain, origin, "offsite.env_file", path, "one NAME=VALUE per line")
+        for number, line in lines_in(text):
+            if not _LINE.fullmatch(line):
+                complain(origin, f"offsite.env_file: line {number} of {path} is not NAME=VALUE (not shown)")
+            elif _OURS.fullmatch(line.partition("=")[0]):
+                name = line.partition("=")[0]
+                complain(origin, f"offsite.env_file: line {number} of {path} sets {name}, which extralife sets; remove it")
+
+
+def lines_in(text: str) -> list[tuple[int, str]]:
+    """(line number, `NAME=VALUE` or what stands in its place); empty lines and those that begin with # are passed over."""
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
+    return [(number, line) for number, line in lines if line and not line.startswith("#")]

@@ -1,0 +1,38 @@
+"""Files with secrets that the configuration names: only their owner may read them, and no sentence quotes them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from supervisor.config.sheet import Origin, Sheet
+
+_LARGEST_BYTES: Final = 1 << 16
+
+
+def text(complain: Callable[[Origin, str], None], origin: Origin, name: str, path: str, content: str) -> str:
+    """The text of the file that the setting `name` names; empty when it cannot be used, which is complained about."""
+    try:
+        # O_NONBLOCK: a FIFO in its place would be waited for. It means nothing to a file.
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123  of a descriptor
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(_LARGEST_BYTES + 1) if stat.S_ISREG(mode) else b""
+    except OSError as error:
+        complain(origin, f"{name}: {path} cannot be read: {error.strerror}; correct the path, or its owner")
+        return ""
+    if not stat.S_ISREG(mode) or len(data) > _LARGEST_BYTES:
+        complain(origin, f"{name}: {path} is not a text file with {content}; name another one")
+        return ""
+    if mode & 0o077:
+        complain(origin, f"{name}: other users may read {path}, which holds secrets; chmod 600 {path}")
+        return ""
+    return data.decode("utf-8", "replace")
+
+
+def beside(sheet: Sheet, path: str) -> str:
+    """Absolute; a relative one is relative to the configuration file."""
+    base = Path(sheet.source.path).parent if sheet.source.path else Path.cwd()
+    return os.path.normpath(base / os.path.expanduser(path))  # noqa: PTH111  Path's raises for ~nobody

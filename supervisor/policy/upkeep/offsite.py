@@ -1,0 +1,147 @@
+"""When the trainings are copied off the box, when the newest copy is too old, and which box may go on with them.
+
+The rule of when. Without a `repository`, or while another box holds it, nothing is copied. Otherwise:
+
+1. A reason is answered at once: another level, a rollback, the operator, a notice of the end.
+2. While something has trained since the newest copy began: `every_s` after that moment. The first copy comes 60 s after
+   the daemon's start. A box on which nothing trains makes no copies: the newest one has everything.
+3. After a failure, neither comes before 60, 120, 240 ... seconds, at most `every_s`. Only the operator, a reboot and a
+   notice of the end do not wait.
+
+Worked example, every_s = 900: a copy begins at 2:00. At 2:07 the level changes: the next one begins at 2:07, and the one
+after it at 2:22. The repository cannot be reached then: it is tried again at 2:23, 2:25, 2:29, 2:37, 2:52 ...
+
+The rule of age. A copy is as old as the moment at which its files were collected. `late_s` after that moment, if something
+has trained since, it is too old: one alert, until a copy succeeds.
+
+The rule of the lease. The repository names the one box that goes on with its trainings: a token, and a generation that
+grows by one with each take-over. Of several leases the highest generation counts, then the newest. A box that finds a
+lease with its own token goes on. One that held the repository and finds another's lease is fenced: its programs stop. One
+that never held it copies nothing, and its programs run: a mistyped repository must not cost a night. Example: box A holds
+generation 1 and vanishes; a restore on box B takes over with generation 2; A comes back, reads 2, and stops.
+
+Why not by the age of a lease (a holder that is silent for an hour has lost it): a provider's network that is away for two
+hours would then stop a training that nobody else goes on with.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+LEVEL, ROLLBACK, OPERATOR, PERIOD = "level", "rollback", "operator", "period"
+REBOOT, NOTICE, START = "reboot", "notice", "start"
+URGENT: Final = frozenset({OPERATOR, REBOOT, NOTICE})  # these do not wait after a failure
+_FIRST_S: Final = 60.0
+_FIRST_RETRY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteSettings:
+    """`[offsite]` in the config. Secrets are in the two files that it names, never here."""
+
+    repository: str = ""
+    password_file: str = ""
+    env_file: str = ""
+    sftp_command: str = ""
+    every_s: float = 900.0
+    late_s: float = 3600.0
+    timeout_s: float = 3600.0
+    reboot_s: float = 20.0
+    upload_kib_s: int = 0
+    with_replay: bool = False
+    forget: str = "daily 04:15"
+    keep_last: int = 8
+    keep_hourly: int = 24
+    keep_daily: int = 14
+    keep_weekly: int = 8
+    keep_monthly: int = 12
+    check: str = "weekly sun 05:00"
+    check_percent: int = 5
+
+    @property
+    def on(self) -> bool:
+        return self.repository != ""
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What the rules of when and of age need. Times are journal time in seconds, None: there was none."""
+
+    began_s: float | None  # of the daemon
+    newest_s: float | None  # the moment of the newest copy
+    asked: str = ""  # the reason that waits for a copy
+    trained: bool = False  # something trains, or has trained since the newest copy
+    failures: int = 0  # in a row
+    failed_s: float | None = None
+
+
+def due_s(rules: OffsiteSettings, copies: Copies) -> float | None:
+    """When the next copy begins; a time that has passed: now. None: nothing asks for one."""
+    if not rules.on:
+        return None
+    if copies.asked:
+        wanted_s = 0.0
+    elif not copies.trained:
+        return None
+    elif copies.newest_s is None:
+        wanted_s = (copies.began_s or 0.0) + min(_FIRST_S, rules.every_s)
+    else:
+        wanted_s = copies.newest_s + rules.every_s
+    if copies.failed_s is None or not copies.failures or copies.asked in URGENT:
+        return wanted_s
+    return max(wanted_s, copies.failed_s + retry_s(rules, copies.failures))
+
+
+def retry_s(rules: OffsiteSettings, failures: int) -> float:
+    """How long after the n-th failure in a row. Example: 60, 120, 240, 480, 900, 900 s."""
+    return float(min(rules.every_s, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 20)))
+
+
+def late_at_s(rules: OffsiteSettings, copies: Copies) -> float | None:
+    """When the newest copy becomes too old; None: never, as nothing has trained since."""
+    since_s = copies.began_s if copies.newest_s is None else copies.newest_s
+    if not rules.on or not copies.trained or since_s is None:
+        return None
+    return since_s + rules.late_s
+
+
+# --- the lease ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who holds a repository: `token` is the holder's own, `since_s` seconds since the epoch by the holder's clock."""
+
+    token: str
+    generation: int
+    box: str
+    since_s: float = 0.0
+    id: str = ""  # of its snapshot
+
+
+class Claim(enum.Enum):
+    """What a box may do with a repository."""
+
+    HELD = "held"  # it is ours
+    WRITE = "write"  # nobody's, or ours as soon as our lease is written
+    LOST = "lost"  # another box has taken over
+    FOREIGN = "foreign"  # another box's, and we never held it
+
+
+def newest(leases: Iterable[Lease]) -> Lease | None:
+    """The lease that counts; None: there is none."""
+    return max(leases, key=lambda each: (each.generation, each.since_s, each.id), default=None)
+
+
+def judge(ours: Lease | None, found: Lease | None) -> Claim:
+    """Our claim on a repository whose newest lease is `found`. `ours`: the one that we hold, or mean to write."""
+    if found is None:
+        return Claim.WRITE
+    if ours is None:
+        return Claim.FOREIGN
+    if ours.token == found.token:
+        return Claim.HELD
+    return Claim.WRITE if ours.generation > found.generation else Claim.LOST

@@ -1,0 +1,129 @@
+"""[offsite]: every mistake at once, and not one sentence or page that shows a secret."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from config_kit import Place
+
+from supervisor import config
+from supervisor.policy.upkeep.offsite import OffsiteSettings
+
+PROGRAM = "[program.Pong]\n"
+
+
+@pytest.fixture
+def place(tmp_path):
+    made = Place(tmp_path)
+    write(made, "password", "hunter2\n")
+    return made
+
+
+def write(place, name, text, mode=0o600):
+    file = place.directory / name
+    file.write_text(text)
+    file.chmod(mode)
+    return str(file)
+
+
+def test_without_a_repository_nothing_is_copied(place):
+    assert place.settings(PROGRAM).offsite == OffsiteSettings()
+    assert not OffsiteSettings().on
+
+
+def test_the_files_are_found_beside_the_configuration(place):
+    env_file = write(place, "env", "# mine\n\nAWS_ACCESS_KEY_ID=AKIA\nAWS_SECRET_ACCESS_KEY=s3cret\n")
+    text = '[offsite]\nrepository = "s3:host/bucket"\npassword_file = "password"\nenv_file = "env"\nkeep_last = 3\n'
+    found = place.settings(PROGRAM + text).offsite
+    assert found == OffsiteSettings(
+        repository="s3:host/bucket", password_file=f"{place.directory}/password", env_file=env_file, keep_last=3
+    )
+
+
+def test_no_listing_shows_a_secret(place):
+    text = '[offsite]\nrepository = "rest:https://me:s3cret@host/x"\npassword_file = "password"\n'
+    loaded = place.load(PROGRAM + text)
+    listed = json.dumps([(key, value, str(origin)) for key, value, origin in config.explain(loaded)])
+    assert "rest:https://me:***@host/x" in listed
+    assert "s3cret" not in listed
+    assert "hunter2" not in listed
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ('repository = "/srv/copies"', "offsite.password_file is missing; name the file with the repository's password"),
+        (
+            'repository = "copies"\npassword_file = "password"',
+            ("offsite.repository, 'copies', is no repository of restic; it must be an absolute path, or begin with one of "
+            "local:, sftp:, rest:, s3:, swift:, b2:, azure:, gs:, rclone:"),
+        ),
+        (
+            'repository = "stfp:host:/x"\npassword_file = "password"',
+            "offsite.repository, 'stfp:host:/x', is no repository of restic; did you mean sftp?",
+        ),
+        (
+            'repository = "s3:"\npassword_file = "password"',
+            "offsite.repository, 's3:', names no place; docs/offsite.md has examples",
+        ),
+        (
+            'repository = " /srv"\npassword_file = "password"',
+            "offsite.repository has spaces at its ends or characters that cannot be printed; remove them",
+        ),
+        (
+            'repository = "/srv"\npassword_file = "password"\nsftp_command = "ssh x -s sftp"',
+            "offsite.sftp_command is of no use without an sftp: repository",
+        ),
+        (
+            'repository = "/srv"\npassword_file = "none"',
+            "offsite.password_file: HERE/none cannot be read: No such file or directory; correct the path, or its owner",
+        ),
+        ('repository = "/srv"\npassword_file = "empty"', ("offsite.password_file: HERE/empty is empty; write the repository's "
+         "password into it")),
+        ('repository = "/srv"\npassword_file = "open"', ("offsite.password_file: other users may read HERE/open, which holds "
+         "secrets; chmod 600 HERE/open")),
+        (
+            'repository = "/srv"\npassword_file = "password"\nenv_file = "bad"',
+            "offsite.env_file: line 1 of HERE/bad is not NAME=VALUE (not shown)",
+        ),
+        (
+            'repository = "/srv"\npassword_file = "password"\nenv_file = "ours"',
+            "offsite.env_file: line 2 of HERE/ours sets RESTIC_PASSWORD, which extralife sets; remove it",
+        ),
+        (
+            'repository = "/srv"\npassword_file = "password"\nforget = "sometimes"',
+            ('offsite.forget must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30", '
+            "not 'sometimes'"),
+        ),
+        (
+            ('repository = "/srv"\npassword_file = "password"\nkeep_last = 0\nkeep_hourly = 0\nkeep_daily = 0\n'
+            "keep_weekly = 0\nkeep_monthly = 0"),
+            "offsite.keep_* are all 0, so no copy would stay; set one of them to 1 or more",
+        ),
+    ],
+)  # fmt: skip
+def test_one_sentence_for_each_mistake(place, keys, told):
+    write(place, "empty", "\n")
+    write(place, "open", "hunter2", mode=0o644)
+    write(place, "bad", "s3cret\n")
+    write(place, "ours", "B2_ACCOUNT_ID=1\nRESTIC_PASSWORD=s3cret\n")
+    (sentence,) = place.errors(f"{PROGRAM}[offsite]\n{keys}\n")
+    assert sentence.partition(": ")[2].replace(str(place.directory), "HERE") == told
+
+
+def test_a_password_on_a_disk_that_is_not_mounted_does_not_refuse_a_start(place):
+    loaded = place.load(f'{PROGRAM}[offsite]\nrepository = "/srv"\npassword_file = "/none/x"\n', starting=True)
+    assert any("offsite.password_file: /none/x cannot be read" in each for each in loaded.warnings)
+    assert loaded.settings.offsite.password_file == "/none/x"
+
+
+def test_a_client_need_not_read_the_password(place):
+    text = f'{PROGRAM}[offsite]\nrepository = "/srv"\npassword_file = "/none/x"\n'
+    assert place.load(text, look=False).settings.offsite.on
+
+
+def test_a_box_without_restic_is_told_the_package(place, monkeypatch):
+    monkeypatch.setenv("PATH", str(place.directory))
+    loaded = place.load(f'{PROGRAM}[offsite]\nrepository = "/srv"\npassword_file = "password"\n')
+    assert any("restic is not installed: apt-get install restic" in each for each in loaded.warnings)

@@ -1,0 +1,89 @@
+"""When a copy off the box is due, when it is too old, and whose a repository is."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor.policy.upkeep.offsite import (
+    LEVEL,
+    NOTICE,
+    Claim,
+    Copies,
+    Lease,
+    OffsiteSettings,
+    due_s,
+    judge,
+    late_at_s,
+    newest,
+    retry_s,
+)
+
+RULES = OffsiteSettings(repository="/srv/copies", every_s=900.0, late_s=3600.0)
+H2 = 7200.0
+
+
+@pytest.mark.parametrize(
+    ("copies", "due"),
+    [
+        (Copies(0.0, None), None),
+        (Copies(50.0, None, trained=True), 110.0),
+        (Copies(None, None, trained=True), 60.0),
+        (Copies(0.0, H2), None),
+        (Copies(0.0, H2, trained=True), H2 + 900),
+        (Copies(0.0, H2, asked=LEVEL), 0.0),
+        (Copies(0.0, H2, trained=True, failures=1, failed_s=H2 + 900), H2 + 960),
+        (Copies(0.0, H2, trained=True, failures=3, failed_s=H2 + 100), H2 + 900),
+        (Copies(0.0, H2, asked=LEVEL, failures=2, failed_s=H2 + 900), H2 + 1020),
+        (Copies(0.0, H2, asked=NOTICE, failures=2, failed_s=H2 + 900), 0.0),
+    ],
+)
+def test_when_the_next_copy_is_due(copies, due):
+    assert due_s(RULES, copies) == due
+
+
+def test_without_a_repository_nothing_is_due_or_late():
+    copies = Copies(0.0, None, asked=LEVEL, trained=True)
+    assert due_s(OffsiteSettings(), copies) is None
+    assert late_at_s(OffsiteSettings(), copies) is None
+
+
+def test_tries_become_rarer_up_to_the_period():
+    assert [retry_s(RULES, n) for n in (1, 2, 3, 4, 5, 99)] == [60, 120, 240, 480, 900, 900]
+
+
+@pytest.mark.parametrize(
+    ("copies", "late"),
+    [
+        (Copies(50.0, None, trained=True), 3650.0),
+        (Copies(50.0, H2, trained=True), H2 + 3600),
+        (Copies(50.0, H2), None),
+        (Copies(None, None, trained=True), None),
+    ],
+)
+def test_when_the_newest_copy_is_too_old(copies, late):
+    assert late_at_s(RULES, copies) == late
+
+
+A1, B2 = Lease("a", 1, "A"), Lease("b", 2, "B")
+
+
+@pytest.mark.parametrize(
+    ("ours", "found", "claim"),
+    [
+        (None, None, Claim.WRITE),
+        (A1, None, Claim.WRITE),
+        (A1, A1, Claim.HELD),
+        (B2, A1, Claim.WRITE),
+        (A1, B2, Claim.LOST),
+        (A1, Lease("b", 1, "B"), Claim.LOST),
+        (None, A1, Claim.FOREIGN),
+    ],
+)
+def test_whose_the_repository_is(ours, found, claim):
+    assert judge(ours, found) is claim
+
+
+def test_the_highest_generation_counts_then_the_newest():
+    later = Lease("c", 2, "C", since_s=5.0)
+    assert newest([]) is None
+    assert newest([B2, later, Lease("a", 1, "A", since_s=99.0)]) == later
