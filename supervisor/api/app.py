@@ -53,7 +53,7 @@ _READERS: Final = 4
 _LONG: Final = "check"  # this query reads every byte of a backup: not in one of the few threads of all other pages
 _ASKERS: Final = 16
 
-_ASKED_APART: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.PIN, Verb.UNPIN)  # they have pages of their own
+_ASKED_APART: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.OFFSITE, Verb.PIN, Verb.UNPIN)  # they have pages of their own
 _VERBS: Final = {verb.value: verb for verb in Verb if verb not in _ASKED_APART}
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -153,16 +153,26 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
             yield Alert("config", CRITICAL, "", fact.why)
         case facts.Vetoed(rule="disk"):
             yield Alert("disk", CRITICAL, "", fact.why)
-        case facts.BackupFailed():
-            yield Alert("backup", WARNING, "", fact.why)
-        case facts.BackedUp(missed=missed) if missed:
-            yield Alert("backup", WARNING, "", fact.why)
+        case facts.BackupFact() | facts.OffsiteFact():
+            yield from _of_copies(fact)
         case facts.GpuLost():
             yield Alert("gpu", CRITICAL, "", fact.why)
         case facts.GpusUnknown(hung_s=hung_s) if hung_s is not None or before.gpus.most:
             yield Alert("gpu", CRITICAL, "", fact.why)
         case facts.XidReported(grave=True):
             yield Alert("gpu", CRITICAL, "", fact.why)
+        case _:
+            pass
+
+
+def _of_copies(fact: facts.BackupFact | facts.OffsiteFact) -> Iterator[Alert]:
+    match fact:
+        case facts.BackupFailed():
+            yield Alert("backup", WARNING, "", fact.why)
+        case facts.BackedUp(missed=missed) if missed:
+            yield Alert("backup", WARNING, "", fact.why)
+        case facts.OffsiteLate() | facts.OffsiteFenced() | facts.OffsiteFailed(what="check"):
+            yield Alert("offsite", CRITICAL, "", fact.why)
         case _:
             pass
 

@@ -38,6 +38,8 @@ def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
     """
     if turn.state.stopping or turn.memory.ended or turn.memory.holds_starts:
         return
+    if turn.state.offsite.keeps_down(on=turn.settings.offsite.on):
+        return
     _shed(turn)
     _rotate(turn)
     programs = turn.state.programs.values()
@@ -336,6 +338,7 @@ _AFTER_STOP = {
     "level": "restarts at another level",
     "slow": "restarts because it was slow",
     "rollback": "stopped for a rollback to a backup",
+    "offsite": "another box has taken over",
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.deciding import alerting, backups, climbing, clocks, foundations
+from supervisor.deciding import alerting, backups, climbing, clocks, foundations, offsite
 from supervisor.deciding.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.deciding.beginning import on_began
 from supervisor.deciding.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
@@ -30,6 +30,9 @@ from supervisor.model.inputs import (  # fmt: skip
     Ended,
     EvidenceTaken,
     FoundationsLooked,
+    LeaseFound,
+    OffsiteDone,
+    OffsiteDue,
     Sampled,
     SnapshotDue,
     SpawnBroke,
@@ -44,8 +47,8 @@ from supervisor.model.state import State
 
 AnyInput = (
     AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigFaulty
-    | ConfigLoaded | Ended | EvidenceTaken | FoundationsLooked | Sampled | SpawnBroke | SpawnSucceeded | SnapshotDue
-    | Terminated | Woke
+    | ConfigLoaded | Ended | EvidenceTaken | FoundationsLooked | LeaseFound | OffsiteDone | OffsiteDue | Sampled
+    | SpawnBroke | SpawnSucceeded | SnapshotDue | Terminated | Woke
 )  # fmt: skip
 
 
@@ -82,6 +85,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             _keep_house(turn, item)
     on_deadlines(turn)
     backups.pursue(turn)
+    offsite.pursue(turn)
     climbing.on_deadlines(turn)
     fill_slots(turn)
     end_if_empty(turn)
@@ -89,14 +93,12 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     return turn.decision()
 
 
-House = (
-    AlertTried | ClockMoved | ConfigFaulty | FoundationsLooked | SnapshotDue | BackupChecked | BackupDue | BackupMade
-    | BackupRestored
-)  # fmt: skip
+Copies = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue
+House = AlertTried | ClockMoved | ConfigFaulty | FoundationsLooked | SnapshotDue | Copies
 
 
 def _keep_house(turn: Turn, item: House) -> None:
-    """Inputs that concern no attempt: notes for the record, alerts, and backups."""
+    """Inputs that concern no attempt: notes for the record, alerts, backups, and copies off the box."""
     match item:
         case ConfigFaulty():
             on_config_fault(turn, item)
@@ -109,6 +111,13 @@ def _keep_house(turn: Turn, item: House) -> None:
         case SnapshotDue():
             why = f"state after {item.facts:,} more facts"
             turn.record(facts.Snapshot(why, encoded(turn.state)))
+        case _:
+            _keep_copies(turn, item)
+
+
+def _keep_copies(turn: Turn, item: Copies) -> None:
+    """Backups, and copies off the box."""
+    match item:
         case BackupChecked():
             backups.on_checked(turn, item)
         case BackupDue():
@@ -117,6 +126,12 @@ def _keep_house(turn: Turn, item: House) -> None:
             backups.on_made(turn, item)
         case BackupRestored():
             backups.on_restored(turn, item)
+        case LeaseFound():
+            offsite.on_lease(turn, item)
+        case OffsiteDone():
+            offsite.on_done(turn, item)
+        case OffsiteDue():
+            offsite.on_due(turn, item)
         case _:
             assert_never(item)
 

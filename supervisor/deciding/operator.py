@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.deciding import backups, climbing
+from supervisor.deciding import backups, climbing, offsite
 from supervisor.deciding.attempts import fill_slots, stop
 from supervisor.deciding.reconcile import reconcile
 from supervisor.deciding.turn import Turn
@@ -39,6 +39,9 @@ def on_asked(turn: Turn, item: Asked) -> None:
     )
     if item.verb in {Verb.BACKUP, Verb.ROLLBACK}:
         backups.on_asked(turn, item)
+        return
+    if item.verb is Verb.OFFSITE:
+        offsite.on_asked(turn, item)
         return
     if item.verb in {Verb.SHUTDOWN, Verb.RELOAD}:
         turn.command(commands.Reply(item.request_id, ()))
@@ -133,6 +136,7 @@ def _clear(turn: Turn, item: Asked) -> None:
 
 def on_terminated(turn: Turn, item: Terminated) -> None:
     """SIGTERM: systemd stops the service, or the host shuts down. All workers save and exit, in parallel."""
+    turn.memory = replace(turn.memory, host_ends=turn.memory.host_ends or item.host)
     _end(turn, by=item.by, keep_workers=False, why=f"{item.by}: orderly shutdown")
 
 
@@ -150,7 +154,7 @@ def _end(turn: Turn, *, by: str, keep_workers: bool, why: str) -> None:
 
 def end_if_empty(turn: Turn) -> None:
     """When the last worker has exited, record it, then end the daemon."""
-    if turn.state.stopping and not turn.state.live and not turn.memory.ended:
+    if turn.state.stopping and not turn.state.live and not turn.memory.ended and not offsite.holds_end(turn):
         turn.record(
             facts.DaemonStopped("every worker has stopped in order" if turn.state.programs else "no worker was running")
         )

@@ -162,6 +162,32 @@ class RestoreBackup(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class OffsiteCopy(Command):
+    """Copy everything off the box, within `limit_s`. Outcome: OffsiteDone. `urgent`: what is under way makes room."""
+
+    cause: str
+    programs: tuple[str, ...]
+    limit_s: float
+    token: str  # of the lease on record
+    generation: int
+    urgent: bool = False
+    look_only: bool = False  # read the lease, copy nothing
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteTakeOver(Command):
+    """Write a lease of this box into the repository. Outcome: OffsiteDone."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteTend(Command):
+    """Remove old copies (`what` is forget), or verify the repository (check). Outcome: OffsiteDone."""
+
+    what: str
+    due_wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AlertReboot(Command):
     """Append one line to reboot_alerts.log."""
 

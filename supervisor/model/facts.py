@@ -445,6 +445,81 @@ class RollbackFailed(BackupFact):
 # --- alerts ----------------------------------------------------------------------------------------------------------
 
 
+# --- copies off the box (`deciding/offsite.py`) -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteFact(Fact):
+    """A fact about copies in a repository off the box."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteAsked(OffsiteFact):
+    """Somebody asked for a copy. `cause` is one of `policy/upkeep/offsite.py`."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteCopied(OffsiteFact):
+    """A copy is in the repository, as restic's `snapshot`. Its files were collected at `as_of_s` (journal time).
+
+    `steps` are those of each program's checkpoint in it; `missed` are programs whose checkpoints could not be copied, with
+    the reason. `sent_bytes` were new to the repository.
+    """
+
+    cause: str
+    snapshot: str
+    as_of_s: float
+    as_of_wall_s: float
+    steps: dict[str, int]
+    size_bytes: int
+    sent_bytes: int
+    took_s: float
+    missed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteFailed(OffsiteFact):
+    """`what` did not succeed: copy, forget, check or take-over. `error` quotes restic."""
+
+    what: str
+    error: str
+    cause: str = ""
+    due_wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteTended(OffsiteFact):
+    """Old copies were removed (`what` is forget), or the repository was verified (check). `due_wall_s`: by the calendar."""
+
+    what: str
+    due_wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteLate(OffsiteFact):
+    """The newest copy is too old."""
+
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteFenced(OffsiteFact):
+    """Another box has taken over the repository, so no program runs here."""
+
+    box: str
+    since_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteHeld(OffsiteFact):
+    """This box holds the repository. `token` names its lease."""
+
+    token: str
+    generation: int
+
+
 @dataclass(frozen=True, slots=True)
 class AlertFact(Fact):
     """A fact about an alert (`deciding/alerting.py`); `why` is what the alert says."""

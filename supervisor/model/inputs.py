@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from supervisor.model.settings import Settings
 from supervisor.policy.box.foundations import Finding
 from supervisor.policy.box.readings import Gpus, Host
+from supervisor.policy.upkeep.offsite import Claim, Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +296,40 @@ class BackupRestored(Input):
 
 
 @dataclass(frozen=True, slots=True)
+class OffsiteDue(Input):
+    """The newest time of a calendar of [offsite] that has passed. `what` is forget or check."""
+
+    what: str
+    due_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFound(Input):
+    """This box's claim on the repository of copies (`policy/upkeep/offsite.py`); `lease` is the one that counts now."""
+
+    claim: Claim
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteDone(Input):
+    """What came of a command about copies: `what` is copy, look, take-over, forget or check. With an `error`, nothing."""
+
+    what: str
+    cause: str = ""
+    error: str = ""
+    snapshot: str = ""
+    as_of_s: float = 0.0
+    as_of_wall_s: float = 0.0
+    steps: dict[str, int] = field(default_factory=dict)
+    size_bytes: int = 0
+    sent_bytes: int = 0
+    took_s: float = 0.0
+    missed: dict[str, str] = field(default_factory=dict)
+    due_wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AlertTried(Input):
     """What came of `commands.Deliver`; with an `error`, the target has not taken it."""
 
@@ -315,6 +350,7 @@ class Verb(enum.StrEnum):
     RELOAD = "reload"
     BACKUP = "backup"
     ROLLBACK = "rollback"
+    OFFSITE = "offsite"
     PIN = "pin"
     UNPIN = "unpin"
 
@@ -323,7 +359,8 @@ class Verb(enum.StrEnum):
 class Asked(Input):
     """A request of an operator. `names` are program names, already expanded from `all`. `by` names who asked.
 
-    `text` is a backup's label, or the name of the one to go back to; no names then means all.
+    `text` is a backup's label, or the name of the one to go back to; no names then means all. Of OFFSITE it is `now`,
+    `check` or `take-over`.
     """
 
     verb: Verb
@@ -338,6 +375,7 @@ class Asked(Input):
 
 @dataclass(frozen=True, slots=True)
 class Terminated(Input):
-    """The daemon got SIGTERM or SIGINT: an orderly end, whether the service or the whole host is going down."""
+    """The daemon got SIGTERM or SIGINT: an orderly end. `host`: the whole host is known to go down."""
 
     by: str
+    host: bool = False

@@ -175,6 +175,11 @@ class Memory:
     foundations_at_s: dict[str, float] = field(default_factory=dict)  # when each was last put on record
     backups_begun: frozenset[str] = frozenset()  # what this daemon has asked its thread of backups to do
     reaching: dict[str, Reaching] = field(default_factory=dict)  # by target of alerts
+    offsite: str = ""  # what the thread of copies off the box is doing for this daemon; empty: nothing
+    offsite_looked: bool = False  # this daemon has asked for the repository's lease
+    offsite_asked: tuple[str, ...] = ()  # what the operator or the calendar asked for and is not begun yet
+    offsite_until_s: float | None = None  # the end waits for a last copy until then
+    host_ends: bool = False  # the host goes down in order
     ended: bool = False  # EndDaemon was given
 
     @property

@@ -17,8 +17,11 @@ from supervisor.model.clock_times import with_times
 from supervisor.model.counts import Counts, advanced, counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, IllegalTransition, Phase, step
+from supervisor.model.offsite_record import OffsiteRecord, wanting
+from supervisor.model.offsite_record import recorded as offsite_recorded
 from supervisor.policy.box import wall_clock
 from supervisor.policy.box.box_identity import MACHINE
+from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.restart import MOST_DEATHS
 from supervisor.policy.worker.stall import SILENT
@@ -297,6 +300,7 @@ class State:
     config: ConfigFault | None = None  # as long as the configuration is refused
     backups: BackupRecord = field(default_factory=BackupRecord)
     alerts: AlertRecord = field(default_factory=AlertRecord)
+    offsite: OffsiteRecord = field(default_factory=OffsiteRecord)
     gaps: int = 0  # how often facts were lost to a damaged journal: from then on, counts are "at least"
 
     def cap(self, levels: Sequence[str]) -> tuple[int, str] | None:
@@ -373,16 +377,24 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return replace(state, climb=_climbed(state.climb, stamped, fact), backups=backups)
         case facts.LevelPinned() | facts.LevelUnpinned():
             return replace(state, climb=_pinned(state.climb, stamped, fact))
-        case facts.BackupFact():
-            return _backups(state, fact)
-        case facts.AlertFact():
-            return replace(state, alerts=alerted(state.alerts, stamped, fact))
+        case facts.BackupFact() | facts.OffsiteFact() | facts.AlertFact():
+            return _upkeep(state, stamped, fact)
         case facts.Vetoed() | facts.VetoLifted():
             return _vetoed(state, stamped, fact)
         case facts.ConfigRefused() | facts.ConfigMended() | facts.JournalSalvaged():
             return _trouble(state, stamped, fact)
         case _:
             return replace(state, gpus=_gpus(state.gpus, stamped.at_s, fact))
+
+
+def _upkeep(state: State, stamped: Stamped, fact: facts.BackupFact | facts.OffsiteFact | facts.AlertFact) -> State:
+    match fact:
+        case facts.BackupFact():
+            return _backups(state, stamped, fact)
+        case facts.OffsiteFact():
+            return replace(state, offsite=offsite_recorded(state.offsite, stamped, fact))
+        case facts.AlertFact():
+            return replace(state, alerts=alerted(state.alerts, stamped, fact))
 
 
 def _trouble(
@@ -421,9 +433,11 @@ def _vetoed(state: State, stamped: Stamped, fact: facts.Vetoed | facts.VetoLifte
     return replace(state, vetoes=vetoes)
 
 
-def _backups(state: State, fact: facts.BackupFact) -> State:
+def _backups(state: State, stamped: Stamped, fact: facts.BackupFact) -> State:
     """What is known of backups; and of the programs that went back to one, that they begin anew from its step."""
     state = replace(state, backups=recorded(state.backups, fact))
+    if isinstance(fact, facts.RolledBackTo):
+        state = replace(state, offsite=wanting(state.offsite, offsite.ROLLBACK, stamped.at_s))
     steps = fact.steps if isinstance(fact, facts.RolledBackTo | facts.RollbackFailed) else {}
     programs = {
         name: replace(
@@ -448,7 +462,8 @@ def _level_chosen(state: State, stamped: Stamped, fact: facts.LevelChosen) -> St
         climb, before=state.level, level_since_s=stamped.at_s, changed_at_s=stamped.at_s,
         changed_wall_s=stamped.wall_s,
     )  # fmt: skip
-    return replace(state, level=fact.level, slots=fact.slots, levels=levels, climb=climb)
+    copies = wanting(state.offsite, offsite.LEVEL, stamped.at_s) if state.level else state.offsite
+    return replace(state, level=fact.level, slots=fact.slots, levels=levels, climb=climb, offsite=copies)
 
 
 def _climbed(

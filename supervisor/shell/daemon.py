@@ -409,7 +409,7 @@ class Daemon:
         """Logind has announced it, and waits for us."""
         self._signalled = True
         log.warning("host_goes_down")
-        parts.inbox.post(Terminated(parts.clock.now_s(), by="the host's shutdown"))
+        parts.inbox.post(Terminated(parts.clock.now_s(), by="the host's shutdown", host=True))
 
     def _awaits_stop(self) -> bool:
         """The host goes down, and the service manager will say so too: it ends us then, and does not start us again."""

@@ -48,6 +48,10 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "disk": ("a31eadf44b6947899cfcb620fea4e3e9", "a disk is full, or nearly"),
     "gpu": ("6ddc2545566941c48fe43765f53460f1", "a GPU is lost or in error, or NVML does not answer"),
     "backup": ("8b471541574c4f5b90f1030dfa868f1d", "no backup could be made, or one lacks a program"),
+    "offsite": (
+        "0c9d5a4be1f04f0f9d3c6a8f27d1b6e4",
+        "copies off the box are too old, damaged, or another box has taken over",
+    ),
     "daemon": ("7165f5c801d44a20aa4e14e143269604", "the previous daemon ended unexpectedly"),
     "journal": ("b262a1e13e3949e892af1a55c605f31e", "extralife's journal was damaged or could not be written"),
     "foundation": (

@@ -1,0 +1,235 @@
+"""Copies off the box: when one begins, what follows from its outcome, and from another box's lease.
+
+A thread makes the copies (`adapters/offsite/thread.py`), so neither this nor a training waits for one. What asks for a copy
+is in the journal (`model/offsite_record.py`): after a kill of the daemon, the next daemon begins the copy again.
+
+A box on which another one has taken over stops its programs, and starts none, until `supervisorctl offsite take-over`. The
+fence is a fact: the box stays stopped over reboots, also while it cannot reach the repository.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from supervisor.deciding.attempts import stop
+from supervisor.deciding.turn import Turn
+from supervisor.model import commands, facts
+from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
+from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue
+from supervisor.model.lifecycle import Phase
+from supervisor.policy.upkeep import offsite as rule
+from supervisor.policy.upkeep.backups import is_due
+from supervisor.policy.worker.restart import span
+
+NOW, CHECK, FORGET, TAKE_OVER, COPY, LOOK = "now", "check", "forget", "take-over", "copy", "look"
+_MOST_CHARS: Final = 1000
+
+
+def on_asked(turn: Turn, item: Asked) -> None:
+    """`offsite now`, `check` and `take-over`: answered at once; the page `offsite` tells how it ended."""
+    if turn.state.stopping:
+        answer = (SHUTDOWN_STATE, "extralife is shutting down")
+    elif not turn.settings.offsite.on:
+        answer = (FAILED, "no repository is configured: set [offsite] repository (docs/offsite.md)")
+    elif item.text == NOW and turn.state.offsite.fence is not None:
+        answer = (FAILED, _fenced(turn))
+    elif item.text == NOW:
+        turn.record(facts.OffsiteAsked(f"{item.by} requested a copy", rule.OPERATOR))
+        answer = (SUCCESS, "begun")
+    else:
+        _want(turn, item.text)
+        answer = (SUCCESS, "begun")
+    turn.command(commands.Reply(item.request_id, ((item.text, *answer),)))
+
+
+def on_due(turn: Turn, item: OffsiteDue) -> None:
+    """A time of one of the two calendars has passed."""
+    known = turn.state.offsite.tended.get(item.what)
+    newest = None if known is None else known.due_wall_s
+    began_wall_s = turn.state.daemon_since_wall_s
+    if turn.settings.offsite.on and is_due(item.due_wall_s, newest_due_wall_s=newest, began_wall_s=began_wall_s):
+        _want(turn, item.what, item.due_wall_s)
+
+
+def _want(turn: Turn, what: str, due_wall_s: float | None = None) -> None:
+    wanted = f"{what} {due_wall_s!r}" if due_wall_s is not None else what
+    if wanted not in turn.memory.offsite_asked:
+        turn.memory = replace(turn.memory, offsite_asked=(*turn.memory.offsite_asked, wanted))
+
+
+# --- outcomes ----------------------------------------------------------------------------------------------------------
+
+
+def on_lease(turn: Turn, item: LeaseFound) -> None:
+    """Whose the repository is, read before each copy."""
+    record, lease = turn.state.offsite, item.lease
+    if item.claim is rule.Claim.HELD:
+        if record.fence is not None or (record.token, record.generation) != (lease.token, lease.generation):
+            why = f"this box holds the repository of copies (generation {lease.generation})"
+            turn.record(facts.OffsiteHeld(why, lease.token, lease.generation))
+    elif item.claim is rule.Claim.LOST and record.fence is None:
+        why = (
+            f"box {lease.box} has taken over these trainings, so no program runs here; `supervisorctl offsite take-over` "
+            f"brings them back"
+        )
+        turn.record(facts.OffsiteFenced(why, lease.box, lease.since_s))
+
+
+def on_done(turn: Turn, item: OffsiteDone) -> None:
+    """A copy, a check or a removal of old copies has ended."""
+    turn.memory = replace(turn.memory, offsite="")
+    if item.what == LOOK or (item.what == COPY and turn.state.offsite.fence is not None):
+        return  # a look that failed is repeated by the next copy
+    if item.error:
+        error = item.error[:_MOST_CHARS]
+        turn.record(
+            facts.OffsiteFailed(f"{_IN_WORDS[item.what]} failed: {error}", item.what, error, item.cause, item.due_wall_s)
+        )
+    elif item.what == COPY:
+        turn.record(_copied(item))
+    elif item.what in {FORGET, CHECK}:
+        turn.record(facts.OffsiteTended(_TENDED[item.what], item.what, item.due_wall_s))
+
+
+_IN_WORDS: Final = {
+    COPY: "the copy off the box", FORGET: "the removal of old copies", CHECK: "the check of the repository",
+    TAKE_OVER: "the take-over of the repository",
+}  # fmt: skip
+_TENDED: Final = {FORGET: "old copies were removed from the repository", CHECK: "the repository was checked: no errors"}
+
+
+def _copied(item: OffsiteDone) -> facts.OffsiteCopied:
+    count = f"{len(item.steps)} program{'' if len(item.steps) == 1 else 's'}"
+    missed = "".join(f"; {name} could not be copied: {why}" for name, why in sorted(item.missed.items()))
+    size = f"{item.size_bytes / 1e6:,.1f} MB, {item.sent_bytes / 1e6:,.1f} MB new"
+    why = f"copied off the box as {item.snapshot}: {count}, {size}, in {item.took_s:.0f} s{missed}"
+    return facts.OffsiteCopied(
+        why, item.cause, item.snapshot, item.as_of_s, item.as_of_wall_s, item.steps, item.size_bytes, item.sent_bytes,
+        item.took_s, item.missed,
+    )  # fmt: skip
+
+
+# --- at the end of every turn ---------------------------------------------------------------------------------------------
+
+
+def pursue(turn: Turn) -> None:
+    """Begin what is due, report a copy that is too old, keep programs down on a fenced box."""
+    if not turn.settings.offsite.on or turn.memory.ended:
+        return
+    if turn.state.offsite.fence is not None:
+        _hold_down(turn)
+    if turn.state.stopping:
+        _copy_before_the_end(turn)
+        return
+    copies = _copies(turn)
+    _report_late(turn, copies)
+    if turn.memory.offsite:
+        _make_room(turn)
+    else:
+        _begin(turn, copies)
+
+
+def holds_end(turn: Turn) -> bool:
+    """Whether the daemon's end waits for a last copy."""
+    until_s = turn.memory.offsite_until_s
+    return until_s is not None and turn.now_s < until_s and turn.memory.offsite != ""
+
+
+def _begin(turn: Turn, copies: rule.Copies) -> None:
+    """The thread is free: what the operator or the calendar asked for, then a first look, then a copy that is due."""
+    asked, *rest = turn.memory.offsite_asked or ("",)
+    if asked:
+        turn.memory = replace(turn.memory, offsite_asked=tuple(rest))
+        what, _, due = asked.partition(" ")
+        if what == TAKE_OVER:
+            _give(turn, what, commands.OffsiteTakeOver())
+        else:
+            _give(turn, what, commands.OffsiteTend(what, float(due) if due else None))
+    elif not turn.memory.offsite_looked:
+        turn.memory = replace(turn.memory, offsite_looked=True)
+        _give(turn, LOOK, replace(_copy(turn, rule.START, turn.settings.offsite.timeout_s), look_only=True))
+    elif turn.state.offsite.fence is None and (due_s := rule.due_s(turn.settings.offsite, copies)) is not None:
+        if due_s <= turn.now_s:
+            cause = turn.state.offsite.asked or rule.PERIOD
+            _give(turn, COPY, _copy(turn, cause, turn.settings.offsite.timeout_s))
+        else:
+            turn.wake_for_copies(due_s)
+
+
+def _make_room(turn: Turn) -> None:
+    """A copy that the operator waits for does not wait for a check of the whole repository."""
+    waits = turn.state.offsite.asked in rule.URGENT and turn.state.offsite.fence is None
+    if turn.memory.offsite in {CHECK, FORGET} and waits:
+        _give(turn, COPY, _copy(turn, turn.state.offsite.asked, turn.settings.offsite.timeout_s, urgent=True))
+
+
+def _copy_before_the_end(turn: Turn) -> None:
+    """The host goes down in order: once all programs have left, one last copy, within `reboot_s`."""
+    limit_s = turn.settings.offsite.reboot_s
+    waits = turn.memory.offsite_until_s is None and turn.memory.host_ends and not turn.state.live
+    if waits and limit_s > 0 and turn.state.offsite.fence is None and _copies(turn).trained:
+        turn.memory = replace(turn.memory, offsite_until_s=turn.now_s + limit_s)
+        _give(turn, COPY, _copy(turn, rule.REBOOT, limit_s, urgent=True))
+    if holds_end(turn) and turn.memory.offsite_until_s is not None:
+        turn.wake_for_copies(turn.memory.offsite_until_s)
+
+
+def _give(turn: Turn, what: str, command: commands.Command) -> None:
+    turn.memory = replace(turn.memory, offsite=what)
+    turn.command(command)
+
+
+def _copy(turn: Turn, cause: str, limit_s: float, *, urgent: bool = False) -> commands.OffsiteCopy:
+    record = turn.state.offsite
+    return commands.OffsiteCopy(cause, tuple(sorted(turn.state.programs)), limit_s, record.token, record.generation, urgent)
+
+
+def _copies(turn: Turn) -> rule.Copies:
+    record = turn.state.offsite
+    newest_s = None if record.copied is None else record.copied.at_s
+    return rule.Copies(
+        turn.state.daemon_since_s, newest_s, record.asked, _trained(turn, newest_s), record.failures, record.failed_s
+    )  # fmt: skip
+
+
+def _trained(turn: Turn, newest_s: float | None) -> bool:
+    """Whether a program trains, or has trained since that copy."""
+    programs = turn.state.programs.values()
+    if newest_s is None:
+        return any(program.attempts for program in programs)
+    return any(program.attempt is not None or program.since_s > newest_s for program in programs)
+
+
+def _report_late(turn: Turn, copies: rule.Copies) -> None:
+    record = turn.state.offsite
+    late_s = rule.late_at_s(turn.settings.offsite, copies)
+    if late_s is None or record.late or record.fence is not None:
+        return
+    if turn.now_s < late_s:
+        turn.wake_for_copies(late_s)
+        return
+    if copies.newest_s is None:
+        age_s = turn.now_s - (copies.began_s or 0.0)
+        old = f"nothing was copied off the box in {span(age_s)}"
+    else:
+        age_s = turn.now_s - copies.newest_s
+        old = f"the newest copy off the box is {span(age_s)} old"
+    why = f"{old}: {record.error}" if record.error else f"{old}, and none has ended since"
+    turn.record(facts.OffsiteLate(why, age_s))
+
+
+def _hold_down(turn: Turn) -> None:
+    """Ask running programs to save and exit, and keep the others from starting."""
+    for name in sorted(turn.state.programs):
+        program = turn.state.programs[name]
+        if program.attempt is not None:
+            if program.attempt.stop is None:
+                stop(turn, program, program.attempt, reason="offsite", by="extralife", why=_fenced(turn))
+        elif program.phase in {Phase.BACKOFF, Phase.GATED}:
+            turn.record(facts.Requeued(_fenced(turn), name))
+
+
+def _fenced(turn: Turn) -> str:
+    fence = turn.state.offsite.fence
+    return f"box {fence.box if fence else '?'} has taken over; `supervisorctl offsite take-over` brings the programs back"

@@ -1,0 +1,118 @@
+"""What the journal says of copies off the box, and of who holds their repository."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.policy.upkeep import offsite as rule
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The newest copy. Times are of the moment at which its files were collected."""
+
+    snapshot: str
+    cause: str
+    at_s: float
+    wall_s: float
+    steps: dict[str, int]
+    size_bytes: int
+    sent_bytes: int
+    took_s: float
+    missed: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Tended:
+    """The newest removal of old copies, or check. `due_wall_s`: the time of the calendar that it answered."""
+
+    wall_s: float
+    error: str = ""
+    due_wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The box that has taken over, and since when."""
+
+    box: str
+    since_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteRecord:
+    asked: str = ""  # the reason that waits for a copy
+    asked_at_s: float = 0.0
+    copied: Copied | None = None
+    failures: int = 0  # in a row
+    failed_s: float | None = None
+    error: str = ""  # of the newest try, if that failed
+    late: bool = False
+    tended: dict[str, Tended] = field(default_factory=dict)  # by `forget` and `check`
+    token: str = ""  # of the lease that this box holds
+    generation: int = 0
+    fence: Fence | None = None
+    ends: int = 0  # how many copies and take-overs have ended
+    ended: str = ""  # what the newest of them came to, and ...
+    ended_well: bool = True
+
+    def keeps_down(self, *, on: bool) -> bool:
+        """Whether no program may start: another box goes on with them. `on`: a repository is configured."""
+        return on and self.fence is not None
+
+
+def wanting(record: OffsiteRecord, cause: str, at_s: float) -> OffsiteRecord:
+    """The record with one more reason for a copy. One that does not wait after a failure stays in place."""
+    if record.asked in rule.URGENT and cause not in rule.URGENT:
+        return record
+    return replace(record, asked=cause, asked_at_s=at_s)
+
+
+def recorded(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteFact) -> OffsiteRecord:
+    """The record after one more fact."""
+    match fact:
+        case facts.OffsiteAsked(cause=cause):
+            return wanting(record, cause, stamped.at_s)
+        case facts.OffsiteCopied():
+            return _copied(record, fact)
+        case facts.OffsiteFailed(what="forget" | "check" as what, error=error, due_wall_s=due_wall_s):
+            return _tended(record, what, Tended(stamped.wall_s, error, due_wall_s))
+        case facts.OffsiteFailed(what="take-over"):
+            return _ended(record, fact.why, well=False)
+        case facts.OffsiteFailed(error=error):
+            failed = replace(record, failures=record.failures + 1, failed_s=stamped.at_s, error=error)
+            return _ended(failed, fact.why, well=False)
+        case facts.OffsiteTended(what=what, due_wall_s=due_wall_s):
+            return _tended(record, what, Tended(stamped.wall_s, "", due_wall_s))
+        case facts.OffsiteLate():
+            return replace(record, late=True)
+        case facts.OffsiteFenced(box=box, since_wall_s=since_wall_s):
+            return _ended(replace(record, fence=Fence(box, since_wall_s)), fact.why, well=False)
+        case facts.OffsiteHeld(token=token, generation=generation):
+            return _ended(replace(record, token=token, generation=generation, fence=None), fact.why, well=True)
+        case _:
+            return record
+
+
+def _copied(record: OffsiteRecord, fact: facts.OffsiteCopied) -> OffsiteRecord:
+    copied = Copied(
+        fact.snapshot, fact.cause, fact.as_of_s, fact.as_of_wall_s, fact.steps, fact.size_bytes, fact.sent_bytes,
+        fact.took_s, fact.missed,
+    )  # fmt: skip
+    answered = record.asked_at_s <= fact.as_of_s  # a reason that came while it was made needs another copy
+    record = replace(
+        record, copied=copied, failures=0, failed_s=None, error="", late=False, asked="" if answered else record.asked
+    )  # fmt: skip
+    return _ended(record, fact.why, well=True)
+
+
+def _tended(record: OffsiteRecord, what: str, tended: Tended) -> OffsiteRecord:
+    if tended.due_wall_s is None and what in record.tended:
+        tended = replace(tended, due_wall_s=record.tended[what].due_wall_s)
+    return replace(record, tended={**record.tended, what: tended})
+
+
+def _ended(record: OffsiteRecord, text: str, *, well: bool) -> OffsiteRecord:
+    return replace(record, ends=record.ends + 1, ended=text, ended_well=well)
