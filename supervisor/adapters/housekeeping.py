@@ -1,4 +1,4 @@
-"""Calendar work through APScheduler: log rotation, the journal's growth, backups. Never on the path of healing.
+"""Calendar work through APScheduler: log rotation, the journal's growth, backups, copies. Never on the path of healing.
 
 APScheduler compares wall clocks: after a step of -1 h it stays silent for that hour (measured), so nothing that a
 training's life depends on may run here. Deadlines of healing are `wake_at` of the deciding loop.
@@ -20,7 +20,7 @@ from apscheduler.triggers.base import BaseTrigger
 from supervisor.adapters import threads
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.process.logs import LogGuard
-from supervisor.model.inputs import BackupDue, SnapshotDue
+from supervisor.model.inputs import BackupDue, OffsiteDue, SnapshotDue
 from supervisor.model.settings import Settings
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.backups import last_due
@@ -65,6 +65,7 @@ class Housekeeping:
         self._settings, self._inbox, self._clock = settings, inbox, clock
         self._over = threading.Event()
         self._due_told_s: float | None = None
+        self._offsite_told_s: dict[str, float] = {}
         self._logs = LogGuard(settings)
         self._scheduler = BackgroundScheduler(executors={"default": _Pool()}, timezone="UTC")
 
@@ -95,7 +96,7 @@ class Housekeeping:
         self._logs.look()
 
     def look_at_calendar(self) -> None:
-        """Tell of a time of the backups' calendar once it has passed; whether it was answered, the core knows.
+        """Tell of a time of the calendars once it has passed; whether it was answered, the core knows.
 
         Not while the clock is not set: no time of 1970 is one of the calendar's.
         """
@@ -106,6 +107,12 @@ class Housekeeping:
         if due is not None and due.timestamp() != self._due_told_s:
             self._due_told_s = due.timestamp()
             self._inbox.post(BackupDue(self._clock.now_s(), self._due_told_s))
+        rules = self._settings().offsite
+        for what, calendar in (("forget", rules.forget), ("check", rules.check)) if rules.on else ():
+            due = last_due(calendar, now)
+            if due is not None and due.timestamp() != self._offsite_told_s.get(what):
+                self._offsite_told_s[what] = due.timestamp()
+                self._inbox.post(OffsiteDue(self._clock.now_s(), what, due.timestamp()))
 
     def care_for_journal(self) -> None:
         """Ask for a snapshot when the next start would have much to fold; move what is old to the archive."""

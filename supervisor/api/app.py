@@ -56,6 +56,8 @@ _ASKERS: Final = 16
 _ASKED_APART: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.OFFSITE, Verb.PIN, Verb.UNPIN)  # they have pages of their own
 _VERBS: Final = {verb.value: verb for verb in Verb if verb not in _ASKED_APART}
 
+_OFFSITE: Final = ("now", "check", "forget", "take-over")
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -103,6 +105,7 @@ class Api:
             ("/api/v1/ask", self.ask),
             ("/api/v1/backup", self.backup),
             ("/api/v1/rollback", self.rollback),
+            ("/api/v1/offsite", self.offsite),
             ("/api/v1/reread", self.reread),
             ("/api/v1/update", self.update),
             ("/api/v1/level", self.pin),
@@ -224,6 +227,16 @@ class Api:
         if not name:
             raise Refused(400, "backup must be the name of a backup")
         return await self._backups(request, Verb.ROLLBACK, name, body)
+
+    async def offsite(self, request: Request) -> Response:
+        """{"do": "now", "check", "forget", "take-over"} -> {"name", "code", "text"} once begun; the page tells the end."""
+        body = await _body(request, {"do"})
+        do = _words(body, "do")
+        if do not in _OFFSITE:
+            raise Refused(400, f"do must be one of {', '.join(_OFFSITE)}")
+        by, uid = who(request.scope)
+        name, code, said = await self._wait(self._backend.ask_backups, Verb.OFFSITE, do, [], by, uid, ASK_WAIT_S)
+        return answer({"name": name, "code": code, "text": said})
 
     async def _backups(self, request: Request, verb: Verb, text: str, body: dict[str, Any]) -> Response:
         names, known = _names(body), [view["name"] for view in Snapshot(self._backend).programs]

@@ -81,7 +81,9 @@ class Backend(Protocol):
         ...
 
     def ask_backups(self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float) -> Result:
-        """BACKUP with a label, ROLLBACK with a backup's name; no names: all. Answered once it is begun, or refused.
+        """BACKUP with a label, ROLLBACK with a backup's name, OFFSITE with what to do; no names: all.
+
+        Answered once it is begun, or refused.
 
         The result's name, and of a rollback its text, is that by which the page of backups tells how it ended.
         """

@@ -159,6 +159,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     unmet = (daemon.get("cgroups") or {}).get("unmet")
     lines += [text.harmless(unmet)] if unmet else []
     lines += _box(daemon.get("box"), now_s)
+    lines += _offsite(daemon.get("offsite"))
     if daemon.get("reboot_pattern"):
         lines.append(f"reboots form a pattern: {text.harmless(daemon['reboot_pattern'])}")
     level = daemon["level"]
@@ -253,6 +254,15 @@ def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
     names = text.harmless(box["hostname"] or text.UNKNOWN), text.harmless(box["former"][-1]["hostname"] or text.UNKNOWN)
     ago = text.duration(now_s - box["since_wall_s"])
     return [f"the box changed {ago} ago: {names[0]} (before: {names[1]}), with a new record of levels and reboots"]
+
+
+def _offsite(found: dict[str, Any] | None) -> list[str]:
+    """How old the newest copy off the box is."""
+    if found is None:
+        return []
+    from supervisor.ctl.offsite import line
+
+    return [line(found)]
 
 
 def _lately_damaged(journal: dict[str, Any] | None, now_s: float) -> bool:

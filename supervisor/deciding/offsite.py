@@ -161,6 +161,7 @@ def _make_room(turn: Turn) -> None:
     """A copy that the operator waits for does not wait for a check of the whole repository."""
     waits = turn.state.offsite.asked in rule.URGENT and turn.state.offsite.fence is None
     if turn.memory.offsite in {CHECK, FORGET} and waits:
+        turn.memory = replace(turn.memory, offsite_asked=(turn.memory.offsite, *turn.memory.offsite_asked))
         _give(turn, COPY, _copy(turn, turn.state.offsite.asked, turn.settings.offsite.timeout_s, urgent=True))
 
 

@@ -295,6 +295,15 @@ def level(sources: Sources) -> Json:
     return climb_view(sources.state, sources.settings, now_s=sources.now_s)
 
 
+@_page(instant=True)
+def offsite(sources: Sources) -> Json:
+    """Copies off the box: the newest one, who holds the repository. Without a repository only {"on": false}."""
+    from supervisor.reports.offsite_view import offsite_view
+
+    found = offsite_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s)
+    return {"on": False} if found is None else {"on": True, **found}
+
+
 @_page(sheet=_sheet, period_s=_period, since=_since, after=_moment, limit=_whole(5000, 1, _MOST_FACTS))
 def recorded(sources: Sources, sheet: Sheet, period_s: float, since: Since, after: float, limit: int) -> Json:
     """Rows of the recorder as a table, oldest first: the first `limit` after a moment of journal time, and a few more.

@@ -13,6 +13,7 @@ from supervisor.policy.box import foundations as rule
 from supervisor.policy.box.foundations import Answer
 from supervisor.reports.climb_view import climb_view
 from supervisor.reports.hardware_view import gpu_view, vetoes_view
+from supervisor.reports.offsite_view import offsite_view, trouble
 from supervisor.reports.sources import Sources
 from supervisor.reports.view import program_views
 
@@ -38,7 +39,8 @@ def troubles(daemon: Json) -> list[str]:
     """What keeps extralife from its work just now, one sentence each; empty: nothing."""
     error = daemon["journal"]["error"]
     journal = [f"the journal cannot be written: {error}"] if error else []
-    return [*journal, *(each["why"] for each in daemon["foundations"])]
+    offsite = trouble(daemon["offsite"])
+    return [*journal, *(each["why"] for each in daemon["foundations"]), *([offsite] if offsite else [])]
 
 
 def _daemon(sources: Sources, state: State, settings: Settings | None, memory: Memory) -> Json:
@@ -63,6 +65,7 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         "gpu": gpu_view(memory.gpus, state),
         "cgroups": _cgroups(settings, sources.cgroups()),
         "vetoes": vetoes_view(state),
+        "offsite": offsite_view(state, settings, memory, now_s=now_s),
         "release": sources.release,
         **sources.last_sign(),
     }

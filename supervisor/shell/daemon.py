@@ -36,6 +36,7 @@ from supervisor.adapters.host.host import LocalHost
 from supervisor.adapters.host.logind import HostWatch
 from supervisor.adapters.host.systemd import Notifier, handed_over
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
+from supervisor.adapters.offsite.thread import Offsite
 from supervisor.adapters.process import cgroups, checkpoints, limits, orphans, starts
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.edges import Edges
@@ -119,6 +120,7 @@ class _Parts:
     loop: Loop
     pool: ThreadPoolExecutor
     backups: Backups
+    offsite: Offsite
     foundations: Foundations
     recorder: Recorder
 
@@ -229,6 +231,9 @@ class Daemon:
             gpu=gpu, host=host,
         )  # fmt: skip
         backups = Backups(paths, lambda: loop.settings, inbox, system_clock)
+        offsite = Offsite(
+            paths, lambda: loop.settings, inbox, system_clock, self._start.version, lambda: _box_name(loop.state)
+        )  # fmt: skip
         backend = DaemonBackend(
             inbox,
             replies,
@@ -245,7 +250,8 @@ class Daemon:
         performer = Performer(
             paths=paths, launcher=launcher, probes=probes, edges=edges, controls=Controls(paths, system_clock),
             replies=replies, pool=pool, take_evidence=LocalEvidence(paths, launcher.attempt, inbox, system_clock).take,
-            alert=self._alert, backups=backups, courier=AlertCourier(lambda: loop.settings.alerts, inbox, system_clock),
+            alert=self._alert, backups=backups, offsite=offsite,
+            courier=AlertCourier(lambda: loop.settings.alerts, inbox, system_clock),
             foundations=watched,
         )  # fmt: skip
         loop = Loop(
@@ -265,7 +271,7 @@ class Daemon:
         )  # fmt: skip
         return _Parts(
             this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, gpu, host, alive,
-            backend, performer, loop, pool, backups, watched, recorder,
+            backend, performer, loop, pool, backups, offsite, watched, recorder,
         )  # fmt: skip
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
@@ -477,6 +483,7 @@ class Daemon:
         parts.edges.close()
         parts.launcher.close()
         parts.backups.stop()
+        parts.offsite.stop()
         parts.recorder.stop()
         parts.performer.courier.stop()
         parts.pool.shutdown(wait=True)
@@ -538,6 +545,10 @@ def _reopen(main_log: MainLog) -> None:
         main_log.reopen()
     except OSError as error:
         log.error("log_not_reopened", error=str(error))  # noqa: TRY400  a full disk needs no traceback
+
+
+def _box_name(state: State) -> str:
+    return (state.box.hostname if state.box is not None else "") or socket.gethostname()
 
 
 def _pause(seconds: float) -> None:

@@ -15,6 +15,7 @@ import structlog
 
 from supervisor.adapters.backups.thread import Backups
 from supervisor.adapters.foundations import Foundations
+from supervisor.adapters.offsite.thread import Offsite
 from supervisor.adapters.process import checkpoints, logs
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.edges import Edges
@@ -48,6 +49,7 @@ class Performer:
     take_evidence: Callable[[str, str], None]  # (program, token); posts EvidenceTaken
     alert: Callable[[commands.AlertReboot | commands.AlertClock], None]
     backups: Backups
+    offsite: Offsite
     courier: Courier
     foundations: Foundations
     reexec: bool = field(default=False)
@@ -106,6 +108,8 @@ class Performer:
                 checkpoints.roll_back(Path(self.paths.run_dir(program)), from_step)
             case commands.Backup() | commands.CheckBackup() | commands.RestoreBackup():
                 self.backups.perform(command)
+            case commands.OffsiteCopy() | commands.OffsiteTakeOver() | commands.OffsiteTend():
+                self.offsite.perform(command)
             case commands.AlertReboot():
                 self.pool.submit(self.alert, command)
             case commands.AlertClock():

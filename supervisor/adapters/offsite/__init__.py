@@ -1,0 +1,1 @@
+"""Copies of all trainings in a repository of restic, off the box."""

@@ -1,0 +1,278 @@
+"""restic as a child: low priority, a time limit, one sentence when it fails, and no secret where others can read it.
+
+The repository, the password's file and the backend's credentials go into the child's environment; `ps` shows none of
+them. The child has a group of its own and is ended with it. When this process dies, the kernel sends it SIGINT, at
+which restic removes its lock and ends (setpriv's --pdeathsig). A lock that a killed restic has left is removed by
+`restic unlock`, which leaves locks of processes that live.
+
+Written for restic 0.14 (Debian 12); later ones answer the same, and errors also as JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.config.offsite import lines_in, masked
+from supervisor.harmless import harmless
+from supervisor.policy.upkeep.offsite import Lease, OffsiteSettings
+from workers import contract
+
+COPY_TAG: Final = "extralife"
+LEASE_TAG: Final = "extralife-lease"
+_LEAVE_S: Final = 3.0
+_MOST_SAID: Final = 600
+_MOST_BYTES: Final = 64 << 20
+_LOCKED: Final = re.compile(r"already locked|unable to create lock")
+_NOISE: Final = re.compile(r"^(Fatal: |Warning: |error: )+", re.IGNORECASE)
+_LOW: Final = (
+    ("setpriv", "--pdeathsig", "INT"), ("nice", "-n", "19"), ("ionice", "-c", "2", "-n", "7"),
+)  # fmt: skip
+
+
+class ResticError(Exception):
+    """It did not do what was asked; the message quotes it, on one line."""
+
+
+class Cut(ResticError):
+    """It was ended from here: the daemon ends, or something more urgent came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot of a repository. `wall_s` is by the clock of the box that made it."""
+
+    id: str
+    wall_s: float
+    host: str
+    tags: tuple[str, ...]
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that it is; None: it is a copy."""
+        if LEASE_TAG not in self.tags:
+            return None
+        said = dict(tag.split("=", 1) for tag in self.tags if "=" in tag)
+        try:
+            return Lease(said["token"], int(said["generation"]), self.host, self.wall_s, self.id)
+        except (KeyError, ValueError):
+            return None
+
+
+class Restic:
+    """One repository. Each call blocks until restic has ended, at most until `deadline_s` (monotonic)."""
+
+    def __init__(self, rules: OffsiteSettings, cache: Path, *, cut_fd: int | None = None) -> None:
+        """`cut_fd`: as soon as it can be read, whatever runs is ended (`Cut`)."""
+        self._rules, self._cache, self._cut_fd = rules, cache, cut_fd
+        self.deadline_s = time.monotonic() + rules.timeout_s
+
+    def init(self) -> None:
+        self._run("init")
+
+    def snapshots(self) -> list[Snapshot]:
+        """Copies and leases, the oldest first. Needs no lock: it can be asked while another box prunes."""
+        said = self._run("snapshots", "--json", "--no-lock", "--tag", COPY_TAG, "--tag", LEASE_TAG)
+        return sorted(_parsed(said), key=lambda each: (each.wall_s, each.id))
+
+    def copy(self, directory: Path, *, host: str, tags: Sequence[str]) -> dict[str, Any]:
+        """Everything in a directory as one snapshot: restic's summary. Unchanged files are not read.
+
+        A hard link changes a file's ctime, so that does not count as a change; checkpoints are never changed in place.
+        """
+        limit = ["--limit-upload", str(self._rules.upload_kib_s)] if self._rules.upload_kib_s else []
+        marks = [word for tag in tags for word in ("--tag", tag)]
+        said = self._run("backup", "--json", "--host", host, "--ignore-ctime", *limit, *marks, ".", cwd=directory)
+        return _summary(said)
+
+    def write_lease(self, lease: Lease) -> None:
+        """A snapshot of one small file, whose tags say it all."""
+        text = json.dumps({"token": lease.token, "generation": lease.generation, "box": lease.box})
+        self._run(
+            "backup", "--json", "--stdin", "--stdin-filename", "lease.json", "--host", lease.box, "--tag", LEASE_TAG,
+            "--tag", f"token={lease.token}", "--tag", f"generation={lease.generation}", given=text,
+        )  # fmt: skip
+
+    def restore(self, snapshot: str, target: Path, include: str = "") -> None:
+        self._run("restore", snapshot, "--target", str(target), *(["--include", include] if include else []))
+
+    def remove(self, snapshot: str) -> None:
+        self._run("forget", snapshot)
+
+    def forget(self) -> None:
+        """Remove the copies that `keep_*` does not keep, all leases but a few, and the data that nothing refers to."""
+        rules = self._rules
+        keep = [
+            word
+            for name in ("last", "hourly", "daily", "weekly", "monthly")
+            if (count := getattr(rules, f"keep_{name}"))
+            for word in (f"--keep-{name}", str(count))
+        ]
+        self._run("forget", "--tag", LEASE_TAG, "--group-by", "", "--keep-last", "5")
+        self._run("forget", "--tag", COPY_TAG, "--group-by", "", *keep, "--prune")
+
+    def check(self) -> None:
+        share = self._rules.check_percent
+        self._run("check", *([f"--read-data-subset={share}%"] if share else []))
+
+    def _run(self, *args: str, cwd: Path | None = None, given: str = "") -> str:
+        """What it printed. A lock that nobody holds any more is removed, once."""
+        try:
+            return self._once(args, cwd, given)
+        except ResticError as error:
+            if isinstance(error, Cut) or not _LOCKED.search(str(error)):
+                raise
+        self._once(("unlock",), None, "")
+        return self._once(args, cwd, given)
+
+    def _once(self, args: Sequence[str], cwd: Path | None, given: str) -> str:
+        options = ["-o", f"sftp.command={self._rules.sftp_command}"] if self._rules.sftp_command else []
+        argv = [*lowered(), "restic", *options, *args]
+        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            asked.write(given.encode())
+            asked.seek(0)
+            try:
+                self._cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+                process = subprocess.Popen(
+                    argv, stdin=asked, stdout=out, stderr=err, env=self._environ(), process_group=0, cwd=cwd or "/"
+                )
+            except FileNotFoundError:
+                raise ResticError("restic is not installed: apt-get install restic") from None
+            except OSError as error:
+                raise ResticError(f"restic cannot be started: {error.strerror or error}") from error
+            why = self._await_end(process)
+            code = process.wait()
+            if why:
+                raise Cut(why) if "made room" in why else ResticError(why)
+            said = _text(out)
+            if code == 127 or (code and "No such file" in _text(err) and shutil.which("restic") is None):
+                raise ResticError("restic is not installed: apt-get install restic")
+            if code:
+                raise ResticError(self._words(args[0], code, _text(err), said))
+            return said
+
+    def _environ(self) -> dict[str, str]:
+        env = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
+        env |= credentials(self._rules.env_file)
+        return env | {
+            "RESTIC_REPOSITORY": self._rules.repository, "RESTIC_PASSWORD_FILE": self._rules.password_file,
+            "RESTIC_CACHE_DIR": str(self._cache), "RESTIC_PROGRESS_FPS": "0.1", "LC_ALL": "C",
+        }  # fmt: skip
+
+    def _await_end(self, process: subprocess.Popen[bytes]) -> str:
+        """Empty when it has ended by itself, else why it was ended. SIGINT first: then it leaves no lock."""
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            poller = select.poll()
+            poller.register(pidfd, select.POLLIN)
+            if self._cut_fd is not None:
+                poller.register(self._cut_fd, select.POLLIN)
+            ready = {fd for fd, _ in poller.poll(max(0.0, self.deadline_s - time.monotonic()) * 1000.0)}
+            if pidfd in ready:
+                return ""
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGINT)
+            leaving = select.poll()
+            leaving.register(pidfd, select.POLLIN)
+            leaving.poll(_LEAVE_S * 1000.0)
+            return "it made room for something more urgent, or for the daemon's end" if ready else "its time was over"
+        finally:
+            os.close(pidfd)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def _words(self, what: str, code: int, err: str, out: str) -> str:
+        """Restic's own words, without secrets: the lines that say what is wrong, or all of them."""
+        lines = [_plain(line) for line in (err.splitlines() or out.splitlines())]
+        lines = [line for line in dict.fromkeys(lines) if line]
+        told = "; ".join(_NOISE.sub("", line) for line in lines)
+        for secret in sorted(_secrets(self._rules), key=len, reverse=True):
+            told = told.replace(secret, "***")
+        return f"restic {what}: {harmless(masked(told))[-_MOST_SAID:] or f'ended with status {code} and said nothing'}"
+
+
+def lowered() -> list[str]:
+    """Words in front of a command that lower its priority and end it with this process, as far as they are installed."""
+    return [word for words in _LOW if shutil.which(words[0]) for word in words]
+
+
+def credentials(path: str) -> dict[str, str]:
+    """The variables of `env_file`; one that cannot be read is an error of restic's, which names what it lacks."""
+    if not path:
+        return {}
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ResticError(f"{path} cannot be read: {error.strerror or error}") from error
+    pairs = (line.partition("=") for _, line in lines_in(text))
+    return {name: value for name, _, value in pairs if name.isidentifier()}
+
+
+def _secrets(rules: OffsiteSettings) -> set[str]:
+    found: set[str] = set()
+    with contextlib.suppress(ResticError):
+        found |= {value for value in credentials(rules.env_file).values() if len(value) >= 6}
+    with contextlib.suppress(OSError):
+        found |= {Path(rules.password_file).read_text(encoding="utf-8", errors="replace").strip()}
+    return {each for each in found if len(each) >= 3}
+
+
+def _plain(line: str) -> str:
+    """A line of text; newer versions write an error as a JSON object."""
+    line = line.strip()
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError):
+            said = json.loads(line)
+            if not isinstance(said, dict) or said.get("message_type") in {"status", "summary", "verbose_status"}:
+                return ""
+            error = said.get("error")
+            return str(said.get("message") or (error.get("message") if isinstance(error, dict) else error) or "")
+    return line
+
+
+def _text(file: Any) -> str:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_BYTES))
+    data: bytes = file.read()
+    return data.decode("utf-8", "replace")
+
+
+def _parsed(said: str) -> list[Snapshot]:
+    try:
+        return [
+            Snapshot(
+                str(each["short_id"]), _wall_s(str(each["time"])), str(each.get("hostname") or ""),
+                tuple(map(str, each.get("tags") or ())),
+            )
+            for each in json.loads(said) or ()
+        ]  # fmt: skip
+    except (ValueError, KeyError, TypeError) as error:
+        raise ResticError(f"restic snapshots: an answer that is not understood ({type(error).__name__})") from error
+
+
+def _summary(said: str) -> dict[str, Any]:
+    for line in reversed(said.splitlines()):
+        with contextlib.suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict) and found.get("message_type") == "summary" and found.get("snapshot_id"):
+                return found
+    raise ResticError("restic backup: it ended without a summary, so nothing is known of the copy")
+
+
+def _wall_s(text: str) -> float:
+    """Restic's time has up to nine digits after the second, and `Z` or an offset: `2026-11-23T05:27:56.428391114Z`."""
+    from datetime import datetime
+
+    text = re.sub(r"(\.\d{1,6})\d*", r"\1", text.replace("Z", "+00:00"))
+    return datetime.fromisoformat(text).timestamp()

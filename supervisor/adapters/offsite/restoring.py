@@ -1,0 +1,204 @@
+"""From a copy in the repository to a state directory that a daemon can start on.
+
+Everything is read, verified and put into place before the journal. A state directory without a journal has no past, so a
+restore that was killed at any moment has done nothing; asked again, it does all of it. A directory that has a journal
+already is refused.
+
+A restored directory never goes on as the box of the copy: its lease (`lease.py`) is a new one. With `take_over` it is
+written into the repository, and the box that held it stops its programs. Without, a daemon that starts here is fenced
+until `supervisorctl offsite take-over`: who only looks at a copy must not stop the box that trains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.adapters.backups import store as backups
+from supervisor.adapters.backups.store import BackupError, Halfway, Task
+from supervisor.adapters.durable import sync, sync_directory
+from supervisor.adapters.files import open_regular
+from supervisor.adapters.offsite import lease as leases
+from supervisor.adapters.offsite import staging
+from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError, Snapshot
+from supervisor.policy.upkeep.offsite import Claim, Lease
+from workers.contract import REPLAY_DIR, checked_name
+
+ASIDE: Final = ".restoring"
+CONFIG: Final = "restored.toml"  # in the state directory: the configuration of the box that was copied
+_MOST_BYTES: Final = 1 << 20
+
+
+class NotRestored(Exception):
+    """One sentence on why; the directory has no journal, so nothing starts on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a state directory was made of. `box`, `wall_s` and `config`, the configuration's file, are those of the copy."""
+
+    snapshot: str
+    box: str
+    wall_s: float
+    steps: dict[str, int]
+    config: Path | None
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def choose(snapshots: list[Snapshot], wanted: str = "latest") -> Snapshot:
+    """The copy of that id, or the newest one of the newest generation. Raises NotRestored."""
+    copies = [each for each in snapshots if COPY_TAG in each.tags]
+    if not copies:
+        raise NotRestored("the repository has no copy of extralife yet")
+    if wanted == "latest":
+        return max(copies, key=lambda each: (_generation(each), each.wall_s))
+    found = [each for each in copies if each.id.startswith(wanted)]
+    if len(found) != 1:
+        raise NotRestored(f"the repository has {len(found)} copies with the id {wanted!r:.40}; `offsite list` shows them")
+    return found[0]
+
+
+def _generation(snapshot: Snapshot) -> int:
+    said = [tag.partition("=")[2] for tag in snapshot.tags if tag.startswith("generation=")]
+    return int(said[0]) if said and said[0].isdecimal() else 0
+
+
+def restore(
+    restic: Restic,
+    snapshot: Snapshot,
+    target: Path,
+    *,
+    take_over: bool,
+    box: str,
+    wall_s: float,
+    say: Callable[[str], object] = lambda _: None,
+) -> Restored:
+    """Make `target` a state directory of that copy. Raises NotRestored, ResticError or OSError."""
+    if (target / staging.JOURNAL).exists():
+        raise NotRestored(f"{target} holds a journal already; restore into an empty directory")
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = target / ASIDE
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(mode=0o700)
+    say(f"reading copy {snapshot.id} of box {snapshot.host}")
+    restic.restore(snapshot.id, aside)
+    say("verifying it")
+    about = _about(aside)
+    info = _verified(aside)
+    _check_journal(aside / staging.JOURNAL)
+    _place(aside, target, info)
+    _place_lease(restic, target, take_over=take_over, box=box, wall_s=wall_s)
+    sync(aside / staging.JOURNAL)
+    (aside / staging.JOURNAL).rename(target / staging.JOURNAL)  # last: from here on it is a state directory
+    sync_directory(target)
+    shutil.rmtree(aside, ignore_errors=True)
+    config = target / CONFIG
+    return Restored(
+        snapshot.id, str(about.get("box") or snapshot.host), float(about["wall_s"]), dict(info.steps) if info else {},
+        config if config.exists() else None, about,
+    )  # fmt: skip
+
+
+def _about(aside: Path) -> dict[str, Any]:
+    try:
+        with os.fdopen(open_regular(aside / staging.COPY_FILE), "rb") as file:
+            body: dict[str, Any] = json.loads(file.read(_MOST_BYTES))
+        if body["version"] != staging.VERSION:
+            raise NotRestored(f"the copy was made by another extralife (version {body['version']})")
+        float(body["wall_s"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NotRestored(
+            "the copy has no list of its contents, or a damaged one; choose another with --snapshot"
+        ) from error
+    return body
+
+
+def _verified(aside: Path) -> backups.BackupInfo | None:
+    """Its checkpoints, each byte compared with its digest; None: it has none."""
+    if not (aside / backups.BACKUP_FILE).exists():
+        return None
+    info = backups.read(aside)
+    wrong = backups.verify(info)
+    if wrong:
+        raise NotRestored(f"the copy is damaged: {wrong}; choose another with --snapshot")
+    return info
+
+
+def _check_journal(path: Path) -> None:
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+            found = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    except sqlite3.Error as error:
+        found = str(error)
+    if found != "ok":
+        raise NotRestored(f"the journal in the copy is damaged ({found}); choose another with --snapshot")
+
+
+def _place(aside: Path, target: Path, info: backups.BackupInfo | None) -> None:
+    if info is not None:
+        run_dirs = {each.program: target / "programs" / checked_name(each.program) for each in info.programs}
+        for run_dir in run_dirs.values():
+            run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        try:
+            backups.restore(info, run_dirs, lambda: None, Task())
+        except (BackupError, Halfway) as error:
+            raise NotRestored(f"the checkpoints could not be put into place: {error}") from error
+    for kind, name in ((staging.CURVES, staging.TENSORBOARD), (staging.REPLAY, REPLAY_DIR)):
+        for each in _entries(aside / kind):
+            _move(each, target / "programs" / checked_name(each.name) / name)
+    _move(aside / staging.ARCHIVE, target / staging.ARCHIVE)
+    for name in (staging.RECORDING, *staging.SMALL):
+        _move(aside / name, target / name)
+    _move(aside / staging.CONFIG, target / CONFIG)
+
+
+def _entries(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir()) if directory.is_dir() else []
+
+
+def _move(source: Path, target: Path) -> None:
+    """Nothing if there is none; a leftover of an earlier try makes room."""
+    if not source.exists():
+        return
+    if target.is_dir():
+        shutil.rmtree(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source.rename(target)
+
+
+def _place_lease(
+    restic: Restic, target: Path, *, take_over: bool, box: str, wall_s: float
+) -> None:  # fmt: skip
+    offsite_dir = target / "offsite"
+    offsite_dir.mkdir(mode=0o700, exist_ok=True)
+    if not take_over:
+        leases.write(offsite_dir, Lease(uuid.uuid4().hex, 0, box, wall_s))
+        return
+    claim, lease = leases.take_over(restic, offsite_dir, box=box, wall_s=wall_s)
+    if claim is not Claim.HELD:
+        raise NotRestored(f"box {lease.box} has taken over at the same moment; only one of you should go on")
+
+
+def try_out(restic: Restic, directory: Path, *, box: str) -> str:
+    """Write one small file, read it back, remove it: what is wrong, empty if nothing. `directory` is empty."""
+    source, target = directory / "source", directory / "target"
+    source.mkdir()
+    text = uuid.uuid4().hex
+    (source / "probe").write_text(text)
+    try:
+        said = restic.copy(source, host=box, tags=("extralife-probe",))
+        restic.restore(str(said["snapshot_id"]), target)
+        restic.remove(str(said["snapshot_id"]))
+        return "" if (target / "probe").read_text() == text else "the file that was read back is another one"
+    except ResticError as error:
+        return str(error)
+    except OSError as error:
+        return f"the file that was written cannot be read back: {error.strerror or error}"

@@ -1,0 +1,147 @@
+"""The files of a copy, collected in one directory: `offsite/work/copy` below the state directory.
+
+    copy.json                             when, on which box, with which configuration file; the step of each program
+    backup.json, programs/<program>/...   checkpoints and results, as in a backup (`adapters/backups/store.py`)
+    journal.sqlite, recording.sqlite      consistent snapshots, by SQLite's own backup
+    journal-archive/, curves/<program>/   older facts; TensorBoard's event files
+    replay/<program>/                     with `with_replay`
+    config/extralife.toml, alive, reboot_alerts.log
+
+Checkpoints are linked or cloned and verified by the rules of backups, so collecting takes no space and a worker may save
+and prune meanwhile. The journal comes first: a checkpoint that is newer than the journal is an ordinary resume, while a
+journal that is newer than its checkpoints would report a loss that never was. A replay is copied while it is written;
+its rows carry checksums, and whoever opens it in another boot drops those that do not match (`workers/replay.py`).
+
+The same directory at each copy, because restic knows an unchanged file by its path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.adapters import durable
+from supervisor.adapters.backups import store as backups
+from supervisor.adapters.backups.store import NothingThere, Task
+from supervisor.adapters.files import open_regular
+from supervisor.adapters.journal import archive
+from supervisor.model.settings import Paths
+from workers.contract import REPLAY_DIR
+
+COPY_FILE: Final = "copy.json"
+VERSION: Final = 1
+JOURNAL: Final = "journal.sqlite"
+RECORDING: Final = "recording.sqlite"
+ARCHIVE: Final = "journal-archive"
+CURVES: Final = "curves"
+REPLAY: Final = "replay"
+CONFIG: Final = "config/extralife.toml"
+SMALL: Final = ("alive", "reboot_alerts.log")
+TENSORBOARD: Final = "tensorboard"  # in a run directory (`workers/metrics.py`)
+_NAME: Final = "copy"
+_BUSY_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What the directory holds."""
+
+    directory: Path
+    steps: dict[str, int] = field(default_factory=dict)
+    missed: dict[str, str] = field(default_factory=dict)
+
+
+def collect(
+    paths: Paths, programs: tuple[str, ...], about: dict[str, Any], *, wall_s: float, with_replay: bool, task: Task
+) -> Collected:
+    """Everything of a copy. Raises OSError, sqlite3.Error, BackupError, Interrupted."""
+    root = Path(paths.offsite) / "work"
+    directory = root / _NAME
+    shutil.rmtree(directory, ignore_errors=True)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    journal, recording = root / JOURNAL, root / RECORDING
+    snapshot(Path(paths.journal), journal)
+    if Path(paths.recording).exists():
+        with contextlib.suppress(sqlite3.Error):  # curves: nothing is lost by a copy without them
+            snapshot(Path(paths.recording), recording)
+    steps, missed = _checkpoints(root, paths, programs, wall_s, task)
+    for each in (journal, recording):
+        if each.exists():
+            each.rename(directory / each.name)
+    _link_all(archive.folder(Path(paths.journal)), directory / ARCHIVE, task)
+    for name in programs:
+        run_dir = Path(paths.run_dir(name))
+        _link_all(run_dir / TENSORBOARD, directory / CURVES / name, task)
+        if with_replay:
+            _link_all(run_dir / REPLAY_DIR, directory / REPLAY / name, task)
+    for name in SMALL:
+        _copy_small(Path(paths.state_dir) / name, directory / name)
+    if paths.config_file is not None:
+        (directory / CONFIG).parent.mkdir(exist_ok=True)
+        _copy_small(Path(paths.config_file), directory / CONFIG)
+    body = {"version": VERSION, "wall_s": wall_s, "programs": steps, "missed": missed, **about}
+    durable.create(directory / COPY_FILE, json.dumps(body, indent=1, sort_keys=True).encode())
+    return Collected(directory, steps, missed)
+
+
+def clear(paths: Paths) -> None:
+    """The links go: a pruned checkpoint would else keep its blocks until the next copy."""
+    shutil.rmtree(Path(paths.offsite) / "work" / _NAME, ignore_errors=True)
+
+
+def snapshot(source: Path, target: Path) -> None:
+    """A consistent copy of a database that is being written: one read transaction, for which no writer waits (WAL)."""
+    target.unlink(missing_ok=True)
+    with contextlib.ExitStack() as stack:
+        live = stack.enter_context(
+            contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=_BUSY_S))
+        )  # fmt: skip
+        copy = stack.enter_context(contextlib.closing(sqlite3.connect(target)))
+        live.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+    target.chmod(0o600)
+
+
+def _checkpoints(
+    root: Path, paths: Paths, programs: tuple[str, ...], wall_s: float, task: Task
+) -> tuple[dict[str, int], dict[str, str]]:
+    run_dirs = {name: Path(paths.run_dir(name)) for name in programs}
+    try:
+        info = backups.make(root, _NAME, run_dirs, label="", cause="offsite", wall_s=wall_s, task=task)
+    except NothingThere as nothing:
+        (root / _NAME).mkdir(mode=0o700, exist_ok=True)
+        told = str(nothing)
+        return {}, {} if "none of the programs" in told else {"every program": told}
+    return info.steps, info.missed
+
+
+def _link_all(source: Path, target: Path, task: Task) -> None:
+    """The regular files of a directory, linked or else copied; nothing if there is none."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        names = sorted(os.listdir(source))  # noqa: PTH208
+        for name in names:
+            task.went_on(0)
+            if (source / name).is_file() and not (source / name).is_symlink():
+                target.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _link(source / name, target / name)
+
+
+def _link(source: Path, target: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # rotated away meanwhile
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            shutil.copyfile(source, target, follow_symlinks=False)
+
+
+def _copy_small(source: Path, target: Path) -> None:
+    with contextlib.suppress(OSError), os.fdopen(open_regular(source), "rb") as file:
+        durable.create(target, file.read(16 << 20))

@@ -1,0 +1,180 @@
+"""The thread that copies off the box: one thing after the other, beside everything else that the daemon does.
+
+It has a low priority of its own, and so has restic (`restic.py`). Outcomes are posted as inputs. Something urgent (the
+operator, a reboot, a notice of the end) ends what is under way; that is begun anew later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from supervisor.adapters import threads
+from supervisor.adapters.backups.store import BackupError, Interrupted, Task
+from supervisor.adapters.offsite import lease as leases
+from supervisor.adapters.offsite import staging
+from supervisor.adapters.offsite.restic import COPY_TAG, Cut, Restic, ResticError
+from supervisor.model import commands
+from supervisor.model.inputs import LeaseFound, OffsiteDone
+from supervisor.model.settings import Paths, Settings
+from supervisor.policy.upkeep.offsite import Claim, Lease
+from supervisor.ports import Clock, Inbox
+
+log = structlog.get_logger()
+
+OffsiteCommand = commands.OffsiteCopy | commands.OffsiteTakeOver | commands.OffsiteTend
+_NICE: Final = 10
+
+
+@dataclass(slots=True)
+class _Work:
+    """What is under way; `cut` ends it."""
+
+    task: Task = field(default_factory=Task)
+    cut_fd: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+
+    def cut(self) -> None:
+        self.task.over.set()
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self.cut_fd, 1)
+
+
+class Offsite:
+    """Carries out the commands of `deciding/offsite.py`."""
+
+    def __init__(
+        self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, version: str,
+        box: Callable[[], str] = socket.gethostname,
+    ) -> None:  # fmt: skip
+        """`box` names this box for people."""
+        self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
+        self._version, self._box = version, box
+        self._dir = Path(paths.offsite)
+        self._pool = threads.begun(1, "offsite")
+        self._guard = threading.Lock()
+        self._work: _Work | None = None
+        self._over = False
+
+    def perform(self, command: OffsiteCommand) -> None:
+        """Later, in its turn; at once if it is urgent."""
+        urgent = isinstance(command, commands.OffsiteCopy) and command.urgent
+        with self._guard:
+            if urgent and self._work is not None:
+                self._work.cut()
+        self._pool.submit(self._do, command)
+
+    def stop(self) -> None:
+        """What is under way is ended; the next daemon begins it anew."""
+        with self._guard:
+            self._over = True
+            if self._work is not None:
+                self._work.cut()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _do(self, command: OffsiteCommand) -> None:
+        work = _Work()
+        with self._guard:
+            if self._over:
+                os.close(work.cut_fd)
+                return
+            self._work = work
+        try:
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            done = self._outcome(command, work)
+        finally:
+            with self._guard:
+                self._work = None
+                os.close(work.cut_fd)
+        if done is not None:
+            self._inbox.post(done)
+
+    def _outcome(self, command: OffsiteCommand, work: _Work) -> OffsiteDone | None:
+        """Whatever goes wrong is an outcome. None: it made room, and nothing is to be recorded of it."""
+        began_s, what = time.monotonic(), _what(command)
+        restic = Restic(self._settings().offsite, self._dir / "cache", cut_fd=work.cut_fd)
+        cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
+        due_wall_s = command.due_wall_s if isinstance(command, commands.OffsiteTend) else None
+        try:
+            match command:
+                case commands.OffsiteCopy():
+                    restic.deadline_s = began_s + command.limit_s
+                    return self._copy(command, restic, work.task)
+                case commands.OffsiteTakeOver():
+                    self._told(*leases.take_over(restic, self._dir, box=self._box(), wall_s=self._clock.wall_s()))
+                case commands.OffsiteTend(what="forget"):
+                    restic.forget()
+                case _:
+                    restic.check()
+            return OffsiteDone(self._clock.now_s(), what, due_wall_s=due_wall_s)
+        except (Interrupted, Cut):
+            return None
+        except (ResticError, BackupError) as error:
+            told = str(error)
+        except (OSError, sqlite3.Error) as error:
+            told = f"the files could not be collected: {error}"
+        except Exception as error:
+            log.exception("offsite_failed", command=type(command).__name__)
+            told = f"it stopped at a bug ({type(error).__name__}); see the daemon's log"
+        log.warning("offsite_failed", what=what, error=told)
+        return OffsiteDone(self._clock.now_s(), what, cause, told, due_wall_s=due_wall_s)
+
+    def _told(self, claim: Claim, lease: Lease) -> Claim:
+        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease))
+        return claim
+
+    def _copy(self, command: commands.OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
+        began_s, now_s, wall_s = time.monotonic(), self._clock.now_s(), self._clock.wall_s()
+        what = _what(command)
+        known = Lease(command.token, command.generation, self._box()) if command.token else None
+        claim, lease = leases.claim(restic, self._dir, known, box=self._box(), wall_s=wall_s)
+        self._told(claim, lease)
+        if claim is not Claim.HELD or command.look_only:
+            told = "" if claim is Claim.HELD else foreign(lease)
+            return OffsiteDone(self._clock.now_s(), what, command.cause, told)
+        about = {
+            "box": self._box(), "generation": lease.generation, "token": lease.token, "extralife": self._version,
+            "state_dir": self._paths.state_dir, "config_file": self._paths.config_file, "cause": command.cause,
+        }  # fmt: skip
+        try:
+            found = staging.collect(
+                self._paths, command.programs, about, wall_s=wall_s,
+                with_replay=self._settings().offsite.with_replay, task=task,
+            )  # fmt: skip
+            tags = (COPY_TAG, f"generation={lease.generation}", f"cause={command.cause}")
+            said = restic.copy(found.directory, host=self._box(), tags=tags)
+        finally:
+            staging.clear(self._paths)
+        return OffsiteDone(
+            self._clock.now_s(), what, command.cause, "", str(said["snapshot_id"])[:8], now_s, wall_s, found.steps,
+            int(said.get("total_bytes_processed", 0)), int(said.get("data_added", 0)), time.monotonic() - began_s,
+            found.missed,
+        )  # fmt: skip
+
+
+def foreign(lease: Lease) -> str:
+    """Why nothing is copied into another box's repository."""
+    return (
+        f"the repository belongs to box {lease.box}, and this box never held it; name another repository, or "
+        f"`supervisorctl offsite take-over`"
+    )
+
+
+def _what(command: OffsiteCommand) -> str:
+    match command:
+        case commands.OffsiteCopy(look_only=look_only):
+            return "look" if look_only else "copy"
+        case commands.OffsiteTakeOver():
+            return "take-over"
+        case _:
+            return command.what

@@ -1,0 +1,327 @@
+"""`offsite`: copies off the box: the newest one, a new one, all of them, the way back, and who goes on with them."""
+
+from __future__ import annotations
+
+import json
+
+from supervisor.ctl import text
+from supervisor.ctl.client import Unreachable
+from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
+from supervisor.ctl.session import Session, take
+from supervisor.model.codes import SUCCESS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from supervisor.adapters.offsite.restic import Restic, Snapshot
+    from supervisor.policy.upkeep.offsite import OffsiteSettings
+
+_LOOK_S = 0.2
+_FLAGS = ("--json", "--no-wait", "--take-over")
+_VALUED = ("--to", "--snapshot", "--repository", "--password-file", "--env-file", "--sftp-command")
+
+
+def offsite(session: Session, args: list[str]) -> int:
+    """`offsite [status|now|list|check|init|restore --to DIR|take-over] [--json] [--no-wait]`.
+
+    Copies off the box. `init` creates the repository, `now` makes a copy, `list` shows all, `check` verifies the repository.
+    `restore --to DIR [--snapshot ID] [--take-over]` makes DIR a state directory; with --take-over the box that held the
+    trainings stops. `take-over` brings the trainings to this box. Without a configuration: `--repository REPO
+    --password-file FILE [--env-file FILE] [--sftp-command COMMAND]`. All but `now` work without the daemon.
+    """
+    words, options = take(args, *_FLAGS, valued=_VALUED)
+    if len(words) > 1:
+        raise Failed(f"Error: offsite takes one word, not {' '.join(words)!r}", USAGE)
+    do = words[0] if words else "status"
+    if do not in _DO:
+        raise Failed(f"Error: offsite {text.harmless(do)} is unknown; there are {', '.join(_DO)}", USAGE)
+    return _DO[do](session, options)
+
+
+# --- what the daemon knows ---------------------------------------------------------------------------------------------
+
+
+def _status(session: Session, options: dict[str, str]) -> int:
+    session.warn_if_dead(aloud="--json" not in options)
+    found = session.page("offsite")
+    if "--json" in options:
+        session.say(json.dumps(found, indent=2))
+    else:
+        for each in page(found):
+            session.say(each)
+    return GENERIC if found["on"] and (found["late"] or found["fence"] or found["error"]) else OK
+
+
+def page(found: dict[str, Any]) -> list[str]:
+    """The newest copy, what is going on, what went wrong, who holds the repository."""
+    if not found["on"]:
+        return ["nothing is copied off this box: set [offsite] repository (docs/offsite.md)"]
+    lines = [line(found) or "no copy off the box yet"]
+    copied = found["copied"]
+    if copied is not None:
+        steps = ", ".join(f"{text.harmless(name)} {text.number(step)}" for name, step in sorted(copied["steps"].items()))
+        sizes = f"{text.size(copied['size_bytes'])}, {text.size(copied['sent_bytes'])} of it new"
+        lines.append(f"  {copied['snapshot']} ({copied['cause']}): {steps or 'no checkpoint yet'}; {sizes}, in "
+                     f"{text.duration(copied['took_s'])}")  # fmt: skip
+        lines += [f"  not copied: {text.harmless(name)}: {text.harmless(why)}" for name, why in copied["missed"].items()]
+    if found["error"]:
+        lines.append(f"  the newest try failed: {text.harmless(found['error'])}")
+    if found["doing"]:
+        lines.append(f"  now: {found['doing']}")
+    for what, each in found["tended"].items():
+        told = f"ERROR ({text.harmless(each['error'])})" if each["error"] else "no errors"
+        lines.append(f"  {what}, {text.when(each['wall_s'], text.wall_s())}: {told}")
+    if found["generation"]:
+        lines.append(f"  this box holds the repository (generation {found['generation']})" * (found["fence"] is None))
+    return [each for each in lines if each]
+
+
+def line(found: dict[str, Any]) -> str:
+    """One line for `status`: `copied off the box 4m ago (312MB)`; empty: nothing to say."""
+    if found["fence"] is not None:
+        box = text.harmless(found["fence"]["box"])
+        return f"box {box} HAS TAKEN OVER: no program runs here; `supervisorctl offsite take-over` brings them back"
+    copied = found["copied"]
+    error = f": {text.harmless(found['error'])}" if found["error"] else ""
+    if copied is None:
+        return f"NOTHING IS COPIED off the box{error}" if found["late"] or error else "no copy off the box yet"
+    told = f"copied off the box {text.duration(found['age_s'])} ago ({text.size(copied['size_bytes'])})"
+    return f"{told}, TOO OLD{error}" if found["late"] else f"{told}{f'; the newest try failed{error}' if error else ''}"
+
+
+def _now(session: Session, options: dict[str, str]) -> int:
+    return _asked(session, "now", wait="--no-wait" not in options)
+
+
+def _asked(session: Session, do: str, *, wait: bool) -> int:
+    """Through the daemon; raises Unreachable without one."""
+    before = session.client.get("/api/v1/offsite")
+    result = session.client.post("/api/v1/offsite", {"do": do})
+    if result["code"] != SUCCESS:
+        raise Failed(f"offsite {do}: ERROR ({text.harmless(result['text'])})")
+    if not wait:
+        session.say(f"offsite {do}: begun")
+        return OK
+    try:
+        while True:
+            found = session.client.get("/api/v1/offsite")
+            ended = _outcome(before, found, do)
+            if ended is not None:
+                session.say(text.harmless(ended[0]))
+                return OK if ended[1] else GENERIC
+            text.pause(_LOOK_S)
+    except KeyboardInterrupt:
+        session.say(f"\noffsite {do} continues in the background")
+        return OK
+
+
+def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[str, bool] | None:
+    """(text, whether it went well) once it has ended."""
+    if do != "check":
+        return (found["ended"], found["ended_well"]) if found["ends"] > before["ends"] and not found["doing"] else None
+    newest = found["tended"].get("check")
+    if newest is None or newest == before["tended"].get("check"):
+        return None
+    return newest["error"] or "the repository has no errors", not newest["error"]
+
+
+# --- restic from here ---------------------------------------------------------------------------------------------------
+
+
+def _list(session: Session, options: dict[str, str]) -> int:
+    restic, _ = _opened(session, options)
+    found = _called(restic.snapshots)
+    if "--json" in options:
+        session.say(json.dumps([_as_json(each) for each in found], indent=2))
+        return OK
+    rows = [("COPY", "WHEN", "BOX", "WHY")]
+    for each in reversed(found):
+        lease = each.lease
+        why = f"took over (generation {lease.generation})" if lease is not None else _cause(each)
+        rows.append((each.id, text.when(each.wall_s, text.wall_s()), text.harmless(each.host), text.harmless(why)))
+    for row in text.table(rows) if found else ["the repository has no copy of extralife yet"]:
+        session.say(row)
+    return OK
+
+
+def _as_json(each: Snapshot) -> dict[str, Any]:
+    lease = each.lease
+    return {
+        "id": each.id, "wall_s": each.wall_s, "box": each.host, "cause": None if lease else _cause(each),
+        "generation": None if lease is None else lease.generation,
+    }  # fmt: skip
+
+
+def _cause(each: Snapshot) -> str:
+    return next((tag.partition("=")[2] for tag in each.tags if tag.startswith("cause=")), text.UNKNOWN)
+
+
+def _check(session: Session, options: dict[str, str]) -> int:
+    try:
+        if "--repository" not in options:
+            return _asked(session, "check", wait="--no-wait" not in options)
+    except Unreachable as gone:
+        session.dead(gone)
+    restic, _ = _opened(session, options)
+    _called(restic.check)
+    session.say("the repository has no errors")
+    return OK
+
+
+def _init(session: Session, options: dict[str, str]) -> int:
+    restic, rules = _opened(session, options)
+    from supervisor.config.offsite import masked
+
+    _called(restic.init)
+    session.say(f"made the repository {text.harmless(masked(rules.repository))}; without its password nobody can read it")
+    return OK
+
+
+def _take_over(session: Session, options: dict[str, str]) -> int:
+    try:
+        return _asked(session, "take-over", wait="--no-wait" not in options)
+    except Unreachable as gone:
+        session.dead(gone)
+    from pathlib import Path
+
+    from supervisor.adapters.offsite import lease as leases
+    from supervisor.policy.upkeep.offsite import Claim
+
+    restic, _ = _opened(session, options)
+    state_dir = _state_dir(session)
+    claim, lease = _called(
+        lambda: leases.take_over(restic, Path(state_dir) / "offsite", box=_box(), wall_s=text.wall_s())
+    )  # fmt: skip
+    if claim is not Claim.HELD:
+        raise Failed(f"box {text.harmless(lease.box)} has taken over at the same moment: only one of you should go on")
+    session.say(f"this box holds the repository (generation {lease.generation}); its programs run once the daemon starts")
+    return OK
+
+
+def _restore(session: Session, options: dict[str, str]) -> int:
+    from pathlib import Path
+
+    from supervisor.adapters.offsite import restoring
+
+    if "--to" not in options:
+        raise Failed("Error: restore needs --to DIR, the state directory to make", USAGE)
+    restic, _ = _opened(session, options, owner=None)
+    try:
+        snapshot = restoring.choose(_called(restic.snapshots), options.get("--snapshot", "latest"))
+        made = _called(
+            lambda: restoring.restore(
+                restic, snapshot, Path(options["--to"]).absolute(), take_over="--take-over" in options, box=_box(),
+                wall_s=text.wall_s(), say=lambda told: session.say(text.harmless(told)),
+            )
+        )  # fmt: skip
+    except restoring.NotRestored as error:
+        raise Failed(f"offsite restore: ERROR ({text.harmless(str(error))})") from error
+    for each in told(made, taken="--take-over" in options):
+        session.say(each)
+    return OK
+
+
+def told(made: Any, *, taken: bool) -> list[str]:
+    """What was restored, how old it is, and what follows."""
+    steps = ", ".join(f"{text.harmless(name)} at step {step:,}" for name, step in sorted(made.steps.items()))
+    age = text.duration(text.wall_s() - made.wall_s)
+    lines = [f"restored copy {made.snapshot} of box {text.harmless(made.box)}, {age} old: {steps or 'no checkpoint'}"]
+    if made.config is not None:
+        lines.append(f"its configuration is {made.config}")
+    return [*lines, "this box goes on with these trainings; the other one stops its programs" if taken else
+            "no program starts on it before `supervisorctl offsite take-over`"]  # fmt: skip
+
+
+def _opened(session: Session, options: dict[str, str], owner: str | None = "") -> tuple[Restic, OffsiteSettings]:
+    """The repository, by the options or the configuration. Raises Failed.
+
+    As root, this process becomes the state directory's owner first: files that root writes into a repository on a disk of
+    this box could not be read by the daemon. `owner` None: stay who we are.
+    """
+    import os
+    from pathlib import Path
+
+    from supervisor.adapters.offsite.restic import Restic
+
+    rules = _rules(session, options)
+    if owner is not None and "--repository" not in options:
+        _become_owner(_state_dir(session))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "extralife-offsite"  # noqa: PTH111
+    if not os.access(cache.parent if cache.parent.exists() else cache.parent.parent, os.W_OK):
+        import tempfile
+
+        cache = Path(tempfile.gettempdir()) / f"extralife-offsite-{os.getuid()}"
+    return Restic(rules, cache), rules
+
+
+def _rules(session: Session, options: dict[str, str]) -> OffsiteSettings:
+    from supervisor.policy.upkeep.offsite import OffsiteSettings
+
+    if "--repository" in options:
+        import os
+
+        if "--password-file" not in options:
+            raise Failed("Error: --repository needs --password-file FILE", USAGE)
+        files = {key: os.path.abspath(options[f"--{key}"]) for key in ("password-file", "env-file") if f"--{key}" in options}  # noqa: PTH100
+        return OffsiteSettings(
+            repository=options["--repository"], password_file=files["password-file"], env_file=files.get("env-file", ""),
+            sftp_command=options.get("--sftp-command", ""),
+        )  # fmt: skip
+    from supervisor.ctl.locate import settings
+
+    found = settings(session.options)
+    if found is None:
+        raise Failed("the configuration cannot be read: supervisord --check says why; or name --repository")
+    if not found.offsite.on:
+        raise Failed("no repository is configured: set [offsite] repository (docs/offsite.md), or name --repository")
+    return found.offsite
+
+
+def _state_dir(session: Session) -> str:
+    from supervisor.ctl.locate import state_dir
+
+    found = state_dir(session.options)
+    if found is None:
+        raise Failed("Error: name the configuration (-c FILE) or the state directory (--state-dir DIR)", USAGE)
+    return found
+
+
+def _become_owner(state_dir: str) -> None:
+    import os
+    import pwd
+
+    if os.geteuid() != 0 or not os.path.isdir(state_dir):  # noqa: PTH112
+        return
+    uid = os.stat(state_dir).st_uid  # noqa: PTH116
+    if uid == 0:
+        return
+    who = pwd.getpwuid(uid)
+    os.initgroups(who.pw_name, who.pw_gid)
+    os.setgid(who.pw_gid)
+    os.setuid(uid)
+    os.environ["HOME"] = who.pw_dir
+    os.environ.pop("XDG_CACHE_HOME", None)
+
+
+def _box() -> str:
+    import socket
+
+    return socket.gethostname()
+
+
+def _called(call: Any) -> Any:
+    from supervisor.adapters.offsite.restic import ResticError
+
+    try:
+        return call()
+    except ResticError as error:
+        raise Failed(text.harmless(str(error))) from error
+    except OSError as error:
+        raise Failed(f"{error.filename or 'a file'}: {error.strerror or error}") from error
+
+
+_DO = {
+    "status": _status, "now": _now, "list": _list, "check": _check, "init": _init, "restore": _restore,
+    "take-over": _take_over,
+}  # fmt: skip

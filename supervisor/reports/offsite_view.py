@@ -1,0 +1,58 @@
+"""The page `offsite`, and what `status` says of copies off the box. None is "not known"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supervisor.model.memory import Memory
+from supervisor.model.settings import Settings
+from supervisor.model.state import State
+
+Json = dict[str, Any]
+
+
+def offsite_view(state: State, settings: Settings | None, memory: Memory, *, now_s: float) -> Json | None:
+    """The newest copy, what is being done, who holds the repository. None: no repository is configured.
+
+    `age_s` counts from the moment at which the files of the newest copy were collected. `late_s` is the limit of [offsite].
+    """
+    if settings is None or not settings.offsite.on:
+        return None
+    record = state.offsite
+    copied = record.copied
+    return {
+        "age_s": None if copied is None else now_s - copied.at_s,
+        "late": record.late,
+        "late_s": settings.offsite.late_s,
+        "every_s": settings.offsite.every_s,
+        "copied": None if copied is None else {
+            "snapshot": copied.snapshot, "cause": copied.cause, "wall_s": copied.wall_s, "steps": copied.steps,
+            "size_bytes": copied.size_bytes, "sent_bytes": copied.sent_bytes, "took_s": copied.took_s,
+            "missed": copied.missed,
+        },
+        "doing": memory.offsite,
+        "asked": record.asked,
+        "error": record.error,
+        "failures": record.failures,
+        "generation": record.generation or None,
+        "fence": None if record.fence is None else {"box": record.fence.box, "since_wall_s": record.fence.since_wall_s},
+        "tended": {
+            what: {"wall_s": each.wall_s, "error": each.error} for what, each in sorted(record.tended.items())
+        },
+        "ends": record.ends,
+        "ended": record.ended,
+        "ended_well": record.ended_well,
+    }  # fmt: skip
+
+
+def trouble(offsite: Json | None) -> str:
+    """What keeps the copies from being of use, in one sentence; empty: nothing."""
+    if offsite is None:
+        return ""
+    if offsite["fence"] is not None:
+        return f"box {offsite['fence']['box']} has taken over these trainings, so no program runs here"
+    if offsite["late"]:
+        error = f": {offsite['error']}" if offsite["error"] else ""
+        return f"the newest copy off the box is too old{error}"
+    check = offsite["tended"].get("check")
+    return f"the repository of copies: {check['error']}" if check and check["error"] else ""

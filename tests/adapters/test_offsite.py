@@ -1,0 +1,406 @@
+"""Copies in a real repository of restic: what is in them, what goes wrong, who may go on with them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from offsite_kit import PASSWORD, WALL_S, Box, by_hand, copy, needs_restic, new_repository, whys
+
+from supervisor.adapters.offsite import lease as leases
+from supervisor.adapters.offsite import restoring
+from supervisor.adapters.offsite.restic import Restic, ResticError
+from supervisor.adapters.process import checkpoints
+from supervisor.model.commands import OffsiteTakeOver, OffsiteTend
+from supervisor.policy.upkeep.offsite import Claim
+
+pytestmark = needs_restic
+
+
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory):
+    return new_repository(tmp_path_factory.mktemp("repository"))
+
+
+@pytest.fixture
+def repository(empty, tmp_path):
+    shutil.copytree(empty, tmp_path / "off")
+    return tmp_path / "off"
+
+
+@pytest.fixture
+def box(tmp_path, repository):
+    made = Box(tmp_path / "ada", repository)
+    yield made
+    made.close()
+
+
+def restore(box, target, *, take_over=False, name="bob", snapshot=None):
+    restic = box.restic()
+    chosen = snapshot or restoring.choose(restic.snapshots())
+    return restoring.restore(restic, chosen, target, take_over=take_over, box=name, wall_s=WALL_S + 1e6)
+
+
+# --- a copy, and the way back --------------------------------------------------------------------------------------------
+
+
+def test_a_copy_has_everything_and_comes_back_whole(box, tmp_path):
+    done, (claimed,) = box.copies("operator")
+    assert (done.error, done.steps, done.missed) == ("", {"Pong": 100, "Qbert": 7}, {})
+    assert (done.what, done.cause, done.as_of_s) == ("copy", "operator", 77.0)
+    assert claimed.claim is Claim.HELD
+    assert (claimed.lease.generation, claimed.lease.box) == (1, "ada")
+    assert not list((box.state / "offsite" / "work").iterdir()) or not (box.state / "offsite/work/copy").exists()
+
+    box.tell("written later")
+    made = restore(box, tmp_path / "new")
+    assert (made.box, made.steps, made.wall_s) == ("ada", {"Pong": 100, "Qbert": 7}, WALL_S + 77.0)
+    new = tmp_path / "new"
+    assert [each for each in whys(new / "journal.sqlite") if "written later" in each] == []
+    assert any('"first"' in each for each in whys(new / "journal.sqlite"))
+    assert checkpoints.newest_good(new / "programs" / "Pong").env_steps == 100
+    assert (new / "programs" / "Pong" / "tensorboard" / "events.1").read_bytes() == b"curve"
+    assert (new / "alive").exists()
+    assert made.config.read_text() == "[program.Pong]\n"
+    assert not (new / restoring.ASIDE).exists()
+    with pytest.raises(restoring.NotRestored, match="holds a journal already"):
+        restore(box, new)
+
+
+def test_an_unchanged_checkpoint_is_not_sent_again(box):
+    box.commit("Pong", 200, size=2_000_000)
+    first, _ = box.copies()
+    again, _ = box.copies()
+    assert first.sent_bytes > 2_000_000
+    assert again.sent_bytes < 100_000
+    assert again.snapshot != first.snapshot
+
+
+def test_neither_arguments_nor_errors_show_a_secret(box, tmp_path, monkeypatch):
+    log, real = tmp_path / "argv", shutil.which("restic")
+    wrapper = tmp_path / "bin" / "restic"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$*" >> {log}\necho "Fatal: {PASSWORD} s3cretkey rest:http://u:pw9@h/" >&2\nexit 1\n'
+    )
+    wrapper.chmod(0o755)
+    env_file = tmp_path / "env"
+    env_file.write_text("AWS_SECRET_ACCESS_KEY=s3cretkey\n")
+    box.rules = replace(box.rules, env_file=str(env_file))
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    done, _ = box.copies()
+    assert done.error == "restic snapshots: *** *** rest:http://u:***@h/"
+    argv = log.read_text()
+    assert "snapshots --json" in argv
+    assert not any(secret in argv for secret in (PASSWORD, "s3cretkey", box.rules.repository))
+    assert real
+
+
+def test_the_child_has_the_lowest_priority_and_ends_with_its_parent(box, tmp_path, monkeypatch):
+    wrapper = tmp_path / "bin" / "restic"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f"#!/bin/sh\nps -o ni= -p $$ > {tmp_path}/nice\necho $$ > {tmp_path}/pid\nexec sleep 300\n")
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            box.restic().snapshots()
+        finally:
+            os._exit(0)
+    child = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip()))
+    assert int((tmp_path / "nice").read_text()) == 19
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    wait_for(lambda: not alive(child))
+
+
+def wait_for(look, timeout_s=20.0):
+    until_s = time.monotonic() + timeout_s
+    while not (found := look()):
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+    return found
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+# --- what goes wrong -----------------------------------------------------------------------------------------------------
+
+
+def test_each_failure_is_told_in_restic_s_own_words(box, tmp_path):
+    (tmp_path / "wrong").write_text("not it\n")
+    good = box.rules
+    box.rules = replace(good, password_file=str(tmp_path / "wrong"))
+    assert box.copies()[0].error == "restic snapshots: wrong password or no key found"
+    box.rules = replace(good, repository="/nowhere/repo")
+    assert "unable to open config file" in box.copies()[0].error
+    assert "/nowhere/repo" in box.copies()[0].error
+    box.rules = replace(good, repository="rest:http://127.0.0.1:1/x")
+    assert "connection refused" in box.copies()[0].error
+    box.rules = replace(good, env_file="/none/env")
+    assert box.copies()[0].error == "/none/env cannot be read: No such file or directory"
+
+
+def test_without_restic_the_package_is_named(box, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert box.copies()[0].error == "restic is not installed: apt-get install restic"
+
+
+def test_a_slow_repository_costs_no_more_than_its_time(box, tmp_path, monkeypatch):
+    wrapper = tmp_path / "bin" / "restic"
+    wrapper.parent.mkdir()
+    wrapper.write_text("#!/bin/sh\nexec sleep 300\n")
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    began_s = time.monotonic()
+    assert box.copies(limit_s=0.5)[0].error == "its time was over"
+    assert time.monotonic() - began_s < 5.0
+
+
+def test_something_urgent_takes_the_place_of_what_is_under_way(box, tmp_path, monkeypatch):
+    wrapper, real = tmp_path / "bin" / "restic", shutil.which("restic")
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in *check*) touch {tmp_path}/checks; exec sleep 300;; esac\nexec {real} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    box.thread.perform(OffsiteTend("check"))
+    wait_for((tmp_path / "checks").exists)
+    done, _ = box.does(copy("notice", urgent=True))
+    assert (done.what, done.cause, done.error) == ("copy", "notice", "")
+
+
+def test_a_lock_in_use_is_left_alone_and_one_left_by_a_kill_is_removed(box, tmp_path):
+    box.copies()
+    locks, holder = Path(box.rules.repository) / "locks", stopped_with_its_lock(box, tmp_path)
+    assert f"locked exclusively by PID {holder.pid}" in box.copies()[0].error
+    assert finished(locks), "the lock of a process that lives stays"
+    holder.kill()
+    holder.wait()
+    assert not box.copies()[0].error
+    assert not finished(locks)
+
+
+def finished(locks):
+    return [name for name in os.listdir(locks) if "-tmp-" not in name]
+
+
+def stopped_with_its_lock(box, tmp_path):
+    """A restic that prunes, stopped by SIGSTOP while it holds its exclusive lock."""
+    locks = Path(box.rules.repository) / "locks"
+    env = {
+        **os.environ, "RESTIC_REPOSITORY": box.rules.repository, "RESTIC_PASSWORD_FILE": box.rules.password_file,
+        "RESTIC_CACHE_DIR": str(tmp_path / "cache"),
+    }  # fmt: skip
+    for _ in range(20):
+        prune = subprocess.Popen(["restic", "prune"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while prune.poll() is None and not finished(locks):
+            time.sleep(0.002)
+        if prune.poll() is None:
+            prune.send_signal(signal.SIGSTOP)
+            if finished(locks):
+                return prune
+        prune.kill()
+        prune.wait()
+    raise AssertionError("prune was never caught with its lock")
+
+
+def test_old_copies_go_and_the_repository_is_checked(box):
+    box.rules = replace(
+        box.rules, keep_last=1, keep_hourly=0, keep_daily=0, keep_weekly=0, keep_monthly=0, check_percent=100
+    )
+    box.copies()
+    newest, _ = box.copies()
+    assert box.does(OffsiteTend("forget", 5.0))[0].error == ""
+    kept = [each for each in box.restic().snapshots() if each.lease is None]
+    assert [each.id for each in kept] == [newest.snapshot]
+    assert leases.found(box.restic()).generation == 1, "the lease stays"
+    checked, _ = box.does(OffsiteTend("check", 6.0))
+    assert (checked.what, checked.error, checked.due_wall_s) == ("check", "", 6.0)
+    flip(next(path for path in sorted((Path(box.rules.repository) / "data").rglob("*")) if path.is_file()))
+    assert "restic check: " in box.does(OffsiteTend("check"))[0].error
+
+
+def flip(path):
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_copy_is_refused_and_nothing_is_put_into_place(box, tmp_path):
+    box.commit("Pong", 300, size=300_000)
+    box.copies()
+    for path in (Path(box.rules.repository) / "data").rglob("*"):
+        if path.is_file() and path.stat().st_size > 200_000:
+            flip(path)
+    with pytest.raises((ResticError, restoring.NotRestored)):
+        restore(box, tmp_path / "new")
+    assert not (tmp_path / "new" / "journal.sqlite").exists()
+
+
+def test_a_full_repository_is_told_and_the_next_copy_is_whole(box, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("a small file system needs root")
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], check=False).returncode:
+        pytest.skip("this machine mounts no tmpfs")
+    try:
+        shutil.copytree(Path(box.rules.repository), small / "repo")
+        box.rules = replace(box.rules, repository=str(small / "repo"))
+        box.commit("Pong", 400, size=4_000_000)
+        assert "no space left on device" in box.copies()[0].error
+        subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
+        done, _ = box.copies()
+        assert (done.error, done.steps["Pong"]) == ("", 400)
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_a_damaged_checkpoint_is_left_out_for_the_one_before(box):
+    box.commit("Pong", 500)
+    flip(next((Path(box.paths.run_dir("Pong")) / "checkpoints").glob("ckpt-500.*/*.safetensors"), None)
+         or next(each for each in (Path(box.paths.run_dir("Pong")) / "checkpoints").glob("ckpt-500.*/*")
+                 if each.name != "manifest.json"))  # fmt: skip
+    assert box.copies()[0].steps["Pong"] == 100
+
+
+# --- the lease -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_box_that_comes_back_finds_that_another_has_taken_over(box, repository, tmp_path):
+    box.copies()
+    made = restore(box, tmp_path / "bob" / "state", take_over=True)
+    assert made.steps["Pong"] == 100
+    done, (claimed,) = box.copies()
+    assert claimed.claim is Claim.LOST
+    assert (claimed.lease.box, claimed.lease.generation) == ("bob", 2)
+    assert "belongs to box bob" in done.error
+    assert leases.read(tmp_path / "bob" / "state" / "offsite").generation == 2
+
+    back, (again,) = box.does(OffsiteTakeOver())
+    assert (back.error, again.claim, again.lease.generation, again.lease.box) == ("", Claim.HELD, 3, "ada")
+    assert box.copies()[0].error == ""
+
+
+def test_who_only_looks_at_a_copy_stops_nobody_and_may_not_go_on(box, tmp_path):
+    box.copies()
+    restore(box, tmp_path / "look")
+    assert box.copies()[0].error == ""
+    claim, lease = leases.claim(box.restic(), tmp_path / "look" / "offsite", None, box="look", wall_s=WALL_S)
+    assert (claim, lease.box) == (Claim.LOST, "ada")
+
+
+def test_a_box_that_never_held_the_repository_copies_nothing_into_it(box, repository, tmp_path):
+    box.copies()
+    other = Box(tmp_path / "eve", repository, "eve")
+    try:
+        done, (claimed,) = other.copies()
+        assert claimed.claim is Claim.FOREIGN
+        assert "belongs to box ada, and this box never held it" in done.error
+    finally:
+        other.close()
+
+
+def test_a_lost_lease_file_is_replaced_by_the_journal_s(box):
+    _, (claimed,) = box.copies()
+    (box.state / "offsite" / "lease.json").unlink()
+    done, (again,) = box.copies(token=claimed.lease.token, generation=1)
+    assert (done.error, again.claim) == ("", Claim.HELD)
+
+
+def test_a_first_look_copies_nothing(box):
+    done, (claimed,) = box.does(copy("start", look_only=True))
+    assert (done.what, done.error, claimed.claim) == ("look", "", Claim.HELD)
+    assert [each for each in box.restic().snapshots() if each.lease is None] == []
+
+
+def test_doctor_s_small_file_goes_there_and_back(box, tmp_path):
+    (tmp_path / "probe").mkdir()
+    assert restoring.try_out(box.restic(), tmp_path / "probe", box="ada") == ""
+    assert box.restic().snapshots() == []
+
+
+# --- killed in the middle -------------------------------------------------------------------------------------------------
+
+
+def test_a_restore_killed_at_any_moment_is_done_whole_by_the_next_one(box, tmp_path, monkeypatch):
+    """SIGKILL before each call that changes the disk, a few apart, until none is left. restic itself is asked once."""
+    box.copies()
+    restic = box.restic()
+    chosen = restoring.choose(restic.snapshots())
+    tree = tmp_path / "tree"
+    restic.restore(chosen.id, tree)
+    monkeypatch.setattr(Restic, "restore", lambda _, __, target, ___="": shutil.copytree(tree, target, dirs_exist_ok=True))
+    code = -9
+    for at in range(0, 1000, 7):
+        target = tmp_path / f"new{at}"
+        pid = os.fork()
+        if pid == 0:
+            kill_at(at)
+            try:
+                restoring.restore(restic, chosen, target, take_over=False, box="bob", wall_s=WALL_S)
+            finally:
+                os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        done = (target / "journal.sqlite").exists()
+        if not done:
+            restoring.restore(restic, chosen, target, take_over=False, box="bob", wall_s=WALL_S)
+        assert checkpoints.newest_good(target / "programs" / "Pong").env_steps == 100
+        assert checkpoints.newest_good(target / "programs" / "Qbert").env_steps == 7
+        assert leases.read(target / "offsite").generation == 0
+        if code == 0:
+            break
+    assert code == 0
+
+
+def kill_at(at):
+    """In a child: SIGKILL itself before the n-th call that changes the disk."""
+    count = [at]
+
+    def counted(real):
+        def call(*args, **more):
+            count[0] -= 1
+            if count[0] < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **more)
+
+        return call
+
+    for each in ("rename", "mkdir", "fsync", "link", "unlink", "rmdir"):
+        setattr(os, each, counted(getattr(os, each)))
+
+
+def test_a_copy_killed_at_any_moment_leaves_a_repository_that_takes_the_next_one(box):
+    box.commit("Pong", 600, size=3_000_000)
+    for wait_s in (0.05, 0.4, 0.7, 0.9):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                from supervisor.adapters.backups.store import Task
+                from supervisor.adapters.offsite import staging
+
+                found = staging.collect(box.paths, ("Pong", "Qbert"), {}, wall_s=WALL_S, with_replay=False, task=Task())
+                box.restic().copy(found.directory, host="ada", tags=("extralife", "generation=1"))
+            finally:
+                os._exit(0)
+        time.sleep(wait_s)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    done, _ = box.copies()
+    assert (done.error, done.steps["Pong"]) == ("", 600)
+    assert by_hand(box, "check", "--read-data").returncode == 0
