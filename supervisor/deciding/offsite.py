@@ -199,7 +199,7 @@ def _trained(turn: Turn, newest_s: float | None) -> bool:
     programs = turn.state.programs.values()
     if newest_s is None:
         return any(program.attempts for program in programs)
-    return any(program.attempt is not None or program.since_s > newest_s for program in programs)
+    return any(program.attempt is not None or program.since_s >= newest_s for program in programs)
 
 
 def _report_late(turn: Turn, copies: rule.Copies) -> None:

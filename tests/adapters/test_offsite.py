@@ -51,6 +51,12 @@ def restore(box, target, *, take_over=False, name="bob", snapshot=None):
 
 
 def test_a_copy_has_everything_and_comes_back_whole(box, tmp_path):
+    pong = Path(box.paths.run_dir("Pong"))
+    (pong / "mine").mkdir()
+    (pong / "mine" / "model.pt").write_bytes(b"mine")
+    for name in ("lock", "stdout.log.1", "half.tmp"):
+        (pong / name).touch()
+    (pong / "away").symlink_to("/etc/passwd")
     done, (claimed,) = box.copies("operator")
     assert (done.error, done.steps, done.missed) == ("", {"Pong": 100, "Qbert": 7}, {})
     assert (done.what, done.cause, done.as_of_s) == ("copy", "operator", 77.0)
@@ -66,6 +72,8 @@ def test_a_copy_has_everything_and_comes_back_whole(box, tmp_path):
     assert any('"first"' in each for each in whys(new / "journal.sqlite"))
     assert checkpoints.newest_good(new / "programs" / "Pong").env_steps == 100
     assert (new / "programs" / "Pong" / "tensorboard" / "events.1").read_bytes() == b"curve"
+    assert (new / "programs" / "Pong" / "mine" / "model.pt").read_bytes() == b"mine"
+    assert sorted(os.listdir(new / "programs" / "Pong")) == ["checkpoints", "mine", "tensorboard"]
     assert (new / "alive").exists()
     assert made.config.read_text() == "[program.Pong]\n"
     assert not (new / restoring.ASIDE).exists()

@@ -151,9 +151,10 @@ def _place(aside: Path, target: Path, info: backups.BackupInfo | None) -> None:
             backups.restore(info, run_dirs, lambda: None, Task())
         except (BackupError, Halfway) as error:
             raise NotRestored(f"the checkpoints could not be put into place: {error}") from error
-    for kind, name in ((staging.CURVES, staging.TENSORBOARD), (staging.REPLAY, REPLAY_DIR)):
-        for each in _entries(aside / kind):
-            _move(each, target / "programs" / checked_name(each.name) / name)
+    for each in _entries(aside / staging.REPLAY):
+        _move(each, target / "programs" / checked_name(each.name) / REPLAY_DIR)
+    for each in _entries(aside / staging.FILES):
+        _merge(each, target / "programs" / checked_name(each.name))
     _move(aside / staging.ARCHIVE, target / staging.ARCHIVE)
     for name in (staging.RECORDING, *staging.SMALL):
         _move(aside / name, target / name)
@@ -162,6 +163,16 @@ def _place(aside: Path, target: Path, info: backups.BackupInfo | None) -> None:
 
 def _entries(directory: Path) -> list[Path]:
     return sorted(directory.iterdir()) if directory.is_dir() else []
+
+
+def _merge(source: Path, target: Path) -> None:
+    """The files of a directory into another one that has other files."""
+    target.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for each in _entries(source):
+        if each.is_dir() and not each.is_symlink():
+            _merge(each, target / each.name)
+        else:
+            each.rename(target / each.name)
 
 
 def _move(source: Path, target: Path) -> None:

@@ -3,7 +3,8 @@
     copy.json                             when, on which box, with which configuration file; the step of each program
     backup.json, programs/<program>/...   checkpoints and results, as in a backup (`adapters/backups/store.py`)
     journal.sqlite, recording.sqlite      consistent snapshots, by SQLite's own backup
-    journal-archive/, curves/<program>/   older facts; TensorBoard's event files
+    journal-archive/                      older facts
+    files/<program>/...                   what else is in its run directory: curves, and files of your own program
     replay/<program>/                     with `with_replay`
     config/extralife.toml, alive, reboot_alerts.log
 
@@ -32,18 +33,30 @@ from supervisor.adapters.backups.store import NothingThere, Task
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.journal import archive
 from supervisor.model.settings import Paths
-from workers.contract import REPLAY_DIR
+from workers.contract import (
+    ATTEMPTS_DIR,
+    BACKUPS_DIR,
+    BAD_SUFFIX,
+    FENCE_FILE,
+    LOCK_FILE,
+    REPLAY_DIR,
+    TMP_SUFFIX,
+    parse_checkpoint_name,
+)
 
 COPY_FILE: Final = "copy.json"
 VERSION: Final = 1
 JOURNAL: Final = "journal.sqlite"
 RECORDING: Final = "recording.sqlite"
 ARCHIVE: Final = "journal-archive"
-CURVES: Final = "curves"
+FILES: Final = "files"
 REPLAY: Final = "replay"
 CONFIG: Final = "config/extralife.toml"
 SMALL: Final = ("alive", "reboot_alerts.log")
-TENSORBOARD: Final = "tensorboard"  # in a run directory (`workers/metrics.py`)
+# In a run directory: what has a place of its own in the copy, or is of no use on another box.
+_LEFT_OUT: Final = frozenset({ATTEMPTS_DIR, BACKUPS_DIR, REPLAY_DIR, LOCK_FILE, FENCE_FILE, backups.RESULTS_FILE})
+_LOGS: Final = ("stdout.log", "stderr.log")
+_MOST_DEEP: Final = 16
 _NAME: Final = "copy"
 _BUSY_S: Final = 10.0
 
@@ -77,7 +90,7 @@ def collect(
     _link_all(archive.folder(Path(paths.journal)), directory / ARCHIVE, task)
     for name in programs:
         run_dir = Path(paths.run_dir(name))
-        _link_all(run_dir / TENSORBOARD, directory / CURVES / name, task)
+        _link_files(run_dir, directory / FILES / name, task)
         if with_replay:
             _link_all(run_dir / REPLAY_DIR, directory / REPLAY / name, task)
     for name in SMALL:
@@ -130,6 +143,25 @@ def _link_all(source: Path, target: Path, task: Task) -> None:
             if (source / name).is_file() and not (source / name).is_symlink():
                 target.mkdir(mode=0o700, parents=True, exist_ok=True)
                 _link(source / name, target / name)
+
+
+def _link_files(source: Path, target: Path, task: Task, depth: int = 0) -> None:
+    """A run directory's other files, at every depth. A file that is renamed into place is whole; links are not followed."""
+    task.went_on(0)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for item in sorted(os.scandir(source), key=lambda each: each.name):
+            if _is_left_out(item.name, top=depth == 0) or item.is_symlink():
+                continue
+            if item.is_dir(follow_symlinks=False) and depth < _MOST_DEEP:
+                _link_files(Path(item.path), target / item.name, task, depth + 1)
+            elif item.is_file(follow_symlinks=False):
+                target.mkdir(mode=0o755, parents=True, exist_ok=True)
+                _link(Path(item.path), target / item.name)
+
+
+def _is_left_out(name: str, *, top: bool) -> bool:
+    own = name in _LEFT_OUT or name.startswith(_LOGS)
+    return (top and own) or name.endswith((TMP_SUFFIX, BAD_SUFFIX)) or parse_checkpoint_name(name) is not None
 
 
 def _link(source: Path, target: Path) -> None:

@@ -1,0 +1,355 @@
+"""Copies off the box, by hand: when one begins, what follows from its end, and what another box's lease means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from core_kit import Core, commands, facts, kinds, of, settings
+
+from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue, Survival, Terminated, Verb
+from supervisor.model.lifecycle import Phase
+from supervisor.model.memory import Memory
+from supervisor.model.offsite_record import OffsiteRecord, recorded
+from supervisor.model.settings import Level
+from supervisor.policy.upkeep.backups import BackupSettings
+from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
+from supervisor.reports.offsite_view import offsite_view, trouble
+
+RULES = OffsiteSettings(repository="/srv/copies", every_s=900.0, late_s=3600.0, timeout_s=600.0, reboot_s=20.0)
+A1, B2 = Lease("a", 1, "ada"), Lease("b", 2, "bob", since_s=5.0)
+ERROR = "restic snapshots: connection refused"
+
+
+def ask(core, text):
+    core.request += 1
+    return core.give(Asked(core.now_s, Verb.OFFSITE, core.request, (), "", "alice", 1000, text))
+
+
+def reply(decision):
+    (answer,) = of(decision, commands.Reply)
+    (result,) = answer.results
+    return result
+
+
+def done(core, what="copy", error="", **more):
+    cause = more.pop("cause", "period")
+    found = {} if error else {"snapshot": "abc", "as_of_s": core.now_s, "steps": {"Pong": 5}, "size_bytes": 2_000_000}
+    return core.give(OffsiteDone(core.now_s, what, cause, error, **(found if what == "copy" else {}), **more))
+
+
+def copies(decision):
+    return [(each.cause, each.look_only) for each in of(decision, commands.OffsiteCopy)]
+
+
+def running(rules=RULES, **more):
+    """Two programs train, the first look at the repository is over, and this box holds it."""
+    core = Core(settings("Pong", "Qbert", offsite=rules, backup=BackupSettings(calendar="off", before_level=False), **more))
+    assert copies(core.begin()) == [("start", True)]
+    core.running("Pong", "Qbert")
+    core.give(LeaseFound(core.now_s, Claim.HELD, A1))
+    done(core, "look")
+    return core
+
+
+def copied(core):
+    """The first copy is made."""
+    assert copies(core.later(59.0).woke()) == [("period", False)]
+    done(core)
+    return core
+
+
+# --- when ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_first_look_then_a_first_copy_then_one_each_period():
+    core = running()
+    assert core.state.offsite.token == "a"
+    assert core.wake_at_s == 60.0
+    copied(core)
+    (fact,) = of(core.last, facts.OffsiteCopied)
+    assert fact.why == "copied off the box as abc: 1 program, 2.0 MB, 0.0 MB new, in 0 s"
+    assert core.wake_at_s == 960.0
+    assert copies(core.later(899.0).woke()) == []
+    assert copies(core.later(1.0).woke()) == [("period", False)]
+    assert copies(core.later(30.0).woke()) == [], "one at a time"
+
+
+def test_the_command_names_the_programs_the_limit_and_the_lease():
+    core = running()
+    (command,) = of(core.later(60.0).woke(), commands.OffsiteCopy)
+    assert command == commands.OffsiteCopy("period", ("Pong", "Qbert"), 600.0, "a", 1)
+
+
+def test_without_a_repository_nothing_happens():
+    core = Core(settings("Pong"))
+    assert of(core.begin(), commands.OffsiteCopy) == []
+    core.later(5000.0).woke()
+    assert kinds(core.give(OffsiteDue(core.now_s, "check", core.wall_offset_s + 5.0))) == []
+    assert reply(ask(core, "now"))[1:] == (30, "no repository is configured: set [offsite] repository (docs/offsite.md)")
+
+
+def test_another_level_is_a_reason_at_once_and_so_is_the_operator():
+    core = copied(running())
+    changed = core.later(10.0).load(replace(core.settings, level=Level("heavy", 2, 256)))
+    assert copies(changed) == [("level", False)]
+    done(core, cause="level")
+    assert core.state.offsite.asked == ""
+    asked = ask(core.later(10.0), "now")
+    assert reply(asked) == ("now", 80, "begun")
+    assert kinds(asked) == ["OperatorAsked", "OffsiteAsked"]
+    assert copies(asked) == [("operator", False)]
+
+
+def test_a_reason_that_comes_while_a_copy_is_made_needs_another_one():
+    core = copied(running())
+    core.later(900.0).woke()
+    as_of_s = core.now_s
+    core.later(5.0).load(replace(core.settings, level=Level("heavy", 2, 256)))
+    ended = core.later(5.0).give(OffsiteDone(core.now_s, "copy", "period", "", "abd", as_of_s=as_of_s))
+    assert copies(ended) == [("level", False)]
+
+
+def test_what_the_operator_asked_for_is_not_replaced_by_a_lesser_reason():
+    core = running()
+    core.later(60.0).woke()
+    ask(core.later(1.0), "now")
+    core.later(1.0).load(replace(core.settings, level=Level("heavy", 2, 256)))
+    assert core.state.offsite.asked == "operator"
+
+
+# --- failures ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_on_record_and_tried_again_ever_more_rarely():
+    core = copied(running())
+    core.later(900.0).woke()
+    failed = done(core, error=ERROR)
+    (fact,) = of(failed, facts.OffsiteFailed)
+    assert fact.why == f"the copy off the box failed: {ERROR}"
+    assert (core.state.offsite.failures, core.state.offsite.error) == (1, ERROR)
+    assert core.wake_at_s == core.now_s + 60.0
+    assert copies(core.later(60.0).woke()) == [("period", False)]
+    done(core, error=ERROR)
+    assert core.wake_at_s == core.now_s + 120.0
+    assert copies(core.later(120.0).woke()) == [("period", False)]
+    done(core)
+    assert (core.state.offsite.failures, core.state.offsite.error) == (0, "")
+
+
+def test_a_program_that_could_not_be_copied_is_named():
+    core = running()
+    core.later(60.0).woke()
+    ended = done(core, missed={"Qbert": "x is damaged"})
+    assert of(ended, facts.OffsiteCopied)[0].why.endswith("; Qbert could not be copied: x is damaged")
+
+
+@pytest.mark.parametrize(
+    ("first", "error", "why"),
+    [
+        (True, "", "the newest copy off the box is 60 min old, and none has ended since"),
+        (True, ERROR, f"the newest copy off the box is 60 min old: {ERROR}"),
+        (False, ERROR, f"nothing was copied off the box in 60 min: {ERROR}"),
+    ],
+)
+def test_a_copy_that_is_too_old_is_told_once_and_is_an_alert(first, error, why):
+    core = copied(running()) if first else running()
+    if error:
+        core.later(900.0).woke()
+        done(core, error=error)
+    since_s = core.state.offsite.copied.at_s if first else 0.0
+    told = core.later(since_s + 3600.0 - core.now_s).woke()
+    (fact,) = of(told, facts.OffsiteLate)
+    assert fact.why == why
+    assert [each.notice.kind for each in of(told, commands.Tell)] == ["offsite"]
+    assert of(core.later(600.0).woke(), facts.OffsiteLate) == []
+    if not core.memory.offsite:
+        core.later(900.0).woke()
+    done(core)
+    assert not core.state.offsite.late
+
+
+def test_where_nothing_trains_no_copy_is_made_and_none_is_too_old():
+    core = copied(running())
+    for name in ("Pong", "Qbert"):
+        core.ask(Verb.STOP, name)
+        core.ended(name, code=75)
+    assert copies(core.later(900.0).woke()) == [("period", False)], "what the programs saved when they left"
+    done(core)
+    assert core.wake_at_s is None
+    assert of(core.later(9000.0).woke(), facts.OffsiteLate) == []
+
+
+def test_another_daemon_looks_first_and_copies_what_was_not_finished():
+    core = copied(running())
+    core.later(900.0).woke()
+    again = core.later(5.0).begin(*(core.survivor(name, Survival.ALIVE) for name in ("Pong", "Qbert")))
+    assert copies(again) == [("start", True)]
+    assert copies(done(core, "look", ERROR)) == [("period", False)]
+
+
+# --- upkeep --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_calendars_are_answered_once_and_their_ends_are_on_record():
+    core = running()
+    wall_s = core.wall_offset_s
+    assert of(core.give(OffsiteDue(core.now_s, "forget", wall_s - 10)), commands.OffsiteTend) == []
+    due = core.give(OffsiteDue(core.now_s, "forget", wall_s + 0.5))
+    assert of(due, commands.OffsiteTend) == [commands.OffsiteTend("forget", wall_s + 0.5)]
+    core.give(OffsiteDue(core.now_s, "check", wall_s + 0.5))
+    core.give(OffsiteDue(core.now_s, "check", wall_s + 0.5))
+    ended = done(core, "forget", due_wall_s=wall_s + 0.5)
+    assert of(ended, facts.OffsiteTended)[0].why == "old copies were removed from the repository"
+    assert of(ended, commands.OffsiteTend) == [commands.OffsiteTend("check", wall_s + 0.5)]
+    failed = done(core, "check", "restic check: pack is damaged", due_wall_s=wall_s + 0.5)
+    assert of(failed, facts.OffsiteFailed)[0].why == "the check of the repository failed: restic check: pack is damaged"
+    assert [each.notice.kind for each in of(failed, commands.Tell)] == ["offsite"]
+    assert kinds(core.give(OffsiteDue(core.now_s, "check", wall_s + 0.5))) == []
+    ask(core, "check")
+    mended = done(core, "check")
+    assert of(mended, facts.OffsiteTended)[0].why == "the repository was checked: no errors"
+    assert core.state.offsite.tended["check"].due_wall_s == wall_s + 0.5, "a check by hand answers no calendar"
+
+
+def test_a_copy_that_somebody_waits_for_takes_the_place_of_a_check():
+    core = copied(running())
+    ask(core, "check")
+    assert core.memory.offsite == "check"
+    (command,) = of(ask(core, "now"), commands.OffsiteCopy)
+    assert (command.urgent, command.cause) == (True, "operator")
+    assert of(done(core, cause="operator"), commands.OffsiteTend) == [commands.OffsiteTend("check")], "and it is begun anew"
+
+
+# --- the lease -----------------------------------------------------------------------------------------------------------
+
+
+def fenced():
+    core = copied(running())
+    core.later(900.0).woke()
+    core.give(LeaseFound(core.now_s, Claim.LOST, B2))
+    return core
+
+
+def test_a_box_on_which_another_has_taken_over_stops_its_programs_and_starts_none():
+    core = fenced()
+    assert kinds(core.last)[0] == "OffsiteFenced"
+    assert [each.notice.kind for each in of(core.last, commands.Tell)] == ["offsite"]
+    assert sorted(each.program for each in of(core.last, commands.AskToLeave)) == ["Pong", "Qbert"]
+    assert kinds(done(core, error="the repository belongs to box bob")) == [], "the fence says it all"
+    for name in ("Pong", "Qbert"):
+        core.ended(name, code=75)
+        assert core.state.programs[name].phase is Phase.QUEUED
+    assert of(core.later(1000.0).woke(), commands.Spawn) == []
+    assert core.give(LeaseFound(core.now_s, Claim.LOST, B2)).facts == ()
+    assert reply(ask(core, "now"))[2].startswith("box bob has taken over")
+    again = core.begin()
+    assert of(again, commands.Spawn) == [], "over reboots, and without the repository"
+    assert trouble(offsite_view(core.state, core.settings, core.memory, now_s=core.now_s)) == (
+        "box bob has taken over these trainings, so no program runs here"
+    )
+
+
+def test_a_program_that_waits_is_kept_down_too():
+    core = copied(running())
+    core.ended("Pong", signal=9)
+    core.spawned("Pong")
+    core.ended("Pong", signal=9)
+    assert core.state.programs["Pong"].phase is Phase.BACKOFF
+    core.give(LeaseFound(core.now_s, Claim.LOST, B2))
+    assert core.state.programs["Pong"].phase is Phase.QUEUED
+
+
+def test_take_over_brings_the_programs_back():
+    core = fenced()
+    done(core, error="x")
+    for name in ("Pong", "Qbert"):
+        core.ended(name, code=75)
+    asked = ask(core, "take-over")
+    assert of(asked, commands.OffsiteTakeOver) == [commands.OffsiteTakeOver()]
+    held = core.give(LeaseFound(core.now_s, Claim.HELD, Lease("c", 3, "ada")))
+    assert kinds(held)[0] == "OffsiteHeld"
+    assert sorted(each.spec.name for each in of(held, commands.Spawn)) == ["Pong", "Qbert"]
+    done(core, "take-over")
+    assert core.give(LeaseFound(core.now_s, Claim.HELD, Lease("c", 3, "ada"))).facts == ()
+
+
+def test_a_take_over_that_fails_says_why():
+    core = fenced()
+    done(core, error="x")
+    ask(core, "take-over")
+    failed = done(core, "take-over", ERROR)
+    assert of(failed, facts.OffsiteFailed)[0].why == f"the take-over of the repository failed: {ERROR}"
+    assert (core.state.offsite.failures, core.state.offsite.ended_well) == (0, False)
+
+
+def test_a_box_that_never_held_the_repository_trains_on():
+    core = running()
+    core.later(60.0).woke()
+    assert core.give(LeaseFound(core.now_s, Claim.FOREIGN, B2)).facts == ()
+    assert of(core.last, commands.AskToLeave) == []
+
+
+# --- the end -------------------------------------------------------------------------------------------------------------
+
+
+def leave(core, *, host=True):
+    core.give(Terminated(core.now_s, "the host's shutdown", host))
+    core.ended("Pong", code=75)
+    return core.ended("Qbert", code=75)
+
+
+def test_an_orderly_reboot_waits_for_a_last_copy():
+    core = copied(running())
+    ending = leave(core.later(30.0))
+    (command,) = of(ending, commands.OffsiteCopy)
+    assert (command.cause, command.limit_s, command.urgent) == ("reboot", 20.0, True)
+    assert of(ending, commands.EndDaemon) == []
+    assert of(core.later(5.0).woke(), commands.EndDaemon) == []
+    assert of(done(core, cause="reboot"), commands.EndDaemon) == [commands.EndDaemon(reexec=False)]
+
+
+def test_and_no_longer_than_it_may():
+    core = copied(running())
+    leave(core.later(30.0))
+    assert core.wake_at_s == core.now_s + 20.0
+    assert of(core.later(20.0).woke(), commands.EndDaemon) == [commands.EndDaemon(reexec=False)]
+
+
+@pytest.mark.parametrize("case", ["no host", "no time", "fenced"])
+def test_other_ends_do_not_wait(case):
+    core = copied(running(replace(RULES, reboot_s=0.0) if case == "no time" else RULES)).later(30.0)
+    if case == "fenced":
+        core.give(LeaseFound(core.now_s, Claim.LOST, B2))
+    ended = leave(core, host=case != "no host")
+    assert of(ended, commands.OffsiteCopy) == []
+    assert of(ended, commands.EndDaemon)
+
+
+def test_while_the_daemon_ends_nothing_is_begun():
+    core = copied(running())
+    core.give(Terminated(core.now_s, "SIGTERM"))
+    assert reply(ask(core, "now"))[1] == 6
+
+
+# --- what people see -----------------------------------------------------------------------------------------------------
+
+
+def test_the_page_tells_age_size_and_error():
+    core = copied(running())
+    core.later(100.0).woke()
+    found = offsite_view(core.state, core.settings, core.memory, now_s=core.now_s)
+    assert (found["age_s"], found["copied"]["size_bytes"], found["error"]) == (100.0, 2_000_000, "")
+    assert trouble(found) == ""
+    assert trouble(None) == ""
+    assert trouble({**found, "late": True}) == "the newest copy off the box is too old"
+    assert trouble({**found, "late": True, "error": ERROR}) == f"the newest copy off the box is too old: {ERROR}"
+    checked = {"check": {"wall_s": 1.0, "error": "restic check: bad"}}
+    assert trouble({**found, "tended": checked}) == "the repository of copies: restic check: bad"
+    assert trouble({**found, "tended": {"check": {"wall_s": 1.0, "error": ""}}}) == ""
+    assert offsite_view(core.state, None, Memory(), now_s=0.0) is None
+
+
+def test_a_fact_of_a_later_version_changes_nothing():
+    record = OffsiteRecord()
+    assert recorded(record, None, facts.OffsiteFact("x")) == record
