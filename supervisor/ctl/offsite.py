@@ -119,7 +119,8 @@ def _asked(session: Session, do: str, *, wait: bool) -> int:
 def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[str, bool] | None:
     """(text, whether it went well) once it has ended."""
     if do != "check":
-        return (found["ended"], found["ended_well"]) if found["ends"] > before["ends"] and not found["doing"] else None
+        over = found["ends"] > before["ends"] and found["asked"] != "operator"
+        return (found["ended"], found["ended_well"]) if over else None
     newest = found["tended"].get("check")
     if newest is None or newest == before["tended"].get("check"):
         return None

@@ -82,7 +82,8 @@ def recorded(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteFact) -
         case facts.OffsiteFailed(what="take-over"):
             return _ended(record, fact.why, well=False)
         case facts.OffsiteFailed(error=error):
-            failed = replace(record, failures=record.failures + 1, failed_s=stamped.at_s, error=error)
+            asked = "" if fact.cause == rule.OPERATOR == record.asked else record.asked
+            failed = replace(record, failures=record.failures + 1, failed_s=stamped.at_s, error=error, asked=asked)
             return _ended(failed, fact.why, well=False)
         case facts.OffsiteTended(what=what, due_wall_s=due_wall_s):
             return _tended(record, what, Tended(stamped.wall_s, "", due_wall_s))

@@ -137,6 +137,15 @@ def test_a_failure_is_on_record_and_tried_again_ever_more_rarely():
     assert (core.state.offsite.failures, core.state.offsite.error) == (0, "")
 
 
+def test_what_the_operator_asked_for_is_tried_once():
+    core = copied(running())
+    ask(core.later(10.0), "now")
+    failed = done(core, error=ERROR, cause="operator")
+    assert copies(failed) == []
+    assert core.state.offsite.asked == ""
+    assert core.wake_at_s == 960.0
+
+
 def test_a_program_that_could_not_be_copied_is_named():
     core = running()
     core.later(60.0).woke()

@@ -34,7 +34,7 @@ H2 = 7200.0
         (Copies(0.0, H2, trained=True, failures=1, failed_s=H2 + 900), H2 + 960),
         (Copies(0.0, H2, trained=True, failures=3, failed_s=H2 + 100), H2 + 900),
         (Copies(0.0, H2, asked=LEVEL, failures=2, failed_s=H2 + 900), H2 + 1020),
-        (Copies(0.0, H2, asked=NOTICE, failures=2, failed_s=H2 + 900), 0.0),
+        (Copies(0.0, H2, asked=NOTICE, failures=2, failed_s=H2 + 900), H2 + 902),
     ],
 )
 def test_when_the_next_copy_is_due(copies, due):

@@ -6,7 +6,7 @@ The rule of when. Without a `repository`, or while another box holds it, nothing
 2. While something has trained since the newest copy began: `every_s` after that moment. The first copy comes 60 s after
    the daemon's start. A box on which nothing trains makes no copies: the newest one has everything.
 3. After a failure, neither comes before 60, 120, 240 ... seconds, at most `every_s`. Only the operator, a reboot and a
-   notice of the end do not wait.
+   notice of the end do not wait: for these it is two seconds. A copy that the operator asked for is tried once.
 
 Worked example, every_s = 900: a copy begins at 2:00. At 2:07 the level changes: the next one begins at 2:07, and the one
 after it at 2:22. The repository cannot be reached then: it is tried again at 2:23, 2:25, 2:29, 2:37, 2:52 ...
@@ -36,6 +36,7 @@ REBOOT, NOTICE, START = "reboot", "notice", "start"
 URGENT: Final = frozenset({OPERATOR, REBOOT, NOTICE})  # these do not wait after a failure
 _FIRST_S: Final = 60.0
 _FIRST_RETRY_S: Final = 60.0
+_URGENT_RETRY_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,10 @@ def due_s(rules: OffsiteSettings, copies: Copies) -> float | None:
         wanted_s = (copies.began_s or 0.0) + min(_FIRST_S, rules.every_s)
     else:
         wanted_s = copies.newest_s + rules.every_s
-    if copies.failed_s is None or not copies.failures or copies.asked in URGENT:
+    if copies.failed_s is None or not copies.failures:
         return wanted_s
-    return max(wanted_s, copies.failed_s + retry_s(rules, copies.failures))
+    wait_s = _URGENT_RETRY_S if copies.asked in URGENT else retry_s(rules, copies.failures)
+    return max(wanted_s, copies.failed_s + wait_s)
 
 
 def retry_s(rules: OffsiteSettings, failures: int) -> float:

@@ -1,0 +1,124 @@
+"""A box is lost and regained from a real repository of restic; the first one comes back and stays down."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from box import Box, until
+
+pytestmark = pytest.mark.skipif(shutil.which("restic") is None, reason="restic is not installed: apt-get install restic")
+
+
+@pytest.fixture
+def boxes(tmp_path: Path) -> Iterator[tuple[Box, Box]]:
+    """Neither's directory lies in the other's: processes are known by it."""
+    made = []
+    try:
+        for name in ("alpha", "beta"):
+            (tmp_path / name).mkdir()
+            made.append(Box(tmp_path / name))
+        yield made[0], made[1]
+    finally:
+        for each in made:
+            each.close()
+
+
+def named(box: Box, name: str, uuid: str) -> None:
+    (box.boot_files / "hostname").write_text(name)
+    (box.boot_files / "product_uuid").write_text(uuid)
+
+
+def section(box: Box, directory: Path, every_s: float = 2.0) -> str:
+    password = directory / "password"
+    if not password.exists():
+        password.write_text("correct horse\n")
+        password.chmod(0o600)
+    return (
+        f'[offsite]\nrepository = "{directory}/repo"\npassword_file = "{password}"\nevery_s = {every_s}\n'
+        f'late_s = 600.0\nforget = "off"\ncheck = "off"'
+    )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.fault("box-vanished")
+def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: tuple[Box, Box], tmp_path: Path) -> None:
+    box, other = boxes
+    off = tmp_path / "off"
+    off.mkdir()
+    named(box, "alpha", "4c4c4544-0042-3510-8051-b4c04f595931")
+    programs = box.trainer("a") + box.trainer("b")
+    box.config(programs, extra=section(box, off))
+    made = box.ctl("offsite", "init", timeout_s=60)
+    assert made.returncode == 0, made.stdout
+    box.start()
+    for name in "ab":
+        box.wait_phase(name, "RUNNING")
+    copied = box.wait_fact("OffsiteCopied", count=2, timeout_s=60)
+    assert copied["cause"] == "period"
+    assert "copied off the box" in box.ctl("status").stdout
+    asked = box.ctl("offsite", "now", timeout_s=60)
+    assert (asked.returncode, "copied off the box as" in asked.stdout) == (0, True), asked.stdout
+    page = json.loads(box.ctl("offsite", "--json").stdout)
+    assert page["generation"] == 1
+    assert page["age_s"] < 30
+    mine = box.state / "programs" / "a" / "counter.json"
+    named_step = json.loads(mine.read_text())["step"]
+    before = len(box.facts("OffsiteCopied"))
+    box.wait_fact("OffsiteCopied", count=before + 2, timeout_s=60)  # the first may have been begun before
+    box.power_cut()
+
+    named(other, "beta", "4c4c4544-0042-3510-8051-b4c04f595932")
+    restored = other.ctl(
+        "offsite", "restore", "--to", str(other.state), "--take-over", "--repository", f"{off}/repo", "--password-file",
+        f"{off}/password", timeout_s=60,
+    )  # fmt: skip
+    assert restored.returncode == 0, restored.stdout
+    assert "this box goes on with these trainings" in restored.stdout
+    other.config(programs, extra=section(other, off))
+    other.start()
+    for name in "ab":
+        other.wait_phase(name, "RUNNING")
+    resumed = other.wait_fact("Resumed", "a", count=2)
+    assert resumed["step"] >= named_step
+    assert other.wait_fact("HostRebooted")["cause"] == "moved"
+    assert "this is another box than alpha" in other.ctl("history").stdout
+    other.wait_fact("OffsiteCopied", count=len(other.facts("OffsiteCopied")) + 1, timeout_s=60)
+
+    box.start()
+    fenced = box.wait_fact("OffsiteFenced", timeout_s=60)
+    assert "has taken over these trainings" in fenced["why"]
+    until(lambda: not box.pids(), 30, "every program of the first box to be down")
+    assert "HAS TAKEN OVER" in box.ctl("status").stdout
+    assert other.program("a")["phase"] == "RUNNING"
+    box.kill_daemon()
+    assert box.ctl("offsite", "list").returncode == 0, "also with a dead daemon"
+    (off / "repo").rename(off / "gone")
+    box.start()
+    time.sleep(1.0)
+    assert not box.pids(), "it stays down over restarts, also without the repository"
+    (off / "gone").rename(off / "repo")
+    assert box.ctl("offsite", "take-over", timeout_s=60).returncode == 0
+    box.wait_phase("a", "RUNNING")
+    other.wait_fact("OffsiteFenced", timeout_s=60)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.fault("repository-unreachable")
+def test_a_repository_that_cannot_be_reached_stops_nobody_and_is_told(box: Box, tmp_path: Path) -> None:
+    box.config(box.trainer("a"), extra=section(box, tmp_path).replace("late_s = 600.0", "late_s = 5.0"))
+    box.start()
+    box.wait_phase("a", "RUNNING")
+    failed = box.wait_fact("OffsiteFailed", timeout_s=30)
+    assert "unable to open config file" in failed["error"]
+    box.wait_fact("OffsiteLate", timeout_s=30)
+    status = box.ctl("status")
+    assert "NOTHING IS COPIED off the box: restic snapshots: unable to open config file" in status.stdout
+    assert box.program("a")["phase"] == "RUNNING"
+    assert box.program("a")["restarts"] == 0
+    asked = box.ctl("offsite", "now", timeout_s=30)
+    assert (asked.returncode, "unable to open config file" in asked.stdout) == (1, True), asked.stdout
