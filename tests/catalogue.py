@@ -25,6 +25,7 @@ class Row(NamedTuple):
 
 HEALING = "e2e/test_healing.py::"
 WORKER_FAULTS = "e2e/test_worker_faults.py::"
+OFFSITE = "adapters/test_offsite.py::"
 HOST_FAULTS = "e2e/test_host_faults.py::"
 HOST_WORLD = "e2e/test_host_world.py::"
 CHECKPOINT_FAULTS = "e2e/test_checkpoint_faults.py::"
@@ -316,6 +317,64 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "the next daemon finishes it; at any moment a worker finds either the complete old state or the complete new one",
             "supervisor/adapters/backups/store.py",
             "adapters/test_backups.py::test_killed_at_any_moment_it_is_the_old_or_the_new_and_asked_again_the_new",
+        ),
+    ),
+    "Copies off the box": (
+        Row(
+            "a rented box vanishes",
+            "a new box [goes on](offsite.md) from a copy that is minutes old; every program resumes, and journal, accounts and "
+            "results continue",
+            "supervisor/policy/upkeep/offsite.py",
+            "e2e/test_offsite_live.py::test_a_vanished_box_is_regained_and_comes_back_fenced",
+        ),
+        Row(
+            "a box comes back after another one has taken over its trainings",
+            "it stops its programs within one copy interval, with an alert; `supervisorctl offsite take-over` brings them back",
+            "supervisor/policy/upkeep/offsite.py",
+            "adapters/test_offsite.py::test_a_box_that_comes_back_finds_that_another_has_taken_over",
+        ),
+        Row(
+            "the repository cannot be reached, or its password is wrong",
+            "every program trains on; restic's own words are in `status`, tries become rarer, and an alert goes out when the "
+            "newest copy is too old",
+            "supervisor/policy/upkeep/offsite.py",
+            "e2e/test_offsite_live.py::test_a_repository_that_cannot_be_reached_stops_nobody_and_is_told",
+        ),
+        Row(
+            "the repository is full",
+            "the same; with room again, the next copy is complete",
+            "supervisor/adapters/offsite/restic.py",
+            OFFSITE + "test_a_full_repository_is_told_and_the_next_copy_is_whole",
+        ),
+        Row(
+            "the repository is slow",
+            "a copy ends after `timeout_s`; no program waits for it",
+            "supervisor/adapters/offsite/restic.py",
+            OFFSITE + "test_a_slow_repository_costs_no_more_than_its_time",
+        ),
+        Row(
+            "the repository is damaged",
+            "the weekly check reports it with an alert; a damaged copy is refused before anything is put into place",
+            "supervisor/adapters/offsite/restoring.py",
+            OFFSITE + "test_a_damaged_copy_is_refused_and_nothing_is_put_into_place",
+        ),
+        Row(
+            "a killed restic has left its lock in the repository",
+            "it is removed; the lock of a process that lives stays",
+            "supervisor/adapters/offsite/restic.py",
+            OFFSITE + "test_a_lock_in_use_is_left_alone_and_one_left_by_a_kill_is_removed",
+        ),
+        Row(
+            "the daemon is killed in the middle of a copy",
+            "restic ends with it; the next copy is complete and the repository is sound",
+            "supervisor/adapters/offsite/staging.py",
+            OFFSITE + "test_a_copy_killed_at_any_moment_leaves_a_repository_that_takes_the_next_one",
+        ),
+        Row(
+            "a restore is killed",
+            "the directory has no journal, so nothing starts on it; asked again, the restore is complete",
+            "supervisor/adapters/offsite/restoring.py",
+            OFFSITE + "test_a_restore_killed_at_any_moment_is_done_whole_by_the_next_one",
         ),
     ),
     "The host and its clock": (

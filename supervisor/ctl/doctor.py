@@ -38,11 +38,19 @@ def doctor(session: Session, args: list[str]) -> int:
 
 def examine(session: Session) -> list[Finding]:
     """Every finding, the worst first."""
-    from supervisor.ctl import checks, checks_alerts, checks_disk, checks_gpu, checks_service, checks_training
+    from supervisor.ctl import (
+        checks,
+        checks_alerts,
+        checks_disk,
+        checks_gpu,
+        checks_offsite,
+        checks_service,
+        checks_training,
+    )
 
     patient = checks.patient(session.options)
     found: list[Finding] = []
-    for module in (checks, checks_disk, checks_service, checks_training, checks_gpu, checks_alerts):
+    for module in (checks, checks_disk, checks_service, checks_training, checks_gpu, checks_alerts, checks_offsite):
         for check in module.ALL:
             found += _try(check, patient)
     return sorted(found, key=lambda each: LEVELS.index(each.level))

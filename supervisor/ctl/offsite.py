@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from supervisor.ctl import text
 from supervisor.ctl.client import Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
@@ -46,7 +44,7 @@ def _status(session: Session, options: dict[str, str]) -> int:
     session.warn_if_dead(aloud="--json" not in options)
     found = session.page("offsite")
     if "--json" in options:
-        session.say(json.dumps(found, indent=2))
+        session.say_json(found)
     else:
         for each in page(found):
             session.say(each)
@@ -91,29 +89,36 @@ def line(found: dict[str, Any]) -> str:
 
 
 def _now(session: Session, options: dict[str, str]) -> int:
-    return _asked(session, "now", wait="--no-wait" not in options)
+    return _asked(session, options, "now")
 
 
-def _asked(session: Session, do: str, *, wait: bool) -> int:
+def _tell(session: Session, options: dict[str, str], *lines: str, well: bool = True) -> int:
+    """How an action ended."""
+    if "--json" in options:
+        session.say_json({"ok": well, "lines": list(lines)})
+    else:
+        for each in lines:
+            session.say(text.harmless(each))
+    return OK if well else GENERIC
+
+
+def _asked(session: Session, options: dict[str, str], do: str) -> int:
     """Through the daemon; raises Unreachable without one."""
     before = session.client.get("/api/v1/offsite")
     result = session.client.post("/api/v1/offsite", {"do": do})
     if result["code"] != SUCCESS:
         raise Failed(f"offsite {do}: ERROR ({text.harmless(result['text'])})")
-    if not wait:
-        session.say(f"offsite {do}: begun")
-        return OK
+    if "--no-wait" in options:
+        return _tell(session, options, f"offsite {do}: begun")
     try:
         while True:
             found = session.client.get("/api/v1/offsite")
             ended = _outcome(before, found, do)
             if ended is not None:
-                session.say(text.harmless(ended[0]))
-                return OK if ended[1] else GENERIC
+                return _tell(session, options, ended[0], well=ended[1])
             text.pause(_LOOK_S)
     except KeyboardInterrupt:
-        session.say(f"\noffsite {do} continues in the background")
-        return OK
+        return _tell(session, options, f"offsite {do} continues in the background")
 
 
 def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[str, bool] | None:
@@ -134,7 +139,7 @@ def _list(session: Session, options: dict[str, str]) -> int:
     restic, _ = _opened(session, options)
     found = _called(restic.snapshots)
     if "--json" in options:
-        session.say(json.dumps([_as_json(each) for each in found], indent=2))
+        session.say_json({"copies": [_as_json(each) for each in found]})
         return OK
     rows = [("COPY", "WHEN", "BOX", "WHY")]
     for each in reversed(found):
@@ -161,13 +166,12 @@ def _cause(each: Snapshot) -> str:
 def _check(session: Session, options: dict[str, str]) -> int:
     try:
         if "--repository" not in options:
-            return _asked(session, "check", wait="--no-wait" not in options)
+            return _asked(session, options, "check")
     except Unreachable as gone:
         session.dead(gone)
     restic, _ = _opened(session, options)
     _called(restic.check)
-    session.say("the repository has no errors")
-    return OK
+    return _tell(session, options, "the repository has no errors")
 
 
 def _init(session: Session, options: dict[str, str]) -> int:
@@ -175,13 +179,13 @@ def _init(session: Session, options: dict[str, str]) -> int:
     from supervisor.config.offsite import masked
 
     _called(restic.init)
-    session.say(f"made the repository {text.harmless(masked(rules.repository))}; without its password nobody can read it")
-    return OK
+    made = f"made the repository {masked(rules.repository)}; without its password nobody can read it"
+    return _tell(session, options, made)
 
 
 def _take_over(session: Session, options: dict[str, str]) -> int:
     try:
-        return _asked(session, "take-over", wait="--no-wait" not in options)
+        return _asked(session, options, "take-over")
     except Unreachable as gone:
         session.dead(gone)
     from pathlib import Path
@@ -196,8 +200,8 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
     )  # fmt: skip
     if claim is not Claim.HELD:
         raise Failed(f"box {text.harmless(lease.box)} has taken over at the same moment: only one of you should go on")
-    session.say(f"this box holds the repository (generation {lease.generation}); its programs run once the daemon starts")
-    return OK
+    held = f"this box holds the repository (generation {lease.generation}); its programs run once the daemon starts"
+    return _tell(session, options, held)
 
 
 def _restore(session: Session, options: dict[str, str]) -> int:
@@ -213,14 +217,12 @@ def _restore(session: Session, options: dict[str, str]) -> int:
         made = _called(
             lambda: restoring.restore(
                 restic, snapshot, Path(options["--to"]).absolute(), take_over="--take-over" in options, box=_box(),
-                wall_s=text.wall_s(), say=lambda told: session.say(text.harmless(told)),
+                wall_s=text.wall_s(), say=lambda told: None if "--json" in options else session.say(text.harmless(told)),
             )
         )  # fmt: skip
     except restoring.NotRestored as error:
         raise Failed(f"offsite restore: ERROR ({text.harmless(str(error))})") from error
-    for each in told(made, taken="--take-over" in options):
-        session.say(each)
-    return OK
+    return _tell(session, options, *told(made, taken="--take-over" in options))
 
 
 def told(made: Any, *, taken: bool) -> list[str]:

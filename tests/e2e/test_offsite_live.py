@@ -45,7 +45,6 @@ def section(box: Box, directory: Path, every_s: float = 2.0) -> str:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.fault("box-vanished")
 def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: tuple[Box, Box], tmp_path: Path) -> None:
     box, other = boxes
     off = tmp_path / "off"
@@ -108,7 +107,6 @@ def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: tuple[Box, Box]
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.fault("repository-unreachable")
 def test_a_repository_that_cannot_be_reached_stops_nobody_and_is_told(box: Box, tmp_path: Path) -> None:
     box.config(box.trainer("a"), extra=section(box, tmp_path).replace("late_s = 600.0", "late_s = 5.0"))
     box.start()

@@ -39,6 +39,9 @@ from supervisor.model.inputs import (
     Ending,
     EvidenceTaken,
     FoundationsLooked,
+    LeaseFound,
+    OffsiteDone,
+    OffsiteDue,
     Report,
     Sample,
     Sampled,
@@ -56,6 +59,7 @@ from supervisor.model.memory import Memory, Trouble
 from supervisor.model.state import fold_all
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
 from supervisor.reports.status_view import status_view
 from supervisor.reports.view import program_views
 
@@ -83,12 +87,15 @@ findings = st.builds(
 )  # fmt: skip
 
 ALERTS = AlertSettings(command=("page-me",), at_most_per_h=2)
+OFFSITE = OffsiteSettings(repository="/srv/copies", every_s=30.0)
 
 
 class AnyInputs(RuleBasedStateMachine):
     @initialize(slots=st.integers(0, 3))
     def begin(self, slots):
-        self.core = Core(configured("A", spec("B", priority=5), spec("C", autostart=False), slots=slots, alerts=ALERTS))
+        self.core = Core(
+            configured("A", spec("B", priority=5), spec("C", autostart=False), slots=slots, alerts=ALERTS, offsite=OFFSITE)
+        )
         self.ended_in_order = False
         self.core.begin()
 
@@ -178,6 +185,20 @@ class AnyInputs(RuleBasedStateMachine):
         else:
             self.give(BackupRestored(self.now_s, kept_as, error, dict.fromkeys(found, 5)))
 
+    @rule(text=st.sampled_from(["now", "check", "take-over"]), due_s=st.floats(-100.0, 100.0))
+    def asks_for_copies(self, text, due_s):
+        self.core.request += 1
+        self.give(Asked(self.now_s, Verb.OFFSITE, self.core.request, text=text))
+        self.give(OffsiteDue(self.now_s, "check", self.core.wall_offset_s + self.now_s + due_s))
+
+    @rule(
+        what=st.sampled_from(["copy", "look", "take-over", "forget", "check"]), error=st.sampled_from(["", "no answer"]),
+        claim=st.sampled_from(Claim), cause=st.sampled_from(["period", "operator", "reboot"]),
+    )  # fmt: skip
+    def news_of_copies(self, what, error, claim, cause):
+        self.give(LeaseFound(self.now_s, claim, Lease("t", 1, "box")))
+        self.give(OffsiteDone(self.now_s, what, cause, error, "abc", self.now_s))
+
     @rule(whose=st.sampled_from(["command", "odd"]), real=st.booleans(), error=st.sampled_from(["", "no answer"]))
     def news_of_alerts(self, whose, real, error):
         reaching = self.core.memory.reaching.get(whose)
@@ -256,6 +277,8 @@ class AnyInputs(RuleBasedStateMachine):
     def a_free_slot_is_used(self):
         state = self.core.state
         if state.stopping or self.core.memory.ended or self.core.memory.holds_starts:
+            return
+        if state.offsite.keeps_down(on=self.core.settings.offsite.on):
             return
         busy = [program for program in state.programs.values() if program.phase in HAS_PROCESS or program.retry_at_s
                 or state.backups.holds(program.name)]  # fmt: skip

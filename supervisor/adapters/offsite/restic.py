@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import re
 import select
 import shutil
@@ -74,10 +75,13 @@ class Snapshot:
 class Restic:
     """One repository. Each call blocks until restic has ended, at most until `deadline_s` (monotonic)."""
 
-    def __init__(self, rules: OffsiteSettings, cache: Path, *, cut_fd: int | None = None) -> None:
-        """`cut_fd`: as soon as it can be read, whatever runs is ended (`Cut`)."""
-        self._rules, self._cache, self._cut_fd = rules, cache, cut_fd
-        self.deadline_s = time.monotonic() + rules.timeout_s
+    def __init__(
+        self, rules: OffsiteSettings, cache: Path, *, cut_fd: int | None = None, user: pwd.struct_passwd | None = None,
+        limit_s: float | None = None,
+    ) -> None:  # fmt: skip
+        """`cut_fd`: as soon as it can be read, whatever runs is ended (`Cut`). `user`: run as this one, if root asks."""
+        self._rules, self._cache, self._cut_fd, self._user = rules, cache, cut_fd, user
+        self.deadline_s = time.monotonic() + (rules.timeout_s if limit_s is None else limit_s)
 
     def init(self) -> None:
         self._run("init")
@@ -145,9 +149,12 @@ class Restic:
             asked.seek(0)
             try:
                 self._cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if self._user is not None:
+                    os.chown(self._cache, self._user.pw_uid, self._user.pw_gid)
                 process = subprocess.Popen(
-                    argv, stdin=asked, stdout=out, stderr=err, env=self._environ(), process_group=0, cwd=cwd or "/"
-                )
+                    argv, stdin=asked, stdout=out, stderr=err, env=self._environ(), process_group=0, cwd=cwd or "/",
+                    **self._as_user(),
+                )  # fmt: skip
             except FileNotFoundError:
                 raise ResticError("restic is not installed: apt-get install restic") from None
             except OSError as error:
@@ -162,6 +169,12 @@ class Restic:
             if code:
                 raise ResticError(self._words(args[0], code, _text(err), said))
             return said
+
+    def _as_user(self) -> dict[str, Any]:
+        if self._user is None:
+            return {}
+        groups = os.getgrouplist(self._user.pw_name, self._user.pw_gid)
+        return {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": groups}
 
     def _environ(self) -> dict[str, str]:
         env = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}

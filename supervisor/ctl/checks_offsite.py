@@ -1,0 +1,76 @@
+"""The check of `doctor` on `[offsite]`: one small file goes into the repository, comes back, and is removed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from supervisor.adapters.offsite import restoring
+from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError
+from supervisor.ctl import text
+from supervisor.ctl.checks import Finding, Patient
+from supervisor.policy.upkeep.offsite import OffsiteSettings
+
+_TRY_S: Final = 60.0
+
+
+def copies(who: Patient) -> Iterator[Finding]:
+    """The repository takes a file and gives it back, as the daemon's user."""
+    if who.settings is None:
+        return
+    rules = who.settings.offsite
+    if not rules.on:
+        what = "nothing is copied off this box: its trainings are lost with it"
+        yield Finding("copies", "warn", what, "set [offsite] repository (docs/offsite.md)")
+    elif shutil.which("restic") is None:
+        yield Finding("copies", "bad", "restic is not installed: nothing is copied off this box", "apt-get install restic")
+    elif os.geteuid() and not os.access(rules.password_file, os.R_OK):
+        yield Finding("copies", "unknown", f"{rules.password_file} cannot be read by this user", "run doctor as root")
+    else:
+        yield _tried(rules, who.settings.paths.state_dir)
+
+
+def _tried(rules: OffsiteSettings, state_dir: str) -> Finding:
+    user = _daemon_user(state_dir)
+    with tempfile.TemporaryDirectory(prefix="extralife-doctor-") as name:
+        directory = Path(name)
+        restic = Restic(rules, directory / "cache", user=user, limit_s=_TRY_S)
+        (directory / "probe").mkdir()
+        if user is not None:
+            for each in (directory, directory / "probe"):
+                os.chown(each, user.pw_uid, user.pw_gid)
+        wrong = restoring.try_out(restic, directory / "probe", box=socket.gethostname())
+        if wrong:
+            do = "supervisorctl offsite init makes a repository; docs/offsite.md has examples of each backend"
+            return Finding("copies", "bad", text.harmless(wrong), do)
+        return Finding("copies", "ok", f"a file went into the repository and came back; {_newest(restic)}")
+
+
+def _newest(restic: Restic) -> str:
+    try:
+        found = [each for each in restic.snapshots() if COPY_TAG in each.tags]
+    except ResticError as error:
+        return text.harmless(str(error))
+    if not found:
+        return "it has no copy yet"
+    return f"{len(found)} copies, the newest {text.duration(text.wall_s() - found[-1].wall_s)} old"
+
+
+def _daemon_user(state_dir: str) -> pwd.struct_passwd | None:
+    """Whom the daemon runs as, if root asks: files that root writes into a repository on this box, it could not read."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        uid = Path(state_dir).stat().st_uid
+        return pwd.getpwuid(uid) if uid else None
+    except (OSError, KeyError):
+        return None
+
+
+ALL: Final = (copies,)
