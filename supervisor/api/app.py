@@ -195,7 +195,7 @@ class Api:
         timeout_s, wait = _seconds(body), _flag(body, "wait", default=True)
         snapshot = Snapshot(self._backend)
         known = [view["name"] for view in snapshot.programs]
-        wanted = expand(names, known)
+        wanted = expand(names, snapshot.programs)
         bad = {name: (name, BAD_NAME, "no such process") for name in wanted if name not in known}
         if verb is Verb.SIGNAL:
             signal = signal_name(body.get("signal"))
@@ -239,8 +239,9 @@ class Api:
         return answer({"name": name, "code": code, "text": said})
 
     async def _backups(self, request: Request, verb: Verb, text: str, body: dict[str, Any]) -> Response:
-        names, known = _names(body), [view["name"] for view in Snapshot(self._backend).programs]
-        wanted = [] if "all" in names else list(dict.fromkeys(plain(name) for name in names))
+        names, programs = _names(body), Snapshot(self._backend).programs
+        known = [view["name"] for view in programs]
+        wanted = [] if "all" in names else expand(names, programs)
         for name in wanted:
             if name not in known:
                 raise Refused(404, f"no such program: {name!r}")

@@ -87,6 +87,11 @@ def _common(sheet: Sheet, name: str, table: Mapping[str, Any]) -> dict[str, Any]
     for key, rule in program_keys().items():
         value = take(sheet, rule, ("program", name, key), table)
         values[key] = value if value is not None else rule.option.default
+    if values["group"] and not _NAME.fullmatch(str(values["group"])):
+        sheet.error(
+            sheet.at("program", name, "group"),
+            f"{label('program', name, 'group')} is 1 to 64 letters, digits, _ . -, not beginning with . or -",
+        )
     return values
 
 

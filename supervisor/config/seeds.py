@@ -37,7 +37,8 @@ def expanded(
             if one in tables:
                 _wrong(sheet, name, f"makes a program {one}, and there is a section of that name; rename one of the two")
                 continue
-            found[one] = {"game": name, **rest, "seed": seed} if _is_game(name) else {**rest, "seed": seed}
+            found[one] = {"game": name} if _is_game(name) else {}
+            found[one] |= {"group": name, **rest, "seed": seed}
             _place(sheet, name, one)
         if seeds:
             sheet.note(label("program", name, "seeds"), list(seeds), sheet.at("program", name, "seeds"))

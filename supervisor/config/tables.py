@@ -125,6 +125,7 @@ ORDERED: Final = (
 )  # fmt: skip
 
 MEANINGS: Final[dict[str, str]] = {
+    "program.group": "programs with the same word are a group: `supervisorctl stop WORD:*`. Seeds are one by themselves",
     "daemon.state_dir": "durable state: journal, checkpoints, logs. In the file an absolute path, or one that begins with ~",
     "daemon.runtime_dir": "control socket and beats: a directory on tmpfs, gone after a reboot. Absolute or ~, as above",
     "daemon.sample_period_s": "time between two samples of every worker",
@@ -303,8 +304,8 @@ _UNSET: Final = {
 }
 
 COMMON_KEYS: Final = (
-    "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "stop_signal_to", "on_sick", "gpu",
-    "min_free_mb", "gate_poll_s", "gate_timeout_s", "cpu_weight", "env",
+    "group", "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "stop_signal_to", "on_sick",
+    "gpu", "min_free_mb", "gate_poll_s", "gate_timeout_s", "cpu_weight", "env",
 )  # fmt: skip
 ALERT_LISTS: Final = ("urls", "command", "kinds")  # of [alerts]: `config/alerts.py` checks them
 FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes")

@@ -9,7 +9,7 @@ import sys
 from supervisor.ctl import text
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
-from supervisor.model.names import plain
+from supervisor.model.names import expand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _moment(said: str, takes: str) -> str:
 
 
 def _choose(programs: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
-    wanted = [plain(name) for name in names]
+    wanted = expand(names, programs)
     if not wanted or "all" in wanted:
         return programs
     known = {sheet["name"] for sheet in programs}

@@ -8,7 +8,6 @@ from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
 from supervisor.model.codes import SUCCESS
-from supervisor.model.names import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def backup(session: Session, args: list[str]) -> int:
     """
     names, options = take(args, "--no-wait", valued=("--label",))
     asked: dict[str, object] = {
-        "names": [] if "all" in names else [plain(name) for name in names],
+        "names": [] if "all" in names else names,
         "label": options.get("--label", ""),
     }
     result = session.client.post("/api/v1/backup", asked)
@@ -45,7 +44,7 @@ def rollback(session: Session, args: list[str]) -> int:
     if not words:
         raise Failed("Error: rollback requires the name of a backup; `backups` lists them", USAGE)
     name, *names = words
-    asked: dict[str, object] = {"backup": name, "names": [] if "all" in names else [plain(each) for each in names]}
+    asked: dict[str, object] = {"backup": name, "names": [] if "all" in names else names}
     result = session.client.post("/api/v1/rollback", asked)
     if result["code"] != SUCCESS:
         raise Failed(f"{text.harmless(name)}: ERROR ({text.harmless(result['text'])})")

@@ -14,7 +14,7 @@ from supervisor.ctl import hardware, text
 from supervisor.ctl.client import Refused, Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, STATUS_NOT_RUNNING, STATUS_UNKNOWN, Failed
 from supervisor.ctl.session import Session, take, whole
-from supervisor.model.names import plain
+from supervisor.model.names import expand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def choose(views: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
     if not names or "all" in names:
         return views, []
     known = {view["name"]: view for view in views}
-    wanted = list(dict.fromkeys(plain(name) for name in names))
+    wanted = expand(names, views)
     return [known[name] for name in wanted if name in known], [name for name in wanted if name not in known]
 
 

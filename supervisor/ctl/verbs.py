@@ -9,7 +9,7 @@ from supervisor.ctl.client import Refused
 from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
 from supervisor.model import codes
-from supervisor.model.names import plain
+from supervisor.model.names import expand, group_of, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ def _say_results(session: Session, results: list[Any]) -> None:
         session.say(f"{name}: {said}" if fault == codes.SUCCESS else f"{name}: ERROR ({_ERRORS.get(fault, said)})")
     nobody = [result["name"] for result in results if result["code"] == codes.BAD_NAME]
     if nobody:
-        known = [view["name"] for view in session.client.get("/api/v1/status")["programs"]]
+        views = session.client.get("/api/v1/status")["programs"]
+        groups = {group_of(view) for view in views} - {view["name"] for view in views}
+        known = [*(view["name"] for view in views), *(f"{group}:*" for group in sorted(groups))]
         for name in nobody:
             session.suggest(name, known)
 
@@ -135,7 +137,7 @@ def pid(session: Session, args: list[str]) -> int:
             session.say(str(daemon))
         return OK
     pids = {view["name"]: view["pid"] or 0 for view in status["programs"]}
-    wanted = sorted(pids) if "all" in given else [plain(name) for name in given]
+    wanted = expand(given, status["programs"])
     if "--json" in options:
         session.say_json({"programs": {name: pids.get(name) or None for name in wanted}})
     exit_code = OK

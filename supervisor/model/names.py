@@ -1,10 +1,15 @@
-"""Supervisor's names for programs: `name`, `name:name`, `group:*`, `group:` and `all`. Standard library only.
+"""Supervisor's names for programs: `name`, `group:name`, `group:*`, `group:` and `all`. Standard library only.
 
-Here each program is its own group, so all forms but `all` name one program. A name that is none stays as it was typed:
-the answer has to show it.
+A program without a group is its own, so `Pong:Pong` and `Pong:*` are Pong. The seeds of a game are a group: `Pong:*` is
+Pong-s4 and Pong-s6. A name that is none stays as it was typed: the answer has to show it.
 """
 
 from __future__ import annotations
+
+TYPE_CHECKING = False  # importing typing takes longer than a request of supervisorctl
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
 
 
 def plain(spec: str) -> str:
@@ -13,8 +18,32 @@ def plain(spec: str) -> str:
     return group if colon and name in {"", "*", group} else spec
 
 
-def expand(specs: list[str], known: list[str]) -> list[str]:
-    """Program names in the order asked, each once; `all` means all that are known, sorted."""
+def group_of(view: Mapping[str, Any]) -> str:
+    """The group of a program, by its view."""
+    return str(view.get("group") or view["name"])
+
+
+def is_group(spec: str) -> bool:
+    """Whether the name means all programs of a group: `Pong:*` or `Pong:`."""
+    _, colon, name = spec.partition(":")
+    return bool(colon) and name in {"", "*"}
+
+
+def members(spec: str, views: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names of the programs that one name means, sorted; none: it is nobody's.
+
+    Example: with Pong-s4 and Pong-s6 of the group Pong, `Pong:*` means both, `Pong:Pong-s4` and `Pong-s4` the first.
+    """
+    group, colon, name = spec.partition(":")
+    if is_group(spec):
+        return sorted(view["name"] for view in views if group_of(view) == group)
+    wanted = name if colon else spec
+    return [view["name"] for view in views if view["name"] == wanted and (not colon or group in {group_of(view), wanted})]
+
+
+def expand(specs: Iterable[str], views: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Program names in the order asked, each once; `all` means all that are known, sorted. Who is nobody stays."""
+    views, specs = list(views), list(specs)
     if "all" in specs:
-        return sorted(known)
-    return list(dict.fromkeys(plain(spec) for spec in specs))
+        return sorted(view["name"] for view in views)
+    return list(dict.fromkeys(name for spec in specs for name in members(spec, views) or [spec]))

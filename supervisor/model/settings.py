@@ -101,6 +101,7 @@ class ProgramSpec:
     directory: str = ""
     builtin: bool = False
     game: str = ""
+    group: str = ""  # empty: it is its own
     priority: int = 100  # lower starts first, as with Supervisor's `priority`
     autostart: bool = True
     progress: Progress = Progress.BEAT

@@ -88,6 +88,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "memory_bytes": sample.memory_bytes if sample else None,
         "stdout_log": settings.paths.log(program.name, "stdout") if settings else None,
         "stderr_log": settings.paths.log(program.name, "stderr") if settings else None,
+        "group": (spec.group if spec else "") or program.name,
         "priority": spec.priority if spec else None,
         "autostart": spec.autostart if spec else None,
         "spawn_error": program.spawn_error,
@@ -121,6 +122,7 @@ def spec_view(spec: ProgramSpec, settings: Settings, *, in_use: bool) -> Json:
     """What is configured for one program; `in_use`: it is supervised now."""
     return {
         "name": spec.name,
+        "group": spec.group or spec.name,
         "in_use": in_use,
         "argv": list(spec.argv),
         "directory": spec.directory,

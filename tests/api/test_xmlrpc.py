@@ -540,3 +540,20 @@ def test_a_followed_log_that_vanishes_may_come_back(api: Path, log: Path) -> Non
 def test_what_cannot_be_followed(api: Path, log: Path, path: bytes) -> None:
     request = (STOCK % path).replace(b"Accept: */*", b"Connection: close")
     assert b"HTTP/1.1 404 " in raw(api, request, half_close=False)
+
+
+def test_the_seeds_of_a_game_are_a_group(rpc: xmlrpc.client.ServerProxy, backend: FakeBackend) -> None:
+    backend.programs = {}
+    backend.add(program("Pong-s4", group="Pong"), program("Pong-s6", group="Pong"), program("Qbert"))
+    assert [(each["group"], each["name"]) for each in rpc.supervisor.getAllProcessInfo()] == [
+        ("Pong", "Pong-s4"), ("Pong", "Pong-s6"), ("Qbert", "Qbert"),
+    ]  # fmt: skip
+    assert rpc.supervisor.getProcessInfo("Pong:Pong-s6")["name"] == "Pong-s6"
+    assert fault_of(rpc.supervisor.getProcessInfo, "Qbert:Pong-s6")[0] == 10
+    assert fault_of(rpc.supervisor.removeProcessGroup, "Pong")[0] == 91
+    for method, name in (("stopProcess", "Pong:*"), ("startProcessGroup", "Pong"), ("stopProcessGroup", "Pong")):
+        done = getattr(rpc.supervisor, method)(name)
+        assert [(each["group"], each["name"], each["status"]) for each in done] == [
+            ("Pong", "Pong-s4", 80), ("Pong", "Pong-s6", 80),
+        ]  # fmt: skip
+    assert rpc.supervisor.removeProcessGroup("Pong") is True

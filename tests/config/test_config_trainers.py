@@ -67,6 +67,7 @@ def test_each_seed_is_a_program_of_its_own(place: Place) -> None:
         "Pong-s4": ("4", "Pong"), "Pong-s6": ("6", "Pong"), "Pong-s8": ("8", "Pong"), "mine-s0": ("0", "Qbert"),
     }  # fmt: skip
     assert len({spec.digest for spec in specs.values()}) == 4
+    assert [spec.group for spec in specs.values()] == ["Pong", "Pong", "Pong", "mine"]
     assert loaded.values["program.Pong.seeds"] == [4, 6, 8]
     assert loaded.origins["program.Pong-s6.seed"].line == loaded.origins["program.Pong.seeds"].line == 2
     assert loaded.origins["program.Pong-s6.lr"].line == 3

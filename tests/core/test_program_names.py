@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.model.names import expand, plain
+from supervisor.model.names import expand, members, plain
 
 
 @pytest.mark.parametrize("spec", ["Pong", "Pong:Pong", "Pong:*", "Pong:"])
@@ -15,6 +15,18 @@ def test_a_name_that_is_nobodys_stays_as_it_was_typed():
 
 
 def test_each_name_once_in_the_order_asked_and_all_of_them_sorted():
-    known = ["Pong", "Breakout"]
+    known = [{"name": "Pong"}, {"name": "Breakout", "group": ""}]
     assert expand(["Pong:*", "Nobody", "Pong"], known) == ["Pong", "Nobody"]
     assert expand(["Pong", "all"], known) == ["Breakout", "Pong"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ("Pong:*", ["Pong-s4", "Pong-s6"]), ("Pong:", ["Pong-s4", "Pong-s6"]), ("Pong:Pong-s4", ["Pong-s4"]), ("Pong-s4", ["Pong-s4"]),
+        ("Pong-s4:Pong-s4", ["Pong-s4"]), ("Pong-s4:*", []), ("Pong", []), ("Qbert:Pong-s4", []), ("Qbert:*", ["Qbert"]), ("Qbert:x", []),
+    ],
+)  # fmt: skip
+def test_the_programs_of_a_group(spec, found):
+    views = [{"name": "Pong-s6", "group": "Pong"}, {"name": "Pong-s4", "group": "Pong"}, {"name": "Qbert", "group": "Qbert"}]
+    assert members(spec, views) == found

@@ -268,7 +268,9 @@ programs. A test compares what happens with this page. `python tests/e2e/stock_s
 
 ## Differences and mappings
 
-- **Names.** Each program is its own group: `Pong`, `Pong:Pong`, `Pong:*` and `Pong:` mean the same.
+- **Names.** A program without a group is its own, as with Supervisor: `Pong`, `Pong:Pong`, `Pong:*` and `Pong:` mean the same. The
+  seeds of a game are a group, and `group = "NAME"` makes others. Where Supervisor wants `group:name`, the name alone works
+  too. `reread` and `update` name programs, not groups, so that a new seed does not restart the others.
 - **States.** QUEUED, GATED and STOPPED appear as STOPPED, DONE as EXITED, the others unchanged; the description has our own state.
   So Supervisor's `status` ends with 3 while a program waits for a slot; ours ends with 0.
   A program in slow retry (its breaker is open after many deaths) appears as FATAL, so that monitoring sees it; the

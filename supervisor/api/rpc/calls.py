@@ -15,6 +15,7 @@ from supervisor.api.port import Backend, Json, Result, Snapshot
 from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
+from supervisor.model.names import group_of, is_group, members
 
 ASK_WAIT_S: Final = 600.0
 
@@ -152,21 +153,29 @@ def _checked(value: Any, wanted: str) -> Any:
             raise Fault(codes.INCORRECT_PARAMETERS, f"{wanted} expected, not {type(value).__name__}")
 
 
-def named(snapshot: Snapshot, spec: str) -> tuple[Json, bool]:
-    """The program that a name means, and whether the name means its whole group. Raises Fault.
+def named(snapshot: Snapshot, spec: str) -> tuple[list[Json], bool]:
+    """The programs that a name means, and whether the name means a whole group. Raises Fault.
 
-    Each program is its own group: `Pong` and `Pong:Pong` name the program, `Pong:*` and `Pong:` the group of one.
+    `Pong` and `Pong:Pong` name a program, `Pong:*` and `Pong:` the group of that name: its seeds, or Pong alone.
     """
-    group, colon, name = spec.partition(":")
-    view = snapshot.program(group)
-    if view is None or (colon and name not in {"", "*", group}):
+    found = set(members(spec, snapshot.programs))
+    if not found:
         raise Fault(codes.BAD_NAME, spec)
-    return view, bool(colon) and name in {"", "*"}
+    return [view for view in snapshot.programs if view["name"] in found], is_group(spec)
+
+
+def of_group(snapshot: Snapshot, group: str) -> list[Json]:
+    """The programs of a group, or the program of that name: `reloadConfig` names programs. Raises Fault."""
+    found = [view for view in snapshot.programs if group_of(view) == group]
+    single = snapshot.program(group)
+    if not found and single is None:
+        raise Fault(codes.BAD_NAME, group)
+    return found or [single] if single is not None else found
 
 
 def one(spec: str, snapshot: Snapshot) -> Json:
     """The program that a name means; a group will not do. Raises Fault."""
-    view, whole = named(snapshot, spec)
+    views, whole = named(snapshot, spec)
     if whole:
         raise Fault(codes.BAD_NAME, spec)
-    return view
+    return views[0]

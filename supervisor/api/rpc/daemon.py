@@ -6,10 +6,11 @@ import shlex
 from typing import Any, Final
 
 from supervisor.api.port import Json
-from supervisor.api.rpc.calls import Call, Table, method
+from supervisor.api.rpc.calls import Call, Table, method, of_group
 from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
+from supervisor.model.names import group_of
 
 TABLE: Final[Table] = {}
 
@@ -94,7 +95,7 @@ def _config_info(row: Json) -> dict[str, Any]:
     """Supervisor's 29 keys. What has no counterpart here has the value that behaves as ours does."""
     return {
         "autostart": row["autostart"], "directory": row["directory"] or "none", "uid": "none",
-        "command": shlex.join(row["argv"]), "exitcodes": row["done_codes"], "group": row["name"],
+        "command": shlex.join(row["argv"]), "exitcodes": row["done_codes"], "group": group_of(row),
         "group_prio": row["priority"], "inuse": row["in_use"], "killasgroup": True, "name": row["name"],
         "process_prio": row["priority"], "redirect_stderr": False, "startretries": row["window_deaths"],
         "startsecs": int(row["start_timeout_s"] or 0), "stdout_capture_maxbytes": 0, "stdout_events_enabled": False,
@@ -136,15 +137,14 @@ async def add_process_group(call: Call, name: str) -> bool:
 
 @method(TABLE, "supervisor.removeProcessGroup", name="the group", result="true if successful")
 async def remove_process_group(call: Call, name: str) -> bool:
-    """Take a program that is down out of use. Its checkpoints and logs stay, and the file is not touched."""
-    view = call.changing().program(name)
-    if view is None:
-        raise Fault(codes.BAD_NAME, name)
-    if view["phase"] in {"STARTING", "RUNNING", "STOPPING", "BACKOFF"}:
+    """Take a program, or a group, that is down out of use. Its checkpoints and logs stay, and the file is not touched."""
+    views = of_group(call.changing(), name)
+    if any(view["phase"] in {"STARTING", "RUNNING", "STOPPING", "BACKOFF"} for view in views):
         raise Fault(codes.STILL_RUNNING, name)
-    _, code, text = await call.wait(call.backend.remove, name, call.by, call.uid)
-    if code != codes.SUCCESS:
-        raise Fault(code, text)
+    for view in views:
+        _, code, text = await call.wait(call.backend.remove, view["name"], call.by, call.uid)
+        if code != codes.SUCCESS:
+            raise Fault(code, text)
     return True
 
 

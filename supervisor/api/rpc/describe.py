@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from supervisor.api.port import Json, Snapshot
 from supervisor.api.words import clock, duration, number, signed
+from supervisor.model.names import group_of
 
 STATES: Final = {
     "STOPPED": 0, "STARTING": 10, "RUNNING": 20, "BACKOFF": 30, "STOPPING": 40, "EXITED": 100, "FATAL": 200,
@@ -45,7 +46,7 @@ def info(view: Json, snapshot: Snapshot) -> dict[str, Any]:
     stdout = view["stdout_log"] or ""
     return {
         "name": view["name"],
-        "group": view["name"],
+        "group": group_of(view),
         "start": int(view["started_wall_s"] or 0),
         "stop": int(view["ended_wall_s"] or 0),
         "now": int(snapshot.wall_s),

@@ -85,10 +85,10 @@ class Rpc:
         """GET /logtail/NAME[/CHANNEL]: the end of a program's log, and what is added to it, until the client goes."""
         name, _, channel = request.path_params["spec"].partition("/")
         try:
-            view, whole = named(Snapshot(self._backend), name)
+            views, whole = named(Snapshot(self._backend), name)
         except Fault:
             raise Refused(404, "no such program") from None
-        path = None if whole else logs.log_of(view, channel or "stdout")
+        path = None if whole else logs.log_of(views[0], channel or "stdout")
         return await self._follow(request, path)
 
     async def main_log_tail(self, request: Request) -> Response:

@@ -13,11 +13,12 @@ from typing import Any, Final
 from supervisor.api import starting
 from supervisor.api.port import Json, Result, Snapshot
 from supervisor.api.rpc import describe
-from supervisor.api.rpc.calls import Call, Method, Parameter, Table, method, named, one
+from supervisor.api.rpc.calls import Call, Method, Parameter, Table, method, named, of_group, one
 from supervisor.api.rpc.faults import Fault
 from supervisor.api.signals import signal_name
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
+from supervisor.model.names import group_of
 
 TABLE: Final[Table] = {}
 
@@ -68,19 +69,16 @@ def request(
     def enter(perform: Perform) -> Perform:
         async def process(call: Call, name: str, value: Any = True) -> bool | Structs:
             snapshot = call.changing()
-            view, whole = named(snapshot, name)
+            views, whole = named(snapshot, name)
             if whole:
-                return await each(call, snapshot, [view], value)
-            return _true(name, await perform(call, snapshot, [view["name"]], value))
+                return await each(call, snapshot, views, value)
+            return _true(name, await perform(call, snapshot, [views[0]["name"]], value))
 
         async def group(call: Call, name: str, value: Any = True) -> Structs:
             snapshot = call.changing()
             if verb == "stop" and name.startswith("["):
                 return []  # a section of the settings, as reloadConfig names it
-            view = snapshot.program(name)
-            if view is None:
-                raise Fault(codes.BAD_NAME, name)
-            return await each(call, snapshot, [view], value)
+            return await each(call, snapshot, of_group(snapshot, name), value)
 
         async def every(call: Call, value: Any = True) -> Structs:
             snapshot = call.changing()
@@ -88,7 +86,7 @@ def request(
 
         async def each(call: Call, snapshot: Snapshot, views: Iterable[Json], value: Any) -> Structs:
             names = [view["name"] for view in views if not idle(view)]
-            return _structs(await perform(call, snapshot, names, value) if names else [])
+            return _structs(snapshot, await perform(call, snapshot, names, value) if names else [])
 
         name = Parameter("string", "name", "the program (or 'group:name', or 'group:*')")
         whole = Parameter("string", "name", "the group")
@@ -104,7 +102,7 @@ def request(
 
 @request(
     "start", Parameter("boolean", "wait", "wait until that can be said", required=False),
-    group_text="Start the group of a program. Each program is a group of its own.",
+    group_text="Start every program of a group. A program without one is a group of its own.",
     all_text="Start every program that does not run.",
     idle=lambda view: view["phase"] in {"STARTING", "RUNNING", "BACKOFF"},
 )  # fmt: skip
@@ -136,7 +134,7 @@ def start_code(code: int, text: str) -> int:
 
 @request(
     "stop", Parameter("boolean", "wait", "wait until it has left", required=False),
-    group_text="Stop the group of a program. Each program is a group of its own.",
+    group_text="Stop every program of a group. A program without one is a group of its own.",
     all_text="Stop every program that runs, waits for a slot, or would be started again.",
     idle=lambda view: view["phase"] in {"STOPPED", "DONE", "FATAL"},
 )  # fmt: skip
@@ -153,7 +151,7 @@ async def _stop(call: Call, snapshot: Snapshot, names: list[str], wait: bool) ->
 
 @request(
     "signal", Parameter("signal", "signal", "as name ('HUP', 'SIGHUP') or number ('1')"),
-    group_text="Send a signal to the group of a program. Each program is a group of its own.",
+    group_text="Send a signal to every program of a group. A program without one is a group of its own.",
     all_text="Send a signal to every worker.",
     idle=lambda view: view["pid"] is None,
 )  # fmt: skip
@@ -181,8 +179,9 @@ async def clear_process_logs(call: Call, name: str) -> bool:
 @method(TABLE, "supervisor.clearAllProcessLogs", result=f"{_STRUCTS}, sorted by name")
 async def clear_all_process_logs(call: Call) -> Structs:
     """Empty the logs of every program. Rotated copies stay."""
-    names = [view["name"] for view in call.changing().programs]
-    return _structs(await call.ask(Verb.CLEAR, names) if names else [])
+    snapshot = call.changing()
+    names = [view["name"] for view in snapshot.programs]
+    return _structs(snapshot, await call.ask(Verb.CLEAR, names) if names else [])
 
 
 @method(
@@ -207,10 +206,11 @@ def _true(spec: str, results: list[Result]) -> bool:
     return True
 
 
-def _structs(results: list[Result]) -> Structs:
+def _structs(snapshot: Snapshot, results: list[Result]) -> Structs:
+    groups = {view["name"]: group_of(view) for view in snapshot.programs}
     return [
         {
-            "name": name, "group": name, "status": int(code),
+            "name": name, "group": groups.get(name, name), "status": int(code),
             "description": "OK" if code == codes.SUCCESS else f"{codes.NAMES[code]}: {name}: {text}",
         }
         for name, code, text in sorted(results)
