@@ -20,7 +20,7 @@ from apscheduler.triggers.base import BaseTrigger
 from supervisor.adapters import threads
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.process.logs import LogGuard
-from supervisor.model.inputs import BackupDue, OffsiteDue, SnapshotDue
+from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue, SnapshotDue
 from supervisor.model.settings import Settings
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.backups import last_due
@@ -60,9 +60,12 @@ class _Pool(BasePoolExecutor):  # type: ignore[misc]  # APScheduler is untyped
 class Housekeeping:
     """A background scheduler with its few jobs."""
 
-    def __init__(self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock) -> None:
-        """`settings` gives those in force: a reread is followed without a restart."""
-        self._settings, self._inbox, self._clock = settings, inbox, clock
+    def __init__(
+        self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, report: Callable[[], str] = lambda: ""
+    ) -> None:
+        """`settings` gives those in force: a reread is followed without a restart. `report` makes the daily report."""
+        self._settings, self._inbox, self._clock, self._report = settings, inbox, clock, report
+        self._report_told_s: float | None = None
         self._over = threading.Event()
         self._due_told_s: float | None = None
         self._offsite_told_s: dict[str, float] = {}
@@ -113,6 +116,20 @@ class Housekeeping:
             if due is not None and due.timestamp() != self._offsite_told_s.get(what):
                 self._offsite_told_s[what] = due.timestamp()
                 self._inbox.post(OffsiteDue(self._clock.now_s(), what, due.timestamp()))
+        report_at = self._settings().alerts.report_at
+        report_due = last_due(f"daily {report_at}", now) if report_at else None
+        if report_due is not None and report_due.timestamp() != self._report_told_s:
+            self._tell_report(report_due.timestamp())
+
+    def _tell_report(self, due_wall_s: float) -> None:
+        """A report that cannot be made now is made at the next look."""
+        try:
+            text = self._report()
+        except Exception as error:  # noqa: BLE001  of a page over files that may be damaged
+            log.warning("no_report", error=str(error))
+            return
+        self._report_told_s = due_wall_s
+        self._inbox.post(ReportDue(self._clock.now_s(), due_wall_s, text))
 
     def care_for_journal(self) -> None:
         """Ask for a snapshot when the next start would have much to fold; move what is old to the archive."""

@@ -1,6 +1,10 @@
-"""Numbers and durations as people are shown them, by daemon and client. Imports nothing: `status` must not wait for it."""
+"""Numbers, durations and times as people are shown them, by daemon and client. `status` must not wait for its imports."""
 
 from __future__ import annotations
+
+import time
+
+from supervisor.policy.box.wall_clock import is_set
 
 UNKNOWN = "-"  # everywhere, never 0
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -59,3 +63,19 @@ def clock(seconds: float | None) -> str:
     days, rest = divmod(max(0, int(seconds)), 86400)
     text = f"{rest // 3600}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
     return text if not days else f"{days} day{'s' if days > 1 else ''}, {text}"
+
+
+def percent(share: float | None) -> str:
+    """`89.1%`, `0.42%`, `100%`."""
+    if share is None:
+        return UNKNOWN
+    value = 100.0 * share
+    return f"{value:.0f}%" if value >= 99.95 or value == 0 else f"{value:.1f}%" if value >= 0.995 else f"{value:.2f}%"
+
+
+def when(wall_s: float | None, now_wall_s: float | None = None) -> str:
+    """A moment in local time; only the time of day when it lies less than half a day back."""
+    if wall_s is None or not is_set(wall_s):  # of a boot whose clock is not set yet
+        return UNKNOWN
+    near = now_wall_s is not None and 0 <= now_wall_s - wall_s < 43200
+    return time.strftime("%H:%M:%S" if near else "%Y-%m-%d %H:%M:%S", time.localtime(wall_s))

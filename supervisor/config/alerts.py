@@ -17,13 +17,16 @@ from typing import Any, Final
 from supervisor.config import secrets
 from supervisor.config.sheet import DEFAULT, Origin, Sheet, label, shown
 from supervisor.config.tables import section_keys
-from supervisor.policy.upkeep.alerting import KINDS, AlertSettings
+from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, report_error
 from workers.options import nearest
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _MISSING: Final = (
     "alerts.urls need the package apprise, which is not installed: pip install 'extralife[alerts]' into extralife's "
     "environment; until then these URLs get no alerts"
+)
+_NOBODY: Final = (
+    "alerts.report_at has nobody to send the report to, so it is only in systemd's journal: set urls, urls_file or command"
 )
 
 
@@ -44,6 +47,11 @@ def complete(sheet: Sheet, made: AlertSettings, *, look: bool = True) -> AlertSe
             "alerts.urls are secrets, and other users of this box can read this file: move them, one a line, to a file of "
             "mode 0600 and name it as urls_file",
         )
+    if (wrong := report_error(made.report_at)) is not None:
+        sheet.error(sheet.at("alerts", "report_at"), f"alerts.report_at {wrong}, not {shown(made.report_at)}")
+        made = replace(made, report_at="")
+    elif made.report_at and not (urls or command):
+        sheet.warn(sheet.at("alerts", "report_at"), _NOBODY)
     values = {"urls": f"{len(urls)}, not shown" if urls else [], "command": list(command), "kinds": list(kinds)}
     for key, value in values.items():
         sheet.note(label("alerts", key), value, sheet.at("alerts", key) if key in table else Origin(DEFAULT))

@@ -250,6 +250,7 @@ MEANINGS: Final[dict[str, str]] = {
     "alerts.same_within_s": "an alert of the same kind and program is not sent again within this time, only counted",
     "alerts.timeout_s": "longest time of one try",
     "alerts.keep_days": "days for which delivery is tried",
+    "alerts.report_at": "when the daily report is sent, such as `08:00`, local time; its window is the day before",
     "program.priority": "lower starts first",
     "program.autostart": "whether it starts by itself when it first appears in the configuration",
     "program.stall_timeout_s": "limit without progress while training, in place of the learned one",

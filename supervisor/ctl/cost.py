@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from supervisor.api.night import usd
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
@@ -87,10 +88,3 @@ def _levels(found: dict[str, Any]) -> list[str]:
     for name, why in sorted(found["left_out"].items()):
         out.append(f"not counted: {text.harmless(name)}, {text.harmless(why)}")
     return out
-
-
-def usd(value: float | None) -> str:
-    """Dollars as one reads them: `$41.20`, `$0.139`, `-`."""
-    if value is None:
-        return text.UNKNOWN
-    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.3g}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from supervisor.ctl import text
+import json
+
+from supervisor.api.night import coming, headline, returns, would_have
+from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query, until_query
-from supervisor.ctl.cost import usd
 from supervisor.ctl.outcome import OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import JSON_VERSION, Session, take
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,54 +16,50 @@ if TYPE_CHECKING:
 
 _NIGHT = "12h"
 _TITLES = ("PROGRAM", "STATE", "TRAINED", "KEPT STEPS", "LOST", "FAILURES", "RETURN", "BEST", "DONE IN")
+_FORMATS = ("text", "json", "md", "html")
 _WHY_WIDE = 90
-_MATTERS = 1.05
 
 
 def report(session: Session, args: list[str]) -> int:
-    """`report [--since 12h|2d|TIME|boot|all] [--until 1h|TIME] [--json]`.
+    """`report [--since 12h|2d|TIME|boot|all] [--until 1h|TIME] [--format text|json|md|html] [--out FILE]`.
 
-    The last 12 hours in one screen: what trained, how well, what broke, what it cost, what comes next.
+    The last 12 hours in one screen: what trained, how well, what broke, what it cost, what comes next. `html` is one
+    file without scripts.
     """
-    names, options = take(args, "--json", valued=("--since", "--until"))
+    names, options = take(args, "--json", valued=("--since", "--until", "--format", "--out"))
     if names:
         raise Failed("Error: report takes no names; explain NAME tells of one program", USAGE)
-    session.warn_if_dead(aloud="--json" not in options)
+    form, out = options.get("--format", "json" if "--json" in options else "text"), options.get("--out", "-")
+    if form not in _FORMATS:
+        raise Failed(f"Error: --format takes {', '.join(_FORMATS)}, not {form!r}", USAGE)
+    session.warn_if_dead(aloud=form == "text" and out == "-")
     window = {"since": since_query(options.get("--since", _NIGHT)), "until": until_query(options.get("--until"))}
     found = session.page("report", **window)
-    if "--json" in options:
+    if form == "json" and out == "-":
         session.say_json(found)
         return OK
-    for line in page(found):
-        session.say(line)
+    files.write(out, [f"{line}\n" for line in _as(form, session, found, window)])
     return OK
+
+
+def _as(form: str, session: Session, found: dict[str, Any], window: dict[str, str | None]) -> list[str]:
+    if form == "json":
+        return [json.dumps({"version": JSON_VERSION, **found}, indent=2)]
+    if form == "md":
+        return markdown(found)
+    if form == "text":
+        return page(found)
+    from supervisor.ctl.report_html import html
+
+    drawn = session.page("curves", series="mean_return", points=200, **window)
+    return html(found, [_cells(row) for row in found["programs"]], session.page("timeline", **window), drawn)
 
 
 def page(found: dict[str, Any]) -> list[str]:
     return [
         headline(found), "", *_trained(found), "", *_broke(found), "",
-        f"next: {_next(found['next'])}", *_would_have(found["levels"]), *_needs(found["needs"]),
+        f"next: {coming(found['next'])}", *would_have(found["levels"]), *_needs(found["needs"]),
     ]  # fmt: skip
-
-
-def headline(found: dict[str, Any]) -> str:
-    """Such as `Since 19:00:00 (12h 0m): 6 of 6 trained, 41M steps kept (93% of paid time useful), 2 reboots, $7.20`."""
-    trained = sum((row["trained_s"] or 0) > 0 for row in found["programs"])
-    parts = [f"{trained} of {len(found['programs'])} trained", _kept(found), _count(found["reboots"], "reboot")]
-    if found["usd"] is not None:
-        parts.append(usd(found["usd"]))
-    since = text.when(found["since_wall_s"], found["until_wall_s"])
-    return f"Since {since} ({text.duration(found['length_s'])}): {', '.join(parts)}"
-
-
-def _kept(found: dict[str, Any]) -> str:
-    useful = found["useful_share"]
-    share = "" if useful is None else f" ({text.percent(useful)} of paid time useful)"
-    return f"{text.number(round(found['kept_steps']))} steps kept{share}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 def _trained(found: dict[str, Any]) -> list[str]:
@@ -69,19 +67,13 @@ def _trained(found: dict[str, Any]) -> list[str]:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """A program's line of the table."""
     lost = text.number(row["lost_steps"]) + ("+?" if row["lost_unknown"] else "")
     return (
         text.harmless(row["name"]), text.harmless(row["phase"]), text.duration(row["trained_s"]),
-        text.number(round(row["kept_steps"])), lost, text.number(row["failures"]), _return(row),
+        text.number(round(row["kept_steps"])), lost, text.number(row["failures"]), returns(row),
         text.UNKNOWN if row["best_return"] is None else f"{row['best_return']:.1f}", text.duration(row["eta_s"]),
     )  # fmt: skip
-
-
-def _return(row: dict[str, Any]) -> str:
-    """From the first to the newest of the window: `-20.1 -> 18.2`."""
-    if row["last_return"] is None:
-        return text.UNKNOWN
-    return f"{row['first_return']:.1f} -> {row['last_return']:.1f}"
 
 
 def _broke(found: dict[str, Any]) -> list[str]:
@@ -96,34 +88,35 @@ def _broke(found: dict[str, Any]) -> list[str]:
     return out
 
 
-def _next(coming: dict[str, Any]) -> str:
-    """The time to the end at the level in force, or why it is not known; then how the level stands."""
-    if coming["days"] is None:
-        end = f"when all is done is not known: {coming['why']}"
-    else:
-        dollars = "" if coming["usd"] is None else f" for {usd(coming['usd'])}"
-        end = f"all is done in {coming['days']:.1f} days{dollars} at level {text.harmless(coming['level'])}"
-    return f"{end}; {text.harmless(coming['line'])}" if coming["line"] else end
-
-
-def _would_have(levels: list[dict[str, Any]]) -> list[str]:
-    """What another level would have kept in the same time, if that is a twentieth more; and which ones nobody knows."""
-    here = next((level["kept_steps"] for level in levels if level["in_force"]), None) or 0.0
-    others = [level for level in levels if level["kept_steps"] is not None and not level["in_force"]]
-    best = max(others, key=lambda level: level["kept_steps"], default=None)
-    told = []
-    if best is not None and best["kept_steps"] > _MATTERS * here:
-        least = best["kept_steps_least"]
-        bound = "" if least is None else f" (at least {text.number(round(least))})"
-        than = f"; {text.number(round(here))} are expected of the level in force" if here else ""
-        kept = text.number(round(best["kept_steps"]))
-        told.append(f"{text.harmless(best['name'])} would have kept {kept} steps in this time{bound}{than}")
-    unknown = [text.harmless(level["name"]) for level in levels if level["why"] == "never measured"]
-    told += [f"never measured: {', '.join(unknown)}"] if unknown else []
-    return [f"levels: {'; '.join(told)}"] if told else []
-
-
 def _needs(needs: list[str]) -> list[str]:
     if not needs:
         return ["needs you: nothing"]
     return ["needs you:", *(f"  {text.harmless(each)}" for each in needs)]
+
+
+# --- Markdown ----------------------------------------------------------------------------------------------------------
+
+
+def markdown(found: dict[str, Any]) -> list[str]:
+    """The same as Markdown: a table of programs and lists."""
+    broke = [
+        f"- {group['count']} x {_md(group['what'])}{_where(group)}: {_md(text.clip(text.harmless(group['why']), _WHY_WIDE))}"
+        for group in found["broke"]
+    ]
+    return [
+        f"# {_md(headline(found))}", "",
+        *("| " + " | ".join(row) + " |" for row in [_TITLES, ("---",) * len(_TITLES)]),
+        *("| " + " | ".join(map(_md, _cells(row))) + " |" for row in found["programs"]),
+        "", "## What broke", "", *(broke or ["Nothing."]),
+        "", "## Next", "", f"- {_md(coming(found['next']))}", *(f"- {_md(line)}" for line in would_have(found["levels"])),
+        "", "## Needs you", "", *([f"- {_md(each)}" for each in found["needs"]] or ["Nothing."]),
+    ]  # fmt: skip
+
+
+def _where(group: dict[str, Any]) -> str:
+    return f" ({', '.join(map(_md, group['programs']))})" if group["programs"] else ""
+
+
+def _md(said: object) -> str:
+    """A stranger's text in which nothing is Markdown or HTML."""
+    return "".join(f"\\{char}" if char in "\\`*_{}[]<>#|!&" else char for char in text.harmless(said))

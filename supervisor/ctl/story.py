@@ -25,7 +25,7 @@ _WHOLE_TEXTS = 20_000  # characters
 # Every few minutes for weeks: `history` leaves these out unless it is asked for --all.
 _ROUTINE = {
     "Checkpointed", "IntervalChosen", "GapLearned", "Snapshot", "Tallied", "Reviewed", "AlertRaised", "AlertHeld",
-    "AlertDelivered",
+    "AlertDelivered", "ReportMade",
 }  # fmt: skip
 _WORDS = {
     "SpawnIntended": "starting", "BecameReady": "running", "Wanted": "requested", "OperatorAsked": "asked",

@@ -12,15 +12,14 @@ import sys
 import time
 import unicodedata
 
-from supervisor.api.words import UNKNOWN, clock, duration, number, signed
+from supervisor.api.words import UNKNOWN, clock, duration, number, percent, signed, when
 from supervisor.harmless import harmless
-from supervisor.policy.box.wall_clock import is_set
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-__all__ = ["UNKNOWN", "clock", "duration", "harmless", "number", "signed"]  # beside what is defined here
+__all__ = ["UNKNOWN", "clock", "duration", "harmless", "number", "percent", "signed", "when"]  # beside what is defined here
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "dim": "2", "bold": "1"}
 
@@ -44,22 +43,6 @@ def pause_while_read(seconds: float) -> None:
     watcher.register(sys.stdout.fileno(), 0)  # no event but those that cannot be left out: hang-up and error
     if watcher.poll(seconds * 1000.0):
         raise BrokenPipeError(errno.EPIPE, "nobody reads this any more")
-
-
-def percent(share: float | None) -> str:
-    """`89.1%`, `0.42%`, `100%`."""
-    if share is None:
-        return UNKNOWN
-    value = 100.0 * share
-    return f"{value:.0f}%" if value >= 99.95 or value == 0 else f"{value:.1f}%" if value >= 0.995 else f"{value:.2f}%"
-
-
-def when(wall_s: float | None, now_wall_s: float | None = None) -> str:
-    """A moment in local time; only the time of day when it lies less than half a day back."""
-    if wall_s is None or not is_set(wall_s):  # of a boot whose clock is not set yet
-        return UNKNOWN
-    near = now_wall_s is not None and 0 <= now_wall_s - wall_s < 43200
-    return time.strftime("%H:%M:%S" if near else "%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
 
 
 def size(size_bytes: float | None) -> str:

@@ -18,15 +18,17 @@ from supervisor.deciding.turn import Turn
 from supervisor.harmless import harmless
 from supervisor.model import commands, facts
 from supervisor.model.alert_record import Queued
-from supervisor.model.inputs import AlertTried
+from supervisor.model.inputs import AlertTried, ReportDue
 from supervisor.model.memory import Reaching
 from supervisor.model.state import State
 from supervisor.policy.upkeep import alerting as rule
 from supervisor.policy.upkeep.alerting import CRITICAL, INFO, WARNING, Notice
+from supervisor.policy.upkeep.backups import is_due
 from supervisor.policy.worker.loss import IN_WORDS, Loss
 from supervisor.policy.worker.restart import span
 
 _MOST_TEXT: Final = 1000
+_MOST_REPORT: Final = 4000
 _SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING}  # of a reboot, by its cause
 _FULL: Final = ("no space left", "is full", "disk quota")  # ENOSPC, SQLite's, EDQUOT
 
@@ -43,7 +45,7 @@ class Alert:
 
 def pursue(turn: Turn, before: State) -> None:
     """Raise the alerts of this turn and held ones that are due, drop old ones, and send each idle target its next one."""
-    found = [replace(alert, text=harmless(alert.text)[:_MOST_TEXT]) for alert in _found(turn, before)]
+    found = [replace(alert, text=_shown(alert)) for alert in _found(turn, before)]
     for number, alert in enumerate(found):
         _tell(turn, alert, number)
     if turn.memory.ended:
@@ -55,6 +57,21 @@ def pursue(turn: Turn, before: State) -> None:
     if turn.state.alerts.queue:
         _drop(turn)
         _send(turn)
+
+
+def _shown(alert: Alert) -> str:
+    """Its text, harmless and of a bounded length. A report alone has more than one line."""
+    if alert.kind == rule.REPORT:
+        return harmless(alert.text, lines=True)[:_MOST_REPORT]
+    return harmless(alert.text)[:_MOST_TEXT]
+
+
+def on_report(turn: Turn, item: ReportDue) -> None:
+    """A time of the daily report has passed: it goes out, once. A report that was missed goes out late."""
+    known, began_wall_s = turn.state.alerts.report_due_wall_s, turn.state.daemon_since_wall_s
+    if turn.settings.alerts.report_at and is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s):
+        why = f"the daily report of {turn.settings.alerts.report_at}"
+        turn.record(facts.ReportMade(why, item.text, item.due_wall_s))
 
 
 def on_tried(turn: Turn, item: AlertTried) -> None:
@@ -107,6 +124,8 @@ def _found(turn: Turn, before: State) -> Iterator[Alert]:
                 yield Alert("checkpoint", CRITICAL, name, f"{name}: {fact.why}")
             case facts.ProgramFact():
                 yield from _of_program(fact)
+            case facts.ReportMade(text=text):
+                yield Alert(rule.REPORT, INFO, "", text)
             case facts.HostRebooted():
                 yield Alert("reboot", _SEVERITY.get(fact.cause, INFO), "", _reboot(turn, fact))
             case facts.DaemonStarted(clean=clean):
@@ -238,7 +257,9 @@ def _take_in(turn: Turn, alert: Alert) -> None:
     if not rule.wanted(rules, alert.kind, alert.severity):
         return
     key = rule.same(alert.kind, alert.program)
-    if key in record.held or rule.due_s(rules, record.gone, key, turn.now_s) > turn.now_s:
+    if alert.kind == rule.REPORT:  # once a day, and asked for: never held
+        _raise(turn, alert)
+    elif key in record.held or rule.due_s(rules, record.gone, key, turn.now_s) > turn.now_s:
         turn.record(facts.AlertHeld(alert.text, alert.kind, alert.severity, alert.program))
     else:
         _raise(turn, alert)
@@ -263,7 +284,7 @@ def _raise(turn: Turn, alert: Alert, more: int = 0) -> None:
     turn.record(
         facts.AlertRaised(
             alert.text, _id(turn, turn.state.alerts.total), alert.kind, alert.severity, alert.program, rules.targets,
-            max(0.0, left), more,
+            max(0.0, left), more, alert.text if "\n" in alert.text else "",
         )
     )  # fmt: skip
 

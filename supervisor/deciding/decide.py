@@ -33,6 +33,7 @@ from supervisor.model.inputs import (  # fmt: skip
     LeaseFound,
     OffsiteDone,
     OffsiteDue,
+    ReportDue,
     Sampled,
     SnapshotDue,
     SpawnBroke,
@@ -48,7 +49,7 @@ from supervisor.model.state import State
 AnyInput = (
     AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigFaulty
     | ConfigLoaded | Ended | EvidenceTaken | FoundationsLooked | LeaseFound | OffsiteDone | OffsiteDue | Sampled
-    | SpawnBroke | SpawnSucceeded | SnapshotDue | Terminated | Woke
+    | SpawnBroke | SpawnSucceeded | ReportDue | SnapshotDue | Terminated | Woke
 )  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
 
 
 Copies = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue
-House = AlertTried | ClockMoved | ConfigFaulty | FoundationsLooked | SnapshotDue | Copies
+House = AlertTried | ClockMoved | ConfigFaulty | FoundationsLooked | ReportDue | SnapshotDue | Copies
 
 
 def _keep_house(turn: Turn, item: House) -> None:
@@ -108,6 +109,8 @@ def _keep_house(turn: Turn, item: House) -> None:
             clocks.on_moved(turn, step_s)
         case FoundationsLooked():
             foundations.on_looked(turn, item)
+        case ReportDue():
+            alerting.on_report(turn, item)
         case SnapshotDue():
             why = f"state after {item.facts:,} more facts"
             turn.record(facts.Snapshot(why, encoded(turn.state)))

@@ -68,6 +68,7 @@ class AlertRecord:
     deliveries: tuple[Delivery, ...] = ()  # the newest
     failing: dict[str, Failing] = field(default_factory=dict)  # by target
     dropped: dict[str, int] = field(default_factory=dict)  # by target: what its next alert has to tell
+    report_due_wall_s: float | None = None  # the newest time of the daily report that was answered
 
     def owed(self, target: str) -> tuple[Queued, ...]:
         """What waits for a target, oldest first."""
@@ -90,6 +91,8 @@ def alerted(record: AlertRecord, stamped: facts.Stamped, fact: facts.AlertFact) 
         case facts.AlertsDropped(target=target, ids=ids):
             record = _without(record, ids, target)
             return replace(record, dropped={**record.dropped, target: record.dropped.get(target, 0) + len(ids)})
+        case facts.ReportMade(due_wall_s=due_wall_s):
+            return replace(record, report_due_wall_s=due_wall_s)
         case facts.AlertTargetFailing(target=target, error=error):
             return replace(record, failing={**record.failing, target: Failing(error, stamped.wall_s)})
         case _:
@@ -99,8 +102,9 @@ def alerted(record: AlertRecord, stamped: facts.Stamped, fact: facts.AlertFact) 
 def _raised(record: AlertRecord, stamped: facts.Stamped, fact: facts.AlertRaised) -> AlertRecord:
     key = same(fact.alert, fact.program)
     queued = Queued(
-        fact.id, fact.alert, fact.severity, fact.program, fact.why, stamped.at_s, stamped.wall_s, fact.more, fact.targets
-    )
+        fact.id, fact.alert, fact.severity, fact.program, fact.text or fact.why, stamped.at_s, stamped.wall_s, fact.more,
+        fact.targets,
+    )  # fmt: skip
     last_s = {k: v for k, v in record.gone.last_s.items() if k != key} | {key: stamped.at_s}
     last_s = dict(list(last_s.items())[-_KEYS_KEPT:])
     return replace(

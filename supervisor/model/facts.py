@@ -529,7 +529,8 @@ class AlertFact(Fact):
 class AlertRaised(AlertFact):
     """An alert goes out: each of `targets` is owed it from here on. In the transaction of what it tells of.
 
-    `tokens` is what the rate limit has left after it; `more` says how many that were held it stands for.
+    `tokens` is what the rate limit has left after it; `more` says how many that were held it stands for. `text` is what it
+    says where that has more than one line.
     """
 
     id: str
@@ -539,6 +540,7 @@ class AlertRaised(AlertFact):
     targets: tuple[str, ...]
     tokens: float
     more: int = 0
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -556,6 +558,14 @@ class AlertDelivered(AlertFact):
 
     id: str
     target: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportMade(AlertFact):
+    """The daily report: its `text`, for the time of the calendar `due_wall_s`. It goes out as an alert."""
+
+    text: str
+    due_wall_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,6 +257,14 @@ class SnapshotDue(Input):
 
 
 @dataclass(frozen=True, slots=True)
+class ReportDue(Input):
+    """The newest time of the daily report that has passed, and the report."""
+
+    due_wall_s: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class BackupDue(Input):
     """The newest time of the calendar that has passed (`policy/upkeep/backups.py`)."""
 

@@ -382,9 +382,12 @@ class Daemon:
     def _open(self, parts: _Parts, listener: Listener) -> Server:
         """The calendar and the API. Who has connected since the socket was there is answered now."""
         from supervisor.adapters.housekeeping import Housekeeping
+        from supervisor.api.night import daily_report
         from supervisor.api.server import Server
 
-        self._housekeeping = Housekeeping(lambda: parts.loop.settings, parts.inbox, parts.clock)
+        self._housekeeping = Housekeeping(
+            lambda: parts.loop.settings, parts.inbox, parts.clock, lambda: daily_report(parts.backend)
+        )
         self._housekeeping.start()
         server = Server(parts.backend, listener, clock.wall_s, self._settings.daemon.host_names.split())
         server.start()

@@ -15,8 +15,9 @@ from structlog.testing import capture_logs
 from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal import archive as journal_archive
-from supervisor.model.inputs import BackupDue, SnapshotDue
+from supervisor.model.inputs import BackupDue, ReportDue, SnapshotDue
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
+from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.shell.inbox import Inbox
 
@@ -228,6 +229,34 @@ def test_the_journal_is_cared_for_as_the_settings_say(settings, monkeypatch):
     with capture_logs() as said:
         made.care_for_journal()
     assert said == [{"event": "journal_not_compacted", "error": "EIO", "log_level": "critical"}]
+
+
+def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot_be(settings):
+    inbox, now, reports = Inbox(), [1_800_000_000.0], [OSError("no journal"), "all trained", "all trained again"]
+    settings = replace(settings, backup=BackupSettings(calendar="off"), alerts=AlertSettings(report_at="08:00"))
+
+    class At(SystemClock):
+        def wall_s(self):
+            return now[0]
+
+    def report():
+        made = reports.pop(0)
+        if isinstance(made, OSError):
+            raise made
+        return made
+
+    keeper = Housekeeping(lambda: settings, inbox, At(0.0), report)
+    with capture_logs() as said:
+        keeper.look_at_calendar()
+    assert (said[0]["event"], inbox.take(0)) == ("no_report", None)
+    for _ in range(3):
+        keeper.look_at_calendar()
+    told = inbox.take(0)
+    assert (type(told), told.text, inbox.take(0)) == (ReportDue, "all trained", None)
+    assert dt.datetime.fromtimestamp(told.due_wall_s, dt.UTC).astimezone().strftime("%H:%M") == "08:00"
+    now[0] += 86_400
+    keeper.look_at_calendar()
+    assert inbox.take(0).text == "all trained again"
 
 
 def test_a_time_of_the_backups_calendar_is_told_once(settings):

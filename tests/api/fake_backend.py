@@ -164,6 +164,9 @@ class FakeBackend:
         made: Json = getattr(self, f"page_{name}")(**PAGES[name].arguments(query))
         return made
 
+    def page_timeline(self, **asked: Any) -> Json:
+        return pages.timeline(FakeSources(journal=self.journal, now_s=1000.0, wall_s=WALL_S), **asked)
+
     def page_incidents(self, **asked: Any) -> Json:
         now_s = self.journal[-1].at_s if self.journal else 0.0
         sources = FakeSources(state=fold_all(self.journal), journal=self.journal, now_s=now_s, wall_s=WALL_S)

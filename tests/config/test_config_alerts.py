@@ -22,6 +22,20 @@ def test_without_the_section_nobody_is_told(place):
     assert place.settings(PROGRAM).alerts == AlertSettings()
 
 
+@pytest.mark.parametrize("text", ["8:00", "24:00", "08:60", "daily", "08:00 "])
+def test_a_time_of_the_daily_report_that_makes_no_sense(place, text):
+    assert place.errors(f'{PROGRAM}[alerts]\ncommand = ["/bin/true"]\nreport_at = "{text}"\n') == [
+        f'FILE, line 4: alerts.report_at must be a time of day such as "08:00", or empty for none, not {text!r}'
+    ]
+
+
+def test_a_daily_report_needs_somebody_who_gets_it(place):
+    assert place.settings(f'{PROGRAM}[alerts]\ncommand = ["/bin/true"]\nreport_at = "08:00"\n').alerts.report_at == "08:00"
+    told = place.load(f'{PROGRAM}[alerts]\nreport_at = "23:59"\n').warnings
+    assert len(told) == 1
+    assert "nobody to send the report to" in told[0]
+
+
 def test_every_key(place):
     file = place.directory / "urls"
     file.write_text(f"# mine\n\n{SECRET}\n  ntfy://topic\n")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from supervisor.deciding.alerting import damage_text, damaged, unwritable
 from supervisor.model.alert_record import AlertRecord, alerted
 from supervisor.model.facts import Stamped
-from supervisor.model.inputs import AlertTried, Survival
+from supervisor.model.inputs import AlertTried, ReportDue, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Level, LoadSettings, Rung
@@ -303,6 +303,31 @@ def test_what_is_too_old_is_dropped_and_the_next_that_arrives_says_so():
     assert deliver.notice.dropped == 1
     tried(core)
     assert core.state.alerts.dropped == {}
+
+
+def test_the_daily_report_goes_out_once_for_each_of_its_times():
+    core = core_of(rules=replace(RULES, report_at="08:00", kinds=("fatal",), min_severity="critical")).running("Pong")
+    core.later(100.0)
+
+    def report(due_s, text="Since 08:00: all trained\nnext: \x1b[31mred"):
+        return core.give(ReportDue(core.now_s, core.wall_offset_s + due_s, text))
+
+    assert kinds(report(-50.0)) == [], "of a time before the first daemon"
+    decision = report(50.0)
+    assert kinds(decision) == ["ReportMade", "AlertRaised"]
+    (delivered,) = of(decision, commands.Deliver)
+    assert delivered.notice.text == "Since 08:00: all trained\nnext: \\x1b[31mred", "its lines stay lines"
+    assert told(decision) == [("report", "info")]
+    assert kinds(report(50.0)) == kinds(report(-50.0)) == []
+    tried(core)
+    assert core.state.alerts.queue == ()
+    core.begin(salt="again")
+    assert "ReportMade" not in kinds(report(50.0)), "the next daemon knows of it"
+    assert len(core.told(facts.ReportMade)) == 1
+    late = core.later(5 * DAY).give(ReportDue(core.now_s, core.wall_offset_s + 4 * DAY, "x" * 9000))
+    assert len(of(late, facts.AlertRaised)[0].why) == 4000
+    core.settings = replace(core.settings, alerts=RULES)
+    assert kinds(report(5 * DAY)) == [], "it was switched off while one was on its way"
 
 
 def test_a_target_that_leaves_the_config_is_owed_nothing():

@@ -23,12 +23,14 @@ reboot, a level left, a program given up read backwards are another story.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES: Final = (INFO, WARNING, CRITICAL)
+REPORT: Final = "report"
 COMMAND: Final = "command"  # the target that is a program
 MOST_OWED: Final = 100
 _HOUR_S: Final = 3600.0
@@ -36,6 +38,7 @@ _DAY_S: Final = 86_400.0
 _FIRST_RETRY_S: Final = 15.0
 _LONGEST_RETRY_S: Final = 900.0
 _MARK_BYTES: Final = 3
+_TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 # Every kind: the MESSAGE_ID of its entries in systemd's journal (never changed: people filter by it), its meaning.
 KINDS: Final[dict[str, tuple[str, str]]] = {
@@ -61,6 +64,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "config": ("68cf6726e7ab4874bf4d4dbd52cf4f8a", "the configuration cannot be used; the previous one stays in use"),
     "finished": ("83dc2f89fb064928bbf328640fdf84c1", "a program has reached its target"),
     "service": ("d757b11095ea415f937f85215e71ad07", "the service failed, or its daemon ends again and again"),
+    "report": ("2f0d3c1e5a9b4c67b1d8e4f7a6c5092d", "the daily report, at the time of `report_at`"),
     "test": ("315af56f4e5b4ddea33e8e6214f42414", "you asked for it: supervisorctl alerts test"),
 }
 
@@ -78,6 +82,7 @@ class AlertSettings:
     same_within_s: float = 3600.0
     timeout_s: float = 15.0
     keep_days: int = 3
+    report_at: str = ""
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -128,8 +133,15 @@ def same(kind: str, program: str) -> str:
     return f"{kind}/{program}"
 
 
+def report_error(text: str) -> str | None:
+    """What is wrong with a time of the daily report, in one clause; None when nothing is."""
+    return None if not text or _TIME.fullmatch(text) else 'must be a time of day such as "08:00", or empty for none'
+
+
 def wanted(rules: AlertSettings, kind: str, severity: str) -> bool:
-    """Whether this kind of alert goes out at all."""
+    """Whether this kind of alert goes out at all. The daily report does: `report_at` asks for it."""
+    if kind == REPORT:
+        return True
     return (not rules.kinds or kind in rules.kinds) and SEVERITIES.index(severity) >= SEVERITIES.index(rules.min_severity)
 
 

@@ -1,0 +1,113 @@
+"""The page `report` in about ten lines of text: for the daily report (`[alerts] report_at`), and parts of it for people.
+
+Programs' names and their errors are strangers' texts: they go through `harmless`.
+"""
+
+from __future__ import annotations
+
+from supervisor.api.words import UNKNOWN, duration, number, percent, when
+from supervisor.harmless import harmless
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from supervisor.api.port import Backend
+
+_MATTERS = 1.05
+_PROGRAMS, _CAUSES, _NEEDS = 4, 3, 3  # lines of each
+_WHY_CHARS = 120
+
+
+def daily_report(backend: Backend) -> str:
+    """The report of the last day, made now."""
+    return "\n".join(lines(backend.page("report", {"since": "86400s"})))
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """What trained, how well, what broke, what it cost, what comes next, what needs somebody."""
+    trained = [_program(row) for row in found["programs"]]
+    broke = [_cause(group) for group in found["broke"]]
+    needs = [harmless(each)[:_WHY_CHARS] for each in found["needs"]]
+    return [
+        headline(found), *_first(trained, _PROGRAMS, "programs"), *(_first(broke, _CAUSES, "causes") or ["nothing broke"]),
+        f"next: {coming(found['next'])}", *would_have(found["levels"]),
+        f"needs you: {'; '.join(_first(needs, _NEEDS, '')) or 'nothing'}",
+    ]  # fmt: skip
+
+
+def _first(every: list[str], most: int, what: str) -> list[str]:
+    left = len(every) - most
+    return every if left <= 0 else [*every[:most], f"... and {left} more {what}".rstrip()]
+
+
+def _program(row: dict[str, Any]) -> str:
+    name, phase = harmless(row["name"]), harmless(row["phase"])
+    scored = "" if row["last_return"] is None else f", return {returns(row)}"
+    lost = "" if not row["lost_steps"] else f", {number(row['lost_steps'])} lost"
+    return f"{name}: {phase}, {number(round(row['kept_steps']))} steps kept{lost}{scored}"
+
+
+def returns(row: dict[str, Any]) -> str:
+    """From the first to the newest of the window: `-20.1 -> 18.2`."""
+    return UNKNOWN if row["last_return"] is None else f"{row['first_return']:.1f} -> {row['last_return']:.1f}"
+
+
+def _cause(group: dict[str, Any]) -> str:
+    where = f" ({', '.join(map(harmless, group['programs'][:_PROGRAMS]))})" if group["programs"] else ""
+    return f"broke: {group['count']} x {harmless(group['what'])}{where}: {harmless(group['why'])[:_WHY_CHARS]}"
+
+
+def headline(found: dict[str, Any]) -> str:
+    """Such as `Since 19:00:00 (12h 0m): 6 of 6 trained, 41M steps kept (93% of paid time useful), 2 reboots, $7.20`."""
+    trained = sum((row["trained_s"] or 0) > 0 for row in found["programs"])
+    parts = [f"{trained} of {len(found['programs'])} trained", _kept(found), _count(found["reboots"], "reboot")]
+    if found["usd"] is not None:
+        parts.append(usd(found["usd"]))
+    since = when(found["since_wall_s"], found["until_wall_s"])
+    return f"Since {since} ({duration(found['length_s'])}): {', '.join(parts)}"
+
+
+def _kept(found: dict[str, Any]) -> str:
+    useful = found["useful_share"]
+    share = "" if useful is None else f" ({percent(useful)} of paid time useful)"
+    return f"{number(round(found['kept_steps']))} steps kept{share}"
+
+
+def _count(many: int, noun: str) -> str:
+    return f"{many or 'no'} {noun}{'' if many == 1 else 's'}"
+
+
+def coming(found: dict[str, Any]) -> str:
+    """The time to the end at the level in force, or why it is not known; then how the level stands."""
+    if found["days"] is None:
+        end = f"when all is done is not known: {harmless(found['why'])}"
+    else:
+        dollars = "" if found["usd"] is None else f" for {usd(found['usd'])}"
+        end = f"all is done in {found['days']:.1f} days{dollars} at level {harmless(found['level'])}"
+    return f"{end}; {harmless(found['line'])}" if found["line"] else end
+
+
+def would_have(levels: list[dict[str, Any]]) -> list[str]:
+    """What another level would have kept in the same time, if that is a twentieth more; and which ones nobody knows."""
+    here = next((level["kept_steps"] for level in levels if level["in_force"]), None) or 0.0
+    others = [level for level in levels if level["kept_steps"] is not None and not level["in_force"]]
+    best = max(others, key=lambda level: level["kept_steps"], default=None)
+    told = []
+    if best is not None and best["kept_steps"] > _MATTERS * here:
+        least = best["kept_steps_least"]
+        bound = "" if least is None else f" (at least {number(round(least))})"
+        than = f"; {number(round(here))} are expected of the level in force" if here else ""
+        told.append(
+            f"{harmless(best['name'])} would have kept {number(round(best['kept_steps']))} steps in this time{bound}{than}"
+        )
+    unknown = [harmless(level["name"]) for level in levels if level["why"] == "never measured"]
+    told += [f"never measured: {', '.join(unknown)}"] if unknown else []
+    return [f"levels: {'; '.join(told)}"] if told else []
+
+
+def usd(value: float | None) -> str:
+    """Dollars as one reads them: `$41.20`, `$0.139`, `-`."""
+    if value is None:
+        return UNKNOWN
+    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.3g}"
