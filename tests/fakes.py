@@ -10,7 +10,7 @@ from typing import Any
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import AlertTried, Sample
 from supervisor.model.memory import Memory
-from supervisor.model.recording import PROGRAMS, Row, Sheet
+from supervisor.model.recording import PROGRAMS, Drawn, Row, Sheet
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
@@ -102,6 +102,9 @@ class FakeSources:
 
     def recorded_since(self, sheet: Sheet) -> list[float]:
         return [0.0] * 4
+
+    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> list[Drawn]:
+        return []
 
     def results(self) -> list[Outcome]:
         return [Outcome("Pong", "Pong", "ppo", 84, 4, 1000, 30, 12.0, 0.93)]

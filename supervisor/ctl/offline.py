@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from supervisor.adapters.host.boot import AliveMark
     from supervisor.model.facts import Stamped
     from supervisor.model.memory import Memory
-    from supervisor.model.recording import Row, Sheet
+    from supervisor.model.recording import Drawn, Row, Sheet
     from supervisor.model.settings import Paths, Settings
     from supervisor.model.state import Attempt, State
     from supervisor.policy.upkeep.resolution import Tier
@@ -145,6 +145,13 @@ class DeadDaemon:
         from supervisor.adapters.recorder import store
 
         return store.oldest(Path(self.paths.recording), sheet)
+
+    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
+        from pathlib import Path
+
+        from supervisor.adapters.recorder import events
+
+        return events.read(Path(self.paths.run_dir(program)), names, since_wall_s, until_wall_s)
 
     def results(self) -> list[Outcome]:
         from pathlib import Path

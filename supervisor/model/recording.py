@@ -51,6 +51,29 @@ class Row:
     readings: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One point of the curves that a built-in worker draws for TensorBoard. `start` counts the worker's starts."""
+
+    start: int
+    resumed_step: int | None  # of that start
+    wall_s: float
+    step: int
+    values: Mapping[str, float]  # by the names of the sheet of programs
+
+
+_TAGS: Final = {
+    "mean_return": "play/mean_return", "episodes": "play/episodes", "steps_per_s": "speed/steps_per_s",
+    "test_return": "test/return",
+}  # fmt: skip
+
+
+def tag_of(name: str) -> str:
+    """Under which name a worker draws a series (`workers/figures.py`). Example: `loss` is `learn/loss`."""
+    share = name.removeprefix("share_")
+    return _TAGS.get(name) or (f"time/{share}" if share != name else f"learn/{name}")
+
+
 # Facts have these: they change once an attempt or less.
 _NOT_RECORDED: Final = {
     "target", "ckpt_step", "ckpt_ns", "ckpt_count", "ckpt_bad_count", "q_bound", "first_return", "best_spread",

@@ -3,19 +3,25 @@
 A worker that dies at step 5,000 and resumes at its checkpoint of step 4,000 computes 1,000 steps again. Drawn over steps,
 its curve would run back. So each point says whether it is *kept*: whether no later attempt of the program began below its
 step. A reader draws kept points as the curve, and the others faintly or not at all.
+
+What a program did before its first recorded row is read from the event files of its workers, if there are any. The first
+`from_files` points of a program are such points. Their phase, level and attempt are not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
-from supervisor.model.recording import PROGRAMS, Row, Series, Sheet, as_spread
+from supervisor.model.recording import PROGRAMS, Drawn, Row, Series, Sheet, as_spread, folded
+from supervisor.policy.upkeep.resolution import bucket_of
 
 Json = dict[str, Any]
 
 MOST_SERIES: Final = 20
+_FILE: Final = "file "  # how the token of an attempt begins that the event files alone know
 _ATTEMPT, _STEPS, _RESUMED = "attempt", "env_steps", "resumed_step"
 
 
@@ -28,6 +34,29 @@ def curves_view(sheet: Sheet, rows: Iterable[Row], names: Sequence[str]) -> list
     """One entry a subject: its keys, and lists of equal length, oldest first: times, words, series. None is "not known"."""
     series = [each for each in sheet.series if each.name in names]
     return [_subject(sheet, keys, found, series) for keys, found in sorted(_by_subject(sheet, rows).items())]
+
+
+def from_files(
+    points: Iterable[Drawn], program: str, at_of: Callable[[float], float], until_s: float, period_s: float,
+    first: Row | None = None,
+) -> list[Row]:  # fmt: skip
+    """Points of event files up to a moment as rows of the sheet of programs, folded by period.
+
+    Each start of a worker is an attempt; the newest one may be that of `first`, the program's first recorded row.
+    `at_of` gives the journal time of a moment of the wall clock.
+    """
+    held: dict[tuple[float, int], list[Row]] = {}
+    for point in points:
+        at_s = at_of(point.wall_s)
+        if at_s < until_s:
+            values = {**point.values, _STEPS: float(point.step), _RESUMED: point.resumed_step}
+            row = Row(at_s, point.wall_s, (program, f"{_FILE}{point.start}"), (None, None, None), values)
+            held.setdefault((bucket_of(at_s, period_s), point.start), []).append(row)
+    found = [folded(PROGRAMS, at_s, rows) for (at_s, _), rows in sorted(held.items())]
+    if first is None or not found or _number(found[-1], _RESUMED) != _number(first, _RESUMED):
+        return found
+    newest = found[-1].keys
+    return [replace(row, keys=first.keys) if row.keys == newest else row for row in found]
 
 
 def _by_subject(sheet: Sheet, rows: Iterable[Row]) -> Mapping[tuple[str, ...], list[Row]]:
@@ -47,6 +76,7 @@ def _subject(sheet: Sheet, keys: tuple[str, ...], rows: Sequence[Row], series: S
     }
     if sheet.name == PROGRAMS.name:
         told |= {_ATTEMPT: _values(rows, _ATTEMPT), _STEPS: _values(rows, _STEPS), "kept": kept(rows)}
+        told["from_files"] = sum(row.words[0] is None for row in rows)
     told["series"] = {each.name: _drawn(rows, each) for each in series}
     return told
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Final
 
-    from supervisor.model.recording import Sheet
+    from supervisor.model.recording import Row, Sheet
     from supervisor.reports.accounts import Summary
     from supervisor.reports.accounts_view import Since
     from supervisor.reports.ledger import Ledger
@@ -215,6 +215,7 @@ def curves(
     sources: Sources, sheet: Sheet, subjects: list[str], series: list[str], since: Since, until: Since, points: int
 ) -> Json:
     """Curves, in at most so many points a subject and attempt. No subjects: all; no series: the sheet's usual ones."""
+    from supervisor.model.recording import PROGRAMS
     from supervisor.policy.upkeep.resolution import TIERS, tier_for
     from supervisor.reports.curves import MOST_SERIES, curves_view, needed
 
@@ -224,12 +225,40 @@ def curves(
     begun_s, end_s = _window(closed, since, until)
     begun_s = max(begun_s, min(end_s, closed.at_s - TIERS[-1].keep_s))
     tier = tier_for(TIERS, sources.recorded_since(sheet), begun_s, end_s, points)
-    rows = sources.recorded(needed(sheet, series), tier, begun_s, end_s, subjects)
+    rows = list(sources.recorded(needed(sheet, series), tier, begun_s, end_s, subjects))
+    if sheet is PROGRAMS:
+        rows = [*_before(sources, closed, wall_s, rows, subjects, series, (begun_s, end_s), points), *rows]
     units = {each.name: each.unit for each in sheet.series if each.name in series}
     return {
         "sheet": sheet.name, "period_s": tier.period_s, "since_s": begun_s, "until_s": end_s,
         "until_wall_s": wall_s - (closed.at_s - end_s), "units": units, "subjects": curves_view(sheet, rows, series),
     }  # fmt: skip
+
+
+_GAP_S: Final = 900.0  # so much may be missing at the beginning of a window
+_MOST_FROM_FILES: Final = 12  # programs in one answer
+
+
+def _before(
+    sources: Sources, closed: Ledger, wall_s: float, rows: list[Row], subjects: list[str], series: list[str],
+    window: tuple[float, float], points: int,
+) -> list[Row]:  # fmt: skip
+    """What the event files of workers know of a window before the first recorded row of each program."""
+    from supervisor.reports.accounts_view import journal_s, wall_clock_of
+    from supervisor.reports.curves import from_files
+
+    begun_s, end_s = window
+    first: dict[str, Row] = {}
+    for row in rows:
+        first.setdefault(row.keys[0], row)
+    begins = {name: first[name].at_s if name in first else end_s for name in subjects or sorted(sources.state.programs)}
+    lacking = [name for name in begins if name in sources.state.programs and begins[name] - begun_s > _GAP_S]
+    wall, found = wall_clock_of(closed, wall_s), []
+    for name in lacking[:_MOST_FROM_FILES]:
+        until_s, period_s = begins[name], (end_s - begun_s) / points
+        drawn = sources.drawn(name, series, wall(begun_s), wall(until_s))
+        found += from_files(drawn, name, lambda at: journal_s(closed, at), until_s, period_s, first.get(name))
+    return found
 
 
 def _must_be_series(sheet: Sheet, names: list[str], most: int) -> None:

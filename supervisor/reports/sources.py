@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Row, Sheet
+from supervisor.model.recording import Drawn, Row, Sheet
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.upkeep.resolution import Tier
@@ -86,6 +86,9 @@ class Sources(Protocol):
 
     def recorded_since(self, sheet: Sheet) -> Sequence[float]:
         """The journal time of the oldest row of a sheet, by tier; empty while nothing was recorded."""
+
+    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterable[Drawn]:
+        """The points that a program's workers have drawn for TensorBoard, in a stretch of the wall clock."""
 
     def results(self) -> Sequence[Outcome]:
         """The newest whole test of every run."""

@@ -22,13 +22,13 @@ from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.process.presence import corrected
 from supervisor.adapters.process.tested import survey
-from supervisor.adapters.recorder import store
+from supervisor.adapters.recorder import events, store
 from supervisor.api.port import Json, Result
 from supervisor.model.codes import CANT_REREAD, FAILED, SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Row, Sheet
+from supervisor.model.recording import Drawn, Row, Sheet
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.upkeep.resolution import Tier
@@ -295,6 +295,9 @@ class Running:
 
     def recorded_since(self, sheet: Sheet) -> list[float]:
         return store.oldest(Path(self._paths.recording), sheet)
+
+    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
+        return events.read(Path(self._paths.run_dir(program)), names, since_wall_s, until_wall_s)
 
     def results(self) -> list[Outcome]:
         return survey(Path(self._paths.programs))

@@ -236,6 +236,9 @@ class FakeBackend:
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Any) -> list[Row]:
         return [row for row in self.rows if len(row.keys) == len(sheet.keys) and since_s <= row.at_s < until_s]
 
+    def drawn(self, *_: Any) -> list[Any]:
+        return []
+
     def recorded_since(self, sheet: Sheet) -> list[float]:
         return [0.0] * len(TIERS)
 

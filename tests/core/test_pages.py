@@ -4,16 +4,19 @@ import inspect
 import json
 import re
 from dataclasses import replace
+from math import inf
 
 import pytest
-from core_kit import Core, settings
+from core_kit import WALL_S, Core, settings
 from fakes import FakeSources
 
 from supervisor.model.backup_record import BackupEnd, BackupRecord, Making, Rollback
 from supervisor.model.memory import Memory
+from supervisor.model.recording import Drawn, Row
 from supervisor.reports import pages
 from supervisor.reports.accounts_view import Since
 from supervisor.reports.backups_view import backups_view
+from supervisor.reports.curves import from_files
 from supervisor.reports.pages import PAGES, BadQuery
 
 
@@ -156,6 +159,46 @@ def test_curves_reach_back_as_far_as_anything_is_kept(core):
     assert earlier["since_s"] == earlier["until_s"], "nothing is kept of it"
     assert {*found["units"]} == {"available_bytes", "memory_full", "io_full"}
     assert found["subjects"] == []
+
+
+class Drew(Sources):
+    """The worker of a program has drawn a point a minute: two starts, the second at step 50."""
+
+    recorded_from_s = 7200.0
+
+    def recorded(self, sheet, tier, since_s, until_s, subjects):
+        words = ("RUNNING", "training", "light")
+        found = {"env_steps": 160.0, "resumed_step": 50.0, "loss": 1.0, "attempt": 2.0}
+        return [Row(self.recorded_from_s, self.wall_s, ("Pong", "real"), words, found)]
+
+    def drawn(self, program, names, since_wall_s, until_wall_s):
+        self.drawn_for = (program, names)
+        starts = ((1, 0, range(100)), (2, 50, range(100, 200)))
+        return [
+            Drawn(start, resumed, self.wall_s - self.now_s + 60.0 * minute, minute - resumed, {"loss": float(minute)})
+            for start, resumed, minutes in starts for minute in minutes
+        ]  # fmt: skip
+
+
+def test_what_came_before_the_recorder_is_read_from_event_files(core):
+    core.now_s = 14_400.0
+    sources = Drew(core)
+    sources.wall_s = WALL_S + core.now_s
+    found = PAGES["curves"].of(sources, {"series": "loss", "points": "120", "subjects": "Pong,Nobody"})
+    (pong,) = found["subjects"]
+    assert sources.drawn_for == ("Pong", ["loss"])
+    assert (pong["from_files"], len(pong["at_s"])) == (60, 61), "as many points as were asked for, in the first half"
+    assert pong["at_s"] == sorted(pong["at_s"])
+    assert pong["attempt"][-2:] == [None, 2.0]
+    lost = [steps for steps, keep in zip(pong["env_steps"], pong["kept"], strict=True) if not keep]
+    assert lost, "what the second start took back"
+    assert min(lost) > 50
+    assert all(pong["kept"][51:]), "the start that the recorder found running is one attempt with its points before"
+    unknown = from_files(sources.drawn("Pong", [], 0.0, 0.0), "Pong", lambda at_s: at_s, inf, 1e9)
+    assert {row.keys for row in unknown} == {("Pong", "file 1"), ("Pong", "file 2")}
+    assert from_files([], "Pong", float, inf, 1.0) == []
+    sources.recorded_from_s = 60.0
+    assert PAGES["curves"].of(sources, {"series": "loss"})["subjects"][0]["from_files"] == 0, "nothing is missing"
 
 
 @pytest.mark.parametrize(

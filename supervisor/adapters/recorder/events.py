@@ -1,0 +1,158 @@
+"""Old curves: what built-in workers have drawn into their TensorBoard event files (`workers/metrics.py`).
+
+For the time before the recorder began, or that it has lost. Only the numbers that are asked for are looked up in each
+record: a month of points of three curves takes a tenth of a second.
+
+A record is its length, a checksum of the length, an `Event` message and a checksum of that (TFRecord). The checksum of the
+length is verified in every record: it finds a torn end and a damaged frame, and what follows in that file is left out. The
+checksum of a message is verified in the newest record of a file, which is where a killed writer may have torn it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from math import isfinite, nan
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from supervisor.model.recording import Drawn, tag_of
+
+_NAME: Final = re.compile(r"events\.out\.tfevents\.(\d{10})\.extralife")
+_DIRECTORY: Final = "tensorboard"
+_MOST_BYTES: Final = 64 << 20  # of one program: as much as a worker keeps
+_LARGEST_FILE: Final = 8 << 20
+_HEADER: Final = struct.Struct("<QI")
+_CRC: Final = struct.Struct("<I")
+_WALL: Final = struct.Struct("<d")
+_FLOAT: Final = struct.Struct("<f")
+_CASTAGNOLI: Final = 0x82F63B78
+_LONGEST_RECORD: Final = 1 << 20
+
+
+class _Record(NamedTuple):
+    wall_s: float
+    step: int
+    begins: bool  # a start of the worker: what lies from this step on was rolled back
+    values: tuple[float | None, ...]
+
+
+def read(directory: Path, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
+    """The points of a program's run directory in a stretch of the wall clock, oldest file first; none where there are none.
+
+    `names` are series of the sheet of programs. Raises OSError.
+    """
+    tags = tuple(tag_of(name) for name in names)
+    start, resumed_step = 0, None
+    for path, size, mtime_ns in _files(directory / _DIRECTORY):
+        if mtime_ns / 1e9 < since_wall_s:
+            continue  # its newest record is older
+        for record in _records(path, size, mtime_ns, tags):
+            if record.begins:
+                start, resumed_step = start + 1, max(0, record.step - 1)
+            elif since_wall_s <= record.wall_s < until_wall_s:
+                known = {name: value for name, value in zip(names, record.values, strict=True) if value is not None}
+                yield Drawn(start, resumed_step, record.wall_s, record.step, known)
+
+
+def _files(directory: Path) -> list[tuple[Path, int, int]]:
+    """The newest files that fit into the bound, oldest first: path, size, time of the last change."""
+    try:
+        found = sorted((int(name[1]), path) for path in directory.iterdir() if (name := _NAME.fullmatch(path.name)))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    chosen, left = [], _MOST_BYTES
+    for _, path in reversed(found):
+        seen = path.lstat()
+        left -= seen.st_size
+        if left < 0:
+            break
+        chosen.append((path, seen.st_size, seen.st_mtime_ns))
+    return chosen[::-1]
+
+
+@functools.lru_cache(maxsize=32)
+def _records(path: Path, size: int, _mtime_ns: int, tags: tuple[str, ...]) -> tuple[_Record, ...]:
+    """The records of one file, remembered as long as it stays as it is: a page is drawn again every few seconds."""
+    if size > _LARGEST_FILE or not path.is_file() or path.is_symlink():
+        return ()
+    with path.open("rb") as file:
+        data = file.read(_LARGEST_FILE)
+    marks = tuple(_mark(tag) for tag in tags)
+    return tuple(record for place, end in _frames(data) if (record := _record(data, place, end, marks)) is not None)
+
+
+def _frames(data: bytes) -> Iterator[tuple[int, int]]:
+    """(from, to) of every whole message."""
+    place, newest = 0, None
+    while place + 12 <= len(data):
+        length, crc = _HEADER.unpack_from(data, place)
+        end = place + 12 + length
+        if crc != _masked_crc(data[place : place + 8]) or length > _LONGEST_RECORD or end + 4 > len(data):
+            break
+        if newest is not None:
+            yield newest
+        newest = place + 12, end
+        place = end + 4
+    if newest is not None and _CRC.unpack_from(data, newest[1])[0] == _masked_crc(data[newest[0] : newest[1]]):
+        yield newest
+
+
+def _mark(tag: str) -> bytes:
+    """How a scalar of a summary begins: field 1, the tag; then field 2, a float."""
+    name = tag.encode()
+    return b"\x0a" + bytes([len(name)]) + name + b"\x15"
+
+
+def _record(data: bytes, place: int, end: int, marks: tuple[bytes, ...]) -> _Record | None:
+    """An event with its time, its step and the scalars that are asked for; None: it is neither a point nor a start."""
+    if end - place < 11 or data[place] != 0x09 or data[place + 9] != 0x10:
+        return None  # a time, then a step: the first record of a file has none
+    wall_s = _WALL.unpack_from(data, place + 1)[0]
+    step, body = _varint(data, place + 10, end)
+    if body >= end or not isfinite(wall_s):
+        return None
+    if data[body] == 0x3A:  # field 7: the session log, which a start writes
+        return _Record(wall_s, step, begins=True, values=())
+    values: list[float | None] = []
+    for mark in marks:
+        found = data.find(mark, body, end)
+        at = found + len(mark)
+        value = _FLOAT.unpack_from(data, at)[0] if found >= 0 and at + 4 <= end else nan
+        values.append(value if isfinite(value) else None)
+    return _Record(wall_s, step, begins=False, values=tuple(values))
+
+
+def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
+    """(number, where the next field begins)."""
+    value = shift = 0
+    while place < end and shift < 64:
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            break
+    return value, place
+
+
+@functools.cache
+def _table() -> tuple[int, ...]:
+    """CRC-32C (Castagnoli) of every byte."""
+    found = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (_CASTAGNOLI if crc & 1 else 0)
+        found.append(crc)
+    return tuple(found)
+
+
+def _masked_crc(data: bytes) -> int:
+    """As TFRecord writes it: rotated by 15 bits, and a constant added."""
+    table, crc = _table(), 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,0 +1,126 @@
+"""Old curves from the event files that real workers' code writes: torn, damaged, hostile."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import tensorboardX.record_writer  # a worker's thread imports it, and its first import takes seconds  # noqa: F401
+
+from supervisor.adapters.recorder.events import read
+from supervisor.model.recording import Drawn, tag_of
+from workers import figures
+from workers.metrics import Metrics
+
+NAMES = ("mean_return", "loss", "steps_per_s", "share_act")
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """Two starts: the second resumed at step 300 of 500."""
+    for resumed, steps in ((0, (100, 200, 500)), (300, (400, 600))):
+        metrics = Metrics(tmp_path, resumed)
+        for step in steps:
+            metrics.offer(
+                step, {tag_of("mean_return"): step / 10, tag_of("loss"): 0.5, "time/act": 0.25, "learn/loss2": 9.0}
+            )
+        metrics.offer(steps[-1], {"test/return": 21.0})
+        metrics.close()
+    return tmp_path
+
+
+def points(run_dir: Path, names: tuple[str, ...] = NAMES) -> list[Drawn]:
+    return list(read(run_dir, names, 0.0, 1e12))
+
+
+def test_the_points_of_every_start_with_the_step_that_it_resumed_at(run_dir: Path) -> None:
+    found = points(run_dir)
+    assert [(each.start, each.resumed_step, each.step) for each in found] == [
+        (1, 0, 100), (1, 0, 200), (1, 0, 500), (1, 0, 500), (2, 300, 400), (2, 300, 600), (2, 300, 600),
+    ]  # fmt: skip
+    assert found[0].values == {"mean_return": 10.0, "loss": 0.5, "share_act": 0.25}
+    assert found[3].values == {}
+    assert points(run_dir, ("test_return",))[3].values == {"test_return": 21.0}
+    assert abs(found[0].wall_s - time.time()) < 60.0
+
+
+def test_a_stretch_of_the_wall_clock(run_dir: Path) -> None:
+    every = points(run_dir)
+    assert list(read(run_dir, NAMES, every[2].wall_s, every[4].wall_s)) == every[2:4]
+    assert list(read(run_dir, NAMES, time.time() + 3600.0, 1e12)) == [], "files that are older are not even opened"
+
+
+def test_where_there_are_none(tmp_path: Path) -> None:
+    assert points(tmp_path) == points(tmp_path / "nowhere") == []
+    (tmp_path / "tensorboard").write_text("a file in its place")
+    assert points(tmp_path) == []
+
+
+@pytest.mark.parametrize("cut", [1, 3, 20, 60])
+def test_a_torn_end_costs_the_torn_record(run_dir: Path, cut: int) -> None:
+    whole = points(run_dir)
+    file = max((run_dir / "tensorboard").iterdir())
+    file.write_bytes(file.read_bytes()[:-cut])
+    found = points(run_dir)
+    assert found == whole[: len(found)]
+    assert len(whole) - 2 <= len(found) < len(whole)
+
+
+def test_a_damaged_length_ends_a_file_and_no_other(run_dir: Path) -> None:
+    whole = points(run_dir)
+    file = min((run_dir / "tensorboard").iterdir())
+    data = bytearray(file.read_bytes())
+    second = data.index(b"play/mean_return", data.index(b"play/mean_return") + 1)
+    data[second - 40 : second] = bytes(40)
+    file.write_bytes(data)
+    found = points(run_dir)
+    assert found[-3:] == whole[-3:]
+    assert len(found) < len(whole)
+    assert all(each.step == 100 for each in found[:-3])
+
+
+def test_the_newest_record_is_verified_to_its_last_byte(run_dir: Path) -> None:
+    whole = points(run_dir)
+    file = max((run_dir / "tensorboard").iterdir())
+    data = bytearray(file.read_bytes())
+    data[-6] ^= 1
+    file.write_bytes(data)
+    assert points(run_dir) == whole[:-1]
+
+
+def test_strangers_files_are_not_read(run_dir: Path, tmp_path: Path) -> None:
+    whole, directory = points(run_dir), run_dir / "tensorboard"
+    (directory / "events.out.tfevents.0000000009.somebody").write_bytes(b"x" * 1000)
+    (directory / "events.out.tfevents.0000000003.extralife").symlink_to("/dev/zero")
+    os.mkfifo(directory / "events.out.tfevents.0000000004.extralife")
+    (directory / "events.out.tfevents.0000000005.extralife").write_bytes(os.urandom(5000))
+    with (directory / "events.out.tfevents.0000000006.extralife").open("wb") as sparse:
+        sparse.truncate(9 << 20)
+    assert points(run_dir) == whole
+    with (directory / "events.out.tfevents.0000000007.extralife").open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    assert points(run_dir) == [], "beyond the bound the oldest are not read"
+
+
+def test_numbers_that_are_not_finite_are_not_known(tmp_path: Path) -> None:
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary
+    from tensorboardX.record_writer import RecordWriter
+
+    (tmp_path / "tensorboard").mkdir()
+    writer = RecordWriter(str(tmp_path / "tensorboard/events.out.tfevents.0000000001.extralife"))
+    for wall_s, value in ((1.8e9, float("nan")), (float("inf"), 1.0), (1.8e9, float("inf")), (1.8e9, 3.0)):
+        told = Summary(value=[Summary.Value(tag="learn/loss", simple_value=value)])
+        writer.write(Event(wall_time=wall_s, step=2**40, summary=told).SerializeToString())
+    writer.write(Event(wall_time=1.8e9, step=7).SerializeToString())
+    writer.close()
+    assert [(each.step, each.values) for each in points(tmp_path)] == [(2**40, {}), (2**40, {}), (2**40, {"loss": 3.0})]
+
+
+def test_a_worker_draws_each_series_under_the_name_that_is_looked_up() -> None:
+    drawn = {f"learn/{name}" for name in ("loss", "q_mean", "grad_norm", "entropy")} | {"play/mean_return", "play/episodes"}
+    assert {tag_of(name) for name in ("loss", "q_mean", "grad_norm", "entropy", "mean_return", "episodes")} == drawn
+    assert tag_of("steps_per_s") in figures.rates(figures.Mark(0.0, 0, 0, 0), figures.Mark(1.0, 9, 9, 9), 1)
+    assert (tag_of("share_learn"), tag_of("test_return")) == ("time/learn", "test/return")
