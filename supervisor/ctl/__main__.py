@@ -31,10 +31,14 @@ def main() -> int:
         return failed.code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader has left (`supervisorctl history | head`): nothing to complain about, nor at the final flush.
+    except OSError as error:
         import os
 
+        from supervisor.ctl.text import reader_left
+
+        if not isinstance(error, BrokenPipeError) and not reader_left():  # a terminal that is gone is EIO
+            raise
+        # The reader has left (`supervisorctl history | head`): nothing to complain about, nor at the final flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_LEFT
 

@@ -39,10 +39,15 @@ def pause_while_read(seconds: float) -> None:
 
     A follower that has nothing to write would not notice that its terminal is gone, and live on for ever.
     """
+    if reader_left(seconds):
+        raise BrokenPipeError(errno.EPIPE, "nobody reads this any more")
+
+
+def reader_left(within_s: float = 0.0) -> bool:
+    """Whether nobody reads standard output any more: its pipe is closed at the other end, or its terminal is gone."""
     watcher = select.poll()
     watcher.register(sys.stdout.fileno(), 0)  # no event but those that cannot be left out: hang-up and error
-    if watcher.poll(seconds * 1000.0):
-        raise BrokenPipeError(errno.EPIPE, "nobody reads this any more")
+    return bool(watcher.poll(within_s * 1000.0))
 
 
 def size(size_bytes: float | None) -> str:

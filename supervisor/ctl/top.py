@@ -1,0 +1,178 @@
+"""`top`: programs live, with keys. `top_frame.py` says what is shown, `screen.py` has the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+from supervisor.ctl import text
+from supervisor.ctl.client import Refused, Unreachable
+from supervisor.ctl.outcome import OK, STATUS_UNKNOWN, USAGE, Failed
+from supervisor.ctl.session import Session, take
+from supervisor.ctl.top_frame import Found, Look, chosen, frame, pressed, room
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Self
+
+_PERIOD_S = 1.0
+_CURVES_S = 60.0
+_FIRST_S = 0.2  # most daemons have answered by then, and the first frame is a whole one
+
+
+def top(session: Session, args: list[str]) -> int:
+    """`top`.
+
+    Programs live, once a second: states, speeds, returns, ages of checkpoints, CPU and memory, and the box above them.
+    Keys: q ends, arrows scroll and choose the column to sort by, r turns round, / filters, ? explains. Where standard
+    output is no terminal, one frame is printed.
+    """
+    names, _ = take(args)
+    if names:
+        raise Failed("Error: top takes no names; / filters", USAGE)
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return _once(session)
+    from supervisor.ctl.screen import Ended, Screen
+
+    signals = 128
+    try:
+        with Screen() as screen, Feed(session, screen.wake) as feed:
+            return _live(screen, feed)
+    except Ended as ended:
+        return signals + ended.number
+    except KeyboardInterrupt:
+        return OK
+
+
+def _once(session: Session) -> int:
+    found = renewed(Found(), session)
+    if found.status is not None:
+        found = with_curves(found, session, _live_names(found.status))
+    for line in frame(found, Look(), None, None, text.Paint(on=False), text.wall_s()):
+        session.say(line.rstrip())
+    return OK if found.status is not None and not found.dead else STATUS_UNKNOWN
+
+
+def _live(screen: Any, feed: Feed) -> int:
+    look, paint = Look(), text.Paint(on=True)
+    feed.first.wait(_FIRST_S)
+    while True:
+        found, now_wall_s, (columns, rows) = feed.found, text.wall_s(), screen.size
+        screen.show(frame(found, look, columns, rows, paint, now_wall_s))
+        for key in screen.wait(_PERIOD_S):
+            if look.typing is None and key == "q":
+                return OK
+            look = pressed(look, key, room(found, columns, rows, now_wall_s), len(chosen(found, look)))
+
+
+# --- asking ------------------------------------------------------------------------------------------------------------
+
+
+def renewed(found: Found, session: Session) -> Found:
+    """After another look. Never raises: why there was no answer is its `error`."""
+    try:
+        status = session.page("status")
+        ticks = {} if found.status is None else _cpu_seconds(status)  # the first frame must not wait for it
+    except (Failed, Refused, Unreachable) as gone:
+        return found.but(error=str(gone))
+    except Exception as error:  # noqa: BLE001  a page of another version: nothing may be printed across the screen
+        return found.but(error=f"this version of supervisorctl does not understand the daemon: {error!r}")
+    cpu = _cores(found.ticks or {}, ticks)
+    return found.but(status=status, at_wall_s=text.wall_s(), error="", ticks=ticks, cpu=cpu)
+
+
+def _live_names(status: dict[str, Any]) -> list[str]:
+    return [view["name"] for view in status["programs"] if view["pid"]][:_MOST_CURVES]
+
+
+def with_curves(found: Found, session: Session, names: Sequence[str]) -> Found:
+    """With the curves of these programs. They are an ornament: where there are none, none are shown."""
+    if not names:  # the page would answer with all that ever were
+        return found
+    try:
+        speeds = _curve(session, "steps_per_s", "3600s", names)
+        return found.but(speeds=speeds, returns=_curve(session, "mean_return", "43200s", names))
+    except Exception:  # noqa: BLE001
+        return found
+
+
+def _curve(session: Session, series: str, since: str, names: Sequence[str]) -> dict[str, list[float | None]]:
+    page = session.page("curves", series=series, since=since, points=80, subjects=",".join(names))
+    return {each["program"]: each["series"][series]["mean"] for each in page["subjects"]}
+
+
+def _cpu_seconds(status: dict[str, Any]) -> dict[str, tuple[int, float, float]]:
+    """CPU time of each worker of this box, read where the kernel has it. Of another box's (a tunnel) nothing is known."""
+    from supervisor.adapters import procfs
+
+    if status["daemon"]["boot_id"] != _boot_id():
+        return {}
+    found = {}
+    hertz = os.sysconf("SC_CLK_TCK")
+    up_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    for view in status["programs"]:
+        stat = procfs.read_stat(view["pid"]) if view["pid"] else None
+        used = None if stat is None else procfs.cpu_ticks(stat.pid)
+        if stat is None or used is None or abs(up_s - stat.start_ticks / hertz - (view["uptime_s"] or 0.0)) > 60.0:
+            continue  # in another namespace, that number is another process
+        found[view["name"]] = (view["pid"], used / hertz, up_s)
+    return found
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123  pathlib takes 5 ms to import
+            return file.read().strip().replace("-", "")
+    except OSError:
+        return ""
+
+
+def _cores(
+    before: Mapping[str, tuple[int, float, float]], after: Mapping[str, tuple[int, float, float]]
+) -> dict[str, float]:
+    """Cores that each program used between two looks."""
+    found = {}
+    for name, (pid, cpu_s, at_s) in after.items():
+        was = before.get(name)
+        if was is not None and was[0] == pid and at_s > was[2]:
+            found[name] = max(0.0, cpu_s - was[1]) / (at_s - was[2])
+    return found
+
+
+class Feed:
+    """Asks the daemon once a second in a thread of its own: keys are answered while the daemon is not."""
+
+    def __init__(self, session: Session, wake: Callable[[], None]) -> None:
+        self.found = Found()
+        self.first = threading.Event()
+        self._session, self._wake = session, wake
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _run(self) -> None:
+        curves_s = None
+        while not self._over.is_set():
+            self.found = renewed(self.found, self._session)
+            self._tell()
+            now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+            if self.found.status is not None and (curves_s is None or now_s - curves_s >= _CURVES_S):
+                self.found, curves_s = with_curves(self.found, self._session, _live_names(self.found.status)), now_s
+                self._tell()
+            self._over.wait(_PERIOD_S)
+
+    def _tell(self) -> None:
+        self.first.set()
+        self._wake()
+
+
+_MOST_CURVES = 60  # as many as a screen has rows
