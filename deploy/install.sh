@@ -6,6 +6,8 @@
 #   --config FILE   the configuration of a first installation (default: deploy/examples/box.toml, ten games that climb)
 #   --packages DIR  take third-party packages from this directory (a site-packages) and install none; may be repeated
 #   --no-start      neither enable nor start the service
+#   --from-offsite REPO --password-file FILE [--env-file FILE]
+#                   go on with the trainings of a box that is gone, from its newest copy (docs/offsite.md)
 # Without a network: --packages, or a directory of wheels with PIP_NO_INDEX=1 PIP_FIND_LINKS=DIR. PYTHON=/path/to/python3
 # chooses the interpreter. Repeated runs do only the missing steps. A running service changes over to the new version in place; its workers
 # train on.
@@ -15,7 +17,7 @@ umask 022
 
 # shellcheck source=deploy/release.sh
 source deploy/release.sh
-start=true first_config='' upgraded=false
+start=true first_config='' upgraded=false repository='' password_file='' env_file=''
 readonly DEFAULT_CONFIG=deploy/examples/box.toml
 
 usage() {
@@ -27,12 +29,15 @@ parse() {
         case $1 in
             --dry-run) dry_run=true ;;
             --no-start) start=false ;;
-            --prefix | --config | --packages)
+            --prefix | --config | --packages | --from-offsite | --password-file | --env-file)
                 (($# >= 2)) || die "$1 needs a value"
                 case $1 in
                     --prefix) prefix=${2%/} ;;
                     --config) first_config=$2 ;;
                     --packages) packages+=("$2") ;;
+                    --from-offsite) repository=$2 ;;
+                    --password-file) password_file=$2 ;;
+                    --env-file) env_file=$2 ;;
                 esac
                 shift
                 ;;
@@ -44,6 +49,33 @@ parse() {
     check_prefix
     check_packages
     [[ -z $first_config || -r $first_config ]] || die "--config: $first_config cannot be read"
+    [[ -z $repository ]] || check_offsite
+}
+
+check_offsite() {
+    [[ -n $password_file && -r $password_file ]] || die "--from-offsite needs --password-file FILE, the file with the repository's password"
+    [[ -z $env_file || -r $env_file ]] || die "--env-file: $env_file cannot be read"
+    [[ -z $first_config ]] || die "--config and --from-offsite exclude each other: the copy has its own configuration"
+    [[ ! -e $CONFIG || -e $STATE/journal.sqlite ]] ||
+        die "$CONFIG exists: this box has an installation of its own. Remove it first: deploy/uninstall.sh --delete-data"
+}
+
+# From the newest copy, as the service's user. What is in place already, after an interrupted run, is not read again.
+restore_offsite() {
+    local release=$1 made=$STATE/restored-here.toml
+    if [[ ! -e $STATE/journal.sqlite ]]; then
+        act "put the password into /etc/extralife/restic.password" keep_secret "$password_file" restic.password
+        [[ -z $env_file ]] || act "put the credentials into /etc/extralife/restic.env" keep_secret "$env_file" restic.env
+        local options=(--repository "$repository" --password-file /etc/extralife/restic.password)
+        [[ -z $env_file ]] || options+=(--env-file /etc/extralife/restic.env)
+        act "restore the newest copy to $STATE" runuser -u "$ACCOUNT" -- "$release/.venv/bin/supervisorctl" offsite restore \
+            --to "$STATE" --runtime-dir "$RUNTIME" --config-to "$made" --take-over "${options[@]}"
+    fi
+    "$dry_run" || first_config=$made # a dry run has restored nothing
+}
+
+keep_secret() {
+    install -o "$ACCOUNT" -g "$ACCOUNT" -m 600 "$1" "/etc/extralife/$2"
 }
 
 # Borrowed packages (--packages) need nothing more; without apt-get, deploy/bootstrap names what is missing.
@@ -130,6 +162,7 @@ main() {
     release=$prefix/releases/$(release_name "$python")
     [[ -e $release/.complete ]] || act "make $release" make_release "$release" "$python"
     "$dry_run" || check_release "$release"
+    [[ -z $repository ]] || restore_offsite "$release"
     write_config "$release"
     "$dry_run" || check_config "$release"
     [[ $(in_use) == "$release" ]] || switch "$release"

@@ -10,23 +10,35 @@ from supervisor.model.codes import SUCCESS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
     from supervisor.adapters.offsite.restic import Restic, Snapshot
+    from supervisor.adapters.offsite.restoring import Restored
     from supervisor.policy.upkeep.offsite import OffsiteSettings
 
 _LOOK_S = 0.2
 _FLAGS = ("--json", "--no-wait", "--take-over")
-_VALUED = ("--to", "--snapshot", "--repository", "--password-file", "--env-file", "--sftp-command")
+_VALUED = (
+    "--to",
+    "--snapshot",
+    "--config-to",
+    "--runtime-dir",
+    "--repository",
+    "--password-file",
+    "--env-file",
+    "--sftp-command",
+)
 
 
 def offsite(session: Session, args: list[str]) -> int:
     """`offsite [status|now|list|check|init|restore --to DIR|take-over] [--json] [--no-wait]`.
 
     Copies off the box. `init` creates the repository, `now` makes a copy, `list` shows all, `check` verifies the repository.
-    `restore --to DIR [--snapshot ID] [--take-over]` makes DIR a state directory; with --take-over the box that held the
-    trainings stops. `take-over` brings the trainings to this box. Without a configuration: `--repository REPO
-    --password-file FILE [--env-file FILE] [--sftp-command COMMAND]`. All but `now` work without the daemon.
+    `restore --to DIR [--snapshot ID]` makes DIR a state directory. With --take-over the box that held the trainings stops;
+    --config-to FILE [--runtime-dir DIR] writes its configuration for this box. `take-over` brings the trainings to this box.
+    Without a configuration: `--repository REPO --password-file FILE [--env-file FILE] [--sftp-command COMMAND]`. All but
+    `now` work without the daemon.
     """
     words, options = take(args, *_FLAGS, valued=_VALUED)
     if len(words) > 1:
@@ -60,7 +72,7 @@ def page(found: dict[str, Any]) -> list[str]:
     if copied is not None:
         steps = ", ".join(f"{text.harmless(name)} {text.number(step)}" for name, step in sorted(copied["steps"].items()))
         sizes = f"{text.size(copied['size_bytes'])}, {text.size(copied['sent_bytes'])} of it new"
-        lines.append(f"  {copied['snapshot']} ({copied['cause']}): {steps or 'no checkpoint yet'}; {sizes}, in "
+        lines.append(f"  {copied['snapshot']} ({copied['cause']}): {steps or 'no checkpoint'}; {sizes}, in "
                      f"{text.duration(copied['took_s'])}")  # fmt: skip
         lines += [f"  not copied: {text.harmless(name)}: {text.harmless(why)}" for name, why in copied["missed"].items()]
     if found["error"]:
@@ -211,27 +223,62 @@ def _restore(session: Session, options: dict[str, str]) -> int:
 
     if "--to" not in options:
         raise Failed("Error: restore needs --to DIR, the state directory to make", USAGE)
-    restic, _ = _opened(session, options, owner=None)
+    restic, rules = _opened(session, options, owner=None)
+
+    def say(said: str) -> None:
+        if "--json" not in options:
+            session.say(text.harmless(said))
+
     try:
         snapshot = restoring.choose(_called(restic.snapshots), options.get("--snapshot", "latest"))
         made = _called(
             lambda: restoring.restore(
                 restic, snapshot, Path(options["--to"]).absolute(), take_over="--take-over" in options, box=_box(),
-                wall_s=text.wall_s(), say=lambda told: None if "--json" in options else session.say(text.harmless(told)),
+                wall_s=text.wall_s(), say=say,
+                ready=lambda config: _write_config(config, rules, options),
             )
         )  # fmt: skip
     except restoring.NotRestored as error:
         raise Failed(f"offsite restore: ERROR ({text.harmless(str(error))})") from error
-    return _tell(session, options, *told(made, taken="--take-over" in options))
+    lines = told(made, taken="--take-over" in options)
+    if "--config-to" in options:
+        lines.append(f"its configuration for this box is {options['--config-to']}")
+    return _tell(session, options, *lines)
 
 
-def told(made: Any, *, taken: bool) -> list[str]:
-    """What was restored, how old it is, and what follows."""
+def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str, str]) -> None:
+    """The copied configuration with this box's places, if it is wanted. Raises Failed."""
+    from pathlib import Path
+
+    from supervisor.config import moved
+
+    if "--config-to" not in options:
+        return
+    if config is None:
+        raise Failed("the copy has no configuration: write one with `supervisord --print-default`, and set state_dir in it")
+    files = {"password_file": rules.password_file, **({"env_file": rules.env_file} if rules.env_file else {})}
+    to = Path(options["--config-to"]).absolute()
+    wanted = moved.here(
+        str(Path(options["--to"]).absolute()), options.get("--runtime-dir"), rules.repository, files
+    )  # fmt: skip
+    try:
+        written = moved.moved(config.read_text(), wanted)
+    except moved.NotMoved as error:
+        raise Failed(f"{config}: {text.harmless(str(error))}") from error
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_text(written)
+
+
+def told(made: Restored, *, taken: bool) -> list[str]:
+    """What was restored, how old it is, what this box has less, and what follows."""
+    from supervisor.adapters.offsite import hardware
+
     steps = ", ".join(f"{text.harmless(name)} at step {step:,}" for name, step in sorted(made.steps.items()))
     age = text.duration(text.wall_s() - made.wall_s)
     lines = [f"restored copy {made.snapshot} of box {text.harmless(made.box)}, {age} old: {steps or 'no checkpoint'}"]
+    lines += [f"this box has {each}" for each in hardware.less(made.about.get("hardware") or {}, hardware.here())]
     if made.config is not None:
-        lines.append(f"its configuration is {made.config}")
+        lines.append(f"its configuration as it was is {made.config}")
     return [*lines, "this box goes on with these trainings; the other one stops its programs" if taken else
             "no program starts on it before `supervisorctl offsite take-over`"]  # fmt: skip
 

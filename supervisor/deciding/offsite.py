@@ -100,7 +100,7 @@ _TENDED: Final = {FORGET: "old copies were removed from the repository", CHECK: 
 
 
 def _copied(item: OffsiteDone) -> facts.OffsiteCopied:
-    count = f"{len(item.steps)} program{'' if len(item.steps) == 1 else 's'}"
+    count = f"checkpoints of {len(item.steps)} program{'' if len(item.steps) == 1 else 's'}"
     missed = "".join(f"; {name} could not be copied: {why}" for name, why in sorted(item.missed.items()))
     size = f"{item.size_bytes / 1e6:,.1f} MB, {item.sent_bytes / 1e6:,.1f} MB new"
     why = f"copied off the box as {item.snapshot}: {count}, {size}, in {item.took_s:.0f} s{missed}"

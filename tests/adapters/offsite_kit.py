@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -112,11 +111,3 @@ def whys(journal: Path) -> list[str]:
         return [body for (body,) in db.execute("SELECT body FROM fact ORDER BY seq")]
     finally:
         db.close()
-
-
-def by_hand(box: Box, *args: str) -> subprocess.CompletedProcess:
-    env = {
-        "PATH": "/usr/bin:/bin", "RESTIC_REPOSITORY": box.rules.repository, "RESTIC_PASSWORD_FILE": box.rules.password_file,
-        "RESTIC_CACHE_DIR": str(box.directory / "cache"),
-    }  # fmt: skip
-    return subprocess.run(["restic", *args], env=env, capture_output=True, text=True, timeout=60, check=False)

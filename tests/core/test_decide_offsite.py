@@ -68,7 +68,7 @@ def test_a_first_look_then_a_first_copy_then_one_each_period():
     assert core.wake_at_s == 60.0
     copied(core)
     (fact,) = of(core.last, facts.OffsiteCopied)
-    assert fact.why == "copied off the box as abc: 1 program, 2.0 MB, 0.0 MB new, in 0 s"
+    assert fact.why == "copied off the box as abc: checkpoints of 1 program, 2.0 MB, 0.0 MB new, in 0 s"
     assert core.wake_at_s == 960.0
     assert copies(core.later(899.0).woke()) == []
     assert copies(core.later(1.0).woke()) == [("period", False)]

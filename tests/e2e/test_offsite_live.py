@@ -74,11 +74,10 @@ def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: tuple[Box, Box]
     named(other, "beta", "4c4c4544-0042-3510-8051-b4c04f595932")
     restored = other.ctl(
         "offsite", "restore", "--to", str(other.state), "--take-over", "--repository", f"{off}/repo", "--password-file",
-        f"{off}/password", timeout_s=60,
+        f"{off}/password", "--config-to", str(other.config_file), "--runtime-dir", str(other.runtime), timeout_s=60,
     )  # fmt: skip
     assert restored.returncode == 0, restored.stdout
     assert "this box goes on with these trainings" in restored.stdout
-    other.config(programs, extra=section(other, off))
     other.start()
     for name in "ab":
         other.wait_phase(name, "RUNNING")

@@ -80,8 +80,12 @@ def restore(
     box: str,
     wall_s: float,
     say: Callable[[str], object] = lambda _: None,
+    ready: Callable[[Path | None], object] = lambda _: None,
 ) -> Restored:
-    """Make `target` a state directory of that copy. Raises NotRestored, ResticError or OSError."""
+    """Make `target` a state directory of that copy. Raises NotRestored, ResticError or OSError.
+
+    `ready` gets the copied configuration when all but the lease and the journal is in place; what it raises ends this.
+    """
     if (target / staging.JOURNAL).exists():
         raise NotRestored(f"{target} holds a journal already; restore into an empty directory")
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -95,12 +99,13 @@ def restore(
     info = _verified(aside)
     _check_journal(aside / staging.JOURNAL)
     _place(aside, target, info)
+    config = target / CONFIG
+    ready(config if config.exists() else None)
     _place_lease(restic, target, take_over=take_over, box=box, wall_s=wall_s)
     sync(aside / staging.JOURNAL)
     (aside / staging.JOURNAL).rename(target / staging.JOURNAL)  # last: from here on it is a state directory
     sync_directory(target)
     shutil.rmtree(aside, ignore_errors=True)
-    config = target / CONFIG
     return Restored(
         snapshot.id, str(about.get("box") or snapshot.host), float(about["wall_s"]), dict(info.steps) if info else {},
         config if config.exists() else None, about,

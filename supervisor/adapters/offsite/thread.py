@@ -21,8 +21,8 @@ import structlog
 
 from supervisor.adapters import threads
 from supervisor.adapters.backups.store import BackupError, Interrupted, Task
+from supervisor.adapters.offsite import hardware, staging
 from supervisor.adapters.offsite import lease as leases
-from supervisor.adapters.offsite import staging
 from supervisor.adapters.offsite.restic import COPY_TAG, Cut, Restic, ResticError
 from supervisor.model import commands
 from supervisor.model.inputs import LeaseFound, OffsiteDone
@@ -145,6 +145,7 @@ class Offsite:
         about = {
             "box": self._box(), "generation": lease.generation, "token": lease.token, "extralife": self._version,
             "state_dir": self._paths.state_dir, "config_file": self._paths.config_file, "cause": command.cause,
+            "hardware": hardware.here(),
         }  # fmt: skip
         try:
             found = staging.collect(

@@ -1,0 +1,42 @@
+"""What a box has for its trainings: recorded in each copy, and compared where it is restored, before anything starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from supervisor.config.cores import usable_cores
+
+_GIB = 2**30
+_SHARE = 0.9  # the kernel takes another few MB for itself at each update
+
+
+def here() -> dict[str, Any]:
+    """{"cores", "memory_gib", "gpus"}: the names of GPUs from the driver's files, because NVML may hang."""
+    gpus = []
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        lines = path.read_text(errors="replace").splitlines()
+        gpus += [line.partition(":")[2].strip() for line in lines if line.startswith("Model")]
+    try:
+        memory_gib: float | None = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GIB, 1)
+    except (OSError, ValueError):
+        memory_gib = None
+    return {"cores": usable_cores(), "memory_gib": memory_gib, "gpus": gpus}
+
+
+def less(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What this box has less than the one before, a clause each; what is not known of one of them is not compared.
+
+    Example: 8 cores and an A100 before, 2 cores and none now: `2 cores instead of 8`, `no GPU instead of A100`.
+    """
+    out = []
+    cores, memory_gib, gpus = (before.get(key) for key in ("cores", "memory_gib", "gpus"))
+    if isinstance(cores, int) and now["cores"] < cores:
+        out.append(f"{now['cores']} cores instead of {cores}")
+    if isinstance(memory_gib, int | float) and now["memory_gib"] is not None and now["memory_gib"] < memory_gib * _SHARE:
+        out.append(f"{now['memory_gib']:g} GiB of memory instead of {memory_gib:g}")
+    if isinstance(gpus, list) and gpus and sorted(map(str, gpus)) != sorted(now["gpus"]):
+        out.append(f"{', '.join(now['gpus']) or 'no GPU'} instead of {', '.join(map(str, gpus))}")
+    return out

@@ -1,0 +1,22 @@
+"""What a box has less than the one whose copy it takes."""
+
+from supervisor.adapters.offsite import hardware
+
+NOW = {"cores": 2, "memory_gib": 4.0, "gpus": []}
+
+
+def test_what_this_box_has_less_is_told():
+    before = {"cores": 8, "memory_gib": 24.0, "gpus": ["A100"]}
+    assert hardware.less(before, NOW) == [
+        "2 cores instead of 8", "4 GiB of memory instead of 24", "no GPU instead of A100"
+    ]  # fmt: skip
+    assert hardware.less(NOW, before) == []
+    assert hardware.less({"cores": 2, "memory_gib": 4.2, "gpus": ["A", "B"]}, NOW | {"gpus": ["B", "A"]}) == []
+    assert hardware.less({}, NOW) == []
+
+
+def test_this_box_is_known():
+    here = hardware.here()
+    assert here["cores"] >= 1
+    assert here["memory_gib"] > 0
+    assert hardware.less(here, here) == []

@@ -1,0 +1,45 @@
+"""A configuration from another box: only the places change, and an odd form is refused."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from supervisor.config.moved import NotMoved, here, moved
+
+TEXT = """# mine
+[daemon]
+state_dir = "/old"  # there
+runtime_dir = "/run/old"
+log_level = "debug"
+[program.Pong]
+lr = 0.1  # good
+"""
+WANTED = here("/new", None, "s3:host/b", {"password_file": "/etc/pw"})
+
+
+def test_only_the_places_change():
+    made = moved(TEXT, WANTED)
+    body = tomllib.loads(made)
+    assert body["daemon"] == {"state_dir": "/new", "log_level": "debug"}
+    assert body["offsite"] == {"repository": "s3:host/b", "password_file": "/etc/pw"}
+    assert "# mine" in made
+    assert "lr = 0.1  # good" in made
+    assert moved(made, WANTED) == made, "asked again it changes nothing"
+
+
+def test_a_section_that_is_there_gets_what_it_lacks():
+    made = moved(
+        '[offsite] # off\nevery_s = 60\n[daemon]\nstate_dir = "/old"\n', WANTED | {("daemon", "runtime_dir"): "/run/x"}
+    )
+    assert tomllib.loads(made) == {
+        "offsite": {"every_s": 60, "repository": "s3:host/b", "password_file": "/etc/pw"},
+        "daemon": {"state_dir": "/new", "runtime_dir": "/run/x"},
+    }
+
+
+@pytest.mark.parametrize("text", ['daemon = { state_dir = "/old" }\n', '[daemon]\nstate_dir = """\n/old"""\n', "[daemon"])
+def test_an_odd_form_is_refused(text):
+    with pytest.raises(NotMoved):
+        moved(text, WANTED)
