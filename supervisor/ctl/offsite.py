@@ -275,7 +275,7 @@ def told(made: Restored, *, taken: bool) -> list[str]:
 
     steps = ", ".join(f"{text.harmless(name)} at step {step:,}" for name, step in sorted(made.steps.items()))
     age = text.duration(text.wall_s() - made.wall_s)
-    lines = [f"restored copy {made.snapshot} of box {text.harmless(made.box)}, {age} old: {steps or 'no checkpoint'}"]
+    lines = [f"restored copy {made.snapshot} of box {text.harmless(made.box)}, {age} old{f': {steps}' if steps else ''}"]
     lines += [f"this box has {each}" for each in hardware.less(made.about.get("hardware") or {}, hardware.here())]
     if made.config is not None:
         lines.append(f"its configuration as it was is {made.config}")
