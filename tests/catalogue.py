@@ -133,6 +133,12 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "child-stopped",
         ),
         Row(
+            "a script is restarted and does not say from which step it goes on",
+            "history and an alert say that the loss is unknown; what it had trained before is booked as UNPROVEN",
+            "supervisor/policy/upkeep/accounting.py",
+            "core/test_accounts.py::test_what_was_trained_before_a_restart_of_unknown_resume_is_unproven",
+        ),
+        Row(
             "a script prints import warnings and dies, again and again",
             "it stays STARTING: it is RUNNING only once it lives longer than before",
             "supervisor/policy/worker/readiness.py",

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-_COLOURS = {"PRODUCTIVE": "green", "SLOW": "yellow", "LOST": "red", "HOST_DOWN": "red", "UNKNOWN": "red", "IDLE": "dim"}
+_COLOURS = {
+    "PRODUCTIVE": "green",
+    "SLOW": "yellow",
+    "LOST": "red",
+    "UNPROVEN": "yellow",
+    "HOST_DOWN": "red",
+    "UNKNOWN": "red",
+    "IDLE": "dim",
+}
 _MOST_COLUMNS = 6  # programs side by side; more of them are one line each
 _BAR = 24
 _BLOCKS = " ▏▎▍▌▋▊▉█"

@@ -148,6 +148,8 @@ def _of_program(fact: facts.ProgramFact) -> Iterator[Alert]:
             yield Alert("fatal", CRITICAL, fact.program, text)
         case facts.BackedOff(slow=True):
             yield Alert("breaker", CRITICAL, fact.program, text)
+        case facts.ResumeUnknown():
+            yield Alert("unproven", INFO, fact.program, text)
         case facts.CheckpointQuarantined():
             yield Alert("quarantine", WARNING, fact.program, text)
         case facts.CheckpointFailed(error=error):

@@ -7,6 +7,7 @@ between is left alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from supervisor.deciding import checkups, tally
@@ -31,6 +32,7 @@ _LEAST_GAP_S = 1.0
 _EXEMPT_MOVES = 5
 _SETTLED_MOST_S = 5.0  # other deadlines (checkpoint intervals) are in half minutes
 _HALT_FACT_S = 600.0  # one process that is stopped again and again must not fill the journal
+_RESUME_REPORT_S = 10.0  # reports of a program that need not make any are read every five seconds
 _EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
 _FAILED = 30  # Supervisor's fault code
 
@@ -100,6 +102,7 @@ def _settle(turn: Turn, names: list[str]) -> None:
             until_s = min(until_s, stall.due_s(turn.settings.stall, reading(turn, program, attempt, watch.sample)))
         if program.phase is Phase.STARTING:
             until_s = min(until_s, max(turn.now_s, _ready_due_s(turn, program, attempt)))
+        until_s = min(until_s, max(turn.now_s, _resume_due_s(turn, program, attempt, watch.sample)))
         if program.streak > 0 and attempt.ready_at_s is not None:
             until_s = min(until_s, max(turn.now_s, attempt.ready_at_s + turn.settings.restart.healthy_s))
         settled[name] = Settled(watch.sample, program, turn.settings, until_s)
@@ -130,6 +133,7 @@ def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look
     _become_ready(turn, name, sample)
     if before is not None:
         checkups.note(turn, name, before)
+    _note_unknown_resume(turn, name, sample)
     _note_checkpoint(turn, name, sample)
     _note_unsaved(turn, name, sample)
     _continue_children(turn, name, sample)
@@ -185,6 +189,26 @@ def _learn_gap(turn: Turn, name: str, before: Watch, sample: Sample, last_look_s
 
 def _blind(turn: Turn) -> bool:
     return turn.memory.blind_until_s is not None and turn.now_s < turn.memory.blind_until_s
+
+
+def _resume_due_s(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> float:
+    """When it is put on record that nobody knows from which step an attempt goes on; infinite: never.
+
+    Built-in workers and programs that beat report it before they train; for any other's report there is some time.
+    """
+    spec = turn.spec(program.name)
+    known = attempt.resumed_step is not None or attempt.resume_unknown or program.exposure_s <= 0.0
+    if known or attempt.ready_at_s is None or spec is None or spec.builtin or spec.source(sample.source) is Progress.BEAT:
+        return math.inf
+    return attempt.ready_at_s + _RESUME_REPORT_S
+
+
+def _note_unknown_resume(turn: Turn, name: str, sample: Sample) -> None:
+    program, attempt = turn.present(name)
+    if turn.now_s >= _resume_due_s(turn, program, attempt, sample):
+        after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
+        why = f"trains again{after}, but did not report from which step: how much work was lost is unknown"
+        turn.record(facts.ResumeUnknown(why, name, attempt.token))
 
 
 def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:

@@ -664,6 +664,11 @@ class Resumed(AttemptFact):
 
 
 @dataclass(frozen=True, slots=True)
+class ResumeUnknown(AttemptFact):
+    """It trains again and has not said from which step on: what the attempts before had computed is unproven."""
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpointed(AttemptFact):
     """A newer durable checkpoint was seen (at most one fact in ten minutes and program; the manifests know all)."""
 

@@ -59,6 +59,7 @@ class Attempt:
     ready_at_s: float | None = None
     resumed_step: int | None = None
     resumed_at_s: float | None = None
+    resume_unknown: bool = False  # that nobody knows from which step it goes on is on record
     stall: str | None = None
     stalled_at_s: float | None = None
     examined: bool = False
@@ -759,6 +760,8 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, ready_at_s=at_s)
         case facts.Resumed(step=resumed):
             return replace(attempt, resumed_step=resumed, resumed_at_s=at_s)
+        case facts.ResumeUnknown():
+            return replace(attempt, resume_unknown=True)
         case facts.Stalled(stall=stall):
             return replace(attempt, stall=stall, stalled_at_s=at_s, examined=False)
         case facts.Examined():

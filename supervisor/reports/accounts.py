@@ -22,7 +22,7 @@ from supervisor.reports.ledger import ROUNDING_S, Book, Incident, Ledger, Slice,
 Seconds = dict[Account, float]
 
 _FREE: Final = (Account.DAEMON_DOWN, Account.BACKOFF, Account.ADMISSION, Account.UNKNOWN)  # why nothing runs in a free slot
-_TRAINS: Final = COMPUTING | {Account.LOST, Account.CHECKPOINT_STALL, Account.EVALUATE}
+_TRAINS: Final = COMPUTING | {Account.LOST, Account.UNPROVEN, Account.CHECKPOINT_STALL, Account.EVALUATE}
 _BY_END: Final = attrgetter("end_s")
 
 

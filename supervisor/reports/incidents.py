@@ -46,7 +46,7 @@ _IF_ALONE: Final = {"KillIntended": "did not leave in time", "GaveUp": "given up
 _FOLLOWS: Final = frozenset({
     "Examined", "Revived", "PaceRegained", "Healed", "RolledBack", "BatchLowered", "StopIntended", "KillIntended",
     "Quiet", "ChildHalted",
-    "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "GaveUp",
+    "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "GaveUp", "ResumeUnknown",
 })  # fmt: skip
 _LAST_WORDS: Final = frozenset({"out_of_memory"})  # of a worker, before it leaves
 _OUR_REASONS: Final = frozenset({"stall", "diverged", "sick", "slow"})  # of a stop that nobody asked for

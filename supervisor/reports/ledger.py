@@ -100,6 +100,7 @@ class Book:
     incidents: list[Incident] = field(default_factory=list)
     mended: int = 0  # so many of them are over
     losses: list[Loss] = field(default_factory=list)
+    unproven_s: float = -1.0  # up to here all training is booked as UNPROVEN, if it was not proven
 
     def copy(self) -> Book:
         return replace(
@@ -179,6 +180,11 @@ class Book:
         self.marks.append((at_s, step))
         return None if lost_s is None else lost_s - left_s
 
+    def unprove(self) -> None:
+        """Nobody knows whether this attempt goes on from what those before it had trained: book that as UNPROVEN."""
+        self.rebook(self.unproven_s, self.began_s, _unproven)
+        self.unproven_s = self.began_s
+
     def _behind(
         self, step: int, known: tuple[float, int] | None, ahead: tuple[float, int] | None, told_s: float | None
     ) -> float | None:
@@ -242,6 +248,13 @@ def _with_lost(seconds: Mapping[Account, float], share: float) -> dict[Account, 
         if share >= 1.0:
             del out[account]
     return {**out, Account.LOST: lost_s}
+
+
+def _unproven(piece: Slice) -> Slice:
+    out = dict(piece.seconds)
+    for account in COMPUTING & out.keys():
+        out[Account.UNPROVEN] = out.get(Account.UNPROVEN, 0.0) + out.pop(account)
+    return piece._replace(seconds=out)
 
 
 def _all(account: Account, *, holds: bool | None = None) -> Callable[[Slice], Slice]:
@@ -449,10 +462,8 @@ class Ledger:
                 book.turn(at_s, Account.PRODUCTIVE)
                 book.ready = True
                 self._mend(book, at_s)
-            case facts.Resumed(step=step, lost_steps=lost_steps, lost_s=lost_s, cause=cause):
-                book.close(at_s)
-                again = bool(book.marks)
-                book.losses.append(Loss(at_s, lost_steps, book.roll_back(at_s, step, lost_s), again, cause))
+            case facts.Resumed() | facts.ResumeUnknown():
+                self._resumed(book, at_s, fact)
             case facts.Checkpointed(step=step):
                 book.mark(at_s, step)
             case facts.Tallied():
@@ -475,6 +486,17 @@ class Ledger:
                 self._exited(book, at_s, fact)
             case _:
                 pass
+
+    @staticmethod
+    def _resumed(book: Book, at_s: float, fact: facts.Resumed | facts.ResumeUnknown) -> None:
+        book.close(at_s)
+        if isinstance(fact, facts.ResumeUnknown):
+            book.unprove()
+            book.losses.append(Loss(at_s, None, None, again=True))
+        else:
+            again = bool(book.marks)
+            lost_s = book.roll_back(at_s, fact.step, fact.lost_s)
+            book.losses.append(Loss(at_s, fact.lost_steps, lost_s, again, fact.cause))
 
     @staticmethod
     def _tallied(book: Book, at_s: float, fact: facts.Tallied) -> None:

@@ -523,3 +523,24 @@ def test_the_view_of_an_empty_journal():
     empty = Ledger().closed(5.0)
     view = accounts_view(empty, accounts.summary(empty, since_s=since_s(empty, Since(wall_s=3.0))), wall_s=WALL_S)
     assert (view["slots"], view["programs"], view["total"]["ettr"]) == (None, [], None)
+
+
+def test_what_was_trained_before_a_restart_of_unknown_resume_is_unproven():
+    def again(story, at_s):
+        return story.at(at_s, facts.ResumeUnknown("u", "P", story.token))
+
+    story = Story("P").start(0, trains=10).dies(110, until=110)
+    story.start(110, trains=120)
+    assert story.booked(130) == {"STARTUP": 20.0, "PRODUCTIVE": 110.0}, "it may still report it"
+    again(story, 130)
+    assert story.booked(140) == {"STARTUP": 20.0, "UNPROVEN": 100.0, "PRODUCTIVE": 20.0}
+    assert story.booked(140, name="slots") == {"STARTUP": 20.0, "UNPROVEN": 100.0, "PRODUCTIVE": 20.0}
+    story.dies(220, until=220).start(220, trains=230)
+    again(story, 240)
+    assert story.booked(250) == {"STARTUP": 30.0, "UNPROVEN": 200.0, "PRODUCTIVE": 20.0}
+    sheet = story.summary(250).programs[0]
+    assert (sheet.lost_unknown, sheet.lost_s_unknown, sheet.lost_steps) == (2, 2, 0)
+    assert sheet.ettr == 20.0 / 250.0
+    story.dies(300, until=300).start(300, trains=310).resumed(311, 40, None)
+    booked = story.booked(320)
+    assert booked["UNPROVEN"] == 200.0, "a later report says nothing about what came before"

@@ -186,3 +186,45 @@ def test_a_time_to_settle_of_zero_is_the_first_sign():
     core = Core(settings(spec("Pong", progress=Progress.LOG), stall=StallSettings(settle_s=0.0)))
     core.begin()
     assert starts(core, 2)
+
+
+# --- resumes ------------------------------------------------------------------------------------------------------------
+
+
+def resumes(core, **seen):
+    """It dies, and trains again for twenty seconds."""
+    core.watch(150, Pong={"progress_at_s": lambda now_s: now_s, "live_at_s": None, **seen})
+    ends(core)
+    core.running("Pong")
+    core.watch(20, Pong={"progress_at_s": lambda now_s: now_s, "live_at_s": None, **seen})
+    return [fact.why for fact in core.told(facts.ResumeUnknown)]
+
+
+@pytest.mark.parametrize("progress", [Progress.AUTO, Progress.LOG, Progress.NOTIFY, Progress.NONE])
+def test_a_restart_that_does_not_say_where_it_goes_on_is_put_on_record_once(progress):
+    core = Core(settings(spec("Pong", progress=progress)), checks=1000).running("Pong")
+    core.watch(30, Pong={"progress_at_s": lambda now_s: now_s, "live_at_s": None})
+    assert not core.told(facts.ResumeUnknown), "nothing was trained before"
+    assert resumes(core) == [
+        "trains again (last exit: killed), but did not report from which step: how much work was lost is unknown"
+    ]
+    raised = [fact for fact in core.told(facts.AlertRaised) if fact.alert == "unproven"]
+    assert [(fact.severity, fact.program) for fact in raised] in ([], [("info", "Pong")])
+
+
+def test_who_beats_or_reports_says_it():
+    core = script().running("Pong")
+    core.watch(150, Pong={"progress_at_s": lambda now_s: now_s, "source": "beat"})
+    ends(core)
+    core.spawned("Pong")
+    core.watch(40, Pong={"progress_at_s": lambda now_s: now_s, "source": "beat"})
+    assert not core.told(facts.ResumeUnknown)
+    core = Core(settings(spec("Pong", builtin=True)), checks=1000).running("Pong")
+    assert not resumes(core)
+    core = script().running("Pong")
+    core.watch(150, Pong={"progress_at_s": lambda now_s: now_s, "live_at_s": None})
+    ends(core)
+    core.spawned("Pong")
+    core.look(core.report("Pong", "resumed", step=70), Pong=None)
+    core.watch(40, Pong={"progress_at_s": lambda now_s: now_s, "live_at_s": None})
+    assert not core.told(facts.ResumeUnknown)

@@ -33,6 +33,7 @@ def test_a_script_hangs_and_hangs_again():
         "0:20:06  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
         "0:20:06  P0   ended after a stall (silent), killed by SIGKILL; first death since it was healthy: restarts at once",
         "0:20:17  P0   training began 10.9 s after its start",
+        "0:20:27  P0   trains again (last exit: stalled), but did not report from which step: how much work was lost is unknown",
         "0:40:07  P0   no sign of progress for 1201 s since it was started, but it uses CPU time: it is quiet, not stalled",
         "0:40:41  P0   no progress for 1235 s since it was started (limit 1200 s): nor has it used CPU time, read or written anything for 1201 s",
         "0:40:43  P0   evidence taken before healing: stacks",
@@ -40,6 +41,7 @@ def test_a_script_hangs_and_hangs_again():
         "0:40:47  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
         "0:40:48  P0   ended after a stall (silent), killed by SIGKILL; death 2 since it was healthy: restarts in 1 s",
         "0:40:59  P0   training began 10.8 s after its start",
+        "0:41:09  P0   trains again (last exit: stalled), but did not report from which step: how much work was lost is unknown",
     ]
 
 

@@ -17,6 +17,7 @@ level's slots. Each is booked to exactly one account:
 | CHECKPOINT_STALL | while a save keeps it from training | told by the worker; phase `saving` | |
 | EVALUATE | while it evaluates | phase `evaluating` | next phase |
 | LOST | what it trained, and rolled back | booked afterwards, where it was computed | |
+| UNPROVEN | what it trained before a restart whose first step nobody knows | booked afterwards, like LOST | |
 | SLOW | while it trains at less than half of its usual rate | verdict | told by the readings |
 | PRODUCTIVE | while it trains, and keeps it | first sign of training | |
 | IDLE | while it is down for good: stopped, done, given up | | |
@@ -35,7 +36,8 @@ Why detection has an account of its own: it is the part of an outage that better
 nobody would see it. Why steps prove work and timestamps do not: a worker that was stopped while no daemon looked has the
 same pid, the same start time and fresh beats, and trained nothing. Why LOST is booked back: the second in which it was
 computed is the one that was paid for nothing; booked at the resume, it would make an hour without training look worse
-and the hour that was wasted look good.
+and the hour that was wasted look good. Why UNPROVEN is not LOST: a script that saves and resumes by itself may have lost
+nothing. Why it is not PRODUCTIVE: one that begins at step 0 has lost all of it, and unknown is never zero.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class Account(enum.StrEnum):
     CHECKPOINT_STALL = "CHECKPOINT_STALL"
     EVALUATE = "EVALUATE"
     LOST = "LOST"
+    UNPROVEN = "UNPROVEN"
     SLOW = "SLOW"
     PRODUCTIVE = "PRODUCTIVE"
     IDLE = "IDLE"

@@ -48,6 +48,10 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "breaker": ("9a3c697dbacd461992fe1151a08d44df", "a program died so often that extralife now restarts it rarely"),
     "quarantine": ("691bfcd26c4440bc9b9bde5edb080013", "a checkpoint that made its program die was set aside"),
     "checkpoint": ("3a3c3878e81246749a301ac757785698", "a checkpoint cannot be written"),
+    "unproven": (
+        "5f0d1c9a7b7e4f0e9c1d3a4ce2b86d17",
+        "a program was restarted and did not report from which step it goes on",
+    ),
     "disk": ("a31eadf44b6947899cfcb620fea4e3e9", "a disk is full, or nearly"),
     "gpu": ("6ddc2545566941c48fe43765f53460f1", "a GPU is lost or in error, or NVML does not answer"),
     "backup": ("8b471541574c4f5b90f1030dfa868f1d", "no backup could be made, or one lacks a program"),

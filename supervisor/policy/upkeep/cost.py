@@ -38,6 +38,7 @@ CAUSES: Final[dict[str, tuple[Account, ...]]] = {
     USEFUL: (Account.PRODUCTIVE,),
     "downtime": (Account.HOST_DOWN, Account.DAEMON_DOWN),
     "lost work": (Account.LOST,),
+    "unproven work": (Account.UNPROVEN,),
     "start-up": (Account.STARTUP, Account.RESTORE, Account.WARMUP),
     "checkpoint stalls": (Account.CHECKPOINT_STALL,),
     "restarts": (Account.DETECT, Account.TERMINATE, Account.BACKOFF),
