@@ -74,6 +74,7 @@ class FakeSources:
     release: str | None = None
     state_dir: str = "/state"
     confinement: dict[str, Any] | None = None
+    port: dict[str, Any] | None = None
     asked_of: Tier | None = None
 
     def zone(self, wall_s: float) -> tuple[str, float]:
@@ -81,6 +82,9 @@ class FakeSources:
 
     def last_sign(self) -> dict[str, Any]:
         return {} if self.alive else {"last_sign_wall_s": self.wall_s, "says": "daemon is not running"}
+
+    def http(self) -> dict[str, Any] | None:
+        return self.port
 
     def cgroups(self) -> dict[str, Any] | None:
         return self.confinement

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
 from supervisor.api.assets import Assets
+from supervisor.api.door import Door
 from supervisor.api.encoding import Once, encoded
 from supervisor.api.metrics import Metrics
 from supervisor.api.peer import who
@@ -88,7 +89,7 @@ class Api:
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._askers.shutdown(wait=False, cancel_futures=True)
 
-    def app(self, host_names: Iterable[str] = ()) -> ASGIApp:
+    def app(self, host_names: Iterable[str], door: Door) -> ASGIApp:
         get: list[tuple[str, Handler]] = [
             ("/", self.dashboard),
             ("/assets/{stamp}/{path:path}", self.dashboard),
@@ -117,7 +118,7 @@ class Api:
         routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
         routes += [Route(path, _guarded(handler), methods=["POST"]) for path, handler in post]
         pages = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
-        return heard_out(same_site(pages, host_names))
+        return heard_out(door.before(same_site(pages, host_names)))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
     the whole body of a request    20 s (how large it may be is each page's to say: `app.py`)
     an answer that nobody reads    30 s without a byte taken
     connections                    256; the next one takes the place of the one that has been idle longest
+    connections over TCP           128 of them, in the same way among themselves
     answers that nobody reads      64 MiB over all connections; further requests are answered 503
 
 Idle is a connection on which no request is being served: one that has sent nothing, half a head (slowloris), or waits
@@ -23,13 +24,14 @@ import h11
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
-from supervisor.api.peer import PeerProtocol
+from supervisor.api.peer import PeerProtocol, tcp_address
 
 HEAD_S: Final = 10.0
 BODY_S: Final = 20.0
 UNREAD_S: Final = 30.0
 MOST_HEAD_BYTES: Final = 16 * 1024
 MOST_CONNECTIONS: Final = 256
+MOST_OVER_TCP: Final = 128
 MOST_UNREAD_BYTES: Final = 64 * 2**20
 ACCEPTED_AT_ONCE: Final = 16  # a turn of the loop; an answer takes several: those accepted meanwhile must not count as idle
 
@@ -48,6 +50,7 @@ class BoundedProtocol(PeerProtocol):
         self._since_s = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+        self._over_tcp = False
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -112,7 +115,8 @@ class BoundedProtocol(PeerProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS and not self._make_room():
+        self._over_tcp = tcp_address(transport) is not None
+        if not self._has_room():
             transport.write(_FULL)
             transport.close()
             return
@@ -120,11 +124,17 @@ class BoundedProtocol(PeerProtocol):
             self.app = service_unavailable
         self._follow()
 
-    def _make_room(self) -> bool:
+    def _has_room(self) -> bool:
+        """Whether this connection can be served, if need be in the place of an idle one."""
+        all_of_us = [other for other in self.connections if isinstance(other, BoundedProtocol)]
+        over_tcp = [other for other in all_of_us if other._over_tcp]
+        if self._over_tcp and len(over_tcp) > MOST_OVER_TCP:
+            return self._make_room(over_tcp)
+        return len(all_of_us) <= MOST_CONNECTIONS or self._make_room(all_of_us)
+
+    def _make_room(self, among: list[BoundedProtocol]) -> bool:
         """End the longest idle connection; False when there is none."""
-        idle = [
-            other for other in self.connections if isinstance(other, BoundedProtocol) and other is not self and other.idle
-        ]
+        idle = [other for other in among if other is not self and other.idle]
         if not idle:
             return False
         oldest = min(idle, key=lambda other: other._since_s)

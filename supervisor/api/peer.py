@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 PEER_KEY: Final = "extralife.peer"
+BY_KEY: Final = "extralife.by"  # who has shown a password
+_ADDRESS_KEY: Final = "extralife.address"
 _TRANSPORT_KEY: Final = "extralife.transport"
 _UCRED: Final = struct.Struct("3i")
 _INT: Final = struct.Struct("i")
@@ -35,7 +37,7 @@ class PeerProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.app = _with_peer(self.app, _peer_of(transport), transport)
+        self.app = _with_peer(self.app, _peer_of(transport), transport, tcp_address(transport))
 
 
 def _peer_of(transport: asyncio.Transport) -> Peer | None:
@@ -48,16 +50,37 @@ def _peer_of(transport: asyncio.Transport) -> Peer | None:
         return None  # gone already
 
 
-def _with_peer(app: Any, peer: Peer | None, transport: asyncio.Transport) -> ASGIApp:
+def tcp_address(transport: asyncio.Transport) -> str | None:
+    """The address at the other end; None: it is a connection of the control socket."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family == socket.AF_UNIX:
+        return None
+    name = transport.get_extra_info("peername")
+    return str(name[0]).removeprefix("::ffff:") if isinstance(name, tuple) else "an unknown address"
+
+
+def _with_peer(app: Any, peer: Peer | None, transport: asyncio.Transport, address: str | None) -> ASGIApp:
     async def with_peer(scope: Scope, receive: Receive, send: Send) -> None:
-        scope[PEER_KEY], scope[_TRANSPORT_KEY] = peer, transport
+        scope[PEER_KEY], scope[_TRANSPORT_KEY], scope[_ADDRESS_KEY] = peer, transport, address
         await app(scope, receive, send)
 
     return with_peer
 
 
+def is_tcp(scope: Scope) -> bool:
+    """Whether the kernel cannot say who asks."""
+    return scope.get(_ADDRESS_KEY) is not None
+
+
+def address_of(scope: Scope) -> str:
+    """Where a request over TCP comes from."""
+    return str(scope[_ADDRESS_KEY])
+
+
 def who(scope: Scope) -> tuple[str, int | None]:
-    """Who asks, by the kernel's word, as a name for people and as a uid."""
+    """Who asks, by the kernel's word, as a name for people and as a uid; over TCP, who has shown the password."""
+    if BY_KEY in scope:
+        return scope[BY_KEY], None
     peer: Peer | None = scope.get(PEER_KEY)
     if peer is None:
         return "operator", None

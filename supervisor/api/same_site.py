@@ -13,7 +13,8 @@ may send `text/plain`, forms and empty bodies to any address without asking. So 
 Reading is refused across sites too, but for a link that the user follows: verifying a backup takes a disk's time.
 
 `Host` must be a name of this machine for every request: a page whose own name is made to mean 127.0.0.1 (DNS rebinding)
-passes all of the above, and would read logs and settings as well. Names of a proxy are `daemon.host_names`.
+passes all of the above, and would read logs and settings as well. Names of a proxy are `daemon.host_names`. Over the TCP
+port of [http] any IP address will do: a page cannot make one mean another machine.
 
 Programs send no `Origin` and no `Sec-Fetch-Site`. Stock clients send `Host: localhost`, some an empty one, and text/xml.
 
@@ -22,12 +23,15 @@ Example: `POST /api/v1/ask` with `Origin: http://localhost:8000` and `Host: loca
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections.abc import Iterable
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from supervisor.api.peer import is_tcp
 
 _OURS: Final = frozenset({"", "localhost", "127.0.0.1", "[::1]"})
 _READS: Final = frozenset({"GET", "HEAD"})
@@ -42,23 +46,32 @@ def same_site(app: ASGIApp, host_names: Iterable[str] = ()) -> ASGIApp:
     names = _OURS | {name.lower() for name in host_names}
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
-        refused = objection(scope["method"], scope["path"], Headers(scope=scope), names) if scope["type"] == "http" else None
+        refused = None
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            refused = objection(scope["method"], scope["path"], headers, names, any_address=is_tcp(scope))
         if refused is None:
             await app(scope, receive, send)
             return
         status, sentence = refused
         body = json.dumps({"error": sentence}).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+        fields = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": fields})
         await send({"type": "http.response.body", "body": body})
 
     return checked
 
 
-def objection(method: str, path: str, headers: Headers, names: Iterable[str]) -> tuple[int, str] | None:
-    """(HTTP status, why) of a request that is refused; None: it is served."""
+def objection(
+    method: str, path: str, headers: Headers, names: Iterable[str], *, any_address: bool = False
+) -> tuple[int, str] | None:
+    """(HTTP status, why) of a request that is refused; None: it is served.
+
+    `any_address`: an IP address is as good as a name of ours. No page can make it mean another machine.
+    """
     hosts = headers.getlist("host")
-    if len(hosts) > 1 or _name(hosts[0] if hosts else "") not in names:
+    host = _name(hosts[0] if hosts else "")
+    if len(hosts) > 1 or not (host in names or (any_address and _is_address(host))):
         return 403, "the daemon does not serve this host name: use localhost, or add the name to daemon.host_names"
     site, mode = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
     reads = method in _READS
@@ -73,6 +86,14 @@ def objection(method: str, path: str, headers: Headers, names: Iterable[str]) ->
     if headers.get("content-type", "").partition(";")[0].strip().lower() not in wanted:
         return 415, f"the content type must be {wanted[0]}"
     return None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _name(host: str) -> str:

@@ -1,4 +1,4 @@
-"""The thread that serves the control socket (`listener.py`): uvicorn on AF_UNIX, never on TCP.
+"""The thread that serves the control socket (`listener.py`): uvicorn on AF_UNIX, and on TCP if [http] says so.
 
 Its libraries are a fifth of what the daemon imports, and no training waits for them: they are imported last.
 """
@@ -19,9 +19,11 @@ import structlog
 import uvicorn
 
 from supervisor.api.app import Api
+from supervisor.api.door import Door
 from supervisor.api.limits import ACCEPTED_AT_ONCE, MOST_HEAD_BYTES, BoundedProtocol
 from supervisor.api.listener import QUEUE, Listener
 from supervisor.api.port import Backend
+from supervisor.api.tcp import TcpPort
 
 log = structlog.get_logger()
 
@@ -40,15 +42,17 @@ class Server:
         self, backend: Backend, listener: Listener, wall_s: Callable[[], float], host_names: Iterable[str] = ()
     ) -> None:
         self._listener = listener
-        self._api = Api(backend, wall_s)
+        self._api, door = Api(backend, wall_s), Door(lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
-                self._api.app(host_names), http=BoundedProtocol, ws="none", loop="asyncio", lifespan="off",
+                self._api.app(host_names, door), http=BoundedProtocol, ws="none", loop="asyncio", lifespan="off",
                 interface="asgi3", log_config=None, access_log=False, server_header=False, date_header=False,
                 proxy_headers=False, backlog=ACCEPTED_AT_ONCE, h11_max_incomplete_event_size=MOST_HEAD_BYTES,
                 timeout_graceful_shutdown=_LAST_ANSWERS_S, timeout_keep_alive=_IDLE_S,
             )
         )  # fmt: skip
+        self.tcp = TcpPort(door, self._uvicorn.accept, self._uvicorn.leave)
+        self._uvicorn.then = self.tcp.start
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
 
     def start(self) -> None:
@@ -60,7 +64,7 @@ class Server:
 
     def also(self, sock: socket.socket) -> None:
         """Accept on this listening socket too, from now on. From any thread."""
-        self._uvicorn.also(_Queue(fileno=os.dup(sock.fileno())))
+        self._uvicorn.also(socket.socket(fileno=os.dup(sock.fileno())))
 
     def stop(self) -> None:
         """Finish what is being answered (bounded), close the connections and end the thread."""
@@ -92,12 +96,14 @@ class _Uvicorn(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ready = threading.Event()
+        self.then: Callable[[asyncio.AbstractEventLoop], None] = lambda _: None  # called in the loop once it serves
         self._ended: asyncio.Event | None = None
         self._serving: asyncio.AbstractEventLoop | None = None
 
     async def main_loop(self) -> None:
         self._serving, self._ended = asyncio.get_running_loop(), asyncio.Event()
         await self.on_tick(0)  # the headers that every answer carries
+        self.then(self._serving)
         self.ready.set()
         await self._ended.wait()
 
@@ -107,15 +113,30 @@ class _Uvicorn(uvicorn.Server):
         uvicorn's own shutdown cuts them off unheard. Worse, asyncio loses a connection for good when its server is
         closed between accept and protocol (`Server._attach` asserts): its client would wait for ever.
         """
+        await self._accept_no_more(self.servers)
+        await super().shutdown(sockets)
+
+    async def leave(self, server: asyncio.Server) -> None:
+        """Close one of the listening sockets; those who have connected stay."""
+        await self._accept_no_more([server])
+        server.close()
+        self.servers.remove(server)
+
+    @staticmethod
+    async def _accept_no_more(servers: Iterable[asyncio.Server]) -> None:
         loop = asyncio.get_running_loop()
-        for server in self.servers:
+        for server in servers:
             for sock in server.sockets:
                 loop.remove_reader(sock.fileno())
         await asyncio.sleep(_LAST_REQUESTS_S)
-        await super().shutdown(sockets)
 
     def also(self, sock: socket.socket) -> None:
-        """As uvicorn does with the sockets that it is given at its start."""
+        """From any thread."""
+        if self._serving is not None:
+            asyncio.run_coroutine_threadsafe(self.accept(sock), self._serving)
+
+    async def accept(self, sock: socket.socket) -> asyncio.Server:
+        """As uvicorn does with the sockets that it is given at its start. In its loop."""
 
         def protocol() -> asyncio.Protocol:
             made = self.config.http_protocol_class(  # type: ignore[call-arg]
@@ -124,12 +145,10 @@ class _Uvicorn(uvicorn.Server):
             assert isinstance(made, asyncio.Protocol)  # noqa: S101  for the type checker
             return made
 
-        async def accept() -> None:
-            serving = asyncio.get_running_loop()
-            self.servers.append(await serving.create_server(protocol, sock=sock, backlog=self.config.backlog))
-
-        if self._serving is not None:
-            asyncio.run_coroutine_threadsafe(accept(), self._serving)
+        queue, serving = _Queue(fileno=sock.detach()), asyncio.get_running_loop()
+        server = await serving.create_server(protocol, sock=queue, backlog=self.config.backlog)
+        self.servers.append(server)
+        return server
 
     def end(self) -> None:
         """From any thread."""

@@ -235,6 +235,9 @@ MEANINGS: Final[dict[str, str]] = {
     "offsite.check": "when the repository is verified (`restic check`), local time; written as backup.calendar",
     "offsite.check_percent": "share of the data that such a check reads back, in per cent; 0: only the structure",
     "recorder.max_mb": "size of the recorder's file; beyond it the oldest rows are removed. 0: nothing is recorded",
+    "http.listen": "ADDRESS:PORT of a TCP port beside the control socket, such as `127.0.0.1:9001`; empty: none",
+    "http.user": "name that goes with the password",
+    "http.password_file": "file with the password on one line, that only its owner may read (mode 0600)",
     "cost.usd_per_hour": "price of an hour of this box; without it `cost` shows only hours and shares",
     "cgroups.use": "whether each worker gets a cgroup of its own, if cgroups are delegated to the daemon (docs/box.md)",
     "cgroups.parent": "directory of cgroup v2 that only extralife uses; empty: that of its service (Delegate=yes)",
@@ -309,6 +312,7 @@ COMMON_KEYS: Final = (
     "gpu", "min_free_mb", "gate_poll_s", "gate_timeout_s", "cpu_weight", "env",
 )  # fmt: skip
 ALERT_LISTS: Final = ("urls", "command", "kinds")  # of [alerts]: `config/alerts.py` checks them
+HTTP_MADE: Final = ("host", "port", "password")  # of [http]: `config/http.py` makes them of its keys
 FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")
 
@@ -316,8 +320,8 @@ DIRECTORIES: Final = ("state_dir", "runtime_dir")
 @functools.cache
 def section_keys(section: str) -> dict[str, Key]:
     """The keys of a section that is a dataclass."""
-    lists = ALERT_LISTS if section == "alerts" else ()
-    return _keys_of(SECTIONS[section], section, [each.name for each in fields(SECTIONS[section]) if each.name not in lists])
+    others = {"alerts": ALERT_LISTS, "http": HTTP_MADE}.get(section, ())
+    return _keys_of(SECTIONS[section], section, [each.name for each in fields(SECTIONS[section]) if each.name not in others])
 
 
 @functools.cache

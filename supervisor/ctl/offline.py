@@ -202,6 +202,9 @@ class DeadDaemon:
             told = f" (last sign of life {text.when(newest, self.wall_s)}, {ago} ago)"
         return {"last_sign_wall_s": newest, "says": f"daemon is not running{told}; this is what the journal says"}
 
+    def http(self) -> None:
+        """The port of a dead daemon is closed."""
+
     def cgroups(self) -> None:
         return None
 

@@ -156,6 +156,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     lines += _journal(daemon.get("journal"), now_s)
     lines += [_trouble(trouble, now_s) for trouble in daemon.get("foundations") or ()]
     lines += hardware.lines(daemon, now_s)
+    lines += _port(daemon.get("http") or {"error": ""})
     unmet = (daemon.get("cgroups") or {}).get("unmet")
     lines += [text.harmless(unmet)] if unmet else []
     lines += _box(daemon.get("box"), now_s)
@@ -241,6 +242,12 @@ def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
             )
         )
     return lines
+
+
+def _port(port: dict[str, Any]) -> list[str]:
+    """The TCP port, if it is wanted and not open."""
+    error = text.harmless(port["error"])
+    return [f"the TCP port {port['listen']} of [http] is not open: {error}"] if error else []
 
 
 def _trouble(trouble: dict[str, Any], now_s: float) -> str:

@@ -239,6 +239,18 @@ class DaemonSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """A TCP port beside the control socket (`api/tcp.py`)."""
+
+    listen: str = ""  # ADDRESS:PORT; empty: none
+    user: str = "extralife"
+    password_file: str = ""
+    host: str = ""  # of `listen`
+    port: int = 0
+    password: str = field(default="", repr=False)  # of `password_file`
+
+
+@dataclass(frozen=True, slots=True)
 class JournalSettings:
     """How much of the past stays at hand; what is older lies in the archive (`adapters/journal/archive.py`)."""
 
@@ -263,6 +275,7 @@ class Settings:
     prechecks: PrecheckSettings = field(default_factory=PrecheckSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
     load: LoadSettings = field(default_factory=LoadSettings)
     backup: BackupSettings = field(default_factory=BackupSettings)
     offsite: OffsiteSettings = field(default_factory=OffsiteSettings)

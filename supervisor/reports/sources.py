@@ -72,6 +72,9 @@ class Sources(Protocol):
     def cgroups(self) -> Json | None:
         """How workers are confined (`adapters.process.cgroups.Cgroups.view`). None: nobody knows."""
 
+    def http(self) -> Json | None:
+        """The TCP port: {"listen", "error"}. None: there is none, or nobody knows."""
+
     def borne_out(self, program: Json, attempt: Attempt | None) -> Json:
         """A program's view, as far as its process bears it out where the record cannot be up to date."""
 

@@ -40,7 +40,9 @@ def troubles(daemon: Json) -> list[str]:
     error = daemon["journal"]["error"]
     journal = [f"the journal cannot be written: {error}"] if error else []
     offsite = trouble(daemon["offsite"])
-    return [*journal, *(each["why"] for each in daemon["foundations"]), *([offsite] if offsite else [])]
+    port = daemon["http"]
+    closed = [f"the TCP port {port['listen']} of [http] is not open: {port['error']}"] if port and port["error"] else []
+    return [*journal, *(each["why"] for each in daemon["foundations"]), *([offsite] if offsite else []), *closed]
 
 
 def _daemon(sources: Sources, state: State, settings: Settings | None, memory: Memory) -> Json:
@@ -66,6 +68,7 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         "cgroups": _cgroups(settings, sources.cgroups()),
         "vetoes": vetoes_view(state),
         "offsite": offsite_view(state, settings, memory, now_s=now_s),
+        "http": sources.http(),
         "release": sources.release,
         **sources.last_sign(),
     }

@@ -114,6 +114,7 @@ class DaemonBackend:
         self._published: Published | None = None
         self._gaps = Gaps()
         self.backup_progress, self.cgroups = backup_progress, cgroups
+        self.http: Callable[[], Json | None] = lambda: None  # the API is opened last
         self.books = Books(loaded.settings.paths.journal)
 
     def publish(self, loop: Loop) -> None:
@@ -267,7 +268,7 @@ class Running:
         self.published = published
         self.settings, self.state, self.memory = published.settings, published.state, published.memory
         self.now_s, self.wall_s, self.worst_gap_s = published.now_s, published.wall_s, published.worst_gap_s
-        self.version, self.cgroups = daemon.version, daemon.cgroups
+        self.version, self.cgroups, self.http = daemon.version, daemon.cgroups, daemon.http
         self._daemon, self._paths = daemon, published.settings.paths
         self.state_dir = self._paths.state_dir
 

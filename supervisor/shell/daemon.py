@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from supervisor.adapters.housekeeping import Housekeeping
     from supervisor.adapters.main_log import MainLog
     from supervisor.api.server import Server
+    from supervisor.api.tcp import TcpPort
 
 log = structlog.get_logger()
 
@@ -138,6 +139,7 @@ class Daemon:
         self._terminated = False  # SIGTERM or SIGINT has come
         self._host_watch: HostWatch | None = None
         self._housekeeping: Housekeeping | None = None
+        self._tcp: TcpPort | None = None
 
     def run(self) -> int:
         """Serve until the end; the exit status. Raises singleton.Taken, SocketTaken or OSError before anything began."""
@@ -275,6 +277,8 @@ class Daemon:
         )  # fmt: skip
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
+        if self._tcp is not None:
+            self._tcp.want(loop.settings.http)
         backend.publish(loop)
         self._service.after_turn(loop.state, loop.clock.now_s())
 
@@ -392,6 +396,9 @@ class Daemon:
         server = Server(parts.backend, listener, clock.wall_s, self._settings.daemon.host_names.split())
         server.start()
         listener.renewed.append(server.also)
+        parts.backend.http = server.tcp.view
+        self._tcp = server.tcp
+        server.tcp.want(parts.loop.settings.http)
         parts.recorder.start()
         log.info("serving", socket=listener.path, pid=os.getpid(), version=self._start.version)
         return server

@@ -1,0 +1,131 @@
+"""Who comes over TCP shows the password; the control socket has the kernel for that.
+
+    Authorization: Basic base64(user:password)     stock clients, xmlrpc libraries, browsers, Prometheus
+    Authorization: Bearer password
+
+Everything else is answered 401, before anything of the request is looked at. Both halves are compared in constant time, by
+their digests. A wrong password costs its address one of ten guesses, and gets it back after six seconds; with none left the
+address is answered 429, also with the right password: otherwise guessing would go on. Other addresses notice nothing. A
+request without credentials is no guess. The table holds 1,024 addresses; an IPv6 network of 64 bits is one of them.
+
+Example: somebody guesses from 203.0.113.7 as fast as it goes. Ten guesses are answered 401, then one every six seconds; you
+come from 198.51.100.2 and are served.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from supervisor.api.encoding import encoded
+from supervisor.api.peer import BY_KEY, address_of, is_tcp
+from supervisor.api.rest import REST_KEY
+from supervisor.model.settings import HttpSettings
+
+log = structlog.get_logger()
+
+GUESSES: Final = 10
+GUESS_S: Final = 6.0
+MOST_ADDRESSES: Final = 1024
+REST_S: Final = 0.3  # a stranger's body is not waited for longer
+_REPEAT_S: Final = 60.0
+_CHALLENGE: Final = (b"www-authenticate", b'Basic realm="extralife", charset="UTF-8"')
+
+
+class Door:
+    """Knows the password of the newest settings, and who has guessed."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+        self._user = ""
+        self._basic = self._bearer = b""  # digests; empty: nobody is let in
+        self._debts_s: dict[str, float] = {}  # address -> when all of its guesses are forgotten
+        self._told_s = -_REPEAT_S
+
+    def settle(self, http: HttpSettings) -> None:
+        """The password that counts from now on."""
+        self._user = http.user
+        if http.password:
+            self._basic, self._bearer = _digest(f"{http.user}:{http.password}".encode()), _digest(http.password.encode())
+        else:
+            self._basic = self._bearer = b""
+
+    def before(self, app: ASGIApp) -> ASGIApp:
+        """`app` for those who may come in."""
+
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            refusal = self._refusal(scope) if is_tcp(scope) else None
+            if refusal is None:
+                await app(scope, receive, send)
+                return
+            status, sentence, more = refusal
+            scope[REST_KEY] = REST_S
+            body = encoded({"error": sentence})
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), more]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
+        return guarded
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, tuple[bytes, bytes]] | None:
+        address, now_s = address_of(scope), self._clock_s()
+        place = _place(address)
+        wait_s = self._debts_s.get(place, 0.0) - now_s - (GUESSES - 1) * GUESS_S
+        given = Headers(scope=scope).getlist("authorization")
+        if given and wait_s > 0:
+            later = b"retry-after", b"%d" % (wait_s + 1)
+            return 429, f"too many wrong passwords from {address}: wait {wait_s + 1:.0f} s", later
+        if len(given) == 1 and self._is_right(given[0]):
+            scope[BY_KEY] = f"{self._user} at {address}"
+            return None
+        if given:
+            self._note(place, now_s)
+        return 401, "this port needs the user and the password of [http]", _CHALLENGE
+
+    def _is_right(self, given: str) -> bool:
+        scheme, _, value = given.strip().partition(" ")
+        if scheme.lower() == "bearer":
+            shown, wanted = value.strip().encode("latin-1", "replace"), self._bearer
+        else:
+            shown, wanted = _decoded(value.strip()) if scheme.lower() == "basic" else b"", self._basic
+        return hmac.compare_digest(_digest(shown), wanted)
+
+    def _note(self, place: str, now_s: float) -> None:
+        """One guess more from there."""
+        if place not in self._debts_s and len(self._debts_s) >= MOST_ADDRESSES:
+            self._debts_s = {key: end_s for key, end_s in self._debts_s.items() if end_s > now_s}
+            if len(self._debts_s) >= MOST_ADDRESSES:  # the one that has guessed least
+                del self._debts_s[min(self._debts_s, key=self._debts_s.__getitem__)]
+        self._debts_s[place] = max(self._debts_s.get(place, 0.0), now_s) + GUESS_S
+        if self._debts_s[place] - now_s > (GUESSES - 1) * GUESS_S and now_s - self._told_s >= _REPEAT_S:
+            self._told_s = now_s
+            log.warning("passwords_guessed", address=place)
+
+
+def _digest(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _place(address: str) -> str:
+    """What counts as one address: somebody who has one of IPv6 has 2^64 of them."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((found, 64), strict=False)) if found.version == 6 else address

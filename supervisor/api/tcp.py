@@ -1,0 +1,97 @@
+"""The TCP port of [http], as the newest settings want it: opened, moved, closed, and tried again while it cannot be had.
+
+It is no part of what a reload hands on: between two images of the daemon, some seconds, connections are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import structlog
+
+from supervisor.api.door import Door
+from supervisor.model.settings import HttpSettings
+
+log = structlog.get_logger()
+
+Accept = Callable[[socket.socket], Awaitable[asyncio.Server]]
+Leave = Callable[[asyncio.Server], Awaitable[None]]
+RETRY_S: Final = 5.0
+
+
+class TcpPort:
+    """At most one listening socket. `want`, `view` and `start` may be called from any thread."""
+
+    def __init__(self, door: Door, accept: Accept, leave: Leave) -> None:
+        """`accept` and `leave` begin and end to accept on a listening socket, in the server's loop."""
+        self._door, self._accept, self._leave = door, accept, leave
+        self._wanted = HttpSettings()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stirred = asyncio.Event()
+        self._error = ""
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In the server's loop, once it serves."""
+        self._loop = loop
+        self._task = loop.create_task(self._keep())
+
+    def want(self, http: HttpSettings) -> None:
+        """By the deciding thread at each turn: nothing is done unless these are other settings."""
+        if http is self._wanted or http == self._wanted:
+            return
+        self._wanted = http
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._stirred.set)
+
+    def view(self) -> dict[str, Any] | None:
+        """{"listen", "error"}; None: no port is wanted."""
+        wanted = self._wanted
+        return {"listen": wanted.listen, "error": self._error} if wanted.listen else None
+
+    async def _keep(self) -> None:
+        open_at: tuple[str, int] | None = None
+        server: asyncio.Server | None = None
+        while True:
+            self._stirred.clear()
+            wanted = self._wanted
+            self._door.settle(wanted)
+            at = (wanted.host, wanted.port) if wanted.password and wanted.listen else None
+            if server is not None and at != open_at:
+                await self._leave(server)
+                server = None
+            if at is not None and server is None:
+                server = await self._opened(at, wanted.listen)
+            open_at = at if server is not None else None
+            if at is None:
+                self._error = f"it has no password: {wanted.password_file} could not be used" if wanted.listen else ""
+            failed = at is not None and server is None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S if failed else None):
+                    await self._stirred.wait()
+
+    async def _opened(self, at: tuple[str, int], listen: str) -> asyncio.Server | None:
+        try:
+            server = await self._accept(_socket(at))
+        except OSError as error:
+            why = error.strerror or str(error)
+            if why != self._error:
+                log.error(  # noqa: TRY400  the trace says no more
+                    "http_port_not_open", listen=listen, error=why, retry_s=RETRY_S
+                )
+            self._error = why
+            return None
+        self._error = ""
+        log.info("serving_http", listen=listen)
+        return server
+
+
+def _socket(at: tuple[str, int]) -> socket.socket:
+    family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
+    both = at[0] == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server(at, family=family, dualstack_ipv6=both)

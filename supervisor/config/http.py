@@ -1,0 +1,66 @@
+"""[http]: a TCP port beside the control socket. It has a password, always, and the password is in a file of its own."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import replace
+from typing import Final
+
+from supervisor.config import secrets
+from supervisor.config.sheet import Sheet
+from supervisor.model.settings import HttpSettings
+
+_LEAST_LENGTH: Final = 12  # ten guesses a minute for each address: 12 random characters last for ever
+
+
+def complete(sheet: Sheet, made: HttpSettings, *, look: bool = True) -> HttpSettings:
+    """`made` of the plain keys, with the password. `look` is False for one who may not read the daemon's secrets."""
+    if made.password_file:
+        made = replace(made, password_file=secrets.beside(sheet, made.password_file))
+    if not made.listen:
+        return made
+    origin = sheet.origins["http.listen"]
+    if (address := _address(made.listen)) is None:
+        sheet.error(origin, f'http.listen must be ADDRESS:PORT such as "127.0.0.1:9001", not {made.listen!r:.60}')
+        return made
+    if not made.password_file:
+        sheet.error(origin, "http.listen needs http.password_file: without a password everybody could stop the programs")
+        return made
+    if ":" in made.user or not made.user.isprintable() or not made.user:
+        sheet.error(sheet.origins["http.user"], "http.user must be a name without a colon")
+    if not ipaddress.ip_address(address[0]).is_loopback:
+        sheet.warn(
+            origin,
+            f"http.listen: {made.listen} is not encrypted, and the password crosses the network with every request: "
+            f"listen on 127.0.0.1 behind a proxy with TLS, or use ssh -L",
+        )
+    return replace(made, host=address[0], port=address[1], password=_password(sheet, made) if look else "")
+
+
+def _password(sheet: Sheet, made: HttpSettings) -> str:
+    """Empty when it cannot be used. A kept configuration has no copy of the file: it goes without the port."""
+    origin, path = sheet.origins["http.password_file"], made.password_file
+    wrong: list[str] = []
+    text = secrets.text(lambda _, what: wrong.append(what), origin, "http.password_file", path, "one password")
+    password = text.strip("\r\n")
+    if not wrong and (len(password) < _LEAST_LENGTH or not password.isprintable()):
+        wrong.append(
+            f"http.password_file: {path} must hold one line of at least {_LEAST_LENGTH} characters; "
+            f"make one: head -c 18 /dev/urandom | base64 > {path}"
+        )
+    for what in wrong:
+        (sheet.warn if sheet.source.is_kept else sheet.error)(origin, what)
+    return "" if wrong else password
+
+
+def _address(listen: str) -> tuple[str, int] | None:
+    """(IP address, port) of `127.0.0.1:9001` or `[::1]:9001`."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or not port.isascii() or not 0 < int(port) < 65536:
+        return None
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        return None
+    return (str(address), int(port)) if (address.version == 6) == (bare != host) else None

@@ -1,0 +1,291 @@
+"""The TCP port of [http]: no request without the password, guessing is slow, and the control socket notices nothing."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import xmlrpc.client
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_backend import FakeBackend
+from serving import call, served, until
+from structlog.testing import capture_logs
+from tools import allow_open_files
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+
+from environments import NotInstallable, stock_supervisor
+
+from supervisor.api import door, limits, tcp
+from supervisor.api.door import Door
+from supervisor.api.server import Server
+from supervisor.model.inputs import Verb
+from supervisor.model.settings import HttpSettings
+
+PASSWORD = "correct horse bättery"
+STOP = json.dumps({"verb": "stop", "names": ["Pong"]})
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def settings(port: int, password: str = PASSWORD, host: str = "127.0.0.1") -> HttpSettings:
+    return HttpSettings(f"{host}:{port}", "me", "/secret", host, port, password)
+
+
+def basic(user: str = "me", password: str = PASSWORD) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+class Port:
+    """A server with a TCP port of its own."""
+
+    def __init__(self, server: Server, path: Path, number: int) -> None:
+        self.server, self.path, self.number = server, path, number
+
+    def ask(self, authorization: str | None, target: str = "/api/v1/status", body: str | None = None, **headers: str) -> Any:
+        """(status, JSON, headers)."""
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.number, timeout=20)) as connection:
+            given = {} if authorization is None else {"Authorization": authorization}
+            connection.request("GET" if body is None else "POST", target, body, {**given, **headers})
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read()), answer.headers
+
+
+@pytest.fixture
+def port(backend: FakeBackend, socket_path: Path) -> Iterator[Port]:
+    with served(backend, socket_path) as server:
+        number = free_port()
+        server.tcp.want(settings(number))
+        until(lambda: is_open(number), "the port")
+        yield Port(server, socket_path, number)
+
+
+def is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except OSError:
+        return False
+    return True
+
+
+# --- the password ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_password_lets_in_and_the_journal_says_who(port: Port, backend: FakeBackend) -> None:
+    for right in (basic(), f"Bearer {PASSWORD.encode().decode('latin-1')}", basic().replace("Basic", "basic")):
+        assert port.ask(right)[0] == 200
+    as_json = {"Content-Type": "application/json"}
+    assert port.ask(basic(), "/api/v1/ask", STOP, **as_json)[0] == 200
+    assert backend.asked == [(Verb.STOP, ("Pong",), "", "me at 127.0.0.1", None)]
+    assert port.ask(basic(), "/api/v1/ask", STOP, **as_json, Origin="http://evil.example")[0] == 403, (
+        "browsers send it along"
+    )
+    assert port.ask(basic(), "/api/v1/ask", STOP)[0] == 415
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [None, "", "Basic", "Basic é", basic(password="wrong"), basic("you"), basic(password=""), "Bearer ", "Bearer wrong",
+     f"Basic {PASSWORD.encode().decode('latin-1')}", "Digest x", "x" * 9000],
+    ids=["none", "empty", "half", "no base64", "password", "user", "no password", "no token", "token", "plain", "digest", "long"],
+)  # fmt: skip
+def test_without_it_nothing_is_answered_but_401(port: Port, backend: FakeBackend, wrong: str | None) -> None:
+    for target, body in (
+        ("/api/v1/status", None),
+        ("/", None),
+        ("/metrics", None),
+        ("/nothing", None),
+        ("/api/v1/ask", STOP),
+    ):
+        status, told, headers = port.ask(wrong, target, body)
+        assert (status, told) == (401, {"error": "this port needs the user and the password of [http]"})
+        assert headers["www-authenticate"] == 'Basic realm="extralife", charset="UTF-8"'
+        if wrong:
+            break
+    assert not backend.asked
+    assert call(port.path, "/api/v1/status")[0] == 200
+
+
+def test_two_passwords_are_none(port: Port) -> None:
+    with socket.create_connection(("127.0.0.1", port.number), 20) as sock:
+        sock.sendall(
+            f"GET /healthz HTTP/1.1\r\nHost: x\r\nAuthorization: Basic x\r\nAuthorization: {basic()}\r\n\r\n".encode()
+        )
+        assert sock.recv(12) == b"HTTP/1.1 401"
+
+
+def test_any_address_is_a_good_host_and_no_other_name(port: Port) -> None:
+    for host, status in [("203.0.113.9:9001", 200), ("[2001:db8::1]", 200), ("localhost", 200), ("evil.example:80", 403)]:
+        assert port.ask(basic(), Host=host)[0] == status
+    assert port.ask(basic(), Host="203.0.113.9:9001", Origin="http://203.0.113.9:9001")[0] == 200
+
+
+def test_xmlrpc_and_the_stock_client_log_in(port: Port) -> None:
+    word = PASSWORD.replace(" ", "%20")
+    with xmlrpc.client.ServerProxy(f"http://me:{word}@127.0.0.1:{port.number}/RPC2") as proxy:
+        assert proxy.supervisor.getIdentification() == "extralife"
+    with xmlrpc.client.ServerProxy(f"http://127.0.0.1:{port.number}/RPC2") as proxy:
+        with pytest.raises(xmlrpc.client.ProtocolError, match="401"):
+            proxy.supervisor.getIdentification()
+    try:
+        client = stock_supervisor() / "supervisorctl"
+    except NotInstallable as error:
+        pytest.skip(f"supervisor 4.3.0 cannot be installed here to log in with: {error}")
+    port.server.tcp.want(settings(port.number, "an ascii password"))
+
+    def status(password: str) -> str:
+        command = [str(client), "-s", f"http://127.0.0.1:{port.number}", "-u", "me", "-p", password, "status"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    until(lambda: "Pong" in status("an ascii password"), "the stock client's status")
+    assert "Server requires authentication" in status("another password")
+
+
+# --- guessing --------------------------------------------------------------------------------------------------------------
+
+
+class Visit:
+    """Requests to a door from addresses of one's choice, at times of one's choice."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.door = Door(lambda: self.now_s)
+        self.door.settle(settings(1))
+
+    def knock(self, address: str, given: str | None) -> int:
+        headers = [] if given is None else [(b"authorization", given.encode())]
+        refusal = self.door._refusal({"type": "http", "headers": headers, "extralife.address": address})
+        return 200 if refusal is None else refusal[0]
+
+
+def test_guessing_costs_its_address_and_no_other() -> None:
+    visit = Visit()
+    with capture_logs() as said:
+        guesses = [visit.knock("203.0.113.7", basic(password=str(number))) for number in range(100)]
+    assert guesses == [401] * door.GUESSES + [429] * 90
+    assert [(entry["event"], entry["address"]) for entry in said] == [("passwords_guessed", "203.0.113.7")]
+    assert visit.knock("203.0.113.7", basic()) == 429, "else guessing would go on"
+    assert visit.knock("203.0.113.7", None) == 401, "no guess"
+    assert visit.knock("203.0.113.8", basic()) == 200
+    visit.now_s += door.GUESS_S + 0.1
+    assert visit.knock("203.0.113.7", basic()) == 200
+    assert [visit.knock("203.0.113.7", basic(password="x")) for _ in range(2)] == [401, 429]
+    visit.now_s += 3600
+    assert [visit.knock("203.0.113.7", "Bearer x") for _ in range(12)] == [401] * 10 + [429] * 2
+
+
+def test_the_table_is_bounded_and_a_network_is_one_address() -> None:
+    visit = Visit()
+    for _ in range(10):
+        visit.knock("203.0.113.7", "Bearer x")
+    for number in range(5000):
+        visit.knock(f"2001:db8:{number // 65536:x}:{number % 65536:x}::1", "Bearer x")
+    assert len(visit.door._debts_s) == door.MOST_ADDRESSES
+    assert visit.knock("203.0.113.7", basic()) == 429, "who has guessed most is kept"
+    before = visit.knock("2001:db9::1", "Bearer x")
+    assert [before] + [visit.knock(f"2001:db9::{number:x}", "Bearer x") for number in range(2, 12)] == [401] * 10 + [429]
+
+
+def test_no_password_lets_nobody_in() -> None:
+    visit = Visit()
+    visit.door.settle(settings(1, ""))
+    for given in (basic(), basic(password=""), "Bearer ", "Basic ", f"Basic {base64.b64encode(b'').decode()}"):
+        assert visit.knock("203.0.113.7", given) == 401
+
+
+# --- the port --------------------------------------------------------------------------------------------------------------
+
+
+def test_it_moves_closes_and_changes_its_password_with_the_settings(port: Port) -> None:
+    port.server.tcp.want(settings(port.number, "another password"))
+    until(lambda: port.ask(basic(password="another password"))[0] == 200, "the new password")
+    assert port.ask(basic())[0] == 401
+    other = free_port()
+    port.server.tcp.want(settings(other))
+    until(lambda: is_open(other) and not is_open(port.number), "the new port")
+    port.server.tcp.want(HttpSettings())
+    until(lambda: not is_open(other), "its end")
+    assert port.server.tcp.view() is None
+
+
+def test_a_port_that_is_taken_is_told_and_tried_again(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp, "RETRY_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as taken, capture_logs() as said:
+        number = taken.getsockname()[1]
+        with served(backend, socket_path) as server:
+            server.tcp.want(settings(number))
+            until(lambda: (server.tcp.view() or {})["error"], "the trouble")
+            view = server.tcp.view()
+            assert view is not None
+            assert view["listen"] == f"127.0.0.1:{number}"
+            assert "Address already in use" in view["error"]
+            assert call(socket_path, "/api/v1/status")[0] == 200
+            taken.close()
+            until(lambda: not (server.tcp.view() or {})["error"], "the port")
+            assert is_open(number)
+    assert not is_open(number)
+    assert [entry["event"] for entry in said] == ["http_port_not_open", "serving_http"]
+
+
+def test_a_password_that_could_not_be_read_leaves_the_port_closed(backend: FakeBackend, socket_path: Path) -> None:
+    with served(backend, socket_path) as server:
+        number = free_port()
+        server.tcp.want(settings(number, ""))
+        until(lambda: (server.tcp.view() or {})["error"], "the trouble")
+        assert server.tcp.view() == {
+            "listen": f"127.0.0.1:{number}", "error": "it has no password: /secret could not be used",
+        }  # fmt: skip
+        assert not is_open(number)
+
+
+def test_both_kinds_of_addresses(backend: FakeBackend, socket_path: Path) -> None:
+    with served(backend, socket_path) as server:
+        number = free_port()
+        server.tcp.want(settings(number, host="::"))
+        until(lambda: is_open(number), "the port")
+        port = Port(server, socket_path, number)
+        assert port.ask(basic(), "/api/v1/ask", STOP, **{"Content-Type": "application/json"})[0] == 200
+        assert backend.asked[0][3] == "me at 127.0.0.1"
+
+
+# --- crowds ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_crowd_on_the_port_leaves_the_control_socket_alone(port: Port) -> None:
+    allow_open_files(2_200)
+    slow = b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n"
+    crowd = []
+    for number in range(600):
+        sock = socket.create_connection(("127.0.0.1", port.number), 20)
+        sock.sendall(slow if number % 2 else b"GET / HT")
+        crowd.append(sock)
+    local = [socket.socket(socket.AF_UNIX) for _ in range(limits.MOST_CONNECTIONS - limits.MOST_OVER_TCP - 2)]
+    for sock in local:
+        sock.connect(str(port.path))
+    assert call(port.path, "/api/v1/status")[0] == 200
+    assert not [sock for sock in local if hung_up(sock)], "none of the control socket's had to go"
+    for sock in (*crowd, *local):
+        sock.close()
+    until(lambda: port.ask(basic())[0] == 200, "room for the right one")
+
+
+def hung_up(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) == b""
+    except BlockingIOError:
+        return False
