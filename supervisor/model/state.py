@@ -394,7 +394,7 @@ def _upkeep(state: State, stamped: Stamped, fact: facts.BackupFact | facts.Offsi
             return _backups(state, stamped, fact)
         case facts.OffsiteFact():
             return replace(state, offsite=offsite_recorded(state.offsite, stamped, fact))
-        case facts.AlertFact():
+        case _:
             return replace(state, alerts=alerted(state.alerts, stamped, fact))
 
 

@@ -232,3 +232,8 @@ def test_a_table_ends_with_a_whole_moment(core):
 def test_a_table_that_makes_no_sense(core, key, text):
     with pytest.raises(BadQuery, match=f"^{key} must be "):
         PAGES["recorded"].of(Sources(core), {key: text})
+
+
+def test_which_pages_are_the_same_for_everybody():
+    assert not PAGES["status"].takes_query
+    assert PAGES["accounts"].takes_query

@@ -7,7 +7,7 @@ from core_kit import WALL_S, Core, gpu, gpus, settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.model.recording import GPUS, HOST, PROGRAMS, SHEETS, Row, by_subject, folded
+from supervisor.model.recording import GPUS, HOST, PROGRAMS, SHEETS, Row, by_subject, folded, tag_of
 from supervisor.policy.box.readings import Gpus, Host, InPhase, Spread
 from supervisor.reports.curves import as_table, columns, curves_view, kept
 from supervisor.reports.recorded import readings
@@ -20,6 +20,19 @@ def row(at_s=0.0, token="a" * 8, readings=1, **values):
 
 def point(steps, token, resumed=None):
     return row(0.0, token, env_steps=steps, resumed_step=resumed)
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"),
+    [
+        ("mean_return", "play/mean_return"),
+        ("steps_per_s", "speed/steps_per_s"),
+        ("share_env", "time/env"),
+        ("loss", "learn/loss"),
+    ],
+)
+def test_a_series_has_the_tag_under_which_workers_draw_it(name, tag):
+    assert tag_of(name) == tag
 
 
 # --- the sheets --------------------------------------------------------------------------------------------------------

@@ -121,3 +121,13 @@ def test_what_is_said():
     for dropped, said in ((1, "1 earlier alert was"), (2, "2 earlier alerts were")):
         text = alerting.body(Notice("00ff", "reboot", "critical", "up", 0.0, dropped=dropped))
         assert text == f"up\n({said} dropped: undelivered for too long)\n[critical, id 00ff]"
+
+
+@pytest.mark.parametrize(("text", "wrong"), [("", False), ("08:00", False), ("23:59", False), ("24:00", True), ("8", True)])
+def test_a_time_of_the_daily_report(text, wrong):
+    assert (alerting.report_error(text) is not None) is wrong
+
+
+@pytest.mark.parametrize("rules", [AlertSettings(kinds=("stall",)), AlertSettings(min_severity="critical")])
+def test_the_daily_report_goes_out_whatever_kinds_and_severities_do(rules):
+    assert alerting.wanted(rules, alerting.REPORT, "info")
