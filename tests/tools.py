@@ -30,6 +30,13 @@ PACKAGES = {
 }
 
 
+# Chromium asks nobody anything on its own. Its sandbox does not run as root.
+BROWSER_ARGS = [
+    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--disable-dev-shm-usage", "--no-proxy-server", *(["--no-sandbox"] if os.geteuid() == 0 else []),
+]  # fmt: skip
+
+
 def browser_path() -> str | None:
     """A Chromium that runs: Ubuntu's package is only a script that asks for a snap."""
     for found in filter(None, map(shutil.which, ("chromium", "chromium-browser"))):

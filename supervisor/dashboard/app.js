@@ -22,8 +22,11 @@ const OLD_MS = 10_000; // news older than this greys the page
 const SOON_MS = 1_500; // from a change of a program's state to new reports
 const WINDOWS = { "1h": [3600, "1 hour"], "12h": [43_200, "12 hours"], "24h": [86_400, "24 hours"], "7d": [604_800, "7 days"], "30d": [2_592_000, "30 days"], all: [null, "all"] };
 const FORTNIGHT_S = 14 * 86_400; // of days, at the least
+const AT_ONCE = 2;
 const POINTS = 300;
-const MOST_SUBJECTS = 60;
+const MOST_SUBJECTS = 72; // of charts: six seeds of each of twelve games
+const LEAST_SEEDS = 3;
+const MOST_ROWS = 24; // with a line in the table
 
 // What the reader has chosen is kept in the address, so that a link shows the same.
 const given = new URLSearchParams(location.hash.slice(1));
@@ -41,49 +44,57 @@ const state = { status: null, seen_ms: null, how: "", references: {}, pages: {},
 // --- pages that are asked for again and again ----------------------------------------------------------------------------
 
 const since = () => (WINDOWS[choice.window][0] === null ? "all" : `${WINDOWS[choice.window][0]}s`);
-const PAGES = {
-  report: { every_ms: () => 30_000, query: () => ({ since: since() }) },
-  level: { every_ms: () => 30_000, query: () => ({}) },
-  cost: { every_ms: () => 60_000, query: () => ({ since: since() }) },
-  incidents: { every_ms: () => 30_000, query: () => ({ since: since(), limit: 1, chars: 0 }) },
-  days: { every_ms: () => 300_000, query: () => ({ since: since() === "all" ? "all" : `${Math.max(WINDOWS[choice.window][0], FORTNIGHT_S)}s` }) },
-  timeline: { every_ms: () => 30_000, query: () => ({ since: since() }) },
+const PAGES = { // what is seen first is asked for first
   curves: {
     every_ms: () => Math.max(10, Math.min(60, state.pages.curves?.period_s ?? 10)) * 1000,
     query: () => ({ since: since(), subjects: subjects().join(), series: series().join(), points: POINTS }),
-    ready: () => state.status?.programs.length > 0,
+    ready: () => state.status.programs.length > 0,
   },
+  report: { every_ms: () => 30_000, query: () => ({ since: since() }) },
+  incidents: { every_ms: () => 30_000, query: () => ({ since: since(), limit: 1, chars: 0 }) },
+  timeline: { every_ms: () => 30_000, query: () => ({ since: since() }) },
+  level: { every_ms: () => 30_000, query: () => ({}) },
+  cost: { every_ms: () => 60_000, query: () => ({ since: since() }) },
+  days: { every_ms: () => 300_000, query: () => ({ since: since() === "all" ? "all" : `${Math.max(WINDOWS[choice.window][0], FORTNIGHT_S)}s` }) },
 };
 const due_ms = Object.fromEntries(Object.keys(PAGES).map((name) => [name, 0]));
-let asking = false;
+const asking = new Set();
 
-/** Ask for what is due, one page after another: the daemon has more to do than to draw. */
+/** Ask for what is due, two pages at a time: the daemon has more to do than to draw. */
 async function ask() {
-  if (asking || document.hidden || !state.status) return;
-  asking = true;
-  for (const [name, { every_ms, query, ready = () => true }] of Object.entries(PAGES)) {
-    if (Date.now() < due_ms[name] || !ready()) continue;
-    due_ms[name] = Infinity;
-    const { data, error } = await page(name, query());
-    if (data) state.pages[name] = data;
-    if (data && name === "timeline") state.bands = bandsOf(data);
-    state.errors[name] = error ?? "";
-    if (due_ms[name] === Infinity) due_ms[name] = Date.now() + every_ms(); // else it was called for meanwhile
-    draw();
-  }
-  asking = false;
+  if (document.hidden || !state.status) return;
+  const due = Object.keys(PAGES).find((name) => Date.now() >= due_ms[name] && !asking.has(name) && (PAGES[name].ready?.() ?? true));
+  if (!due || asking.size >= AT_ONCE) return;
+  asking.add(due);
+  due_ms[due] = Infinity;
+  const one = askFor(due);
+  await Promise.all([one, ask()]);
+}
+
+async function askFor(name) {
+  const { every_ms, query } = PAGES[name];
+  const { data, error } = await page(name, query());
+  asking.delete(name);
+  if (data) state.pages[name] = data;
+  if (data && name === "timeline") state.bands = bandsOf(data);
+  state.errors[name] = error ?? "";
+  if (due_ms[name] === Infinity) due_ms[name] = Date.now() + every_ms(); // else it was called for meanwhile
+  draw();
+  await ask();
 }
 
 function renew(...names) {
   for (const name of names) due_ms[name] = 0;
-  ask();
+  return ask();
 }
 
-/** Programs of which a curve can be seen. */
+/** Programs of which a curve can be seen: of each game on the page an equal share of its seeds, and the first rows. */
 function subjects() {
-  const drawn = shownGames(state.status, choice).shown.flatMap(([, names]) => names);
+  const { shown } = shownGames(state.status, choice);
+  const most = Math.max(LEAST_SEEDS, Math.floor(MOST_SUBJECTS / Math.max(1, shown.length)));
+  const drawn = shown.flatMap(([, names]) => names.slice(0, most));
   const rows = shownPrograms(state.status, state.open).map(({ name }) => name);
-  return [...new Set([...drawn, ...rows])].slice(0, MOST_SUBJECTS);
+  return [...new Set([...drawn, ...rows.slice(0, MOST_ROWS)])];
 }
 
 const series = () => [...new Set(["mean_return", "steps_per_s", choice.series])];

@@ -53,6 +53,13 @@ def test_the_page_is_small_and_loads_only_files_that_are_served(api: Path) -> No
     assert weight + len(body) < MOST_BYTES
 
 
+def test_the_browser_is_told_of_every_module_at_once() -> None:
+    """Else it finds them one after another, a round trip to the box for each."""
+    page = (DIRECTORY / "index.html").read_text()
+    named = set(re.findall(r'(?:modulepreload" href|src)="/assets/([^"]+[.]js)"', page))
+    assert named == {file.relative_to(DIRECTORY).as_posix() for file in LOADED if file.suffix == ".js"}
+
+
 def test_an_asset_is_kept_for_good_and_the_page_is_asked_for_each_time(api: Path) -> None:
     base = stamped(api)
     _, page, _ = get(api, "/")

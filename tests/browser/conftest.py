@@ -9,17 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools import browser_path
+from tools import BROWSER_ARGS, browser_path
 
 TESTS = Path(__file__).resolve().parents[1]
 for each in ("outside", "api"):
     sys.path.append(str(TESTS / each))
 
 SHOTS = Path(os.environ.get("EXTRALIFE_SCREENSHOTS", TESTS / "browser" / "screenshots"))
-QUIET = (
-    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--disable-dev-shm-usage", "--no-proxy-server",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="package")
@@ -31,7 +27,7 @@ def browser() -> Iterator[Any]:
     if path is None:
         pytest.skip("needs a real browser: apt-get install chromium (on Ubuntu: snap install chromium)")
     with playwright.sync_playwright() as running:
-        made = running.chromium.launch(executable_path=path, args=[*QUIET, *(["--no-sandbox"] if os.geteuid() == 0 else [])])
+        made = running.chromium.launch(executable_path=path, args=BROWSER_ARGS)
         yield made
         made.close()
 

@@ -11,10 +11,10 @@ export function next({ report, level, cost, on }) {
     ${finish(report)}
     <p class="muted">${level.said || level.line}</p>
     ${pinned(level, on)}
-    <table class="levels"><caption class="muted">What each level bears, and would have kept in ${span(report.length_s)}: measured, never scaled.</caption>
+    <table class="levels"><caption class="muted">What each level bears, and would have kept in ${span(report.length_s)}: measured, never scaled. “At least” holds with 90 % confidence.</caption>
       <thead><tr><th scope="col">Level</th><th scope="col" class="number">Reboot every</th>
         <th scope="col" class="number">Would have kept</th><th scope="col" class="number">All done in</th><th scope="col"><span class="hidden">Pin</span></th></tr></thead>
-      <tbody>${level.levels.map((each) => rung(each, named(cost?.levels, each), named(report.levels, each), on))}</tbody>
+      <tbody>${level.levels.map((each) => rung(each, named(cost?.levels, each), named(report.levels, each), level.levels.length > 1 && on))}</tbody>
     </table>`;
 }
 
@@ -37,7 +37,7 @@ const pinned = ({ pin }, on) => (pin
 const named = (list, { name }) => list?.find((each) => each.name === name);
 
 /** A level: what it bears, what it would have kept in the window (measured, never guessed), when all would be done. */
-function rung(each, bill, would, on) {
+function rung(each, bill, would, on) { // no `on`: there is no other level to choose
   const load = known(each.slots) ? `${each.slots} × ${each.num_envs}` : "";
   const speed = known(each.steps_per_min) ? `${count(each.steps_per_min)} steps/min` : "";
   const trial = !each.in_force && known(each.next_trial_s) && `next trial ${each.next_trial_s > 0 ? `in ${span(each.next_trial_s)}` : "now"}`;
@@ -50,7 +50,7 @@ function rung(each, bill, would, on) {
     <td class="number" data-label="Would keep">${made(would)}</td>
     <td class="number" data-label="All done in">${bill && known(bill.days) ? span(bill.days * 86400) : UNKNOWN}${
       bill && known(bill.usd) ? html`<span class="eta">${dollars(bill.usd)}</span>` : nothing}</td>
-    <td><button class="small" aria-label="Pin ${each.name}" @click=${() => on.pin(each)}>Pin</button></td>
+    <td>${on ? html`<button class="small" aria-label="Pin ${each.name}" @click=${() => on.pin(each)}>Pin</button>` : nothing}</td>
   </tr>`;
 }
 
@@ -64,7 +64,7 @@ function made(would) {
 /** The mean time between reboots, and the least that it is with 90 % confidence. */
 function stability({ up_s, reboots, mtbf_s, mtbf_bound_s }) {
   if (!up_s) return html`<span class="muted">never measured</span>`;
-  const bound = known(mtbf_bound_s) ? html`<span class="eta">at least ${span(mtbf_bound_s)} (90 %)</span>` : nothing;
+  const bound = known(mtbf_bound_s) ? html`<span class="eta">at least ${span(mtbf_bound_s)}</span>` : nothing;
   return html`${reboots ? span(mtbf_s) : `none in ${span(up_s)}`}${bound}`;
 }
 

@@ -2,11 +2,13 @@
 
 import { arranged, stateOf, tally } from "../shape/status.js";
 import { sparkline, usual } from "../shape/curves.js";
-import { ago, count, figures, known, percent, span, UNKNOWN } from "../text.js";
+import { ago, count, figures, known, percent, plural, span, UNKNOWN } from "../text.js";
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { shape, state } from "./shapes.js";
 
+const MOST_GROUPS = 12;
+const ALL = ""; // in place of a game: all of them are shown
 const WIDTH = 96;
 const HEIGHT = 22;
 
@@ -17,6 +19,7 @@ export function trained({ status, subjects, open, on }) {
   if (!programs.length) return html`<p>No program is configured. Add one to <code>extralife.toml</code>, then <code>supervisorctl update</code>.</p>`;
   const { first, groups, single } = arranged(programs);
   const row = (view) => programRow(view, subjects.get(view.name), on);
+  const shown = open.has(ALL) ? groups : groups.slice(0, MOST_GROUPS);
   const rest = single ? groups.flatMap(([, views]) => views) : [];
   return html`
     <p class="tally">${tally(programs).map(([word, number]) => html`<span>${count(number)} ${word}</span>`)}</p>
@@ -29,8 +32,9 @@ export function trained({ status, subjects, open, on }) {
       <tbody>
         ${repeat([...first, ...rest], ({ name }) => name, row)}
       </tbody>
-      ${single ? nothing : repeat(groups, ([game]) => game, (group) => groupRows(group, open, row, on))}
-    </table>`;
+      ${single ? nothing : repeat(shown, ([game]) => game, (group) => groupRows(group, open, row, on))}
+    </table>
+    ${shown.length < groups.length && !single ? html`<p><button @click=${() => on.toggle(ALL)}>${plural(groups.length - shown.length, "more game")}</button></p>` : nothing}`;
 }
 
 function groupRows([game, views], open, row, on) {
@@ -52,10 +56,11 @@ function groupRows([game, views], open, row, on) {
 
 function programRow(view, subject, on) {
   const look = stateOf(view);
+  const why = told(view, look);
   const line = subject ? sparkline(subject, "mean_return", WIDTH, HEIGHT) : "";
-  return html`<tr class="${look.tone} ${told(view, look) ? "told" : ""}">
+  return html`<tr>
     <th scope="row"><button class="plain name" title=${view.name} @click=${() => on.program(view.name)}>${view.name}</button></th>
-    <td class="what">${state(look)}${reason(view, look)}</td>
+    <td class="what">${state(look)}</td>
     <td class="return"><span class="spark">
       ${line ? html`<svg class="sparkline" width=${WIDTH} height=${HEIGHT} viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" aria-hidden="true">${svg`<path d=${line}/>`}</svg>` : nothing}
       <span>${figures(view.mean_return)}</span></span></td>
@@ -63,18 +68,14 @@ function programRow(view, subject, on) {
     <td class="number steps">${progress(view)}</td>
     <td class="number left" data-unit=${known(view.eta_s) ? "left" : ""}>${span(view.eta_s)}</td>
     <td class="number saved">${known(view.ckpt_age_s) ? ago(view.ckpt_age_s) : UNKNOWN}</td>
-  </tr>`;
+  </tr>
+  ${why ? html`<tr class="why"><td colspan="7">${why}</td></tr>` : nothing}`;
 }
 
 /** Why, where the word alone does not say it. */
 function told(view, { tone }) {
   const why = tone === "quiet" && view.phase === "RUNNING" ? "" : view.why;
   return known(view.retry_in_s) ? `${why}. Next start in ${span(view.retry_in_s)}` : why;
-}
-
-function reason(view, look) {
-  const why = told(view, look);
-  return why ? html`<span class="reason">${why}</span>` : nothing;
 }
 
 /** Steps a second, and how much of the usual speed that is where it is less. */

@@ -79,7 +79,7 @@ function cell(game, names, curves, choice, charts) {
   return html`<figure class="chart">
     <figcaption><strong>${game}</strong> <span class="value">${value}</span>
       <span class="readout" aria-hidden="true"></span>
-      ${drawn?.n > 1 ? html`<span class="muted">mean of n ${drawn.n}, ± standard error</span>` : nothing}</figcaption>
+      ${drawn?.n > 1 ? html`<span class="muted">mean of n ${drawn.n}${names.length > drawn.n ? ` of ${names.length}` : ""}, ± standard error</span>` : nothing}</figcaption>
     <div class="plot" data-game=${game} role="slider" tabindex="0" aria-label="${game}: ${word}. Arrow keys move the cursor, plus and minus zoom, 0 shows all."
       aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-valuetext="now ${value}"></div>
     ${choice.tables && drawn ? table(drawn, word, choice.axis) : nothing}

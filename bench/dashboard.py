@@ -1,0 +1,250 @@
+"""What the dashboard costs a browser, beside TensorBoard on the same curves.
+
+    python bench/dashboard.py              # a minute or two
+    python bench/dashboard.py --day        # also a simulated day of news in one open page: some minutes more
+
+A simulated box with 500 programs (50 games of ten seeds) has trained for some time; the real API serves it. The page is
+opened five times in Chromium, each time with an empty cache: time to the first contentful paint, and until the table and six
+charts are drawn. Besides: its weight; with `--day`, how much the page's memory grows over 86,400 changes of the stream
+and 1,440 refreshed curves.
+
+TensorBoard is installed into bench/.envs/tensorboard and is given the same curves as event files: of those six games as many
+programs as our charts draw. It is timed to its first paint and until six of its charts are drawn. Memory is that of the page
+(JavaScript's heap after a collection), and of TensorBoard's processes; our server is the daemon, which runs anyway.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "api"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "outside"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "browser"))
+
+import inside
+import night
+from playwright.sync_api import Browser, Page, sync_playwright
+from tensorboardX import SummaryWriter
+from tools import BROWSER_ARGS, browser_path
+from tunnels import tunnel
+
+from workers.scores import REFERENCES
+
+ROOT = Path(__file__).resolve().parents[1]
+ROUNDS = 5
+GAMES, SEEDS = 50, 10
+TRAINED_S = 1800.0
+CHARTS = 6
+DAY, PER_REFRESH = 86_400, 60
+PORT = 16_016
+RESULTS = ROOT / "bench" / "results" / "dashboard.json"
+ENV = ROOT / "bench" / ".envs" / "tensorboard"
+
+# Notes when the page has what is waited for, by its own clock.
+WATCH = """
+  const look = () => {
+    if (!window.complete && document.body && (READY)) window.complete = performance.now();
+    if (!window.complete) requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+"""
+OURS = (
+    f"document.querySelectorAll('#well .plot canvas').length >= {CHARTS} && "
+    "document.querySelectorAll('#trained tbody tr').length && document.querySelector('#broke .incidents, #broke .calm')"
+)
+THEIRS = f"document.querySelectorAll('line-chart canvas, line-chart svg path').length >= {CHARTS}"
+# A stream that a test feeds, in place of the browser's.
+FED = """
+  window.EventSource = class extends EventTarget {
+    static CLOSED = 2;
+    constructor() { super(); window.stream = this; }
+    close() {}
+    tell(kind, data) { this.dispatchEvent(new MessageEvent(kind, {data: JSON.stringify(data)})); }
+  };
+"""
+A_DAY = """async ([events, every]) => {
+  const app = await import(document.querySelector('script[type=module]').src);
+  const whole = await (await fetch('/api/v1/status')).json();
+  window.stream.tell('whole', whole);
+  const names = whole.programs.map(({name}) => name);
+  for (let at = 1; at <= events; at += 1) {
+    const news = {steps: 1e6 + at, mean_return: Math.sin(at), uptime_s: at, ckpt_age_s: at % 60};
+    const programs = Object.fromEntries(names.map((name) => [name, news]));
+    window.stream.tell('change', {programs, now_s: at, wall_s: whole.wall_s + at});
+    if (at % every === 0) await app.renew('curves', 'timeline', 'incidents', 'report');
+    if (at % 8 === 0) await new Promise(requestAnimationFrame);
+  }
+}"""
+
+
+def crowd(where: Path) -> night.Night:
+    """500 programs that train at one level."""
+    names = sorted(REFERENCES)[:GAMES]
+    text = "".join(f"[program.{game}]\nseeds = {list(range(1, SEEDS + 1))}\n" for game in names)
+    paths = '[daemon]\nstate_dir = "DIRECTORY/state"\nruntime_dir = "DIRECTORY/run"\nsample_period_s = 10.0\n'
+    night.GOALS.update({game: REFERENCES[game] for game in names})
+    host = night.Night(
+        where, f"{paths}[level]\nslots = {GAMES * SEEDS}\nthreads = 1\n[training]\nsteps = 100_000_000\n{text}"
+    )
+    host.look_s = 30.0
+    host.start()
+    host.run(TRAINED_S)
+    host.write_down()
+    return host
+
+
+def small(where: Path) -> night.Night:
+    return night.night(where)
+
+
+@contextmanager
+def served(make: Any) -> Iterator[tuple[Any, str]]:
+    application = inside.Application(lambda: make(inside.directory()))
+    application.serve()
+    with tunnel(application.host.runtime_dir / "supervisor.sock") as port:
+        yield application, f"http://localhost:{port}/"
+    application.close()
+
+
+def heap_mb(page: Page) -> float:
+    session = page.context.new_cdp_session(page)
+    session.send("HeapProfiler.enable")
+    session.send("HeapProfiler.collectGarbage")
+    used: float = session.send("Runtime.getHeapUsage")["usedSize"]
+    return used / 2**20
+
+
+def opened(browser: Browser, url: str, ready: str, *first: str) -> tuple[Page, float, float]:
+    """(page, first contentful paint, complete) in ms of a page with an empty cache."""
+    page = browser.new_context(viewport={"width": 1440, "height": 1600}).new_page()
+    for script in (WATCH.replace("READY", ready), *first):
+        page.add_init_script(script)
+    page.goto(url)
+    end_s = time.monotonic() + 60
+    while not (complete_ms := page.evaluate("window.complete ?? 0")):
+        if time.monotonic() > end_s:
+            raise SystemExit(f"{url} was not complete within 60 s")
+        page.wait_for_timeout(20)
+    paint_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN")
+    return page, paint_ms, complete_ms
+
+
+def timed(browser: Browser, url: str, ready: str) -> dict[str, Any]:
+    """Medians and ranges of some openings."""
+    paints, completes, heaps = [], [], []
+    for _ in range(ROUNDS):
+        page, paint_ms, complete_ms = opened(browser, url, ready)
+        paints.append(paint_ms)
+        completes.append(complete_ms)
+        heaps.append(heap_mb(page))
+        page.context.close()
+    shown = {"first_paint_ms": paints, "complete_ms": completes, "heap_mb": heaps}
+    return {name: [round(f(each)) for f in (statistics.median, min, max)] for name, each in shown.items()}
+
+
+def weight_bytes(browser: Browser, url: str) -> int:
+    """All that the page loads, as it is sent."""
+    page = browser.new_context().new_page()
+    sizes: list[int] = []
+    page.on(
+        "requestfinished",
+        lambda request: sizes.append(request.sizes()["responseBodySize"]) if "/api/" not in request.url else 0,
+    )
+    page.goto(url)
+    page.locator("#trained tbody tr").first.wait_for()
+    page.context.close()
+    return sum(sizes)
+
+
+def a_day(browser: Browser, url: str) -> dict[str, float]:
+    page, _, _ = opened(browser, url, "window.stream", FED)
+    page.evaluate(A_DAY, [2_000, PER_REFRESH])
+    before, began_s = heap_mb(page), time.monotonic()
+    page.evaluate(A_DAY, [DAY, PER_REFRESH])
+    return {"before_mb": before, "grown_mb": heap_mb(page) - before, "took_s": time.monotonic() - began_s}
+
+
+# --- TensorBoard -----------------------------------------------------------------------------------------------------------
+
+
+def install() -> Path:
+    if not (ENV / "bin" / "tensorboard").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(ENV)], check=True)
+        subprocess.run([ENV / "bin" / "pip", "install", "--quiet", "tensorboard", "setuptools<81"], check=True)
+    return ENV / "bin" / "tensorboard"
+
+
+def write_events(application: Any, where: Path) -> None:
+    """The curves that our page draws, as event files: a run a program, the same points."""
+    names = [f"{game}-s{seed}" for game in sorted(REFERENCES)[:12] for seed in range(1, 7)]
+    query = {"subjects": ",".join(names), "series": "mean_return,steps_per_s,loss", "since": "all", "points": "300"}
+    found = application.host.backend.page("curves", query)
+    for subject in found["subjects"]:
+        with SummaryWriter(str(where / subject["program"])) as writer:
+            for series, values in subject["series"].items():
+                for step, wall_s, value in zip(subject["env_steps"], subject["wall_s"], values["mean"], strict=True):
+                    if step is not None and value is not None:
+                        writer.add_scalar(f"{series}/{subject['program'].split('-')[0]}", value, int(step), wall_s)
+
+
+def tensorboard(browser: Browser, application: Any, where: Path) -> dict[str, Any]:
+    command = install()
+    write_events(application, where)
+    process = psutil.Popen(
+        [command, "--logdir", str(where), "--port", str(PORT), "--load_fast=false"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        url = f"http://localhost:{PORT}/"
+        for _ in range(120):
+            if subprocess.run(["curl", "-sf", "-o", "/dev/null", f"{url}data/runs"], check=False).returncode == 0:
+                break
+            time.sleep(0.5)
+        time.sleep(10)  # it reads the event files
+        found = timed(browser, f"{url}#timeseries", THEIRS)
+        rss = sum(each.memory_info().rss for each in [process, *process.children(recursive=True)])
+        return {**found, "server_mb": round(rss / 2**20)}
+    finally:
+        for each in [*process.children(recursive=True), process]:
+            each.kill()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--day", action="store_true")
+    parser.add_argument("--no-tensorboard", action="store_true")
+    chosen = parser.parse_args()
+    found: dict[str, Any] = {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path(), args=BROWSER_ARGS)
+        with served(crowd) as (application, url):
+            found["weight_bytes"] = weight_bytes(browser, url)
+            found["500 programs"] = timed(browser, url, OURS)
+            if not chosen.no_tensorboard:
+                where = application.host.where / "events"
+                found["tensorboard"] = tensorboard(browser, application, where)
+        if chosen.day:
+            with served(small) as (_, url):
+                found["day"] = a_day(browser, url)
+        browser.close()
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
