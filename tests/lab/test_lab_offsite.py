@@ -1,0 +1,100 @@
+"""Two real games on a box that is destroyed at any moment; another box goes on from the repository; the first one stays down."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from installed import CONFIG, GAMES, Installed
+from labbox import until
+
+ROUNDS = int(os.environ.get("EXTRALIFE_LAB_LOST_BOXES", "1"))
+REPO, PASSWORD = "/srv/copies", "/etc/extralife/restic.password"
+EVERY_S = 10.0
+OFFSITE = f"""
+[offsite]
+repository = "{REPO}"
+password_file = "{PASSWORD}"
+every_s = {EVERY_S:g}
+forget = "off"
+check = "off"
+"""
+DROP_IN = f"[Service]\nReadWritePaths=-{REPO}\n"
+
+pytestmark = pytest.mark.skipif(shutil.which("restic") is None, reason="restic is not installed: apt-get install restic")
+
+
+@pytest.fixture
+def boxes(tmp_path: Path) -> Iterator[list[Installed]]:
+    made: list[Installed] = []
+    try:
+        yield made
+    finally:
+        for each in made:
+            each.close()
+
+
+def new_box(boxes: list[Installed], tmp_path: Path) -> Installed:
+    directory = tmp_path / f"box{len(boxes)}"
+    directory.mkdir()
+    boxes.append(Installed(directory))
+    box = boxes[-1]
+    box.write("/etc/systemd/system/extralife.service.d/copies.conf", DROP_IN)
+    box.write("/srv/password", "correct horse\n")
+    return box
+
+
+def carried(source: Path, target: Path) -> None:
+    """What lies in a repository, added to another directory: a box has a disk of its own. Files appear whole or not at all."""
+    target.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cp", "-a", "--no-clobber", f"{source}/.", str(target)], check=False, capture_output=True)
+
+
+def test_a_lost_box_is_regained_by_one_command(boxes: list[Installed], tmp_path: Path) -> None:
+    box = new_box(boxes, tmp_path)
+    box.write("/srv/mine.toml", CONFIG + OFFSITE)
+    box.run("install", "-d", "-m", "777", REPO)
+    box.install("--no-start")
+    box.run("install", "-o", "extralife", "-m", "600", "/srv/password", PASSWORD)
+    box.run("cp", "/srv/mine.toml", "/etc/extralife/extralife.toml")
+    said = box.ctl("offsite", "init", check=True)
+    assert "made the repository" in said
+    box.run("systemctl", "enable", "--now", "extralife")
+    for number in range(ROUNDS):
+        trained = box.wait_until_trains(240)
+        before = len(box.facts("OffsiteCopied"))
+        until(
+            lambda box=box, before=before: len(box.facts("OffsiteCopied")) >= before + 2, 180, "two copies of that training"
+        )
+        time.sleep(random.Random(number).uniform(0.0, EVERY_S))
+        copied = box.facts("OffsiteCopied")[-1]["steps"]
+        lost, there = box, tmp_path / f"repository{number}"
+        carried(lost.from_outside(REPO), there)
+        lost.cut_power()
+        box = new_box(boxes, tmp_path)
+        box.run("install", "-d", "-m", "777", REPO)
+        carried(there, box.from_outside(REPO))
+        box.run("chmod", "-R", "a+rwX", REPO)
+        began_s = time.monotonic()
+        said = box.install("--from-offsite", REPO, "--password-file", "/srv/password")
+        assert "this box goes on with these trainings" in said, said
+        assert set(copied) == set(GAMES)
+        box.wait_until_trains(240, least_steps=copied)
+        print(f"round {number}: training again {time.monotonic() - began_s:.0f} s after install.sh began")
+        resumed = {fact["program"]: fact["step"] for fact in box.facts("Resumed")}
+        for name in GAMES:
+            assert resumed[name] >= copied[name], "a checkpoint that a copy had named"
+        assert trained.keys() >= set(GAMES)
+        until(lambda box=box, n=number: box.facts("OffsiteHeld")[-1]["generation"] == n + 2, 60, "the lease")
+        lost.boot()
+        carried(box.from_outside(REPO), lost.from_outside(REPO))
+        lost.run("chmod", "-R", "a+rwX", REPO)
+        until(lambda lost=lost: lost.facts("OffsiteFenced"), 120, "the fence")
+        until(lambda lost=lost: not any(each["pid"] for each in lost.programs().values()), 120, "no program of the lost box")
+        lost.cut_power()
