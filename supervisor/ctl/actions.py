@@ -55,7 +55,7 @@ _MODULES = {  # of each action that is no page, or has no module of its own: whe
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
     **dict.fromkeys(("tail", "maintail"), "tail"),
     **{name: name for name in ("completion", "dashboard", "doctor", "export", "manual", "metrics", "simulate", "top")},
-    "wait-gpu": "wait_gpu",
+    "import": "imported", "listen": "listen", "wait-gpu": "wait_gpu",
 }  # fmt: skip
 # history, explain, reboots, journal and export show these
 _NO_ACTION = {"facts", "incidents", "timeline", "days", "curves", "recorded"}

@@ -8,12 +8,15 @@ its reason here; one without a reason, and a reason without a difference, is an 
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where `tools` is, without pytest
 
 from stock_sides import ROOT, Ours, Side, Theirs, edited, programs
 
@@ -216,6 +219,21 @@ class Told:
     def same(self) -> bool:
         return self.theirs == self.ours
 
+    @property
+    def same_but_for_free_text(self) -> bool:
+        """Without what a daemon may say as it likes: the description of `status`, the error of a file, the version."""
+        return _without_free_text(self.theirs[1]) == _without_free_text(self.ours[1])
+
+
+def _without_free_text(told: str) -> str:
+    for pattern, kept in (
+        (r"(?m)^((?:supervisor> )?\S+ +[A-Z]+) +(?:(pid N, uptime H:MM:SS).*|.*)$", r"\1 \2"),
+        (r"CANT_REREAD: .*", "CANT_REREAD"),
+        (r"(?m)^(\d+\.\d+\.\d+)\+.*$", r"\1"),
+    ):
+        told = re.sub(pattern, kept, told)
+    return told
+
 
 def tell(side: Side) -> list[tuple[int, str]]:
     """The whole story on one side."""
@@ -266,6 +284,48 @@ supervisorctl -s unix:///run/extralife/supervisor.sock status
 Below, `tests/e2e/stock_story.py` ran every command against a real supervisord 4.3.0 and against extralife, with the same
 programs. A test compares what happens with this page. `python tests/e2e/stock_story.py` writes it anew.
 
+## Moving over
+
+```
+supervisorctl import /etc/supervisor/supervisord.conf --out extralife.toml
+supervisord -c extralife.toml --check
+```
+
+`import` reads programs, groups, `numprocs`, `process_name`, includes, `%(...)s`, environments and event listeners, and prints
+what has no counterpart and why: on standard error, and as comments at the top of the file. It prints nothing that our own check
+refuses. A broken file, one that is no supervisord.conf, or one with more than 4 MiB is one sentence; an include inside an
+included file is left out, as with Supervisor.
+
+| supervisord.conf | extralife.toml |
+|---|---|
+| `numprocs`, `process_name`, `[group:x]` | a section for each process, `group = "x"` |
+| `environment`, `directory`, `umask` of `[supervisord]` too | `env`, `directory`; `umask` in the command (`sh -c 'umask 022; exec "$@"'`) |
+| `autorestart = true`, `unexpected` + `exitcodes` | `done_codes = []`, `done_codes = [0, 2]` |
+| `autorestart = false` | every exit code is an expected end; a death by a signal is still followed by a restart |
+| `startsecs`, `startretries` | `[restart]`: growing delays, and after eight deaths in an hour the program is FATAL for Supervisor's clients and `status` ends with 3; it is still tried every half hour to six hours |
+| `stopwaitsecs`, `stopasgroup` | `stop_grace_s`, `stop_signal_to` |
+| `user` | `setpriv` before the command |
+| `redirect_stderr`, log file `NONE` | redirected in the command |
+| other log files | `programs/NAME/stdout.log` in the state directory; `supervisorctl tail NAME` |
+| `[eventlistener:x]` | a program with `extralifectl listen EVENTS -- COMMAND` |
+
+## Event listeners
+
+A listener is a program of its own whose command begins with `supervisorctl listen`:
+
+```toml
+[program.crashmail]
+command = ["extralifectl", "listen", "PROCESS_STATE_EXITED", "--", "/opt/superlance/bin/crashmail", "-a", "-m", "ops@example.org"]
+progress = "none"
+```
+
+superlance and its `supervisor` belong into an environment of their own: in ours, their package would hide extralife's.
+The journal is the queue, so no event is dropped: a listener that was away goes on behind the last event that it has answered. Of
+ticks it gets the newest. A listener that answers FAIL gets the event again; one that breaks the protocol, ends, or does
+not answer for ten minutes (`--timeout S`) is ended with one sentence in its log, and started again with growing delays.
+There are `PROCESS_STATE_*`, `PROCESS_LOG_*`, `PROCESS_GROUP_*`, `SUPERVISOR_STATE_CHANGE_*` and `TICK_*`; programs and clients send
+no events, so `PROCESS_COMMUNICATION` and `REMOTE_COMMUNICATION` never happen ([why so](adr/0069-listeners-fed-from-the-journal.md)).
+
 ## Differences and mappings
 
 - **Names.** A program without a group is its own, as with Supervisor: `Pong`, `Pong:Pong`, `Pong:*` and `Pong:` mean the same. The
@@ -290,8 +350,9 @@ programs. A test compares what happens with this page. `python tests/e2e/stock_s
   all requests.
 - **tail** replaces what is not UTF-8 and shows control characters as ␛ or ␀. Supervisor's server fails at the first,
   its client at the second. At most one MiB is read at a time.
-- **Refused**: input to a program (`fg`), `sendRemoteCommEvent` (there are no event listeners),
-  `clearLog` (the daemon rotates its own log).
+- **Event listeners** (superlance and others) run unchanged behind `supervisorctl listen` ([below](#event-listeners)).
+- **Refused**: input to a program (`fg`), `sendRemoteCommEvent` (no client sends events), `clearLog` (the daemon rotates its own
+  log).
 - **version** is `4.3.0+extralife.` and our version.
 - `system.multicall` answers with bare values, as Supervisor's does.
 - The journal records the user behind each change, as the kernel reports it for the connection.
@@ -302,7 +363,11 @@ def document(story: list[Told]) -> str:
     """The page."""
     differ = [told for told in story if not told.same]
     codes = sum(told.theirs[0] != told.ours[0] for told in story)
-    count = f"{len(story)} commands; {len(differ)} of them differ in what they print, {codes} in their exit code."
+    free = sum(told.same_but_for_free_text for told in story)
+    count = (
+        f"{len(story)} commands; {len(differ)} of them differ in what they print, {codes} in their exit code. Without free text\n"
+        f"(the description of `status`, the errors of a file, the version) {free} of {len(story)} print the same."
+    )
     lines = [HEAD, "## The differences", "", count, ""]
     for told in differ:
         lines += [f"### `{told.step.title}`", "", told.step.why, "", "```"]

@@ -189,7 +189,7 @@ CHANGES = (
 )  # fmt: skip
 # With the same answers, daemon or not.
 ALONE = (
-    "--help", "-h", "--version", "--frobnicate", "-s", "-s ftp://localhost status", "completion bash", "completion zsh", "completion fish", "completion", "manual", "manual x",
+    "--help", "-h", "--version", "--frobnicate", "-s", "-s ftp://localhost status", "import /nonexistent", "listen TICK_6 -- true", "completion bash", "completion zsh", "completion fish", "completion", "manual", "manual x",
     "-c /nonexistent.toml status",
     "simulate --days 2 --seed 3", "simulate --days 2 --seed 3 --json", "simulate --host nothing", "simulate --why --days 1",
     "wait-gpu", "wait-gpu --min-free-mb x -- true", "wait-gpu --min-free-mb 1",

@@ -1,0 +1,350 @@
+"""`listen`: an event listener written for Supervisor (superlance's httpok, memmon, crashmail) is fed from the journal.
+
+Supervisor keeps ten events for a slow listener and drops the oldest. Here the journal is the queue: the position of the last
+event that the listener has answered lies in a file of the program's run directory. So a listener that was away, or a box
+that rebooted, misses nothing. Only ticks do not queue: of those that a busy listener misses, it gets the newest.
+
+A listener that breaks the protocol, ends, or does not answer for `--timeout` seconds is ended. This process ends with it,
+and the daemon starts both again, with the growing delays of every program. The event in question comes again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.adapters import durable
+from supervisor.ctl import text
+from supervisor.ctl.client import Refused, Unreachable, quote
+from supervisor.ctl.outcome import GENERIC, NOT_FOUND, OK, USAGE, Failed
+from supervisor.ctl.session import Session, take, whole
+from supervisor.model.names import group_of
+
+_LOOK_S: Final = 1.0
+_TIMEOUT_S: Final = 600
+_ANSWER_BYTES: Final = 1 << 20
+_PAGE: Final = 500
+_LOG_BYTES: Final = 64 * 1024
+_TICKS: Final = {"TICK_5": 5, "TICK_60": 60, "TICK_3600": 3600}
+_STATES: Final = ("STARTING", "RUNNING", "BACKOFF", "STOPPING", "EXITED", "STOPPED", "FATAL", "UNKNOWN")
+TYPES: Final = (
+    "EVENT", "PROCESS_STATE", *(f"PROCESS_STATE_{state}" for state in _STATES),
+    "PROCESS_LOG", "PROCESS_LOG_STDOUT", "PROCESS_LOG_STDERR",
+    "SUPERVISOR_STATE_CHANGE", "SUPERVISOR_STATE_CHANGE_RUNNING", "SUPERVISOR_STATE_CHANGE_STOPPING",
+    "TICK", *_TICKS, "PROCESS_GROUP", "PROCESS_GROUP_ADDED", "PROCESS_GROUP_REMOVED",
+)  # fmt: skip
+NEVER: Final = (
+    "PROCESS_COMMUNICATION", "PROCESS_COMMUNICATION_STDOUT", "PROCESS_COMMUNICATION_STDERR", "REMOTE_COMMUNICATION",
+)  # fmt: skip
+
+
+class Broken(Exception):
+    """The listener has ended, broken the protocol or not answered, in one sentence."""
+
+
+def listen(session: Session, args: list[str]) -> int:
+    """`listen EVENT,.. [--timeout S] -- COMMAND ..`.
+
+    Run an event listener written for Supervisor: its READY and RESULT are answered with the journal's facts as
+    events such as PROCESS_STATE_EXITED and TICK_60. As the command of a program, it continues where it stopped.
+    """
+    own, command = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
+    words, options = take(own, valued=("--timeout",))
+    if len(words) != 1 or not command:
+        raise Failed("Error: listen requires events and, behind --, a command: listen TICK_60 -- memmon -a 200MB", USAGE)
+    wanted = [word.strip().upper() for word in words[0].split(",") if word.strip()]
+    for word in wanted:
+        if word not in {*TYPES, *NEVER}:
+            session.suggest(word, TYPES)
+            raise Failed(f"Error: {text.harmless(word)} is no event of Supervisor's", USAGE)
+        if word in NEVER:
+            session.warn(f"{word} never happens here: programs and clients send no events")
+    timeout_s = whole(options.get("--timeout", str(_TIMEOUT_S)), "--timeout", least=1)
+    _find_daemon(session)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        listener = Listener(command, _environment(session), timeout_s)
+    except OSError as error:
+        raise Failed(f"Error: {text.harmless(command[0])} cannot be started: {error.strerror}", NOT_FOUND) from None
+    try:
+        Feed(session, listener, wanted).run()
+    except Broken as broken:
+        session.warn(f"listen: {text.harmless(broken)}")
+        return GENERIC
+    except KeyboardInterrupt:
+        return OK
+    finally:
+        listener.end()
+    return OK
+
+
+def _find_daemon(session: Session) -> None:
+    """Below the daemon, the one that has started this process: its runtime directory holds this attempt's beat."""
+    options = session.options
+    beat = os.environ.get("EXTRALIFE_BEAT")
+    if beat and options.socket is None and options.config_file is None and options.state_dir is None:
+        found = next((str(at / "supervisor.sock") for at in Path(beat).parents if (at / "supervisor.sock").exists()), None)
+        options.socket = found
+
+
+def _environment(session: Session) -> dict[str, str]:
+    """What Supervisor gives a listener. A listener imports Supervisor's own package, so ours must not be found before it."""
+    name = os.environ.get("EXTRALIFE_PROGRAM", "listener")
+    ours = str(Path(__file__).resolve().parents[2])
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != ours]
+    return os.environ | {
+        "SUPERVISOR_ENABLED": "1", "SUPERVISOR_SERVER_URL": session.client.url, "SUPERVISOR_PROCESS_NAME": name,
+        "SUPERVISOR_GROUP_NAME": name, "PYTHONPATH": os.pathsep.join(paths),
+    }  # fmt: skip
+
+
+class Listener:
+    """The child, and one event at a time for it."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], timeout_s: float) -> None:
+        """Raises OSError."""
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        if self._child.stdin is None or self._child.stdout is None:
+            raise OSError("no pipes")
+        self._in, self._out = self._child.stdin.fileno(), self._child.stdout.fileno()
+        self._pool = environment["SUPERVISOR_PROCESS_NAME"]
+        self._timeout_s, self._said, self._serial = timeout_s, b"", 0
+
+    def send(self, event: str, payload: str) -> None:
+        """Until it has answered OK. Raises Broken."""
+        body = payload.encode("utf-8", "replace")
+        while True:
+            self._await_line(b"READY")
+            self._serial += 1
+            head = (
+                f"ver:3.0 server:supervisor serial:{self._serial} pool:{self._pool} poolserial:{self._serial} "
+                f"eventname:{event} len:{len(body)}\n"
+            )
+            self._write(head.encode() + body)
+            if self._result() == b"OK":
+                return
+            text.pause(_LOOK_S)  # FAIL: the same event again, not as fast as the two can talk
+
+    def _write(self, data: bytes) -> None:
+        deadline_s = _now_s() + self._timeout_s
+        fd = self._in
+        os.set_blocking(fd, False)
+        while data:
+            if not select.select([], [fd], [], max(0.0, deadline_s - _now_s()))[1]:
+                raise Broken(f"the listener has not read its event within {self._timeout_s:.0f} s")
+            try:
+                data = data[os.write(fd, data) :]
+            except BrokenPipeError:
+                raise Broken(self._ended()) from None
+
+    def _result(self) -> bytes:
+        line = self._line()
+        word, _, size = line.partition(b" ")
+        if word != b"RESULT" or not size.isdigit() or int(size) > _ANSWER_BYTES:
+            raise Broken(f"the listener said {line[:200]!r} in place of RESULT")
+        while len(self._said) < int(size):
+            self._read()
+        result, self._said = self._said[: int(size)], self._said[int(size) :]
+        if result not in {b"OK", b"FAIL"}:
+            raise Broken(f"the listener's result is {result[:200]!r}, neither OK nor FAIL")
+        return result
+
+    def _await_line(self, wanted: bytes) -> None:
+        line = self._line()
+        if line != wanted:
+            raise Broken(
+                f"the listener said {line[:200]!r} in place of {wanted.decode()}; only its protocol may go to stdout"
+            )
+
+    def _line(self) -> bytes:
+        while b"\n" not in self._said:
+            if len(self._said) > _ANSWER_BYTES:
+                raise Broken("the listener writes without an end of line")
+            self._read()
+        line, _, self._said = self._said.partition(b"\n")
+        return line
+
+    def _read(self) -> None:
+        if not select.select([self._out], [], [], self._timeout_s)[0]:
+            raise Broken(f"the listener has not answered for {self._timeout_s:.0f} s")
+        piece = os.read(self._out, 65536)
+        if not piece:
+            raise Broken(self._ended())
+        self._said += piece
+
+    def _ended(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(5.0)
+        return f"the listener has ended with {self._child.returncode}"
+
+    def gone(self) -> bool:
+        return self._child.poll() is not None
+
+    def end(self) -> None:
+        """SIGTERM, and SIGKILL after five seconds."""
+        self._child.terminate()
+        try:
+            self._child.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+
+class Feed:
+    """Facts of the journal, ticks and lines of logs as events, in order."""
+
+    def __init__(self, session: Session, listener: Listener, wanted: list[str]) -> None:
+        self._session, self._listener, self._wanted = session, listener, wanted
+        run_dir = os.environ.get("EXTRALIFE_RUN_DIR")
+        self._file = Path(run_dir, "listened") if run_dir else None
+        self._groups: dict[str, str] = {}
+        self._states: dict[str, str] = {}
+        self._pids: dict[str, int] = {}
+        self._logs: dict[tuple[str, str], tuple[int, str]] = {}
+        self._ticked = {name: int(_wall_s()) // period_s for name, period_s in _TICKS.items()}
+        self._logs_wanted = [each for each in ("STDOUT", "STDERR") if self._is_wanted(f"PROCESS_LOG_{each}")]
+
+    def run(self) -> None:
+        """For ever. Raises Broken."""
+        after = self._position()
+        while True:
+            try:
+                after = self._facts(after)
+                self._tell_logs()
+            except (Unreachable, Refused):
+                pass  # a daemon that is away or replaces itself: its facts wait in the journal
+            self._tick()
+            if self._listener.gone():
+                raise Broken("the listener has ended by itself")
+            text.pause(_LOOK_S)
+
+    def _position(self) -> int:
+        """The sequence number after which nothing has been answered yet; of a first start, the journal's end."""
+        if self._file is not None:
+            with contextlib.suppress(OSError, ValueError):
+                return int(self._file.read_text())
+        while True:
+            try:
+                newest = self._session.client.get("/api/v1/facts?limit=-1")["facts"]
+            except (Unreachable, Refused):
+                text.pause(_LOOK_S)
+                continue
+            return newest[-1]["seq"] if newest else 0
+
+    def _facts(self, after: int) -> int:
+        while True:
+            rows = self._session.client.get(f"/api/v1/facts?after={after}&limit={_PAGE}")["facts"]
+            for row in rows:
+                told = self._of(row)
+                for event, payload in told:
+                    self._send(event, payload)
+                after = row["seq"]
+                if told:
+                    self._keep(after)
+            if len(rows) < _PAGE:
+                return after
+
+    def _keep(self, after: int) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                durable.replace(self._file, f"{after}\n".encode(), aside=self._file.with_suffix(".new"))
+
+    def _send(self, event: str, payload: str) -> None:
+        if self._is_wanted(event):
+            self._listener.send(event, payload)
+
+    def _is_wanted(self, event: str) -> bool:
+        return any(word in {"EVENT", event} or event.startswith(f"{word}_") for word in self._wanted)
+
+    def _of(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+        """The events of one fact."""
+        kind, name, fields = row["kind"], row["program"], row["fields"]
+        if kind in {"DaemonStarted", "DaemonStopping"}:
+            return [(f"SUPERVISOR_STATE_CHANGE_{'RUNNING' if kind == 'DaemonStarted' else 'STOPPING'}", "")]
+        if kind in {"ProgramConfigured", "ProgramRemoved"}:
+            event = "ADDED" if kind == "ProgramConfigured" else "REMOVED"
+            return [(f"PROCESS_GROUP_{event}", f"groupname:{self._group(name)}\n")]
+        if kind == "Spawned":
+            self._pids[name] = fields["pid"]
+        state = state_of(kind, fields)
+        if state is None:
+            return []
+        before, self._states[name] = self._states.get(name, "UNKNOWN"), state
+        more = {
+            "STARTING": f" tries:{max(0, fields.get('attempt', 1) - 1)}", "BACKOFF": " tries:1",
+            "EXITED": f" expected:{int(fields.get('cause') == 'done')} pid:{self._pids.get(name, 0)}",
+        } | dict.fromkeys(("RUNNING", "STOPPING", "STOPPED"), f" pid:{self._pids.get(name, 0)}")  # fmt: skip
+        payload = f"processname:{name} groupname:{self._group(name)} from_state:{before}{more.get(state, '')}"
+        return [(f"PROCESS_STATE_{state}", payload)]
+
+    def _group(self, name: str) -> str:
+        if name not in self._groups:
+            with contextlib.suppress(Unreachable, Refused):
+                views = self._session.client.get("/api/v1/status")["programs"]
+                self._groups |= {view["name"]: group_of(view) for view in views}
+        return self._groups.get(name, name)
+
+    def _tick(self) -> None:
+        for event, period_s in _TICKS.items():
+            now = int(_wall_s()) // period_s
+            if now != self._ticked[event]:
+                self._ticked[event] = now
+                self._send(event, f"when:{now * period_s}")
+
+    def _tell_logs(self) -> None:
+        if not self._logs_wanted:
+            return
+        for view in self._session.client.get("/api/v1/status")["programs"]:
+            if view["name"] != os.environ.get("EXTRALIFE_PROGRAM"):
+                for channel in self._logs_wanted:
+                    self._tell_log(view, channel)
+
+    def _tell_log(self, view: dict[str, Any], channel: str) -> None:
+        """What was added to a log since the look before; what it held at first is no event."""
+        page, at = f"/api/v1/logs/{quote(view['name'])}/{channel.lower()}", self._logs.get((view["name"], channel))
+        query = "tail=0" if at is None else f"offset={at[0]}&file={quote(at[1])}&limit={_LOG_BYTES}"
+        try:
+            headers, data = self._session.client.read(f"{page}?{query}")
+        except Refused:
+            return  # no log yet
+        self._logs[view["name"], channel] = int(headers["x-next-offset"]), headers["x-file"]
+        if at is not None and data:
+            head = (
+                f"processname:{view['name']} groupname:{group_of(view)} pid:{view['pid'] or 0} channel:{channel.lower()}\n"
+            )
+            self._send(f"PROCESS_LOG_{channel}", head + data.decode("utf-8", "replace"))
+
+
+def state_of(kind: str, fields: dict[str, Any]) -> str | None:
+    """Supervisor's state that a program enters by a fact; None: it stays where it is.
+
+    A program whose breaker is open, or that was given up, is FATAL, as `status` shows it to Supervisor's clients.
+    """
+    match kind:
+        case "SpawnIntended":
+            return "STARTING"
+        case "BecameReady":
+            return "RUNNING"
+        case "StopIntended":
+            return "STOPPING"
+        case "Exited":
+            return "STOPPED" if fields["cause"] == "stopped" else "EXITED"
+        case "BackedOff":
+            return "FATAL" if fields["slow"] else "BACKOFF"
+        case "GaveUp":
+            return "FATAL"
+    return None
+
+
+def _now_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _wall_s() -> float:
+    return text.wall_s()

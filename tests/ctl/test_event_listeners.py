@@ -1,0 +1,158 @@
+"""`listen`: Supervisor's event listener protocol, fed from the journal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend, program
+from running import CTL, ctl, environment
+from serving import until
+
+from supervisor.ctl.listen import state_of
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+
+LISTENER = """
+import json, sys
+out, answers = open(sys.argv[1], "a"), sys.argv[2].split(",")
+while True:
+    sys.stdout.write("READY\\n"); sys.stdout.flush()
+    head = dict(pair.split(":") for pair in sys.stdin.readline().split())
+    if not head:
+        break
+    body = sys.stdin.read(int(head["len"]))
+    print(json.dumps([head["eventname"], body]), file=out, flush=True)
+    answer = answers.pop(0) if len(answers) > 1 else answers[0]
+    if answer == "nothing":
+        sys.stdin.readline()
+    if answer == "rubbish":
+        print("hello"); sys.stdout.flush()
+    sys.stdout.write(f"RESULT {len(answer)}\\n{answer}"); sys.stdout.flush()
+"""
+BOOT = "b" * 32
+RUN = [
+    facts.ProgramConfigured("new", "Pong", "d"),
+    facts.SpawnIntended("starting", "Pong", "t", 1, "d", "light"),
+    facts.Spawned("runs", "Pong", "t", 77, 1, 78, 1),
+    facts.BecameReady("trains", "Pong", "t", 1.0),
+    facts.Exited("killed by SIGKILL", "Pong", "t", "killed", None, 9, 5, 4, counted=True),
+    facts.BackedOff("again", "Pong", 9.0, 1.0, slow=False),
+]
+STORY = [
+    ["PROCESS_STATE_STARTING", "processname:Pong groupname:Pong from_state:UNKNOWN tries:0"],
+    ["PROCESS_STATE_RUNNING", "processname:Pong groupname:Pong from_state:STARTING pid:77"],
+    ["PROCESS_STATE_EXITED", "processname:Pong groupname:Pong from_state:RUNNING expected:0 pid:77"],
+    ["PROCESS_STATE_BACKOFF", "processname:Pong groupname:Pong from_state:EXITED tries:1"],
+]
+
+
+def record(backend: FakeBackend, *happened: facts.Fact) -> None:
+    begin = len(backend.journal)
+    backend.journal = [
+        *backend.journal, *(Stamped(n, float(n), 1e9 + n, BOOT, fact) for n, fact in enumerate(happened, begin + 1)),
+    ]  # fmt: skip
+
+
+class Listening:
+    """`supervisorctl listen` with that listener, and what the listener has heard."""
+
+    def __init__(self, api: Path, directory: Path) -> None:
+        self._api, self._directory, self._heard = api, directory, directory / "heard"
+        (directory / "listener.py").write_text(LISTENER)
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, answers: str = "OK", events: str = "PROCESS_STATE", *more: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(self._directory / "listener.py"), str(self._heard), answers]
+        self._process = subprocess.Popen(
+            [*CTL, "-s", f"unix://{self._api}", "listen", events, *more, "--", *command], text=True, stderr=subprocess.PIPE,
+            env=environment() | {"EXTRALIFE_RUN_DIR": str(self._directory), "EXTRALIFE_PROGRAM": "mail"}, cwd="/",
+        )  # fmt: skip
+        return self._process
+
+    def begun(self) -> None:
+        (self._directory / "listened").write_text("0\n")
+
+    def heard(self) -> list[list[str]]:
+        return [json.loads(line) for line in self._heard.read_text().splitlines()] if self._heard.exists() else []
+
+    def end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(30)
+        if self._process is not None and self._process.stderr is not None:
+            self._process.stderr.close()
+
+
+@pytest.fixture
+def listening(api: Path, backend: FakeBackend, tmp_path: Path) -> Iterator[Listening]:
+    backend.add(program("Pong"))
+    made = Listening(api, tmp_path)
+    yield made
+    made.end()
+
+
+def test_every_fact_once_and_none_lost_over_a_restart(listening: Listening, backend: FakeBackend) -> None:
+    record(backend, *RUN[:4])
+    listening.begun()
+    listening.start(answers="OK,FAIL,OK")
+    until(lambda: len(listening.heard()) >= 3, "the events")
+    listening.end()
+    assert listening.heard() == [STORY[0], STORY[1], STORY[1]], "what it has refused comes again"
+    record(backend, *RUN[4:])
+    listening.start()
+    until(lambda: len(listening.heard()) >= 5, "the events")
+    assert [event for event, _ in listening.heard()[3:]] == [event for event, _ in STORY[2:]], "it was away meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ("nothing", "listen: the listener has not answered for 1 s\n"),
+        ("rubbish", "listen: the listener said b'hello' in place of RESULT\n"),
+        ("WHAT", "listen: the listener's result is b'WHAT', neither OK nor FAIL\n"),
+    ],
+)
+def test_a_listener_that_breaks_the_protocol_ends_in_one_sentence(
+    listening: Listening, backend: FakeBackend, answers: str, said: str
+) -> None:
+    record(backend, *RUN)
+    listening.begun()
+    process = listening.start(answers, "PROCESS_STATE", "--timeout", "1")
+    assert process.communicate(timeout=60)[1] == said
+    assert process.returncode == 1
+    assert listening.heard() == [STORY[0]]
+
+
+def test_one_that_dies_at_once(api: Path) -> None:
+    told = ctl("listen", "TICK_5", "--", "false", socket=api)
+    assert (told.stderr, told.returncode) == ("listen: the listener has ended by itself\n", 1)
+    told = ctl("listen", "TICK_5", "--", "/nonexistent/listener", socket=api)
+    assert told.returncode == 127
+    assert "cannot be started: No such file" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "Error: listen requires events"), (("TICK_60",), "Error: listen requires events"),
+        (("TICK_6", "--", "x"), "Error: TICK_6 is no event of Supervisor's"),
+    ],
+)  # fmt: skip
+def test_wrong_use(args: tuple[str, ...], said: str) -> None:
+    told = ctl("listen", *args)
+    assert told.stdout.startswith(said)
+    assert told.returncode == 2
+
+
+def test_states() -> None:
+    assert state_of("Exited", {"cause": "stopped"}) == "STOPPED"
+    assert state_of("BackedOff", {"slow": True}) == state_of("GaveUp", {}) == "FATAL"
+    assert state_of("Checkpointed", {}) is None
+    assert os.environ.get("EXTRALIFE_RUN_DIR") is None

@@ -1,0 +1,156 @@
+"""`import`: a supervisord.conf as our TOML. What is printed passes our own check, or it is not printed."""
+
+from __future__ import annotations
+
+import getpass
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import ctl
+
+BOX = r"""
+; a web box
+[unix_http_server]
+file=/tmp/supervisor.sock   ; (the path to the socket file)
+chmod=0770
+[inet_http_server]
+port=127.0.0.1:9001
+[supervisord]
+environment=LANG="C.UTF-8",HERE='%(here)s'
+umask=022
+minfds=4096
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
+[rpcinterface:multivisor]
+supervisor.rpcinterface_factory = multivisor.rpc:make_rpc_interface
+[supervisorctl]
+serverurl=unix:///tmp/supervisor.sock
+[program:web]
+command=/bin/sh -c 'echo "100 %%"; exec sleep 1000'   ; say it
+process_name=%(program_name)s_%(process_num)02d
+numprocs=2
+numprocs_start=3
+autorestart=true
+redirect_stderr=true
+stdout_logfile=/var/log/web.log
+stdout_logfile_maxbytes=1MB
+stdout_logfile_backups=3
+[program:worker]
+command=sleep 1000
+environment=A="1,2",B=%(ENV_TEST_IMPORT)s
+directory=%(here)s
+stopwaitsecs=30
+exitcodes=0,2
+priority=7
+[program:logs]
+command=tail -F /dev/null
+stdout_logfile=NONE
+stderr_logfile=NONE
+autostart=false
+stopasgroup=true
+[group:back]
+programs=worker,ghost
+[eventlistener:memmon]
+command=memmon -p web=200MB
+events=TICK_60, PROCESS_STATE_EXITED
+buffer_size=100
+[include]
+files = conf.d/*.conf box.conf
+"""
+
+
+def imported(directory: Path, text: str, *, code: int = 0) -> tuple[dict[str, Any], str]:
+    (directory / "box.conf").write_text(text)
+    done = ctl("import", str(directory / "box.conf"), TEST_IMPORT="é")
+    assert done.returncode == code, done.stdout + done.stderr
+    return tomllib.loads(done.stdout) if code == 0 else {}, done.stderr if code == 0 else done.stdout
+
+
+def test_a_whole_box(tmp_path: Path) -> None:
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "x.conf").write_text(
+        "[program:extra]\ncommand=sleep 5\nfoo=bar\nautorestart=false\n[include]\nfiles=*.conf\n"
+    )
+    made, notes = imported(tmp_path, BOX)
+    programs = made["program"]
+    assert list(programs) == ["web_03", "web_04", "worker", "logs", "memmon", "extra"]
+    assert made["level"]["slots"] == 6
+    assert made["daemon"] == {"log_max_bytes": 1 << 20, "log_backups": 10}
+    wrapped = ["sh", "-c", 'umask 022; exec "$@" 2>&1', "web", "/bin/sh", "-c", 'echo "100 %"; exec sleep 1000']
+    assert programs["web_04"] == {
+        "command": wrapped, "group": "web", "env": {"LANG": "C.UTF-8", "HERE": str(tmp_path)}, "priority": 999,
+        "stop_grace_s": 10.0, "stop_signal_to": "leader", "done_codes": [], "progress": "none",
+    }  # fmt: skip
+    worker = programs["worker"]
+    assert (worker["group"], worker["directory"], worker["stop_grace_s"], worker["priority"], worker["done_codes"]) == (
+        "back", str(tmp_path), 30.0, 7, [0, 2],
+    )  # fmt: skip
+    assert worker["env"] | {"A": "1,2", "B": "é"} == worker["env"]
+    assert programs["logs"]["command"][2] == 'umask 022; exec "$@" >/dev/null 2>/dev/null'
+    assert programs["logs"]["autostart"] is False
+    assert "stop_signal_to" not in programs["logs"]
+    listen = programs["memmon"]["command"]
+    assert listen[listen.index("listen") :][:3] == ["listen", "TICK_60,PROCESS_STATE_EXITED", "--"]
+    for said in (
+        "[program:web] stdout_logfile = /var/log/web.log: its log is programs/NAME/stdout.log in the state directory",
+        "[program:extra] foo = bar: has no counterpart",
+        "[program:extra] autorestart = false: no exit code is followed by a restart; a death by a signal still is",
+        "[group:back] programs = worker,ghost: there is no [program:ghost]",
+        "[unix_http_server]: the control socket lies in the runtime directory; for a group of users: [daemon] socket_group",
+        "[inet_http_server]: over TCP: [http]",
+        "[rpcinterface:multivisor]: the XML-RPC of Supervisor is built in",
+        "[supervisord] minfds = 4096: set it where the daemon is started",
+    ):
+        assert said in notes
+    assert notes.count("web.log") == 1, "once for both processes"
+
+
+def test_into_a_file_with_the_list_as_comments(tmp_path: Path) -> None:
+    (tmp_path / "box.conf").write_text("[program:a b]\ncommand=true\nuser=nobody-here\n")
+    out = tmp_path / "extralife.toml"
+    done = ctl("import", str(tmp_path / "box.conf"), "--out", str(out))
+    assert (done.returncode, done.stdout) == (0, f"{out}: 1 programs; now: supervisord -c {out} --check\n")
+    assert "# not taken over: [program:a b]: a b is called a_b\n" in out.read_text()
+    assert "this box has no such user" in done.stderr
+
+
+def test_users(tmp_path: Path) -> None:
+    made, _ = imported(
+        tmp_path, f"[program:a]\ncommand=true\nuser={getpass.getuser()}\n[program:b]\ncommand=true\nuser=nobody\n"
+    )
+    assert made["program"]["a"]["command"] == ["true"]
+    assert made["program"]["b"]["command"][:2] == ["setpriv", "--reuid=nobody"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no section\n", "is no supervisord.conf: File contains no section headers."),
+        ("[program:a]\n", "[program:a] command: is missing"),
+        ("[program:a]\ncommand='x\n", "[program:a] command: No closing quotation"),
+        ("[program:a]\ncommand=%(nothing)s\n", "[program:a] command: %(nothing) is nothing that Supervisor expands here"),
+        ("[program:a]\ncommand=%(here)d\n", "[program:a] command: %d format"),
+        ("[program:a]\ncommand=x\nnumprocs=2\n", "[program:a] process_name: gives two processes the name a"),
+        ("[program:a]\ncommand=x\nnumprocs=9999999\n", "[program:a] numprocs: is 9999999, and 1 to 1000"),
+        ("[program:a]\ncommand=x\nautostart=maybe\n", "[program:a] autostart: 'maybe' is neither true nor false"),
+        ("[program:a]\ncommand=x\nstopwaitsecs=soon\n", "[program:a] stopwaitsecs: 'soon' is no whole number"),
+        ("[program:a]\ncommand=x\nenvironment=A\n", "[program:a] environment: no NAME=VALUE at 'A'"),
+        ("[program:a]\ncommand=x\numask=u+x\n", "[program:a] umask: 'u+x' is no octal number"),
+        ("[program:a]\ncommand=x\nstdout_logfile_maxbytes=1XB\n", "[program:a] stdout_logfile_maxbytes: '1xb' is no size"),
+        ("[eventlistener:a]\ncommand=x\n", "[eventlistener:a] events: is missing"),
+        ("\xff\n".encode("latin-1").decode("latin-1") * (5 << 20), "has more than 4 MiB"),
+    ],
+    ids=lambda value: value[:40],
+)  # fmt: skip
+def test_a_broken_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    _, told = imported(tmp_path, text, code=1)
+    assert said in told
+    assert len(told.splitlines()) == 1
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    done = ctl("import", str(tmp_path / "none.conf"))
+    assert (done.stdout, done.returncode) == (f"{tmp_path}/none.conf: cannot be read: No such file or directory\n", 1)
+    assert ctl("import").returncode == 2
