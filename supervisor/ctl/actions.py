@@ -54,8 +54,8 @@ _MODULES = {  # of each action that is no page, or has no module of its own: whe
     **dict.fromkeys(("history", "explain", "reboots", "journal"), "story"),
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
     **dict.fromkeys(("tail", "maintail"), "tail"),
-    **{name: name for name in ("completion", "dashboard", "doctor", "export", "manual", "metrics", "simulate", "top")},
-    "import": "imported", "listen": "listen", "wait-gpu": "wait_gpu",
+    **{name: name for name in ("completion", "dashboard", "doctor", "export", "manual", "metrics", "plot", "simulate")},
+    "import": "imported", "listen": "listen", "top": "top", "wait-gpu": "wait_gpu",
 }  # fmt: skip
 # history, explain, reboots, journal and export show these
 _NO_ACTION = {"facts", "incidents", "timeline", "days", "curves", "recorded"}

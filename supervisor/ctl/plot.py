@@ -1,0 +1,61 @@
+"""`plot`: pictures of a night for a report or a chat: the learning curves of a game, or the stability of the box."""
+
+from __future__ import annotations
+
+from supervisor.ctl import files, text
+from supervisor.ctl.accounts import since_query
+from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
+from supervisor.ctl.session import Session, take
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_STABILITY = "stability"
+_ENDINGS = ("png", "svg")
+_POINTS = 1000
+
+
+def plot(session: Session, args: list[str]) -> int:
+    """`plot GAME|PROGRAM|stability [-o FILE.png|FILE.svg] [--since 12h|2d|TIME|boot|all]`.
+
+    A picture. Of a game the returns of all its programs, over steps and over time, with levels and reboots behind them;
+    what a resume took back is faint. stability: levels, reboots, trials and faults over time, and the MTBF of each level.
+    """
+    names, options = take(args, valued=("-o", "--since"))
+    if len(names) != 1:
+        raise Failed("Error: plot takes the name of a game or program, or stability", USAGE)
+    name, file = names[0], options.get("-o", f"{names[0]}.png")
+    ending = file.rpartition(".")[2].lower()
+    if ending not in _ENDINGS:
+        raise Failed(f"Error: -o takes a name that ends in .png or .svg, not {text.harmless(file)!r}", USAGE)
+    try:
+        from supervisor.ctl import pictures
+    except ImportError:
+        raise Failed("Error: plot needs matplotlib: pip install 'extralife[plot]'", GENERIC) from None
+    since = since_query(options.get("--since", "all"))
+    session.warn_if_dead(aloud=True)
+    timeline = session.page("timeline", since=since)
+    if name == _STABILITY:
+        figure = pictures.stability(timeline, session.page("level"))
+    else:
+        figure = pictures.learning(name, _curves(session, name, since), timeline)
+    with files.aside(file) as path:
+        pictures.written(figure, path, ending)
+    session.say(text.harmless(file))
+    return OK
+
+
+def _curves(session: Session, name: str, since: str | None) -> dict[str, Any]:
+    """The returns of the programs of this game, or of this one program."""
+    programs = session.page("status")["programs"]
+    chosen = [view["name"] for view in programs if name in {view["name"], view.get("game")}]
+    if not chosen:
+        known = sorted({view.get("game") or view["name"] for view in programs})
+        raise Failed(
+            f"Error: no game or program is called {text.harmless(name)}; there are: {', '.join(known) or 'none'}", GENERIC
+        )
+    found = session.page("curves", series="mean_return", subjects=",".join(chosen), since=since, points=_POINTS)
+    if not any(value is not None for each in found["subjects"] for value in each["series"]["mean_return"]["mean"]):
+        raise Failed(f"Error: nothing was recorded of the returns of {text.harmless(name)} in that time", GENERIC)
+    return found

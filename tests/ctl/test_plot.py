@@ -1,0 +1,157 @@
+"""`plot`: pictures of curves and of stability, and the sentences where there is none."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_backend import FakeBackend, program
+from running import ROOT, ctl
+
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.model.recording import Row
+
+pytest.importorskip("matplotlib")
+from supervisor.ctl.pictures import _band, _runs, learning, stability
+
+WALL_S = 1_763_700_000.0
+HOSTILE = "_a$x^2$<script>"
+
+
+def level(name: str, **known: Any) -> dict[str, Any]:
+    return {"name": name, "mtbf_s": None, "mtbf_bound_s": None, "up_s": 0.0, "reboots": 0.0} | known
+
+
+def span(begin_s: float, end_s: float, **known: Any) -> dict[str, Any]:
+    return {
+        "from_s": begin_s,
+        "to_s": end_s,
+        "from_wall_s": WALL_S + begin_s,
+        "to_wall_s": WALL_S + end_s,
+        "count": 1,
+    } | known
+
+
+TIMELINE = {
+    "since_s": 0.0, "until_s": 7200.0, "since_wall_s": WALL_S, "until_wall_s": WALL_S + 7200.0, "programs": [], "backups": [],
+    "levels": [span(0, 3000, level="light", trial=False), span(3000, 7200, level=HOSTILE, trial=True)],
+    "box": [
+        span(4000, 4100, kind="reboot", cause="unclean"), span(5000, 5100, kind="reboot", cause="orderly"),
+        span(5500, 5600, kind="no daemon"), span(6000, 6100, kind="something else"),
+    ],
+    "marks": [{"kind": "stall", "wall_s": WALL_S + 100.0}, {"kind": "trouble", "wall_s": WALL_S + 1.0}],
+}  # fmt: skip
+LADDER = {
+    "levels": [
+        level("light", up_s=3000.0, mtbf_bound_s=1300.0), level("medium"),
+        level(HOSTILE, up_s=4200.0, reboots=1.0, mtbf_s=4200.0, mtbf_bound_s=1000.0),
+    ]
+}  # fmt: skip
+
+
+@pytest.fixture
+def night(backend: FakeBackend) -> FakeBackend:
+    """Two seeds of Pong. The first was taken back from step 60 to 40."""
+    backend.programs = {}
+    backend.add(program("Pong-s1", game="Pong"), program("Pong-s2", game="Pong"), program("Breakout", game="Breakout"))
+    backend.journal = [Stamped(1, 0.0, WALL_S, "b" * 32, facts.LevelChosen("set", "light", 2))]
+    for name, attempts in (("Pong-s1", ((0, 60), (40, 90))), ("Pong-s2", ((0, 80),))):
+        at_s = 10.0
+        for token, (begin, end) in enumerate(attempts):
+            for step in range(begin, end + 1, 10):
+                told = {"env_steps": float(step), "resumed_step": float(begin), "mean_return": step / 10.0, "attempt": 1.0}
+                backend.rows.append(
+                    Row(at_s, WALL_S + at_s, (name, f"{token}" * 32), ("RUNNING", "training", "light"), told)
+                )
+                at_s += 10.0
+    return backend
+
+
+def texts(file: Path) -> str:
+    return " ".join(node.text or "" for node in ET.fromstring(file.read_text()).iter("{http://www.w3.org/2000/svg}text"))
+
+
+def test_the_curves_of_a_game(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+    file = tmp_path / "pong.svg"
+    told = ctl("plot", "Pong", "-o", str(file), socket=api)
+    assert (told.stdout, told.stderr, told.returncode) == (f"{file}\n", "", 0)
+    words = texts(file)
+    for wanted in (
+        "Pong: mean return",
+        "Pong-s1",
+        "Pong-s2",
+        "mean of 2 seeds",
+        "taken back by a resume",
+        "environment steps",
+    ):
+        assert wanted in words
+
+
+def test_stability_as_png(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+    assert ctl("plot", "stability", cwd=tmp_path, socket=api).stdout == "stability.png\n"
+    assert (tmp_path / "stability.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("Nobody",), "no game or program is called Nobody; there are: Breakout, Pong"),
+        (("Breakout",), "nothing was recorded of the returns of Breakout in that time"),
+        (("Pong", "-o", "pong.gif"), "-o takes a name that ends in .png or .svg, not 'pong.gif'"),
+        (("Pong", "-o", "/nonexistent/pong.png"), "/nonexistent/pong.png cannot be written: No such file or directory"),
+        ((), "plot takes the name of a game or program, or stability"),
+        (("Pong", "--since", "x"), "--since takes a span"),
+    ],
+)
+def test_refusals(api: Path, night: FakeBackend, tmp_path: Path, args: tuple[str, ...], says: str) -> None:
+    told = ctl("plot", *args, cwd=tmp_path, socket=api)
+    assert told.returncode != 0
+    assert told.stdout.startswith(f"Error: {says}")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_without_matplotlib_one_sentence_says_what_to_install(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
+    told = ctl("plot", "Pong", socket=api, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert told.stdout == "Error: plot needs matplotlib: pip install 'extralife[plot]'\n"
+
+
+def test_hostile_names_are_words(tmp_path: Path) -> None:
+    stability(TIMELINE, LADDER).savefig(tmp_path / "s.svg")
+    seed = {
+        "program": HOSTILE, "env_steps": [1.0, 2.0], "wall_s": [WALL_S, WALL_S + 10], "kept": [True, True],
+        "series": {"mean_return": {"mean": [1.0, 2.0], "least": [1.0, 1.0], "most": [1.0, 3.0]}},
+    }  # fmt: skip
+    figure = learning(HOSTILE, {"period_s": 10.0, "subjects": [seed]}, TIMELINE)
+    figure.savefig(tmp_path / "l.svg")
+    labels = [entry.get_text() for axes in figure.axes for entry in axes.get_legend().get_texts()]
+    assert labels.count(r" _a\$x^2\$<script>") == 2
+
+
+def test_a_night_without_anything() -> None:
+    empty = {**TIMELINE, "levels": [], "box": [], "marks": [], "until_wall_s": WALL_S}
+    assert "0 unclean reboots" in stability(empty, {"levels": []}).axes[0].get_title()
+
+
+# --- what is drawn -------------------------------------------------------------------------------------------------------
+
+
+def test_gaps_stay_gaps_and_a_step_back_is_no_line() -> None:
+    rows = [(1, 1.0, 0, 0, True, 0.0), (2, 2.0, 0, 0, True, 10.0), (3, None, 0, 0, True, 20.0), (4, 4.0, 0, 0, True, 30.0),
+            (5, 5.0, 0, 0, True, 300.0), (3, 3.0, 0, 0, True, 310.0), (6, 6.0, 0, 0, False, 320.0)]  # fmt: skip
+    assert [[row[0] for row in run] for run in _runs(rows, kept=True, gap_s=35.0)] == [[1, 2], [4], [5], [3]]
+    assert [[row[0] for row in run] for run in _runs(rows, kept=False, gap_s=35.0)] == [[6]]
+
+
+def test_the_band_is_where_all_seeds_have_come_to() -> None:
+    found = _band([[(0.0, 0.0), (10.0, 10.0)], [(5.0, 7.0), (20.0, 22.0)]])
+    assert found is not None
+    xs, middle, error, count = found
+    assert (xs[0], xs[-1], count) == (5.0, 10.0, 2)
+    assert (middle[0], round(error[0], 6)) == (6.0, 1.0)
+    assert _band([[(0.0, 0.0), (10.0, 10.0)]]) is None
+    assert _band([[(0.0, 0.0), (1.0, 1.0)], [(5.0, 7.0), (20.0, 22.0)]]) is None
+    assert _band([[(0.0, 0.0), (0.0, 1.0), (4.0, 1.0)], [(0.0, 0.0), (4.0, 1.0)]]) is not None
