@@ -172,6 +172,10 @@ class FakeBackend:
         sources = FakeSources(state=fold_all(self.journal), journal=self.journal, now_s=now_s, wall_s=WALL_S)
         return pages.incidents(sources, **asked)
 
+    @property
+    def state(self) -> State:
+        return fold_all(self.journal)
+
     def newest_fact(self) -> int:
         return self.journal[-1].seq if self.journal else 0
 
@@ -234,7 +238,13 @@ class FakeBackend:
         return results_view(self.tested)
 
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Any) -> list[Row]:
-        return [row for row in self.rows if len(row.keys) == len(sheet.keys) and since_s <= row.at_s < until_s]
+        return [
+            row
+            for row in self.rows
+            if len(row.keys) == len(sheet.keys)
+            and since_s <= row.at_s < until_s
+            and (not subjects or row.keys[0] in subjects)
+        ]
 
     def drawn(self, *_: Any) -> list[Any]:
         return []

@@ -55,7 +55,7 @@ LADDER = {
 @pytest.fixture
 def night(backend: FakeBackend) -> FakeBackend:
     """Two seeds of Pong. The first was taken back from step 60 to 40."""
-    backend.programs = {}
+    backend.programs, backend.ladder = {}, LADDER
     backend.add(program("Pong-s1", game="Pong"), program("Pong-s2", game="Pong"), program("Breakout", game="Breakout"))
     backend.journal = [Stamped(1, 0.0, WALL_S, "b" * 32, facts.LevelChosen("set", "light", 2))]
     for name, attempts in (("Pong-s1", ((0, 60), (40, 90))), ("Pong-s2", ((0, 80),))):
