@@ -121,7 +121,9 @@ function told(status) {
   if (!before) ask();
 }
 
-const phases = ({ programs, daemon }) => `${programs.map(({ name, phase }) => `${name} ${phase}`)} ${daemon.level?.name} ${daemon.reboots_total}`;
+/** What makes reports out of date. A quick restart shows in the number of the attempt alone. */
+const phases = ({ programs, daemon }) =>
+  `${programs.map(({ name, phase, attempt }) => `${name} ${phase} ${attempt}`)} ${daemon.level?.name} ${daemon.reboots_total}`;
 
 // --- drawing ---------------------------------------------------------------------------------------------------------------
 

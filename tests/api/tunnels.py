@@ -32,7 +32,12 @@ def tunnel(api: Path) -> Iterator[int]:
             except OSError:
                 return
             far = socket.socket(socket.AF_UNIX)
-            far.connect(str(api))
+            try:
+                far.connect(str(api))
+            except OSError:  # nobody serves just now: the next one may have more luck, as with ssh
+                near.close()
+                far.close()
+                continue
             ends.extend((near, far))
             for one, other in ((near, far), (far, near)):
                 pumps.append(threading.Thread(target=pump, args=(one, other), daemon=True))

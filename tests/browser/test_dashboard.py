@@ -129,6 +129,24 @@ def test_old_news_greys_the_page_and_shows_its_age(opened: Any, served: Any) -> 
     assert "old" not in page.locator("body").get_attribute("class")
 
 
+def test_two_tabs_share_one_stream_and_a_tab_that_ends_passes_it_on(opened: Any, served: Any) -> None:
+    application, _ = served
+    first = opened()
+    streams: list[str] = []
+    first.context.on("request", lambda request: streams.append(request.url) if request.url.endswith("/stream") else None)
+    first.page.locator("#live", has_text="live").wait_for()
+    second = first.context.new_page()
+    second.goto(first.page.url)
+    second.get_by_role("row", name=re.compile("Qbert training")).wait_for()
+    assert streams == [], "the second tab has opened no stream: the first one's is enough"
+    application.within(lambda: application.host.ends("Qbert", code=1, last_lines=("gone",), after_s=1.0))
+    second.get_by_role("row", name=re.compile("Qbert restoring|Qbert starting|Qbert restarts soon")).wait_for()
+    with first.context.expect_event("request", lambda request: request.url.endswith("/stream")):
+        first.page.close()
+    application.run(60.0)
+    second.get_by_role("row", name=re.compile("Qbert training")).wait_for()
+
+
 # --- evidence and actions ------------------------------------------------------------------------------------------------
 
 
