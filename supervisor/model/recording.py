@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from supervisor.policy.box.readings import Spread
 from workers.contract import FIGURES
@@ -16,12 +16,16 @@ from workers.contract import FIGURES
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One column of numbers. `counted`: a total or a state, of which a fold takes the newest value."""
+    """One column of numbers. `counted`: a total or a state, of which a fold takes the newest value.
+
+    Of what is measured a fold takes the mean, and where they tell something (`ends`) the least and the most too.
+    """
 
     name: str
     unit: str
     help: str
     counted: bool = False
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,7 @@ class Sheet:
         return replace(self, series=tuple(series for series in self.series if series.name in names))
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One subject in one period that began at `at_s` (journal time). `readings` is how many there were."""
 
     at_s: float
@@ -80,20 +83,28 @@ _NOT_RECORDED: Final = {
 }  # fmt: skip
 
 
+# One looks for spikes within a period in these. The ends of shares of time and the like would be half of the file.
+_WITH_ENDS: Final = {"mean_return", "loss", "steps_per_s", "q_max_abs", "grad_norm", "rss_bytes", "cuda_bytes"}
+
+
 def _of_a_worker() -> tuple[Series, ...]:
     """The figures that a worker reports; what is measured, and memory, may go up and down within a period."""
     return tuple(
-        Series(name, figure.unit, figure.help, counted=figure.code != "d" and figure.unit != "bytes")
-        for name, figure in FIGURES.items()
+        Series(name, each.unit, each.help, counted=each.code != "d" and each.unit != "bytes", ends=name in _WITH_ENDS)
+        for name, each in FIGURES.items()
         if name not in _NOT_RECORDED
     )
+
+
+def _measured(name: str, unit: str, said: str) -> Series:
+    return Series(name, unit, said, ends=True)
 
 
 PROGRAMS: Final = Sheet(
     "programs", ("program", "token"), ("phase", "worker_phase", "level"),
     (
         *_of_a_worker(),
-        Series("memory_bytes", "bytes", "memory of its cgroup, page cache included"),
+        _measured("memory_bytes", "bytes", "memory of its cgroup, page cache included"),
         Series("attempt", "", "number of the attempt", counted=True),
     ),
     ("mean_return", "steps_per_s", "loss"),
@@ -101,21 +112,21 @@ PROGRAMS: Final = Sheet(
 HOST: Final = Sheet(
     "host", (), ("level",),
     (
-        Series("available_bytes", "bytes", "memory that is free for programs"),
-        Series("swap_free_bytes", "bytes", "free swap"),
-        Series("memory_full", "%", "share of a minute in which nothing ran for want of memory"),
-        Series("io_full", "%", "share of a minute in which nothing ran for want of the disk"),
-        Series("disk_free_bytes", "bytes", "free space where the state is kept"),
+        _measured("available_bytes", "bytes", "memory that is free for programs"),
+        _measured("swap_free_bytes", "bytes", "free swap"),
+        _measured("memory_full", "%", "share of a minute in which nothing ran for want of memory"),
+        _measured("io_full", "%", "share of a minute in which nothing ran for want of the disk"),
+        _measured("disk_free_bytes", "bytes", "free space where the state is kept"),
     ),
     ("available_bytes", "memory_full", "io_full"),
 )  # fmt: skip
 GPUS: Final = Sheet(
     "gpus", ("gpu", "worker_phase"), ("reasons",),  # the phase is empty for the GPU as a whole
     (
-        Series("used_bytes", "bytes", "used memory"),
-        Series("utilisation", "%", "share of the time in which a kernel ran"),
-        Series("temperature_c", "°C", "temperature"),
-        Series("power_w", "W", "power drawn"),
+        _measured("used_bytes", "bytes", "used memory"),
+        _measured("utilisation", "%", "share of the time in which a kernel ran"),
+        _measured("temperature_c", "°C", "temperature"),
+        _measured("power_w", "W", "power drawn"),
     ),
     ("used_bytes", "utilisation", "temperature_c"),
 )  # fmt: skip
@@ -129,7 +140,8 @@ def folded(sheet: Sheet, at_s: float, rows: Sequence[Row]) -> Row:
     for series in sheet.series:
         known = [(value, row.readings) for row in rows if (value := row.values.get(series.name)) is not None]
         if known:
-            values[series.name] = known[-1][0] if series.counted else _spread(known)
+            spread = _spread(known)
+            values[series.name] = known[-1][0] if series.counted else spread if series.ends else spread.mean
     return Row(at_s, newest.wall_s, newest.keys, newest.words, values, sum(row.readings for row in rows))
 
 

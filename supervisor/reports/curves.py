@@ -11,7 +11,6 @@ What a program did before its first recorded row is read from the event files of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
@@ -56,7 +55,7 @@ def from_files(
     if first is None or not found or _number(found[-1], _RESUMED) != _number(first, _RESUMED):
         return found
     newest = found[-1].keys
-    return [replace(row, keys=first.keys) if row.keys == newest else row for row in found]
+    return [row._replace(keys=first.keys) if row.keys == newest else row for row in found]
 
 
 def _by_subject(sheet: Sheet, rows: Iterable[Row]) -> Mapping[tuple[str, ...], list[Row]]:
@@ -102,6 +101,8 @@ def kept(rows: Sequence[Row]) -> list[bool]:
 def _drawn(rows: Sequence[Row], series: Series) -> Json:
     if series.counted:
         return {"newest": _values(rows, series.name)}
+    if not series.ends:
+        return {"mean": _values(rows, series.name)}
     spreads = [None if (value := row.values.get(series.name)) is None else as_spread(value) for row in rows]
     return {
         "least": [spread and spread.least for spread in spreads],
@@ -134,7 +135,7 @@ def as_table(sheet: Sheet, rows: Iterable[Row]) -> list[list[Any]]:
 
 
 def _names(series: Series) -> tuple[str, ...]:
-    return (series.name,) if series.counted else (series.name, f"{series.name}_least", f"{series.name}_most")
+    return (series.name,) if not series.ends else (series.name, f"{series.name}_least", f"{series.name}_most")
 
 
 def _cells(row: Row, series: Series) -> Sequence[float | None]:
@@ -142,4 +143,4 @@ def _cells(row: Row, series: Series) -> Sequence[float | None]:
     if value is None:
         return [None] * len(_names(series))
     spread = as_spread(value)
-    return (spread.mean,) if series.counted else (spread.mean, spread.least, spread.most)
+    return (spread.mean,) if not series.ends else (spread.mean, spread.least, spread.most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sqlite3
 import subprocess
@@ -259,6 +260,31 @@ def test_damage_is_found_when_it_is_opened(path: Path) -> None:
         file.write(b"\xff" * 8192)
     with pytest.raises(NotUsable):
         Recording(path, now_s=3000.0)
+
+
+def test_a_file_of_another_version_is_not_used(path: Path) -> None:
+    Recording(path, now_s=0.0).close()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(NotUsable, match=r"was written by another extralife \(format 99, known is 1\)"):
+        Recording(path, now_s=0.0)
+
+
+def test_labels_that_no_row_needs_any_more_are_forgotten(path: Path, recording: Recording) -> None:
+    def labels() -> set[str]:
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            return {text for (text,) in db.execute("SELECT text FROM label")}
+
+    for number in range(3):
+        recording.add({"programs": [row(10.0 * number, token=f"t{number}", env_steps=1.0)], "gpus": [
+            Row(10.0 * number, WALL_S, ("GPU-0", ""), (None,), {"power_w": 1.0})
+        ]})  # fmt: skip
+    assert {"t0", "t1", "t2", "Pong", "GPU-0"} <= labels()
+    recording.forget(TEN_S.keep_s + 15.0, 1 << 30)
+    assert {"t2", "Pong", "GPU-0", ""} <= labels()
+    assert not {"t0", "t1"} & labels()
+    recording.add({"programs": [row(TEN_S.keep_s, token="t0", env_steps=1.0)]})
+    assert [each.keys for each in rows(path)] == [("Pong", "t2"), ("Pong", "t0")], "and made again"
 
 
 def test_a_time_that_begins_anew_does_not_join_the_old_one(path: Path) -> None:

@@ -194,8 +194,9 @@ def test_the_host_and_the_phases_of_a_gpu_are_curves_too():
 
 
 def test_a_table_has_a_cell_for_every_column():
-    (found,) = as_table(PROGRAMS, [row(10.0, env_steps=5, loss=Spread(1.0, 2.0, 3.0), entropy=0.5)])
+    (found,) = as_table(PROGRAMS, [row(10.0, env_steps=5, loss=Spread(1.0, 2.0, 3.0), rss_bytes=0.5, entropy=7.0)])
     told = dict(zip(columns(PROGRAMS), found, strict=True))
     assert (told["at_s"], told["program"], told["level"], told["env_steps"]) == (10.0, "Pong", "light", 5)
     assert (told["loss"], told["loss_least"], told["loss_most"]) == (2.0, 1.0, 3.0)
-    assert (told["entropy"], told["entropy_least"], told["grad_norm"]) == (0.5, 0.5, None)
+    assert (told["rss_bytes"], told["rss_bytes_least"], told["entropy"], told["grad_norm"]) == (0.5, 0.5, 7.0, None)
+    assert "entropy_least" not in told

@@ -6,8 +6,9 @@ The rules:
   aside and an empty one begins.
 * One commit for all rows of a moment, `synchronous=FULL`: a power cut costs what came after the last commit.
 * One wide row for a subject and a time: 20 programs over 30 days are one look at 10,000 rows. (A row for each number was
-  twice the file and four times the time.)
-* A column that this version knows and the file does not is added, so an upgrade keeps the past.
+  twice the file and four times the time.) Its texts are numbers of the table `label`: they were a sixth of the file.
+* A column that this version knows and the file does not is added, so an upgrade keeps the past. A file of a newer version
+  is set aside: what its rows mean is not known.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Self
@@ -28,9 +29,11 @@ from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS, Tier, bucket_of, kept_spans
 
 _APPLICATION_ID: Final = 0x584C5243  # "XLRC"
+_VERSION: Final = 1  # of what rows mean; columns that are added change nothing
 _BUSY_TIMEOUT_S: Final = 5.0
 _MOST_WAL_BYTES: Final = 4 << 20
 _LEAST, _MOST = "least", "most"
+_PRUNED_EVERY_S: Final = 86_400.0
 _BEGUN_ANEW_S: Final = 60.0
 
 
@@ -53,18 +56,22 @@ class Recording:
             except BaseException:
                 self._db.close()
                 raise
+            self._pruned_s = -_PRUNED_EVERY_S
             found = path.stat()
             self._file = found.st_dev, found.st_ino
 
     def _prepare(self, now_s: float) -> None:
         if pragma(self._db, "application_id") != _APPLICATION_ID:
             raise NotUsable(f"{self._path} is not a recorder's file")
+        if (version := pragma(self._db, "user_version")) != _VERSION:
+            raise NotUsable(f"{self._path} was written by another extralife (format {version}, known is {_VERSION})")
         if (found := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise NotUsable(f"{self._path} is damaged: {found}")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute(f"PRAGMA journal_size_limit = {_MOST_WAL_BYTES}")
         _make_tables(self._db)  # and columns that this version has more
+        self._labels = _Labels(self._db)
         newest = [self._edge("max", sheet, TIERS[0]) for sheet in SHEETS.values()]
         if any(at_s is not None and at_s > now_s + _BEGUN_ANEW_S for at_s in newest):
             raise NotUsable(f"{self._path} is of another journal's time")
@@ -81,16 +88,17 @@ class Recording:
         """The readings of one moment, by sheet; durable when this returns. Raises OSError."""
         with _as_os_error(self._path), transaction(self._db):
             for name, found in rows.items():
-                _insert(self._db, SHEETS[name], TIERS[0], found)
+                _insert(self._db, self._labels, SHEETS[name], TIERS[0], found)
 
     def fold(self, now_s: float) -> None:
         """Fold each period that is over into one row of the next tier, a subject. Raises OSError."""
         with _as_os_error(self._path):
             for sheet in SHEETS.values():
                 for finer, tier in itertools.pairwise(TIERS):
-                    rows = _read(self._db, sheet, finer, self._folded_until(sheet, tier), bucket_of(now_s, tier.period_s))
+                    until_s = bucket_of(now_s, tier.period_s)
+                    rows = _read(self._db, self._labels, sheet, finer, self._folded_until(sheet, tier), until_s)
                     with transaction(self._db):
-                        _insert(self._db, sheet, tier, _periods(sheet, tier, rows))
+                        _insert(self._db, self._labels, sheet, tier, _periods(sheet, tier, rows))
 
     def forget(self, now_s: float, most_bytes: int) -> None:
         """Delete what is older than its tier is kept, or what the file has no room for. Raises OSError."""
@@ -100,7 +108,20 @@ class Recording:
                 with transaction(self._db):
                     for sheet in SHEETS.values():
                         self._db.execute(f"DELETE FROM {_table(sheet, tier)} WHERE at_s < ?", (now_s - span_s,))  # noqa: S608
+            if now_s - self._pruned_s >= _PRUNED_EVERY_S:
+                self._prune()
+                self._pruned_s = now_s
             self._db.executescript("PRAGMA incremental_vacuum")  # `execute` takes one step, which frees one page
+
+    def _prune(self) -> None:
+        """Delete the labels of attempts that no row is of any more."""
+        used = " UNION ".join(
+            f"SELECT {name} FROM {_table(sheet, tier)} WHERE {name} IS NOT NULL"  # noqa: S608
+            for sheet in SHEETS.values() for tier in TIERS for name in (*sheet.keys, *sheet.words)
+        )  # fmt: skip
+        with transaction(self._db):
+            self._db.execute(f"DELETE FROM label WHERE id NOT IN ({used})")  # noqa: S608
+        self._labels = _Labels(self._db)
 
     @property
     def size_bytes(self) -> int:
@@ -136,6 +157,7 @@ class RecordingReader:
         self._path = path
         with _as_os_error(path):
             self._db = _connect_readonly(path)
+        self._labels = _Labels(self._db)
 
     def rows(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str] = ()) -> Iterator[Row]:
         """The rows from `since_s` to before `until_s`, oldest first. No subjects: all; else by their first key.
@@ -147,7 +169,7 @@ class RecordingReader:
 
     def _rows(self, sheet: Sheet, place: int, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
         tier, next_s = TIERS[place], since_s
-        for row in _read(self._db, sheet, tier, since_s, until_s, subjects):
+        for row in _read(self._db, self._labels, sheet, tier, since_s, until_s, subjects):
             next_s = row.at_s + tier.period_s
             yield row
         if place > 0:
@@ -173,6 +195,12 @@ class RecordingReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def fill(recording: Recording, sheet: Sheet, tier: Tier, rows: Iterator[Row]) -> None:
+    """Rows of any tier in one commit: for benches and tests of a long past."""
+    with transaction(recording._db):
+        _insert(recording._db, recording._labels, sheet, tier, rows)
 
 
 def read(path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
@@ -211,12 +239,12 @@ def _table(sheet: Sheet, tier: Tier) -> str:
 
 
 def _names(sheet: Sheet, tier: Tier) -> list[str]:
-    """The columns of a series: of what is measured, a folded tier has the least and the most too."""
+    """The columns of a series: where they tell something, a folded tier has the least and the most too."""
     return [name for series in sheet.series for name in _columns(series, tier)]
 
 
 def _columns(series: Series, tier: Tier) -> tuple[str, ...]:
-    if series.counted or tier == TIERS[0]:
+    if not series.ends or tier == TIERS[0]:
         return (series.name,)
     return series.name, f"{series.name}__{_LEAST}", f"{series.name}__{_MOST}"
 
@@ -229,12 +257,14 @@ def _build(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(aside, isolation_level=None)) as db:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {_VERSION}")
         _make_tables(db)
     aside.rename(path)
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
     with transaction(db):
+        db.execute("CREATE TABLE IF NOT EXISTS label (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)")
         for sheet in SHEETS.values():
             for tier in TIERS:
                 _make(db, sheet, tier)
@@ -243,25 +273,49 @@ def _make_tables(db: sqlite3.Connection) -> None:
 def _make(db: sqlite3.Connection, sheet: Sheet, tier: Tier) -> None:
     table = _table(sheet, tier)
     fixed = ["at_s REAL NOT NULL", "wall_s REAL NOT NULL", "readings INTEGER NOT NULL"]
-    fixed += [f"{key} TEXT NOT NULL" for key in sheet.keys]
+    fixed += [f"{key} INTEGER NOT NULL" for key in sheet.keys]
     db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(fixed)})")
     db.execute(f"CREATE INDEX IF NOT EXISTS {table}_at ON {table} (at_s)")
+    if sheet.keys:
+        db.execute(f"CREATE INDEX IF NOT EXISTS {table}_of ON {table} ({sheet.keys[0]}, at_s)")
     there = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-    wanted = {**dict.fromkeys(sheet.words, "TEXT"), **dict.fromkeys(_names(sheet, tier), "REAL")}
+    wanted = {**dict.fromkeys(sheet.words, "INTEGER"), **dict.fromkeys(_names(sheet, tier), "REAL")}
     for name, kind in wanted.items():
         if name not in there:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
 
 
-def _insert(db: sqlite3.Connection, sheet: Sheet, tier: Tier, rows: Sequence[Row] | Iterator[Row]) -> None:
+class _Labels:
+    """Programs, tokens, phases: texts that ten thousand rows share are written once, and rows hold their numbers."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._texts: dict[int | None, str | None] = {None: None}
+        self._ids: dict[str | None, int | None] = {None: None}
+
+    def text(self, id_: int | None) -> str | None:
+        if id_ not in self._texts:
+            self._texts |= dict(self._db.execute("SELECT id, text FROM label"))
+        return self._texts.get(id_, "?")  # it was deleted between two looks of this reader
+
+    def id(self, text: str | None) -> int | None:
+        """Made if there is none, in the transaction of the row that needs it."""
+        if text not in self._ids:
+            self._db.execute("INSERT OR IGNORE INTO label (text) VALUES (?)", (text,))
+            self._ids[text] = self._db.execute("SELECT id FROM label WHERE text = ?", (text,)).fetchone()[0]
+        return self._ids[text]
+
+
+def _insert(db: sqlite3.Connection, labels: _Labels, sheet: Sheet, tier: Tier, rows: Sequence[Row] | Iterator[Row]) -> None:
     names = ["at_s", "wall_s", "readings", *sheet.keys, *sheet.words, *_names(sheet, tier)]
     marks = ", ".join("?" * len(names))
     into = f"INSERT INTO {_table(sheet, tier)} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608
-    db.executemany(into, (_packed(sheet, tier, row) for row in rows))
+    for row in rows:
+        db.execute(into, _packed(labels, sheet, tier, row))
 
 
-def _packed(sheet: Sheet, tier: Tier, row: Row) -> list[Any]:
-    packed: list[Any] = [row.at_s, row.wall_s, row.readings, *row.keys, *row.words]
+def _packed(labels: _Labels, sheet: Sheet, tier: Tier, row: Row) -> list[Any]:
+    packed: list[Any] = [row.at_s, row.wall_s, row.readings, *map(labels.id, (*row.keys, *row.words))]
     for series in sheet.series:
         value = row.values.get(series.name)
         if value is None:
@@ -275,26 +329,42 @@ def _packed(sheet: Sheet, tier: Tier, row: Row) -> list[Any]:
 
 
 def _read(
-    db: sqlite3.Connection, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str] = ()
+    db: sqlite3.Connection,
+    labels: _Labels,
+    sheet: Sheet,
+    tier: Tier,
+    since_s: float,
+    until_s: float,
+    subjects: Sequence[str] = (),
 ) -> Iterator[Row]:
     names = ["at_s", "wall_s", "readings", *sheet.keys, *sheet.words, *_names(sheet, tier)]
     where = "at_s >= ? AND at_s < ?"
     if subjects:
-        where += f" AND {sheet.keys[0]} IN ({', '.join('?' * len(subjects))})"
+        where += f" AND {sheet.keys[0]} IN (SELECT id FROM label WHERE text IN ({', '.join('?' * len(subjects))}))"  # noqa: S608
     asked = f"SELECT {', '.join(names)} FROM {_table(sheet, tier)} WHERE {where} ORDER BY at_s, rowid"  # noqa: S608
-    for found in db.execute(asked, (since_s, until_s, *subjects)):
-        yield _unpacked(sheet, tier, found)
+    yield from map(_unpacking(labels, sheet, tier), db.execute(asked, (since_s, until_s, *subjects)))
 
 
-def _unpacked(sheet: Sheet, tier: Tier, found: Sequence[Any]) -> Row:
-    rest = iter(found)
-    at_s, wall_s, readings = next(rest), next(rest), next(rest)
-    keys, words = tuple(next(rest) for _ in sheet.keys), tuple(next(rest) for _ in sheet.words)
-    values: dict[str, float | Spread | None] = {}
+def _unpacking(labels: _Labels, sheet: Sheet, tier: Tier) -> Callable[[tuple[Any, ...]], Row]:
+    """How a row of a table becomes a Row. A night of 20 programs has ten thousand, so all places are found out once."""
+    fixed = 3  # at_s, wall_s, readings
+    keys, text = len(sheet.keys), labels.text
+    place = words_end = fixed + keys + len(sheet.words)
+    plan = []
     for series in sheet.series:
-        mean, *ends = [next(rest) for _ in _columns(series, tier)]
-        values[series.name] = Spread(ends[0], mean, ends[1]) if ends and mean is not None else mean
-    return Row(at_s, wall_s, keys, words, values, readings)
+        columns = _columns(series, tier)
+        plan.append((series.name, place, len(columns) > 1))
+        place += len(columns)
+
+    def unpacked(found: tuple[Any, ...]) -> Row:
+        values: dict[str, float | Spread | None] = {}
+        for name, at, has_ends in plan:
+            mean = found[at]
+            values[name] = Spread(found[at + 1], mean, found[at + 2]) if has_ends and mean is not None else mean
+        texts: tuple[Any, ...] = tuple(map(text, found[fixed:words_end]))
+        return Row(found[0], found[1], texts[:keys], texts[keys:], values, found[2])
+
+    return unpacked
 
 
 def _periods(sheet: Sheet, tier: Tier, rows: Iterator[Row]) -> Iterator[Row]:
