@@ -65,9 +65,10 @@ def on_lease(turn: Turn, item: LeaseFound) -> None:
     """Whose the repository is, read before each copy."""
     record, lease = turn.state.offsite, item.lease
     if item.claim is rule.Claim.HELD:
-        if record.fence is not None or (record.token, record.generation) != (lease.token, lease.generation):
+        known = (record.token, record.generation, record.place)
+        if record.fence is not None or known != (lease.token, lease.generation, lease.place):
             why = f"this box holds the repository of copies (generation {lease.generation})"
-            turn.record(facts.OffsiteHeld(why, lease.token, lease.generation))
+            turn.record(facts.OffsiteHeld(why, lease.token, lease.generation, lease.place))
     elif item.claim is rule.Claim.LOST and record.fence is None:
         why = (
             f"box {lease.box} has taken over these trainings, so no program runs here; `supervisorctl offsite take-over` "
@@ -183,7 +184,9 @@ def _give(turn: Turn, what: str, command: commands.Command) -> None:
 
 def _copy(turn: Turn, cause: str, limit_s: float, *, urgent: bool = False) -> commands.OffsiteCopy:
     record = turn.state.offsite
-    return commands.OffsiteCopy(cause, tuple(sorted(turn.state.programs)), limit_s, record.token, record.generation, urgent)
+    return commands.OffsiteCopy(
+        cause, tuple(sorted(turn.state.programs)), limit_s, record.token, record.generation, record.place, urgent
+    )  # fmt: skip
 
 
 def _copies(turn: Turn) -> rule.Copies:

@@ -168,8 +168,9 @@ class OffsiteCopy(Command):
     cause: str
     programs: tuple[str, ...]
     limit_s: float
-    token: str  # of the lease on record
+    token: str  # of the lease on record, its generation, and the repository that it is of
     generation: int
+    place: str
     urgent: bool = False
     look_only: bool = False  # read the lease, copy nothing
 

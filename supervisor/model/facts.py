@@ -518,6 +518,7 @@ class OffsiteHeld(OffsiteFact):
 
     token: str
     generation: int
+    place: str = ""  # names the repository
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ class OffsiteRecord:
     error: str = ""  # of the newest try, if that failed
     late: bool = False
     tended: dict[str, Tended] = field(default_factory=dict)  # by `forget` and `check`
-    token: str = ""  # of the lease that this box holds
+    token: str = ""  # of the lease that this box holds ...
+    place: str = ""  # ... in the repository of this name
     generation: int = 0
     fence: Fence | None = None
     ends: int = 0  # how many copies and take-overs have ended
@@ -91,8 +92,9 @@ def recorded(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteFact) -
             return replace(record, late=True)
         case facts.OffsiteFenced(box=box, since_wall_s=since_wall_s):
             return _ended(replace(record, fence=Fence(box, since_wall_s)), fact.why, well=False)
-        case facts.OffsiteHeld(token=token, generation=generation):
-            return _ended(replace(record, token=token, generation=generation, fence=None), fact.why, well=True)
+        case facts.OffsiteHeld(token=token, generation=generation, place=place):
+            held = replace(record, token=token, generation=generation, place=place, fence=None)
+            return _ended(held, fact.why, well=True)
         case _:
             return record
 

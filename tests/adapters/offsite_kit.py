@@ -102,7 +102,15 @@ class Box:
 
 
 def copy(cause="period", *, limit_s=60.0, **more) -> OffsiteCopy:
-    return OffsiteCopy(cause, ("Never", "Pong", "Qbert"), limit_s, more.pop("token", ""), more.pop("generation", 0), **more)
+    return OffsiteCopy(
+        cause,
+        ("Never", "Pong", "Qbert"),
+        limit_s,
+        more.pop("token", ""),
+        more.pop("generation", 0),
+        more.pop("place", ""),
+        **more,
+    )
 
 
 def whys(journal: Path) -> list[str]:

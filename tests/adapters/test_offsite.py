@@ -324,10 +324,24 @@ def test_a_box_that_never_held_the_repository_copies_nothing_into_it(box, reposi
         other.close()
 
 
+def test_a_box_that_is_pointed_to_another_s_repository_is_not_fenced(box, empty, tmp_path):
+    """It has held a repository, but not this one."""
+    _, (mine,) = box.copies()
+    shutil.copytree(empty, tmp_path / "other")
+    other = Box(tmp_path / "eve", tmp_path / "other", "eve")
+    try:
+        other.copies()
+        box.rules = other.rules
+        _, (claimed,) = box.copies(token=mine.lease.token, generation=1, place=mine.lease.place)
+        assert claimed.claim is Claim.FOREIGN
+    finally:
+        other.close()
+
+
 def test_a_lost_lease_file_is_replaced_by_the_journal_s(box):
     _, (claimed,) = box.copies()
     (box.state / "offsite" / "lease.json").unlink()
-    done, (again,) = box.copies(token=claimed.lease.token, generation=1)
+    done, (again,) = box.copies(token=claimed.lease.token, generation=1, place=claimed.lease.place)
     assert (done.error, again.claim) == ("", Claim.HELD)
 
 

@@ -78,7 +78,7 @@ def test_a_first_look_then_a_first_copy_then_one_each_period():
 def test_the_command_names_the_programs_the_limit_and_the_lease():
     core = running()
     (command,) = of(core.later(60.0).woke(), commands.OffsiteCopy)
-    assert command == commands.OffsiteCopy("period", ("Pong", "Qbert"), 600.0, "a", 1)
+    assert command == commands.OffsiteCopy("period", ("Pong", "Qbert"), 600.0, "a", 1, "")
 
 
 def test_without_a_repository_nothing_happens():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,14 +29,19 @@ def read(offsite_dir: Path) -> Lease | None:
     try:
         with os.fdopen(open_regular(offsite_dir / LEASE_FILE), "rb") as file:
             body = json.loads(file.read(_MOST_BYTES))
-        return Lease(str(body["token"]), int(body["generation"]), str(body["box"]), float(body["since_s"]))
+        return Lease(
+            str(body["token"]), int(body["generation"]), str(body["box"]), float(body["since_s"]), place=str(body["place"])
+        )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def write(offsite_dir: Path, lease: Lease) -> None:
     """Raises OSError."""
-    body = {"token": lease.token, "generation": lease.generation, "box": lease.box, "since_s": lease.since_s}
+    body = {
+        "token": lease.token, "generation": lease.generation, "box": lease.box, "since_s": lease.since_s,
+        "place": lease.place,
+    }  # fmt: skip
     offsite_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = offsite_dir / LEASE_FILE
     durable.replace(path, json.dumps(body).encode(), aside=path.with_name(f"{LEASE_FILE}.new"))
@@ -43,7 +49,8 @@ def write(offsite_dir: Path, lease: Lease) -> None:
 
 def found(restic: Restic) -> Lease | None:
     """The lease that counts in the repository. Raises ResticError."""
-    return newest(lease for each in restic.snapshots() if (lease := each.lease) is not None)
+    there = newest(lease for each in restic.snapshots() if (lease := each.lease) is not None)
+    return None if there is None else replace(there, place=restic.place)
 
 
 def claim(restic: Restic, offsite_dir: Path, known: Lease | None, *, box: str, wall_s: float) -> tuple[Claim, Lease]:
@@ -51,10 +58,11 @@ def claim(restic: Restic, offsite_dir: Path, known: Lease | None, *, box: str, w
 
     `known` is the one of the journal, for a box whose own file is gone. Raises ResticError, OSError.
     """
-    ours, there = read(offsite_dir) or known, found(restic)
+    mine, there = read(offsite_dir) or known, found(restic)
+    ours = mine if mine is not None and mine.place == restic.place else None
     verdict = judge(ours, there)
     if verdict is Claim.WRITE:
-        ours = ours or Lease(uuid.uuid4().hex, 1, box, wall_s)
+        ours = ours or Lease(uuid.uuid4().hex, 1, box, wall_s, place=restic.place)
         return _written(restic, offsite_dir, ours)
     if there is None:
         raise AssertionError("a claim on nothing is one to write")
@@ -65,7 +73,7 @@ def take_over(restic: Restic, offsite_dir: Path, *, box: str, wall_s: float) -> 
     """Write a lease that counts more than all others, and read it back. Raises ResticError, OSError."""
     ours, there = read(offsite_dir), found(restic)
     generation = 1 + max(0 if each is None else each.generation for each in (ours, there))
-    return _written(restic, offsite_dir, Lease(uuid.uuid4().hex, generation, box, wall_s))
+    return _written(restic, offsite_dir, Lease(uuid.uuid4().hex, generation, box, wall_s, place=restic.place))
 
 
 def _written(restic: Restic, offsite_dir: Path, ours: Lease) -> tuple[Claim, Lease]:

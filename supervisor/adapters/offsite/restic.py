@@ -11,6 +11,7 @@ Written for restic 0.14 (Debian 12); later ones answer the same, and errors also
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import pwd
@@ -82,6 +83,11 @@ class Restic:
         """`cut_fd`: as soon as it can be read, whatever runs is ended (`Cut`). `user`: run as this one, if root asks."""
         self._rules, self._cache, self._cut_fd, self._user = rules, cache, cut_fd, user
         self.deadline_s = time.monotonic() + (rules.timeout_s if limit_s is None else limit_s)
+
+    @property
+    def place(self) -> str:
+        """A name of the repository without its secrets. Written otherwise, the same repository has another name."""
+        return hashlib.blake2b(self._rules.repository.encode(), digest_size=8).hexdigest()
 
     def init(self) -> None:
         self._run("init")

@@ -196,7 +196,7 @@ def _place_lease(
     offsite_dir = target / "offsite"
     offsite_dir.mkdir(mode=0o700, exist_ok=True)
     if not take_over:
-        leases.write(offsite_dir, Lease(uuid.uuid4().hex, 0, box, wall_s))
+        leases.write(offsite_dir, Lease(uuid.uuid4().hex, 0, box, wall_s, place=restic.place))
         return
     claim, lease = leases.take_over(restic, offsite_dir, box=box, wall_s=wall_s)
     if claim is not Claim.HELD:

@@ -136,7 +136,7 @@ class Offsite:
     def _copy(self, command: commands.OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
         began_s, now_s, wall_s = time.monotonic(), self._clock.now_s(), self._clock.wall_s()
         what = _what(command)
-        known = Lease(command.token, command.generation, self._box()) if command.token else None
+        known = Lease(command.token, command.generation, self._box(), place=command.place) if command.token else None
         claim, lease = leases.claim(restic, self._dir, known, box=self._box(), wall_s=wall_s)
         self._told(claim, lease)
         if claim is not Claim.HELD or command.look_only:

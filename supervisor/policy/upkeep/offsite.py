@@ -16,7 +16,7 @@ has trained since, it is too old: one alert, until a copy succeeds.
 
 The rule of the lease. The repository names the one box that goes on with its trainings: a token, and a generation that
 grows by one with each take-over. Of several leases the highest generation counts, then the newest. A box that finds a
-lease with its own token goes on. One that held the repository and finds another's lease is fenced: its programs stop. One
+lease with its own token goes on. One that held this repository and finds another's lease is fenced: its programs stop. One
 that never held it copies nothing, and its programs run: a mistyped repository must not cost a night. Example: box A holds
 generation 1 and vanishes; a restore on box B takes over with generation 2; A comes back, reads 2, and stops.
 
@@ -122,6 +122,7 @@ class Lease:
     box: str
     since_s: float = 0.0
     id: str = ""  # of its snapshot
+    place: str = ""  # names the repository that it is of: a lease of another one says nothing about this one
 
 
 class Claim(enum.Enum):
@@ -139,7 +140,7 @@ def newest(leases: Iterable[Lease]) -> Lease | None:
 
 
 def judge(ours: Lease | None, found: Lease | None) -> Claim:
-    """Our claim on a repository whose newest lease is `found`. `ours`: the one that we hold, or mean to write."""
+    """Our claim on a repository whose newest lease is `found`. `ours`: the one that we hold of it, or mean to write."""
     if found is None:
         return Claim.WRITE
     if ours is None:
