@@ -22,6 +22,7 @@ _PIECE: Final = re.compile(
     r"|#[^\n]*|\n|[\[\]{}=]|[^\"'#\n\[\]{}=]+",
     re.DOTALL,
 )  # fmt: skip
+_SUPERVISORS: Final = re.compile(r"^\[(?:supervisord\]|program:)", re.MULTILINE)
 _POSITION: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
@@ -35,6 +36,9 @@ def parsed(where: str, path: str | None, text: str, *, is_kept: bool = False) ->
     try:
         body = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
+        if _SUPERVISORS.search(text):
+            how = f"`supervisorctl import {where} --out extralife.toml` makes one of extralife's of it"
+            raise ConfigError([f"{where}: is a configuration of Supervisor's; {how}"]) from None
         raise ConfigError([_sentence(where, text, str(error))]) from None
     except RecursionError:
         raise ConfigError([f"{where}: not valid TOML: it is nested too deeply; remove the extra brackets"]) from None

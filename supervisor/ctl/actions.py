@@ -46,7 +46,8 @@ def _failed(session: Session, sentence: str, code: int, *, as_json: bool) -> int
 
 
 _VERBS = (
-    "start", "stop", "restart", "signal", "clear", "pid", "avail", "reread", "update", "shutdown", "reload", "version",
+    "start", "stop", "restart", "signal", "clear", "pid", "avail", "reread", "update", "add", "open",
+    "shutdown", "reload", "version",
     "config",
 )  # fmt: skip
 _MODULES = {  # of each action that is no page, or has no module of its own: where a function of its name is

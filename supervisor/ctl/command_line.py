@@ -30,9 +30,13 @@ def parse(argv: list[str]) -> tuple[Options, list[str]]:
         else:
             raise Failed(f"Error: unknown option {arg}; see supervisorctl --help", USAGE)
     if options.socket is not None:
-        scheme, _, place = options.socket.partition("://")
-        if scheme not in {"unix", "http", "https"} or not place.strip("/"):
-            raise Failed(f"Error: -s takes unix:///path/to/socket or http://host:port, not {options.socket!r}", USAGE)
-        if scheme == "unix":
-            options.socket = place
+        options.socket = place_of(options.socket, "-s")
     return options, rest
+
+
+def place_of(url: str, what: str) -> str:
+    """The path of a unix:// URL; another one as it is. Raises Failed."""
+    scheme, _, place = url.partition("://")
+    if scheme not in {"unix", "http", "https"} or not place.strip("/"):
+        raise Failed(f"Error: {what} takes unix:///path/to/socket or http://host:port, not {url!r}", USAGE)
+    return place if scheme == "unix" else url

@@ -29,6 +29,7 @@ from supervisor.ctl.session import Session, take
 _KNOWN: Final = {*COMMON_KEYS, *FOREIGN_KEYS}
 _CHANNELS: Final = ("stdout", "stderr")
 _DEFAULT_LOG_BYTES: Final = 50 << 20
+_HOSTS: Final = {"*": "0.0.0.0", "localhost": "127.0.0.1", "": "127.0.0.1"}  # noqa: S104  as the file has it
 _SAME: Final = {  # by meaning: keys of [program:x] that need no line of ours
     "startsecs", "startretries", "killasgroup", "serverurl", "stdout_capture_maxbytes", "stderr_capture_maxbytes",
 }  # fmt: skip
@@ -122,10 +123,17 @@ def _other(found: Imported, section: Section) -> None:
     """Sections that are no programs."""
     whys = {
         "unix_http_server": "the control socket lies in the runtime directory; for a group of users: [daemon] socket_group",
-        "inet_http_server": 'over TCP: [http] listen = "127.0.0.1:9001", user, password_file (docs/security.md)',
         "fcgi-program": "extralife opens no socket for its programs; let the program listen itself",
         "ctlplugin": "supervisorctl has no plugins",
     }
+    if section.name == "inet_http_server":
+        host, _, port = section.text("port").rpartition(":")
+        listen = f"{_HOSTS.get(host, host)}:{port}"
+        user = section.text("username") or "extralife"
+        found.notes.append(
+            f"[{section.name}]: a port needs a file with its password that only the daemon's user may read (mode 0600): "
+            f"[http] listen = {_text(listen)}, user = {_text(user)}, password_file = FILE (docs/security.md)"
+        )
     if section.kind in whys and (section.kind != "unix_http_server" or {"chown", "chmod", "username"} & section.keys.keys()):
         found.notes.append(f"[{section.name}]: {whys[section.kind]}")
     if section.kind == "rpcinterface" and section.title != "supervisor":

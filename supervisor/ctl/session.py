@@ -34,6 +34,11 @@ class Session:
             self._client = Client(self.options.socket or socket_path(self.options), _login(self.options))
         return self._client
 
+    def connect(self, place: str) -> None:
+        """Talk to the daemon at a path or a URL from now on."""
+        self.options.socket, self.options.config_file, self.options.state_dir = place, None, None
+        self._client = None
+
     def say(self, line: str = "") -> None:
         print(line)
 

@@ -218,6 +218,47 @@ def update(session: Session, args: list[str]) -> int:
     return GENERIC if nobody else OK
 
 
+def add(session: Session, args: list[str]) -> int:
+    """`add NAME ..`.
+
+    Take new programs of the configuration into use; the others are not touched.
+    """
+    if not args:
+        raise Failed("Error: add requires a process name")
+    views = session.client.get("/api/v1/status")["programs"]
+    active = {name for view in views for name in (view["name"], group_of(view))}
+    new = _changes(session, "/api/v1/reread", {})["added"]
+    exit_code = OK
+    for name in args:
+        if name in active:
+            session.say("ERROR: process group already active")
+        elif name in new:
+            _changes(session, "/api/v1/update", {"names": [name], "dry_run": False})
+            session.say(f"{text.harmless(name)}: added process group")
+        else:
+            session.say(f"ERROR: no such process/group: {text.harmless(name)}")
+            session.suggest(name, new)
+            exit_code = GENERIC
+    return exit_code
+
+
+def open_(session: Session, args: list[str]) -> int:
+    """`open URL`.
+
+    Talk to another daemon from now on, in the shell: unix:///path/to/socket or http://host:port.
+    """
+    from supervisor.ctl.command_line import place_of
+    from supervisor.ctl.status import status
+
+    if len(args) != 1:
+        raise Failed("Error: open requires a URL", USAGE)
+    session.connect(place_of(args[0], "open"))
+    return status(session, [])
+
+
+globals()["open"] = open_  # how the table of actions finds it; the built-in keeps its name in this file
+
+
 def _changes(session: Session, page: str, body: dict[str, object]) -> dict[str, list[str]]:
     """What changes, or would. Raises Failed with all mistakes of a configuration that cannot be used."""
     try:

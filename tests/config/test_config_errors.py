@@ -29,6 +29,9 @@ MISTAKES = {
     "[program.Pong]\n[program.Pong]\n": (
         "FILE, line 2, column 14: not valid TOML: Cannot declare ('program', 'Pong') twice; correct this line"
     ),
+    "[supervisord]\nlogfile=/x\n": (
+        "FILE: is a configuration of Supervisor's; `supervisorctl import FILE --out extralife.toml` makes one of extralife's of it"
+    ),
     f"x = {'[' * 5000}": "FILE: not valid TOML: it is nested too deeply; remove the extra brackets",
     # sections and keys
     PONG + "[progam.Qbert]\n": "FILE, line 2: progam is not a section; did you mean program?",

@@ -99,7 +99,7 @@ def test_a_whole_box(tmp_path: Path) -> None:
         "[program:extra] autorestart = false: no exit code is followed by a restart; a death by a signal still is",
         "[group:back] programs = worker,ghost: there is no [program:ghost]",
         "[unix_http_server]: the control socket lies in the runtime directory; for a group of users: [daemon] socket_group",
-        "[inet_http_server]: over TCP: [http]",
+        '[http] listen = "127.0.0.1:9001", user = "extralife", password_file = FILE',
         "[rpcinterface:multivisor]: the XML-RPC of Supervisor is built in",
         "[supervisord] minfds = 4096: set it where the daemon is started",
     ):

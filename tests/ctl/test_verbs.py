@@ -175,6 +175,25 @@ def test_update(api: Path, three: FakeBackend) -> None:
     assert (told.stdout, told.returncode) == ("ERROR: CANT_REREAD: bad\n", 1)
 
 
+def test_add(api: Path, three: FakeBackend) -> None:
+    three.changes = {"added": ["new"], "changed": ["up"], "removed": []}
+    told = ctl("add", "new", "up", "nobody", socket=api)
+    assert told.stdout == (
+        "new: added process group\nERROR: process group already active\nERROR: no such process/group: nobody\n"
+    )
+    assert told.returncode == 1
+    assert three.updates == [(("new",), False)]
+    assert ctl("add", "up", socket=api).returncode == 0
+
+
+def test_open_goes_to_another_daemon(api: Path, tmp_path: Path) -> None:
+    told = ctl("open", f"unix://{api}", socket=tmp_path / "nobody")
+    assert "Breakout" in told.stdout or "up" in told.stdout
+    assert ctl("open", "ftp://x").stdout.startswith("Error: open takes unix:///path/to/socket")
+    shell = ctl(socket=tmp_path / "nobody", stdin=f"open unix://{api}\npid\n")
+    assert "1234" in shell.stdout
+
+
 def test_shutdown_reload_version(api: Path, three: FakeBackend) -> None:
     assert ctl("shutdown", socket=api).stdout == "Shut down\n"
     assert ctl("reload", socket=api).stdout == "Restarted supervisord\n"

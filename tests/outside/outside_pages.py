@@ -172,7 +172,7 @@ VERBS = (
     "offsite", "offsite --json", "offsite dance", "offsite restore",
     "tail Pong-s4", "tail -50 Pong-s4 stderr", "tail Nobody", "tail", "maintail", "maintail -41", "maintail x",
     "status Pong-s4 @150", "pid --json", "pid all --json", "avail --json", "version --json", "reread --json", "tail --help", "histroy",
-    "pid", "pid Pong-s4 Enduro", "pid Nobody", "pid all", "version", "version x", "avail", "reread", "reread x",
+    "add", "add Pong-s4 Nobody", "pid", "pid Pong-s4 Enduro", "pid Nobody", "pid all", "version", "version x", "avail", "reread", "reread x",
     "config", "config --json", "config x", "config --help",
     "help", "nothing",
 )  # fmt: skip
@@ -189,7 +189,7 @@ CHANGES = (
 )  # fmt: skip
 # With the same answers, daemon or not.
 ALONE = (
-    "--help", "-h", "--version", "--frobnicate", "-s", "-s ftp://localhost status", "import /nonexistent", "listen TICK_6 -- true", "completion bash", "completion zsh", "completion fish", "completion", "manual", "manual x",
+    "--help", "-h", "--version", "--frobnicate", "-s", "-s ftp://localhost status", "import /nonexistent", "listen TICK_6 -- true", "open", "completion bash", "completion zsh", "completion fish", "completion", "manual", "manual x",
     "-c /nonexistent.toml status",
     "simulate --days 2 --seed 3", "simulate --days 2 --seed 3 --json", "simulate --host nothing", "simulate --why --days 1",
     "wait-gpu", "wait-gpu --min-free-mb x -- true", "wait-gpu --min-free-mb 1",
