@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
 _DEAD: Final = frozenset("ZXx")
 _STAT_BYTES: Final = 4096
@@ -161,6 +161,7 @@ class Forest(NamedTuple):
 
     processes: dict[int, Process]
     children: dict[int, list[Process]]
+    changed: frozenset[int] | None = None  # against the scan before: begun, ended or otherwise; None: any may be
 
     def below(self, root: int) -> list[Process]:
         """Who descends from this process, parents before children; without the process itself."""
@@ -170,28 +171,45 @@ class Forest(NamedTuple):
         return found
 
 
-def scan() -> Forest:
-    """All processes of this moment. One file each."""
+def scan(before: Forest | None = None, again: Container[int] = ()) -> Forest:
+    """All processes of this moment, a file each.
+
+    With the scan `before`, only new processes and those in `again` are read. A number that another process has taken over
+    since then shows the one before; where nothing has changed, that scan is the answer.
+    """
+    known = {} if before is None else before.processes
     processes: dict[int, Process] = {}
-    children: dict[int, list[Process]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208  a path object each is waste
-        if not entry.isdigit():
-            continue
-        try:
-            data = _read(f"/proc/{entry}/stat")
-            closed = data.rindex(b")")
-            f = data[closed + 2 :].split(None, 20)
-            name = data[data.index(b"(") + 1 : closed].decode("utf-8", "replace")
-            found = Process(
-                int(entry), int(f[1]), name, f[0].decode("ascii"), int(f[19]), int(f[11]) + int(f[12]),
-                int(f[13]) + int(f[14]),
-            )  # fmt: skip
-        except (OSError, ValueError, IndexError):
-            continue
-        if found.state not in _DEAD:
-            processes[found.pid] = found
-            children.setdefault(found.parent, []).append(found)
-    return Forest(processes, children)
+        if entry.isdigit():
+            pid = int(entry)
+            found = known.get(pid)
+            if found is None or pid in again:
+                found = _process(pid)
+            if found is not None:
+                processes[pid] = found
+    changed = None
+    if before is not None:
+        changed = frozenset(pid for pid, _ in processes.items() ^ known.items())
+        if not changed:
+            return before
+    children: dict[int, list[Process]] = {}
+    for process in processes.values():
+        children.setdefault(process.parent, []).append(process)
+    return Forest(processes, children, changed)
+
+
+def _process(pid: int) -> Process | None:
+    """None when it is gone, or a zombie."""
+    try:
+        data = _read(f"/proc/{pid}/stat")
+        closed = data.rindex(b")")
+        f = data[closed + 2 :].split(None, 20)
+        name = data[data.index(b"(") + 1 : closed].decode("utf-8", "replace")
+        state, ticks, ended_ticks = f[0].decode("ascii"), int(f[11]) + int(f[12]), int(f[13]) + int(f[14])
+        found = Process(pid, int(f[1]), name, state, int(f[19]), ticks, ended_ticks)
+    except (OSError, ValueError, IndexError):
+        return None
+    return None if state in _DEAD else found
 
 
 def io_bytes(pid: int) -> int | None:

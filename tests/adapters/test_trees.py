@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import trees
-from supervisor.adapters.process.trees import Scans, Tree, newest_ns, own_directory
+from supervisor.adapters.process.trees import Scans, Tree, newest_ns, own_directory, touched
 
 PARENT = """
 import subprocess, sys
@@ -199,16 +199,56 @@ def test_below_a_shim_everything_is_of_the_tree_and_what_it_reaped_counts(grove)
 
 def test_one_scan_serves_all_and_costs_a_hundredth_of_a_core_at_most(monkeypatch):
     scans, asked = Scans(), []
-    monkeypatch.setattr(procfs, "scan", lambda: asked.append(1) or procfs.Forest({}, {}))
+    monkeypatch.setattr(procfs, "scan", lambda *before: asked.append(bool(before)) or procfs.Forest({}, {}))
     first = scans.newest(100.0)
     assert scans.newest(101.9) is first
     assert scans.newest(102.1) is not first
-    assert scans.newest(10.0) is not first, "a clock that goes back does not blind us"
-    assert len(asked) == 3
+    scans.newest(104.2)
+    scans.newest(110.1)
+    assert asked == [False, True, True, False], "the whole of it every ten seconds"
+    scans.newest(10.0)
+    assert asked[4:] == [False], "a clock that goes back does not blind us"
     times = iter([0.0, 0.04, 0.04, 9.0])
     monkeypatch.setattr(time, "thread_time", lambda: next(times))
     slow = scans.newest(200.0)
     assert scans.newest(203.9) is slow
     slower = scans.newest(204.1)
     assert scans.newest(209.0) is slower
-    assert len(asked) == 5
+
+
+def test_a_scan_between_reads_what_is_new_and_what_is_asked_for(grove):
+    found = grove(IDLE)
+    whole = procfs.scan()
+    os.kill(found.child, signal.SIGSTOP)
+    until(lambda: procfs.read_stat(found.child).state == "T", "it is stopped")
+    between = procfs.scan(whole)
+    assert between.processes[found.child].state != "T", "nobody asked"
+    asked = procfs.scan(between, {found.child})
+    assert asked.processes[found.child].state == "T"
+    assert found.child in asked.changed
+    assert found.worker.pid in touched(between, asked, {found.worker.pid})
+    assert touched(whole, whole, {found.worker.pid}) is None
+    again = procfs.scan(asked, {found.child})
+    assert again is asked or found.child not in again.changed
+    late = subprocess.Popen(["sleep", "100"])
+    began = procfs.scan(asked)
+    assert late.pid in began.changed
+    assert os.getpid() in touched(asked, began, {os.getpid()})
+    late.kill()
+    late.wait()
+    gone = procfs.scan(began)
+    assert late.pid in gone.changed
+    assert os.getpid() in touched(began, gone, {os.getpid()})
+
+
+def test_a_tree_says_what_is_to_be_read_again_and_when_it_is_to_be_looked_at(grove):
+    found = grove(IDLE)
+    assert found.tree.is_due(1000.0)
+    found.step(witnesses=False)
+    assert not found.tree.is_due(2000.0)
+    assert found.tree.wants(2000.0, "S") == (found.child,)
+    assert found.tree.wants(2000.0, "T") == (found.child, found.worker.pid)
+    found.step()
+    assert not found.tree.is_due(found.now_s + 4.9)
+    assert found.tree.is_due(found.now_s + 5.0)
+    assert found.tree.wants(found.now_s + 5.0, "S") == (found.child, found.worker.pid)

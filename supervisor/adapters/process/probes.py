@@ -33,7 +33,7 @@ from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import cgroups
 from supervisor.adapters.process.edges import Edges, Heard
 from supervisor.adapters.process.processes import read_record
-from supervisor.adapters.process.trees import Scans, Tree, own_directory
+from supervisor.adapters.process.trees import Scans, Tree, own_directory, touched
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import Report, Sample
 from supervisor.model.settings import Paths, ProgramSpec, Progress
@@ -97,6 +97,7 @@ class LocalProbes:
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
         self._scans, self._tasks = Scans(), Tasks("files")
+        self._forest: procfs.Forest | None = None
 
     def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int, *, adopted: bool = False) -> None:
         """Begin to read an attempt; `expect` its edges first (they may come before its pid is known).
@@ -131,15 +132,27 @@ class LocalProbes:
 
     def _look_at_trees(self, watched: list[_Watched]) -> None:
         now_s = self._clock.now_s()
+        if not self._scans.is_due(now_s):
+            if any(item.tree.forest is None for item in watched):
+                self._look_closely(watched, self._scans.newest(now_s), now_s, set())
+            return
+        again = {pid for item in watched for pid in item.tree.wants(now_s, item.sample.proc_state if item.sample else None)}
+        before = self._forest
         try:
-            forest = self._scans.newest(now_s)
+            forest = self._forest = self._scans.newest(now_s, again)
         except OSError:
             return  # no /proc, no descriptor left: what was seen last stands
-        if all(item.tree.forest is forest for item in watched):
-            return
+        roots = {pid for item in watched for pid in (item.tree.root, item.tree.worker) if pid is not None}
+        changed = set() if forest is before else touched(before, forest, roots)
+        self._look_closely(watched, forest, now_s, changed)
+
+    def _look_closely(self, watched: list[_Watched], forest: procfs.Forest, now_s: float, changed: set[int] | None) -> None:
+        """Look at the trees with these roots (None: at all), and at those for which it is time."""
         directories = Counter(item.spec.directory or self._paths.run_dir(item.spec.name) for item in watched)
         for item in watched:
             spec, tree = item.spec, item.tree
+            if changed is not None and not changed & {tree.root, tree.worker} and not tree.is_due(now_s):
+                continue
             if tree.forest is None:
                 record = read_record(self._paths.shim_record(spec.name))
                 tree.root = record.shim_pid if record is not None and record.token == item.token else None

@@ -1,8 +1,9 @@
 """Looks at the whole process tree of every attempt: processes that do not run, and whether the tree works.
 
-One scan of /proc serves all attempts: a file for each process of the box, some 10 us. It is repeated every two seconds,
-more rarely where it would take more than a hundredth of a core. A tree hangs below its shim, which is the sub-reaper of all
-that the worker starts; without a known shim it hangs below the worker.
+One scan of /proc serves all attempts: a file for each process of the box, some 10 us. It is repeated every ten seconds.
+Every two seconds only what is new and what a tree wants to know again is read: its children, and the worker itself where
+its CPU time is due. A scan that would take more than a hundredth of a core comes more rarely. A tree hangs below its shim,
+which is the sub-reaper of all that the worker starts; without a known shim it hangs below the worker.
 
 Only programs that send neither beats nor notifications are asked for witnesses (`policy/worker/witness.py`): the CPU time
 first, that is in the scan; what the tree reads and writes where it uses little CPU; the files below its directory where it
@@ -23,12 +24,13 @@ from supervisor.policy.worker.witness import Counts, works
 from workers import contract
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from supervisor.adapters.procfs import Forest, Process
     from supervisor.adapters.threads import Tasks
 
 _SCAN_S: Final = 2.0
+_WHOLE_S: Final = 10.0
 _SCAN_SHARE: Final = 0.01  # of a core
 _SCAN_MOST_S: Final = 5.0
 _WEIGH_S: Final = 5.0  # between two counts: a thread that wakes up now and then is averaged away
@@ -45,13 +47,20 @@ class Scans:
 
     def __init__(self) -> None:
         self._forest: Forest | None = None
-        self._due_s = 0.0
+        self._due_s = self._whole_due_s = 0.0
 
-    def newest(self, now_s: float) -> Forest:
-        """The same object until the next scan."""
-        if self._forest is None or now_s >= self._due_s or self._due_s - now_s > _SCAN_MOST_S:
+    def is_due(self, now_s: float) -> bool:
+        """Whether the next answer is a new scan."""
+        return self._forest is None or now_s >= self._due_s or self._due_s - now_s > _SCAN_MOST_S
+
+    def newest(self, now_s: float, again: Container[int] = ()) -> Forest:
+        """The same object until something has changed. `again`: processes that are read anew in any case."""
+        if self._forest is None or self.is_due(now_s):
             began_s = time.thread_time()
-            self._forest = procfs.scan()
+            if self._forest is None or not 0.0 < self._whole_due_s - now_s <= _WHOLE_S:
+                self._forest, self._whole_due_s = procfs.scan(), now_s + _WHOLE_S
+            else:
+                self._forest = procfs.scan(self._forest, again)
             took_s = time.thread_time() - began_s
             self._due_s = now_s + min(_SCAN_MOST_S, max(_SCAN_S, took_s / _SCAN_SHARE))
         return self._forest
@@ -70,6 +79,7 @@ class Tree:
     halted: tuple[Halted, ...] = ()
     witness_at_s: float | None = None
     witness: str = ""
+    asked: bool = False  # for witnesses
     _still: dict[tuple[int, int], tuple[str, float, int]] = field(default_factory=dict)  # state, since, CPU ticks
     _weighed: Counts | None = None
     _written_ns: int | None = None
@@ -81,11 +91,19 @@ class Tree:
         """All that a sample is made of."""
         return self.pids, self.halted, self.witness_at_s, self.witness
 
+    def wants(self, now_s: float, state: str | None) -> tuple[int, ...]:
+        """Processes that are to be read again. `state` is the worker's, as it was read last."""
+        weigh = self._weighed is not None and now_s - self._weighed.at_s >= _WEIGH_S
+        return (*self.pids, self.worker) if weigh or state == "T" or self.halted else self.pids
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it has to be looked at although nothing in it has changed."""
+        weigh = self.asked and (self._weighed is None or now_s - self._weighed.at_s >= _WEIGH_S)
+        return self.forest is None or weigh or bool(self._still)
+
     def look(self, forest: Forest, now_s: float, *, leader: bool, witnesses: bool, tasks: Tasks) -> None:
         """Take a scan in. `leader`: the worker's own state is to be judged here too; `witnesses`: it is asked for them."""
-        if forest is self.forest:
-            return
-        self.forest = forest
+        self.forest, self.asked = forest, witnesses
         members = self._members(forest)
         self.pids = tuple(sorted(process.pid for process in members if process.pid != self.worker))
         self._note_still(members, now_s, leader=leader)
@@ -145,6 +163,21 @@ class Tree:
             self._written_ns = newest_ns(self.directory)
         finally:
             self._looking = False
+
+
+def touched(before: Forest | None, forest: Forest, roots: Container[int]) -> set[int] | None:
+    """The roots of the trees in which something has changed; None: of all."""
+    if before is None or forest.changed is None:
+        return None
+    found = set()
+    for pid in forest.changed:
+        for processes in (forest.processes, before.processes):
+            at, process = pid, processes.get(pid)
+            while process is not None and at not in roots:
+                at, process = process.parent, processes.get(process.parent)
+            if at in roots:
+                found.add(at)
+    return found
 
 
 def _io_bytes(members: list[Process]) -> int | None:
