@@ -139,6 +139,12 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "core/test_accounts.py::test_what_was_trained_before_a_restart_of_unknown_resume_is_unproven",
         ),
         Row(
+            "TensorBoard or another service dies, or is idle for days",
+            "restarted as its `restart` says; it takes no slot and is never judged by progress",
+            "supervisor/policy/worker/restart.py",
+            "core/test_decide_services.py::test_it_comes_back_although_every_slot_is_taken",
+        ),
+        Row(
             "a script prints import warnings and dies, again and again",
             "it stays STARTING: it is RUNNING only once it lives longer than before",
             "supervisor/policy/worker/readiness.py",

@@ -27,7 +27,8 @@ _TYPES: Final = {int: "whole number", float: "number", bool: "true or false", st
 _FOREIGN_TYPES: Final = {
     "env": "table of strings", "command": "string or list of strings", "directory": "string",
     "alerts.command": "list of strings", "urls": "list of strings", "kinds": "list of [kinds](alerts.md#kinds)",
-    "progress": "`beat`, `notify`, `log`, `files`, `none`", "progress_glob": "string", "done_codes": "list of 0 to 255",
+    "progress": "`auto`, `beat`, `notify`, `log`, `files`, `none`", "progress_glob": "string",
+    "done_codes": "list of 0 to 255", "kind": "`training`, `service`", "restart": "`failed`, `always`, `never`",
 }  # fmt: skip
 _SECTION_INTRO: Final = {
     "daemon": "Settings of the daemon. Each key is also an environment variable, `EXTRALIFE_` and its name in capitals.",

@@ -25,8 +25,9 @@ from typing import Any, Final
 
 from supervisor.config.seeds import expanded
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, Origin, Sheet, label, shown
-from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, Key, program_keys
+from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, KINDS, Key, program_keys
 from supervisor.model.settings import Level, ProgramSpec, Progress
+from supervisor.policy.worker.restart import RESTARTS
 from workers import contract
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, check_together, nearest, valid_batch
 from workers.presets import batch_limit, preset_values
@@ -346,20 +347,25 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     env |= _pinned(sheet, name, common, env)
     argv = _command(sheet, name, table["command"])
     directory = _directory(sheet, name, table.get("directory", ""))
-    progress, glob = _progress(sheet, name, table)
+    service = _one_of(sheet, name, "kind", KINDS, table) == KINDS[1]
+    again = _one_of(sheet, name, "restart", RESTARTS, table)
+    progress, glob = _progress(sheet, name, table, service=service)
     codes = _done_codes(sheet, name, table.get("done_codes", [0]))
     if len(sheet.errors) > before or not argv:  # what was said of one level already is not said again of the next
         return None
     shown_values = {
         "command": list(argv), "directory": directory, "progress": progress.value, "progress_glob": glob,
-        "done_codes": list(codes),
+        "done_codes": list(codes), "kind": KINDS[service], "restart": again,
     }  # fmt: skip
     for key, value in shown_values.items():
         origin = sheet.at("program", name, key) if key in table else Origin(DEFAULT)
         sheet.note(label("program", name, key), value, origin)
+    if service and common["min_free_mb"] is None:
+        common["min_free_mb"] = 0
+    body = ["command", argv, env, directory, progress.value, glob, *(["service"] if service else [])]
     spec = ProgramSpec(
-        name, argv, _digest(["command", argv, env, directory, progress.value, glob]), directory=directory,
-        progress=progress, progress_glob=glob, done_codes=codes, **common,
+        name, argv, _digest(body), directory=directory, progress=progress, progress_glob=glob, done_codes=codes,
+        service=service, restart=again, **common,
     )  # fmt: skip
     _warn(sheet, spec, env, defaults.environ)
     caps = {key: value for key, value in _caps(defaults.threads).items() if key not in defaults.environ}
@@ -399,7 +405,22 @@ def _directory(sheet: Sheet, name: str, value: object) -> str:
     return os.path.normpath(base / os.path.expanduser(value)) if value else ""  # noqa: PTH111  Path's raises for ~nobody
 
 
-def _progress(sheet: Sheet, name: str, table: Mapping[str, Any]) -> tuple[Progress, str]:
+def _one_of(sheet: Sheet, name: str, key: str, words: tuple[str, ...], table: Mapping[str, Any]) -> str:
+    value, path = table.get(key, words[0]), ("program", name, key)
+    if not isinstance(value, str) or value not in words:
+        hint = nearest(value, words) if isinstance(value, str) else ""
+        sheet.error(sheet.at(*path), f"{label(*path)} must be one of {', '.join(words)}, not {shown(value)}{hint}")
+        return words[0]
+    return value
+
+
+def _progress(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool) -> tuple[Progress, str]:
+    if service:
+        for key in ("progress", "progress_glob", "stall_timeout_s", "start_timeout_s"):
+            if key in table:
+                path = ("program", name, key)
+                sheet.error(sheet.at(*path), f"{label(*path)}: a service is not judged by progress; remove it, or the kind")
+        return Progress.NONE, ""
     value, glob = table.get("progress", Progress.AUTO.value), table.get("progress_glob", "")
     path = ("program", name, "progress")
     if not isinstance(value, str) or value not in list(Progress):

@@ -19,7 +19,7 @@ from supervisor.policy.box.gate import ON_TIMEOUT
 from supervisor.policy.upkeep.alerting import SEVERITIES
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO
 from supervisor.policy.worker.health import ACTIONS
-from supervisor.policy.worker.restart import MOST_DEATHS
+from supervisor.policy.worker.restart import MOST_DEATHS, RESTARTS
 from workers.options import OPTIONS, Option, Value
 
 TOP: Final = (*SECTIONS, "levels", "training", "program")
@@ -113,6 +113,7 @@ _CHOICES: Final = {
     "daemon.log_format": LOG_FORMATS,
     "program.progress": tuple(Progress),
     "program.stop_signal_to": STOP_SIGNAL_TO,
+    "program.restart": RESTARTS,
     "gate.on_timeout": ON_TIMEOUT,
     "load.mode": (FIXED, CLIMB),
     "alerts.min_severity": SEVERITIES,
@@ -274,6 +275,8 @@ MEANINGS: Final[dict[str, str]] = {
     "program.directory": "working directory; a relative one is relative to this file",
     "program.progress": "source of its signs of progress; `auto`: the best that speaks: beats, notifications, log or files",
     "program.progress_glob": 'files whose creation or change is progress, such as `"checkpoints/*.pt"`',
+    "program.kind": "`service`: TensorBoard, a notebook: takes no slot, waits for no GPU memory, is not judged by progress",
+    "program.restart": "after which ends it is started again: any failure, any end at all, or none",
     "program.done_codes": "exit codes that mean that it has finished",
 }
 
@@ -304,6 +307,8 @@ _UNSET: Final = {
     "program.directory": "its run directory",
     "program.progress": '"auto"',
     "program.progress_glob": 'none; needed with progress = "files"',
+    "program.kind": '"training"',
+    "program.restart": '"failed"',
     "program.done_codes": "[0]",
 }
 
@@ -313,7 +318,8 @@ COMMON_KEYS: Final = (
 )  # fmt: skip
 ALERT_LISTS: Final = ("urls", "command", "kinds")  # of [alerts]: `config/alerts.py` checks them
 HTTP_MADE: Final = ("host", "port", "password")  # of [http]: `config/http.py` makes them of its keys
-FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes")
+FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes", "kind", "restart")
+KINDS: Final = ("training", "service")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")
 
 

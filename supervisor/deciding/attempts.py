@@ -43,11 +43,15 @@ def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
     _shed(turn)
     _rotate(turn)
     programs = turn.state.programs.values()
-    processes = sum(1 for program in programs if program.phase in HAS_PROCESS)
-    kept = sum(1 for program in programs if _keeps_slot(program) or _held(turn, program))
+    trainings = [program for program in programs if not program.service]
+    processes = sum(1 for program in trainings if program.phase in HAS_PROCESS)
+    kept = sum(1 for program in trainings if _keeps_slot(program) or _held(turn, program))
     ready = [(program, spec) for program in programs if (spec := _to_start(turn, program)) is not None]
     waiting: dict[int | None, str] = {}  # for memory, by GPU: who comes next waits behind it
     for program, spec in sorted(ready, key=_by_claim):
+        if program.service:  # it takes no slot
+            _admit(turn, program, spec, waiting)
+            continue
         kept -= _keeps_slot(program)
         if processes + kept < _slots(turn):
             if staggered and program.phase is Phase.QUEUED and _waits_for_another(turn):
@@ -75,7 +79,8 @@ def _by_claim(item: tuple[Program, ProgramSpec]) -> tuple[int, bool, float, str]
 
 def _shed(turn: Turn) -> None:
     """With fewer slots than running programs (after a lower level), ask the least important to save and exit."""
-    holders = [p for p in turn.state.programs.values() if p.attempt is not None and p.attempt.stop is None]
+    programs = [program for program in turn.state.programs.values() if not program.service]
+    holders = [p for p in programs if p.attempt is not None and p.attempt.stop is None]
     over = len(holders) - turn.settings.level.slots
     for program in sorted(holders, key=lambda p: (-_priority(turn, p), -p.since_s, p.name))[: max(0, over)]:
         why = f"level {turn.settings.level.name} has fewer slots"
@@ -90,7 +95,7 @@ def _rotate(turn: Turn) -> None:
     leaves for C, after 12 h B for A: each trains for two thirds of the time, and one restarts in 6 h.
     """
     rotation_s = turn.settings.load.rotation_h * 3600.0
-    programs = turn.state.programs.values()
+    programs = [program for program in turn.state.programs.values() if not program.service]
     if not rotation_s or sum(p.phase in {Phase.STARTING, Phase.RUNNING} for p in programs) < _slots(turn):
         return
     long_ago_s = turn.now_s - rotation_s
@@ -268,6 +273,8 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
     accounted = turn.state.oom_kills
     if not ending.oom_own:
         accounted = memory.accounted_after(ending.oom_kills, accounted, killed=verdict.cause == memory.OOM_KILLED)
+    if spec is not None and spec.restart == restart.ALWAYS and verdict.cause == "done":
+        verdict = Diagnosis("ended", counted=True, why=f"ended, and is to run always: {verdict.why}")
     left, (steps, at_least) = len(ending.leftovers), _last_position(turn, *turn.present(name), ending)
     why = verdict.why + (f"; {left} leftover process{'' if left == 1 else 'es'} ended" if left else "")
     turn.record(
@@ -300,6 +307,7 @@ def _last_position(turn: Turn, program: Program, attempt: Attempt, ending: Endin
 
 
 def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> None:
+    spec = turn.spec(name)
     if attempt.stop is not None and verdict.cause == "stopped":
         _after_stop(turn, name, attempt.stop)
     elif attempt.stop is None and not turn.state.programs[name].wanted:
@@ -308,6 +316,9 @@ def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Di
         turn.settle(name)
     elif verdict.cause == "done":
         turn.record(facts.Finished(verdict.why, name))
+    elif verdict.counted and spec is not None and spec.restart == restart.NEVER:
+        why = f"{verdict.why}; `restart` says never: it starts again with `supervisorctl start`"
+        turn.record(facts.GaveUp(why, name))
     elif verdict.counted:
         _after_death(turn, name, verdict, attempt, ending)
     else:

@@ -127,7 +127,10 @@ def _training(turn: Turn) -> list[str]:
     return [
         name
         for name, program in turn.state.live.items()
-        if program.phase is Phase.RUNNING and program.attempt is not None and program.attempt.stall is None
+        if program.phase is Phase.RUNNING
+        and program.attempt is not None
+        and program.attempt.stall is None
+        and not program.service
     ]
 
 
@@ -138,7 +141,8 @@ def _seen(turn: Turn, tenure: Tenure) -> Tenure:
     if blind or gap_s > tally.look_gap_s(turn):
         return replace(tenure, seen_s=turn.now_s, marks={})
     training = _training(turn)
-    wanted = sum(program.wanted and program.phase not in _OUT for program in turn.state.programs.values())
+    trainings = [program for program in turn.state.programs.values() if not program.service]
+    wanted = sum(program.wanted and program.phase not in _OUT for program in trainings)
     full = len(training) >= min(turn.settings.level.slots, wanted)
     up_s = tenure.up_s + (gap_s if training else 0.0)
     if not tenure.settled:
@@ -225,7 +229,8 @@ class Ran:
 def ran(turn: Turn) -> Ran:
     """What ran before a reboot. Call it before the reboot is recorded."""
     climb = turn.state.climb
-    attempts = [program.attempt for program in turn.state.live.values() if program.attempt is not None]
+    trainings = [program for program in turn.state.live.values() if not program.service]
+    attempts = [program.attempt for program in trainings if program.attempt is not None]
     trained = [attempt.ready_at_s for attempt in attempts if attempt.ready_at_s is not None]
     marks = [at_s for at_s in (climb.reviewed_at_s, climb.level_since_s) if at_s is not None]
     since_s = max([min(trained), *marks]) if trained else None

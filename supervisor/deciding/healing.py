@@ -198,9 +198,10 @@ def _resume_due_s(turn: Turn, program: Program, attempt: Attempt, sample: Sample
     """
     spec = turn.spec(program.name)
     known = attempt.resumed_step is not None or attempt.resume_unknown or program.exposure_s <= 0.0
-    if known or attempt.ready_at_s is None or spec is None or spec.builtin or spec.source(sample.source) is Progress.BEAT:
+    known = known or attempt.ready_at_s is None or program.service
+    if known or spec is None or spec.builtin or spec.source(sample.source) is Progress.BEAT:
         return math.inf
-    return attempt.ready_at_s + _RESUME_REPORT_S
+    return (attempt.ready_at_s or 0.0) + _RESUME_REPORT_S
 
 
 def _note_unknown_resume(turn: Turn, name: str, sample: Sample) -> None:

@@ -30,7 +30,9 @@ def reconcile(turn: Turn, why: str, *, chosen: LevelChosen | None = None) -> Non
         program = turn.state.programs.get(spec.name)
         if program is None:
             told = f"new in the config ({why})"
-            turn.record(facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest))
+            turn.record(
+                facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest, service=spec.service)
+            )
         elif program.digest != spec.digest:
             level_only = other_level and spec.own_digest != "" and spec.own_digest == program.own_digest
             if chosen is not None and level_only:
@@ -48,7 +50,11 @@ def reconcile(turn: Turn, why: str, *, chosen: LevelChosen | None = None) -> Non
 
 def _change(turn: Turn, program: Program, spec: ProgramSpec, why: str, *, level_only: bool) -> None:
     told = f"settings of another level ({why})" if level_only else f"changed in the config ({why})"
-    turn.record(facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only))
+    turn.record(
+        facts.ProgramConfigured(
+            told, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only, service=spec.service
+        )
+    )
     if program.attempt is not None:
         stop(turn, program, program.attempt, reason="config", by="config", why="its configuration changed")
     elif program.phase in {Phase.FATAL, Phase.DONE, Phase.BACKOFF} and program.wanted:
@@ -62,7 +68,14 @@ def _move(turn: Turn, program: Program, spec: ProgramSpec, why: str) -> None:
     """
     turn.record(
         facts.ProgramConfigured(
-            f"settings of {why}", spec.name, spec.digest, spec.autostart, spec.own_digest, level_only=True, moved=True
+            f"settings of {why}",
+            spec.name,
+            spec.digest,
+            spec.autostart,
+            spec.own_digest,
+            level_only=True,
+            moved=True,
+            service=spec.service,
         )
     )
     if program.attempt is not None:

@@ -602,6 +602,7 @@ class ProgramConfigured(ProgramFact):
     own_digest: str = ""
     level_only: bool = False
     moved: bool = False
+    service: bool = False  # it takes no slot and is no training
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.policy.worker.divergence import DivergenceSettings
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO
 from supervisor.policy.worker.health import HealthSettings
-from supervisor.policy.worker.restart import RestartSettings
+from supervisor.policy.worker.restart import RESTARTS, RestartSettings
 from supervisor.policy.worker.stall import StallSettings
 
 
@@ -112,6 +112,8 @@ class ProgramSpec:
     stop_signal_to: str = STOP_SIGNAL_TO[0]  # who gets SIGTERM first (`supervisor/shim.py`)
     on_sick: str | None = None  # what follows from any illness (`policy/worker/health.py`)
     done_codes: tuple[int, ...] = (0,)  # exit codes that mean that it has finished
+    service: bool = False  # TensorBoard, a notebook, a log shipper: it takes no slot, and is not judged by progress
+    restart: str = RESTARTS[0]  # after which ends it is started again
     num_envs: int | None = None
     batch_size: int | None = None
     fallback_batch: int | None = None  # taken at the first out of memory, in place of the next that divides

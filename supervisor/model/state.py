@@ -127,6 +127,7 @@ class Program:
     diverged_step: int | None = None
     needs: tuple[Held, ...] = ()  # what it was seen to hold, by level
     batches: tuple[tuple[str, int], ...] = ()  # (level, the batch that it gets there since it ran out of memory)
+    service: bool = False  # it takes no slot and is no training
     own_digest: str = ""  # of its settings without what the level gives; empty: not told
     slow_restart_at_s: float | None = None
     interval_s: float | None = None
@@ -576,7 +577,7 @@ def _with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> St
         phase = Phase.QUEUED if fact.autostart else Phase.STOPPED
         program = Program(
             name, phase, stamped.at_s, stamped.wall_s, fact.digest, wanted=fact.autostart, why=fact.why,
-            attempts=state.former.get(name, 0), own_digest=fact.own_digest,
+            attempts=state.former.get(name, 0), own_digest=fact.own_digest, service=fact.service,
         )  # fmt: skip
         return replace(state, programs={**state.programs, name: program})
     before, edge = program.steps, EDGE_OF.get(type(fact))
@@ -684,7 +685,7 @@ def _fresh(program: Program) -> Program:
 
 
 def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
-    program = replace(program, own_digest=fact.own_digest)
+    program = replace(program, own_digest=fact.own_digest, service=fact.service)
     if fact.digest == program.digest:
         return program
     if fact.moved:

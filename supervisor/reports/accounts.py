@@ -106,7 +106,8 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
     for name, books in sorted(by_name.items()):
         pieces = [piece for book in books for piece in within(book, since_s, until_s)]
         _add(held, (piece for piece in pieces if piece.holds))
-        _train(ledger, pieces, trained)
+        if not any(book.service for book in books):
+            _train(ledger, pieces, trained)
         sheets.append(_sheet(name, books, pieces, since_s, until_s))
     slots = _slots(ledger, held, since_s, until_s)
     return Summary(since_s, until_s, slots, tuple(sheets), _levels(ledger, trained, since_s, until_s))
@@ -122,7 +123,7 @@ def slots_in(ledger: Ledger, since_s: float, until_s: float) -> Sheet:
 
 def _slots(ledger: Ledger, held: Seconds, since_s: float, until_s: float) -> Sheet:
     free, paid_s = free_slots(ledger, since_s, until_s)
-    return _with_figures("slots", ledger.all_books(), since_s, until_s, paid_s, _plus(held, free))
+    return _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, _plus(held, free))
 
 
 def within(book: Book, since_s: float, until_s: float) -> Iterator[Slice]:
@@ -217,7 +218,7 @@ def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_
     reboots = [reboot.level for reboot in ledger.reboots if reboot.unclean and since_s <= reboot.last_sign_s < until_s]
     failures = [
         item.level
-        for book in ledger.all_books()
+        for book in ledger.trainings()
         for item in book.incidents
         if item.kind != "reboot" and since_s <= item.failed_at_s < until_s
     ]
@@ -268,7 +269,7 @@ def _changes(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[f
     """When how many slots there are, workers in them, programs that wait, and whether the box is off: by how much."""
     stretches = [(from_s, to_s, "slots", slots) for from_s, to_s, _, slots in _stretches(ledger)]
     stretches += [(reboot.last_sign_s, reboot.boot_s, "off", 1) for reboot in ledger.reboots]
-    for book in ledger.all_books():
+    for book in ledger.trainings():
         stretches += [(from_s, to_s, what, 1) for from_s, to_s, what in _stays(book, since_s, until_s)]
     for from_s, to_s, what, how_many in stretches:
         begin_s, end_s = max(from_s, since_s), min(to_s, until_s)

@@ -89,6 +89,7 @@ class Book:
     from_s: float  # when it came into the config
     since_s: float  # closed up to here; what comes after is `account`
     account: Account
+    service: bool = False  # it takes no slot
     slices: list[Slice] = field(default_factory=list)
     token: str | None = None  # of the attempt that runs
     began_s: float = 0.0  # that attempt
@@ -114,7 +115,7 @@ class Book:
 
     def close(self, at_s: float) -> None:
         """Book up to this moment."""
-        start_s, holds = self.since_s, self.token is not None
+        start_s, holds = self.since_s, self.token is not None and not self.service
         if at_s <= start_s:
             return
         self.since_s = at_s
@@ -342,6 +343,10 @@ class Ledger:
         """Of every program that ever was, those that left first."""
         return [*self.ended, *self.books.values()]
 
+    def trainings(self) -> list[Book]:
+        """The same without services."""
+        return [book for book in self.all_books() if not book.service]
+
     # --- the box -----------------------------------------------------------------------------------------------------
 
     def add(self, stamped: Stamped) -> None:
@@ -386,7 +391,7 @@ class Ledger:
         self.levels.append((stamped.at_s, state.level, state.slots))
         self.clocks.append((stamped.at_s, stamped.wall_s))
         for name, program in state.programs.items():
-            book = self.books[name] = Book(name, stamped.at_s, stamped.at_s, _BEGINS[program.phase])
+            book = self.books[name] = Book(name, stamped.at_s, stamped.at_s, _BEGINS[program.phase], program.service)
             book.retry_at_s = program.retry_at_s
             book.mark(stamped.at_s, program.steps)
             if program.attempt is not None:
@@ -429,7 +434,7 @@ class Ledger:
         if book is None:
             if isinstance(fact, facts.ProgramConfigured):
                 account = Account.ADMISSION if fact.autostart else Account.IDLE
-                self.books[fact.program] = Book(fact.program, at_s, at_s, account)
+                self.books[fact.program] = Book(fact.program, at_s, at_s, account, fact.service)
             return
         match fact:
             case facts.SpawnIntended(token=token):

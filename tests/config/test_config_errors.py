@@ -215,6 +215,13 @@ MISTAKES = {
         "FILE, line 4: program.x.progress_glob cannot be '**a': progress = \"files\" needs a pattern inside the directory, "
         'such as "checkpoints/*.pt"'
     ),
+    X + "kind = 'services'\n": (
+        "FILE, line 3: program.x.kind must be one of training, service, not 'services'; did you mean service?"
+    ),
+    X + "restart = true\n": "FILE, line 3: program.x.restart must be one of failed, always, never, not True",
+    X + "kind = 'service'\nstall_timeout_s = 5\n": (
+        "FILE, line 4: program.x.stall_timeout_s: a service is not judged by progress; remove it, or the kind"
+    ),
     X + "done_codes = 0\n": (
         "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not 0"
     ),

@@ -222,6 +222,14 @@ def test_a_command_as_a_list_leaves_its_source_of_progress_open(place: Place) ->
     assert (spec.argv, spec.progress, spec.directory, spec.done_codes) == (("sleep", "a b"), Progress.AUTO, "", (0,))
 
 
+def test_a_service_is_not_judged_and_waits_for_nothing(place: Place) -> None:
+    plain = place.program("x", '[program.x]\ncommand = "tensorboard"\n')
+    spec = place.program("x", '[program.x]\ncommand = "tensorboard"\nkind = "service"\nrestart = "always"\n')
+    assert (spec.service, spec.restart, spec.progress, spec.min_free_mb) == (True, "always", Progress.NONE, 0)
+    assert (plain.service, plain.restart, plain.min_free_mb) == (False, "failed", None)
+    assert spec.digest != plain.digest
+
+
 @pytest.mark.parametrize(
     ("keys", "says"),
     [

@@ -75,6 +75,7 @@ def test_a_silent_script_that_computes_is_quiet_and_one_that_does_nothing_is_end
         program("computes", SILENT["computes-rarely"], box.directory)
         + program("stuck", "bash -c 'echo up; exec sleep 1000'", box.directory)
         + program("told", SILENT["computes"], box.directory, "start_timeout_s = 3.0")
+        + program("board", "bash -c 'sleep 1000'", box.directory, 'kind = "service"\nrestart = "always"')
         + box.trainer("beats").replace('progress = "beat"\n', ""),
         extra="coarse_floor_s = 7.0",
     )
@@ -89,6 +90,8 @@ def test_a_silent_script_that_computes_is_quiet_and_one_that_does_nothing_is_end
     assert quiet["witness"] == "cpu"
     assert "it uses CPU time" in box.program("computes")["why"]
     assert not box.facts("Stalled", "computes")
+    assert box.wait_phase("board", "RUNNING")["progress_source"] == "none", "a service beside four trainings in four slots"
+    assert not box.facts("Stalled", "board")
     beats = box.wait_phase("beats", "RUNNING")
     assert beats["progress_source"] == "beat"
     assert beats["steps"] is not None

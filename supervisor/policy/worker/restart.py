@@ -18,6 +18,9 @@ program's: it is no death, the streak and the breaker do not see it, and it is t
 five minutes for as long as it takes. Example: for a minute nothing can be forked; tries at 0, 1, 3, 7, 15, 31 and 63 s, and
 the last one runs. Giving up after some would leave every program down that died in that minute.
 
+**A program's own `restart`** says which ends count as deaths: `failed` (any but those that mean that it has finished),
+`always` (those too, for a service that must be there) or `never` (it is given up instead).
+
 Why not count only quick deaths, as supervisord does (those within `startsecs`, one second): a program that lives two
 seconds, or imports torch for fifteen and then runs out of memory, is restarted at full speed for ever. And why not end
 in a terminal FATAL: nobody is awake to clear it.
@@ -30,6 +33,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+FAILED, ALWAYS, NEVER = "failed", "always", "never"
+RESTARTS: Final = (FAILED, ALWAYS, NEVER)  # a program's `restart`
 _MOST_DOUBLINGS: Final = 64  # beyond any cap; keeps 2.0 ** n finite
 MOST_DEATHS: Final = 64  # that are remembered of a program: a larger `window_deaths` would never be reached
 
