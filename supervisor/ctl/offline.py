@@ -40,6 +40,8 @@ def page(options: Options, gone: Unreachable, name: str, query: Mapping[str, str
         return PAGES[name].of(DeadDaemon(options, gone), query)
     except BadQuery as bad:
         raise Refused(422, str(bad)) from bad
+    except OSError as error:  # a damaged recording, a disk: not the code
+        raise Refused(503, f"this cannot be read now: {error}") from error
 
 
 def metrics(options: Options, gone: Unreachable) -> str:

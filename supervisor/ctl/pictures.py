@@ -181,9 +181,10 @@ def _days(span: Json) -> float:
 def _stability_title(timeline: Json) -> str:
     unclean = sum(each["count"] for each in timeline["box"] if each.get("cause") == "unclean")
     other = sum(each["count"] for each in timeline["box"] if each["kind"] == "reboot") - unclean
-    hours = (timeline["until_s"] - timeline["since_s"]) / 3600.0
+    length = text.duration(timeline["until_s"] - timeline["since_s"])
+    trial = "; hatched: a trial" if any(each["trial"] for each in timeline["levels"]) else ""
     told = f"{unclean} unclean reboot{'' if unclean == 1 else 's'}" + (f" and {other} other" if other else "")
-    return f"Levels of {hours:,.1f} h: {told}; hatched: a trial"
+    return f"Levels of {length}: {told}{trial}"
 
 
 def _faults(axes: Axes, timeline: Json, row: int) -> None:
@@ -252,10 +253,13 @@ def _box(axes: Axes, timeline: Json) -> None:
         label = f"{each.get('cause', '')} reboot".strip() if each["kind"] == "reboot" else each["kind"]
         unclean = each.get("cause") == "unclean"
         style: dict[str, Any] = {"color": _BROKEN if unclean else _QUIET, "linestyle": "-" if unclean else "--"}
+        shown = "_" if label in labelled else label
+        labelled.add(label)
+        begin, end = each["from_wall_s"] / _DAY_S, each["to_wall_s"] / _DAY_S
         if each["kind"] == "reboot":
-            axes.axvline(each["from_wall_s"] / _DAY_S, linewidth=1.1, label="_" if label in labelled else label, **style)
-            labelled.add(label)
-        axes.axvspan(each["from_wall_s"] / _DAY_S, each["to_wall_s"] / _DAY_S, color=style["color"], alpha=0.2, linewidth=0)
+            axes.axvline(begin, linewidth=1.1, label=shown, **style)
+            shown = "_"
+        axes.axvspan(begin, end, color=style["color"], alpha=0.2, linewidth=0, label=shown)
 
 
 def _shade(place: int, count: int, *, drawn: bool) -> str:

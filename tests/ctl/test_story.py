@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -285,6 +286,17 @@ def test_a_long_journal_comes_page_by_page(api: Path, night: FakeBackend) -> Non
 def dead_ctl(state_dir: Path, *args: str) -> tuple[str, str, int]:
     told = ctl("--state-dir", str(state_dir), *args, EXTRALIFE_RUNTIME_DIR=str(state_dir / "none"))
     return told.stdout, told.stderr, told.returncode
+
+
+@pytest.mark.parametrize("args", [("plot", "Pong"), ("export",), ("report",)])
+def test_a_recording_that_cannot_be_read_is_one_sentence(dead: Path, args: tuple[str, ...]) -> None:
+    recording = sqlite3.connect(dead / "recording.sqlite")
+    recording.execute("CREATE TABLE programs_10 (something_else)")
+    recording.close()
+    out, err, code = dead_ctl(dead, *args)
+    assert code == 1
+    assert "Traceback" not in err
+    assert out.splitlines()[-1].startswith("ERROR: this cannot be read now: ")
 
 
 def test_status_reads_the_journal_and_says_so(dead: Path) -> None:
