@@ -285,18 +285,24 @@ def _make(db: sqlite3.Connection, sheet: Sheet, tier: Tier) -> None:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
 
 
+class _Texts(dict[int | None, str | None]):
+    """The texts of labels by number, read when one is not known yet."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        super().__init__({None: None})
+        self._db = db
+
+    def __missing__(self, id_: int | None) -> str | None:
+        self.update(self._db.execute("SELECT id, text FROM label"))
+        return self.get(id_, "?")  # it was deleted between two looks of this reader
+
+
 class _Labels:
     """Programs, tokens, phases: texts that ten thousand rows share are written once, and rows hold their numbers."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-        self._texts: dict[int | None, str | None] = {None: None}
+        self._db, self.texts = db, _Texts(db)
         self._ids: dict[str | None, int | None] = {None: None}
-
-    def text(self, id_: int | None) -> str | None:
-        if id_ not in self._texts:
-            self._texts |= dict(self._db.execute("SELECT id, text FROM label"))
-        return self._texts.get(id_, "?")  # it was deleted between two looks of this reader
 
     def id(self, text: str | None) -> int | None:
         """Made if there is none, in the transaction of the row that needs it."""
@@ -348,19 +354,21 @@ def _read(
 def _unpacking(labels: _Labels, sheet: Sheet, tier: Tier) -> Callable[[tuple[Any, ...]], Row]:
     """How a row of a table becomes a Row. A night of 20 programs has ten thousand, so all places are found out once."""
     fixed = 3  # at_s, wall_s, readings
-    keys, text = len(sheet.keys), labels.text
+    keys, text = len(sheet.keys), labels.texts.__getitem__
     place = words_end = fixed + keys + len(sheet.words)
-    plan = []
+    places, ends = [], []
     for series in sheet.series:
         columns = _columns(series, tier)
-        plan.append((series.name, place, len(columns) > 1))
+        places.append((series.name, place))
+        if len(columns) > 1:
+            ends.append((series.name, place))
         place += len(columns)
 
     def unpacked(found: tuple[Any, ...]) -> Row:
-        values: dict[str, float | Spread | None] = {}
-        for name, at, has_ends in plan:
-            mean = found[at]
-            values[name] = Spread(found[at + 1], mean, found[at + 2]) if has_ends and mean is not None else mean
+        values: dict[str, float | Spread | None] = {name: found[at] for name, at in places}
+        for name, at in ends:
+            if found[at] is not None:
+                values[name] = Spread(found[at + 1], found[at], found[at + 2])
         texts: tuple[Any, ...] = tuple(map(text, found[fixed:words_end]))
         return Row(found[0], found[1], texts[:keys], texts[keys:], values, found[2])
 
