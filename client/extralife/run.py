@@ -45,6 +45,7 @@ _ALONE_SAVE_S = 600.0
 _LOOK_S = 1.0
 _RATE_WINDOW_S = 10.0
 _SAVING_S = 900.0
+_SILENCE_S = 600.0
 _BAD_IN_A_ROW = 100  # losses: then it has diverged
 _GAMES = 100  # of which the mean is a record
 _OTHER_NAMES = {"reward": "mean_return", "mean_reward": "mean_return", "ep_rew_mean": "mean_return"}
@@ -58,16 +59,18 @@ def init(
     identity: Mapping[str, Any] | None = None,
     save_every_s: float | None = None,
     directory: str | os.PathLike[str] = "extralife-run",
+    silence_s: float = _SILENCE_S,
 ) -> Run:
     """The training of this process; a second call returns the same one.
 
     total: the step at which the training is done. identity: what a checkpoint must be of to be resumed, as JSON (game,
     network, ...). save_every_s: the longest time between two checkpoints; without it the daemon chooses, and without a
     daemon it is ten minutes. directory: where the checkpoints lie without a daemon; with one, in its run directory.
+    silence_s: the longest time between two calls of `step`, an evaluation included; after that it counts as hung.
     """
     global _the_run  # noqa: PLW0603  one process has one beat
     if _the_run is None or _the_run.pid != os.getpid():
-        _the_run = Run(total, identity or {}, save_every_s, directory, os.environ)
+        _the_run = Run(total, identity or {}, save_every_s, directory, os.environ, silence_s)
     return _the_run
 
 
@@ -81,6 +84,7 @@ class Run:
         save_every_s: float | None,
         directory: str | os.PathLike[str],
         environ: MutableMapping[str, str],
+        silence_s: float = _SILENCE_S,
     ) -> None:
         self.total, self.at, self.pid = total, 0, os.getpid()
         self.speaks = _rank(environ) == 0 and _is_first(environ)
@@ -93,6 +97,7 @@ class Run:
         self._lock: Any = None  # the open file that keeps other processes out, without a daemon
         self._every_s = _ALONE_SAVE_S if save_every_s is None else save_every_s
         self._save_at_s = time.monotonic() + self._every_s
+        self._silence_s = silence_s
         self._save_due = self._last_save_due = False
         self._saves_asked = self._waited = False
         self._stop = False
@@ -163,7 +168,7 @@ class Run:
     def _to_training(self, *, saved: bool = False) -> None:
         self._away = False
         total, kind = (contract.UNKNOWN, TargetKind.NONE) if self.total is None else (self.total, TargetKind.ENV_STEPS)
-        self._client.phase(Phase.TRAINING, target=total, target_kind=kind)
+        self._client.phase(Phase.TRAINING, deadline_s=self._silence_s, target=total, target_kind=kind)
         if not saved:  # saving is a part of training, and of its rate
             self._marks.clear()
 
@@ -215,6 +220,7 @@ class Run:
             marks.popleft()
         since_s, before = marks[0]
         figures: dict[str, Any] = {"rss_bytes": _rss_bytes(), **_cuda_bytes()}
+        figures["phase_deadline_ns"] = contract.now_ns() + int(self._silence_s * 1e9)
         if now_s > since_s and self.at >= before:
             figures["steps_per_s"] = (self.at - before) / (now_s - since_s)
         self._client.progress(**figures)

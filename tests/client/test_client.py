@@ -186,6 +186,7 @@ def test_figures_fill_the_beat(around):
     run.step(3, loss=0.25, reward=1.5, entropy=0.7, updates=4)
     beat = read_beat(around.beat_file)
     assert (beat.phase, beat.env_steps, beat.target) == (contract.Phase.TRAINING, 3, 500)
+    assert beat.phase_deadline_ns > contract.now_ns() + 590 * 10**9, "a step may take ten minutes if nobody says otherwise"
     assert (beat.loss, beat.mean_return, beat.entropy, beat.updates) == (0.25, 1.5, 0.7, 4)
     assert beat.rss_bytes > 1 << 20
     for score in range(101):

@@ -57,6 +57,8 @@ def test_the_worked_example_of_the_docstring():
         ("training", {"progress_at_s": None, "beats": False}, 600),
         ("training", {"progress_at_s": None, "start_timeout_s": 9.0}, 9),
         ("training", {"progress_at_s": None, "beats": False, "start_timeout_s": 9.0}, 9),
+        ("training", {"phase_deadline_s": 100_500.0}, 500),
+        ("training", {"phase_deadline_s": 100_500.0, "stall_timeout_s": 60.0}, 60),  # the operator's word counts
         ("training", {"progress_at_s": None, "start_timeout_s": 9.0, "phase_deadline_s": 700.0}, 700),
     ],
 )  # fmt: skip

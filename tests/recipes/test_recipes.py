@@ -95,7 +95,7 @@ def started(box: Box, recipe: str, place: Path) -> None:
     }
     table = ", ".join(f"{key} = {json.dumps(value)}" for key, value in env.items())
     box.config(
-        f'[program.it]\ncommand = {json.dumps(argv)}\nprogress = "beat"\nstop_grace_s = 60.0\nstart_timeout_s = 300.0\n'
+        f'[program.it]\ncommand = {json.dumps(argv)}\nprogress = "beat"\nstop_grace_s = 60.0\nstart_timeout_s = 300.0\nstall_timeout_s = 20.0\n'
         f"env = {{ {table} }}\ndirectory = {json.dumps(str(box.directory))}\n",
         extra="[checkpoint]\nfirst_s = 2.0\nmin_s = 2.0\nmax_s = 2.0\n",
     )

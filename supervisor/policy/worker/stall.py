@@ -12,7 +12,9 @@ beating thread proves nothing):
   `start_timeout_s`;
 * a program that is asked for *witnesses* (it sends neither beats nor notifications): twice that for each kill for silence
   since it was last healthy, up to `silence_max_s`: a kill that healed nothing says that the limit was too short;
-* a phase may name its own deadline; it counts when it is later, but nobody goes without progress for more than `cap_s`.
+* a phase may name its own deadline; it counts when it is later, but nobody goes without progress for more than `cap_s`,
+  and the operator's `stall_timeout_s` counts before it. The client of a foreign script names one for each step: it cannot
+  know which step will evaluate or save.
 
 Over the limit, the process tells which stall it is:
 
@@ -185,7 +187,7 @@ def _age_and_limit(settings: StallSettings, reading: Reading) -> tuple[float, fl
         since_s, limit, doing = reading.progress_at_s, _phase_limit(settings, reading, phase), f"while {phase}"
     if reading.witnessed and reading.silences and not _is_told(reading):
         limit = max(limit, min(settings.silence_max_s, limit * 2.0 ** min(reading.silences, _MOST_DOUBLINGS)))
-    if reading.phase_deadline_s is not None:
+    if reading.phase_deadline_s is not None and (reading.progress_at_s is None or not _is_told(reading)):
         limit = max(limit, min(reading.phase_deadline_s - since_s, settings.cap_s))
     return reading.now_s - since_s, limit, doing
 

@@ -24,7 +24,7 @@ def _watch() -> None:
     while True:
         time.sleep(0.1)
         client = sys.modules.get("extralife.run")
-        run = client and client._the_run
+        run = getattr(client, "_the_run", None)  # the module may be half imported
         if run and run.speaks and run.at > 0 and fault.exists():
             fault.rename(f"{fault}.now")
             signal.pthread_kill(threading.main_thread().ident, signal.SIGPROF)
