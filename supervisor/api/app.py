@@ -109,6 +109,7 @@ class Api:
             ("/api/v1/offsite", self.offsite),
             ("/api/v1/reread", self.reread),
             ("/api/v1/update", self.update),
+            ("/api/v1/remove", self.remove),
             ("/api/v1/level", self.pin),
             ("/api/v1/alerts/test", self.test_alerts),
             ("/RPC2", self._rpc.post),
@@ -262,6 +263,20 @@ class Api:
         chosen = [] if "all" in names else names
         by, uid = who(request.scope)
         return _changes(await self._wait(_update, self._backend, chosen, dry_run, by, uid))
+
+    async def remove(self, request: Request) -> Response:
+        """{"name"}: the program stops in order and is out of use until the next update. {"name", "code", "text"}."""
+        body = await _body(request, {"name"})
+        name = body.get("name")
+        if not isinstance(name, str):
+            raise Refused(400, "name must be the name of a program")
+        if plain(name) not in [view["name"] for view in Snapshot(self._backend).programs]:
+            raise Refused(404, f"no such program: {name!r}")
+        by, uid = who(request.scope)
+        name, code, text = await self._wait(self._backend.remove, plain(name), by, uid)
+        if code != SUCCESS:
+            raise Refused(409, text)
+        return answer({"name": name, "code": code, "text": text})
 
     async def pin(self, request: Request) -> Response:
         """{"pin": level, "for_s"} or {"unpin": true} -> {"name", "code", "text"}; 409 when it is refused."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from supervisor import membership, places
-from supervisor.config import alerts, directories, http, ladder, offsite, source
+from supervisor.config import added, alerts, directories, http, ladder, offsite, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.given import PREFIX, Given, is_override
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
-from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, label
+from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, Source, label
 from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, TOP, Key, directory_keys, section_keys
 from supervisor.model.settings import SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
@@ -52,8 +52,17 @@ def load(
     `starting` is True for the daemon's own start: mistakes that cost no training are warnings then.
     `as_owner` checks the directories for the user that the state directory belongs to, if root asks.
     """
-    sheet = Sheet(source.read(path or places.find_config(environ)))
+    file = source.read(path or places.find_config(environ))
+    whole, left_out = added.merged(file, _state_dir(file, environ, flags or {}))
+    sheet = Sheet(whole, warnings=left_out)
     return _checked(sheet, environ, flags or {}, look=look, starting=starting, as_owner=as_owner)
+
+
+def _state_dir(file: Source, environ: Mapping[str, str], flags: Mapping[str, object]) -> str | None:
+    """Where added programs are; None: a key that says so is wrong, and an error of what is checked next."""
+    sheet = Sheet(file)
+    paths = _paths(sheet, environ, _overrides(sheet, environ, flags, {}))
+    return None if paths is None else paths.state_dir
 
 
 def load_given(given: Given, environ: Mapping[str, str], where: str) -> Loaded:

@@ -67,6 +67,7 @@ class Source:
     lines: Mapping[tuple[str, ...], int]
     text: str = ""
     is_kept: bool = False
+    added: Mapping[str, str] = field(default_factory=dict)  # a program that `supervisorctl run` added -> its file
 
 
 @dataclass(slots=True)
@@ -82,6 +83,8 @@ class Sheet:
 
     def at(self, *path: str) -> Origin:
         """The place of a key in the file: its own line, or that of the nearest table around it."""
+        if path[:1] == ("program",) and path[1:2] and path[1] in self.source.added:
+            return Origin(FILE, self.source.added[path[1]])
         for end in range(len(path), 0, -1):
             if path[:end] in self.source.lines:
                 return Origin(FILE, self.source.where, self.source.lines[path[:end]])

@@ -57,6 +57,7 @@ _MODULES = {  # of each action that is no page, or has no module of its own: whe
     **dict.fromkeys(("tail", "maintail"), "tail"),
     **{name: name for name in ("completion", "dashboard", "doctor", "export", "manual", "metrics", "plot", "simulate")},
     "import": "imported", "listen": "listen", "top": "top", "wait-gpu": "wait_gpu",
+    **dict.fromkeys(("run", "remove"), "run"),
 }  # fmt: skip
 # history, explain, reboots, journal and export show these
 _NO_ACTION = {"facts", "incidents", "timeline", "days", "curves", "recorded"}

@@ -80,6 +80,7 @@ ACTS = (
     ("update-dry", "/api/v1/update", {"dry_run": True}),
     ("update-one", "/api/v1/update", {"names": ["Gopher"]}),
     ("update", "/api/v1/update", {}),
+    ("remove-nobody", "/api/v1/remove", {"name": "Nobody"}),
     ("alerts-test", "/api/v1/alerts/test", {}),
     ("not-json", "/api/v1/ask", "{"),
 )
@@ -185,7 +186,7 @@ CHANGES = (
     "level pin light --for 6h", "level pin feather", "level pin", "level pin light --for x", "level", "level unpin", "level unpin",
     "alerts test", "alerts test --json",
     "update --dry-run", "update Nobody", "update", "update", "shutdown x", "reload x",
-    "reload", "status", "stop Nobody --json",
+    "reload", "status", "stop Nobody --json", "remove Nobody",
 )  # fmt: skip
 # With the same answers, daemon or not.
 ALONE = (
@@ -193,7 +194,7 @@ ALONE = (
     "-c /nonexistent.toml status",
     "simulate --days 2 --seed 3", "simulate --days 2 --seed 3 --json", "simulate --host nothing", "simulate --why --days 1",
     "wait-gpu", "wait-gpu --min-free-mb x -- true", "wait-gpu --min-free-mb 1",
-    "doctor x",
+    "doctor x", "run", "run sleep 9", "remove",
 )  # fmt: skip
 SHELL = "help\nhelp status\npid Pong-s4\nnothing\n\nversion\nshutdown\nn\nexit\n"
 # Verbs of `help` with no page of their own here: what they print depends on the machine (doctor, with a check of its

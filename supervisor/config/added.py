@@ -1,0 +1,69 @@
+"""Programs that `supervisorctl run` has added: a file each in the state directory, read together with the configuration.
+
+So they are there after a restart of the daemon and after a reboot, and `reread`, `update` and the kept last good
+configuration treat them like all others. A section of the same name in the configuration wins. A file that cannot be
+read costs its own program and nothing else: it is a warning.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from supervisor.config.sheet import Source
+
+DIRECTORY: Final = "added"
+SUFFIX: Final = ".toml"
+_LARGEST_BYTES: Final = 1 << 18
+
+
+def path_of(state_dir: str, program: str) -> Path:
+    """Where the section of this added program is, or would be."""
+    return Path(state_dir) / DIRECTORY / f"{program}{SUFFIX}"
+
+
+def merged(source: Source, state_dir: str | None) -> tuple[Source, list[str]]:
+    """The configuration with the added programs that it has not itself, and what was left out, a sentence each."""
+    left_out: list[str] = []
+    own = source.body.get("program")
+    known = set(own) if isinstance(own, dict) else set()
+    text, body, taken = source.text, source.body, dict[str, str]()
+    for path in [] if state_dir is None else _files(state_dir):
+        name = path.name.removesuffix(SUFFIX)
+        if name in known:
+            left_out.append(
+                f"{path}: left out, because {source.where} has a program of that name; `supervisorctl remove {name}`"
+            )
+            continue
+        try:
+            section = _read(path, name)
+            body = tomllib.loads(f"{text.rstrip()}\n\n{section}")
+        except (OSError, ValueError, RecursionError) as error:
+            left_out.append(f"{path}: left out: {error}; add the program again with `supervisorctl run`")
+            continue
+        text, taken[name] = f"{text.rstrip()}\n\n{section}", str(path)
+    return replace(source, text=text, body=body, added=taken), left_out
+
+
+def _files(state_dir: str) -> list[Path]:
+    try:
+        return sorted(path for path in (Path(state_dir) / DIRECTORY).iterdir() if path.suffix == SUFFIX)
+    except OSError:  # no program was added, or somebody asks who may not look
+        return []
+
+
+def _read(path: Path, name: str) -> str:
+    """The section's text. Raises ValueError for anything but one section of this name, and OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(fd, "rb") as file:  # noqa: PTH123  of a descriptor
+        data = file.read(_LARGEST_BYTES + 1)
+    if len(data) > _LARGEST_BYTES:
+        raise ValueError("it is too large for a section")
+    text = data.decode()
+    found = tomllib.loads(text)
+    if set(found) != {"program"} or not isinstance(found["program"], dict) or set(found["program"]) != {name}:
+        raise ValueError(f"it is not the section [program.{name}]")
+    return text
