@@ -59,7 +59,8 @@ def _newest(restic: Restic) -> str:
         return text.harmless(str(error))
     if not found:
         return "it has no copy yet"
-    return f"{len(found)} copies, the newest {text.duration(text.wall_s() - found[-1].wall_s)} old"
+    count = "1 copy" if len(found) == 1 else f"{len(found)} copies"
+    return f"{count}, the newest {text.duration(text.wall_s() - found[-1].wall_s)} old"
 
 
 def _daemon_user(state_dir: str) -> pwd.struct_passwd | None:

@@ -42,5 +42,5 @@ def test_a_file_goes_there_and_back(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").write_text("x")
     Restic(rules, tmp_path / "cache").copy(Path(tmp_path / "data"), host="ada", tags=("extralife",))
-    assert "1 copies, the newest" in look(tmp_path, rules)[1]
+    assert "1 copy, the newest" in look(tmp_path, rules)[1]
     assert look(tmp_path, replace(rules, password_file=str(tmp_path / "none")))[0] == "bad"
