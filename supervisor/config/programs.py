@@ -452,7 +452,7 @@ def _is_glob(pattern: str) -> bool:
 
 
 def _done_codes(sheet: Sheet, name: str, value: object) -> tuple[int, ...]:
-    if isinstance(value, list) and all(type(code) is int and 0 <= code <= 255 for code in value):
+    if isinstance(value, list) and value and all(type(code) is int and 0 <= code <= 255 for code in value):
         return tuple(sorted(set(value)))
     key = label("program", name, "done_codes")
     sheet.error(

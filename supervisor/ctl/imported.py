@@ -92,7 +92,6 @@ def page(found: Imported, source: str) -> str:
     lines += [f"# not taken over: {note}" for note in dict.fromkeys(found.notes)]
     if found.log_bytes:
         lines += ["", "[daemon]", f"log_max_bytes = {found.log_bytes}", f"log_backups = {found.log_backups}"]
-    lines += ["", "[level] # Supervisor runs all programs at once", f"slots = {max(1, len(found.names))}"]
     for program in found.programs:
         lines += ["", *program]
     return "".join(f"{line}\n" for line in lines)
@@ -188,24 +187,22 @@ def _keys(found: Imported, section: Section, daemon: Section | None, more: dict[
             yield f"stop_signal = {_text(signal)}"
         else:
             found.note(section, "stopsignal", "extralife sends SIGTERM")
-    yield from _ends(found, section)
-    yield 'progress = "none"'
+    yield from _ends(section)
+    yield 'kind = "service"'
     for channel in _CHANNELS:
         found.log_bytes = max(found.log_bytes, min(section.size_bytes(f"{channel}_logfile_maxbytes", 0), 1 << 40))
         found.log_backups = max(found.log_backups, min(section.whole(f"{channel}_logfile_backups", 10), 1000))
 
 
-def _ends(found: Imported, section: Section) -> Iterator[str]:
+def _ends(section: Section) -> Iterator[str]:
     """Which end is followed by a restart."""
     restart = section.text("autorestart", "unexpected").lower()
-    codes = sorted({int(code) for code in section.text("exitcodes", "0").split(",") if code.strip().isdecimal()})
-    if restart in {"unexpected", "true", "yes", "on", "1"}:
-        wanted = codes if restart == "unexpected" else []
-        if wanted != [0]:
-            yield f"done_codes = {json.dumps([code for code in wanted if code <= 255])}"
+    if restart != "unexpected":
+        yield f"restart = {_text('always' if section.flag('autorestart', default=True) else 'never')}"
         return
-    yield f"done_codes = {json.dumps(list(range(256)))}"
-    found.note(section, "autorestart", "no exit code is followed by a restart; a death by a signal still is")
+    codes = sorted({int(code) for code in section.text("exitcodes", "0").split(",") if code.strip().isdecimal()})
+    if codes != [0]:
+        yield f"done_codes = {json.dumps([code for code in codes if code <= 255])}"
 
 
 def _command(found: Imported, section: Section, daemon: Section | None, more: dict[str, str | int]) -> list[str]:

@@ -76,12 +76,12 @@ def test_a_whole_box(tmp_path: Path) -> None:
     made, notes = imported(tmp_path, BOX)
     programs = made["program"]
     assert list(programs) == ["web_03", "web_04", "worker", "logs", "memmon", "extra"]
-    assert made["level"]["slots"] == 6
+    assert {program["kind"] for program in programs.values()} == {"service"}, "Supervisor runs all of them at once"
     assert made["daemon"] == {"log_max_bytes": 1 << 20, "log_backups": 10}
     wrapped = ["sh", "-c", 'umask 022; exec "$@" 2>&1', "web", "/bin/sh", "-c", 'echo "100 %"; exec sleep 1000']
     assert programs["web_04"] == {
         "command": wrapped, "group": "web", "env": {"LANG": "C.UTF-8", "HERE": str(tmp_path)}, "priority": 999,
-        "stop_grace_s": 10.0, "stop_signal_to": "leader", "done_codes": [], "progress": "none",
+        "stop_grace_s": 10.0, "stop_signal_to": "leader", "restart": "always", "kind": "service",
     }  # fmt: skip
     worker = programs["worker"]
     assert (worker["group"], worker["directory"], worker["stop_grace_s"], worker["priority"], worker["done_codes"]) == (
@@ -91,12 +91,12 @@ def test_a_whole_box(tmp_path: Path) -> None:
     assert programs["logs"]["command"][2] == 'umask 022; exec "$@" >/dev/null 2>/dev/null'
     assert programs["logs"]["autostart"] is False
     assert "stop_signal_to" not in programs["logs"]
+    assert programs["extra"]["restart"] == "never"
     listen = programs["memmon"]["command"]
     assert listen[listen.index("listen") :][:3] == ["listen", "TICK_60,PROCESS_STATE_EXITED", "--"]
     for said in (
         "[program:web] stdout_logfile = /var/log/web.log: its log is programs/NAME/stdout.log in the state directory",
         "[program:extra] foo = bar: has no counterpart",
-        "[program:extra] autorestart = false: no exit code is followed by a restart; a death by a signal still is",
         "[group:back] programs = worker,ghost: there is no [program:ghost]",
         "[unix_http_server]: the control socket lies in the runtime directory; for a group of users: [daemon] socket_group",
         '[http] listen = "127.0.0.1:9001", user = "extralife", password_file = FILE',

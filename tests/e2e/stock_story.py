@@ -300,8 +300,8 @@ included file is left out, as with Supervisor.
 |---|---|
 | `numprocs`, `process_name`, `[group:x]` | a section for each process, `group = "x"` |
 | `environment`, `directory`, `umask` of `[supervisord]` too | `env`, `directory`; `umask` in the command (`sh -c 'umask 022; exec "$@"'`) |
-| `autorestart = true`, `unexpected` + `exitcodes` | `done_codes = []`, `done_codes = [0, 2]` |
-| `autorestart = false` | every exit code is an expected end; a death by a signal is still followed by a restart |
+| every program | `kind = "service"`: it takes no training slot, and is not judged by progress |
+| `autorestart = true`, `false`; `unexpected` + `exitcodes` | `restart = "always"`, `"never"`; `done_codes = [0, 2]` |
 | `startsecs`, `startretries` | `[restart]`: growing delays, and after eight deaths in an hour the program is FATAL for Supervisor's clients and `status` ends with 3; it is still tried every half hour to six hours |
 | `stopwaitsecs`, `stopasgroup` | `stop_grace_s`, `stop_signal_to` |
 | `user` | `setpriv` before the command |

@@ -30,6 +30,9 @@ directory=%(here)s
 [program:cron]
 command=sleep 1000
 stopasgroup=true
+[program:never]
+command=sh -c 'kill -9 $$'
+autorestart=false
 [program:once]
 command=sh -c 'exit 2'
 exitcodes=0,2
@@ -68,6 +71,8 @@ def test_six_programs_without_an_edit(box: Box) -> None:
     for name in ("web_00", "web_01", "worker", "cron"):
         until(lambda name=name: box.program(name)["phase"] == "RUNNING", 20, f"{name} to run")
     until(lambda: box.program("once")["phase"] == "DONE", 20, "the expected exit code to be the end")
+    until(lambda: box.program("never")["phase"] not in {"STARTING", "RUNNING"}, 20, "its end")
+    assert box.program("never")["pid"] is None
     assert box.program("manual")["phase"] == "STOPPED"
     until(lambda: "to stderr" in box.ctl("tail", "web_00").stdout, 10, "redirect_stderr")
     assert box.ctl("stop", "back:*").stdout == "cron: stopped\nworker: stopped\n"
