@@ -20,6 +20,7 @@ SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin") or ""
 SFTP = "/usr/lib/openssh/sftp-server"
 pytestmark = [
     needs_restic,
+    pytest.mark.slow,
     pytest.mark.skipif(not SSHD or not Path(SFTP).exists(), reason="no sshd: apt-get install openssh-server"),
     pytest.mark.skipif(os.geteuid() != 0, reason="sshd needs root"),
 ]
