@@ -6,8 +6,8 @@ The page has a bound, however long the window: a lane is divided into as many pa
 both shorter than a part become one, in the state of the longer one; `count` says how many they are. Marks of one cause and
 program in one part become one too, at the time of the first and with the number of the newest fact.
 
-Worked example. A program that dies every three seconds for an hour, in a window of 10 h with 600 parts of one minute: its
-1,200 deaths are 60 marks of 20 each, and its 3,600 states at most 120 spans.
+Worked example. A program that dies every three seconds for an hour, in a window of 10 h with 300 parts of two minutes: its
+1,200 deaths are 30 marks of 40 each, and its 3,600 states at most 60 spans.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from supervisor.reports.ledger import Ledger
 Json = dict[str, Any]
 
 OFF: Final = "OFF"  # the state of a program whose box is off
-_PARTS: Final = 600  # of a lane ...
-_ALL_PARTS: Final = 6000  # ... and of the lanes of all programs together
+_PARTS: Final = 300  # of a lane ...
+_ALL_PARTS: Final = 3000  # ... and of the lanes of all programs together
 _FEWEST_PARTS: Final = 20
 _BRIEF_S: Final = 5.0  # a daemon that starts again within it was not away
 
