@@ -137,8 +137,9 @@ class Api:
         return answer({**told, "error": "; ".join(wrong), "troubles": wrong}, 503) if wrong else answer(told)
 
     async def dashboard(self, request: Request) -> Response:
-        answered: Response = await self._read(self._assets.answer, request)
-        return answered
+        if not self._assets.loaded:
+            await self._read(self._assets.load)
+        return self._assets.answer(request)
 
     async def program(self, request: Request) -> Response:
         view = Snapshot(self._backend).program(plain(request.path_params["name"]))

@@ -58,8 +58,15 @@ class _Asset:
 class Assets:
     """All files of the dashboard. They are read at the first request and kept, also if the release is removed."""
 
+    def __init__(self) -> None:
+        self.loaded = False
+
+    def load(self) -> None:
+        """Read them all, from a disk that may be slow. Raises OSError."""
+        self.loaded = bool(self._files)
+
     def answer(self, request: Request) -> Response:
-        """The file of `path` with that `stamp`; without a path, the page. Raises Refused, and OSError at the first call."""
+        """The file of `path` with that `stamp`; without a path, the page. Raises Refused."""
         path = request.path_params.get("path", PAGE)
         asset = self._files.get(path)
         if asset is None:
