@@ -73,7 +73,8 @@ class Order:
         str  # where it goes, into `shim` and `tree` (`supervisor/adapters/process/cgroups.py`); empty: it stays where it is
     )
     grace_s: float  # for processes that the worker leaves behind: between their SIGTERM and their SIGKILL
-    signal_to: str  # the program's `stop_signal_to`: tree, leader or all
+    signal_to: str  # the program's `stop_signal_to`: tree, leader or group
+    stop_signal: int  # what asks a process to leave: the program's `stop_signal`
     lock_wait_s: float
 
     def __init__(self, fields: dict[str, object]) -> None:
@@ -357,8 +358,8 @@ class _Process:
         # A zombie may be a main thread that has ended while others live on.
         self.is_alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
 
-    def handles_sigterm(self) -> bool:
-        """Whether SIGTERM makes it do something, such as to save. Who blocks it waits for it (sigwait, signalfd)."""
+    def handles(self, number: int) -> bool:
+        """Whether the signal makes it do something, such as to save. Who blocks it waits for it (sigwait, signalfd)."""
         mask = 0
         try:
             for line in _read(f"/proc/{self.pid}/status").splitlines():
@@ -366,7 +367,7 @@ class _Process:
                     mask |= int(line.split()[1], 16)
         except (OSError, ValueError):
             return False  # it is gone
-        return bool(mask >> (_signal.SIGTERM - 1) & 1)
+        return bool(mask >> (number - 1) & 1)
 
     def send(self, number: int) -> None:
         """To this very process: a pid that was given to another one since the look is not signalled."""
@@ -413,6 +414,8 @@ class _Leaving:
     is signalled when nobody with a handler is left, a second later. Half way through the grace the processes below a
     handler are asked too: a shell with a trap does nothing while its foreground child runs.
 
+    All of this holds for another `stop_signal` of the program in the place of SIGTERM.
+
     Example: `bash -c "python train.py | tee log; echo done"`. Python handles SIGTERM, saves for 3 s and leaves; tee finds
     the end of its input and leaves; bash prints "done" and leaves. Nobody else was signalled.
 
@@ -424,7 +427,7 @@ class _Leaving:
     def __init__(self, order: Order, worker: int) -> None:
         self.worker = worker
         self.ended: dict[int, str] = {}  # names, by pid, of those that no stop asked to leave, and of those that were killed
-        self._grace_s, self._to = order.grace_s, order.signal_to
+        self._grace_s, self._to, self._signal = order.grace_s, order.signal_to, order.stop_signal
         self._worker_lives = True
         self._began_s: float | None = None
         self._is_left_over = False  # the worker left by itself, and these are the processes that it left behind
@@ -478,7 +481,7 @@ class _Leaving:
         for process in tree:
             if process.is_stopped:
                 process.send(_signal.SIGCONT)
-        if self._to == "all":
+        if self._to == "group":
             self._ask_each(tree)
             return
         if self._to == "leader" and self._worker_lives:
@@ -491,7 +494,7 @@ class _Leaving:
         for process in tree:
             if process.parent in covered and not is_late:
                 covered.add(process.pid)
-            elif process.handles_sigterm():
+            elif process.handles(self._signal):
                 covered.add(process.pid)
                 first.append(process)
             else:
@@ -508,7 +511,7 @@ class _Leaving:
         for process in processes:
             if (process.pid, process.start_ticks) not in self._asked:
                 self._asked.add((process.pid, process.start_ticks))
-                process.send(_signal.SIGTERM)
+                process.send(self._signal)
 
 
 def _see_off(leaving: _Leaving) -> tuple[int, "struct_rusage"]:

@@ -17,7 +17,7 @@ from supervisor.config.sheet import shown
 from supervisor.model.settings import CLIMB, FIXED, SECTIONS, ProgramSpec, Progress
 from supervisor.policy.box.gate import ON_TIMEOUT
 from supervisor.policy.upkeep.alerting import SEVERITIES
-from supervisor.policy.worker.ending import STOP_SIGNAL_TO
+from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
 from supervisor.policy.worker.health import ACTIONS
 from supervisor.policy.worker.restart import MOST_DEATHS, RESTARTS
 from workers.options import OPTIONS, Option, Value
@@ -112,6 +112,7 @@ _CHOICES: Final = {
     "daemon.log_level": LOG_LEVELS,
     "daemon.log_format": LOG_FORMATS,
     "program.progress": tuple(Progress),
+    "program.stop_signal": STOP_SIGNALS,
     "program.stop_signal_to": STOP_SIGNAL_TO,
     "program.restart": RESTARTS,
     "gate.on_timeout": ON_TIMEOUT,
@@ -260,8 +261,9 @@ MEANINGS: Final[dict[str, str]] = {
     "program.stall_timeout_s": "limit without progress while training, in place of the learned one",
     "program.start_timeout_s": "limit from its start to its first sign of progress",
     "program.stop_grace_s": "time to save and leave between SIGTERM and SIGKILL",
+    "program.stop_signal": "the signal that asks it to save and leave. Used from its next start on",
     "program.stop_signal_to": (
-        "which processes get SIGTERM first: the topmost that handle it; the one that was started; all of them. "
+        "which processes get that signal first: the topmost that handle it; the one that was started; all of them. "
         "Used from its next start on"
     ),
     "program.on_sick": "action after any illness of [health], in place of its three settings",
@@ -313,8 +315,8 @@ _UNSET: Final = {
 }
 
 COMMON_KEYS: Final = (
-    "group", "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "stop_signal_to", "on_sick",
-    "gpu", "min_free_mb", "gate_poll_s", "gate_timeout_s", "cpu_weight", "env",
+    "group", "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "stop_signal", "stop_signal_to",
+    "on_sick", "gpu", "min_free_mb", "gate_poll_s", "gate_timeout_s", "cpu_weight", "env",
 )  # fmt: skip
 ALERT_LISTS: Final = ("urls", "command", "kinds")  # of [alerts]: `config/alerts.py` checks them
 HTTP_MADE: Final = ("host", "port", "password")  # of [http]: `config/http.py` makes them of its keys

@@ -98,14 +98,16 @@ def gpu_of(turn: Turn, spec: ProgramSpec) -> int | None:
 
 
 def held_gpu_bytes(turn: Turn, program: Program, spec: ProgramSpec) -> int | None:
-    """GPU memory that its worker holds now: by the driver's list of processes, else by its own report; None: unknown."""
+    """GPU memory that its process tree holds now: by the driver's list, else by its own report; None: unknown."""
     index = gpu_of(turn, spec)
     gpu = None if turn.memory.gpus is None or index is None else turn.memory.gpus.of(index)
-    pid = None if program.attempt is None else program.attempt.pid
-    for each, size_bytes in () if gpu is None else gpu.processes or ():
-        if each == pid:
-            return size_bytes
-    watch = None if program.attempt is None else turn.memory.watch(program.name, program.attempt.token)
+    attempt = program.attempt
+    watch = None if attempt is None else turn.memory.watch(program.name, attempt.token)
+    pids = {None if attempt is None else attempt.pid, *(() if watch is None else watch.sample.pids)}
+    held = [size_bytes for pid, size_bytes in (() if gpu is None else gpu.processes or ()) if pid in pids]
+    if held:
+        known = [size_bytes for size_bytes in held if size_bytes is not None]
+        return sum(known) if len(known) == len(held) else None
     return None if watch is None else watch.sample.cuda_bytes
 
 

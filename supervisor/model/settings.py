@@ -21,7 +21,7 @@ from supervisor.policy.upkeep.resolution import RecorderSettings
 from supervisor.policy.worker.checkpointing import CheckpointSettings
 from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.policy.worker.divergence import DivergenceSettings
-from supervisor.policy.worker.ending import STOP_SIGNAL_TO
+from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
 from supervisor.policy.worker.health import HealthSettings
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
 from supervisor.policy.worker.stall import StallSettings
@@ -109,7 +109,8 @@ class ProgramSpec:
     stall_timeout_s: float | None = None  # overrides every learned limit while training
     start_timeout_s: float | None = None  # spawn to the first sign of progress
     stop_grace_s: float = 20.0  # SIGTERM to SIGKILL
-    stop_signal_to: str = STOP_SIGNAL_TO[0]  # who gets SIGTERM first (`supervisor/shim.py`)
+    stop_signal: str = STOP_SIGNALS[0]  # what asks it to save and leave
+    stop_signal_to: str = STOP_SIGNAL_TO[0]  # who gets it first (`supervisor/shim.py`)
     on_sick: str | None = None  # what follows from any illness (`policy/worker/health.py`)
     done_codes: tuple[int, ...] = (0,)  # exit codes that mean that it has finished
     service: bool = False  # TensorBoard, a notebook, a log shipper: it takes no slot, and is not judged by progress

@@ -176,7 +176,7 @@ STAYING = python(
 )
 
 
-@pytest.mark.parametrize(("to", "asked"), [("tree", False), ("leader", False), ("all", True)])
+@pytest.mark.parametrize(("to", "asked"), [("tree", False), ("leader", False), ("group", True)])
 def test_who_is_asked_first_is_a_setting(start, box, to, asked):
     shim = start(STAYING, cwd=str(box), signal_to=to, grace_s=3600.0)
     shim.answer()
@@ -187,6 +187,16 @@ def test_who_is_asked_first_is_a_setting(start, box, to, asked):
     shim.process.terminate()
     shim.exit()
     assert (box / "told").read_text() == "x"
+
+
+def test_a_program_is_asked_by_the_signal_that_it_handles(start, box):
+    by_int = f"{PY} -c \"import re; exec(open('saver.py').read().replace('SIGTERM', 'SIGINT'))\" a"
+    shim = start(["bash", "-c", f"{by_int}; :"], cwd=str(box), stop_signal=int(signal.SIGINT), grace_s=6.0)
+    shim.answer()
+    assert up(box, "a")
+    ask(shim)
+    assert shim.exit().leftovers == ()
+    assert (box / "a.saved").exists()
 
 
 def test_leader_alone_means_that_its_pipeline_is_asked_when_it_has_left(start, box):

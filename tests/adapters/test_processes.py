@@ -701,7 +701,7 @@ def test_a_shim_is_ordered_to_the_letter(tmp_path, monkeypatch):
     paths, token = Paths("/state", "/run/x"), "ab" * 16
     own = ProgramSpec(
         "Pong", ("train", "--fast"), "d", env=(("LR", "2"), ("ODD2", "\u00e9")), directory="/work", stop_grace_s=7.0,
-        stop_signal_to="all",
+        stop_signal_to="group", stop_signal="INT",
     )  # fmt: skip
     env = {
         "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "0", "HOME": "/root", "RL_LR": "1", "ODD": "\udcff", "LR": "2",
@@ -716,7 +716,7 @@ def test_a_shim_is_ordered_to_the_letter(tmp_path, monkeypatch):
         "cwd": "/work", "run_dir": "/state/programs/Pong", "attempt_dir": f"/state/programs/Pong/attempts/3-{token}",
         "stdout": "/state/programs/Pong/stdout.log", "stderr": "/state/programs/Pong/stderr.log",
         "record": "/run/x/shims/Pong.json", "umask": procfs.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": 5.0,
-        "cgroup": "/cgroup", "grace_s": 7.0, "signal_to": "all",
+        "cgroup": "/cgroup", "grace_s": 7.0, "signal_to": "group", "stop_signal": 2,
     }  # fmt: skip
     builtin = processes.shim_order(paths, replace(own, builtin=True, directory=None), 3, token, "boot")
     assert builtin["env"] == {name: value for name, value in env.items() if name != "RL_LR"}

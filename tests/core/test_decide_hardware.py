@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from core_kit import Core, facts, gpu, gpus, kinds, of, settings, spec
 
+from supervisor.deciding import hardware
+from supervisor.deciding.turn import Turn
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level
 from supervisor.policy.box import prechecks
@@ -13,6 +15,21 @@ from supervisor.policy.box.readings import Gpus, Host, Xid
 from supervisor.reports.hardware_view import gpu_view, vetoes_view
 
 HUNG = Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 6 s", 6.0)
+
+
+def test_the_memory_of_a_program_is_that_of_its_whole_tree():
+    core = Core(settings("Pong")).running("Pong")
+    pid = core.attempt("Pong").pid
+    core.look(Pong={"pids": (4321, 4322), "cuda_bytes": 7})
+    program, its = core.program("Pong"), core.settings.program("Pong")
+
+    def held(*processes):
+        memory = replace(core.memory, gpus=gpus(gpu(processes=processes)))
+        return hardware.held_gpu_bytes(Turn(core.settings, core.state, memory, core.now_s, 0.0, "b"), program, its)
+
+    assert held((pid, 5), (4321, 6), (99, 100)) == 11
+    assert held((4322, None), (4321, 6)) is None, "unknown is not zero"
+    assert held((99, 100)) == 7, "its own report"
 
 
 def test_a_driver_that_hangs_is_told_once_and_so_is_its_return():

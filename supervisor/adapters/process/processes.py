@@ -145,6 +145,7 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         "stdout": paths.log(name, "stdout"), "stderr": paths.log(name, "stderr"),
         "record": paths.shim_record(name), "umask": procfs.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
         "cgroup": cgroup, "grace_s": spec.stop_grace_s, "signal_to": spec.stop_signal_to,
+        "stop_signal": signal_number(spec.stop_signal),
     }  # fmt: skip
 
 

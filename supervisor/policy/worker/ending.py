@@ -25,7 +25,8 @@ from typing import Final
 _AGAIN_S: Final = 10.0
 _AGAIN_MOST_S: Final = 600.0
 
-STOP_SIGNAL_TO: Final = ("tree", "leader", "all")  # `stop_signal_to`: who gets SIGTERM first (`supervisor/shim.py`)
+STOP_SIGNAL_TO: Final = ("tree", "leader", "group")  # `stop_signal_to`: who gets `stop_signal` first (`supervisor/shim.py`)
+STOP_SIGNALS: Final = ("TERM", "HUP", "INT", "QUIT", "KILL", "USR1", "USR2")  # those that Supervisor knows
 
 HELD: Final = "it is inside a kernel call (state D) and ends when that call returns"
 
