@@ -200,3 +200,8 @@ def test_a_table_has_a_cell_for_every_column():
     assert (told["loss"], told["loss_least"], told["loss_most"]) == (2.0, 1.0, 3.0)
     assert (told["rss_bytes"], told["rss_bytes_least"], told["entropy"], told["grad_norm"]) == (0.5, 0.5, 7.0, None)
     assert "entropy_least" not in told
+
+
+def test_a_measured_series_without_ends_has_a_mean_alone():
+    (pong,) = curves_view(PROGRAMS, [row(10.0, entropy=0.5), row(20.0)], ["entropy"])
+    assert pong["series"] == {"entropy": {"mean": [0.5, None]}}
