@@ -8,6 +8,7 @@ import json
 import logging
 import unicodedata
 
+import pytest
 import structlog
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -80,13 +81,14 @@ def test_the_log_on_a_terminal_and_the_log_in_the_file(text: str, key: str) -> N
     assert json.loads(written)["event"] == text
 
 
-def test_the_configured_log_is_harmless_too(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_the_configured_log_is_harmless_too(log_format, tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     out = io.StringIO()
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
     before, level = logging.getLogger().handlers, logging.getLogger().level
     try:
-        logs.configure(str(tmp_path / "main.log"), DaemonSettings(), to_stdout=True)
+        logs.configure(str(tmp_path / "main.log"), DaemonSettings(log_format=log_format), to_stdout=True)
         log = structlog.get_logger("test", at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC).isoformat())
         log.warning("said", why="\x1b]52;c;ZXZpbA==\x07 \u202e", attack="\r\nforged")
         try:
@@ -104,4 +106,5 @@ def test_the_configured_log_is_harmless_too(tmp_path, monkeypatch) -> None:  # t
     data = (tmp_path / "main.log").read_bytes()
     assert b"\x1b" not in data
     assert data.isascii()
-    assert json.loads(data.splitlines()[0])["why"].startswith("\x1b]52")
+    assert b"\\x1b]52" in data or json.loads(data.splitlines()[0])["why"].startswith("\x1b]52")
+    assert not [line for line in data.splitlines() if line.startswith(b"forged")]

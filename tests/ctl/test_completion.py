@@ -44,8 +44,8 @@ def test_a_dead_daemon_offers_no_programs(tmp_path: Path) -> None:
 def test_every_line_of_use_can_be_read(name: str) -> None:
     """A value that two options share, or an option without dashes, would be offered in the wrong place."""
     options, words = read_usage((actions.usage(name) or "").partition(" ")[2])
-    assert all(option.startswith("-") for option in options)
-    assert not any(word.startswith("-") for word in words)
+    assert not [option for option in options if not option.startswith("-")]
+    assert not [word for word in words if word.startswith("-")]
 
 
 def test_bash_completes(api: Path, backend: FakeBackend, tmp_path: Path) -> None:

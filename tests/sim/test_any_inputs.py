@@ -43,6 +43,7 @@ from supervisor.model.inputs import (
     OffsiteDone,
     OffsiteDue,
     Report,
+    ReportDue,
     Sample,
     Sampled,
     SnapshotDue,
@@ -203,6 +204,10 @@ class AnyInputs(RuleBasedStateMachine):
     def news_of_alerts(self, whose, real, error):
         reaching = self.core.memory.reaching.get(whose)
         self.give(AlertTried(self.now_s, whose, reaching.sending if real and reaching is not None else "odd", error))
+
+    @rule(due_s=st.floats(-1e6, 1e6), text=st.text(max_size=20))
+    def the_report_is_due(self, due_s, text):
+        self.give(ReportDue(self.now_s, self.core.wall_offset_s + self.now_s + due_s, text))
 
     @rule(found=st.lists(findings, max_size=3, unique_by=lambda each: each.name))
     def foundations_are_looked_at(self, found):

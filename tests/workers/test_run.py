@@ -313,6 +313,6 @@ def test_a_last_save_that_fails_is_no_success(monkeypatch, tmp_path, capfd):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("workers.checkpoint._write_file", full)
+    monkeypatch.setattr("workers.checkpoint.write_file", full)
     assert alone(monkeypatch, tmp_path, steps=200) == run.EXIT_FAILED
     assert "No space left on device" in capfd.readouterr().err.splitlines()[-1]
