@@ -121,7 +121,7 @@ put_units() {
 
 # The files of a release, in a checkout or in a release.
 sources() {
-    find supervisor workers extralife_commands.py deploy units docs tests/requirements.lock tests/requirements-systemd.lock \
+    find supervisor workers deploy units docs tests/requirements.lock tests/requirements-systemd.lock \
         pyproject.toml README.md CHANGELOG.md LICENSE -type f -not -name '*.pyc' -not -path '*.egg-info/*' | LC_ALL=C sort
 }
 

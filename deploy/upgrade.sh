@@ -210,9 +210,9 @@ wheel, target = sys.argv[1:]
 with zipfile.ZipFile(wheel) as archive:
     for info in archive.infolist():
         parts = Path(info.filename).parts
-        if info.is_dir() or ".." in parts or parts[0] not in ("supervisor", "workers", "extralife_commands.py") and "extralife" not in parts[:4]:
+        if info.is_dir() or ".." in parts or parts[0] not in ("supervisor", "workers") and "extralife" not in parts[:4]:
             continue
-        if parts[0] not in ("supervisor", "workers", "extralife_commands.py"):  # extralife-0.1.0.data/data/share/extralife/...
+        if parts[0] not in ("supervisor", "workers"):  # extralife-0.1.0.data/data/share/extralife/...
             parts = parts[4:]
         path = Path(target, *parts)
         path.parent.mkdir(parents=True, exist_ok=True)

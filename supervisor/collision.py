@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-_OURS: Final = ("supervisor.__main__", "supervisor.ctl", "extralife_commands")
+_OURS: Final = ("supervisor.__main__", "supervisor.ctl", "workers.commands")
 
 
 def sentence() -> str:

@@ -72,7 +72,7 @@ def test_supervisor_in_our_environment_is_named_and_does_not_hide_us(stock: Path
     said = run(f"runpy; print(runpy.run_path({str(ROOT / 'supervisor/collision.py')!r})['sentence']())").stdout
     assert said.startswith(f"Supervisor 4.3.0 is installed in extralife's environment {stock.parent}, and ")
     assert "supervisord and supervisorctl are its own now: use extralife and extralifectl" in said
-    client = "extralife_commands as ours; sys.argv = ['extralifectl', 'help', 'explain']; sys.exit(ours.client())"
+    client = "workers.commands as ours; sys.argv = ['extralifectl', 'help', 'explain']; sys.exit(ours.client())"
     assert run(client).stdout.startswith("usage: explain NAME")
 
 

@@ -39,7 +39,7 @@ _DISTRIBUTIONS: Final = (
     "click", "h11", "typing_extensions",
 )  # fmt: skip
 _SHIPPED: Final = (
-    "supervisor", "workers", "extralife_commands.py", "deploy", "units", "docs", "tests/requirements.lock", "tests/requirements-systemd.lock",
+    "supervisor", "workers", "deploy", "units", "docs", "tests/requirements.lock", "tests/requirements-systemd.lock",
     "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE",
 )  # fmt: skip
 _TOOLS: Final = {

@@ -12,7 +12,7 @@ from installed import CHECKOUT, CONFIG, CTL, GAMES, STATE, UNIT, Installed
 from labbox import until
 
 SHIPPED = (
-    "supervisor", "workers", "extralife_commands.py", "deploy", "units", "docs", "tests/requirements.lock", "tests/requirements-systemd.lock",
+    "supervisor", "workers", "deploy", "units", "docs", "tests/requirements.lock", "tests/requirements-systemd.lock",
     "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE",
 )  # fmt: skip
 UNITS = (

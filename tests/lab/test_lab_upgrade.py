@@ -17,7 +17,7 @@ COUNTERS = tuple(f"Count{n}" for n in range(1, 7))
 EVERYONE = (*COUNTERS, *GAMES)
 MOST_REFUSED_S = 1.0
 SHIPPED = (
-    "supervisor", "workers", "extralife_commands.py", "deploy", "units", "docs", "tests/requirements.lock", "tests/requirements-systemd.lock",
+    "supervisor", "workers", "deploy", "units", "docs", "tests/requirements.lock", "tests/requirements-systemd.lock",
     "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE",
 )  # fmt: skip
 RELEASES = "/opt/extralife/releases"
