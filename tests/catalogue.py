@@ -334,7 +334,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
     "Copies off the box": (
         Row(
             "a rented box vanishes",
-            "a new box [goes on](offsite.md) from a copy that is minutes old; every program resumes, and journal, accounts and "
+            "a new box goes on from a copy that is minutes old; every program resumes, and journal, accounts and "
             "results continue",
             "supervisor/policy/upkeep/offsite.py",
             "e2e/test_offsite_live.py::test_a_vanished_box_is_regained_and_comes_back_fenced",
