@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -99,10 +100,18 @@ def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: tuple[Box, Box]
     box.start()
     time.sleep(1.0)
     assert not box.pids(), "it stays down over restarts, also without the repository"
-    (off / "gone").rename(off / "repo")
+    until(lambda: put_back(off), 30, "the repository to be back")
     assert box.ctl("offsite", "take-over", timeout_s=60).returncode == 0
     box.wait_phase("a", "RUNNING")
     other.wait_fact("OffsiteFenced", timeout_s=60)
+
+
+def put_back(off: Path) -> bool:
+    """The repository's directory, in place of what a copy of the other box has begun there meanwhile."""
+    shutil.rmtree(off / "repo", ignore_errors=True)
+    with contextlib.suppress(OSError):  # that copy still writes
+        (off / "gone").rename(off / "repo")
+    return not (off / "gone").exists()
 
 
 @pytest.mark.timeout(120)
