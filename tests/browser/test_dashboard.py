@@ -133,9 +133,11 @@ def test_two_tabs_share_one_stream_and_a_tab_that_ends_passes_it_on(opened: Any,
     application, _ = served
     first = opened()
     streams: list[str] = []
-    first.context.on("request", lambda request: streams.append(request.url) if request.url.endswith("/stream") else None)
     first.page.locator("#live", has_text="live").wait_for()
+    while not first.page.evaluate("navigator.locks.query().then((locks) => locks.held.length)"):
+        first.page.wait_for_timeout(20)  # until the first tab leads, the second may
     second = first.context.new_page()
+    second.on("request", lambda request: streams.append(request.url) if request.url.endswith("/stream") else None)
     second.goto(first.page.url)
     second.get_by_role("row", name=re.compile("Qbert training")).wait_for()
     assert streams == [], "the second tab has opened no stream: the first one's is enough"

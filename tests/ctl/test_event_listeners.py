@@ -107,8 +107,10 @@ def test_every_fact_once_and_none_lost_over_a_restart(listening: Listening, back
     assert listening.heard() == [STORY[0], STORY[1], STORY[1]], "what it has refused comes again"
     record(backend, *RUN[4:])
     listening.start()
-    until(lambda: len(listening.heard()) >= 5, "the events")
-    assert [event for event, _ in listening.heard()[3:]] == [event for event, _ in STORY[2:]], "it was away meanwhile"
+    until(lambda: len(listening.heard()) >= 5 and listening.heard()[-1][0] == STORY[-1][0], "the events")
+    told, missed = [event for event, _ in listening.heard()[3:]], [event for event, _ in STORY[2:]]
+    # The signal may come between an answer and the note of it: then that event comes again.
+    assert told in (missed, [STORY[1][0], *missed]), "it was away meanwhile"
 
 
 @pytest.mark.parametrize(
