@@ -14,9 +14,9 @@ from box import Box, until
 COUNTS = Path(__file__).parent / "programs" / "counts.py"
 
 
-def counting(name: str, total: int, save_every_s: float, fault: str = "none") -> str:
+def counting(name: str, total: int, save_every_s: float, fault: str = "none", grace_s: float = 5.0) -> str:
     command = json.dumps([sys.executable, str(COUNTS), str(total), str(save_every_s), fault])
-    return f'[program.{name}]\ncommand = {command}\nprogress = "beat"\nstop_grace_s = 5.0\n'
+    return f'[program.{name}]\ncommand = {command}\nprogress = "beat"\nstop_grace_s = {grace_s}\n'
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def box(box: Box) -> Box:
     """All of them at once, in one daemon."""
     box.config(
         counting("killed", 10**6, 1.0)
-        + counting("stopped", 10**6, 100.0)
+        + counting("stopped", 10**6, 100.0, grace_s=30.0)
         + counting("hung", 10**6, 0.3, "hangs")
         + counting("diverged", 10**6, 0.2, "nan")
         + counting("done", 200, 100.0, "forks"),
@@ -56,7 +56,8 @@ def test_a_script_with_the_client_loses_at_most_one_save_interval_booked_to_the_
     resumed = box.wait_fact("Resumed", "stopped", count=2)
     assert resumed["lost_steps"] == 0
     assert resumed["step"] > 0
-    assert box.facts("Exited", "stopped")[0]["code"] == 75
+    ended = box.facts("Exited", "stopped")[0]
+    assert ended["code"] == 75, ended
 
     # A hang: its stacks are kept, and it resumes.
     box.wait_fact("Stalled", "hung")
