@@ -147,7 +147,8 @@ class Side:
             client.send_signal(signal.SIGINT)
             got += client.stdout.read()
         # The stock client catches Ctrl-C in its loop alone: one that comes between two looks ends it by the signal.
-        return max(client.wait(30), 0), got.decode()
+        code = client.wait(30)
+        return 0 if code == -signal.SIGINT else code, got.decode()
 
     # what the story waits for
 
