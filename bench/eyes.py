@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--programs", type=int, nargs="+", default=[20, 500])
     parser.add_argument("--window", type=float, default=60.0, help="seconds that CPU is measured over")
     parser.add_argument("--settle", type=float, default=130.0, help="seconds between the last start and the first window")
-    parser.add_argument("--streams", type=int, nargs="+", default=[0, 5, 64], help="64 is all that the daemon gives")
+    parser.add_argument("--streams", type=int, nargs="+", default=[0, 5, 100])
     args = parser.parse_args()
     results: dict[str, Any] = {}
     for count in args.programs:

@@ -3,13 +3,13 @@
     the whole head of a request    10 s and 16 KiB, counted from the connection or from its first byte
     the whole body of a request    20 s (how large it may be is each page's to say: `app.py`)
     an answer that nobody reads    30 s without a byte taken
-    connections                    256; the next one takes the place of the one that has been idle longest
+    connections                    384; the next one takes the place of the one that has been idle longest
     connections over TCP           128 of them, in the same way among themselves
     answers that nobody reads      64 MiB over all connections; further requests are answered 503
 
 Idle is a connection on which no request is being served: one that has sent nothing, half a head (slowloris), or waits
-between two requests. Refusing the newcomer instead would let 256 sleeping clients keep `status` from answering. Only when
-all 256 are being served is the newcomer told 503. Up to `QUEUE` (`listener.py`) more wait in the kernel for their turn.
+between two requests. Refusing the newcomer instead would let 384 sleeping clients keep `status` from answering. Only when
+all 384 are being served is the newcomer told 503. Up to `QUEUE` (`listener.py`) more wait in the kernel for their turn.
 
 A request body that is still coming when its answer is complete (`rest.py` has waited for it) ends the connection: reading
 on for politeness would let one client send for ever.
@@ -30,7 +30,7 @@ HEAD_S: Final = 10.0
 BODY_S: Final = 20.0
 UNREAD_S: Final = 30.0
 MOST_HEAD_BYTES: Final = 16 * 1024
-MOST_CONNECTIONS: Final = 256
+MOST_CONNECTIONS: Final = 384
 MOST_OVER_TCP: Final = 128
 MOST_UNREAD_BYTES: Final = 64 * 2**20
 ACCEPTED_AT_ONCE: Final = 16  # a turn of the loop; an answer takes several: those accepted meanwhile must not count as idle
