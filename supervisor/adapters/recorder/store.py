@@ -351,10 +351,24 @@ def _read(
     yield from map(_unpacking(labels, sheet, tier), db.execute(asked, (since_s, until_s, *subjects)))
 
 
+class _Subjects(dict[tuple[int | None, ...], tuple[tuple[Any, ...], tuple[Any, ...]]]):
+    """The keys and words of a row by the numbers of their labels: thousands of rows share a few such groups."""
+
+    def __init__(self, texts: _Texts, keys: int) -> None:
+        super().__init__()
+        self._texts, self._keys = texts, keys
+
+    def __missing__(self, ids: tuple[int | None, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        texts = tuple(self._texts[each] for each in ids)
+        self[ids] = texts[: self._keys], texts[self._keys :]
+        return self[ids]
+
+
 def _unpacking(labels: _Labels, sheet: Sheet, tier: Tier) -> Callable[[tuple[Any, ...]], Row]:
     """How a row of a table becomes a Row. A night of 20 programs has ten thousand, so all places are found out once."""
     fixed = 3  # at_s, wall_s, readings
-    keys, text = len(sheet.keys), labels.texts.__getitem__
+    keys = len(sheet.keys)
+    texts = _Subjects(labels.texts, keys)
     place = words_end = fixed + keys + len(sheet.words)
     places, ends = [], []
     for series in sheet.series:
@@ -369,8 +383,7 @@ def _unpacking(labels: _Labels, sheet: Sheet, tier: Tier) -> Callable[[tuple[Any
         for name, at in ends:
             if found[at] is not None:
                 values[name] = Spread(found[at + 1], found[at], found[at + 2])
-        texts: tuple[Any, ...] = tuple(map(text, found[fixed:words_end]))
-        return Row(found[0], found[1], texts[:keys], texts[keys:], values, found[2])
+        return Row(found[0], found[1], *texts[found[fixed:words_end]], values, found[2])
 
     return unpacked
 
