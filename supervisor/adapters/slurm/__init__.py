@@ -1,0 +1,1 @@
+"""Slurm's commands: one module calls them, one reads what they print."""

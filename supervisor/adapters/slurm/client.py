@@ -1,0 +1,267 @@
+"""Slurm's commands as children: no shell, a time limit, the C locale, and one typed answer each.
+
+An answer is what was asked for, `Refused` with Slurm's own words, or `Unknown`. Unknown is never "it failed": an `sbatch`
+that was cut off at its time limit, or whose controller went away in the middle, may have submitted the job. Whoever
+submits looks for the job by its comment before it submits again.
+
+A poll is one `squeue` for all jobs of this user, with those that ended in the last minutes, and at most one `sacct` for
+wanted jobs that the controller has forgotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+from supervisor.adapters.slurm import reading
+from supervisor.adapters.slurm.reading import FIELD, RECORD, Garbage
+from supervisor.harmless import harmless
+from supervisor.policy.cluster.jobs import Job, Node, Partition
+from workers import contract
+
+Why = Literal["timeout", "unreachable", "garbage", "missing"]
+Found = TypeVar("Found")
+
+JSON_SINCE: Final = (23, 2)
+"""`squeue --json` of 22.05 answers for all users of the cluster, whatever filters are given (squeue(1))."""
+_MOST_SAID: Final = 600
+_KEPT: Final = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
+_TOOLS: Final = ("SLURM_", "SLURMD_", "SBATCH_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SALLOC_", "SCONTROL_", "SRUN_")
+_NOISE: Final = re.compile(r"^(sbatch|squeue|sacct|sinfo|scancel|scontrol): (error: |fatal: )?", re.IGNORECASE)
+_SUBMITTED: Final = re.compile(r"^([0-9]+)(?:;[\w.-]+)?$", re.ASCII)
+_UNREACHABLE: Final = re.compile(
+    r"unable to contact slurm controller|connection (refused|timed out|reset)|timed out|zero bytes were transmitted|"
+    r"communication (connection|shutdown|connection failure)|(message|header) (receive|send) failure|insane message length|"
+    r"transport endpoint|unable to establish (controller|configuration)|could not establish|could not resolve|"
+    r"controller in standby|temporarily unable|authentication|munge|unexpected message|unspecified error|no route to host|"
+    r"network is unreachable|resource temporarily unavailable|persistconn|persist_conn|fetch_config|dns srv|"
+    r"incompatible versions of client and server|socket",
+    re.IGNORECASE,
+)
+_NO_ACCOUNTING: Final = re.compile(r"accounting storage is disabled", re.IGNORECASE)
+_NO_JSON: Final = re.compile(r"unrecognized option|invalid option|serializer|data_parser|openapi|plugin", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Slurm took the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Slurm answered, and said no. `words` are its own, on one line."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody knows: no answer in time, no controller, no binary, or an answer that is not understood."""
+
+    words: str
+    why: Why
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """All jobs of this user. `absent`: wanted, and neither the controller nor the accounting knows of them.
+
+    `untold`: why nothing is known of other wanted jobs that are missing here; empty: all of them are told or absent.
+    """
+
+    found: tuple[Job, ...]
+    absent: frozenset[int] = frozenset()
+    untold: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    code: int
+    out: str
+    err: str
+
+
+class Slurm:
+    """The commands of one cluster. Every call blocks, for `timeout_s` at most."""
+
+    def __init__(self, *, timeout_s: float = 30.0, directory: str = "") -> None:
+        """`directory`: where the commands are, if not on the path."""
+        self._timeout_s, self._directory = timeout_s, directory
+        self._version: tuple[int, int] | None = None
+        self._reads_json: bool | None = None
+        self._accounting = True
+        self.calls = 0
+
+    def version(self) -> tuple[int, int] | Unknown:
+        """(22, 5). Asked once: it needs no controller."""
+        if self._version is None:
+            answer = self._read(["sinfo", "--version"], reading.version_in)
+            if isinstance(answer, Unknown):
+                return answer
+            self._version = answer
+        return self._version
+
+    def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | Refused | Unknown:
+        """Submit a batch script, which begins with `#!`. `options` count more than the script's #SBATCH lines."""
+        said = self._run(["sbatch", "--parsable", *options], given=script, cwd=cwd)
+        if isinstance(said, Unknown):
+            return said
+        numbers = [match[1] for line in said.out.splitlines() if (match := _SUBMITTED.match(line.strip()))]
+        if len(numbers) == 1:
+            return Submitted(int(numbers[0]))
+        if said.code == 0:
+            return Unknown(f"sbatch: an answer without a job's number: {harmless(said.out.strip())[:200]!r}", "garbage")
+        return _refusal("sbatch", said)
+
+    def jobs(self, wanted: Collection[int] = ()) -> Jobs | Unknown:
+        """All jobs of this user. `wanted`: ids of jobs that must be told of, though they may have ended long ago."""
+        found = self._queue()
+        if isinstance(found, Unknown):
+            return found
+        missing = sorted(frozenset(wanted) - {job.id for job in found})
+        if not missing:
+            return Jobs(tuple(found))
+        past = self._past(missing)
+        if isinstance(past, Unknown):
+            return Jobs(tuple(found), untold=past.words)
+        return Jobs((*found, *past), frozenset(missing) - {job.id for job in past})
+
+    def cancel(self, targets: Collection[str]) -> Done | Refused | Unknown:
+        """`Job.target`s. Slurm says nothing of one that has ended, or that it does not know: that is done too."""
+        return self._ask(["scancel", *targets])
+
+    def signal(self, target: str, name: str, *, batch: bool = True) -> Done | Refused | Unknown:
+        """`batch`: to the batch script itself, or to the job's steps alone."""
+        return self._ask(["scancel", f"--signal={name}", *(["--batch"] if batch else []), target])
+
+    def requeue(self, target: str) -> Done | Refused | Unknown:
+        return self._ask(["scontrol", "requeue", target])
+
+    def hold(self, target: str) -> Done | Refused | Unknown:
+        return self._ask(["scontrol", "hold", target])
+
+    def release(self, target: str) -> Done | Refused | Unknown:
+        return self._ask(["scontrol", "release", target])
+
+    def update(self, target: str, **fields: str) -> Done | Refused | Unknown:
+        """`update("17", ExcNodeList="n1,n2")`: the names are scontrol's. Most of them change jobs that wait alone."""
+        return self._ask(["scontrol", "update", f"JobId={target}", *(f"{name}={value}" for name, value in fields.items())])
+
+    def nodes(self) -> list[Node] | Unknown:
+        return self._read(["sinfo", "--all", "-N", "-h", "-o", FIELD.join(reading.SINFO_NODE)], reading.nodes_in)
+
+    def partitions(self) -> list[Partition] | Unknown:
+        return self._read(["sinfo", "--all", "-h", "-o", FIELD.join(reading.SINFO_PARTITION)], reading.partitions_in)
+
+    def _queue(self) -> list[Job] | Unknown:
+        who = ["--all", "--states=all", f"--user={os.getuid()}"]
+        if self._json():
+            answer = self._read(["squeue", "--json", *who], reading.jobs_in_json)
+            if not isinstance(answer, Unknown) or not _NO_JSON.search(answer.words):
+                return answer
+            self._reads_json = False  # this Slurm was built without it
+        ends = [FIELD] * (len(reading.SQUEUE_FIELDS) - 1) + [RECORD]
+        form = ",".join(f"{name}:{end}" for name, end in zip(reading.SQUEUE_FIELDS, ends, strict=True))
+        return self._read(["squeue", *who, "--noheader", "-O", form], reading.jobs_in_text)
+
+    def _json(self) -> bool:
+        if self._reads_json is None:
+            version = self.version()
+            if isinstance(version, Unknown):
+                return False
+            self._reads_json = version >= JSON_SINCE
+        return self._reads_json
+
+    def _past(self, ids: Sequence[int]) -> list[Job] | Unknown:
+        """Jobs of the accounting; none where there is none. The controller was asked for ended jobs already."""
+        if not self._accounting:
+            return []
+        answer = self._read(
+            ["sacct", "-n", "-P", "-X", f"--delimiter={FIELD}", f"--jobs={','.join(map(str, ids))}",
+             f"--format={','.join(reading.SACCT_FIELDS)}"],
+            reading.jobs_in_accounting,
+        )  # fmt: skip
+        if isinstance(answer, Unknown) and _NO_ACCOUNTING.search(answer.words):
+            self._accounting = False
+            return []
+        return answer
+
+    def _ask(self, argv: Sequence[str]) -> Done | Refused | Unknown:
+        said = self._run(argv)
+        if isinstance(said, Unknown):
+            return said
+        # scancel says "Invalid job id" and ends with 0.
+        return Done() if said.code == 0 and not said.err.strip() else _refusal(argv[0], said)
+
+    def _read(self, argv: Sequence[str], parse: Callable[[str], Found]) -> Found | Unknown:
+        said = self._run(argv)
+        if isinstance(said, Unknown):
+            return said
+        if said.code:
+            refusal = _refusal(argv[0], said)
+            return refusal if isinstance(refusal, Unknown) else Unknown(refusal.words, "garbage")
+        try:
+            return parse(said.out)
+        except Garbage as error:
+            return Unknown(harmless(error), "garbage")
+
+    def _run(self, argv: Sequence[str], *, given: str = "", cwd: str = "/") -> _Said | Unknown:
+        self.calls += 1
+        command = str(Path(self._directory, argv[0])) if self._directory else argv[0]
+        try:
+            process = subprocess.Popen(
+                [command, *argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd,
+                env=environment(), start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            return Unknown(f"{argv[0]} cannot be run: {getattr(error, 'strerror', None) or error}", "missing")
+        try:
+            out, err = process.communicate(given.encode(), self._timeout_s)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+            return Unknown(f"{argv[0]} has not answered within {self._timeout_s:g} s", "timeout")
+        return _Said(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+
+def environment() -> dict[str, str]:
+    """Without what a surrounding job or a user's shell would make of the commands: SBATCH_ACCOUNT, SQUEUE_FORMAT ...
+
+    Times are printed as seconds since the epoch, and long lists of an array's tasks are not cut.
+    """
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if key in _KEPT or not (key.startswith(_TOOLS) or key in contract.STRIPPED_ENV)
+    }
+    return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+
+
+def _refusal(command: str, said: _Said) -> Refused | Unknown:
+    """What Slurm itself refused, or Unknown where the answer shows that nobody may have decided."""
+    words = _words(said) or f"{command} ended with status {said.code} and said nothing"
+    if said.code < 0 or words.startswith(f"{command} ended"):
+        return Unknown(words, "garbage")
+    return Unknown(words, "unreachable") if _UNREACHABLE.search(words) else Refused(words)
+
+
+def _words(said: _Said) -> str:
+    lines = [_NOISE.sub("", line.strip()) for line in (said.err.splitlines() or said.out.splitlines())]
+    return harmless("; ".join(line for line in dict.fromkeys(lines) if line))[:_MOST_SAID]

@@ -1,0 +1,288 @@
+"""What Slurm's commands print, read into records. Pure: text in, records out, `Garbage` where it is not understood.
+
+`squeue --json` has another schema with each version: a number is `30`, or `{"set": true, "infinite": false, "number": 30}`;
+a state is a word, or a list of words; an exit code is a wait status, or an object of objects. All are read here, by what
+a value is and not by the version, because a cluster upgrades without asking.
+
+The text of `squeue -O` is the same in all versions. Its fields end with U+001F and its records with U+001E, which no name
+holds, so a comma, a bar or a line end in a job's name or comment damages nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from supervisor.policy.cluster.jobs import ENDED, Job, Node, Partition
+from supervisor.policy.cluster.node_names import MOST, BadNodes, expand
+
+FIELD: Final = "\x1f"
+RECORD: Final = "\x1e"
+SQUEUE_FIELDS: Final = (
+    "JobID", "ArrayJobID", "ArrayTaskID", "Name", "Comment", "State", "Reason", "NodeList", "Partition", "Account", "QOS",
+    "SubmitTime", "StartTime", "EndTime", "exit_code", "RestartCnt", "tres-alloc", "tres-per-node", "TimeLimit",
+)  # fmt: skip
+SACCT_FIELDS: Final = (
+    "JobID", "JobName", "Comment", "State", "NodeList", "Partition", "Account", "QOS", "Submit", "Start", "End", "ExitCode",
+    "AllocTRES", "TimelimitRaw",
+)  # fmt: skip
+SINFO_NODE: Final = ("%N", "%T", "%E", "%R", "%G", "%c", "%m")
+SINFO_PARTITION: Final = ("%P", "%a", "%l", "%D")
+
+# squeue prints the first of these flags in place of the state under it.
+_FLAGS: Final = (
+    "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED", "RESIZING",
+    "SIGNALING", "STAGE_OUT",
+)  # fmt: skip
+_NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "None assigned", "INVALID"})
+_ENDLESS: Final = frozenset({"UNLIMITED", "infinite", "INFINITE", "Partition_Limit"})
+_GPUS: Final = re.compile(r"(?:^|,|/|:)gpu(?::[^=:,(]+)?[=:]([0-9]+)")
+_LIMIT: Final = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)")
+_MARKS: Final = {"*": "not_responding", "~": "powered_down", "#": "powering_up", "!": "powering_down", "%": "powering_down",
+                 "$": "maint", "@": "reboot", "^": "reboot_issued", "-": "planned"}  # fmt: skip
+
+
+class Garbage(ValueError):
+    """An answer that is not understood; the message says of what, on one line."""
+
+
+def jobs_in_json(text: str) -> list[Job]:
+    try:
+        said = json.loads(text)
+    except ValueError as error:
+        raise Garbage(f"squeue --json: {error}") from error
+    rows = said.get("jobs") if isinstance(said, dict) else None
+    if not isinstance(rows, list):
+        raise Garbage("squeue --json: it holds no list of jobs")
+    if not rows and said.get("errors"):
+        raise Garbage(f"squeue --json: {json.dumps(said['errors'])[:300]}")
+    found: list[Job] = []
+    for row in rows:
+        if not isinstance(row, dict):
+            raise Garbage("squeue --json: a job that is no object")
+        found.extend(_from_json(row))
+    return found
+
+
+def jobs_in_text(text: str) -> list[Job]:
+    """What `squeue -O` prints with SQUEUE_FIELDS."""
+    found: list[Job] = []
+    for row in _records(text, SQUEUE_FIELDS, "squeue"):
+        code, signal = _ending(row["exit_code"])
+        found.extend(
+            _job(
+                id_=_int(row["JobID"]), array_id=_int(row["ArrayJobID"]), tasks=_word(row["ArrayTaskID"]), name=row["Name"],
+                comment=_word(row["Comment"]), state=row["State"], reason=_word(row["Reason"]), nodes=row["NodeList"],
+                partition=_word(row["Partition"]), account=_word(row["Account"]), qos=_word(row["QOS"]),
+                submitted=_int(row["SubmitTime"]), start=_int(row["StartTime"]), end=_int(row["EndTime"]), code=code,
+                signal=signal, restarts=_int(row["RestartCnt"]), gpus=_gpus(row["tres-alloc"], row["tres-per-node"]),
+                limit_s=_limit_s(row["TimeLimit"]),
+            )
+        )  # fmt: skip
+    return found
+
+
+def jobs_in_accounting(text: str) -> list[Job]:
+    """What `sacct -P -X` prints with SACCT_FIELDS: ended jobs that the controller has forgotten."""
+    found: list[Job] = []
+    for row in _records(text, SACCT_FIELDS, "sacct", record="\n"):
+        number, _, task = row["JobID"].partition("_")
+        code, signal = _ending(row["ExitCode"])
+        minutes = _int(row["TimelimitRaw"])
+        found.extend(
+            _job(
+                id_=_int(number.partition("+")[0]), array_id=None, tasks=task.strip("[]"), name=row["JobName"],
+                comment=_word(row["Comment"]), state=row["State"].partition(" ")[0], reason="", nodes=row["NodeList"],
+                partition=_word(row["Partition"]), account=_word(row["Account"]), qos=_word(row["QOS"]),
+                submitted=_int(row["Submit"]), start=_int(row["Start"]), end=_int(row["End"]), code=code, signal=signal,
+                restarts=None, gpus=_gpus(row["AllocTRES"]), limit_s=None if minutes is None else minutes * 60.0,
+            )
+        )  # fmt: skip
+    return found
+
+
+def nodes_in(text: str) -> list[Node]:
+    """What `sinfo -N` prints: a row for each partition of each node."""
+    found: dict[str, Node] = {}
+    for row in _records(text, SINFO_NODE, "sinfo", record="\n"):
+        name, before = row["%N"], found.get(row["%N"])
+        found[name] = Node(
+            name=name, states=_node_states(row["%T"]), reason=_word(row["%E"]).replace("none", ""),
+            partitions=(*(before.partitions if before else ()), row["%R"]), cpus=_int(row["%c"]),
+            memory_mib=_int(row["%m"].rstrip("+")), gpus=_gpus(row["%G"]),
+        )  # fmt: skip
+    return list(found.values())
+
+
+def partitions_in(text: str) -> list[Partition]:
+    """What `sinfo -s`-like rows print: one for each partition and kind of node."""
+    found: dict[str, Partition] = {}
+    for row in _records(text, SINFO_PARTITION, "sinfo", record="\n"):
+        name = row["%P"].rstrip("*")
+        before = found.get(name)
+        count = _int(row["%D"])
+        found[name] = Partition(
+            name=name, default=row["%P"].endswith("*"), up=row["%a"] == "up", time_limit_s=_limit_s(row["%l"]),
+            limited=row["%l"] not in _ENDLESS, nodes=count if before is None else (before.nodes or 0) + (count or 0),
+        )  # fmt: skip
+    return list(found.values())
+
+
+def version_in(text: str) -> tuple[int, int]:
+    """`slurm-wlm 22.05.8` is (22, 5)."""
+    match = re.search(r"\bslurm\S* ([0-9]+)\.([0-9]+)", text)
+    if match is None:
+        raise Garbage(f"--version: {text.strip()[:80]!r} names no version")
+    return int(match[1]), int(match[2])
+
+
+def tasks_in(text: str) -> tuple[int, ...]:
+    """Tasks of an array: `1,3-5,9-15:3%2` is (1, 3, 4, 5, 9, 12, 15); `%2` says how many may run at once."""
+    found: list[int] = []
+    for part in filter(None, text.strip("[]").partition("%")[0].split(",")):
+        match = re.fullmatch(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+))?)?", part)
+        if match is None:
+            raise Garbage(f"{text[:60]!r} are no tasks of an array")
+        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if step == 0 or (last - first) // step + len(found) >= MOST:
+            raise Garbage(f"{text[:60]!r} are no tasks of an array")
+        found.extend(range(first, last + 1, step))
+    return tuple(found)
+
+
+def _from_json(row: Mapping[str, Any]) -> list[Job]:
+    code, signal = _json_ending(row.get("exit_code"))
+    task = _number(row.get("array_task_id"))
+    minutes = _number(row.get("time_limit"))
+    return _job(
+        id_=_number(row.get("job_id")), array_id=_number(row.get("array_job_id")) or None,
+        tasks=str(row.get("array_task_string") or "") or ("" if task is None else str(task)), name=_text(row, "name"),
+        comment=_text(row, "comment"), state=_json_state(row.get("job_state")), reason=_word(_text(row, "state_reason")),
+        nodes=_text(row, "nodes"), partition=_text(row, "partition"), account=_text(row, "account"), qos=_text(row, "qos"),
+        submitted=_number(row.get("submit_time")) or None, start=_number(row.get("start_time")) or None,
+        end=_number(row.get("end_time")) or None, code=code, signal=signal, restarts=_number(row.get("restart_cnt")),
+        gpus=_gpus(_text(row, "tres_alloc_str"), _text(row, "tres_req_str"), _text(row, "tres_per_node")),
+        limit_s=None if minutes is None else minutes * 60.0,
+    )  # fmt: skip
+
+
+def _job(
+    *, id_: int | None, array_id: int | None, tasks: str, name: str, comment: str, state: str, reason: str, nodes: str,
+    partition: str, account: str, qos: str, submitted: int | None, start: int | None, end: int | None, code: int | None,
+    signal: int | None, restarts: int | None, gpus: int | None, limit_s: float | None,
+) -> list[Job]:  # fmt: skip
+    """One job, or one for each task of an array that still waits. Only what its state gives a meaning is kept."""
+    if id_ is None:
+        raise Garbage("a job without a number")
+    each_task: Sequence[int | None] = tasks_in(tasks) or (None,)
+    state = state.strip() or "UNKNOWN"
+    ended = state in ENDED
+    began = ended or state in {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "CONFIGURING"}
+    try:
+        names = expand(nodes)
+    except BadNodes as error:
+        raise Garbage(f"job {id_}: {error}") from error
+    return [
+        Job(
+            id=id_ if task is None else array_id or id_, array_task=task, name=name, comment=comment, state=state,
+            reason=reason, nodes=names, partition=partition, account=account, qos=qos,
+            start_expected_at_wall_s=None if began or start is None else float(start),
+            submitted_at_wall_s=None if submitted is None else float(submitted),
+            started_at_wall_s=float(start) if began and start is not None else None,
+            ended_at_wall_s=float(end) if ended and end is not None else None,
+            exit_code=code if ended else None, signal=signal if ended else None, restarts=restarts, gpus=gpus,
+            time_limit_s=limit_s,
+        )
+        for task in each_task
+    ]  # fmt: skip
+
+
+def _records(text: str, fields: Sequence[str], command: str, record: str = RECORD) -> Iterator[dict[str, str]]:
+    rows = text.split(record)
+    if rows[-1].strip():
+        raise Garbage(f"{command}: its last line has no end: {rows[-1].strip()[:80]!r}")
+    for row in rows[:-1]:
+        values = row.lstrip("\n").split(FIELD)
+        if len(values) != len(fields):
+            raise Garbage(f"{command}: a line of {len(values)} fields instead of {len(fields)}: {row.strip()[:80]!r}")
+        yield {name: value.strip() for name, value in zip(fields, values, strict=True)}
+
+
+def _number(value: Any) -> int | None:
+    """A number of JSON: plain, or with its marks `set` and `infinite`."""
+    if isinstance(value, dict):
+        if not value.get("set") or value.get("infinite"):
+            return None
+        value = value.get("number")
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _json_state(value: Any) -> str:
+    words = [value] if isinstance(value, str) else [str(each) for each in value] if isinstance(value, list) else []
+    return next((flag for flag in _FLAGS if flag in words), words[0] if words else "UNKNOWN")
+
+
+def _json_ending(value: Any) -> tuple[int | None, int | None]:
+    if not isinstance(value, dict):
+        return _waited(_number(value))
+    signal = value.get("signal")
+    signal = _number(signal.get("id", signal.get("signal_id")) if isinstance(signal, dict) else signal)
+    code = _number(value.get("return_code"))
+    return (None, signal) if signal else (code, None)
+
+
+def _ending(text: str) -> tuple[int | None, int | None]:
+    """`3:0` and `0:9` are code and signal; a bare number is a wait status."""
+    code, colon, signal = text.partition(":")
+    if not colon:
+        return _waited(_int(code))
+    return (None, _int(signal)) if _int(signal) else (_int(code), None)
+
+
+def _waited(status: int | None) -> tuple[int | None, int | None]:
+    if status is None:
+        return None, None
+    return (None, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), None)
+
+
+def _limit_s(text: str) -> float | None:
+    """`2-00:30:00`, `30:00`; UNLIMITED and unknown are None."""
+    match = _LIMIT.fullmatch(text.strip())
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(each or 0) for each in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _gpus(*texts: str) -> int | None:
+    """`gres/gpu=2` or `gres:gpu:a100:2`, from the first text that names any; None: none of them names GPUs."""
+    for text in texts:
+        total = [int(each) for each in re.findall(r"gres/gpu=([0-9]+)", text)] or [int(each) for each in _GPUS.findall(text)]
+        if total:
+            return sum(total)
+    return None
+
+
+def _node_states(text: str) -> tuple[str, ...]:
+    """`mixed+drain`, `down*`: the words, and each mark as a word."""
+    found: dict[str, None] = {}
+    for word in text.lower().split("+"):
+        bare = word.rstrip("".join(_MARKS))
+        found.update(dict.fromkeys([bare, *(_MARKS[mark] for mark in word[len(bare) :])]))
+    return tuple(found)
+
+
+def _word(text: str) -> str:
+    return "" if text in _NOTHING else text
+
+
+def _int(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() else None

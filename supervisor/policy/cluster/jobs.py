@@ -1,0 +1,95 @@
+"""What Slurm says of a job, a node and a partition. None is "not known", never zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+ENDED: Final = frozenset(
+    {
+        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+        "TIMEOUT",
+    }
+)  # fmt: skip
+"""States in which nothing of a job runs any more, and nothing will unless somebody requeues it."""
+
+WAITING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+"""States in which a job waits in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job, or one task of an array: a row for each task, also for tasks that still wait.
+
+    `state` is the one word that `squeue` prints, `COMPLETING` while its processes leave. `nodes` are single names.
+    `exit_code` and `signal` are known once it has ended. `restarts` counts how often Slurm requeued it.
+    """
+
+    id: int
+    array_task: int | None = None
+    name: str = ""
+    comment: str = ""
+    state: str = "UNKNOWN"
+    reason: str = ""
+    nodes: tuple[str, ...] = ()
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    start_expected_at_wall_s: float | None = None  # Slurm's own guess, of a job that waits
+    submitted_at_wall_s: float | None = None
+    started_at_wall_s: float | None = None
+    ended_at_wall_s: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    restarts: int | None = None
+    gpus: int | None = None
+    time_limit_s: float | None = None  # None: not known, or none is set
+
+    @property
+    def target(self) -> str:
+        """How scancel and scontrol name it: `17`, or `17_3` for task 3 of an array. An array's `id` is that of all tasks."""
+        return str(self.id) if self.array_task is None else f"{self.id}_{self.array_task}"
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def waiting(self) -> bool:
+        return self.state in WAITING
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node. `states` are its words without their marks: `("down", "not_responding")` for `down*`."""
+
+    name: str
+    states: tuple[str, ...] = ()
+    reason: str = ""
+    partitions: tuple[str, ...] = ()
+    cpus: int | None = None
+    memory_mib: int | None = None
+    gpus: int | None = None
+
+    @property
+    def usable(self) -> bool:
+        """It runs jobs, or would if it were free."""
+        return bool(self.states) and not _UNUSABLE.intersection(self.states)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition. `time_limit_s` None: no limit, or it is not known (`limited`)."""
+
+    name: str
+    default: bool = False
+    up: bool | None = None
+    time_limit_s: float | None = None
+    limited: bool | None = None
+    nodes: int | None = None
+
+
+_UNUSABLE: Final = frozenset(
+    {"down", "drain", "draining", "drained", "fail", "failing", "error", "future", "inval", "maint", "not_responding",
+     "powered_down", "powering_down", "reboot", "reboot_issued", "unknown"}
+)  # fmt: skip

@@ -1,0 +1,71 @@
+"""Names of nodes as Slurm writes them. The expected ones are what `scontrol show hostnames` and `hostlist` print."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.policy.cluster.jobs import Job, Node
+from supervisor.policy.cluster.node_names import MOST, BadNodes, compress, expand
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a[01-03,7],b", ("a01", "a02", "a03", "a7", "b")),
+        ("gilbreth-g[000-001]", ("gilbreth-g000", "gilbreth-g001")),
+        ("rack[1-2]n[3-4]", ("rack1n3", "rack1n4", "rack2n3", "rack2n4")),
+        ("n[9-11]", ("n9", "n10", "n11")),
+        ("n[1-2]-ib", ("n1-ib", "n2-ib")),
+        ("n1,n1,n2", ("n1", "n2")),
+        ("n[1]", ("n1",)),
+        ("", ()),
+        ("(null)", ()),
+        ("None assigned", ()),
+    ],
+)
+def test_expand(text: str, names: tuple[str, ...]) -> None:
+    assert expand(text) == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a[1-", "a]1[", "a[[1]]", "a[3-1]", "a[x-y]", "a[]", "a,,b", "a b", f"a[0-{MOST}]", "a[1-999]b[1-999]", "a[1-²]"],
+)
+def test_a_damaged_list_is_refused_and_fills_no_memory(text: str) -> None:
+    with pytest.raises(BadNodes):
+        expand(text)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (("b", "a7", "a03", "a02", "a01"), "a[01-03,7],b"),
+        (("n9", "n10", "n11", "n1"), "n[1,9-11]"),
+        (("n09", "n10", "n11"), "n[09-11]"),
+        (("n7", "n07"), "n[07,7]"),
+        (("n09", "n10", "n7"), "n[09-10,7]"),
+        (("n1",), "n1"),
+        (("login",), "login"),
+        ((), ""),
+        (("n0", "n1"), "n[0-1]"),
+    ],
+)
+def test_compress(names: tuple[str, ...], text: str) -> None:
+    assert compress(names) == text
+
+
+@given(st.sets(st.from_regex(r"[a-c]{1,2}(-g)?[0-9]{0,3}", fullmatch=True), max_size=30))
+def test_what_is_compressed_expands_to_the_same_nodes(names: set[str]) -> None:
+    assert set(expand(compress(names))) == names
+
+
+def test_how_scontrol_names_a_job() -> None:
+    assert (Job(17).target, Job(17, array_task=0).target) == ("17", "17_0")
+    assert [Job(1, state=each).ended for each in ("TIMEOUT", "COMPLETING", "UNKNOWN")] == [True, False, False]
+    assert [Job(1, state=each).waiting for each in ("PENDING", "REQUEUE_HOLD", "RUNNING")] == [True, True, False]
+
+
+def test_a_node_of_which_nothing_is_known_is_not_usable() -> None:
+    assert [Node("n", each).usable for each in ((), ("idle",), ("mixed", "drain"), ("down", "not_responding"))] == [
+        False, True, False, False,
+    ]  # fmt: skip
