@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import resource
@@ -71,3 +72,13 @@ def allow_open_files(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         return most
     return wanted if soft == resource.RLIM_INFINITY else soft
+
+
+def mounted(options: str, at: Path) -> tuple[str, ...]:
+    """A prefix that runs a command where a tmpfs of these options is mounted."""
+    script = f'mount -t tmpfs -o {options} none "{at}" && exec "$@"'
+    prefix = ("unshare", "-rm", "sh", "-c", script, "sh")
+    with contextlib.suppress(FileNotFoundError):
+        if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
+            return prefix
+    pytest.skip("this machine lets nobody mount a tmpfs in a namespace")

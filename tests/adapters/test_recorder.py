@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from fakes import FakeClock
 from structlog.testing import capture_logs
+from tools import mounted
 
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
@@ -199,6 +201,30 @@ def test_what_was_added_is_there_after_a_kill(path: Path) -> None:
     child.wait()
     assert [each.at_s for each in rows(path)][: len(told)] == told
     Recording(path, now_s=1e6).close()
+
+
+def test_a_log_that_a_power_cut_has_torn_costs_its_newest_moments_alone(path: Path, tmp_path: Path) -> None:
+    """Whatever is left of the log that was not synced: nothing, some bytes, or pages of zeros."""
+    recording = Recording(path, now_s=0.0)
+    for moment in range(1, 6):
+        recording.add({"programs": [row(10.0 * moment, name, loss=1.0) for name in ("Pong", "Qbert")]})
+    whole, log = path.read_bytes(), path.with_name(f"{path.name}-wal").read_bytes()
+    recording.close()
+    seen = set()
+    for number, cut in enumerate([*range(0, len(log), len(log) // 40), len(log)]):
+        for left in (log[:cut], log[:cut] + bytes(len(log) - cut)):
+            torn = tmp_path / f"torn{number}-{len(left)}.sqlite"
+            torn.write_bytes(whole)
+            torn.with_name(f"{torn.name}-wal").write_bytes(left)
+            after = Recording(torn, now_s=60.0)
+            found = [(each.at_s, each.keys[0]) for each in rows(torn)]
+            after.add({"programs": [row(60.0)]})
+            assert rows(torn)[-1].at_s == 60.0
+            after.close()
+            assert found == [(10.0 * at, name) for at in range(1, len(found) // 2 + 1) for name in ("Pong", "Qbert")]
+            seen.add(len(found))
+    assert {0, 10} <= seen
+    assert len(seen) == 6, "each moment is whole or not there"
 
 
 def test_a_reader_never_finds_half_a_file(path: Path) -> None:
@@ -403,6 +429,35 @@ def test_what_cannot_be_written_is_told_once_and_tried_again(box: Box) -> None:
     box.path.rmdir()
     box.record(2)
     assert box.count == 2
+
+
+def test_a_disk_that_is_full_is_told_once_and_nothing_of_what_was_there_is_lost(tmp_path: Path) -> None:
+    """A real file system of 1 MiB that something else fills."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom structlog.testing import capture_logs\nfrom test_recorder import Box\n"
+        "box, ballast = Box(Path(sys.argv[1]) / 'recording.sqlite'), Path(sys.argv[1]) / 'ballast'\n"
+        "box.record(3)\n"
+        "with capture_logs() as logs:\n"
+        "    try:\n"
+        "        ballast.write_bytes(bytes(2 << 20))\n"
+        "    except OSError as error:\n"
+        "        assert error.errno == 28, error\n"
+        "    box.record(400)\n"
+        "assert [each['event'] for each in logs] == ['nothing_recorded'], logs\n"
+        "kept = [each.at_s for each in __import__('test_recorder').rows(box.path)]\n"
+        "assert kept[:3] == [1010.0, 1020.0, 1030.0] and len(kept) < 403, kept\n"
+        "ballast.unlink()\n"
+        "box.record(2)\n"
+        "assert [each.at_s for each in __import__('test_recorder').rows(box.path)] == [*kept, 5040.0, 5050.0]\n"
+        "assert not list(box.path.parent.glob('*.old*')), 'a full disk is no damage'\n"
+    )
+    (disk := tmp_path / "disk").mkdir()
+    found = os.pathsep.join([str(ROOT), *(str(ROOT / "tests" / each) for each in ("", "adapters"))])
+    done = subprocess.run(
+        [*mounted("size=1m", disk), sys.executable, "-c", code, str(disk)], cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": found}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_readings_that_fail_harm_nothing(box: Box) -> None:

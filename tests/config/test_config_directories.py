@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from config_kit import Place
-from tools import MEMORY_DIR
+from tools import MEMORY_DIR, mounted
 
 from supervisor.config import directories, source
 from supervisor.config.sheet import Origin, Sheet
@@ -50,16 +50,6 @@ def told(place: Place, *prefix: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.replace(str(place.file), "FILE").replace(str(place.directory), "DIR")
-
-
-def mounted(options: str, at: Path) -> tuple[str, ...]:
-    """A prefix that runs a command where a tmpfs of these options is mounted."""
-    script = f'mount -t tmpfs -o {options} none "{at}" && exec "$@"'
-    prefix = ("unshare", "-rm", "sh", "-c", script, "sh")
-    with contextlib.suppress(FileNotFoundError):
-        if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
-            return prefix
-    pytest.skip("this machine lets nobody mount a tmpfs in a namespace")
 
 
 def test_new_ones_are_fine(place: Place) -> None:

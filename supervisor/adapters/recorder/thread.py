@@ -1,13 +1,15 @@
 """The recording thread: the readings of each ten seconds into the recorder's file, folded and bounded once a minute.
 
 It reads what the loop has published, as any client does: never the inbox, never a fact. A disk that hangs holds up this
-thread alone. What cannot be written is told once, and tried again at the next period.
+thread alone. What cannot be written is told once, and tried again at the next period. On a full disk one commit in twenty
+still finds room, so it counts as over only when nothing has failed for ten minutes.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,7 @@ from supervisor.ports import Clock
 log = structlog.get_logger()
 
 _STOP_S: Final = 5.0
+_OVER_AFTER_S: Final = 600.0
 _MIB: Final = 1 << 20
 
 
@@ -37,7 +40,7 @@ class Recorder:
         self._directory.renew()
         self._recording: Recording | None = None
         self._cared_s = 0.0
-        self._failed = False
+        self._failed_s = -inf
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
@@ -60,11 +63,10 @@ class Recorder:
             self._begin_anew(error)
         except Exception as error:  # noqa: BLE001  the next period may be luckier; a daemon without pictures still trains
             self._let_go()
-            if not self._failed:
+            now_s = self._clock.now_s()
+            if now_s - self._failed_s > _OVER_AFTER_S:
                 log.error("nothing_recorded", path=str(self._path), error=str(error))  # noqa: TRY400  no traceback for a disk
-            self._failed = True
-        else:
-            self._failed = False
+            self._failed_s = now_s
 
     def _record(self, now_s: float) -> None:
         if self._recording is not None and not self._recording.in_place():
