@@ -5,6 +5,7 @@ All errors are reported at once: whoever edits a config at midnight wants one li
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -127,7 +128,12 @@ class Sheet:
 
 def label(*path: str) -> str:
     """A key as it is written in TOML: `program.Pong.lr`; odd names are quoted, so that no message breaks a terminal."""
-    return ".".join(part if _BARE.fullmatch(part) else _cut(json.dumps(part), _SHOWN_VALUE) for part in path)
+    return ".".join(map(_part, path))
+
+
+@functools.lru_cache(1024)  # the keys of all programs at all levels are made of the same few names
+def _part(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _cut(json.dumps(name), _SHOWN_VALUE)
 
 
 def shown(value: object) -> str:
