@@ -39,6 +39,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
+    items[:] = spread(items)
     if config.getoption("--fault-table") is None:
         return
     chosen = [item for item in items if item.get_closest_marker("fault")]
@@ -46,6 +47,22 @@ def pytest_collection_modifyitems(config, items):
     items[:] = chosen
     for item in items:  # travels with the reports, also from another process
         item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
+
+
+def spread(items):
+    """End-to-end tests evenly among the others, file by file: they mostly wait, the others mostly compute.
+
+    Processes that share the tests get neighbours of both kinds, and no core is idle while all of them wait. Tests that share a
+    browser stay together.
+    """
+    places = {}
+    for waits in (True, False):
+        kind = [item for item in items if (TESTS / "e2e" in item.path.parents) == waits]
+        for number, item in enumerate(kind):
+            shared = item.path.parent if item.path.parent.name == "browser" else item.path
+            places.setdefault(shared, number / len(kind))
+            places[item] = places[shared]
+    return sorted(items, key=places.__getitem__)
 
 
 def rows(reports):
