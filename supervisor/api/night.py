@@ -84,8 +84,14 @@ def coming(found: dict[str, Any]) -> str:
         end = f"when all is done is not known: {harmless(found['why'])}"
     else:
         dollars = "" if found["usd"] is None else f" for {usd(found['usd'])}"
-        end = f"all is done in {found['days']:.1f} days{dollars} at level {harmless(found['level'])}"
+        end = f"all is done in {days(found)}{dollars} at level {harmless(found['level'])}"
     return f"{end}; {harmless(found['line'])}" if found["line"] else end
+
+
+def days(found: dict[str, Any]) -> str:
+    """Such as `3.2 days`, or `3.2 +-0.4 days` where the range of the rate is known."""
+    more = found.get("days_more")  # a daemon before this one has no such key
+    return f"{found['days']:.1f}{'' if more is None else f' +-{more:.1f}'} days"
 
 
 def would_have(levels: list[dict[str, Any]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.api.night import usd
+from supervisor.api.night import days, usd
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
@@ -79,11 +79,11 @@ def _levels(found: dict[str, Any]) -> list[str]:
     rows = [("LEVEL", "SLOTS", "MEASURED", "KEPT STEPS/S", "TO FINISH", "COST", "")]
     for level in found["levels"]:
         rate = text.UNKNOWN if level["steps_per_s"] is None else text.number(level["steps_per_s"])
-        days = text.UNKNOWN if level["days"] is None else f"{level['days']:.1f} days"
+        finish = text.UNKNOWN if level["days"] is None else days(level)
         name = text.harmless(level["name"] or text.UNKNOWN) + (" (now)" if level["in_force"] else "")
         measured = text.duration(3600.0 * level["paid_hours"]) if level["paid_hours"] else text.UNKNOWN
         why = f"not known: {text.harmless(level['why'])}" if level["why"] else ""
-        rows.append((name, str(level["slots"]), measured, rate, days, usd(level["usd"]), why))
+        rows.append((name, str(level["slots"]), measured, rate, finish, usd(level["usd"]), why))
     out = text.table(rows, right={1, 2, 3, 4, 5})
     for name, why in sorted(found["left_out"].items()):
         out.append(f"not counted: {text.harmless(name)}, {text.harmless(why)}")

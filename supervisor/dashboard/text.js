@@ -55,6 +55,9 @@ export function span(seconds) {
   });
 }
 
+/** How far off a date of the end may be, nine times in ten: ` ± 5 h`; nothing where nobody knows. */
+export const around = ({ days_more: days }) => (known(days) ? ` ± ${span(days * 86400)}` : "");
+
 export const ago = (seconds) => when(seconds, (time) => (time < 2 ? "now" : `${span(time)} ago`));
 
 export const dollars = (value) => when(value, (usd) => {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import fsum
 from typing import Any
 
 from supervisor.model.inputs import Sample
@@ -168,10 +169,13 @@ def _levels(
         paid_s, slot_s, kept = at_level(ledger, games, name, from_s, to_s)
         rate = cost.slot_rate(kept, slot_s, paid_s)
         hours = cost.hours_to_finish([each.length_s(rate) for each in left], count)
+        spread = None if rate is None else _spread(ledger, games, name, from_s, to_s)
         out.append({
             "name": name, "slots": count, "in_force": name == games.state.level, "paid_hours": paid_s / 3600.0,
             "kept_steps": kept, "steps_per_s": None if rate is None else rate * count,
-            "days": None if hours is None else hours / 24.0, "usd": cost.usd_of(hours, usd_per_hour),
+            "days": None if hours is None else hours / 24.0,
+            "days_more": None if hours is None or spread is None else hours / 24.0 * spread,
+            "usd": cost.usd_of(hours, usd_per_hour),
             "why": _why_unknown(rate, paid_s, left) if hours is None else "",
         })  # fmt: skip
     return out
@@ -194,16 +198,57 @@ def _why_unknown(rate: float | None, paid_s: float, left: list[Left]) -> str:
 
 def at_level(ledger: Ledger, games: Games, name: str, from_s: float, to_s: float) -> tuple[float, float, float]:
     """(seconds paid, slot-seconds, steps kept) while that level was in force in the window."""
+    stretches = _stretches(ledger, name, from_s, to_s)
+    paid_s = fsum(stop_s - begin_s for begin_s, stop_s, _ in stretches)
+    return paid_s, *_kept(ledger, games, stretches)
+
+
+_Stretch = tuple[float, float, int]  # from, until, slots
+
+
+def _stretches(ledger: Ledger, name: str, from_s: float, to_s: float) -> list[_Stretch]:
+    """When a level was in force in the window."""
     ends = [*(at_s for at_s, _, _ in ledger.levels[1:]), ledger.at_s]
-    paid_s = slot_s = kept = 0.0
-    for (at_s, level, slots), end_s in zip(ledger.levels, ends, strict=False):  # before the first level there is one end
-        begin_s, stop_s = max(at_s, from_s), min(end_s, to_s)
-        if level != name or begin_s >= stop_s:
-            continue
-        paid_s += stop_s - begin_s
-        slot_s += slots * (stop_s - begin_s)
-        kept += sum(kept_steps(book, begin_s, stop_s, _now(ledger, games, book)) for book in ledger.all_books())
-    return paid_s, slot_s, kept
+    cut = (
+        (max(at_s, from_s), min(end_s, to_s), slots)
+        for (at_s, level, slots), end_s in zip(ledger.levels, ends, strict=False) if level == name
+    )  # fmt: skip
+    return [(begin_s, stop_s, slots) for begin_s, stop_s, slots in cut if begin_s < stop_s]
+
+
+def _kept(ledger: Ledger, games: Games, stretches: list[_Stretch]) -> tuple[float, float]:
+    """(slot-seconds, steps kept)."""
+    slot_s = sum(slots * (stop_s - begin_s) for begin_s, stop_s, slots in stretches)
+    every = list(ledger.all_books())
+    kept = fsum(
+        kept_steps(book, begin_s, stop_s, _now(ledger, games, book)) for begin_s, stop_s, _ in stretches for book in every
+    )
+    return slot_s, kept
+
+
+def _spread(ledger: Ledger, games: Games, name: str, from_s: float, to_s: float) -> float | None:
+    """How sure the rate of a level is, as `cost.spread_of` has it."""
+    stretches = _stretches(ledger, name, from_s, to_s)
+    count = cost.blocks(sum(stop_s - begin_s for begin_s, stop_s, _ in stretches))
+    found = [_kept(ledger, games, block) for block in _cut(stretches, count)]
+    return cost.spread_of([kept / slot_s for slot_s, kept in found])
+
+
+def _cut(stretches: list[_Stretch], count: int) -> list[list[_Stretch]]:
+    """The same time in `count` blocks of the same length, one after the other."""
+    if not count:
+        return []
+    length_s = sum(stop_s - begin_s for begin_s, stop_s, _ in stretches) / count
+    out: list[list[_Stretch]] = [[] for _ in range(count)]
+    passed_s = 0.0
+    for begin_s, stop_s, slots in stretches:
+        for number, block in enumerate(out):
+            from_s = max(begin_s, begin_s + number * length_s - passed_s)
+            to_s = min(stop_s, begin_s + (number + 1) * length_s - passed_s)
+            if from_s < to_s:
+                block.append((from_s, to_s, slots))
+        passed_s += stop_s - begin_s
+    return out
 
 
 # --- what is left ----------------------------------------------------------------------------------------------------------

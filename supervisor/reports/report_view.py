@@ -96,8 +96,10 @@ def _next(bill: Json, line: str) -> Json:
     """When all is done at the level in force, and what that costs from now on."""
     here = next((level for level in bill["levels"] if level["in_force"]), None)
     if here is None:
-        return {"level": None, "days": None, "usd": None, "why": "no level is in force", "line": line}
-    return {"level": here["name"], "days": here["days"], "usd": here["usd"], "why": here["why"], "line": line}
+        return {
+            "level": None, "days": None, "days_more": None, "usd": None, "why": "no level is in force", "line": line
+        }  # fmt: skip
+    return {**{key: here[key] for key in ("days", "days_more", "usd", "why")}, "level": here["name"], "line": line}
 
 
 def _needs(status: Json) -> list[str]:

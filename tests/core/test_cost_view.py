@@ -11,6 +11,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.model.state import State, fold_all
 from supervisor.policy.upkeep.accounting import Account
+from supervisor.policy.upkeep.cost import spread_of
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import Since, since_s
 from supervisor.reports.cost_view import Games, Left, cost_view, frames_per_step, games_left, kept_steps
@@ -78,6 +79,25 @@ def test_a_level_is_told_by_its_kept_steps_and_one_that_was_never_seen_is_not_gu
     assert light["usd"] == pytest.approx(2.0)
     assert (heavy["steps_per_s"], heavy["days"], heavy["usd"], heavy["why"]) == (None, None, None, "never measured")
     assert (heavy["in_force"], light["in_force"]) == (True, False)
+
+
+def test_how_far_off_the_end_may_be_is_told_after_two_hours_of_a_level():
+    """Light for 1.5 h, heavy for an hour, light for 1.5 h: light's own three hours are six blocks, those of heavy are none."""
+    per_half_hour = [480, 500, 500, 700, 700, 520, 480, 520]
+    story = Story("P").start(0, trains=0).resumed(0, 0)
+    steps = 0
+    for number, rate in enumerate(per_half_hour, 1):
+        steps += 1800 * rate
+        story.tallied(1800 * number, 1800 * (number - 1), steps=steps)
+        if number in (3, 5):
+            story.at(1800 * number, facts.LevelChosen("now", "heavy" if number == 3 else "light", 1))
+    found = view(story, 4 * 3600, pong("P", argv=("--steps", "36000000")), settings=None)
+    light, heavy = ({level["name"]: level for level in found["levels"]}[name] for name in ("light", "heavy"))
+    spread = spread_of([480, 500, 500, 520, 480, 520])
+    assert light["days_more"] == pytest.approx(light["days"] * spread)
+    assert light["days_more"] * 24 == pytest.approx(0.5, abs=0.1)
+    assert heavy["days_more"] is None
+    assert view(an_hour(), 3600, pong())["levels"][0]["days_more"] is None, "an hour is too short"
 
 
 def test_a_level_of_a_few_minutes_or_without_a_step_is_not_known():

@@ -1,9 +1,22 @@
 """The bill and what is left to pay: the worked example, and what is not known."""
 
+import random
+from statistics import fmean
+
 import pytest
 
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.policy.upkeep.cost import CAUSES, bill, hours_to_finish, makespan, slot_rate, usd_of, usd_per_million
+from supervisor.policy.upkeep.cost import (
+    CAUSES,
+    bill,
+    blocks,
+    hours_to_finish,
+    makespan,
+    slot_rate,
+    spread_of,
+    usd_of,
+    usd_per_million,
+)
 
 H = 3600.0
 
@@ -58,3 +71,28 @@ def test_the_last_game_takes_as_long_as_it_takes():
     assert makespan([5, 5, 10], 2) == 15
     assert makespan([10, 5, 5], 2) == 10
     assert makespan([7], 3) == 7
+
+
+@pytest.mark.parametrize(("paid_s", "count"), [(0, 0), (7199, 0), (7200, 4), (9000, 5), (14_399, 7), (14_400, 8), (1e6, 8)])
+def test_into_how_many_blocks_a_level_s_time_is_cut(paid_s, count):
+    assert blocks(paid_s) == count
+
+
+def test_the_range_of_the_worked_example():
+    assert spread_of([480.0, 500.0, 500.0, 520.0]) == pytest.approx(0.0384, abs=1e-4)
+    assert spread_of([500.0] * 8) == 0.0
+
+
+@pytest.mark.parametrize("rates", [[], [0.0] * 4, [0.0, 0.0, 0.0, 100.0]])
+def test_a_rate_that_may_be_0_has_no_range(rates):
+    assert spread_of(rates) is None
+
+
+@pytest.mark.parametrize("count", range(4, 9))
+def test_the_range_holds_the_truth_nine_times_in_ten(count):
+    chance, rounds = random.Random(count), 4000
+    held = 0
+    for _ in range(rounds):
+        rates = [chance.gauss(500.0, 60.0) for _ in range(count)]
+        held += abs(fmean(rates) - 500.0) <= spread_of(rates) * fmean(rates)
+    assert held / rounds == pytest.approx(0.9, abs=0.02)

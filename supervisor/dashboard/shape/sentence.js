@@ -1,6 +1,6 @@
 // The sentence at the top of the page: what trained, how much was kept, what broke, what it cost, when all is done.
 
-import { count, dollars, known, moment, percent, plural } from "../text.js";
+import { around, count, dollars, known, moment, percent, plural } from "../text.js";
 
 /** Of the page `report`. Parts that nobody knows are left out. */
 export function sentence(report) {
@@ -13,7 +13,7 @@ export function sentence(report) {
   ];
   if (known(report.usd)) parts.push(dollars(report.usd));
   if (known(report.next.days)) {
-    parts.push(`done ${moment(report.until_wall_s + report.next.days * 86400, report.until_wall_s)}`);
+    parts.push(`done ${moment(report.until_wall_s + report.next.days * 86400, report.until_wall_s)}${around(report.next)}`);
   }
   return `Since ${moment(report.since_wall_s, report.until_wall_s)}: ${parts.join(", ")}.`;
 }

@@ -1,6 +1,6 @@
 // Next: what needs a person, when all is done at each level and for how much, and what each level has been measured to bear.
 
-import { count, dollars, known, moment, span, UNKNOWN } from "../text.js";
+import { around, count, dollars, known, moment, span, UNKNOWN } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { shape } from "./shapes.js";
 
@@ -26,7 +26,7 @@ function finish({ next: found, until_wall_s }) {
   if (!known(found.days)) return html`<p>When all is done is not known: ${found.why || "no rate was measured"}.</p>`;
   const cost = known(found.usd) ? `, for another ${dollars(found.usd)}` : "";
   return html`<p>At level ${found.level} all is done <strong>${moment(until_wall_s + found.days * 86400, until_wall_s)}</strong>,
-    in ${span(found.days * 86400)}${cost}.</p>`;
+    in ${span(found.days * 86400)}${around(found)}${cost}.</p>`;
 }
 
 const pinned = ({ pin }, on) => (pin
@@ -48,7 +48,7 @@ function rung(each, bill, would, on) { // no `on`: there is no other level to ch
       ${trial ? html`<span class="reason">${trial}</span>` : nothing}</th>
     <td class="number" data-label="Reboots">${stability(each)}</td>
     <td class="number" data-label="Would keep">${made(would)}</td>
-    <td class="number" data-label="All done in">${bill && known(bill.days) ? span(bill.days * 86400) : UNKNOWN}${
+    <td class="number" data-label="All done in">${bill && known(bill.days) ? span(bill.days * 86400) + around(bill) : UNKNOWN}${
       bill && known(bill.usd) ? html`<span class="eta">${dollars(bill.usd)}</span>` : nothing}</td>
     <td>${on ? html`<button class="small" aria-label="Pin ${each.name}" @click=${() => on.pin(each)}>Pin</button>` : nothing}</td>
   </tr>`;
