@@ -29,8 +29,7 @@ from workers import contract
 Why = Literal["timeout", "unreachable", "garbage", "missing"]
 Found = TypeVar("Found")
 
-JSON_SINCE: Final = (23, 2)
-"""`squeue --json` of 22.05 answers for all users of the cluster, whatever filters are given (squeue(1))."""
+CALLS_A_POLL: Final = 2
 _MOST_SAID: Final = 600
 _KEPT: Final = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
 _TOOLS: Final = ("SLURM_", "SLURMD_", "SBATCH_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SALLOC_", "SCONTROL_", "SRUN_")
@@ -45,8 +44,8 @@ _UNREACHABLE: Final = re.compile(
     r"incompatible versions of client and server|socket",
     re.IGNORECASE,
 )
+_SBATCH_SAYS: Final = re.compile(r"^sbatch: ", re.MULTILINE)
 _NO_ACCOUNTING: Final = re.compile(r"accounting storage is disabled", re.IGNORECASE)
-_NO_JSON: Final = re.compile(r"unrecognized option|invalid option|serializer|data_parser|openapi|plugin", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +98,13 @@ class Slurm:
     def __init__(self, *, timeout_s: float = 30.0, directory: str = "") -> None:
         """`directory`: where the commands are, if not on the path."""
         self._timeout_s, self._directory = timeout_s, directory
-        self._version: tuple[int, int] | None = None
-        self._reads_json: bool | None = None
+        self._by_json = False
         self._accounting = True
         self.calls = 0
 
     def version(self) -> tuple[int, int] | Unknown:
-        """(22, 5). Asked once: it needs no controller."""
-        if self._version is None:
-            answer = self._read(["sinfo", "--version"], reading.version_in)
-            if isinstance(answer, Unknown):
-                return answer
-            self._version = answer
-        return self._version
+        """(22, 5). It needs no controller."""
+        return self._read(["sinfo", "--version"], reading.version_in)
 
     def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | Refused | Unknown:
         """Submit a batch script, which begins with `#!`. `options` count more than the script's #SBATCH lines."""
@@ -123,16 +116,22 @@ class Slurm:
             return Submitted(int(numbers[0]))
         if said.code == 0:
             return Unknown(f"sbatch: an answer without a job's number: {harmless(said.out.strip())[:200]!r}", "garbage")
-        return _refusal("sbatch", said)
+        answer = _refusal("sbatch", said)
+        if isinstance(answer, Refused) and not _SBATCH_SAYS.search(said.err):
+            return Unknown(answer.words, "garbage")  # a site's wrapper around it broke, perhaps after the submission
+        return answer
 
     def jobs(self, wanted: Collection[int] = ()) -> Jobs | Unknown:
         """All jobs of this user. `wanted`: ids of jobs that must be told of, though they may have ended long ago."""
+        before = self.calls
         found = self._queue()
         if isinstance(found, Unknown):
             return found
         missing = sorted(frozenset(wanted) - {job.id for job in found})
         if not missing:
             return Jobs(tuple(found))
+        if self.calls - before >= CALLS_A_POLL:
+            return Jobs(tuple(found), untold="squeue had to be asked twice: the accounting is asked next time")
         past = self._past(missing)
         if isinstance(past, Unknown):
             return Jobs(tuple(found), untold=past.words)
@@ -166,23 +165,22 @@ class Slurm:
         return self._read(["sinfo", "--all", "-h", "-o", FIELD.join(reading.SINFO_PARTITION)], reading.partitions_in)
 
     def _queue(self) -> list[Job] | Unknown:
-        who = ["--all", "--states=all", f"--user={os.getuid()}"]
-        if self._json():
-            answer = self._read(["squeue", "--json", *who], reading.jobs_in_json)
-            if not isinstance(answer, Unknown) or not _NO_JSON.search(answer.words):
-                return answer
-            self._reads_json = False  # this Slurm was built without it
-        ends = [FIELD] * (len(reading.SQUEUE_FIELDS) - 1) + [RECORD]
-        form = ",".join(f"{name}:{end}" for name, end in zip(reading.SQUEUE_FIELDS, ends, strict=True))
-        return self._read(["squeue", *who, "--noheader", "-O", form], reading.jobs_in_text)
+        """As text: the same in all versions, and for 1,000 jobs a twentieth of the time of JSON (ADR 0077).
 
-    def _json(self) -> bool:
-        if self._reads_json is None:
-            version = self.version()
-            if isinstance(version, Unknown):
-                return False
-            self._reads_json = version >= JSON_SINCE
-        return self._reads_json
+        Where the text is not understood, a field that a version has dropped for example, JSON is asked from then on.
+        """
+        who = ["--all", "--states=all", f"--user={os.getuid()}"]
+        if not self._by_json:
+            ends = [FIELD] * (len(reading.SQUEUE_FIELDS) - 1) + [RECORD]
+            form = ",".join(f"{name}:{end}" for name, end in zip(reading.SQUEUE_FIELDS, ends, strict=True))
+            text = self._read(["squeue", *who, "--noheader", "-O", form], reading.jobs_in_text)
+            if not isinstance(text, Unknown) or text.why != "garbage":
+                return text
+        answer = self._read(["squeue", "--json", *who], lambda said: reading.jobs_in_json(said, os.getuid()))
+        if not self._by_json and isinstance(answer, Unknown):
+            return text
+        self._by_json = True
+        return answer
 
     def _past(self, ids: Sequence[int]) -> list[Job] | Unknown:
         """Jobs of the accounting; none where there is none. The controller was asked for ended jobs already."""

@@ -49,7 +49,8 @@ class Garbage(ValueError):
     """An answer that is not understood; the message says of what, on one line."""
 
 
-def jobs_in_json(text: str) -> list[Job]:
+def jobs_in_json(text: str, user_id: int) -> list[Job]:
+    """Jobs of one user: `squeue --json` of 22.05 answers for all users, whatever filters are given."""
     try:
         said = json.loads(text)
     except ValueError as error:
@@ -63,7 +64,8 @@ def jobs_in_json(text: str) -> list[Job]:
     for row in rows:
         if not isinstance(row, dict):
             raise Garbage("squeue --json: a job that is no object")
-        found.extend(_from_json(row))
+        if _number(row.get("user_id")) == user_id:
+            found.extend(_from_json(row))
     return found
 
 
@@ -75,7 +77,7 @@ def jobs_in_text(text: str) -> list[Job]:
         found.extend(
             _job(
                 id_=_int(row["JobID"]), array_id=_int(row["ArrayJobID"]), tasks=_word(row["ArrayTaskID"]), name=row["Name"],
-                comment=_word(row["Comment"]), state=row["State"], reason=_word(row["Reason"]), nodes=row["NodeList"],
+                comment=_word(row["Comment"]), state=row["State"], reason=_reason(row["Reason"]), nodes=row["NodeList"],
                 partition=_word(row["Partition"]), account=_word(row["Account"]), qos=_word(row["QOS"]),
                 submitted=_int(row["SubmitTime"]), start=_int(row["StartTime"]), end=_int(row["EndTime"]), code=code,
                 signal=signal, restarts=_int(row["RestartCnt"]), gpus=_gpus(row["tres-alloc"], row["tres-per-node"]),
@@ -118,7 +120,7 @@ def nodes_in(text: str) -> list[Node]:
 
 
 def partitions_in(text: str) -> list[Partition]:
-    """What `sinfo -s`-like rows print: one for each partition and kind of node."""
+    """What `sinfo` prints: a row for each partition and state of nodes."""
     found: dict[str, Partition] = {}
     for row in _records(text, SINFO_PARTITION, "sinfo", record="\n"):
         name = row["%P"].rstrip("*")
@@ -160,7 +162,7 @@ def _from_json(row: Mapping[str, Any]) -> list[Job]:
     return _job(
         id_=_number(row.get("job_id")), array_id=_number(row.get("array_job_id")) or None,
         tasks=str(row.get("array_task_string") or "") or ("" if task is None else str(task)), name=_text(row, "name"),
-        comment=_text(row, "comment"), state=_json_state(row.get("job_state")), reason=_word(_text(row, "state_reason")),
+        comment=_text(row, "comment"), state=_json_state(row.get("job_state")), reason=_reason(_text(row, "state_reason")),
         nodes=_text(row, "nodes"), partition=_text(row, "partition"), account=_text(row, "account"), qos=_text(row, "qos"),
         submitted=_number(row.get("submit_time")) or None, start=_number(row.get("start_time")) or None,
         end=_number(row.get("end_time")) or None, code=code, signal=signal, restarts=_number(row.get("restart_cnt")),
@@ -278,6 +280,11 @@ def _node_states(text: str) -> tuple[str, ...]:
         bare = word.rstrip("".join(_MARKS))
         found.update(dict.fromkeys([bare, *(_MARKS[mark] for mark in word[len(bare) :])]))
     return tuple(found)
+
+
+def _reason(text: str) -> str:
+    """Slurm's word alone, as JSON has it: text adds to some, `RaisedSignal:9(Killed)`."""
+    return _word(re.split(r"[:,]", text, maxsplit=1)[0])
 
 
 def _word(text: str) -> str:

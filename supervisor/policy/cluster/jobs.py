@@ -73,7 +73,7 @@ class Node:
 
     @property
     def usable(self) -> bool:
-        """It runs jobs, or would if it were free."""
+        """It runs jobs, or would if it were free. One that is powered down to save energy is powered up for a job."""
         return bool(self.states) and not _UNUSABLE.intersection(self.states)
 
 
@@ -91,5 +91,5 @@ class Partition:
 
 _UNUSABLE: Final = frozenset(
     {"down", "drain", "draining", "drained", "fail", "failing", "error", "future", "inval", "maint", "not_responding",
-     "powered_down", "powering_down", "reboot", "reboot_issued", "unknown"}
+     "reboot", "reboot_issued", "unknown"}
 )  # fmt: skip

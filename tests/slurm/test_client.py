@@ -1,0 +1,324 @@
+"""The client of Slurm's commands: one suite for the recordings of three versions and for the Slurm that is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters.slurm import reading
+from supervisor.adapters.slurm.client import Done, Jobs, Refused, Slurm, Submitted, Unknown, environment
+
+HERE = Path(__file__).parent
+RECORDED = sorted(each.name for each in (HERE / "recorded").iterdir() if each.is_dir())
+COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo")
+SCRIPT = "#!/bin/sh\n{}\n"
+
+
+class Played:
+    """The commands of a recording."""
+
+    def __init__(self, where: Path, version: str) -> None:
+        self.where = where
+        where.mkdir()
+        (where / "RECORDED").write_text(str(HERE / "recorded" / version))
+        for each in COMMANDS:
+            shutil.copy(HERE / "played.sh", where / each)
+        self.slurm = Slurm(timeout_s=20, directory=str(where))
+
+    def behave(self, how: str) -> None:
+        (self.where / "BEHAVE").write_text(how)
+
+    def calls(self) -> list[str]:
+        return (self.where / "CALLS").read_text().splitlines()
+
+
+@pytest.fixture
+def played(tmp_path):
+    return Played(tmp_path / "bin", RECORDED[-1])
+
+
+def scenario(slurm: Slurm, real) -> None:
+    """What was recorded, on a real Slurm. Its two nodes have two cores and one GPU each."""
+
+    def submit(run: str, line: str, *options: str) -> int:
+        answer = slurm.submit(
+            SCRIPT.format(line),
+            ["--output=/dev/null", "--job-name=extralife-Pong", f"--comment=extralife run={run}", *options],
+        )
+        assert isinstance(answer, Submitted), answer
+        return answer.id
+
+    ended = [
+        submit("ok, a|b", "exit 0", "--time=30"), submit("bad", "exit 3", "--time=30", "--gres=gpu:1"),
+        submit("killed", "kill -9 $$", "--time=30"),
+    ]  # fmt: skip
+    running = submit("run", "sleep 300", "--time=1:30:00", "--gres=gpu:1")
+    submit("seeds", "sleep 300", "--array=1-9:2%1", "--time=20")
+    cancelled = submit("cancelled", "true", "--hold")
+    assert slurm.cancel([str(cancelled)]) == Done()
+    submit("held", "true", "--hold")
+    waits = submit("waits", "true", "--time=10", "--nodes=2", "--exclusive")
+    for each in ended:
+        real.until_state(each, "COMPLETED", "FAILED")
+    real.until_state(running, "RUNNING")
+    real.until(
+        lambda: real.job(waits)["Reason"] == "Resources" and real.job(waits)["StartTime"] != "Unknown", 60, "it waits"
+    )
+
+
+@pytest.fixture(scope="module", params=[*RECORDED, pytest.param("the installed one", marks=pytest.mark.slurm)])
+def told(request, tmp_path_factory):
+    """The jobs of the scenario by the run in their comment."""
+    if request.param in RECORDED:
+        slurm = Played(tmp_path_factory.mktemp("played") / "bin", request.param).slurm
+    else:
+        slurm = Slurm()
+        scenario(slurm, request.getfixturevalue("real"))
+    answer = slurm.jobs()
+    assert isinstance(answer, Jobs), answer
+    return {"slurm": slurm, "jobs": answer.found}
+
+
+def of(told, run):
+    return [job for job in told["jobs"] if job.comment.endswith(f"run={run}")]
+
+
+def test_every_job_and_every_task_is_told_once(told):
+    targets = [job.target for job in told["jobs"]]
+    assert len(targets) == len(set(targets)) == 12
+
+
+@pytest.mark.parametrize(
+    ("run", "state", "exit_code", "signal"),
+    [("ok, a|b", "COMPLETED", 0, None), ("bad", "FAILED", 3, None), ("killed", "FAILED", None, 9)],
+)
+def test_how_jobs_ended(told, run, state, exit_code, signal):
+    (job,) = of(told, run)
+    assert (job.state, job.ended, job.exit_code, job.signal, job.restarts) == (state, True, exit_code, signal, 0)
+    assert job.time_limit_s == 1800
+    assert job.name == "extralife-Pong"
+    assert job.partition == "main"
+    assert 0 <= job.started_at_wall_s - job.submitted_at_wall_s < 300
+    assert 0 <= job.ended_at_wall_s - job.started_at_wall_s < 300
+    assert job.start_expected_at_wall_s is None
+
+
+def test_a_running_job_has_a_node_and_no_end(told):
+    (job,) = of(told, "run")
+    assert (job.state, job.ended, job.waiting, job.exit_code, job.signal) == ("RUNNING", False, False, None, None)
+    assert job.ended_at_wall_s is None
+    assert job.nodes in {("n1",), ("n2",)}
+    assert (job.gpus, job.time_limit_s) == (1, 5400)
+
+
+def test_an_array_has_a_row_for_each_task_also_of_those_that_wait(told):
+    tasks = of(told, "seeds")
+    assert sorted(job.array_task for job in tasks) == [1, 3, 5, 7, 9]
+    assert len({job.id for job in tasks}) == 1
+    assert {job.array_task for job in tasks if job.state == "RUNNING"} == {1}
+    assert {job.reason for job in tasks if job.waiting} == {"JobArrayTaskLimit"}
+
+
+def test_why_jobs_wait_and_when_they_may_start(told):
+    (held,), (waits,) = of(told, "held"), of(told, "waits")
+    assert (held.waiting, held.reason, held.start_expected_at_wall_s) == (True, "JobHeldUser", None)
+    assert (waits.waiting, waits.reason in {"", "Resources"}, waits.nodes) == (True, True, ())  # "": not looked at yet
+    assert waits.start_expected_at_wall_s > waits.submitted_at_wall_s
+    assert waits.started_at_wall_s is None
+
+
+def test_a_deleted_job_is_cancelled(told):
+    (job,) = of(told, "cancelled")
+    assert (job.state, job.started_at_wall_s is None or job.ended) == ("CANCELLED", True)
+
+
+def test_nodes_and_partitions(told):
+    nodes, partitions = told["slurm"].nodes(), told["slurm"].partitions()
+    assert [(node.name, node.usable, node.gpus, node.reason) for node in nodes] == [("n1", True, 1, ""), ("n2", True, 1, "")]
+    main = next(each for each in partitions if each.name == "main")
+    assert (main.default, main.up, main.limited, main.time_limit_s, main.nodes) == (True, True, False, None, 2)
+
+
+def test_a_version(told):
+    assert told["slurm"].version() in {(22, 5), (23, 11), (24, 11)}
+
+
+def test_slurm_refuses_in_its_own_words(told):
+    refused = told["slurm"].submit(SCRIPT.format("true"), ["--partition=nope"])
+    assert refused == Refused(
+        "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified"
+    )
+    assert isinstance(told["slurm"].submit(SCRIPT.format("true"), ["--foo"]), Refused)
+    assert told["slurm"].requeue("9999") == Refused("Invalid job id specified for job 9999")
+    assert told["slurm"].cancel(["9999"]) == Done()  # Slurm says nothing of it
+
+
+def test_a_wanted_job_that_nobody_knows_is_absent_and_the_accounting_is_asked_once(told):
+    slurm = told["slurm"]
+    before = slurm.calls
+    answer = slurm.jobs([9999])
+    assert (answer.absent, answer.untold) == (frozenset({9999}), "")
+    assert slurm.calls - before <= 2
+    again = slurm.calls
+    assert slurm.jobs([9999]).absent == {9999}
+    assert slurm.calls - again == 1
+
+
+@pytest.mark.parametrize("version", RECORDED)
+def test_json_and_text_say_the_same(version):
+    where = HERE / "recorded" / version
+    text = reading.jobs_in_text((where / "squeue.txt").read_text())
+    by_json = reading.jobs_in_json((where / "squeue.json").read_text(), 0)
+    assert len(text) == 12
+    assert sorted(by_json, key=lambda job: job.target) == sorted(text, key=lambda job: job.target)
+    assert reading.jobs_in_json((where / "squeue.json").read_text(), 1) == []
+
+
+def test_a_slurm_that_does_not_know_a_field_is_asked_for_json_from_then_on(played, monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: 0)  # the recordings are root's
+    played.behave("notext")
+    first = played.slurm.jobs([9999])
+    assert len(first.found) == 12
+    assert (first.absent, "asked next time" in first.untold, played.slurm.calls) == (frozenset(), True, 2)
+    assert played.slurm.jobs([9999]).absent == {9999}
+    assert sum("--json" in call for call in played.calls()) == 2
+    assert sum("-O" in call for call in played.calls()) == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("down", "unreachable"), ("garbage", "garbage"), ("silent", "garbage"), ("killed", "garbage")]
+)
+def test_whatever_is_no_answer_is_unknown_and_never_a_failure(played, how, why):
+    played.behave(how)
+    for answer in (
+        played.slurm.submit(SCRIPT.format("true")), played.slurm.jobs([1]), played.slurm.nodes(), played.slurm.partitions(),
+        played.slurm.version(),
+    ):  # fmt: skip
+        assert isinstance(answer, Unknown), answer
+        assert answer.why == why
+        assert answer.words.isprintable()
+        assert answer.words
+
+
+def test_a_cut_list_of_jobs_is_no_list(played, monkeypatch):
+    """The rest of the jobs would look as if they had vanished. JSON is asked instead, and that is whole."""
+    played.behave("cut")
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    with pytest.raises(reading.Garbage, match=r"has no end|fields instead of"):
+        reading.jobs_in_text((HERE / "recorded" / RECORDED[-1] / "squeue.txt").read_text()[:700])
+    assert len(played.slurm.jobs().found) == 12
+
+
+def test_a_submission_that_is_not_answered_in_time_is_unknown_and_may_have_happened(played):
+    slurm = Slurm(timeout_s=0.5, directory=str(played.where))
+    played.behave("late")
+    answer = slurm.submit(SCRIPT.format("true"))
+    assert answer == Unknown("sbatch has not answered within 0.5 s", "timeout")
+    assert (played.where / "SUBMITTED").read_text() == SCRIPT.format("true")
+
+
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(played):
+    played.behave("hang")
+    slurm = Slurm(timeout_s=0.3, directory=str(played.where))
+    assert slurm.jobs() == Unknown("squeue has not answered within 0.3 s", "timeout")
+    assert slurm.cancel(["1"]) == Unknown("scancel has not answered within 0.3 s", "timeout")
+
+
+def test_no_slurm_at_all(tmp_path):
+    slurm = Slurm(directory=str(tmp_path))
+    assert slurm.submit(SCRIPT.format("true")) == Unknown("sbatch cannot be run: No such file or directory", "missing")
+    assert slurm.jobs() == Unknown("squeue cannot be run: No such file or directory", "missing")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Batch job submission failed: Invalid account or account/partition combination specified", Refused),
+        ("Batch job submission failed: Invalid qos specification", Refused),
+        ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", Refused),
+        ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", Refused),
+        ("Batch job submission failed: Socket timed out on send/recv operation", Unknown),
+        ("Batch job submission failed: Unable to contact slurm controller (connect failure)", Unknown),
+        ("Batch job submission failed: Zero Bytes were transmitted or received", Unknown),
+        ("Batch job submission failed: Unexpected message received", Unknown),
+        ("Batch job submission failed: Slurm backup controller in standby mode", Unknown),
+        ("Batch job submission failed: Protocol authentication error", Unknown),
+        ("Slurm temporarily unable to accept job, sleeping and retrying", Unknown),
+        ("Munge encode failed: Failed to access /run/munge/munge.socket.2: No such file or directory", Unknown),
+    ],
+)  # fmt: skip
+def test_which_words_of_sbatch_are_a_refusal(tmp_path, said, kind):
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text(f"#!/bin/sh\ncat >/dev/null\ncat >&2 <<'END'\nsbatch: error: {said}\nEND\nexit 1\n")
+    sbatch.chmod(0o755)
+    answer = Slurm(directory=str(tmp_path)).submit(SCRIPT.format("true"))
+    assert isinstance(answer, kind)
+    assert answer.words == said
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [("17\n", Submitted(17)), ("17;gilbreth\n", Submitted(17)), ("Welcome!\nquota 80 G\n17\n", Submitted(17))],
+)
+def test_the_number_is_found_among_the_banners_of_a_site(tmp_path, printed, expected):
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text(f"#!/bin/sh\ncat >/dev/null\nprintf '{printed}'\n")
+    sbatch.chmod(0o755)
+    assert Slurm(directory=str(tmp_path)).submit(SCRIPT.format("true")) == expected
+
+
+@pytest.mark.parametrize("line", ["printf '17\\n18\\n'", "nonsense", "echo oh no >&2; exit 1", "exit 3"])
+def test_a_wrapper_of_a_site_that_breaks_may_have_submitted(tmp_path, line):
+    """Only sbatch's own words are a refusal."""
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text(f"#!/bin/sh\ncat >/dev/null\n{line}\n")
+    sbatch.chmod(0o755)
+    assert Slurm(directory=str(tmp_path)).submit(SCRIPT.format("true")).why == "garbage"
+
+
+def test_a_surrounding_job_and_a_users_habits_do_not_change_the_commands(monkeypatch):
+    for name, value in {
+        "SBATCH_ACCOUNT": "x", "SQUEUE_FORMAT": "%i", "SLURM_JOB_ID": "1", "SLURM_MEM_PER_CPU": "1", "SLURM_CONF": "/etc/c",
+        "LC_ALL": "de_DE", "HOME": "/home/me",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    found = environment()
+    assert found.keys().isdisjoint({"SBATCH_ACCOUNT", "SQUEUE_FORMAT", "SLURM_JOB_ID", "SLURM_MEM_PER_CPU"})
+    assert (found["SLURM_CONF"], found["LC_ALL"], found["HOME"]) == ("/etc/c", "C", "/home/me")
+
+
+def test_ended_jobs_of_the_accounting():
+    row = ["17_3", "extralife-Pong", "extralife run=a", "CANCELLED by 1000", "g[001-002]", "a100", "lab", "normal", "1000", "1100",
+           "1200", "0:15", "billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=60G,node=2", "240"]  # fmt: skip
+    (job,) = reading.jobs_in_accounting(reading.FIELD.join(row) + "\n")
+    assert (job.target, job.state, job.nodes, job.signal, job.exit_code) == ("17_3", "CANCELLED", ("g001", "g002"), 15, None)
+    assert (job.gpus, job.time_limit_s, job.ended_at_wall_s, job.restarts) == (2, 14400, 1200, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "tasks"), [("1-9:2%1", (1, 3, 5, 7, 9)), ("0", (0,)), ("2,4-6%10", (2, 4, 5, 6)), ("[1-2]", (1, 2)), ("", ())]
+)
+def test_tasks_of_an_array(text, tasks):
+    assert reading.tasks_in(text) == tasks
+
+
+@pytest.mark.parametrize("text", ["1-", "1-4000000000", "x", "1-9:0", "1-5,..."])
+def test_tasks_that_are_no_numbers_are_garbage(text):
+    with pytest.raises(reading.Garbage):
+        reading.tasks_in(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "states", "usable"),
+    [
+        ("idle", ("idle",), True), ("down*", ("down", "not_responding"), False), ("mixed+drain", ("mixed", "drain"), False),
+        ("idle~", ("idle", "powered_down"), True), ("allocated", ("allocated",), True), ("drained*", ("drained", "not_responding"), False),
+    ],
+)  # fmt: skip
+def test_states_of_nodes(text, states, usable):
+    row = reading.FIELD.join(("g001", text, "none", "a100", "gpu:a100:2(S:0-1)", "32", "512000+"))
+    (node,) = reading.nodes_in(row + "\n")
+    assert (node.states, node.usable, node.gpus, node.memory_mib) == (states, usable, 2, 512000)
