@@ -167,6 +167,18 @@ def test_a_wanted_job_that_nobody_knows_is_absent_and_the_accounting_is_asked_on
     assert slurm.calls - again == 1
 
 
+def test_a_real_slurm_runs_a_job_that_is_found_by_its_comment(real):
+    """The short form of all that is below, for every run of the tests where Slurm is installed."""
+    slurm = Slurm()
+    answer = slurm.submit(SCRIPT.format("sleep 100"), ["--output=/dev/null", "--comment=extralife run=short", "--time=5"])
+    assert isinstance(answer, Submitted), answer
+    real.until_state(answer.id, "RUNNING")
+    (job,) = slurm.jobs([answer.id]).found
+    assert (job.id, job.comment, job.state, job.time_limit_s) == (answer.id, "extralife run=short", "RUNNING", 300)
+    assert slurm.cancel([job.target]) == Done()
+    real.until_state(answer.id, "CANCELLED")
+
+
 @pytest.mark.parametrize("version", RECORDED)
 def test_json_and_text_say_the_same(version):
     where = HERE / "recorded" / version
