@@ -173,7 +173,7 @@ def test_a_real_slurm_runs_a_job_that_is_found_by_its_comment(real):
     answer = slurm.submit(SCRIPT.format("sleep 100"), ["--output=/dev/null", "--comment=extralife run=short", "--time=5"])
     assert isinstance(answer, Submitted), answer
     real.until_state(answer.id, "RUNNING")
-    (job,) = slurm.jobs([answer.id]).found
+    (job,) = [each for each in slurm.jobs([answer.id]).found if each.id == answer.id]
     assert (job.id, job.comment, job.state, job.time_limit_s) == (answer.id, "extralife run=short", "RUNNING", 300)
     assert slurm.cancel([job.target]) == Done()
     real.until_state(answer.id, "CANCELLED")
