@@ -59,12 +59,12 @@ learning_starts = 2_000
 class Box:
     """A daemon in a directory of its own, with a boot id of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, config: str = CONFIG) -> None:
         self.directory, self.config, self.boot = directory, directory / "extralife.toml", directory / "boot"
         self.boot.mkdir()
         state, runtime = directory / "state", directory / "run"
         runtime.mkdir(mode=0o700)
-        self.config.write_text(CONFIG.format(state=state, runtime=runtime))
+        self.config.write_text(config.format(state=state, runtime=runtime))
         self.env = os.environ | {"EXTRALIFE_BOOT_FILES": str(self.boot), "COLUMNS": "200"}
 
     def power_on(self) -> None:

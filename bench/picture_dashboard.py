@@ -1,43 +1,107 @@
-"""The picture of the dashboard in README: a simulated night behind the real API, as Chromium shows it, light and dark.
+"""The picture of the dashboard in README: real games through four faults, as Chromium shows it, light and dark.
 
-    python bench/picture_dashboard.py      # half a minute; writes docs/pictures/dashboard-light.png and dashboard-dark.png
+    python bench/picture_dashboard.py      # an hour; writes docs/pictures/dashboard-light.png and dashboard-dark.png
+    python bench/picture_dashboard.py --minutes 5 --out DIRECTORY
 
-The night is the one of the browser's tests (tests/browser/night.py): the daemon's own decisions over simulated workers and a
-simulated host, twelve hours in a few seconds. Its learning curves are invented; everything else on the page follows.
+A real daemon trains four games, on a ladder that two cores bear, and climbs it. The faults: a worker killed, a worker
+suspended, a power cut (everything killed at once, a minute of nothing, another boot id), the daemon killed. Nothing on the
+page is invented but the price of an hour.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import signal
 import sys
+import tempfile
+import time
 from io import BytesIO
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "api"))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "outside"))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "browser"))
+sys.path += [str(Path(__file__).resolve().parents[1] / each) for each in ("", "bench", "tests", "tests/api")]
 
-import night
-from inside import Application, directory
+from picture import PICTURES, Box, until
 from PIL import Image
 from playwright.sync_api import sync_playwright
 from tools import BROWSER_ARGS, browser_path
 from tunnels import tunnel
 
-ROOT = Path(__file__).resolve().parents[1]
-PICTURES = ROOT / "docs" / "pictures"
 WIDTH, HEIGHT = 1280, 900
 COLOURS = 128  # the page has few, and the file is a third
 MOST_BYTES = 300_000  # of both
+FAULTS = {0.2: "kill", 0.35: "suspend", 0.5: "cut", 0.7: "daemon"}  # by the part of the time that has passed
+DOWN_S = 60.0
+CONFIG = """\
+[daemon]
+state_dir = "{state}"
+runtime_dir = "{runtime}"
+[load]
+mode = "climb"
+[levels.light]
+slots = 2
+num_envs = 8
+batch_size = 128
+[levels.medium]
+slots = 3
+num_envs = 16
+batch_size = 256
+[levels.heavy]
+slots = 4
+num_envs = 32
+batch_size = 512
+[checkpoint]
+max_s = 60
+[training]
+algo = "pqn"
+steps = 3_000_000
+[cost]
+usd_per_hour = 1.2
+[program.Breakout]
+[program.Boxing]
+[program.Freeway]
+[program.Pong]
+"""
 
 
-def main() -> None:
-    night.HOSTILE = "[Errno 5] Input/output error"
-    application = Application(lambda: night.night(directory()))
-    application.serve()
+def night(box: Box, minutes: float) -> None:
+    """The hour itself, told as it goes."""
+    began_s = time.monotonic()
+    box.power_on()
+    for share, fault in FAULTS.items():
+        until_share(began_s, minutes, share)
+        print(f"{60 * minutes * share:.0f} s: {fault}", flush=True)
+        harm(box, fault)
+    until_share(began_s, minutes, 1.0)
+
+
+def until_share(began_s: float, minutes: float, share: float) -> None:
+    time.sleep(max(0.0, began_s + 60.0 * minutes * share - time.monotonic()))
+
+
+def harm(box: Box, fault: str) -> None:
+    if fault == "cut":
+        box.cut_power()
+        time.sleep(DOWN_S)
+        box.power_on()
+    elif fault == "daemon":
+        os.kill(box.pid(), signal.SIGKILL)
+        time.sleep(2.0)
+        box.start()
+    else:
+        until(lambda: len(running(box)) > 0, "a game that trains")
+        os.kill(box.pid(running(box)[0]), signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+
+
+def running(box: Box) -> list[str]:
+    lines = [line.split() for line in box.ctl("status").splitlines()]
+    return [words[0] for words in lines if words[1:2] == ["RUNNING"]]
+
+
+def shoot(socket: Path, out: Path) -> int:
+    """The page in both schemes; the bytes of both files."""
     total = 0
-    with tunnel(application.host.runtime_dir / "supervisor.sock") as port, sync_playwright() as playwright:
+    with tunnel(socket) as port, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path(), args=BROWSER_ARGS)
         for scheme in ("light", "dark"):
             context = browser.new_context(
@@ -49,14 +113,30 @@ def main() -> None:
             page.mouse.wheel(0, HEIGHT)
             page.locator("#broke .timeline canvas").wait_for()
             page.mouse.wheel(0, -HEIGHT)
-            page.locator("#well canvas").nth(3).wait_for()
+            page.locator("#well canvas").first.wait_for()
             shot = Image.open(BytesIO(page.screenshot(full_page=True))).convert("RGB")
-            file = PICTURES / f"dashboard-{scheme}.png"
+            file = out / f"dashboard-{scheme}.png"
             shot.quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
             total += file.stat().st_size
             print(f"{file}: {shot.width} x {shot.height}, {file.stat().st_size} bytes")
         browser.close()
-    application.close()
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--out", type=Path, default=PICTURES)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="extralife-picture-") as name:
+        box = Box(Path(name), CONFIG)
+        try:
+            night(box, given.minutes)
+            total = shoot(Path(name) / "run" / "supervisor.sock", given.out)
+        finally:
+            box.ctl("shutdown")
+            box.cut_power()
     if total > MOST_BYTES:
         raise SystemExit(f"picture: {total} bytes in all, {MOST_BYTES} are allowed")
 
