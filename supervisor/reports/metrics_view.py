@@ -13,6 +13,7 @@ from supervisor.model.recording import GPUS, HOST
 from supervisor.policy.box.readings import Gpu, Host
 from supervisor.reports.climb_view import climb_view
 from supervisor.reports.exposition import PREFIX, Family, Labels
+from supervisor.reports.offsite_view import offsite_view
 from supervisor.reports.program_metrics import program_metrics
 from supervisor.reports.sources import Json, Sources
 from supervisor.reports.status_view import box_view, troubles_view
@@ -32,6 +33,7 @@ def metrics_view(sources: Sources) -> list[Family]:
     return [
         *_daemon(sources),
         *_record(sources),
+        *_offsite(sources),
         *_host(sources),
         *_gpus(sources),
         *_levels(sources),
@@ -93,6 +95,19 @@ def _record(sources: Sources) -> Iterator[Family]:
     yield _gauge("alert_targets_failing", "targets that do not take what they are owed", float(len(alerts.failing)))
     ended = float(state.backups.ends[-1].ok) if state.backups.ends else None
     yield _gauge("backup_ok", "1 when the newest backup or rollback ended well", ended)
+
+
+def _offsite(sources: Sources) -> Iterator[Family]:
+    """Copies off the box; without a repository there are none."""
+    found = offsite_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s) or {}
+    copied, failures = found.get("copied") or {}, found.get("failures")
+    late = float(found["late"]) if found else None
+    fenced = float(found["fence"] is not None) if found else None
+    yield _gauge("offsite_copy_age_seconds", "since the files of the newest copy off the box", found.get("age_s"))
+    yield _gauge("offsite_copy_size_bytes", "of the newest copy off the box", copied.get("size_bytes"))
+    yield _gauge("offsite_copy_late", "1 while the newest copy off the box is older than [offsite] late_s", late)
+    yield _gauge("offsite_failures", "attempts to copy off the box that have failed since the newest copy", failures)
+    yield _gauge("offsite_fenced", "1 while another box has taken over: no program runs here", fenced)
 
 
 # --- the box ---------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import test_decide_offsite as offsite
 from core_kit import Core, gpu, gpus, settings
 from fakes import FakeSources
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
@@ -145,6 +146,21 @@ def test_the_record_itself(core):
     assert found["extralife_alerts_total",] == 7.0
     assert found["extralife_alert_targets_failing",] == 1.0
     assert found["extralife_backup_ok",] == 0.0
+
+
+def test_copies_off_the_box(core):
+    assert not [key for key in read(sources(core)) if "offsite" in key[0]], "without a repository"
+    fresh = read(sources(offsite.running()))
+    assert ("extralife_offsite_copy_age_seconds",) not in fresh, "there is no copy yet"
+    assert fresh["extralife_offsite_copy_late",] == fresh["extralife_offsite_failures",] == 0.0
+    copying = offsite.copied(offsite.running())
+    copying.later(900.0).woke()
+    offsite.done(copying, error="refused")
+    found = read(sources(copying))
+    assert found["extralife_offsite_copy_age_seconds",] == 900.0
+    assert found["extralife_offsite_copy_size_bytes",] == 2e6
+    assert (found["extralife_offsite_failures",], found["extralife_offsite_fenced",]) == (1.0, 0.0)
+    assert read(sources(offsite.fenced()))["extralife_offsite_fenced",] == 1.0
 
 
 # --- names ------------------------------------------------------------------------------------------------------------------
