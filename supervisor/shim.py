@@ -64,8 +64,10 @@ class Order:
     cwd: str
     run_dir: str
     attempt_dir: str
-    stdout: str
+    stdout: str  # the log, which may be the same of both; empty: /dev/null
     stderr: str
+    stdin: bool  # a pipe whose other end is the shim's own standard input, where the daemon finds it; else /dev/null
+    user: dict[str, object] | None  # `uid`, `gid` and `groups` of the worker; None: the shim's own
     record: str  # path of the shim record in the runtime directory
     umask: int
     files: int  # soft limit of open files
@@ -186,6 +188,8 @@ def _claim(order: Order, lock: int) -> None:
 
 def _open_log(path: str) -> int:
     """For appending. A worker may have put a link, a FIFO or a device in its place: none of them is written to."""
+    if not path:
+        return os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         fd = os.open(path, flags, 0o640)
@@ -215,12 +219,18 @@ def _enter(cgroup: str, leaf: str) -> bool:
     return True
 
 
-def _start(order: Order, out: int, err: int) -> int:
+def _open_stdin(order: Order) -> tuple[int, int]:
+    """(The worker's standard input, the end that writes to it; -1: there is none)."""
+    if order.stdin:
+        return os.pipe2(os.O_CLOEXEC)
+    return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), -1
+
+
+def _start(order: Order, stdin: int, out: int, err: int) -> int:
     """Fork and exec the worker; returns its pid once its own program image runs."""
     if not order.argv:
         raise Refused("the command is empty", permanent=True)
     shim_pid = os.getpid()
-    null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     result, tell = os.pipe2(os.O_CLOEXEC)
     try:
         pid = os.fork()
@@ -228,13 +238,12 @@ def _start(order: Order, out: int, err: int) -> int:
         raise Refused(f"cannot fork: {error.strerror}") from None
     if pid == 0:
         try:
-            _become_worker(order, shim_pid, (null, out, err))
+            _become_worker(order, shim_pid, (stdin, out, err))
         except Refused as refused:
             os.write(tell, (("P" if refused.permanent else "T") + str(refused)).encode("utf-8", "replace"))
         except BaseException as error:  # noqa: BLE001  whatever it is, this copy of the shim must not live on
             os.write(tell, f"T{type(error).__name__}: {error}".encode("utf-8", "replace"))
         os._exit(127)
-    os.close(null)
     os.close(tell)
     failure = os.read(result, 1 << 16).decode("utf-8", "replace")  # empty: exec closed the other end
     os.close(result)
@@ -247,13 +256,14 @@ def _start(order: Order, out: int, err: int) -> int:
 def _become_worker(order: Order, shim_pid: int, streams: tuple[int, int, int]) -> "NoReturn":
     os.setpgid(0, 0)
     _enter(order.cgroup, "tree")
-    _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
+    _limit_files(order.files)
+    _become_user(order)  # who may not be able to read what is imported
+    _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)  # a change of the user undoes it
     if os.getppid() != shim_pid:  # it died before the line above could tell us
         os._exit(127)
     for target, fd in enumerate(streams):
         os.dup2(fd, target)  # all other descriptors close on exec
     os.umask(order.umask)
-    _limit_files(order.files)
     try:
         os.chdir(order.cwd)
     except OSError as error:
@@ -262,6 +272,17 @@ def _become_worker(order: Order, shim_pid: int, streams: tuple[int, int, int]) -
         _signal.signal(number, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     _exec(order.argv, order.env)
+
+
+def _become_user(order: Order) -> None:
+    if order.user is None:
+        return
+    try:
+        os.setgroups(order.user["groups"])  # type: ignore[arg-type]  # as the launcher wrote it
+        os.setgid(order.user["gid"])  # type: ignore[arg-type]
+        os.setuid(order.user["uid"])  # type: ignore[arg-type]
+    except OSError as error:
+        raise Refused(f"cannot become user id {order.user['uid']}: {error.strerror}", permanent=True) from None
 
 
 def _exec(argv: list[str], env: dict[str, str]) -> "NoReturn":
@@ -591,11 +612,13 @@ def _launch(order: Order) -> tuple[int, dict[str, object]]:
     except OSError as error:
         raise Refused(f"cannot use {error.filename or order.run_dir}: {error.strerror}") from None
     sizes = os.fstat(out).st_size, os.fstat(err).st_size
-    pid = _start(order, out, err)
+    stdin, writes = _open_stdin(order)
+    pid = _start(order, stdin, out, err)
     record = _record(order, pid, sizes)
     os.dup2(err, 2)  # a failure of the shim itself belongs into the program's own log
-    os.close(out)
-    os.close(err)
+    os.dup2(writes if writes >= 0 else stdin, 0)
+    for fd in (stdin, out, err, *([writes] if writes >= 0 else [])):
+        os.close(fd)
     return pid, record
 
 
@@ -628,9 +651,7 @@ def main() -> None:
     except OSError as error:
         _complain(f"cannot write {order.record}: {error.strerror}")
     _answer(record)
-    null = os.open("/dev/null", os.O_RDWR)
-    for fd in (0, 1):
-        os.dup2(null, fd)
+    os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
     os.chdir("/")
     leaving = _Leaving(order, pid)
     status, usage = _see_off(leaving)

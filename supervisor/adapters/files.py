@@ -23,6 +23,25 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, dir_
     return fd
 
 
+def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
+    """The last `limit_bytes` of the file's part after `from_byte`; empty when it can't be read.
+
+    A file that is now shorter than `from_byte` was truncated by a rotation: then all of it is new.
+    """
+    try:
+        fd = open_regular(path)
+    except (OSError, ValueError):
+        return b""
+    try:
+        size = os.fstat(fd).st_size
+        begin = from_byte if from_byte <= size else 0
+        return os.pread(fd, limit_bytes, max(begin, size - limit_bytes))
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
 def create(path: str | os.PathLike[str], mode: int = 0o600) -> int:
     """A descriptor of a new, empty file at `path`. What was there before, a link too, is removed and not followed."""
     Path(path).unlink(missing_ok=True)

@@ -110,6 +110,7 @@ class Api:
             ("/api/v1/reread", self.reread),
             ("/api/v1/update", self.update),
             ("/api/v1/remove", self.remove),
+            ("/api/v1/stdin", self.send_stdin),
             ("/api/v1/level", self.pin),
             ("/api/v1/alerts/test", self.test_alerts),
             ("/RPC2", self._rpc.post),
@@ -278,6 +279,18 @@ class Api:
         if code != SUCCESS:
             raise Refused(409, text)
         return answer({"name": name, "code": code, "text": text})
+
+    async def send_stdin(self, request: Request) -> Response:
+        """{"name", "text"} -> {"name", "code", "text"}: the text goes to the program's standard input; 409: it can't."""
+        body = await _body(request, {"name", "text"})
+        name, text = body.get("name"), body.get("text")
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise Refused(400, "name must be the name of a program, and text a string")
+        data = text.encode("utf-8", "surrogatepass")
+        name, code, said = await self._wait(self._backend.send_stdin, plain(name), data)
+        if code != SUCCESS:
+            raise Refused(404 if code == BAD_NAME else 409, said)
+        return answer({"name": name, "code": code, "text": said})
 
     async def pin(self, request: Request) -> Response:
         """{"pin": level, "for_s"} or {"unpin": true} -> {"name", "code", "text"}; 409 when it is refused."""

@@ -93,6 +93,10 @@ class Backend(Protocol):
         """Pin a level for so long (None: until further notice), or, with None, end the pin: (level, code, text)."""
         ...
 
+    def send_stdin(self, name: str, data: bytes) -> Result:
+        """Write to a program's standard input: (name, code, text). A program that does not read it may take seconds."""
+        ...
+
     def test_alerts(self) -> list[Json]:
         """Send one to every target now: {"target", "ok", "error", "took_s"} of each. Takes up to `alerts.timeout_s`."""
         ...

@@ -16,6 +16,7 @@ from supervisor.config.tables import (
     Key,
     directory_keys,
     ladder_keys,
+    process_keys,
     program_keys,
     section_keys,
     unset,
@@ -140,15 +141,12 @@ def page() -> str:
     rows = [_row(name, _type(key), _default(key), key.option.help) for name, key in ladder_keys().items()]
     parts.append(f"{_LEVELS}\n{_table(rows)}")
     common = program_keys()
-    rows = [
-        _row(name, _type(common[name]), _default(common[name]), common[name].option.help)
-        if name in common
-        else _special(name)
-        for name in COMMON_KEYS
-    ]
+    rows = [_of_key(common[name]) if name in common else _special(name) for name in COMMON_KEYS]
     parts.append(f"{_PROGRAM}\n{_table(rows)}")
     parts.append(_BUILTIN)
-    parts.append(f"{_FOREIGN}\n{_table([_special(name) for name in FOREIGN_KEYS])}")
+    process = process_keys()
+    rows = [_of_key(process[name]) if name in process else _special(name) for name in FOREIGN_KEYS]
+    parts.append(f"{_FOREIGN}\n{_table(rows)}")
     rows = [_row(option.name, _type(Key(option)), _default(Key(option)), option.help) for option in OPTIONS.values()]
     parts.append(f"{_TRAINING}\n{_table(rows)}")
     parts.append(f"## The embedded default\n\n```toml\n{DEFAULT_TOML}```\n")
@@ -161,6 +159,10 @@ def _table(rows: list[str]) -> str:
 
 def _row(name: str, kind: str, default: str, meaning: str) -> str:
     return f"| `{name}` | {kind} | {default} | {meaning.replace('|', chr(92) + '|')} |"
+
+
+def _of_key(key: Key) -> str:
+    return _row(key.option.name, _type(key), _default(key), key.option.help)
 
 
 def _special(name: str, section: str = "program") -> str:
@@ -183,7 +185,7 @@ def _type(key: Key) -> str:
 
 def _default(key: Key) -> str:
     default = key.option.default
-    if default is None:
+    if default is None or (default == "" and key.unset):
         return key.unset or "none"
     if isinstance(default, bool):
         return str(default).lower()

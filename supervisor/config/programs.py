@@ -23,9 +23,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor.config.process_keys import changed_at_start, process_settings, warn_of_process
 from supervisor.config.seeds import expanded
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, Origin, Sheet, label, shown
 from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, KINDS, Key, program_keys
+from supervisor.config.taking import take
 from supervisor.model.settings import Level, ProgramSpec, Progress
 from supervisor.policy.worker.restart import RESTARTS
 from workers import contract
@@ -94,21 +96,6 @@ def _common(sheet: Sheet, name: str, table: Mapping[str, Any]) -> dict[str, Any]
             f"{label('program', name, 'group')} is 1 to 64 letters, digits, _ . -, not beginning with . or -",
         )
     return values
-
-
-def take(sheet: Sheet, rule: Key, path: tuple[str, ...], table: Mapping[str, Any]) -> Value | None:
-    """One key of a table of the file, checked and noted; None when it is absent or wrong."""
-    key, name = path[-1], label(*path)
-    if key not in table:
-        sheet.note(name, rule.option.default, Origin(DEFAULT))
-        return None
-    try:
-        value = rule.check(table[key], name)
-    except ValueError as error:
-        sheet.error(sheet.at(*path), str(error))
-        return None
-    sheet.note(name, value, sheet.at(*path))
-    return value
 
 
 def _seeing(spec: ProgramSpec, environ: Mapping[str, str]) -> ProgramSpec:
@@ -351,6 +338,7 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     again = _one_of(sheet, name, "restart", RESTARTS, table)
     progress, glob = _progress(sheet, name, table, service=service)
     codes = _done_codes(sheet, name, table.get("done_codes", [0]))
+    process = process_settings(sheet, name, table)
     if len(sheet.errors) > before or not argv:  # what was said of one level already is not said again of the next
         return None
     shown_values = {
@@ -363,9 +351,11 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     if service and common["min_free_mb"] is None:
         common["min_free_mb"] = 0
     body = ["command", argv, env, directory, progress.value, glob, *(["service"] if service else [])]
+    if at_start := changed_at_start(process):
+        body.append(at_start)
     spec = ProgramSpec(
         name, argv, _digest(body), directory=directory, progress=progress, progress_glob=glob, done_codes=codes,
-        service=service, restart=again, **common,
+        service=service, restart=again, **process, **common,
     )  # fmt: skip
     _warn(sheet, spec, env, defaults.environ)
     caps = {key: value for key, value in _caps(defaults.threads).items() if key not in defaults.environ}
@@ -464,6 +454,7 @@ def _done_codes(sheet: Sheet, name: str, value: object) -> tuple[int, ...]:
 
 def _warn(sheet: Sheet, spec: ProgramSpec, env: Mapping[str, str], environ: Mapping[str, str]) -> None:
     """What may come right by itself (a disk that is mounted later) is no reason to refuse every other program."""
+    warn_of_process(sheet, spec)
     key = label("program", spec.name)
     if spec.directory and not Path(spec.directory).is_dir():
         sheet.warn(sheet.at("program", spec.name, "directory"), f"{key}.directory: {spec.directory} does not exist (yet)")

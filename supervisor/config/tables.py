@@ -107,6 +107,10 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
     "health.fall_share": (0.01, 100.0),
     "program.priority": (0, 1_000_000),
     "program.stop_grace_s": (0.0, YEAR_S),
+    "program.start_s": (0.0, YEAR_S),
+    "program.start_retries": (0, 1_000_000),
+    "program.log_max_bytes": (0, None),
+    "program.log_backups": (0, 1000),
 }
 _CHOICES: Final = {
     "daemon.log_level": LOG_LEVELS,
@@ -280,6 +284,16 @@ MEANINGS: Final[dict[str, str]] = {
     "program.kind": "`service`: TensorBoard, a notebook: takes no slot, waits for no GPU memory, is not judged by progress",
     "program.restart": "after which ends it is started again: any failure, any end at all, or none",
     "program.done_codes": "exit codes that mean that it has finished",
+    "program.start_s": "it counts as started once it has lived for so long (Supervisor's `startsecs`)",
+    "program.start_retries": "retries, 1, 2, 3 ... s apart, of a start that ended before that; then FATAL (`startretries`)",
+    "program.user": "user whose process it is, by name or number (`user`); for a daemon that runs as root",
+    "program.umask": 'its file mode creation mask, octal, such as `"022"` (`umask`)',
+    "program.stdin": "whether its standard input is a pipe for `supervisorctl fg`; otherwise it is empty",
+    "program.redirect_stderr": "whether its standard error goes into the log of its standard output (`redirect_stderr`)",
+    "program.stdout_log": "log of its standard output: `AUTO`, `NONE` or an absolute path (`stdout_logfile`)",
+    "program.stderr_log": "log of its standard error, likewise (`stderr_logfile`)",
+    "program.log_max_bytes": "in place of [daemon]'s log_max_bytes; 0: never rotated (`stdout_logfile_maxbytes`)",
+    "program.log_backups": "in place of [daemon]'s log_backups (`stdout_logfile_backups`)",
 }
 
 _UNSET: Final = {
@@ -312,6 +326,12 @@ _UNSET: Final = {
     "program.kind": '"training"',
     "program.restart": '"failed"',
     "program.done_codes": "[0]",
+    "program.start_s": "see [stall]'s settle_s; 1 with start_retries",
+    "program.start_retries": "see [restart]",
+    "program.user": "the daemon's",
+    "program.umask": "the daemon's",
+    "program.log_max_bytes": "[daemon]'s",
+    "program.log_backups": "[daemon]'s",
 }
 
 COMMON_KEYS: Final = (
@@ -320,7 +340,11 @@ COMMON_KEYS: Final = (
 )  # fmt: skip
 ALERT_LISTS: Final = ("urls", "command", "kinds")  # of [alerts]: `config/alerts.py` checks them
 HTTP_MADE: Final = ("host", "port", "password")  # of [http]: `config/http.py` makes them of its keys
-FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes", "kind", "restart")
+PROCESS_KEYS: Final = (
+    "start_s", "start_retries", "user", "umask", "stdin", "redirect_stderr", "stdout_log", "stderr_log", "log_max_bytes",
+    "log_backups",
+)  # fmt: skip
+FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes", "kind", "restart", *PROCESS_KEYS)
 KINDS: Final = ("training", "service")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")
 
@@ -336,6 +360,12 @@ def section_keys(section: str) -> dict[str, Key]:
 def program_keys() -> dict[str, Key]:
     """The plain keys of any program (`env` is a table and is checked on its own)."""
     return _keys_of(ProgramSpec, "program", [key for key in COMMON_KEYS if key != "env"])
+
+
+@functools.cache
+def process_keys() -> dict[str, Key]:
+    """The plain keys of a command that say how its process runs."""
+    return _keys_of(ProgramSpec, "program", list(PROCESS_KEYS))
 
 
 def ladder_keys() -> dict[str, Key]:

@@ -56,7 +56,7 @@ _MODULES = {  # of each action that is no page, or has no module of its own: whe
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
     **dict.fromkeys(("tail", "maintail"), "tail"),
     **{name: name for name in ("completion", "dashboard", "doctor", "export", "manual", "metrics", "plot", "simulate")},
-    "import": "imported", "listen": "listen", "top": "top", "wait-gpu": "wait_gpu",
+    "import": "imported", "fg": "fg", "listen": "listen", "top": "top", "wait-gpu": "wait_gpu",
     **dict.fromkeys(("run", "remove"), "run"),
 }  # fmt: skip
 # history, explain, reboots, journal and export show these

@@ -1,14 +1,13 @@
 """`import`: a supervisord.conf as extralife's TOML, and a list of what has no counterpart, with what to do instead.
 
-What a program needs before it starts and has no setting of ours (`umask`, `redirect_stderr`, another user, no log) is done
-by its command: `sh -c 'umask 022; exec "$@" 2>&1'`, or `setpriv`. `exec` keeps the process id and the signals.
+Every key of a program that Supervisor knows has a key of ours with its meaning, or is named with the reason why not
+(docs/supervisor-compatibility.md).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import pwd
 import re
 import shlex
 import shutil
@@ -19,19 +18,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from supervisor import config
-from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS
+from supervisor import config, users
 from supervisor.ctl import files, text
 from supervisor.ctl.foreign_config import Section, processes, read
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
 
-_KNOWN: Final = {*COMMON_KEYS, *FOREIGN_KEYS}
 _CHANNELS: Final = ("stdout", "stderr")
-_DEFAULT_LOG_BYTES: Final = 50 << 20
+_LOG_BYTES, _LOG_BACKUPS = 50 << 20, 10  # Supervisor's
+_LEAST_LOG_BYTES: Final = 4096
 _HOSTS: Final = {"*": "0.0.0.0", "localhost": "127.0.0.1", "": "127.0.0.1"}  # noqa: S104  as the file has it
 _SAME: Final = {  # by meaning: keys of [program:x] that need no line of ours
-    "startsecs", "startretries", "killasgroup", "serverurl", "stdout_capture_maxbytes", "stderr_capture_maxbytes",
+    "killasgroup", "serverurl", "stdout_capture_maxbytes", "stderr_capture_maxbytes",
 }  # fmt: skip
 
 
@@ -42,8 +40,6 @@ class Imported:
     programs: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
-    log_bytes: int = 0
-    log_backups: int = 0
 
     def note(self, section: Section, key: str, why: str) -> None:
         """`[program:web] stopsignal = INT: ...`."""
@@ -90,8 +86,6 @@ def page(found: Imported, source: str) -> str:
     """The whole file."""
     lines = [f"# Made of {source} by supervisorctl import."]
     lines += [f"# not taken over: {note}" for note in dict.fromkeys(found.notes)]
-    if found.log_bytes:
-        lines += ["", "[daemon]", f"log_max_bytes = {found.log_bytes}", f"log_backups = {found.log_backups}"]
     for program in found.programs:
         lines += ["", *program]
     return "".join(f"{line}\n" for line in lines)
@@ -146,10 +140,10 @@ def _program(found: Imported, section: Section, group: Section | None, daemon: S
     for name, more in processes(section, group.title if group is not None else section.title):
         several = section.whole("numprocs", 1) > 1
         ours = _name(found, section, name, group.title if group is not None else section.title)
-        lines = [f"[program.{ours}]", f"command = {_list(_command(found, section, daemon, more))}"]
+        lines = [f"[program.{ours}]", f"command = {_list(_command(section, more))}"]
         if group is not None or several:
             lines.append(f"group = {_text((group or section).title)}")
-        lines += _keys(found, section, daemon, more)
+        lines += [*_keys(found, section, daemon, more), "stdin = true", *_user(found, section, more)]
         found.programs.append(lines)
     for key in sorted(section.keys.keys() - section.used - _SAME - {"process_name", "numprocs_start"}):
         found.note(section, key, "has no counterpart")
@@ -183,15 +177,52 @@ def _keys(found: Imported, section: Section, daemon: Section | None, more: dict[
         yield 'stop_signal_to = "leader"'
     signal = section.text("stopsignal", "TERM").upper().removeprefix("SIG")
     if signal not in {"TERM", "15"}:
-        if "stop_signal" in _KNOWN:
-            yield f"stop_signal = {_text(signal)}"
-        else:
-            found.note(section, "stopsignal", "extralife sends SIGTERM")
+        yield f"stop_signal = {_text(signal)}"
     yield from _ends(section)
     yield 'kind = "service"'
+    yield f"start_s = {float(max(section.whole('startsecs', 1), 0))}"
+    yield f"start_retries = {min(max(section.whole('startretries', 3), 0), 1_000_000)}"
+    mask = section.text("umask") or (daemon.text("umask") if daemon is not None else "")
+    if mask and not re.fullmatch(r"[0-7]{1,4}", mask):
+        raise section.wrong("umask", f"{mask!r} is no octal number")
+    if mask:
+        yield f"umask = {_text(mask)}"
+    yield from _logs(found, section, more)
+
+
+def _user(found: Imported, section: Section, more: dict[str, str | int]) -> Iterator[str]:
+    """Whose process it is, where it is not the daemon's user's."""
+    name = section.text("user", more=more)
+    if not name:
+        return
+    try:
+        own = users.found(name).uid == os.geteuid()
+    except users.UnknownUser:
+        own = False
+        found.note(section, "user", "this box has no such user now; the program starts once there is one")
+    if not own:
+        yield f"user = {_text(name)}"
+
+
+def _logs(found: Imported, section: Section, more: dict[str, str | int]) -> Iterator[str]:
+    """Where its output goes."""
+    one = section.flag("redirect_stderr", default=False)
+    if one:
+        yield "redirect_stderr = true"
     for channel in _CHANNELS:
-        found.log_bytes = max(found.log_bytes, min(section.size_bytes(f"{channel}_logfile_maxbytes", 0), 1 << 40))
-        found.log_backups = max(found.log_backups, min(section.whole(f"{channel}_logfile_backups", 10), 1000))
+        log = section.text(f"{channel}_logfile", "AUTO", more)
+        if log.startswith("/dev/"):
+            found.note(section, f"{channel}_logfile", f"its log is programs/NAME/{channel}.log in the state directory")
+        elif log.upper() != "AUTO" and not (one and channel == "stderr"):
+            yield f"{channel}_log = {_text(log if log.upper() == 'NONE' else os.path.abspath(log))}"  # noqa: PTH100
+        for key, why in (("syslog", "sends no program's output to syslog"), ("events_enabled", "makes no events of output")):
+            if section.flag(f"{channel}_{key}", default=False):
+                found.note(section, f"{channel}_{key}", f"extralife {why}")
+    of = ("stdout",) if one else _CHANNELS
+    sizes = [section.size_bytes(f"{channel}_logfile_maxbytes", _LOG_BYTES) for channel in of]
+    most = 0 if 0 in sizes else min(max(*sizes, _LEAST_LOG_BYTES), 1 << 40)  # 0: never rotated, as with Supervisor
+    yield f"log_max_bytes = {most}"
+    yield f"log_backups = {min(max(section.whole(f'{channel}_logfile_backups', _LOG_BACKUPS) for channel in of), 1000)}"
 
 
 def _ends(section: Section) -> Iterator[str]:
@@ -205,8 +236,8 @@ def _ends(section: Section) -> Iterator[str]:
         yield f"done_codes = {json.dumps([code for code in codes if code <= 255])}"
 
 
-def _command(found: Imported, section: Section, daemon: Section | None, more: dict[str, str | int]) -> list[str]:
-    """The program's argument list, behind what has to be done before it starts."""
+def _command(section: Section, more: dict[str, str | int]) -> list[str]:
+    """The program's argument list."""
     line = section.text("command", more=more)
     try:
         argv = shlex.split(line)
@@ -214,45 +245,7 @@ def _command(found: Imported, section: Section, daemon: Section | None, more: di
         raise section.wrong("command", str(error)) from None
     if not argv:
         raise section.wrong("command", "is missing")
-    mask = section.text("umask") or (daemon.text("umask") if daemon is not None else "")
-    if mask and not mask.isdecimal():
-        raise section.wrong("umask", f"{mask!r} is no octal number")
-    before = [f"umask {mask}"] if mask else []
-    after = _redirected(found, section, more)
-    if before or after:
-        argv = ["sh", "-c", "; ".join([*before, " ".join(['exec "$@"', *after])]), section.title, *argv]
-    user = section.text("user", more=more)
-    return [*_as_user(found, section, user), *argv] if user else argv
-
-
-def _redirected(found: Imported, section: Section, more: dict[str, str | int]) -> list[str]:
-    """What a shell has to do about the two channels. Extralife's own logs are rotated, and `tail` reads them."""
-    one = section.flag("redirect_stderr", default=False)
-    words = []
-    for channel, none in (("stdout", ">/dev/null"), ("stderr", "2>/dev/null")):
-        log = section.text(f"{channel}_logfile", "AUTO", more)
-        if channel == "stderr" and one:
-            words.append("2>&1")
-        elif log.upper() == "NONE":
-            words.append(none)
-        elif log.startswith("/") and not log.startswith("/dev/"):
-            found.note(section, f"{channel}_logfile", f"its log is programs/NAME/{channel}.log in the state directory")
-        if section.flag(f"{channel}_syslog", default=False):
-            found.note(section, f"{channel}_syslog", "extralife sends no program's output to syslog")
-        if section.flag(f"{channel}_events_enabled", default=False):
-            found.note(section, f"{channel}_events_enabled", "output makes no events")
-    return words
-
-
-def _as_user(found: Imported, section: Section, user: str) -> list[str]:
-    try:
-        known = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
-    except (KeyError, OverflowError):
-        found.note(section, "user", "this box has no such user; the program runs as the daemon's")
-        return []
-    if known.pw_uid == os.geteuid():
-        return []
-    return ["setpriv", f"--reuid={known.pw_name}", f"--regid={known.pw_gid}", "--init-groups", "--"]
+    return argv
 
 
 def _listener(found: Imported, section: Section, daemon: Section | None) -> None:
@@ -263,9 +256,30 @@ def _listener(found: Imported, section: Section, daemon: Section | None) -> None
     section.used |= {"buffer_size", "result_handler"}
     for name, more in processes(section, section.title):
         ours = _name(found, section, name, section.title)
-        command = [*_ourselves(), "listen", events.replace(" ", ""), "--", *_command(found, section, daemon, more)]
+        own = [*_as_user(found, section, section.text("user", more=more)), *_command(section, more)]
+        command = [
+            *_ourselves(),
+            "listen",
+            events.replace(" ", ""),
+            "--",
+            *own,
+        ]  # which reads the journal as the daemon's user
         lines = [f"[program.{ours}]", f"command = {_list(command)}", *_keys(found, section, daemon, more)]
         found.programs.append(lines)
+
+
+def _as_user(found: Imported, section: Section, name: str) -> list[str]:
+    """What starts a listener as another user: what feeds it stays the daemon's."""
+    if not name:
+        return []
+    try:
+        user = users.found(name)
+    except users.UnknownUser:
+        found.note(section, "user", "this box has no such user; the listener runs as the daemon's")
+        return []
+    return (
+        [] if user.uid == os.geteuid() else ["setpriv", f"--reuid={user.name}", f"--regid={user.gid}", "--init-groups", "--"]
+    )
 
 
 def _ourselves() -> list[str]:

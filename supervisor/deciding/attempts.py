@@ -13,7 +13,7 @@ from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box.gate import Answer, Verdict
-from supervisor.policy.worker import memory, restart
+from supervisor.policy.worker import memory, restart, starting
 from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
 
@@ -273,8 +273,10 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
     accounted = turn.state.oom_kills
     if not ending.oom_own:
         accounted = memory.accounted_after(ending.oom_kills, accounted, killed=verdict.cause == memory.OOM_KILLED)
-    if spec is not None and spec.restart == restart.ALWAYS and verdict.cause == "done":
-        verdict = Diagnosis("ended", counted=True, why=f"ended, and is to run always: {verdict.why}")
+    early = spec is not None and _is_early(turn, spec, attempt, verdict, ended_at_s)
+    if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
+        reason = f"ended within {spec.start_s:g} s of its start" if early else "ended, and is to run always"
+        verdict = Diagnosis("ended", counted=True, why=f"{reason}: {verdict.why}")
     left, (steps, at_least) = len(ending.leftovers), _last_position(turn, *turn.present(name), ending)
     why = verdict.why + (f"; {left} leftover process{'' if left == 1 else 'es'} ended" if left else "")
     turn.record(
@@ -282,12 +284,20 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
             why, name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, at_least,
-            None if ending.ckpt_at_s is None else min(turn.now_s, ending.ckpt_at_s),
+            None if ending.ckpt_at_s is None else min(turn.now_s, ending.ckpt_at_s), early,
         )
     )  # fmt: skip
     turn.memory = turn.memory.forget(name)
     turn.command(commands.Forget(name, attempt.token))
     _follow(turn, name, attempt, ending, verdict)
+
+
+def _is_early(turn: Turn, spec: ProgramSpec, attempt: Attempt, verdict: Diagnosis, ended_at_s: float | None) -> bool:
+    """Whether it ended by itself before it counted as started (`policy/worker/starting.py`)."""
+    if attempt.stop is not None or not (verdict.counted or verdict.cause == "done"):
+        return False
+    lived_s = (turn.now_s if ended_at_s is None else ended_at_s) - attempt.intended_at_s
+    return starting.is_early(lived_s=lived_s, start_s=spec.start_s, start_retries=spec.start_retries)
 
 
 def _beat(spec: ProgramSpec, ending: Ending) -> bool:
@@ -316,7 +326,7 @@ def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Di
         turn.settle(name)
     elif verdict.cause == "done":
         turn.record(facts.Finished(verdict.why, name))
-    elif verdict.counted and spec is not None and spec.restart == restart.NEVER:
+    elif verdict.counted and spec is not None and spec.restart == restart.NEVER and not turn.state.programs[name].early_ends:
         why = f"{verdict.why}; `restart` says never: it starts again with `supervisorctl start`"
         turn.record(facts.GaveUp(why, name))
     elif verdict.counted:
@@ -361,11 +371,27 @@ def _after_death(turn: Turn, name: str, verdict: Diagnosis, attempt: Attempt, en
         turn.record(facts.GaveUp(why, name))
         return
     program = turn.state.programs[name]
+    if program.early_ends:
+        _after_early_end(turn, program, verdict)
+        return
     after = restart.after_death(
         turn.settings.restart, now_s=turn.now_s, deaths_s=program.deaths_s, streak=program.streak, openings=program.openings
     )
     why = f"{verdict.why}; {after.why}"
     turn.record(facts.BackedOff(why, name, turn.now_s + after.delay_s, after.delay_s, after.slow))
+
+
+def _after_early_end(turn: Turn, program: Program, verdict: Diagnosis) -> None:
+    """It ended before it counted as started: another try, or it is given up."""
+    spec = turn.spec(program.name)
+    retries = 0 if spec is None or spec.start_retries is None else spec.start_retries
+    delay_s = starting.after_early_end(program.early_ends, retries)
+    if delay_s is None:
+        why = f"{verdict.why}; start {program.early_ends} in a row failed, and start_retries = {retries}: it starts again"
+        turn.record(facts.GaveUp(f"{why} with `supervisorctl start` or after a change of its config", program.name))
+        return
+    why = f"{verdict.why}; failed start {program.early_ends} of at most {retries + 1}: next try in {delay_s:g} s"
+    turn.record(facts.BackedOff(why, program.name, turn.now_s + delay_s, delay_s, slow=False))
 
 
 # --- what workers report ---------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ _HALT_FACT_S = 600.0  # one process that is stopped again and again must not fil
 _RESUME_REPORT_S = 10.0  # reports of a program that need not make any are read every five seconds
 _EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
 _FAILED = 30  # Supervisor's fault code
+_GONE = (None, "Z", "X")  # states of a process that has ended, or is not known to live
 
 
 def on_sampled(turn: Turn, item: Sampled) -> None:
@@ -163,7 +164,9 @@ def _become_ready(turn: Turn, name: str, sample: Sample) -> None:
         return
     after_s = turn.now_s - attempt.intended_at_s
     tally.tell_start(turn, name)
-    turn.record(facts.BecameReady(f"training began {after_s:.1f} s after its start", name, attempt.token, after_s))
+    spec = turn.spec(name)
+    told = "training began" if spec is None or spec.start_s is None else "counts as started,"
+    turn.record(facts.BecameReady(f"{told} {after_s:.1f} s after its start", name, attempt.token, after_s))
 
 
 def _learn_gap(turn: Turn, name: str, before: Watch, sample: Sample, last_look_s: float) -> None:
@@ -294,6 +297,9 @@ def _progress_at_s(turn: Turn, spec: ProgramSpec) -> float | None:
 
 def _is_ready(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> bool:
     """Whether training has begun. Where only a log or its work tells, that takes more (`policy/worker/readiness.py`)."""
+    spec = turn.spec(program.name)
+    if spec is not None and spec.start_s is not None:
+        return sample.proc_state not in _GONE and turn.now_s >= _ready_due_s(turn, program, attempt)
     if not turn.asks_witnesses(program.name, sample):
         return sample.ready
     shown = sample.ready or sample.witness_at_s is not None
@@ -301,7 +307,9 @@ def _is_ready(turn: Turn, program: Program, attempt: Attempt, sample: Sample) ->
 
 
 def _ready_due_s(turn: Turn, program: Program, attempt: Attempt) -> float:
-    rules = turn.settings.stall
+    rules, spec = turn.settings.stall, turn.spec(program.name)
+    if spec is not None and spec.start_s is not None:
+        return attempt.intended_at_s + spec.start_s
     least_s = ready_after_s(settle_s=rules.settle_s, start_s=rules.start_s, died_after_s=program.died_after_s)
     return attempt.intended_at_s + least_s
 

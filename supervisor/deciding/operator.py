@@ -126,8 +126,8 @@ def _signal(turn: Turn, program: Program, signal: str) -> Result:
 
 def _clear(turn: Turn, item: Asked) -> None:
     """Empty logs: a thread that may block does it and answers."""
-    known = tuple(name for name in item.names if name in turn.state.programs)
-    strangers = tuple((name, BAD_NAME, "no such program") for name in item.names if name not in known)
+    known = tuple((name, turn.settings.logs(name)) for name in item.names if name in turn.state.programs)
+    strangers = tuple((name, BAD_NAME, "no such program") for name in item.names if name not in turn.state.programs)
     turn.command(commands.ClearLogs(item.request_id, known, strangers))
 
 

@@ -240,10 +240,10 @@ class Reply(Command):
 
 @dataclass(frozen=True, slots=True)
 class ClearLogs(Command):
-    """Empty both logs of these programs, then answer the request: what is known already, and how each of them went."""
+    """Empty the logs of these programs, then answer the request: what is known already, and how each of them went."""
 
     request_id: int
-    programs: tuple[str, ...]
+    programs: tuple[tuple[str, tuple[str, ...]], ...]  # (name, paths of its logs)
     known: tuple[tuple[str, int, str], ...] = ()
 
 

@@ -911,6 +911,7 @@ class Exited(AttemptFact):
     oom_kills: int | None = None  # the count of its cgroup up to which OOM kills are accounted for
     at_least: bool = False  # `steps` is where it was last seen, not where it ended
     checkpoint_at_s: float | None = None  # when that checkpoint was durable, in journal time
+    early: bool = False  # before it counted as started, and its settings limit the retries of that
 
 
 @dataclass(frozen=True, slots=True)

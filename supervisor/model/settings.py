@@ -56,6 +56,7 @@ class Level:
 
 
 _RULE: Final = load.LoadSettings()
+LOG_AUTO, LOG_NONE = "AUTO", "NONE"  # as Supervisor writes them: a log in the state directory; no log
 FIXED: Final = "fixed"
 CLIMB: Final = "climb"
 
@@ -115,6 +116,16 @@ class ProgramSpec:
     done_codes: tuple[int, ...] = (0,)  # exit codes that mean that it has finished
     service: bool = False  # TensorBoard, a notebook, a log shipper: it takes no slot, and is not judged by progress
     restart: str = RESTARTS[0]  # after which ends it is started again
+    start_s: float | None = None  # it counts as started once it has lived for so long
+    start_retries: int | None = None  # ends before that, in a row, after which it is given up is one more than this
+    user: str = ""  # whose process it is; empty: the daemon's user
+    umask: str = ""  # octal; empty: the daemon's
+    stdin: bool = False  # its standard input is a pipe that clients may write to
+    redirect_stderr: bool = False  # its standard error goes where its standard output goes
+    stdout_log: str = LOG_AUTO  # LOG_AUTO, LOG_NONE or an absolute path
+    stderr_log: str = LOG_AUTO
+    log_max_bytes: int | None = None  # in place of [daemon]'s; 0: its logs are never rotated
+    log_backups: int | None = None  # in place of [daemon]'s
     num_envs: int | None = None
     batch_size: int | None = None
     fallback_batch: int | None = None  # taken at the first out of memory, in place of the next that divides
@@ -127,6 +138,12 @@ class ProgramSpec:
     gate_poll_s: float | None = None
     gate_timeout_s: float | None = None
     cpu_weight: int | None = None  # in place of [cgroups]'s; taken at its next start
+
+    def log_place(self, channel: str) -> str:
+        """LOG_AUTO, LOG_NONE or a path: where one channel of its output has a log of its own."""
+        if channel == "stdout":
+            return self.stdout_log
+        return LOG_NONE if self.redirect_stderr else self.stderr_log
 
     def source(self, speaks: str) -> Progress:
         """Its source of progress; `speaks` names the one that a sample was made from, where the spec leaves it open."""
@@ -208,8 +225,15 @@ class Paths:
         return f"{self.programs}/{program}"
 
     def log(self, program: str, channel: str) -> str:
-        """`channel` is `stdout` or `stderr`."""
+        """The place of a log that the configuration names no other for; `channel` is `stdout` or `stderr`."""
         return f"{self.run_dir(program)}/{channel}.log"
+
+    def log_of(self, spec: ProgramSpec, channel: str) -> str | None:
+        """The log of one channel of a program as it is configured; None: it has none."""
+        place = spec.log_place(channel)
+        if place == LOG_NONE:
+            return None
+        return self.log(spec.name, channel) if place == LOG_AUTO else place
 
     def attempt_dir(self, program: str, attempt: int, token: str) -> str:
         return f"{self.run_dir(program)}/attempts/{attempt}-{token}"
@@ -291,6 +315,21 @@ class Settings:
     def __post_init__(self) -> None:
         """Index the programs: every look asks for every one of them."""
         object.__setattr__(self, "_by_name", {spec.name: spec for spec in self.programs})
+
+    def logs(self, program: str) -> tuple[str, ...]:
+        """The paths of a program's logs; of one that left the configuration, where they are as a rule."""
+        spec = self.program(program)
+        of = [
+            self.paths.log(program, each) if spec is None else self.paths.log_of(spec, each) for each in ("stdout", "stderr")
+        ]
+        return tuple(path for path in of if path is not None)
+
+    def log_max_bytes(self, spec: ProgramSpec) -> int:
+        """The size beyond which a log of this program is rotated; 0: never."""
+        return self.daemon.log_max_bytes if spec.log_max_bytes is None else spec.log_max_bytes
+
+    def log_backups(self, spec: ProgramSpec) -> int:
+        return self.daemon.log_backups if spec.log_backups is None else spec.log_backups
 
     def program(self, name: str) -> ProgramSpec | None:
         return self._by_name.get(name)

@@ -140,6 +140,7 @@ class Program:
     exit_wall_s: float | None = None
     spawn_error: str = ""
     spawn_failures: int = 0  # in a row
+    early_ends: int = 0  # in a row: its `start_retries` counts them
     counts: Counts = field(default_factory=Counts)
 
     def gap_s(self, phase: str) -> float | None:
@@ -676,7 +677,7 @@ def _learned(program: Program, fact: facts.ProgramFact) -> Program:
 
 
 def _forgiven(program: Program) -> Program:
-    return replace(program, streak=0, openings=0, silences=0, died_after_s=None, deaths_s=(), death_resumes=())
+    return replace(program, streak=0, openings=0, silences=0, died_after_s=None, deaths_s=(), death_resumes=(), early_ends=0)
 
 
 def _fresh(program: Program) -> Program:
@@ -823,6 +824,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         exposure_s=program.exposure_s + ran_s,
         steps=program.steps if fact.steps is None else fact.steps, steps_exact=_exact(program, attempt, fact),
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
+        early_ends=program.early_ends + 1 if fact.early else 0,
     )  # fmt: skip
     if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):
         program = replace(  # None: its age is unknown. The time of the checkpoint before it would be a wrong one.

@@ -86,8 +86,8 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "rss_bytes": sample.rss_bytes if sample else None,
         "pressure": dict(sample.pressure) if sample and sample.pressure else None,
         "memory_bytes": sample.memory_bytes if sample else None,
-        "stdout_log": settings.paths.log(program.name, "stdout") if settings else None,
-        "stderr_log": settings.paths.log(program.name, "stderr") if settings else None,
+        "stdout_log": _log(settings, program.name, spec, "stdout"),
+        "stderr_log": _log(settings, program.name, spec, "stderr"),
         "group": (spec.group if spec else "") or program.name,
         "priority": spec.priority if spec else None,
         "autostart": spec.autostart if spec else None,
@@ -100,6 +100,13 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "progress_source": _source(spec, sample),
         "quiet_s": _quiet_s(program, sample, now_s),
     }
+
+
+def _log(settings: Settings | None, name: str, spec: ProgramSpec | None, channel: str) -> str | None:
+    """Where the log of a channel is; None: there is none, or that is not known."""
+    if settings is None:
+        return None
+    return settings.paths.log(name, channel) if spec is None else settings.paths.log_of(spec, channel)
 
 
 def _source(spec: ProgramSpec | None, sample: Sample | None) -> str | None:
@@ -132,10 +139,15 @@ def spec_view(spec: ProgramSpec, settings: Settings, *, in_use: bool) -> Json:
         "stop_grace_s": spec.stop_grace_s,
         "start_timeout_s": spec.start_timeout_s,
         "window_deaths": settings.restart.window_deaths,
-        "stdout_log": settings.paths.log(spec.name, "stdout"),
-        "stderr_log": settings.paths.log(spec.name, "stderr"),
-        "log_max_bytes": settings.daemon.log_max_bytes,
-        "log_backups": settings.daemon.log_backups,
+        "stdout_log": settings.paths.log_of(spec, "stdout"),
+        "stderr_log": settings.paths.log_of(spec, "stderr"),
+        "log_max_bytes": settings.log_max_bytes(spec),
+        "log_backups": settings.log_backups(spec),
+        "start_s": spec.start_s,
+        "start_retries": spec.start_retries,
+        "stop_signal": spec.stop_signal,
+        "redirect_stderr": spec.redirect_stderr,
+        "user": spec.user,
         "socket": settings.paths.socket,
     }
 

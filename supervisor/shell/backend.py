@@ -20,13 +20,15 @@ from supervisor.adapters.backups import shown
 from supervisor.adapters.host.clock import local_zone
 from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
+from supervisor.adapters.process import stdin
 from supervisor.adapters.process.presence import corrected
 from supervisor.adapters.process.tested import survey
 from supervisor.adapters.recorder import events, store
 from supervisor.api.port import Json, Result
-from supervisor.model.codes import CANT_REREAD, FAILED, SUCCESS
+from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NO_FILE, NOT_RUNNING, SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
+from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.recording import Drawn, Row, Sheet
 from supervisor.model.settings import Settings
@@ -252,6 +254,28 @@ class DaemonBackend:
             settings = running
         active = {spec.name for spec in running.programs}
         return [view.spec_view(spec, settings, in_use=spec.name in active) for spec in settings.programs]
+
+    def send_stdin(self, name: str, data: bytes) -> Result:
+        published = self._published
+        program = None if published is None else published.state.programs.get(name)
+        if program is None or published is None:
+            return name, BAD_NAME, "no such program"
+        attempt, spec = program.attempt, published.settings.program(name)
+        if (
+            attempt is None
+            or attempt.shim_pid is None
+            or attempt.shim_start_ticks is None
+            or program.phase is Phase.STOPPING
+        ):
+            return name, NOT_RUNNING, "not running"
+        try:
+            stdin.send(attempt.shim_pid, attempt.shim_start_ticks, data)
+        except stdin.NoInput:
+            more = "" if spec is not None and spec.stdin else ": set stdin = true in its section of the configuration"
+            return name, NO_FILE, f"{name} has no standard input{more}"
+        except OSError as error:
+            return name, FAILED, f"cannot write to the standard input of {name}: {error.strerror or error}"
+        return name, SUCCESS, "sent"
 
     def test_alerts(self) -> list[Json]:
         rules = (self.loaded.settings if self._published is None else self._published.settings).alerts

@@ -155,10 +155,10 @@ class Performer:
 
     def _clear(self, command: commands.ClearLogs) -> None:
         done = []
-        for name in command.programs:
+        for name, places in command.programs:
             try:
-                for channel in ("stdout", "stderr"):
-                    logs.clear(Path(self.paths.log(name, channel)))
+                for place in places:
+                    logs.clear(Path(place))
             except OSError as error:
                 done.append((name, FAILED, f"cannot clear its log: {error.strerror or error}"))
             else:

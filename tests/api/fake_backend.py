@@ -10,7 +10,7 @@ from typing import Any
 from fakes import FakeSources
 
 from supervisor.api.port import Json, Result, Snapshot
-from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNING, SUCCESS
+from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NO_FILE, NOT_RUNNING, SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
@@ -98,6 +98,7 @@ class FakeBackend:
     memory: Memory = field(default_factory=Memory)
     error: Exception | None = None
     wall_s: float | None = None
+    input: list[tuple[str, bytes]] | None = None  # what was sent; None: no program has a standard input
     ladder: Json = field(default_factory=lambda: {"level": "light", "pin": None, "levels": [{"name": "light"}]})
     pins: list[tuple[Any, ...]] = field(default_factory=list)
 
@@ -225,6 +226,16 @@ class FakeBackend:
     def page_facts(self, after: int, program: str | None, limit: int, kinds: list[str]) -> Json:
         journal = [item for item in self.journal if item.seq > after]
         return {"facts": select(journal, program, limit, kinds, fold_all(self.journal).clock_steps)}
+
+    def send_stdin(self, name: str, data: bytes) -> Result:
+        if name not in self.programs:
+            return name, BAD_NAME, "no such program"
+        if self.programs[name]["pid"] is None:
+            return name, NOT_RUNNING, "not running"
+        if self.input is None:
+            return name, NO_FILE, f"{name} has no standard input: set stdin = true in its section of the configuration"
+        self.input.append((name, data))
+        return name, SUCCESS, "sent"
 
     def page_alerts(self) -> Json:
         return self.alerted

@@ -274,6 +274,19 @@ def test_waiting_requests_do_not_make_status_wait(api: Path, backend: FakeBacken
         assert {one.result(30)[0] for one in waiting} == {200}
 
 
+def test_standard_input(api: Path, backend: FakeBackend) -> None:
+    def send(name: object, text: object) -> tuple[int, object]:
+        return call(api, "/api/v1/stdin", {"name": name, "text": text})
+
+    no_input = "Pong has no standard input: set stdin = true in its section of the configuration"
+    assert send("Pong", "x") == (409, {"error": no_input})
+    backend.input = []
+    assert send("Pong:Pong", "größer\n") == (200, {"name": "Pong", "code": 80, "text": "sent"})
+    assert backend.input == [("Pong", "größer\n".encode())]
+    assert send("nobody", "x") == (404, {"error": "no such program"})
+    assert send("Pong", 4)[0] == send(4, "x")[0] == 400
+
+
 def test_reread_and_update(api: Path, backend: FakeBackend) -> None:
     backend.changes = {"added": ["a"], "changed": ["b"], "removed": []}
     assert call(api, "/api/v1/reread", {})[1] == backend.changes

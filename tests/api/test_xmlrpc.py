@@ -298,9 +298,16 @@ def test_shutdown_and_restart(rpc: Any, backend: FakeBackend) -> None:
     assert [asked[0] for asked in backend.asked] == [Verb.SHUTDOWN, Verb.RELOAD]
 
 
-def test_what_is_refused_for_good(rpc: Any) -> None:
-    assert fault_of(rpc.supervisor.sendProcessStdin, "Pong", "x")[0] == 20
+def test_standard_input(rpc: Any, backend: FakeBackend) -> None:
+    assert fault_of(rpc.supervisor.sendProcessStdin, "Pong", "x") == (20, "NO_FILE: Pong")
     assert fault_of(rpc.supervisor.sendProcessStdin, "Breakout", "x") == (70, "NOT_RUNNING: Breakout")
+    assert fault_of(rpc.supervisor.sendProcessStdin, "nobody", "x") == (10, "BAD_NAME: nobody")
+    backend.input = []
+    assert rpc.supervisor.sendProcessStdin("Pong:Pong", "größer\n") is True
+    assert backend.input == [("Pong", "größer\n".encode())]
+
+
+def test_what_is_refused_for_good(rpc: Any) -> None:
     assert fault_of(rpc.supervisor.sendRemoteCommEvent, "a", "b")[0] == 30
     assert fault_of(rpc.supervisor.clearLog)[0] == 30
 
@@ -345,14 +352,19 @@ def test_configured_programs(rpc: Any, backend: FakeBackend) -> None:
     row = {
         "name": "Pong", "in_use": True, "argv": ["python", "a b"], "directory": "", "priority": 5, "autostart": False,
         "done_codes": [0, 3], "stop_grace_s": 20.0, "start_timeout_s": None, "window_deaths": 8, "stdout_log": "/o",
-        "stderr_log": "/e", "log_max_bytes": 50, "log_backups": 3, "socket": "/s",
+        "stderr_log": "/e", "log_max_bytes": 50, "log_backups": 3, "socket": "/s", "start_s": None, "start_retries": None,
+        "stop_signal": "INT", "redirect_stderr": False, "user": "",
     }  # fmt: skip
-    backend.file = [row, {**row, "name": "Asterix", "in_use": False}]
+    own = {"start_s": 2.0, "start_retries": 4, "redirect_stderr": True, "stderr_log": None, "user": "www"}
+    backend.file = [row, {**row, **own, "name": "Asterix", "in_use": False}]
     told = rpc.supervisor.getAllConfigInfo()
     assert [found["name"] for found in told] == ["Asterix", "Pong"]
     assert len(told[1]) == 29
     assert (told[1]["command"], told[1]["directory"], told[1]["serverurl"]) == ("python 'a b'", "none", "unix:///s")
     assert (told[0]["inuse"], told[1]["inuse"], told[1]["autostart"], told[1]["group_prio"]) == (False, True, False, 5)
+    keys = "startsecs", "startretries", "stopsignal", "redirect_stderr", "stderr_logfile", "uid"
+    assert [told[0][key] for key in keys] == [2, 4, 2, True, "none", "www"]
+    assert [told[1][key] for key in keys] == [0, 8, 2, False, "/e", "none"]
 
 
 # --- logs ------------------------------------------------------------------------------------------------------------------

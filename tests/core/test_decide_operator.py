@@ -425,11 +425,28 @@ def test_of_many_mistakes_the_first_are_told():
 def test_logs_are_cleared_by_those_who_may_block_and_strangers_are_told():
     core = Core(settings("A")).running("A")
     decision = core.ask("clear", "A", "nobody")
+    logs = "/state/programs/A/stdout.log", "/state/programs/A/stderr.log"
     assert of(decision, commands.ClearLogs) == [
-        commands.ClearLogs(core.request, ("A",), (("nobody", 10, "no such program"),))
+        commands.ClearLogs(core.request, (("A", logs),), (("nobody", 10, "no such program"),))
     ]
     assert not of(decision, commands.Reply)
     assert (core.told(facts.OperatorAsked)[-1].request, core.told(facts.OperatorAsked)[-1].uid) == ("clear", 1000)
+
+
+@pytest.mark.parametrize(
+    ("more", "logs"),
+    [
+        ({"stdout_log": "/var/log/a.log"}, ("/var/log/a.log", "/state/programs/A/stderr.log")),
+        ({"redirect_stderr": True}, ("/state/programs/A/stdout.log",)),
+        ({"stdout_log": "NONE", "stderr_log": "NONE"}, ()),
+    ],
+)
+def test_the_logs_that_are_cleared_are_those_of_the_configuration(more, logs):
+    core = Core(settings(spec("A", **more))).running("A")
+    assert [command.programs for command in of(core.ask("clear", "A"), commands.ClearLogs)] == [(("A", logs),)]
+    core.load(settings())  # it leaves, and is still known meanwhile
+    usual = ("/state/programs/A/stdout.log", "/state/programs/A/stderr.log")
+    assert [command.programs for command in of(core.ask("clear", "A"), commands.ClearLogs)] == [(("A", usual),)]
 
 
 @pytest.mark.parametrize("phase", list(Phase))

@@ -44,6 +44,18 @@ def test_what_is_configured_for_a_program():
     assert shown["stdout_log"].endswith("/Pong/stdout.log")
 
 
+def test_the_logs_are_where_the_configuration_says():
+    own = spec("Pong", stdout_log="/var/log/pong.log", redirect_stderr=True, log_max_bytes=0, log_backups=1)
+    core = Core(settings(own)).running("Pong")
+    assert [view(core)[key] for key in ("stdout_log", "stderr_log")] == ["/var/log/pong.log", None]
+    shown = spec_view(own, core.settings, in_use=True)
+    keys = "stdout_log", "stderr_log", "log_max_bytes", "log_backups", "redirect_stderr"
+    assert [shown[key] for key in keys] == ["/var/log/pong.log", None, 0, 1, True]
+    core.load(settings())
+    usual = program_view(core.program("Pong"), None, core.settings, core.state, now_s=core.now_s)
+    assert usual["stderr_log"].endswith("/Pong/stderr.log"), "it is leaving: its own settings are gone"
+
+
 def test_a_running_program():
     core = Core(settings("Pong")).running("Pong")
     core.look(Pong={"steps": 100, "ckpt_step": 60, "ckpt_count": 1})

@@ -34,6 +34,7 @@ numprocs=2
 numprocs_start=3
 autorestart=true
 redirect_stderr=true
+stderr_events_enabled=true
 stdout_logfile=/var/log/web.log
 stdout_logfile_maxbytes=1MB
 stdout_logfile_backups=3
@@ -48,6 +49,8 @@ priority=7
 command=tail -F /dev/null
 stdout_logfile=NONE
 stderr_logfile=NONE
+startsecs=5
+startretries=20
 autostart=false
 stopasgroup=true
 [group:back]
@@ -77,25 +80,33 @@ def test_a_whole_box(tmp_path: Path) -> None:
     programs = made["program"]
     assert list(programs) == ["web_03", "web_04", "worker", "logs", "memmon", "extra"]
     assert {program["kind"] for program in programs.values()} == {"service"}, "Supervisor runs all of them at once"
-    assert made["daemon"] == {"log_max_bytes": 1 << 20, "log_backups": 10}
-    wrapped = ["sh", "-c", 'umask 022; exec "$@" 2>&1', "web", "/bin/sh", "-c", 'echo "100 %"; exec sleep 1000']
     assert programs["web_04"] == {
-        "command": wrapped, "group": "web", "env": {"LANG": "C.UTF-8", "HERE": str(tmp_path)}, "priority": 999,
-        "stop_grace_s": 10.0, "stop_signal_to": "leader", "restart": "always", "kind": "service",
+        "command": ["/bin/sh", "-c", 'echo "100 %"; exec sleep 1000'], "group": "web", "priority": 999, "umask": "022",
+        "env": {"LANG": "C.UTF-8", "HERE": str(tmp_path)}, "stop_grace_s": 10.0, "stop_signal_to": "leader",
+        "restart": "always", "kind": "service", "start_s": 1.0, "start_retries": 3, "stdin": True, "redirect_stderr": True,
+        "stdout_log": "/var/log/web.log", "log_max_bytes": 1 << 20, "log_backups": 3,
     }  # fmt: skip
     worker = programs["worker"]
     assert (worker["group"], worker["directory"], worker["stop_grace_s"], worker["priority"], worker["done_codes"]) == (
         "back", str(tmp_path), 30.0, 7, [0, 2],
     )  # fmt: skip
     assert worker["env"] | {"A": "1,2", "B": "é"} == worker["env"]
-    assert programs["logs"]["command"][2] == 'umask 022; exec "$@" >/dev/null 2>/dev/null'
+    logs = programs["logs"]
+    assert [logs[key] for key in ("stdout_log", "stderr_log", "log_max_bytes", "log_backups")] == [
+        "NONE",
+        "NONE",
+        50 << 20,
+        10,
+    ]
+    assert (logs["start_s"], logs["start_retries"]) == (5.0, 20)
     assert programs["logs"]["autostart"] is False
     assert "stop_signal_to" not in programs["logs"]
     assert programs["extra"]["restart"] == "never"
+    assert "stdin" not in programs["memmon"], "it speaks with `listen`, over pipes of its own"
     listen = programs["memmon"]["command"]
     assert listen[listen.index("listen") :][:3] == ["listen", "TICK_60,PROCESS_STATE_EXITED", "--"]
     for said in (
-        "[program:web] stdout_logfile = /var/log/web.log: its log is programs/NAME/stdout.log in the state directory",
+        "[program:web] stderr_events_enabled = true: extralife makes no events of output",
         "[program:extra] foo = bar: has no counterpart",
         "[group:back] programs = worker,ghost: there is no [program:ghost]",
         "[unix_http_server]: the control socket lies in the runtime directory; for a group of users: [daemon] socket_group",
@@ -104,7 +115,7 @@ def test_a_whole_box(tmp_path: Path) -> None:
         "[supervisord] minfds = 4096: set it where the daemon is started",
     ):
         assert said in notes
-    assert notes.count("web.log") == 1, "once for both processes"
+    assert notes.count("events_enabled") == 1, "once for both processes"
 
 
 def test_into_a_file_with_the_list_as_comments(tmp_path: Path) -> None:
@@ -120,8 +131,12 @@ def test_users(tmp_path: Path) -> None:
     made, _ = imported(
         tmp_path, f"[program:a]\ncommand=true\nuser={getpass.getuser()}\n[program:b]\ncommand=true\nuser=nobody\n"
     )
-    assert made["program"]["a"]["command"] == ["true"]
-    assert made["program"]["b"]["command"][:2] == ["setpriv", "--reuid=nobody"]
+    assert "user" not in made["program"]["a"]
+    assert made["program"]["b"]["user"] == "nobody"
+    made, _ = imported(tmp_path, "[eventlistener:a]\ncommand=true\nevents=TICK_5\nuser=nobody\n")
+    command = made["program"]["a"]["command"]
+    assert command[command.index("--") + 1 :][:2] == ["setpriv", "--reuid=nobody"], "`listen` itself reads the journal"
+    assert "user" not in made["program"]["a"]
 
 
 @pytest.mark.parametrize(

@@ -299,14 +299,15 @@ included file is left out, as with Supervisor.
 | supervisord.conf | extralife.toml |
 |---|---|
 | `numprocs`, `process_name`, `[group:x]` | a section for each process, `group = "x"` |
-| `environment`, `directory`, `umask` of `[supervisord]` too | `env`, `directory`; `umask` in the command (`sh -c 'umask 022; exec "$@"'`) |
+| `environment`, `directory`, `umask` of `[supervisord]` too | `env`, `directory`, `umask` |
 | every program | `kind = "service"`: it takes no training slot, and is not judged by progress |
-| `autorestart = true`, `false`; `unexpected` + `exitcodes` | `restart = "always"`, `"never"`; `done_codes = [0, 2]` |
-| `startsecs`, `startretries` | `[restart]`: growing delays, and after eight deaths in an hour the program is FATAL for Supervisor's clients and `status` ends with 3; it is still tried every half hour to six hours |
-| `stopwaitsecs`, `stopasgroup` | `stop_grace_s`, `stop_signal_to` |
-| `user` | `setpriv` before the command |
-| `redirect_stderr`, log file `NONE` | redirected in the command |
-| other log files | `programs/NAME/stdout.log` in the state directory; `supervisorctl tail NAME` |
+| `startsecs`, `startretries` | `start_s`, `start_retries`: retries after 1, 2, 3 ... s, then FATAL, and `status` ends with 3 |
+| `autorestart = true`, `false`; `unexpected` + `exitcodes` | `restart = "always"`, `"never"`; `done_codes = [0, 2]`. After it had started, the [growing delays](../supervisor/policy/worker/restart.py) of `[restart]` |
+| `stopsignal`, `stopwaitsecs`, `stopasgroup` | `stop_signal`, `stop_grace_s`, `stop_signal_to` |
+| `priority`, `autostart`, `user` | `priority` (of starts), `autostart`, `user` (also HOME, USER, LOGNAME and SHELL, unless `env` has them) |
+| `redirect_stderr`, `stdout_logfile`, `stderr_logfile` | `redirect_stderr`, `stdout_log`, `stderr_log`: `AUTO`, `NONE` or a path |
+| `stdout_logfile_maxbytes`, `_backups` | `log_max_bytes` (0: never rotated), `log_backups`, for both channels |
+| standard input, which every program has | `stdin = true`, for `fg` and `sendProcessStdin` |
 | `[eventlistener:x]` | a program with `extralifectl listen EVENTS -- COMMAND` |
 
 ## Event listeners
@@ -351,8 +352,9 @@ no events, so `PROCESS_COMMUNICATION` and `REMOTE_COMMUNICATION` never happen ([
 - **tail** replaces what is not UTF-8 and shows control characters as ␛ or ␀. Supervisor's server fails at the first,
   its client at the second. At most one MiB is read at a time.
 - **Event listeners** (superlance and others) run unchanged behind `supervisorctl listen` ([below](#event-listeners)).
-- **Refused**: input to a program (`fg`), `sendRemoteCommEvent` (no client sends events), `clearLog` (the daemon rotates its own
-  log).
+- **Standard input** (`fg`, `sendProcessStdin`) has a program with `stdin = true`; `import` writes it. Others read an empty one, so
+  that a question of theirs fails at once. The pipe outlives the daemon. What a program does not read within 2 s is refused.
+- **Refused**: `sendRemoteCommEvent` (no client sends events), `clearLog` (the daemon rotates its own log).
 - **version** is `4.3.0+extralife.` and our version.
 - `system.multicall` answers with bare values, as Supervisor's does.
 - The journal records the user behind each change, as the kernel reports it for the connection.

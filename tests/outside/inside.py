@@ -263,7 +263,7 @@ class Host(World):
                 self.replies.answer(request, answers)
             case commands.ClearLogs(request_id=request, programs=names, known=known):
                 super().do(command)
-                self.replies.answer(request, (*known, *((name, 80, "cleared") for name in names)))
+                self.replies.answer(request, (*known, *((name, 80, "cleared") for name, _ in names)))
             case commands.EndDaemon():
                 super().do(command)
                 self.replies.abandon()

@@ -81,6 +81,9 @@ ACTS = (
     ("update-one", "/api/v1/update", {"names": ["Gopher"]}),
     ("update", "/api/v1/update", {}),
     ("remove-nobody", "/api/v1/remove", {"name": "Nobody"}),
+    ("stdin-none", "/api/v1/stdin", {"name": "Pong-s4", "text": "x"}),
+    ("stdin-unknown", "/api/v1/stdin", {"name": "Nobody", "text": "x"}),
+    ("stdin-wrong", "/api/v1/stdin", {"name": "Pong-s4", "text": 4}),
     ("alerts-test", "/api/v1/alerts/test", {}),
     ("not-json", "/api/v1/ask", "{"),
 )
@@ -186,7 +189,7 @@ CHANGES = (
     "level pin light --for 6h", "level pin feather", "level pin", "level pin light --for x", "level", "level unpin", "level unpin",
     "alerts test", "alerts test --json",
     "update --dry-run", "update Nobody", "update", "update", "shutdown x", "reload x",
-    "reload", "status", "stop Nobody --json", "remove Nobody",
+    "reload", "status", "stop Nobody --json", "remove Nobody", "fg", "fg Nobody", "fg Pong-s4", "fg a b",
 )  # fmt: skip
 # With the same answers, daemon or not.
 ALONE = (

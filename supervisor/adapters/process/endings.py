@@ -7,14 +7,13 @@ checked: sizes are bounded, torn and foreign content is skipped, and nothing rai
 from __future__ import annotations
 
 import json
-import os
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from supervisor.adapters.files import open_regular
+from supervisor.adapters.files import read_bounded
 from supervisor.adapters.host import kernel_log
-from supervisor.adapters.process import cgroups
+from supervisor.adapters.process import cgroups, log_places
 from supervisor.model.inputs import Ending, Report
 from workers import contract
 
@@ -33,25 +32,6 @@ _MAX_LEFTOVERS: Final = 200
 _NAME_CHARS: Final = 60
 
 
-def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
-    """The last `limit_bytes` of the file's part after `from_byte`; empty when it can't be read.
-
-    A file that is now shorter than `from_byte` was truncated by a rotation: then all of it is new.
-    """
-    try:
-        fd = open_regular(path)
-    except (OSError, ValueError):
-        return b""
-    try:
-        size = os.fstat(fd).st_size
-        begin = from_byte if from_byte <= size else 0
-        return os.pread(fd, limit_bytes, max(begin, size - limit_bytes))
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
-
-
 def last_lines(path: str, from_byte: int = 0, limit: int = MAX_LINES) -> tuple[str, ...]:
     """The last lines of a log, as they are. Of lines redrawn with carriage returns (progress bars) the final form."""
     text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
@@ -59,11 +39,11 @@ def last_lines(path: str, from_byte: int = 0, limit: int = MAX_LINES) -> tuple[s
     return tuple(line[:_LINE_CHARS] for line in [line for line in lines if line.strip()][-limit:])
 
 
-def last_words(paths: Paths, program: str, from_bytes: tuple[int, int]) -> tuple[str, ...]:
+def last_words(logs: tuple[str, str], from_bytes: tuple[int, int]) -> tuple[str, ...]:
     """The end of both logs, at most `MAX_LINES` lines: what was said on stderr comes last and is cut last."""
-    said = last_lines(paths.log(program, "stderr"), from_bytes[1])
+    said = last_lines(logs[1], from_bytes[1])
     room = MAX_LINES - len(said)
-    before = last_lines(paths.log(program, "stdout"), from_bytes[0], room) if room else ()
+    before = last_lines(logs[0], from_bytes[0], room) if room else ()
     return before + said
 
 
@@ -110,7 +90,7 @@ def read_ending(
         code=record.code,
         signal=record.signal,
         leftovers=tuple(name[:_NAME_CHARS] for name in record.leftovers[:_MAX_LEFTOVERS]),
-        last_lines=() if record.spawn_error else last_words(paths, program, from_bytes),
+        last_lines=() if record.spawn_error else last_words(log_places.read(paths, program, attempt, token), from_bytes),
         max_rss_bytes=record.max_rss_bytes or None,
         steps=last.steps,
         ckpt_step=last.ckpt_step,
@@ -135,7 +115,7 @@ def without_record(
     last = _last_beat(paths, program, attempt, token)
     return Ending(
         leftovers=leftovers,
-        last_lines=last_words(paths, program, from_bytes),
+        last_lines=last_words(log_places.read(paths, program, attempt, token), from_bytes),
         steps=last.steps,
         ckpt_step=last.ckpt_step,
         ckpt_at_s=last.ckpt_at_s(journal_s),

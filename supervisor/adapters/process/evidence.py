@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from supervisor.adapters import procfs
-from supervisor.adapters.process import endings
+from supervisor.adapters import files, procfs
+from supervisor.adapters.process import endings, log_places
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import EvidenceTaken
 from workers import contract
@@ -75,7 +75,7 @@ def host_pressure(pid: int, root: str = "") -> str:
 
 
 def _text(path: str) -> str:
-    return endings.read_bounded(path, _FIELD_CHARS).decode("utf-8", "replace")
+    return files.read_bounded(path, _FIELD_CHARS).decode("utf-8", "replace")
 
 
 def _threads(pid: int) -> str:
@@ -95,7 +95,7 @@ def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s:
     if not procfs.send_verified(pid, start_ticks, number):
         return "not asked for: the process is gone"
     _wait_until_quiet(lambda: _size(path), before, timeout_s)
-    text = endings.read_bounded(path, _STACKS_BYTES, before).decode("utf-8", "replace")
+    text = files.read_bounded(path, _STACKS_BYTES, before).decode("utf-8", "replace")
     return text.strip("\n") or "asked for, but none were written in time"
 
 
@@ -135,7 +135,7 @@ class LocalEvidence:
         evidence = {"process": f"{program} is gone"}
         if attempt is not None:
             stacks = f"{self._paths.attempt_dir(program, attempt.attempt, token)}/stacks.txt"
-            logs = self._paths.log(program, "stdout"), self._paths.log(program, "stderr")
+            logs = log_places.read(self._paths, program, attempt.attempt, token)
             try:
                 evidence = take(
                     program, token, attempt.pid, attempt.start_ticks,

@@ -123,13 +123,15 @@ class LogGuard:
     def look(self, factor: int = 1) -> None:
         """Rotate every log that holds more than `factor` times its bound."""
         settings = self._settings()
-        daemon, paths = settings.daemon, settings.paths
         for spec in settings.programs:
+            max_bytes = settings.log_max_bytes(spec)
             for channel in ("stdout", "stderr"):
-                name = paths.log(spec.name, channel)
-                if self._failing or not _is_small(name, factor * daemon.log_max_bytes):
+                name = settings.paths.log_of(spec, channel)
+                if name is None or not max_bytes:
+                    continue
+                if self._failing or not _is_small(name, factor * max_bytes):
                     with self._guard:
-                        self._one(Path(name), daemon.log_max_bytes, daemon.log_backups, factor)
+                        self._one(Path(name), max_bytes, settings.log_backups(spec), factor)
 
     def _one(self, path: Path, max_bytes: int, backups: int, factor: int) -> None:
         now_s = time.clock_gettime(time.CLOCK_BOOTTIME)

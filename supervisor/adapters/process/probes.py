@@ -404,7 +404,8 @@ class LocalProbes:
             record = read_record(self._paths.shim_record(name))
             if record is not None and record.token == item.token:
                 item.seen = {channel: (size, 0) for channel, size in zip(channels, record.logs_from, strict=True)}
-        found = {channel: _size_and_time(self._paths.log(name, channel)) for channel in channels}
+        places = {channel: self._paths.log_of(item.spec, channel) for channel in channels}
+        found = {channel: _size_and_time(place) for channel, place in places.items() if place is not None}
         return {channel: (entry[0], 0) for channel, entry in found.items() if entry is not None}
 
     def _files(self, item: _Watched) -> Seen:

@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from supervisor import users
 from supervisor.adapters import durable, files, procfs
-from supervisor.adapters.process import cgroups, endings, limits, orphans
+from supervisor.adapters.process import cgroups, endings, limits, log_places, orphans
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
@@ -120,7 +121,8 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         env.pop(name, None)
     if spec.builtin:  # RL_* has become flags of its command line (config/programs.py): one truth, the one that ps shows
         env = {name: value for name, value in env.items() if not name.startswith("RL_")}
-    env = {**_PYTHON_DEFAULTS, **env, **dict(spec.env)}
+    login = users.found(spec.user).env if spec.user else {}
+    env = {**_PYTHON_DEFAULTS, **env, **login, **dict(spec.env)}
     name = spec.name
     return env | {
         contract.ENV_PROGRAM: name,
@@ -136,23 +138,35 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
 
 
 def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, cgroup: str = "") -> dict[str, Any]:
-    """What the shim reads on its stdin (`supervisor/shim.py`, `Order`)."""
-    name = spec.name
+    """What the shim reads on its stdin (`supervisor/shim.py`, `Order`). Raises ValueError, or OSError for another time."""
+    name, stdout = spec.name, paths.log_of(spec, "stdout") or ""
     return {
         "program": name, "attempt": attempt, "token": token, "boot_id": boot_id, "argv": list(spec.argv),
-        "env": worker_env(paths, spec, attempt, token, boot_id), "cwd": spec.directory or paths.run_dir(name),
+        "env": worker_env(paths, spec, attempt, token, boot_id),
+        "cwd": spec.directory or ("/" if spec.user else paths.run_dir(name)),  # another user may not enter the run directory
         "run_dir": paths.run_dir(name), "attempt_dir": paths.attempt_dir(name, attempt, token),
-        "stdout": paths.log(name, "stdout"), "stderr": paths.log(name, "stderr"),
-        "record": paths.shim_record(name), "umask": procfs.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
+        "stdout": stdout, "stderr": stdout if spec.redirect_stderr else paths.log_of(spec, "stderr") or "",
+        "stdin": spec.stdin, "user": _user(spec),
+        "record": paths.shim_record(name), "umask": int(spec.umask, 8) if spec.umask else procfs.umask(),
+        "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
         "cgroup": cgroup, "grace_s": spec.stop_grace_s, "signal_to": spec.stop_signal_to,
         "stop_signal": signal_number(spec.stop_signal),
     }  # fmt: skip
 
 
+def _user(spec: ProgramSpec) -> dict[str, object] | None:
+    if not spec.user:
+        return None
+    if said := users.refusal(spec.user):
+        raise ValueError(said)
+    user = users.found(spec.user)
+    return {"uid": user.uid, "gid": user.gid, "groups": list(user.groups)} if user.uid != os.geteuid() else None
+
+
 def read_record(path: str) -> Attempt | None:
     """The shim record in the file, or None when there is none or it is not one."""
     try:
-        body = json.loads(endings.read_bounded(path, 64 * 1024))
+        body = json.loads(files.read_bounded(path, 64 * 1024))
     except (ValueError, RecursionError):
         return None
     return _as_attempt(body)
@@ -266,7 +280,7 @@ class LocalLauncher:
             live = self._start_shim(spec, attempt, token)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
-            self._post_broke(spec.name, token, f"cannot start {spec.name}: {where}{error.strerror}")
+            self._post_broke(spec.name, token, f"cannot start {spec.name}: {where}{error.strerror or error}")
             return
         except (ValueError, TypeError) as error:
             self._post_broke(spec.name, token, f"cannot start {spec.name}: {error}", permanent=True)
@@ -295,6 +309,7 @@ class LocalLauncher:
     def _start_shim(self, spec: ProgramSpec, attempt: int, token: str) -> _Live:
         paths = self._paths
         make_dir(paths.attempt_dir(spec.name, attempt, token))
+        log_places.note(paths, spec, attempt, token)
         for file in (paths.shim_record(spec.name), paths.beat(spec.name, attempt)):
             make_dir(Path(file).parent)
         cgroup = self._groups.begin(spec.name, token, paths.attempt_dir(spec.name, attempt, token))
@@ -472,7 +487,7 @@ class LocalLauncher:
         if not Path(self._paths.journal).exists():  # a file system that is away: nothing is made below its mount point
             raise FileNotFoundError(errno.ENOENT, "the state directory is not in place", self._paths.state_dir)
         run_dir = Path(self._paths.run_dir(program))
-        fence = endings.read_bounded(f"{run_dir}/{contract.FENCE_FILE}", 256).decode("ascii", "replace").strip()
+        fence = files.read_bounded(f"{run_dir}/{contract.FENCE_FILE}", 256).decode("ascii", "replace").strip()
         if fence not in {"", token}:
             raise FileExistsError(errno.EEXIST, "a run directory with another attempt's fence was put there", str(run_dir))
         make_dir(self._paths.attempt_dir(program, live.number, token))
@@ -704,7 +719,7 @@ class LocalLauncher:
             began = ending.code is not None or ending.signal is not None
             return Survivor(token, Survival.ENDED if began else Survival.NEVER, ending=ending)
         # The fence names the last attempt that had claimed the run directory.
-        fence = endings.read_bounded(f"{paths.run_dir(program)}/{contract.FENCE_FILE}", 256).decode("ascii", "replace")
+        fence = files.read_bounded(f"{paths.run_dir(program)}/{contract.FENCE_FILE}", 256).decode("ascii", "replace")
         if record is None and not leftovers and fence.strip() != token:
             self._close_attempt(program, number, token)
             return Survivor(token, Survival.NEVER)
@@ -729,7 +744,7 @@ class LocalLauncher:
             Path(f"{path}.closed").rename(path)
 
     def _lock_text(self, program: str) -> str:
-        return endings.read_bounded(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}", 4096).decode(errors="replace")
+        return files.read_bounded(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}", 4096).decode(errors="replace")
 
     def _try_lock(self, program: str) -> int | None:
         """The run directory's lock, or None while a shim holds it or where it can't be had (a read-only disk)."""

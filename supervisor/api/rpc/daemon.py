@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal as signals
 from typing import Any, Final
 
 from supervisor.api.port import Json
@@ -94,15 +95,18 @@ async def get_all_config_info(call: Call) -> list[dict[str, Any]]:
 def _config_info(row: Json) -> dict[str, Any]:
     """Supervisor's 29 keys. What has no counterpart here has the value that behaves as ours does."""
     return {
-        "autostart": row["autostart"], "directory": row["directory"] or "none", "uid": "none",
+        "autostart": row["autostart"], "directory": row["directory"] or "none", "uid": row["user"] or "none",
         "command": shlex.join(row["argv"]), "exitcodes": row["done_codes"], "group": group_of(row),
         "group_prio": row["priority"], "inuse": row["in_use"], "killasgroup": True, "name": row["name"],
-        "process_prio": row["priority"], "redirect_stderr": False, "startretries": row["window_deaths"],
-        "startsecs": int(row["start_timeout_s"] or 0), "stdout_capture_maxbytes": 0, "stdout_events_enabled": False,
-        "stdout_logfile": row["stdout_log"], "stdout_logfile_backups": row["log_backups"],
-        "stdout_logfile_maxbytes": row["log_max_bytes"], "stdout_syslog": False, "stopsignal": 15,
+        "process_prio": row["priority"], "redirect_stderr": row["redirect_stderr"],
+        "startretries": row["window_deaths"] if row["start_retries"] is None else row["start_retries"],
+        "startsecs": int((row["start_timeout_s"] if row["start_s"] is None else row["start_s"]) or 0),
+        "stdout_capture_maxbytes": 0, "stdout_events_enabled": False,
+        "stdout_logfile": row["stdout_log"] or "none", "stdout_logfile_backups": row["log_backups"],
+        "stdout_logfile_maxbytes": row["log_max_bytes"], "stdout_syslog": False,
+        "stopsignal": int(signals.Signals[f"SIG{row['stop_signal']}"]),
         "stopwaitsecs": int(row["stop_grace_s"]), "stderr_capture_maxbytes": 0, "stderr_events_enabled": False,
-        "stderr_logfile": row["stderr_log"], "stderr_logfile_backups": row["log_backups"],
+        "stderr_logfile": row["stderr_log"] or "none", "stderr_logfile_backups": row["log_backups"],
         "stderr_logfile_maxbytes": row["log_max_bytes"], "stderr_syslog": False, "serverurl": f"unix://{row['socket']}",
     }  # fmt: skip
 

@@ -186,13 +186,12 @@ async def clear_all_process_logs(call: Call) -> Structs:
 
 @method(
     TABLE, "supervisor.sendProcessStdin",
-    name="the program (or 'group:name')", chars="what would be sent", result="never: NO_FILE, or NOT_RUNNING",
+    name="the program (or 'group:name')", chars="what is sent", result="always true unless error",
 )  # fmt: skip
-async def send_process_stdin(call: Call, name: str, _chars: str) -> bool:
-    """Refused: a worker's standard input is /dev/null, so that it can outlive the daemon."""
-    if one(name, call.snapshot())["pid"] is None:
-        raise Fault(codes.NOT_RUNNING, name)
-    raise Fault(codes.NO_FILE, f"{name} reads its standard input from /dev/null")
+async def send_process_stdin(call: Call, name: str, chars: str) -> bool:
+    """Send characters to the standard input of a program with `stdin = true`. Others read an empty one."""
+    view = one(name, call.changing())
+    return _true(name, [await call.wait(call.backend.send_stdin, view["name"], chars.encode("utf-8", "surrogatepass"))])
 
 
 # --- results -------------------------------------------------------------------------------------------------------------

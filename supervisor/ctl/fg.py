@@ -1,0 +1,60 @@
+"""`fg`: a program's output on this terminal, and what is typed here on its standard input, until Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from supervisor.ctl import tail
+from supervisor.ctl.client import Refused, Unreachable, quote
+from supervisor.ctl.outcome import GENERIC, OK, Failed
+from supervisor.ctl.session import Session
+from supervisor.model.names import plain
+
+_LAST_S = 1.0  # what the program answers to the last line of a script is shown too
+
+
+def fg(session: Session, args: list[str]) -> int:
+    """`fg NAME`.
+
+    Connect to a program with stdin = true: its output is shown, and each line typed goes to its standard input. Ctrl-C
+    ends the connection; the program goes on.
+    """
+    if not args:
+        raise Failed("ERROR: no process name supplied")
+    if len(args) > 1:
+        raise Failed("ERROR: too many process names supplied")
+    name = plain(args[0])
+    try:
+        view = session.client.get(f"/api/v1/programs/{quote(name)}")
+    except Refused:
+        raise Failed("ERROR: bad process name supplied") from None
+    if view["phase"] not in {"STARTING", "RUNNING"} or view["pid"] is None:
+        raise Failed("ERROR: process not running")
+    _send(session, name, "")  # without a standard input it is refused before anything is typed
+    over = threading.Event()
+    shown = threading.Thread(target=_show, args=(session, name, over), daemon=True)
+    session.warn("==> Press Ctrl-C to exit <==")
+    shown.start()
+    try:
+        for line in sys.stdin:
+            _send(session, name, line)
+        over.wait(_LAST_S)
+    except KeyboardInterrupt:
+        pass
+    return OK
+
+
+def _send(session: Session, name: str, line: str) -> None:
+    try:
+        session.client.post("/api/v1/stdin", {"name": name, "text": line})
+    except Refused as refused:
+        raise Failed(f"ERROR: {refused}", GENERIC) from None
+
+
+def _show(session: Session, name: str, over: threading.Event) -> None:
+    try:
+        tail.tail(session, ["-f", name])
+    except (Failed, Refused, Unreachable, OSError) as gone:
+        session.warn(f"==> {gone} <==")
+    over.set()

@@ -1,0 +1,49 @@
+"""The user of a program that runs as another one than the daemon: who that is, and whether the daemon may start it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass
+
+
+class UnknownUser(OSError):
+    """This box has no such user, now: a directory service may not be up yet."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"this box has no user {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """What a process needs to become this user."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+    shell: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables that a login sets: with the daemon's, a script would write to the home of root."""
+        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
+
+
+def found(name: str) -> User:
+    """The user by this name or number. Raises UnknownUser."""
+    try:
+        entry = pwd.getpwuid(int(name)) if name.isascii() and name.isdecimal() else pwd.getpwnam(name)
+    except (KeyError, OverflowError):
+        raise UnknownUser(name) from None
+    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    return User(entry.pw_name, entry.pw_uid, entry.pw_gid, groups, entry.pw_dir, entry.pw_shell or "/bin/sh")
+
+
+def refusal(name: str) -> str:
+    """Why this process cannot start a program of that user; empty: it can. Raises UnknownUser."""
+    user, mine = found(name), os.geteuid()
+    if mine in (0, user.uid):
+        return ""
+    return f"only a daemon that runs as root can start a program as {user.name}; this one has user id {mine}"

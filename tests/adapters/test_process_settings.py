@@ -1,0 +1,138 @@
+"""How a process runs that has settings of its own: real shims, real pipes, real users."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+from attempts_kit import World, eventually
+
+from supervisor import users
+from supervisor.adapters.process import endings, log_places, processes, stdin
+from supervisor.adapters.process.logs import LogGuard
+from supervisor.model.inputs import Ended, SpawnBroke
+from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
+
+ECHO = ["sh", "-c", "while read -r line; do echo got $line; done; echo the end"]
+
+
+@pytest.fixture
+def world(tmp_path: Path):
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+def test_what_is_sent_arrives_and_the_pipe_outlives_every_sender(world: World) -> None:
+    found = world.run(ECHO, stdin=True)
+    shim = found.shim_pid, found.shim_start_ticks
+    stdin.send(*shim, "größer\n".encode())
+    stdin.send(*shim, b"")
+    world.new_launcher()
+    stdin.send(*shim, b"again\n")
+    assert eventually(lambda: world.stdout() == "got größer\ngot again\n"), world.stdout()
+
+
+def test_without_the_setting_it_reads_an_empty_one_and_nothing_can_be_sent(world: World) -> None:
+    found = world.run(["sh", "-c", "cat; sleep 100"])
+    with pytest.raises(stdin.NoInput, match="no pipe"):
+        stdin.send(found.shim_pid, found.shim_start_ticks, b"x")
+    with pytest.raises(stdin.NoInput, match="gone"):
+        stdin.send(found.shim_pid, found.shim_start_ticks + 1, b"x")
+
+
+def test_one_that_does_not_read_costs_its_sender_an_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stdin, "_PATIENCE_S", 0.05)
+    found = world.run(["sleep", "100"], stdin=True)
+    with pytest.raises(OSError, match=r"it is not read: 65536 of 100000 bytes were sent"):
+        stdin.send(found.shim_pid, found.shim_start_ticks, b"x" * 100_000)
+
+
+def test_one_that_has_closed_it_has_none(world: World) -> None:
+    found = world.run(["sh", "-c", "exec <&-; echo closed; sleep 100"], stdin=True)
+    assert eventually(lambda: world.stdout() == "closed\n")
+    with pytest.raises(stdin.NoInput, match="nobody reads it"):
+        stdin.send(found.shim_pid, found.shim_start_ticks, b"x")
+
+
+def test_logs_at_other_places_are_those_whose_last_lines_are_kept(world: World, tmp_path: Path) -> None:
+    place = tmp_path / "logs" / "web.log"
+    place.parent.mkdir()
+    token = world.begin(
+        ["sh", "-c", "echo out; echo err >&2; umask; exit 3"], stdout_log=str(place), redirect_stderr=True, umask="027"
+    )
+    ended = world.inbox.expect(Ended, token)
+    assert place.read_text() == "out\nerr\n0027\n"
+    assert ended.ending.last_lines == ("out", "err", "0027")
+    assert not list(Path(world.paths.run_dir("Pong")).glob("*.log"))
+
+
+def test_no_log_at_all(world: World) -> None:
+    token = world.begin(["sh", "-c", "echo out; echo err >&2; exit 3"], stdout_log="NONE", stderr_log="NONE")
+    assert world.inbox.expect(Ended, token).ending.last_lines == ()
+    assert not list(Path(world.paths.run_dir("Pong")).glob("*.log"))
+
+
+@pytest.mark.parametrize("note", [b"", b"[1", b"[]", b'{"a": 1}', b"[" * 100_000])
+def test_a_note_that_cannot_be_read_leaves_the_usual_places(tmp_path: Path, note: bytes) -> None:
+    paths = Paths(str(tmp_path), str(tmp_path))
+    place = Path(paths.attempt_dir("x", 1, "ab"))
+    place.mkdir(parents=True)
+    (place / "logs.json").write_bytes(note)
+    assert log_places.read(paths, "x", 1, "ab") == (paths.log("x", "stdout"), paths.log("x", "stderr"))
+    assert endings.last_words(("", ""), (0, 0)) == ()
+
+
+def test_a_log_is_rotated_by_its_programs_own_bounds(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+    logs = {name: tmp_path / f"{name}.log" for name in ("own", "never", "usual")}
+    for path in logs.values():
+        path.write_text("x" * 5000)
+    own = {"own": {"log_max_bytes": 4096, "log_backups": 1}, "never": {"log_max_bytes": 0}, "usual": {}}
+    specs = [ProgramSpec(name, ("x",), "d", stdout_log=str(logs[name]), **more) for name, more in own.items()]
+    settings = Settings(paths, tuple(specs), daemon=DaemonSettings(log_max_bytes=4500))
+    guard = LogGuard(lambda: settings)
+    guard.look()
+    assert {name: path.stat().st_size for name, path in logs.items()} == {"own": 0, "never": 5000, "usual": 0}
+    assert sorted(path.name for path in tmp_path.glob("*.log.*")) == ["own.log.1", "usual.log.1"]
+
+
+# --- another user ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process of another user")
+def test_a_process_of_another_user_with_that_users_environment(world: World, tmp_path: Path) -> None:
+    tmp_path.chmod(0o711)
+    nobody = pwd.getpwnam("nobody")
+    told = "id -u; id -g; id -G; pwd; echo $HOME $USER; exec sleep 100"
+    found = world.run(["sh", "-c", told], user="nobody", env=(("USER", "mine"),))
+    groups = " ".join(map(str, sorted(users.found("nobody").groups)))
+    wanted = [str(nobody.pw_uid), str(nobody.pw_gid), groups, "/", f"{nobody.pw_dir} mine"]
+    assert eventually(lambda: world.stdout().splitlines() == wanted), world.stdout()
+    with Path(f"/proc/{found.pid}/status").open() as status:
+        ids = [line.split()[1:] for line in status if line.startswith(("Uid:", "Gid:"))]
+    assert ids == [[str(nobody.pw_uid)] * 4, [str(nobody.pw_gid)] * 4], "no way back to root"
+    world.launcher.kill_tree("Pong", world.tokens[-1])
+    assert world.inbox.expect(Ended, world.tokens[-1]).ending.signal == 9
+
+
+def test_a_user_that_is_not_there_now_is_tried_again_and_one_who_may_not_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broke = world.inbox.expect(SpawnBroke, world.begin(["true"], user="no-such-user"))
+    assert (broke.error, broke.permanent) == ("cannot start Pong: this box has no user 'no-such-user'", False)
+    monkeypatch.setattr(os, "geteuid", lambda: 65533)
+    broke = world.inbox.expect(SpawnBroke, world.begin(["true"], user="root"))
+    assert broke.error == (
+        "cannot start Pong: only a daemon that runs as root can start a program as root; this one has user id 65533"
+    )
+    assert broke.permanent
+
+
+def test_the_daemons_own_user_needs_no_change(world: World) -> None:
+    own = users.found(str(os.getuid())).name
+    assert processes._user(ProgramSpec("x", ("x",), "d", user=own)) is None
+    found = world.run(["sleep", "100"], user=own)
+    assert found.pid

@@ -1,0 +1,89 @@
+"""The keys of a command that say how its process runs: user, umask, standard input, logs, when it counts as started."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from config_kit import Place
+
+PLAIN = '[program.x]\ncommand = "sleep 1"\n'
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    return Place(tmp_path)
+
+
+def test_without_any_nothing_changes_not_even_the_digest(place: Place) -> None:
+    spec = place.program("x", PLAIN)
+    assert (spec.user, spec.umask, spec.stdin, spec.redirect_stderr, spec.stdout_log, spec.stderr_log) == (
+        "", "", False, False, "AUTO", "AUTO",
+    )  # fmt: skip
+    assert (spec.start_s, spec.start_retries, spec.log_max_bytes, spec.log_backups) == (None, None, None, None)
+    live = place.program("x", f"{PLAIN}start_s = 3\nstart_retries = 5\nlog_max_bytes = 0\nlog_backups = 1\n")
+    assert live.digest == spec.digest, "these are taken over without a restart"
+    assert (live.start_s, live.start_retries, live.log_max_bytes, live.log_backups) == (3.0, 5, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'umask = "027"',
+        "stdin = true",
+        "redirect_stderr = true",
+        'stdout_log = "none"',
+        'stderr_log = "~/x.log"',
+        'user = "0"',
+    ],
+)
+def test_what_a_running_process_cannot_take_over_is_in_the_digest(place: Place, line: str) -> None:
+    assert place.program("x", PLAIN + line).digest != place.program("x", PLAIN).digest
+
+
+def test_logs(place: Place) -> None:
+    settings = place.settings(f'{PLAIN}stdout_log = "~/x.log"\nredirect_stderr = true\nlog_max_bytes = 0\n')
+    spec = settings.programs[0]
+    found = [settings.paths.log_of(spec, channel) for channel in ("stdout", "stderr")]
+    assert found == [os.path.expanduser("~/x.log"), None]
+    assert (settings.log_max_bytes(spec), settings.log_backups(spec)) == (0, settings.daemon.log_backups)
+    settings = place.settings(f'{PLAIN}stdout_log = "None"\n')
+    assert settings.paths.log_of(settings.programs[0], "stdout") is None
+    assert settings.logs("x") == (settings.paths.log("x", "stderr"),)
+
+
+def test_retries_alone_come_with_supervisors_second(place: Place) -> None:
+    assert place.program("x", f"{PLAIN}start_retries = 3\n").start_s == 1.0
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('umask = "9"', 'program.x.umask must be octal, a string such as "022", not \'9\''),
+        ("umask = 18", "program.x.umask must be a string"),
+        ('stdout_log = "x.log"', "program.x.stdout_log must be AUTO, NONE or the absolute path of a file, not 'x.log'"),
+        ('stderr_log = "/dev/stderr"', "program.x.stderr_log must be AUTO, NONE or the absolute path of a file"),
+        ('redirect_stderr = true\nstderr_log = "NONE"', "program.x.stderr_log has no effect with redirect_stderr = true"),
+        ("log_max_bytes = 5", "program.x.log_max_bytes must be 0 (never rotated) or at least 4096, not 5"),
+        ("start_retries = -1", "program.x.start_retries must be at least 0"),
+        ("stdin = 1", "program.x.stdin must be true or false"),
+        ("startsecs = 1", "program.x.startsecs is not a setting; did you mean start_s?"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(place: Place, line: str, said: str) -> None:
+    errors = place.errors(PLAIN + line)
+    assert len(errors) == 1
+    assert said in errors[0]
+
+
+def test_they_are_for_commands(place: Place) -> None:
+    assert "program.Pong.stdin is for a program with a command" in place.errors("[program.Pong]\nstdin = true\n")[0]
+
+
+def test_what_may_come_right_is_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    warnings = place.load(f'{PLAIN}stdout_log = "/no/where/x.log"\nuser = "no-such-user"\n').warnings
+    assert any("stdout_log: the directory of /no/where/x.log does not exist (yet)" in told for told in warnings)
+    assert any("user: this box has no user 'no-such-user'" in told for told in warnings)
+    monkeypatch.setattr(os, "geteuid", lambda: 65533)
+    warnings = place.load(f'{PLAIN}user = "root"\n').warnings
+    assert any("only a daemon that runs as root can start a program as root" in told for told in warnings)
