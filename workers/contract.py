@@ -42,6 +42,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    Place = tuple[Any, int]  # where the client stores a field of the beat
+
 # --- environment of a worker -----------------------------------------------------------------------------------------
 
 ENV_PROGRAM: Final = "EXTRALIFE_PROGRAM"  # the program's name
@@ -164,6 +166,7 @@ _WHO: Final = struct.Struct("<HHII16s16sQ")  # version, padding, attempt, pid, b
 _MORE_HEADER: Final = struct.Struct("<II")  # crc32 of what follows, its length
 _TOKEN_AT: Final = 28  # in `_WHO`
 _MORE_AT: Final = 256  # beyond the body, where a reader that doesn't know of it does not look
+_MORE_BODY_AT: Final = _MORE_AT + _MORE_HEADER.size
 _CONTROL_MAGIC: Final = b"XLCTRL01"
 _CONTROL: Final = struct.Struct("<HHI16s QQ Q")
 _VERSION: Final = 1
@@ -380,6 +383,7 @@ class _Record:
         header = memoryview(self._map)[:_BODY_AT]
         self._words, self._halves = header.cast("Q"), header.cast("I")  # storing an item costs half of a pack_into
         header.release()
+        self._more_head = memoryview(self._map)[_MORE_AT:_MORE_BODY_AT].cast("I")
 
     def write(self, rest: bytes | bytearray, more: bytes | bytearray | None = None) -> None:
         """`more` is what lies beyond the body, when that has changed."""
@@ -391,8 +395,9 @@ class _Record:
             self._map[self._rest_at : self._end] = rest
             crc = zlib.crc32(rest, self._head_crc)
             if more is not None:
-                told = _MORE_HEADER.pack(zlib.crc32(more), len(more)) + more
-                self._map[_MORE_AT : _MORE_AT + len(told)] = told
+                self._map[_MORE_BODY_AT : _MORE_BODY_AT + len(more)] = more
+                head = self._more_head
+                head[0], head[1] = zlib.crc32(more), len(more)
             if self._seq == before:  # else a signal handler of this thread wrote in between: write again
                 self._halves[_CRC_HALF] = crc
                 self._seq = words[_SEQ_WORD] = odd + 1
@@ -414,8 +419,8 @@ class _Record:
         self._words[_LIVE_WORD] = at_ns
 
     def close(self) -> None:
-        self._words.release()
-        self._halves.release()
+        for view in (self._words, self._halves, self._more_head):
+            view.release()
         self._map.close()
 
 
@@ -668,6 +673,26 @@ class Client:
             words[_PROGRESS_NS] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # now_ns(), without the call
             if self._record is not None:
                 self._record.write(self._next, self._more if counters else None)
+
+    def place(self, name: str) -> Place:
+        """Where a figure of the beat is stored, for `progress_at`. Raises KeyError."""
+        return self._fields[name]
+
+    def progress_at(
+        self, env_steps: int, loss: float | None, places: Mapping[str, Place], figures: Mapping[str, float]
+    ) -> None:
+        """As `progress`, for figures whose places the caller has kept: what a loop tells with every step, twice as fast."""
+        words = self._words
+        with self._lock:
+            words[_ENV_STEPS] = env_steps
+            if loss is not None:
+                self._doubles[_LOSS] = loss
+            for name, value in figures.items():
+                view, index = places[name]
+                view[index] = value
+            words[_PROGRESS_NS] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            if self._record is not None:
+                self._record.write(self._next, self._more)
 
     def phase(self, phase: Phase, *, deadline_s: float | None = None, **counters: float | None) -> None:
         """Enter a phase; `deadline_s` from now is how long it may take (the daemon caps it)."""

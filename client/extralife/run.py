@@ -87,6 +87,7 @@ class Run:
         silence_s: float = _SILENCE_S,
     ) -> None:
         self.total, self.at, self.pid = total, 0, os.getpid()
+        self._is_child = False  # by fork: `_in_child` says so, because getpid(2) in every step would be half of its time
         self.speaks = _rank(environ) == 0 and _is_first(environ)
         self._client = _client(environ, Path(directory), speaks=self.speaks)
         self.supervised = self._client.supervised
@@ -110,6 +111,7 @@ class Run:
         self._episodes = 0
         self._mean = math.nan
         self._best = self._first = math.nan
+        self._places: dict[str, contract.Place] = {}  # of the figures of `step`, by the names that it is given
         self._told: set[str] = set()
         self._earlier: dict[int, _Handler] = {}
         self._listen()
@@ -123,7 +125,7 @@ class Run:
         episode that has just ended: the mean of the last 100 is shown. `mean_return` (or `reward`) is your own mean of
         them. Others: episodes, updates, frames, entropy, grad_norm, q_mean and what else docs/contract.md lists.
         """
-        if self.pid != os.getpid():
+        if self._is_child:
             return
         try:
             if loss is not None and not -math.inf < loss < math.inf:
@@ -137,7 +139,10 @@ class Run:
             if self._away:
                 self._to_training()
             if figures:
-                self._client.progress(env_steps=n, loss=loss, **self._known(figures))
+                try:
+                    self._client.progress_at(n, loss, self._places, figures)
+                except (KeyError, TypeError, ValueError):  # not kept yet, computed here, or wrong: the long way says which
+                    self._client.progress(env_steps=n, loss=loss, **self._known(figures))
             else:
                 self._client.progress(env_steps=n, loss=loss)
             if time.monotonic() >= self._look_at_s:
@@ -179,7 +184,10 @@ class Run:
             if name == "episode_return":
                 found.update(self._game(float(value)))
             elif name in contract.FIGURES:
-                found[name] = value if contract.FIGURES[name].code == "d" else int(value)
+                is_float = contract.FIGURES[name].code == "d"
+                found[name] = value if is_float else int(value)
+                if is_float:
+                    self._places[given] = self._client.place(name)
             else:
                 self._tell(f"step() has no figure {given!r}; docs/contract.md lists those that can be shown")
         return found
@@ -253,7 +261,7 @@ class Run:
 
     def should_save(self) -> bool:
         """Whether a checkpoint is due: by the time, as the daemon asks, before leaving, and at the end. On rank 0 alone."""
-        if not self.speaks or self.pid != os.getpid():
+        if not self.speaks or self._is_child:
             return False
         self._saves_asked = True
         if self._client.save_wanted() or time.monotonic() >= self._save_at_s:
@@ -272,7 +280,7 @@ class Run:
         An error of the disk is reported and the training goes on with the checkpoint before; an error of the block's own
         code is raised. On other ranks than 0, and in children, whatever the block writes is thrown away.
         """
-        saver = self._opened() if self.speaks and self.pid == os.getpid() else None
+        saver = self._opened() if self.speaks and not self._is_child else None
         if saver is None:
             scratch = tempfile.mkdtemp(prefix="extralife-")
             try:
@@ -401,7 +409,7 @@ class Run:
 
     def _in_child(self) -> None:
         """A forked child is not the training: it neither beats nor saves, and SIGTERM ends it as before."""
-        self.speaks = False
+        self.speaks, self._is_child = False, True
         self._client.supervised, self._client._record = False, None
         for number, earlier in self._earlier.items():
             with contextlib.suppress(ValueError, TypeError, OSError):

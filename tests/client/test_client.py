@@ -202,6 +202,22 @@ def test_figures_fill_the_beat(around):
     assert read_beat(around.beat_file).phase is contract.Phase.TRAINING
 
 
+def test_figures_that_were_told_before_go_straight_to_their_places(around, capfd):
+    """The second step with a figure takes the short way; it must mean the same, and its mistakes be told the same."""
+    run = around.run()
+    for n, (loss, reward, entropy) in enumerate([(0.5, 1.0, 0.9), (0.25, 1.5, 0.8), (0.125, 2.0, 0.7)], 1):
+        run.step(n, loss=loss, reward=reward, entropy=entropy)
+        beat = read_beat(around.beat_file)
+        assert (beat.env_steps, beat.loss, beat.mean_return, beat.entropy) == (n, loss, reward, entropy)
+    run.step(4, entropy=None, reward=2)
+    assert (read_beat(around.beat_file).entropy, read_beat(around.beat_file).mean_return) == (0.7, 2.0), "None is not known"
+    run.step(5, entropy="high", reward=3.0)
+    assert "step(5) was not reported: beat field entropy cannot hold 'high'" in capfd.readouterr().err
+    run.step(6, entropy=0.5, accuracy=1.0)
+    assert read_beat(around.beat_file).entropy == 0.5
+    assert "step() has no figure 'accuracy'" in capfd.readouterr().err
+
+
 def test_nothing_raises_into_the_loop_and_a_mistake_is_told_once(around, capfd):
     run = around.run()
     for _ in range(3):
