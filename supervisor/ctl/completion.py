@@ -22,13 +22,23 @@ _SIGNALS = ("HUP", "INT", "QUIT", "KILL", "TERM", "USR1", "USR2", "STOP", "CONT"
 _OPTION = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)(?:[ =]([A-Z0-9][\w|.]*|[\w|]+\|[\w|]+))?")
 _GLOBAL = ("-c", "-s", "-u", "-p", "--state-dir", "-i", "-r", "--help", "--version")
 
+# bash takes `:` for the end of a word, as in unix:///run/supervisor.sock: what no space separates is put together again, and
+# of a candidate only what follows the last colon is offered.
 _BASH = """# completion of {name} for bash, made by `{name} completion bash`
 _{id}() {{
-    local line
+    local line=$COMP_LINE rest word words=() at
+    for ((at = 0; at <= COMP_CWORD; at++)); do
+        word=${{COMP_WORDS[at]}} rest=${{line#"${{line%%[![:space:]]*}}"}}
+        if ((at == 0)) || [[ $rest != "$line" ]]; then words+=("$word"); else words[${{#words[@]}}-1]+=$word; fi
+        line=${{rest#"$word"}}
+    done
+    word=${{words[${{#words[@]}}-1]}}
+    word=${{word%"${{word##*[:=]}}"}}
     COMPREPLY=()
     while read -r line; do
+        line=${{line#"$word"}}
         [[ $line != *$'\\t'* ]] || COMPREPLY+=("$(printf '%q' "${{line%%$'\\t'*}}")")
-    done < <("${{COMP_WORDS[0]}}" __complete "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null)
+    done < <("${{words[0]}}" __complete "${{words[@]:1}}" 2>/dev/null)
 }}
 complete -o default -F _{id} {names}
 """

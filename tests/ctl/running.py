@@ -38,11 +38,14 @@ def ctl(
 class Terminal:
     """supervisorctl on a pseudo-terminal of a chosen size. Ends with its block, however the test ends."""
 
-    def __init__(self, *args: str, socket: Path, columns: int = 120, rows: int = 30, **env: str) -> None:
+    def __init__(
+        self, *args: str, socket: Path, columns: int = 120, rows: int = 30, argv: list[str] | None = None, **env: str
+    ) -> None:
+        """`argv`: another program than supervisorctl."""
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.process = subprocess.Popen(
-            [*CTL, "-s", f"unix://{socket}", *args], stdin=slave, stdout=slave, stderr=slave, cwd="/",
+            argv or [*CTL, "-s", f"unix://{socket}", *args], stdin=slave, stdout=slave, stderr=slave, cwd="/",
             env=environment(**env), start_new_session=True,
         )  # fmt: skip
         os.close(slave)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend, program
-from running import CTL, ctl, environment
+from running import CTL, Terminal, ctl, environment
 
 from supervisor.ctl import actions
 from supervisor.ctl.completion import read_usage
@@ -48,28 +48,61 @@ def test_every_line_of_use_can_be_read(name: str) -> None:
     assert not [word for word in words if word.startswith("-")]
 
 
-def test_bash_completes(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
-    """A real bash with the script that is installed, and a client in its path."""
-    (tmp_path / "supervisorctl").write_text(f'#!/bin/sh\nexec {" ".join(CTL)} "$@"\n')
-    (tmp_path / "supervisorctl").chmod(0o755)
-    (tmp_path / "script").write_text(ctl("completion", "bash").stdout)
-    asked = (
-        f"source {tmp_path}/script; COMP_WORDS=(supervisorctl -s unix://{api} stop Po); COMP_CWORD=4; _supervisorctl; "
-        'echo "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(
-        ["bash", "-c", asked], capture_output=True, text=True, check=True, timeout=60,
-        env=environment(PATH=f"{tmp_path}:/usr/bin:/bin"),
-    )  # fmt: skip
-    assert (done.stdout, done.stderr) == ("Pong\n", "")
+@pytest.fixture
+def shells(tmp_path: Path) -> Path:
+    """A directory with each shell's script, and a client that says what it was run with, unless it is asked to complete."""
+    client = tmp_path / "supervisorctl"
+    run = " ".join(CTL)
+    client.write_text(f'#!/bin/sh\n[ "$1" = __complete ] && exec {run} "$@"\nprintf "ran:%s:\\n" "$*"\n')
+    client.chmod(0o755)
+    for shell in ("bash", "zsh", "fish"):
+        (tmp_path / f"{shell}.script").write_text(ctl("completion", shell).stdout)
+    return tmp_path
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_the_other_shells_accept_their_script(shell: str) -> None:
+def start(shell: str) -> list[str]:
+    """A shell without anybody's settings."""
+    return {"bash": ["bash", "--norc", "-i"], "zsh": ["zsh", "-f", "-i"]}[shell]
+
+
+SETUP = {
+    "bash": "PS1='ready> '; bind 'set enable-bracketed-paste off'; source {}/bash.script",
+    "zsh": "PS1='ready> '; unset zle_bracketed_paste; autoload -U compinit && compinit -u -D; source {}/zsh.script",
+}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_tab_completes_in_a_real_shell(api: Path, backend: FakeBackend, shells: Path, shell: str) -> None:
+    """The script as installed, the key as people press it: the name of a program, of a group's seed, and an action."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
-    script = ctl("completion", shell).stdout
-    subprocess.run([shell, "-n", "/dev/stdin"], input=script, text=True, check=True, timeout=60)
+    backend.add(program("Qbert:4", "FATAL"))
+    with Terminal(socket=api, argv=start(shell), PATH=f"{shells}:/usr/bin:/bin", HOME=str(shells)) as terminal:
+        terminal.type(SETUP[shell].format(shells) + "; echo setup-$((40 + 2))\n")
+        terminal.until("setup-42")
+        for typed, run in (
+            ("stop Po", "stop Pong"),
+            ("stop Qb", "stop Qbert:4"),
+            ("stop Qbert:", "stop Qbert:4"),
+            ("resta", "restart"),
+        ):
+            terminal.until("ready> ")
+            terminal.type(f"supervisorctl -s unix://{api} {typed}\t")
+            terminal.until(run.rpartition(" ")[2])
+            terminal.type("\n")
+            assert terminal.until(":\r\n").endswith(f"ran:-s unix://{api} {run}:\r\n")
+
+
+def test_fish_completes(api: Path, backend: FakeBackend, shells: Path) -> None:
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed")
+    backend.add(program("Pong-s4", "FATAL"))
+    asked = f"source {shells}/fish.script; complete -C 'supervisorctl -s unix://{api} stop Po'"
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", asked], capture_output=True, text=True, check=True, timeout=60,
+        env=environment(PATH=f"{shells}:/usr/bin:/bin", HOME=str(shells)),
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("Pong\tRUNNING\nPong-s4\tFATAL\n", "")
 
 
 @pytest.mark.parametrize("name", ["supervisorctl", "supervisord"])
