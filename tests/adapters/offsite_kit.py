@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from cheap_restic import make_cheap
 from test_checkpoints import commit
 
 from supervisor.adapters.journal.sqlite import open_or_salvage
@@ -36,11 +37,12 @@ class Clock:
 
 
 def new_repository(directory: Path) -> Path:
-    """An empty one: its key costs restic three seconds of CPU, so tests copy it."""
+    """An empty one: to make its key costs restic up to three seconds of CPU, so tests copy it."""
     password = directory / "password"
     password.write_text(f"{PASSWORD}\n")
     password.chmod(0o600)
     Restic(OffsiteSettings(repository=str(directory / "repo"), password_file=str(password)), directory / "cache").init()
+    make_cheap(directory / "repo", PASSWORD)
     return directory
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cheap_restic import make_cheap
 
 from supervisor.adapters.offsite.restic import Restic
 from supervisor.ctl import checks_offsite
@@ -38,6 +39,7 @@ def test_a_file_goes_there_and_back(tmp_path):
     assert (level, "unable to open config file" in what) == ("bad", True)
     assert do.startswith("supervisorctl offsite init")
     Restic(rules, tmp_path / "cache").init()
+    make_cheap(tmp_path / "repo", "x y z")
     assert look(tmp_path, rules)[:2] == ("ok", "a file went into the repository and came back; it has no copy yet")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").write_text("x")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from box import Box, until
+from cheap_restic import make_cheap
 
 pytestmark = pytest.mark.skipif(shutil.which("restic") is None, reason="restic is not installed: apt-get install restic")
 
@@ -55,6 +56,7 @@ def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: tuple[Box, Box]
     box.config(programs, extra=section(box, off))
     made = box.ctl("offsite", "init", timeout_s=60)
     assert made.returncode == 0, made.stdout
+    make_cheap(off / "repo", "correct horse")
     box.start()
     for name in "ab":
         box.wait_phase(name, "RUNNING")
