@@ -346,6 +346,24 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "adapters/test_offsite.py::test_a_box_that_comes_back_finds_that_another_has_taken_over",
         ),
         Row(
+            "the provider announces that the box ends",
+            "everything is saved and copied off the box, the programs leave in time, and no level is blamed for it",
+            "supervisor/policy/upkeep/notices.py",
+            "e2e/test_notices_live.py::test_an_announced_end_is_saved_copied_and_called_preempted",
+        ),
+        Row(
+            "that notice is withdrawn, or the box is still there two minutes after its end",
+            "the programs start again, and the same notice counts no more",
+            "supervisor/policy/upkeep/notices.py",
+            "core/test_decide_notices.py::test_a_box_that_is_still_there_goes_on_and_the_same_notice_counts_no_more",
+        ),
+        Row(
+            "a metadata service hangs, drips, lies or redirects",
+            "its last word stands, `status` says that it is not heard, and nothing waits for it",
+            "supervisor/adapters/notices/web.py",
+            "adapters/test_notices.py::test_a_service_that_fails_says_nothing_and_takes_no_longer_than_its_time",
+        ),
+        Row(
             "the repository cannot be reached, or its password is wrong",
             "every program trains on; restic's own words are in `status`, tries become rarer, and an alert goes out when the "
             "newest copy is too old",

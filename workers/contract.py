@@ -52,6 +52,7 @@ ENV_ATTEMPT: Final = "EXTRALIFE_ATTEMPT"  # 1, 2, 3 ...
 ENV_RUN_DIR: Final = "EXTRALIFE_RUN_DIR"  # the program's own directory, kept over attempts and boots
 ENV_BEAT: Final = "EXTRALIFE_BEAT"  # path of this attempt's beat record (tmpfs)
 ENV_CONTROL: Final = "EXTRALIFE_CONTROL"  # path of this attempt's control record (tmpfs)
+ENV_LEAVE_BY: Final = "EXTRALIFE_LEAVE_BY"  # file that is there once the end of the box is announced (`read_leave_by`)
 ENV_BOOT_ID: Final = "EXTRALIFE_BOOT_ID"  # 32 hex digits: the boot as the daemon sees it
 ENV_STACKS: Final = "EXTRALIFE_STACKS"  # file that faulthandler dumps to when the daemon sends STACKS_SIGNAL
 ENV_BATCH_SIZE: Final = "EXTRALIFE_BATCH_SIZE"  # at most this batch: an earlier attempt ran out of memory with more
@@ -824,6 +825,29 @@ def _next_save_ns(control: Control, at_ns: int) -> int:
         return UNKNOWN
     interval_ns, offset_ns = max(1, control.interval_ms) * 1_000_000, control.offset_ms * 1_000_000
     return at_ns + interval_ns - (at_ns - offset_ns) % interval_ns
+
+
+@dataclass(frozen=True)
+class LeaveBy:
+    """The announced end of the box. `wall_s` is seconds since the epoch, None: nobody knows when; `why` in a few words."""
+
+    wall_s: float | None
+    why: str
+
+
+def leave_by_text(wall_s: float | None, why: str) -> str:
+    """The file's content: the time in whole seconds since the epoch, or `unknown`, then why."""
+    return f"{'unknown' if wall_s is None else int(wall_s)}\n{why}\n"
+
+
+def read_leave_by(path: str | os.PathLike[str]) -> LeaveBy | None:
+    """What the file that ENV_LEAVE_BY names says. None: no end is announced, or nothing can be understood."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123  a plain read
+            when, _, why = file.read(4096).partition("\n")
+        return LeaveBy(None if when == "unknown" else float(int(when)), why.strip())
+    except (OSError, ValueError):
+        return None
 
 
 # --- names that come from files -----------------------------------------------------------------------------------------

@@ -346,6 +346,12 @@ class Run:
             return False
         return True
 
+    def seconds_left(self) -> float | None:
+        """How long this box is still there, as its provider has announced; None: no end is announced, or not when."""
+        path = self._environ.get(contract.ENV_LEAVE_BY)
+        found = contract.read_leave_by(path) if path else None
+        return None if found is None or found.wall_s is None else max(0.0, found.wall_s - time.time())
+
     def leave(self) -> NoReturn:
         """End the process with the code that fits: 0 when `total` is reached, 75 when asked to leave, 65, 77."""
         self._enter(Phase.LEAVING)

@@ -42,6 +42,7 @@ _SECTION_INTRO: Final = {
     "health": "When a training makes progress but learns badly: [the rule](../supervisor/policy/worker/health.py).",
     "backup": "Copies of all games: [the rule](../supervisor/policy/upkeep/backups.py), [their content](backups.md).",
     "offsite": "Copies on another machine: [the rule](../supervisor/policy/upkeep/offsite.py), [how](offsite.md).",
+    "notice": "Who says that this box ends: [the rule](../supervisor/policy/upkeep/notices.py), [how](offsite.md#notices).",
     "cost": "What the box costs: [the rule](../supervisor/policy/upkeep/cost.py). `EXTRALIFE_USD_PER_HOUR` overrides it.",
     "alerts": "Alerts and their targets: [the rule](../supervisor/policy/upkeep/alerting.py), [what is sent](alerts.md).",
     "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/box/gate.py).",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from supervisor import membership, places
-from supervisor.config import added, alerts, directories, http, ladder, offsite, source
+from supervisor.config import added, alerts, directories, http, ladder, notice, offsite, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.given import PREFIX, Given, is_override
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
@@ -97,6 +97,7 @@ def _checked(
         _ordered(sheet, made[section], section, low, high)
     made["alerts"] = alerts.complete(sheet, made["alerts"], look=look)
     made["offsite"] = offsite.complete(sheet, made["offsite"], look=look, starting=starting)
+    made["notice"] = notice.complete(sheet, made["notice"])
     made["http"] = http.complete(sheet, made["http"], look=look)
     paths = _paths(sheet, environ, overrides)
     levels, made["load"] = ladder.levels(sheet, made["load"], overrides)

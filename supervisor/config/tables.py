@@ -17,6 +17,7 @@ from supervisor.config.sheet import shown
 from supervisor.model.settings import CLIMB, FIXED, SECTIONS, ProgramSpec, Progress
 from supervisor.policy.box.gate import ON_TIMEOUT
 from supervisor.policy.upkeep.alerting import SEVERITIES
+from supervisor.policy.upkeep.notices import PROVIDERS
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
 from supervisor.policy.worker.health import ACTIONS
 from supervisor.policy.worker.restart import MOST_DEATHS, RESTARTS
@@ -61,6 +62,8 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
     "journal.max_mb": (1, 1_000_000),
     "recorder.max_mb": (0, 1_000_000),
     "backup.keep": (1, 10_000),
+    "notice.every_s": (0.1, 600.0),
+    "notice.timeout_s": (0.1, 60.0),
     "offsite.every_s": (1.0, YEAR_S),
     "offsite.reboot_s": (0.0, 3600.0),
     "offsite.upload_kib_s": (0, 1_000_000_000),
@@ -122,6 +125,7 @@ _CHOICES: Final = {
     "gate.on_timeout": ON_TIMEOUT,
     "load.mode": (FIXED, CLIMB),
     "alerts.min_severity": SEVERITIES,
+    "notice.provider": PROVIDERS,
 } | dict.fromkeys(("health.on_exploding", "health.on_collapsed", "health.on_falling", "program.on_sick"), ACTIONS)
 
 # At or above another key of the same section; the sentence names both.
@@ -240,6 +244,12 @@ MEANINGS: Final[dict[str, str]] = {
     "offsite.keep_monthly": "and of each of the last months",
     "offsite.check": "when the repository is verified (`restic check`), local time; written as backup.calendar",
     "offsite.check_percent": "share of the data that such a check reads back, in per cent; 0: only the structure",
+    "notice.provider": "whose metadata service is asked; `auto`: the provider that the firmware (DMI) names, if any",
+    "notice.endpoint": "where that service answers",
+    "notice.command": "a program that prints a line when this box ends (docs/offsite.md); no shell reads it; empty: none",
+    "notice.file": "a file that appears when this box ends; empty: none",
+    "notice.every_s": "time between two questions",
+    "notice.timeout_s": "longest time for an answer",
     "recorder.max_mb": "size of the recorder's file; beyond it the oldest rows are removed. 0: nothing is recorded",
     "http.listen": "ADDRESS:PORT of a TCP port beside the control socket, such as `127.0.0.1:9001`; empty: none",
     "http.user": "name that goes with the password",

@@ -43,6 +43,7 @@ def examine(session: Session) -> list[Finding]:
         checks_alerts,
         checks_disk,
         checks_gpu,
+        checks_notices,
         checks_offsite,
         checks_service,
         checks_training,
@@ -50,7 +51,8 @@ def examine(session: Session) -> list[Finding]:
 
     patient = checks.patient(session.options)
     found: list[Finding] = []
-    for module in (checks, checks_disk, checks_service, checks_training, checks_gpu, checks_alerts, checks_offsite):
+    of_upkeep = checks_alerts, checks_offsite, checks_notices
+    for module in (checks, checks_disk, checks_service, checks_training, checks_gpu, *of_upkeep):
         for check in module.ALL:
             found += _try(check, patient)
     return sorted(found, key=lambda each: LEVELS.index(each.level))

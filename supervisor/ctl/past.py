@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HELD = 0.5  # a reboot of at least this weight has ended a run
+_NOT_ITS_OWN = frozenset({"moved", "preempted"})  # reboots that say nothing of how long the box takes for one
 
 
 class NoPast(ValueError):
@@ -61,7 +62,7 @@ class _Fold:
                 self._begin(row.at_s, levels, load, self.names[self.level] if self.level is not None else "")
             case facts.IntervalChosen(interval_s=interval_s):
                 self.intervals_s.append(interval_s)
-            case facts.HostRebooted(down_s=down_s, cause=cause) if down_s is not None and cause != "moved":
+            case facts.HostRebooted(down_s=down_s, cause=cause) if down_s is not None and cause not in _NOT_ITS_OWN:
                 self.downtimes_s.append(down_s)
             case _ if self.names:
                 self._take(row.at_s, row.fact)

@@ -160,6 +160,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     unmet = (daemon.get("cgroups") or {}).get("unmet")
     lines += [text.harmless(unmet)] if unmet else []
     lines += _box(daemon.get("box"), now_s)
+    lines += _notices(daemon.get("notices") or {"standing": [], "errors": {}})
     lines += _offsite(daemon.get("offsite"))
     if daemon.get("reboot_pattern"):
         lines.append(f"reboots form a pattern: {text.harmless(daemon['reboot_pattern'])}")
@@ -261,6 +262,21 @@ def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
     names = text.harmless(box["hostname"] or text.UNKNOWN), text.harmless(box["former"][-1]["hostname"] or text.UNKNOWN)
     ago = text.duration(now_s - box["since_wall_s"])
     return [f"the box changed {ago} ago: {names[0]} (before: {names[1]}), with a new record of levels and reboots"]
+
+
+def _notices(found: dict[str, Any]) -> list[str]:
+    """That this box ends, and sources that cannot say whether it does."""
+    lines = []
+    for each in found["standing"]:
+        told = f"{text.harmless(each['source'])} announced: {text.harmless(each['what'])}"
+        if each["kind"] == "risk":
+            lines.append(f"this box MAY END; {told}; all is saved and copied, and training goes on")
+            continue
+        when = "" if each["left_s"] is None else f" in {text.duration(each['left_s'])}"
+        leaves = "" if each["leaves_s"] is None else f"; the programs leave in {text.duration(each['leaves_s'])}"
+        lines.append(f"THIS BOX ENDS{when}; {told}{leaves}")
+    errors = found["errors"].items()
+    return [*lines, *(f"notices of {text.harmless(name)} are not heard: {text.harmless(why)}" for name, why in errors)]
 
 
 def _offsite(found: dict[str, Any] | None) -> list[str]:

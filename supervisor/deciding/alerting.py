@@ -29,7 +29,7 @@ from supervisor.policy.worker.restart import span
 
 _MOST_TEXT: Final = 1000
 _MOST_REPORT: Final = 4000
-_SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING}  # of a reboot, by its cause
+_SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING, "preempted": WARNING}  # of a reboot, by its cause
 _FULL: Final = ("no space left", "is full", "disk quota")  # ENOSPC, SQLite's, EDQUOT
 
 
@@ -176,6 +176,8 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
             yield Alert("disk", CRITICAL, "", fact.why)
         case facts.BackupFact() | facts.OffsiteFact():
             yield from _of_copies(fact)
+        case facts.EndAnnounced() | facts.EndCalledOff():
+            yield from _of_notices(before, fact)
         case facts.GpuLost():
             yield Alert("gpu", CRITICAL, "", fact.why)
         case facts.GpusUnknown(hung_s=hung_s) if hung_s is not None or before.gpus.most:
@@ -184,6 +186,13 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
             yield Alert("gpu", CRITICAL, "", fact.why)
         case _:
             pass
+
+
+def _of_notices(before: State, fact: facts.EndAnnounced | facts.EndCalledOff) -> Iterator[Alert]:
+    if isinstance(fact, facts.EndAnnounced):
+        yield Alert("notice", CRITICAL if fact.sure else WARNING, "", fact.why)
+    elif fact.id in before.notices.standing:
+        yield Alert("notice", INFO, "", fact.why)
 
 
 def _of_copies(fact: facts.BackupFact | facts.OffsiteFact) -> Iterator[Alert]:

@@ -38,7 +38,7 @@ def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
     """
     if turn.state.stopping or turn.memory.ended or turn.memory.holds_starts:
         return
-    if turn.state.offsite.keeps_down(on=turn.settings.offsite.on):
+    if turn.state.offsite.keeps_down(on=turn.settings.offsite.on) or turn.state.notices.keeps_down(turn.now_s):
         return
     _shed(turn)
     _rotate(turn)
@@ -171,7 +171,8 @@ def set_control(turn: Turn, name: str, token: str, *, leave_by_s: float | None =
     interval_s = turn.state.programs[name].interval_s or turn.settings.checkpoint.first_s
     names = sorted(turn.state.programs)
     offset_s = interval_s * names.index(name) / len(names)
-    turn.command(commands.SetControl(name, token, interval_s, offset_s, 0, leave_by_s))
+    saves = turn.memory.saves_asked.get(token, 0)
+    turn.command(commands.SetControl(name, token, interval_s, offset_s, saves, leave_by_s))
 
 
 def on_spawned(turn: Turn, item: SpawnSucceeded) -> None:
@@ -351,6 +352,7 @@ def _after_stop(turn: Turn, name: str, asked: Stop) -> None:
 
 _AFTER_STOP = {
     "operator": "the operator started it again",
+    "notice": "it waits for the announced end of this box",
     "restart": "restarted by the operator",
     "config": "restarts with its changed configuration",
     "shutdown": "resumes when extralife starts again",

@@ -122,9 +122,18 @@ def _rebooted(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) ->
     told = f": {WORDS[boot.kind]}" if boot.kind else ""
     cause, kind, words = boot.cause, boot.kind, boot.last_words
     why = f"the host rebooted, {cause}{told}, down {down} ({boot.evidence})"
-    if identity.another:  # its disk was copied or moved: no box went down, and the last words are not of this one
-        cause, kind, words = "moved", "", ()
+    last_s = turn.state.at_s if boot.last_sign_s is None else boot.last_sign_s
+    notice = turn.state.notices.explanation(last_s)
+    if notice is not None:
+        cause = "preempted"
+        why = f"the host ended as {notice.source} had announced ({notice.what}){told}, down {down} ({boot.evidence})"
+    if identity.another:  # its disk was copied or moved: the last words are not of this one
+        kind, words = "", ()
         why = f"{_another(turn, identity)}: every program resumes here, down {down}"
+        if notice is None:  # no box went down
+            cause = "moved"
+        else:
+            why += f"; {notice.source} had announced the end of the other one: {notice.what}"
     fact = facts.HostRebooted(
         why=why,
         old_boot_id=old_boot_id,

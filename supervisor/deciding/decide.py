@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.deciding import alerting, backups, climbing, clocks, foundations, offsite
+from supervisor.deciding import alerting, backups, climbing, clocks, foundations, notices, offsite
 from supervisor.deciding.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.deciding.beginning import on_began
 from supervisor.deciding.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
@@ -28,6 +28,7 @@ from supervisor.model.inputs import (  # fmt: skip
     ConfigFaulty,
     ConfigLoaded,
     Ended,
+    EndNoticesRead,
     EvidenceTaken,
     FoundationsLooked,
     LeaseFound,
@@ -48,8 +49,8 @@ from supervisor.model.state import State
 
 AnyInput = (
     AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigFaulty
-    | ConfigLoaded | Ended | EvidenceTaken | FoundationsLooked | LeaseFound | OffsiteDone | OffsiteDue | Sampled
-    | SpawnBroke | SpawnSucceeded | ReportDue | SnapshotDue | Terminated | Woke
+    | ConfigLoaded | Ended | EndNoticesRead | EvidenceTaken | FoundationsLooked | LeaseFound | OffsiteDone | OffsiteDue
+    | Sampled | SpawnBroke | SpawnSucceeded | ReportDue | SnapshotDue | Terminated | Woke
 )  # fmt: skip
 
 
@@ -86,6 +87,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             _keep_house(turn, item)
     on_deadlines(turn)
     backups.pursue(turn)
+    notices.pursue(turn)
     offsite.pursue(turn)
     climbing.on_deadlines(turn)
     fill_slots(turn)
@@ -95,7 +97,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
 
 
 Copies = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue
-House = AlertTried | ClockMoved | ConfigFaulty | FoundationsLooked | ReportDue | SnapshotDue | Copies
+House = AlertTried | ClockMoved | ConfigFaulty | EndNoticesRead | FoundationsLooked | ReportDue | SnapshotDue | Copies
 
 
 def _keep_house(turn: Turn, item: House) -> None:
@@ -107,6 +109,8 @@ def _keep_house(turn: Turn, item: House) -> None:
             alerting.on_tried(turn, item)
         case ClockMoved(step_s=step_s):
             clocks.on_moved(turn, step_s)
+        case EndNoticesRead():
+            notices.on_read(turn, item)
         case FoundationsLooked():
             foundations.on_looked(turn, item)
         case ReportDue():

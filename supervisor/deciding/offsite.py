@@ -24,6 +24,7 @@ from supervisor.policy.worker.restart import span
 
 NOW, CHECK, FORGET, TAKE_OVER, COPY, LOOK = "now", "check", "forget", "take-over", "copy", "look"
 _MOST_CHARS: Final = 1000
+_LEAST_S: Final = 10.0
 
 
 def on_asked(turn: Turn, item: Asked) -> None:
@@ -153,17 +154,29 @@ def _begin(turn: Turn, copies: rule.Copies) -> None:
     elif turn.state.offsite.fence is None and (due_s := rule.due_s(turn.settings.offsite, copies)) is not None:
         if due_s <= turn.now_s:
             cause = turn.state.offsite.asked or rule.PERIOD
-            _give(turn, COPY, _copy(turn, cause, turn.settings.offsite.timeout_s))
+            _give(turn, COPY, _copy(turn, cause, _limit_s(turn)))
         else:
-            turn.wake_for_copies(due_s)
+            turn.wake_for_upkeep(due_s)
 
 
 def _make_room(turn: Turn) -> None:
-    """A copy that the operator waits for does not wait for a check of the whole repository."""
-    waits = turn.state.offsite.asked in rule.URGENT and turn.state.offsite.fence is None
-    if turn.memory.offsite in {CHECK, FORGET} and waits:
-        turn.memory = replace(turn.memory, offsite_asked=(turn.memory.offsite, *turn.memory.offsite_asked))
-        _give(turn, COPY, _copy(turn, turn.state.offsite.asked, turn.settings.offsite.timeout_s, urgent=True))
+    """A copy that somebody waits for does not wait for a check of the whole repository."""
+    asked, doing = turn.state.offsite.asked, turn.memory.offsite
+    if turn.state.offsite.fence is not None or asked not in rule.URGENT:
+        return
+    if doing in {CHECK, FORGET}:
+        turn.memory = replace(turn.memory, offsite_asked=(doing, *turn.memory.offsite_asked))
+    elif doing != COPY or asked != rule.NOTICE or turn.memory.offsite_cause == rule.NOTICE:
+        return  # a copy that was begun before the notice makes room: what it has sent is not sent again
+    _give(turn, COPY, _copy(turn, asked, _limit_s(turn), urgent=True))
+
+
+def _limit_s(turn: Turn) -> float:
+    """No copy is of use after the end of the box."""
+    end, limit_s = turn.state.notices.end(), turn.settings.offsite.timeout_s
+    if end is None or end.notice.until_s is None:
+        return limit_s
+    return min(limit_s, max(_LEAST_S, end.notice.until_s - turn.now_s))
 
 
 def _copy_before_the_end(turn: Turn) -> None:
@@ -174,11 +187,12 @@ def _copy_before_the_end(turn: Turn) -> None:
         turn.memory = replace(turn.memory, offsite_until_s=turn.now_s + limit_s)
         _give(turn, COPY, _copy(turn, rule.REBOOT, limit_s, urgent=True))
     if holds_end(turn) and turn.memory.offsite_until_s is not None:
-        turn.wake_for_copies(turn.memory.offsite_until_s)
+        turn.wake_for_upkeep(turn.memory.offsite_until_s)
 
 
 def _give(turn: Turn, what: str, command: commands.Command) -> None:
-    turn.memory = replace(turn.memory, offsite=what)
+    cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
+    turn.memory = replace(turn.memory, offsite=what, offsite_cause=cause)
     turn.command(command)
 
 
@@ -211,7 +225,7 @@ def _report_late(turn: Turn, copies: rule.Copies) -> None:
     if late_s is None or record.late or record.fence is not None:
         return
     if turn.now_s < late_s:
-        turn.wake_for_copies(late_s)
+        turn.wake_for_upkeep(late_s)
         return
     if copies.newest_s is None:
         age_s = turn.now_s - (copies.began_s or 0.0)

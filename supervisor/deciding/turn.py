@@ -42,7 +42,7 @@ class Turn:
         self.commands: list[Command] = []
         self.staggered_until_s: float | None = None  # a start waits for the one before it
         self.alert_due_s: float | None = None  # when an alert can be sent, or sent again
-        self.copy_due_s: float | None = None  # when a copy off the box is due, or too old
+        self.upkeep_due_s: float | None = None  # when a copy off the box is due or too old, or a notice's next step
         self._watches: dict[str, Watch] | None = None  # this turn's own copy of the memory's
 
     def record(self, fact: Fact) -> None:
@@ -106,8 +106,8 @@ class Turn:
                 self.command(Reply(pending.request_id, tuple(sorted(results))))
         self.memory = replace(self.memory, pending=tuple(left))
 
-    def wake_for_copies(self, at_s: float) -> None:
-        self.copy_due_s = at_s if self.copy_due_s is None else min(self.copy_due_s, at_s)
+    def wake_for_upkeep(self, at_s: float) -> None:
+        self.upkeep_due_s = at_s if self.upkeep_due_s is None else min(self.upkeep_due_s, at_s)
 
     def decision(self) -> Decision:
         return Decision(
@@ -121,7 +121,7 @@ def kill_due_s(stop: Stop) -> float:
 
 
 def next_wake_s(turn: Turn) -> float | None:
-    """The earliest deadline without an input of its own: a restart, a kill, the end of a pin, an alert, a copy."""
+    """The earliest deadline without an input of its own: a restart, a kill, the end of a pin, an alert, a copy, a notice."""
     if turn.memory.ended:
         return None
     due: list[float] = []
@@ -135,8 +135,8 @@ def next_wake_s(turn: Turn) -> float | None:
         due.append(pin.until_s)
     if turn.alert_due_s is not None:
         due.append(turn.alert_due_s)
-    if turn.copy_due_s is not None:
-        due.append(turn.copy_due_s)
+    if turn.upkeep_due_s is not None:
+        due.append(turn.upkeep_due_s)
     if turn.staggered_until_s is not None:
         due.append(turn.staggered_until_s)
     return min(due, default=None)

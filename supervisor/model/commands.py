@@ -114,6 +114,19 @@ class SetControl(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class TellEnd(Command):
+    """Write when and why the box ends into the file that an attempt's EXTRALIFE_LEAVE_BY names; `why` empty: remove it.
+
+    `until_wall_s` None: nobody knows when.
+    """
+
+    program: str
+    token: str
+    until_wall_s: float | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class QuarantineCheckpoint(Command):
     """Rename the newest good checkpoint of a program to `.bad`, so that the next attempt takes the one before."""
 

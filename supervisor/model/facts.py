@@ -78,7 +78,8 @@ class DaemonSuspended(Fact):
 class HostRebooted(Fact):
     """The box restarted. `down_s` is last sign of life to boot; `up_s` the life of the boot that ended (None: unknown).
 
-    `cause` is one of `orderly`, `operator`, `unclean`, `moved` (this is another box, see `BoxIdentified`); `end` says more
+    `cause` is one of `orderly`, `operator`, `unclean`, `preempted` (an end that was announced, see `EndAnnounced`; this may
+    be another box), `moved` (this is another box, see `BoxIdentified`); `end` says more
     of it (`policy/box/reboot_cause.py`; empty: unknown), in the box's own `last_words`.
     `steps` are each program's environment steps at the last sign of life, so that lost work can be told once it has resumed.
     """
@@ -521,6 +522,33 @@ class OffsiteHeld(OffsiteFact):
     place: str = ""  # names the repository
 
 
+# --- notices that this box ends (`deciding/notices.py`) -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EndAnnounced(Fact):
+    """The provider, or who speaks for it, says that this box ends (`sure`), or may end.
+
+    `until_s` (journal time) is when, `leave_at_s` when the programs leave because of it; None: nobody knows, and never.
+    """
+
+    id: str
+    source: str
+    sure: bool
+    what: str
+    until_s: float | None = None
+    leave_at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndCalledOff(Fact):
+    """The notice of this id counts no more. `passed`: its time is over, and the box is still there; else withdrawn."""
+
+    id: str
+    source: str
+    passed: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class AlertFact(Fact):
     """A fact about an alert (`deciding/alerting.py`); `why` is what the alert says."""
@@ -874,7 +902,7 @@ class PaceRegained(AttemptFact):
 class StopIntended(AttemptFact):
     """The worker is asked to checkpoint and leave.
 
-    `reason` is operator, stall, diverged, sick, slow, config, level, rotation, shutdown, slot or rollback.
+    `reason` is operator, stall, diverged, sick, slow, config, level, rotation, shutdown, slot, rollback, offsite or notice.
 
     With no grace it is killed at once, because what it would save is not wanted.
     """

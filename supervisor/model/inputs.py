@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from supervisor.model.settings import Settings
 from supervisor.policy.box.foundations import Finding
 from supervisor.policy.box.readings import Gpus, Host
+from supervisor.policy.upkeep.notices import EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease
 
 
@@ -335,6 +336,14 @@ class OffsiteDone(Input):
     took_s: float = 0.0
     missed: dict[str, str] = field(default_factory=dict)
     due_wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndNoticesRead(Input):
+    """Every notice that this box ends, of all sources; posted when it changes. `errors`: sources that cannot be read."""
+
+    found: tuple[EndNotice, ...] = ()
+    errors: dict[str, str] = field(default_factory=dict)  # by source
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,16 @@ class Reaching:
 
 
 @dataclass(frozen=True, slots=True)
+class Rescue:
+    """What was begun because of a notice that this box ends (`deciding/notices.py`)."""
+
+    since_s: float
+    saving: tuple[tuple[str, str], ...] = ()  # (program, token) of those that were asked to save
+    then: tuple[str, ...] = ()  # programs that are asked when those have saved
+    copy_by_s: float | None = None  # None: a copy was asked for already, or none is to be
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Volatile; replaced as a whole, never changed in place."""
 
@@ -179,6 +189,11 @@ class Memory:
     offsite_looked: bool = False  # this daemon has asked for the repository's lease
     offsite_asked: tuple[str, ...] = ()  # what the operator or the calendar asked for and is not begun yet
     offsite_until_s: float | None = None  # the end waits for a last copy until then
+    offsite_cause: str = ""  # of the copy that it makes
+    rescues: dict[str, Rescue] = field(default_factory=dict)  # by the id of a notice
+    end_told: dict[str, float | None] = field(default_factory=dict)  # who was told of the end, by token: and of which moment
+    saves_asked: dict[str, int] = field(default_factory=dict)  # by token: how often it was asked to save at once
+    notice_errors: dict[str, str] = field(default_factory=dict)  # sources of notices that cannot be read
     host_ends: bool = False  # the host goes down in order
     ended: bool = False  # EndDaemon was given
 

@@ -16,6 +16,7 @@ from supervisor.policy.level import load
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.cost import CostSettings
+from supervisor.policy.upkeep.notices import NoticeSettings
 from supervisor.policy.upkeep.offsite import OffsiteSettings
 from supervisor.policy.upkeep.resolution import RecorderSettings
 from supervisor.policy.worker.checkpointing import CheckpointSettings
@@ -244,6 +245,9 @@ class Paths:
     def control(self, program: str, attempt: int) -> str:
         return f"{self.runtime_dir}/beats/{program}.{attempt}.control"
 
+    def leave_by(self, program: str, attempt: int) -> str:
+        return f"{self.runtime_dir}/beats/{program}.{attempt}.leave-by"
+
     def shim_record(self, program: str) -> str:
         return f"{self.runtime_dir}/shims/{program}.json"
 
@@ -306,6 +310,7 @@ class Settings:
     load: LoadSettings = field(default_factory=LoadSettings)
     backup: BackupSettings = field(default_factory=BackupSettings)
     offsite: OffsiteSettings = field(default_factory=OffsiteSettings)
+    notice: NoticeSettings = field(default_factory=NoticeSettings)
     cost: CostSettings = field(default_factory=CostSettings)
     cgroups: CgroupSettings = field(default_factory=CgroupSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)

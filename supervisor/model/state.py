@@ -17,6 +17,8 @@ from supervisor.model.clock_times import with_times
 from supervisor.model.counts import Counts, advanced, counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, IllegalTransition, Phase, step
+from supervisor.model.notice_record import NoticeRecord
+from supervisor.model.notice_record import recorded as notice_recorded
 from supervisor.model.offsite_record import OffsiteRecord, wanting
 from supervisor.model.offsite_record import recorded as offsite_recorded
 from supervisor.policy.box import wall_clock
@@ -304,6 +306,7 @@ class State:
     backups: BackupRecord = field(default_factory=BackupRecord)
     alerts: AlertRecord = field(default_factory=AlertRecord)
     offsite: OffsiteRecord = field(default_factory=OffsiteRecord)
+    notices: NoticeRecord = field(default_factory=NoticeRecord)
     gaps: int = 0  # how often facts were lost to a damaged journal: from then on, counts are "at least"
 
     def cap(self, levels: Sequence[str]) -> tuple[int, str] | None:
@@ -382,6 +385,8 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return replace(state, climb=_pinned(state.climb, stamped, fact))
         case facts.BackupFact() | facts.OffsiteFact() | facts.AlertFact():
             return _upkeep(state, stamped, fact)
+        case facts.EndAnnounced() | facts.EndCalledOff():
+            return replace(state, notices=notice_recorded(state.notices, stamped, fact))
         case facts.Vetoed() | facts.VetoLifted():
             return _vetoed(state, stamped, fact)
         case facts.ConfigRefused() | facts.ConfigMended() | facts.JournalSalvaged():
@@ -535,6 +540,7 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
         reboots_by_cause=by_cause,
         box=state.box and replace(state.box, outlived=state.box.outlived + 1),
         programs=programs,
+        notices=notice_recorded(state.notices, stamped, fact),
     )
 
 

@@ -23,6 +23,7 @@ _CAUSES: Final = (
     "orderly",
     "operator",
     "unclean",
+    "preempted",
 )  # of a reboot, in `policy/box/reboot_cause.py` and `deciding/beginning.py`
 
 Number = float | None

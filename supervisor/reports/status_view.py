@@ -13,6 +13,7 @@ from supervisor.policy.box import foundations as rule
 from supervisor.policy.box.foundations import Answer
 from supervisor.reports.climb_view import climb_view
 from supervisor.reports.hardware_view import gpu_view, vetoes_view
+from supervisor.reports.notices_view import notices_view
 from supervisor.reports.offsite_view import offsite_view, trouble
 from supervisor.reports.sources import Sources
 from supervisor.reports.view import program_views
@@ -68,6 +69,7 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         "cgroups": _cgroups(settings, sources.cgroups()),
         "vetoes": vetoes_view(state),
         "offsite": offsite_view(state, settings, memory, now_s=now_s),
+        "notices": notices_view(state, memory, now_s=now_s),
         "http": sources.http(),
         "release": sources.release,
         **sources.last_sign(),

@@ -36,6 +36,8 @@ from supervisor.adapters.host.host import LocalHost
 from supervisor.adapters.host.logind import HostWatch
 from supervisor.adapters.host.systemd import Notifier, handed_over
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
+from supervisor.adapters.notices import detect
+from supervisor.adapters.notices.thread import NoticeWatch
 from supervisor.adapters.offsite.thread import Offsite
 from supervisor.adapters.process import cgroups, checkpoints, limits, orphans, starts
 from supervisor.adapters.process.controls import Controls
@@ -124,6 +126,7 @@ class _Parts:
     offsite: Offsite
     foundations: Foundations
     recorder: Recorder
+    notices: NoticeWatch
 
 
 class Daemon:
@@ -271,9 +274,12 @@ class Daemon:
         recorder = Recorder(
             Path(paths.recording), backend.readings, lambda: loop.settings.recorder.max_mb, system_clock
         )  # fmt: skip
+        notices = NoticeWatch(
+            lambda: loop.settings, inbox, system_clock, lambda: detect.provider(BootFiles.of(os.environ))
+        )  # fmt: skip
         return _Parts(
             this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, gpu, host, alive,
-            backend, performer, loop, pool, backups, offsite, watched, recorder,
+            backend, performer, loop, pool, backups, offsite, watched, recorder, notices,
         )  # fmt: skip
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
@@ -363,6 +369,7 @@ class Daemon:
         parts.host.start()
         parts.sampler.start()
         parts.foundations.start()
+        parts.notices.start()
         self._host_watch = HostWatch(lambda: self._host_goes_down(parts))
         self._host_watch.start()
         self._notifier.ready(status_line(parts.loop.state))
@@ -486,6 +493,7 @@ class Daemon:
         if self._housekeeping is not None:
             self._housekeeping.stop()
         parts.foundations.stop()
+        parts.notices.stop()
         parts.sampler.stop()
         parts.gpu.stop()
         parts.host.stop()

@@ -76,7 +76,7 @@ class Performer:
         except Exception:
             log.exception("alarm_failed", alert=notice.kind)
 
-    def _one(self, command: Command) -> None:  # noqa: C901, PLR0912  one line a command
+    def _one(self, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915  one line a command
         match command:
             case commands.Spawn():
                 self._spawn(command)
@@ -91,6 +91,8 @@ class Performer:
                 self.controls.end(program, token)
             case commands.SetControl():
                 self.controls.write(command)
+            case commands.TellEnd():
+                self.controls.tell_end(command)
             case commands.SendSignal(program=program, token=token, signal=signal):
                 self.launcher.signal(program, token, signal)
             case commands.ContinueChild(program=program, token=token, pid=pid, start_ticks=start_ticks):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.process.controls import Controls
-from supervisor.model.commands import SetControl
+from supervisor.model.commands import SetControl, TellEnd
 from supervisor.model.settings import Paths
-from workers.contract import UNKNOWN, Control, ControlReader
+from workers.contract import UNKNOWN, Control, ControlReader, LeaveBy, read_leave_by
 
 TOKEN, OTHER = "ab" * 16, "cd" * 16
 
@@ -64,3 +64,24 @@ def test_a_record_that_is_gone_is_named_and_written_anew(tmp_path):
     controls.end("Breakout", OTHER)
     assert controls.missing() == "the control record of Pong is gone"
     assert Path(paths.control("Pong", 3)).parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_end_of_the_box_is_in_a_file_as_long_as_it_is_announced(tmp_path):
+    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+    controls = Controls(paths, SystemClock(0.0))
+    path = Path(paths.leave_by("Pong", 3))
+    controls.tell_end(TellEnd("Pong", TOKEN, 1_800_000_000.7, "aws: spot terminate"))
+    assert not path.exists(), "of nobody"
+    controls.begin(TOKEN, 3)
+    controls.tell_end(TellEnd("Pong", TOKEN, 1_800_000_000.7, "aws: spot terminate"))
+    assert path.read_text() == "1800000000\naws: spot terminate\n"
+    assert read_leave_by(path) == LeaveBy(1_800_000_000.0, "aws: spot terminate")
+    controls.tell_end(TellEnd("Pong", TOKEN, None, "file: x"))
+    assert read_leave_by(path) == LeaveBy(None, "file: x")
+    for _ in range(2):
+        controls.tell_end(TellEnd("Pong", TOKEN, None, ""))
+        assert read_leave_by(path) is None
+    path.write_text("soon\n")
+    assert read_leave_by(path) is None, "not understood"
+    controls.end("Pong", TOKEN)
+    assert not path.exists()

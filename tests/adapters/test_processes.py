@@ -71,6 +71,7 @@ def test_the_worker_sees_the_contract_and_nothing_of_systemd(world, monkeypatch)
         contract.ENV_RUN_DIR: paths.run_dir("Pong"),
         contract.ENV_BEAT: paths.beat("Pong", 7),
         contract.ENV_CONTROL: paths.control("Pong", 7),
+        contract.ENV_LEAVE_BY: paths.leave_by("Pong", 7),
         contract.ENV_BOOT_ID: BOOT,
         contract.ENV_STACKS: f"{paths.attempt_dir('Pong', 7, token)}/stacks.txt",
         contract.ENV_NOTIFY: paths.notify_socket("Pong"),
@@ -708,6 +709,7 @@ def test_a_shim_is_ordered_to_the_letter(tmp_path, monkeypatch):
         "ODD2": "\u00e9", "EXTRALIFE_PROGRAM": "Pong", "EXTRALIFE_TOKEN": token, "EXTRALIFE_ATTEMPT": "3",
         "EXTRALIFE_RUN_DIR": "/state/programs/Pong", "EXTRALIFE_BEAT": "/run/x/beats/Pong.3.beat",
         "EXTRALIFE_CONTROL": "/run/x/beats/Pong.3.control", "EXTRALIFE_BOOT_ID": "boot",
+        "EXTRALIFE_LEAVE_BY": "/run/x/beats/Pong.3.leave-by",
         "EXTRALIFE_STACKS": f"/state/programs/Pong/attempts/3-{token}/stacks.txt", "NOTIFY_SOCKET": "/run/x/notify/Pong",
     }  # fmt: skip
     order = processes.shim_order(paths, own, 3, token, "boot", "/cgroup")

@@ -427,6 +427,17 @@ def test_it_saves_as_the_daemon_asks_and_at_its_own_longest_interval(around):
     assert not done.should_save()
 
 
+def test_the_announced_end_of_the_box_can_be_asked_for(tmp_path):
+    run = Run(10, {}, None, tmp_path, {contract.ENV_LEAVE_BY: str(tmp_path / "end")})
+    assert run.seconds_left() is None
+    (tmp_path / "end").write_text(contract.leave_by_text(time.time() + 100.0, "aws"))
+    assert 0.0 < run.seconds_left() <= 100.0
+    (tmp_path / "end").write_text(contract.leave_by_text(5.0, "aws"))
+    assert run.seconds_left() == 0.0
+    (tmp_path / "end").write_text(contract.leave_by_text(None, "aws"))
+    assert run.seconds_left() is None
+
+
 def test_sigterm_asks_to_save_first_and_then_to_leave_and_an_earlier_handler_still_hears_of_it(around):
     heard = []
     signal.signal(signal.SIGTERM, lambda *_: heard.append("earlier"))

@@ -17,6 +17,7 @@ from supervisor.ctl import (
     checks_alerts,
     checks_disk,
     checks_gpu,
+    checks_notices,
     checks_offsite,
     checks_service,
     checks_training,
@@ -51,7 +52,8 @@ def test_a_check_that_fails_is_unknown_and_hides_nothing(monkeypatch: pytest.Mon
         yield
 
     monkeypatch.setattr(checks, "ALL", (odd, lambda _who: [Finding("b", "bad", "broken", "mend it")]))
-    for module in (checks_alerts, checks_disk, checks_gpu, checks_offsite, checks_service, checks_training):
+    others = checks_alerts, checks_disk, checks_gpu, checks_notices, checks_offsite, checks_service, checks_training
+    for module in others:
         monkeypatch.setattr(module, "ALL", ())
     found = doctor.examine(Session(Options()))
     assert levels(found) == ["bad", "unknown"], "the worst first"

@@ -37,6 +37,7 @@ from supervisor.model.inputs import (
     ConfigLoaded,
     Ended,
     Ending,
+    EndNoticesRead,
     EvidenceTaken,
     FoundationsLooked,
     LeaseFound,
@@ -60,6 +61,7 @@ from supervisor.model.memory import Memory, Trouble
 from supervisor.model.state import fold_all
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.policy.upkeep.notices import END, RISK, EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
 from supervisor.reports.status_view import status_view
 from supervisor.reports.view import program_views
@@ -87,6 +89,10 @@ findings = st.builds(
     restorable=st.booleans(), error=st.sampled_from(["", "disk full"]), minor=st.booleans(), holds_starts=st.booleans(),
 )  # fmt: skip
 
+end_notices = st.builds(
+    EndNotice, st.sampled_from(["aws end", "file end"]), st.sampled_from(["aws", "file"]), st.sampled_from([END, RISK]),
+    st.just("an end"), st.none() | st.sampled_from([-200.0, -1.0, 20.0, 120.0, 3600.0]),
+)  # fmt: skip
 ALERTS = AlertSettings(command=("page-me",), at_most_per_h=2)
 OFFSITE = OffsiteSettings(repository="/srv/copies", every_s=30.0)
 
@@ -200,6 +206,13 @@ class AnyInputs(RuleBasedStateMachine):
         self.give(LeaseFound(self.now_s, claim, Lease("t", 1, "box")))
         self.give(OffsiteDone(self.now_s, what, cause, error, "abc", self.now_s))
 
+    @rule(
+        found=st.lists(end_notices, max_size=2, unique_by=lambda each: each.id), errors=st.sampled_from([{}, {"aws": "no"}])
+    )
+    def notices_of_the_end(self, found, errors):
+        heard = tuple(replace(each, until_s=each.until_s and self.now_s + each.until_s) for each in found)
+        self.give(EndNoticesRead(self.now_s, heard, errors))
+
     @rule(whose=st.sampled_from(["command", "odd"]), real=st.booleans(), error=st.sampled_from(["", "no answer"]))
     def news_of_alerts(self, whose, real, error):
         reaching = self.core.memory.reaching.get(whose)
@@ -283,7 +296,7 @@ class AnyInputs(RuleBasedStateMachine):
         state = self.core.state
         if state.stopping or self.core.memory.ended or self.core.memory.holds_starts:
             return
-        if state.offsite.keeps_down(on=self.core.settings.offsite.on):
+        if state.offsite.keeps_down(on=self.core.settings.offsite.on) or state.notices.keeps_down(self.now_s):
             return
         busy = [program for program in state.programs.values() if program.phase in HAS_PROCESS or program.retry_at_s
                 or state.backups.holds(program.name)]  # fmt: skip

@@ -46,9 +46,10 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     }
     if alert.pattern:
         fields["pattern"] = f'"{alert.pattern}"'
-    if fact.cause == "moved":  # another box: it has no reboot on record yet
+    moved = fact.cause == "moved" or alert.number == 0  # another box: it has no reboot on record yet
+    if moved:
         del fields["n"]
-    said = "MOVED" if fact.cause == "moved" else "REBOOT"
+    said = "MOVED" if moved else "REBOOT"
     return harmless(f"{when} {said} " + " ".join(f"{key}={value}" for key, value in fields.items()))
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
-from supervisor.model.commands import SetControl
+from supervisor.adapters.files import create
+from supervisor.model.commands import SetControl, TellEnd
 from supervisor.model.settings import Paths
 from supervisor.ports import Clock
-from workers.contract import UNKNOWN, Control, ControlWriter
+from workers.contract import UNKNOWN, Control, ControlWriter, leave_by_text
 
 
 class Controls:
@@ -67,6 +69,22 @@ class Controls:
         )
         self._last[command.token] = command
 
+    def tell_end(self, command: TellEnd) -> None:
+        """Write or remove the file that says when the box ends. Raises OSError."""
+        with self._guard:
+            attempt = self._attempts.get(command.token)
+        if attempt is None:
+            return
+        path = Path(self._paths.leave_by(command.program, attempt))
+        if not command.why:
+            path.unlink(missing_ok=True)
+            return
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside = path.with_name(f"{path.name}.new")
+        with os.fdopen(create(aside, 0o644), "w", encoding="utf-8") as file:
+            file.write(leave_by_text(command.until_wall_s, command.why))
+        aside.replace(path)  # a script never reads half of it
+
     def end(self, program: str, token: str) -> None:
         """The attempt is over: its records on tmpfs are no longer needed."""
         with self._guard:
@@ -76,5 +94,6 @@ class Controls:
             self._last.pop(token, None)
             attempt = self._attempts.pop(token, None)
         if attempt is not None:
-            for path in (self._paths.control(program, attempt), self._paths.beat(program, attempt)):
+            own = self._paths.control, self._paths.beat, self._paths.leave_by
+            for path in (each(program, attempt) for each in own):
                 Path(path).unlink(missing_ok=True)

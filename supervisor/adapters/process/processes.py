@@ -131,6 +131,7 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         contract.ENV_RUN_DIR: paths.run_dir(name),
         contract.ENV_BEAT: paths.beat(name, attempt),
         contract.ENV_CONTROL: paths.control(name, attempt),
+        contract.ENV_LEAVE_BY: paths.leave_by(name, attempt),
         contract.ENV_BOOT_ID: boot_id,
         contract.ENV_STACKS: f"{paths.attempt_dir(name, attempt, token)}/stacks.txt",
         contract.ENV_NOTIFY: paths.notify_socket(name),

@@ -2,7 +2,8 @@
 
 First match wins:
 
-1. **0** when someone meant it: the operator, an orderly shutdown, the provider's maintenance (`cause` is not `unclean`).
+1. **0** when someone meant it: the operator, an orderly shutdown, a provider that had announced it (`cause` is not
+   `unclean`).
 2. **0** when nothing ran, or all workers were paused: an idle box is not overloaded.
 3. By the age of the last sign of life when the box went down: **1** up to two minutes, **0.5** up to ten, **0** beyond,
    because the daemon itself may have been dead, so what ran is unknown. Unknown age: **0.5**.

@@ -59,6 +59,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
         "0c9d5a4be1f04f0f9d3c6a8f27d1b6e4",
         "copies off the box are too old, damaged, or another box has taken over",
     ),
+    "notice": ("e4f1c7a5b2d84c0fa3c96d1be870f5c2", "the provider announces that this box ends, or may end"),
     "daemon": ("7165f5c801d44a20aa4e14e143269604", "the previous daemon ended unexpectedly"),
     "journal": ("b262a1e13e3949e892af1a55c605f31e", "extralife's journal was damaged or could not be written"),
     "foundation": (

@@ -1,0 +1,1 @@
+"""Notices that this box ends: metadata services of providers, a command, a file."""

@@ -1,0 +1,159 @@
+"""Notices of providers without an API: what a command prints, or a file that appears.
+
+Both say the same in their first line: `[risk] [WHEN] [WHY ...]`. WHEN is the seconds that are left, seconds since the epoch,
+or a time such as 2026-11-23T08:22:00Z; without it nobody knows when. Examples: `30`, `120 evicted`, `risk the price rises`,
+`2026-11-23T08:22:00Z maintenance`, `maintenance`.
+
+The command: status 0 and nothing printed: no end is announced. Status 0 and a line: that. Any other status: it cannot tell.
+The file: it is not there: no end is announced. An empty one announces an end without a time. Seconds count from its last
+change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from supervisor.adapters.files import open_regular
+from supervisor.adapters.notices.web import Unreadable
+from supervisor.harmless import harmless
+from supervisor.policy.box import wall_clock
+from supervisor.policy.upkeep.notices import COMMAND, END, FILE, RISK, EndNotice
+from supervisor.ports import Clock
+from workers import contract
+
+_MOST_BYTES: Final = 4096
+_SHOWN: Final = 200
+_EPOCH_S: Final = 1e9  # a larger number is a time
+_MOST_S: Final = 30 * 86_400.0
+_NUMBER: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\dT\S+", re.ASCII)
+
+
+def notice(line: str, source: str, clock: Clock, *, from_wall_s: float | None = None) -> EndNotice:
+    """What one line announces; seconds that are left count from `from_wall_s`, else from now. Raises Unreadable."""
+    first, _, rest = line.strip().partition(" ")
+    kind = RISK if first.lower() == RISK else END
+    when, _, why = (rest.strip() if kind == RISK else line.strip()).partition(" ")
+    until_s = None
+    if _NUMBER.fullmatch(when) or _DATE.fullmatch(when):
+        until_s = _until_s(when, clock, from_wall_s)
+    else:
+        why = f"{when} {why}"
+    told = harmless(why.strip())[:_SHOWN] or ("an end may come" if kind == RISK else "an end")
+    return EndNotice(f"{source} {kind}", source, kind, told, None if kind == RISK else until_s)
+
+
+def _until_s(when: str, clock: Clock, from_wall_s: float | None) -> float | None:
+    now_s, wall_s = clock.now_s(), clock.wall_s()
+    if _NUMBER.fullmatch(when) and float(when) < _EPOCH_S:
+        if float(when) > _MOST_S:
+            raise Unreadable(f"{when} s are more than 30 days")
+        began_s = now_s if from_wall_s is None else now_s + min(0.0, from_wall_s - wall_s)
+        return began_s + float(when)
+    try:
+        at = None if _NUMBER.fullmatch(when) else datetime.fromisoformat(when)
+    except ValueError:
+        raise Unreadable(f"{when!r:.40} is no time such as 2026-11-23T08:22:00Z") from None
+    if at is not None and at.tzinfo is None:
+        raise Unreadable(f"{when!r:.40} has no zone: append Z, or an offset such as +01:00")
+    at_wall_s = float(when) if at is None else at.timestamp()
+    return now_s + at_wall_s - wall_s if wall_clock.is_set(wall_s) else None
+
+
+class File:
+    """A file that is there when the box ends."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._path, self._clock = Path(path), clock
+
+    def read(self) -> tuple[EndNotice, ...]:
+        try:
+            fd = open_regular(self._path)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise Unreadable(f"{self._path} cannot be read ({error.strerror})") from error
+        with os.fdopen(fd, "rb") as file:
+            changed_s = os.fstat(fd).st_mtime
+            line = file.read(_MOST_BYTES).decode("utf-8", "replace").partition("\n")[0]
+        return (notice(line, FILE, self._clock, from_wall_s=changed_s),)
+
+
+class Command:
+    """A program that is run again and again."""
+
+    def __init__(self, command: str, timeout_s: float, clock: Clock) -> None:
+        self._argv, self._timeout_s, self._clock = shlex.split(command), timeout_s, clock
+        self._before: tuple[str, EndNotice] | None = None
+
+    def read(self) -> tuple[EndNotice, ...]:
+        line = self._printed().strip().partition("\n")[0].strip()
+        if not line:
+            self._before = None
+            return ()
+        if self._before is None or self._before[0] != line:  # the same line again is the same moment
+            self._before = line, notice(line, COMMAND, self._clock)
+        return (self._before[1],)
+
+    def _printed(self) -> str:
+        env = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
+        try:
+            process = subprocess.Popen(
+                self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, cwd="/",
+                process_group=0,
+            )  # fmt: skip
+        except OSError as error:
+            raise Unreadable(f"{self._argv[0]} cannot be started ({error.strerror or error})") from error
+        try:
+            said, in_time = self._read(process)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        if not in_time:
+            raise Unreadable(f"it took longer than {self._timeout_s:g} s")
+        if code:
+            raise Unreadable(f"it ended with status {code}")
+        return said.decode("utf-8", "replace")
+
+    def _read(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
+        """What it has printed when it has ended, and whether that was in time. A child of its own is not waited for."""
+        until_s, said = time.monotonic() + self._timeout_s, b""
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            out = process.stdout.fileno() if process.stdout is not None else -1
+            os.set_blocking(out, False)
+            poller = select.poll()
+            poller.register(pidfd, select.POLLIN)
+            poller.register(out, select.POLLIN)
+            while (left_s := until_s - time.monotonic()) > 0:
+                ready = {fd for fd, _ in poller.poll(left_s * 1000.0)}
+                if out in ready:
+                    piece = _piece(out)
+                    said = (said + piece)[:_MOST_BYTES]
+                    if not piece:
+                        poller.unregister(out)
+                elif pidfd in ready:
+                    return said, True
+            return said, False
+        finally:
+            os.close(pidfd)
+
+
+def _piece(fd: int) -> bytes:
+    try:
+        return os.read(fd, _MOST_BYTES)
+    except BlockingIOError:
+        return b""

@@ -1,0 +1,218 @@
+"""What the metadata services of AWS, Google and Azure say of this box's end.
+
+Each asks as the provider documents it, and takes an answer for what it is only if it has the documented form. A service
+that does not answer, or answers otherwise, says nothing: neither that the box ends nor that it does not.
+
+* AWS: `spot/instance-action` (two minutes before) and `events/recommendations/rebalance` (a risk); 404: there is none.
+  A session token first (IMDSv2); where that cannot be had (IMDSv1), without.
+* Google: `instance/preempted` (30 s before), and `maintenance-event`, of which only an end counts: a live migration is none.
+* Azure: scheduled events for this machine; those of other machines of its group come in the same answer. A freeze of some
+  seconds is no end. Events are never acknowledged (StartRequests): that would only make the end come earlier.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Protocol
+
+from supervisor.adapters.notices.web import Answer, Unreadable, Web, odd, refused
+from supervisor.harmless import harmless
+from supervisor.policy.box import wall_clock
+from supervisor.policy.upkeep.notices import AWS, AZURE, END, GOOGLE, RISK, EndNotice
+from supervisor.ports import Clock
+
+_TOKEN_S: Final = 21_600
+_TOKEN_HEADER: Final = "X-aws-ec2-metadata-token"  # noqa: S105  a header's name
+_PREEMPTED_S: Final = 30.0
+_AZURE_ENDS: Final = frozenset({"Preempt", "Terminate", "Reboot", "Redeploy"})
+_AZURE_EVENTS: Final = "/metadata/scheduledevents?api-version=2020-07-01"
+_AZURE_NAME: Final = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+_SHOWN: Final = 200
+
+
+class Source(Protocol):
+    """One place that says when this box ends."""
+
+    def read(self) -> tuple[EndNotice, ...]:
+        """Everything that it announces now. Raises Unreadable."""
+        ...
+
+
+@dataclass(slots=True)
+class Moments:
+    """Times of the provider as journal time. What only says "soon" counts from when it was first seen."""
+
+    clock: Clock
+    seen: dict[str, float] = field(default_factory=dict)
+
+    def at(self, wall_s: float, answer: Answer) -> float | None:
+        """By the service's clock, else by this box's; None if neither is set."""
+        if answer.date_wall_s is not None:
+            return self.clock.now_s() + wall_s - answer.date_wall_s
+        return self.clock.now_s() + wall_s - self.clock.wall_s() if wall_clock.is_set(self.clock.wall_s()) else None
+
+    def soon(self, id_: str, left_s: float) -> float:
+        return self.seen.setdefault(id_, self.clock.now_s() + left_s)
+
+    def forget_but(self, *ids: str) -> None:
+        for gone in self.seen.keys() - set(ids):
+            del self.seen[gone]
+
+
+class Aws:
+    """EC2: IMDSv2."""
+
+    def __init__(self, web: Web, clock: Clock) -> None:
+        self._web, self._moments, self._token = web, Moments(clock), ""
+        self._asks_token_s = 0.0
+
+    def read(self) -> tuple[EndNotice, ...]:
+        action, rebalance = self._get("/latest/meta-data/spot/instance-action"), None
+        found = []
+        if action is not None:
+            body = _object(action)
+            what, at_s = body.get("action"), _iso(body.get("time"))
+            if what not in ("terminate", "stop", "hibernate") or at_s is None:
+                raise odd(action)
+            found.append(EndNotice(f"aws {what}", AWS, END, f"spot {what}", self._moments.at(at_s, action)))
+        rebalance = self._get("/latest/meta-data/events/recommendations/rebalance")
+        if rebalance is not None:
+            if _iso(_object(rebalance).get("noticeTime")) is None:
+                raise odd(rebalance)
+            found.append(EndNotice("aws rebalance", AWS, RISK, "rebalance recommendation"))
+        return tuple(found)
+
+    def _get(self, path: str) -> Answer | None:
+        """None: 404, there is nothing."""
+        answer = self._web.ask(path, self._headers())
+        if answer.status == 401:  # the token has run out
+            self._token, self._asks_token_s = "", 0.0
+            answer = self._web.ask(path, self._headers())
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise refused(answer, path)
+        return answer
+
+    def _headers(self) -> dict[str, str]:
+        now_s = self._moments.clock.now_s()
+        if now_s >= self._asks_token_s:
+            answer = self._web.ask("/latest/api/token", {f"{_TOKEN_HEADER}-ttl-seconds": str(_TOKEN_S)}, "PUT")
+            if answer.status == 200 and not _is_token(answer.body):
+                raise odd(answer)
+            self._token = answer.body if answer.status == 200 else ""
+            self._asks_token_s = now_s + _TOKEN_S / 2
+        return {_TOKEN_HEADER: self._token} if self._token else {}
+
+
+class Google:
+    """Compute Engine."""
+
+    def __init__(self, web: Web, clock: Clock) -> None:
+        self._web, self._moments = web, Moments(clock)
+
+    def read(self) -> tuple[EndNotice, ...]:
+        preempted, maintained = self._get("preempted"), self._get("maintenance-event")
+        if preempted is not None and preempted.body.strip() not in {"TRUE", "FALSE"}:
+            raise odd(preempted)
+        if preempted is not None and preempted.body.strip() == "TRUE":
+            until_s = self._moments.soon("google preempted", _PREEMPTED_S)
+            return (EndNotice("google preempted", GOOGLE, END, "preempted", until_s),)
+        self._moments.forget_but()
+        if maintained is not None and maintained.body.strip().startswith("TERMINATE"):
+            return (EndNotice("google maintenance", GOOGLE, END, "it ends for maintenance of its host"),)
+        return ()
+
+    def _get(self, key: str) -> Answer | None:
+        path = f"/computeMetadata/v1/instance/{key}"
+        answer = self._web.ask(path, {"Metadata-Flavor": "Google", "Host": "metadata.google.internal"})
+        if answer.headers.get("metadata-flavor") != "Google":
+            raise Unreadable("it does not say that it is Google's (Metadata-Flavor)")
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise refused(answer, path)
+        return answer
+
+
+class Azure:
+    """Virtual machines: scheduled events."""
+
+    def __init__(self, web: Web, clock: Clock) -> None:
+        self._web, self._moments, self._name = web, Moments(clock), ""
+
+    def read(self) -> tuple[EndNotice, ...]:
+        name = self._name or self._own_name()
+        answer = self._get(_AZURE_EVENTS)
+        events = _object(answer).get("Events")
+        if not isinstance(events, list) or not all(isinstance(each, dict) for each in events):
+            raise odd(answer)
+        found = [self._notice(each, answer) for each in events if _is_ours(each, name, answer)]
+        self._moments.forget_but(*(each.id for each in found))
+        return tuple(found)
+
+    def _notice(self, event: dict[str, Any], answer: Answer) -> EndNotice:
+        what, source, not_before = event["EventType"], event.get("EventSource"), event.get("NotBefore")
+        id_ = f"azure {event.get('EventId')}"[:_SHOWN]
+        told = f"{what} (by {source})" if source in {"Platform", "User"} else what
+        if not not_before:  # it has begun
+            return EndNotice(id_, AZURE, END, told, self._moments.soon(id_, 0.0))
+        try:
+            at_s = parsedate_to_datetime(str(not_before)).timestamp()
+        except (ValueError, TypeError, OverflowError):
+            raise odd(answer) from None
+        return EndNotice(id_, AZURE, END, told, self._moments.at(at_s, answer))
+
+    def _own_name(self) -> str:
+        answer = self._get(_AZURE_NAME)
+        self._name = answer.body.strip().lower()
+        if not self._name:
+            raise odd(answer)
+        return self._name
+
+    def _get(self, path: str) -> Answer:
+        answer = self._web.ask(path, {"Metadata": "true"})
+        if answer.status != 200:
+            raise refused(answer, path)
+        return answer
+
+
+PROVIDERS: Final[dict[str, Callable[[Web, Clock], Source]]] = {AWS: Aws, GOOGLE: Google, AZURE: Azure}
+
+
+def _is_ours(event: dict[str, Any], name: str, answer: Answer) -> bool:
+    """Whether it ends this machine. One that names no machine concerns all of them."""
+    resources = event.get("Resources", [])
+    if not isinstance(resources, list) or not isinstance(event.get("EventType"), str):
+        raise odd(answer)
+    named = {str(each).lower() for each in resources}
+    return event["EventType"] in _AZURE_ENDS and (not named or name in named)
+
+
+def _object(answer: Answer) -> dict[str, Any]:
+    try:
+        body = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        raise odd(answer) from None
+    if not isinstance(body, dict):
+        raise odd(answer)
+    return body
+
+
+def _iso(text: object) -> float | None:
+    """`2026-11-23T08:22:00Z` as seconds since the epoch."""
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    if found is None:
+        return None
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _is_token(text: str) -> bool:
+    return 0 < len(text) <= 1024 and text.isascii() and text.isprintable() and harmless(text) == text

@@ -1,0 +1,115 @@
+"""The threads that listen for notices that this box ends: one for the provider, one for the command, one for the file.
+
+Each waits for its own source alone, at most `timeout_s`; none waits for another, and the deciding thread for none of them.
+An input is posted when what they say all together has changed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from supervisor.adapters.notices.local import Command, File
+from supervisor.adapters.notices.metadata import PROVIDERS, Source
+from supervisor.adapters.notices.web import Unreadable, Web
+from supervisor.harmless import harmless
+from supervisor.model.inputs import EndNoticesRead
+from supervisor.model.settings import Settings
+from supervisor.policy.upkeep.notices import AUTO, COMMAND, FILE, OFF, EndNotice, NoticeSettings, is_same
+from supervisor.ports import Clock, Inbox
+
+log = structlog.get_logger()
+
+PROVIDER: Final = "provider"
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    found: tuple[EndNotice, ...] = ()
+    source: str = ""  # empty: there is none
+    error: str = ""  # then `found` is not known
+
+
+class NoticeWatch:
+    """Asks every configured source, every `every_s`."""
+
+    def __init__(self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, detect: Callable[[], str]) -> None:
+        """`settings` gives those in force. `detect` names the provider of this box, or nothing."""
+        self._settings, self._inbox, self._clock, self._detect = settings, inbox, clock, detect
+        self._over, self._guard = threading.Event(), threading.Lock()
+        self._said: dict[str, _Said] = {}
+        self._posted: tuple[tuple[EndNotice, ...], dict[str, str]] | None = None
+        self._detected: str | None = None
+
+    def start(self) -> None:
+        for part in (PROVIDER, COMMAND, FILE):
+            threading.Thread(target=self._run, args=(part,), name=f"notices-{part}", daemon=True).start()
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _run(self, part: str) -> None:
+        made: tuple[NoticeSettings, str, Source | None] | None = None
+        while not self._over.is_set():
+            rules = self._settings().notice
+            if made is None or made[0] != rules:
+                name = self._name(part, rules)
+                made = rules, name, self._source(name, rules)
+            self._take(part, self._read(made[1], made[2]))
+            self._over.wait(rules.every_s)
+
+    def _name(self, part: str, rules: NoticeSettings) -> str:
+        """Of the source; empty: there is none."""
+        if part == COMMAND:
+            return COMMAND if rules.command else ""
+        if part == FILE:
+            return FILE if rules.file else ""
+        if rules.provider != AUTO:
+            return "" if rules.provider == OFF else rules.provider
+        if self._detected is None:
+            self._detected = self._detect()
+            log.info("notices", provider=self._detected or "none detected")
+        return self._detected
+
+    def _source(self, name: str, rules: NoticeSettings) -> Source | None:
+        if name in PROVIDERS:
+            return PROVIDERS[name](Web(rules.endpoint, rules.timeout_s), self._clock)
+        if name == COMMAND:
+            return Command(rules.command, rules.timeout_s, self._clock)
+        return File(rules.file, self._clock) if name == FILE else None
+
+    def _read(self, name: str, source: Source | None) -> _Said:
+        if source is None:
+            return _Said()
+        try:
+            return _Said(source.read(), name)
+        except Unreadable as error:
+            return _Said((), name, harmless(str(error)))
+        except Exception as error:
+            log.exception("notices_not_read", source=name)
+            return _Said((), name, f"it stopped at a bug ({type(error).__name__}); see the daemon's log")
+
+    def _take(self, part: str, said: _Said) -> None:
+        with self._guard:
+            before = self._said.get(part)
+            self._said[part] = said
+            if len(self._said) < 3:
+                return  # the other sources have not been asked yet: what they said to an earlier daemon may stand
+            heard = (each for key in sorted(self._said) for each in self._said[key].found)
+            found = tuple(self._settled(each) for each in heard)
+            errors = {each.source: each.error for each in self._said.values() if each.error}
+            if (found, errors) == self._posted:
+                return
+            self._posted = found, errors
+            self._inbox.post(EndNoticesRead(self._clock.now_s(), found, errors))
+        if said.error and (before is None or before.error != said.error):
+            log.warning("notices_not_read", source=said.source, error=said.error)
+
+    def _settled(self, notice: EndNotice) -> EndNotice:
+        """As it was posted before, where it says nothing new: a service's clock has whole seconds."""
+        before = next((each for each in (self._posted or ((), {}))[0] if each.id == notice.id), None)
+        return notice if before is None or not is_same(before, notice) else before

@@ -1,0 +1,45 @@
+"""[notice]: where it is heard that this box ends."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from supervisor.config import secrets
+from supervisor.config.sheet import Sheet, shown
+from supervisor.policy.upkeep.notices import NoticeSettings
+
+
+def complete(sheet: Sheet, made: NoticeSettings) -> NoticeSettings:
+    """`made` of the plain keys, checked."""
+    if not _is_endpoint(made.endpoint):
+        at = sheet.at("notice", "endpoint")
+        sheet.error(at, f"notice.endpoint must be http://HOST or http://HOST:PORT, not {shown(made.endpoint)}")
+    if made.command:
+        _check_command(sheet, made.command)
+    return replace(made, file=secrets.beside(sheet, made.file)) if made.file else made
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    plain = text.isascii() and text.isprintable() and " " not in text
+    return named and plain and parts.scheme == "http" and not (parts.query or parts.fragment or parts.username)
+
+
+def _check_command(sheet: Sheet, command: str) -> None:
+    origin = sheet.at("notice", "command")
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        sheet.error(origin, f"notice.command, {shown(command)}, cannot be split into words ({error}); no shell reads it")
+        return
+    if not words:
+        sheet.error(origin, 'notice.command names no program; write it such as "/usr/local/bin/is-this-the-end --short"')
+    elif shutil.which(words[0]) is None:
+        sheet.warn(origin, f"notice.command: {words[0]!r:.80} is not found, or not executable (yet)")

@@ -1,0 +1,62 @@
+"""What the journal says of notices that this box ends (`deciding/notices.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.policy.upkeep import notices as rule
+from supervisor.policy.upkeep.notices import EndNotice
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A notice that stands, since when, and when the programs leave because of it (None: never)."""
+
+    notice: EndNotice
+    at_s: float
+    wall_s: float
+    leave_at_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeRecord:
+    """By the notices' ids. `spent`: their time has passed, or the box has come back; their source still says the same."""
+
+    standing: dict[str, Announced] = field(default_factory=dict)
+    spent: dict[str, EndNotice] = field(default_factory=dict)
+
+    def keeps_down(self, now_s: float) -> bool:
+        """Whether no program may start: the box ends before it could save and be copied again."""
+        return any(each.leave_at_s is not None and each.leave_at_s <= now_s for each in self.standing.values())
+
+    def end(self) -> Announced | None:
+        """The end that comes first; None: none is announced."""
+        ends = [each for each in self.standing.values() if each.notice.kind == rule.END]
+        return min(ends, key=lambda each: (each.notice.until_s is None, each.notice.until_s or 0.0), default=None)
+
+    def explanation(self, last_sign_s: float) -> EndNotice | None:
+        """The notice that explains an end of the box with this last sign of life."""
+        found = (
+            each.notice
+            for each in self.standing.values()
+            if rule.explains(each.notice, announced_s=each.at_s, last_sign_s=last_sign_s)
+        )
+        return next(found, None)
+
+
+def recorded(
+    record: NoticeRecord, stamped: Stamped, fact: facts.EndAnnounced | facts.EndCalledOff | facts.HostRebooted
+) -> NoticeRecord:
+    """The record after one more fact."""
+    if isinstance(fact, facts.HostRebooted):
+        return NoticeRecord({}, record.spent | {id_: each.notice for id_, each in record.standing.items()})
+    others = {id_: each for id_, each in record.standing.items() if id_ != fact.id}
+    spent = {id_: each for id_, each in record.spent.items() if id_ != fact.id}
+    if isinstance(fact, facts.EndAnnounced):
+        notice = EndNotice(fact.id, fact.source, rule.END if fact.sure else rule.RISK, fact.what, fact.until_s)
+        return NoticeRecord({**others, fact.id: Announced(notice, stamped.at_s, stamped.wall_s, fact.leave_at_s)}, spent)
+    if fact.passed and fact.id in record.standing:
+        spent[fact.id] = record.standing[fact.id].notice
+    return replace(record, standing=others, spent=spent)

@@ -1,0 +1,54 @@
+"""`doctor` on notices of the end, and what `status` says of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters"))
+from notices_kit import Metadata
+
+from supervisor.ctl import checks_notices
+from supervisor.ctl.checks import Patient
+from supervisor.ctl.status import _notices
+from supervisor.model.settings import Paths, Settings
+from supervisor.policy.upkeep.notices import NoticeSettings
+
+
+def look(rules):
+    found = checks_notices.notices(Patient(Settings(Paths("/s", "/r"), notice=rules)))
+    return [(each.level, each.what) for each in found]
+
+
+@pytest.fixture
+def ec2(tmp_path, monkeypatch):
+    monkeypatch.setenv("EXTRALIFE_BOOT_FILES", str(tmp_path))
+    made = Metadata("aws")
+    yield made
+    made.close()
+
+
+def test_every_source_is_asked_once(ec2, tmp_path):
+    assert list(checks_notices.notices(Patient(None))) == []
+    assert look(NoticeSettings()) == [("ok", "no provider is known, so this box ends without notice (docs/offsite.md)")]
+    (tmp_path / "sys_vendor").write_text("Amazon EC2")
+    rules = NoticeSettings(endpoint=ec2.endpoint, command="/nowhere", file=str(tmp_path / "end"))
+    (tmp_path / "end").write_text("30 gone")
+    assert look(rules) == [
+        ("ok", "aws: no end is announced"),
+        ("bad", "command: /nowhere cannot be started (No such file or directory)"),
+        ("bad", "file: THIS BOX ENDS: gone"),
+    ]
+
+
+def test_status_counts_down():
+    each = {"source": "aws", "kind": "end", "what": "spot\x1b terminate", "left_s": 120.0, "leaves_s": 60.0}
+    risk = {**each, "kind": "risk", "left_s": None, "leaves_s": None}
+    assert _notices({"standing": [each, {**risk, "kind": "end"}, risk], "errors": {"aws": "silent"}}) == [
+        "THIS BOX ENDS in 2m; aws announced: spot\\x1b terminate; the programs leave in 1m",
+        "THIS BOX ENDS; aws announced: spot\\x1b terminate",
+        "this box MAY END; aws announced: spot\\x1b terminate; all is saved and copied, and training goes on",
+        "notices of aws are not heard: silent",
+    ]
