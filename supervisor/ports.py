@@ -115,9 +115,11 @@ class Journal(Protocol):
 
 
 class Launcher(Protocol):
-    """Processes. All calls return at once; outcomes are posted to the inbox."""
+    """Processes, or jobs of a cluster. All calls return at once; outcomes are posted to the inbox."""
 
-    def spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None: ...
+    def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:
+        """Start one attempt, on none of the nodes in `avoid`. Outcome: SpawnSucceeded, later Ended; or SpawnBroke."""
+        ...
 
     def no_room(self) -> str | None:
         """Why no other program can run now; None when one can."""

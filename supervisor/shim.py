@@ -78,6 +78,8 @@ class Order:
     signal_to: str  # the program's `stop_signal_to`: tree, leader or group
     stop_signal: int  # what asks a process to leave: the program's `stop_signal`
     lock_wait_s: float
+    lock: str  # path of the run directory's lock
+    may_claim: bool  # whether it writes the fence; else the fence must be its own already (a job of a cluster)
 
     def __init__(self, fields: dict[str, object]) -> None:
         for name in Order.__annotations__:
@@ -159,7 +161,7 @@ def _write_aside(path: str, text: str, *, sync: bool, sync_dir: bool = False) ->
 
 def _lock(order: Order) -> int:
     """The exclusive lock of the run directory, held until this process ends. Waits a little for a leaving predecessor."""
-    path = order.run_dir + "/lock"
+    path = order.lock
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     def too_long(_signum: int, _frame: object) -> None:
@@ -183,7 +185,10 @@ def _claim(order: Order, lock: int) -> None:
     if _exists(order.attempt_dir + "/exit.json"):
         # A newer daemon found no sign of this attempt, took the lock and closed the attempt: do not start it late.
         raise Refused(f"attempt {order.attempt} was cancelled before it started")
-    _write_aside(order.run_dir + "/fence", order.token + "\n", sync=True)
+    if order.may_claim:
+        _write_aside(order.run_dir + "/fence", order.token + "\n", sync=True)
+    elif _read(order.run_dir + "/fence").strip() != order.token.encode():
+        raise Refused(f"attempt {order.attempt} is not the newest of {order.program}: another one owns {order.run_dir}")
 
 
 def _open_log(path: str) -> int:

@@ -150,6 +150,14 @@ def seed_after(seed: int, rollbacks: int) -> int:
     return int.from_bytes(drawn.digest(), "big") >> 1
 
 
+def next_token(token: str) -> str:
+    """The token of the attempt that a cluster starts after this one by itself, when it puts a job back into its queue.
+
+    The node must know it without the daemon, which may be down just then.
+    """
+    return hashlib.blake2b(f"{token}/next".encode(), digest_size=16).hexdigest()
+
+
 # --- records ---------------------------------------------------------------------------------------------------------------
 
 RECORD_BYTES: Final = 4096

@@ -50,6 +50,7 @@ _SECTION_INTRO: Final = {
     "prechecks": "What vetoes a higher level before it causes a reboot: [the rule](../supervisor/policy/box/prechecks.py).",
     "recorder": "What is kept for [curves](curves.md): [the rule](../supervisor/policy/upkeep/resolution.py).",
     "http": "A TCP port with a password, for [browsers, Supervisor's clients and Prometheus](security.md#tcp).",
+    "launcher": "Where programs run: here, or as jobs of Slurm: [the rule](../supervisor/policy/cluster/launcher.py).",
     "journal": "How much of the past stays in the journal: [the rule](../supervisor/adapters/journal/archive.py).",
 }
 

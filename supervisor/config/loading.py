@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from supervisor import membership, places
-from supervisor.config import added, alerts, directories, http, ladder, notice, offsite, source
+from supervisor.config import added, alerts, directories, http, ladder, launcher, notice, offsite, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.given import PREFIX, Given, is_override
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
@@ -99,6 +99,7 @@ def _checked(
     made["offsite"] = offsite.complete(sheet, made["offsite"], look=look, starting=starting)
     made["notice"] = notice.complete(sheet, made["notice"])
     made["http"] = http.complete(sheet, made["http"], look=look)
+    made["launcher"] = launcher.complete(sheet, made["launcher"])
     paths = _paths(sheet, environ, overrides)
     levels, made["load"] = ladder.levels(sheet, made["load"], overrides)
     if levels:
@@ -297,7 +298,10 @@ def _defaults(sheet: Sheet, level: Level, section: str, rl: Options, environ: Ma
         origin = sheet.origins[f"{section}.{key}"]
         load[key] = getattr(level, key), Origin(DEFAULT, f"{section}.{key}") if origin.kind == DEFAULT else origin
     threads = level.threads
-    if threads is None:
+    if threads is None and (cpus := launcher.cpus_of_a_job(sheet)) is not None:
+        threads = cpus
+        load["threads"] = threads, Origin(DERIVED, "launcher.cpus")
+    elif threads is None:
         threads = max(1, usable_cores() // level.slots)
         load["threads"] = threads, Origin(DERIVED, "cores / slots")
     else:

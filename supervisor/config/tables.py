@@ -16,6 +16,7 @@ from typing import Any, Final
 from supervisor.config.sheet import shown
 from supervisor.model.settings import CLIMB, FIXED, SECTIONS, ProgramSpec, Progress
 from supervisor.policy.box.gate import ON_TIMEOUT
+from supervisor.policy.cluster.launcher import KINDS as KINDS_OF_LAUNCHER
 from supervisor.policy.upkeep.alerting import SEVERITIES
 from supervisor.policy.upkeep.notices import PROVIDERS
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
@@ -97,6 +98,13 @@ _BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; N
     "cgroups.pids_max": (16, 4_194_304),
     "cgroups.cpu_weight": (1, 10_000),
     "program.cpu_weight": (1, 10_000),
+    "launcher.gpus": (0, 64),
+    "launcher.cpus": (1, 4096),
+    "launcher.memory_mb": (1, 100_000_000),
+    "launcher.time_limit_s": (60.0, YEAR_S),
+    "launcher.signal_lead_s": (5.0, 65_535.0),
+    "launcher.poll_s": (0.5, 3600.0),
+    "launcher.node_faults": (1, 1000),
     "alerts.at_most_per_h": (1, 120),
     "alerts.same_within_s": (0.0, YEAR_S),
     "alerts.timeout_s": (1.0, 300.0),
@@ -124,6 +132,7 @@ _CHOICES: Final = {
     "program.restart": RESTARTS,
     "gate.on_timeout": ON_TIMEOUT,
     "load.mode": (FIXED, CLIMB),
+    "launcher.kind": KINDS_OF_LAUNCHER,
     "alerts.min_severity": SEVERITIES,
     "notice.provider": PROVIDERS,
 } | dict.fromkeys(("health.on_exploding", "health.on_collapsed", "health.on_falling", "program.on_sick"), ACTIONS)
@@ -132,6 +141,7 @@ _CHOICES: Final = {
 ORDERED: Final = (
     ("checkpoint", "min_s", "max_s"), ("restart", "base_delay_s", "max_delay_s"),
     ("restart", "slow_retry_s", "slow_retry_max_s"), ("load", "cool_s", "cool_max_s"),
+    ("launcher", "signal_lead_s", "time_limit_s"),
 )  # fmt: skip
 
 MEANINGS: Final[dict[str, str]] = {
@@ -260,6 +270,23 @@ MEANINGS: Final[dict[str, str]] = {
     "cgroups.memory_slack": "a worker may exceed its level's memory_mb by this share, slowed down; beyond that it is killed",
     "cgroups.pids_max": "largest number of processes and threads of one worker",
     "cgroups.cpu_weight": "weight of a program's share of the processors, unless it has its own",
+    "launcher.kind": "`local`: programs run on this machine; `slurm`: each start of a program is a job of a Slurm cluster",
+    "launcher.partition": "partition of the jobs; empty: the cluster's default",
+    "launcher.account": "account that the jobs are charged to; empty: your default account",
+    "launcher.qos": "quality of service of the jobs; empty: the account's default",
+    "launcher.constraint": "features that a node must have, as in `sbatch --constraint`",
+    "launcher.gres": "generic resources in Slurm's own words, such as `gpu:a100:1`, in place of `gpus`",
+    "launcher.gpus": "GPUs of each job",
+    "launcher.cpus": "processors of each job; also the threads of a built-in program, unless its level says otherwise",
+    "launcher.memory_mb": "memory of each job in MiB",
+    "launcher.time_limit_s": "time limit of each job, rounded up to minutes; the next job goes on where it ends",
+    "launcher.signal_lead_s": "so long before its time limit a job saves and leaves; longer than a save takes",
+    "launcher.setup": "lines of shell that each job runs first, such as `module load conda` and `conda activate rl`",
+    "launcher.options": "more options of sbatch, one a line, such as `--reservation=night`",
+    "launcher.poll_s": "time between two looks at the queue",
+    "launcher.settle_s": "so long a job whose submission got no answer is looked for before it counts as not submitted",
+    "launcher.node_faults": "number of faults of one node after which new jobs avoid it",
+    "launcher.node_exclude_s": "how long they avoid it",
     "alerts.urls": "targets as URLs of [Apprise](https://github.com/caronc/apprise); never shown anywhere",
     "alerts.urls_file": "file with more such URLs, one per line, that only its owner may read (mode 0600)",
     "alerts.command": "a program to run for each alert, which gets it as JSON on standard input; no shell reads it",
@@ -315,6 +342,7 @@ _UNSET: Final = {
     "level.threads": "cores / slots, at least 1",
     "cost.usd_per_hour": "not known",
     "level.memory_mb": "not checked",
+    "launcher.memory_mb": "the partition's default",
     "load.mode": "`climb` where the file has [levels], else `fixed`",
     "load.start": "the lowest",
     "alerts.urls": "none",

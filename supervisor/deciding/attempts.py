@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.deciding import tally
+from supervisor.deciding import cluster, tally
 from supervisor.deciding.gating import admit
 from supervisor.deciding.hardware import gpu_of
 from supervisor.deciding.remedies import remedy
@@ -13,6 +13,7 @@ from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box.gate import Answer, Verdict
+from supervisor.policy.cluster import job_end
 from supervisor.policy.worker import memory, restart, starting
 from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
@@ -155,14 +156,15 @@ def _priority(turn: Turn, program: Program) -> int:
 
 def _spawn(turn: Turn, program: Program, spec: ProgramSpec, verdict: Verdict) -> None:
     number = program.attempts + 1
-    token = turn.token(program.name, number)
+    token = turn.state.cluster.next_tokens.get(program.name) or turn.token(program.name, number)
     why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {turn.settings.level.name} is free"
     if program.phase is Phase.GATED:
         why = verdict.why or f"the GPU memory that it needs is free, after {turn.now_s - program.since_s:.0f} s"
     turn.record(facts.SpawnIntended(why, program.name, token, number, spec.digest, turn.settings.level.name))
     lowered = program.batch_size(turn.settings.level.name)
     lowered = lowered if verdict.batch_size is None else verdict.batch_size
-    turn.command(commands.Spawn(spec, number, token, lowered, program.rollbacks))
+    avoid = turn.state.cluster.avoid(turn.now_s)
+    turn.command(commands.Spawn(spec, number, token, lowered, program.rollbacks, avoid))
     set_control(turn, program.name, token)
 
 
@@ -269,6 +271,11 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         fate=ending.fate,
         oom_kill=oom_kill,
     )
+    fault, partition = False, ""
+    if attempt.stop is None:
+        verdict, fault = cluster.verdict(ending, spec.done_codes if spec is not None else (0,), verdict)
+    if name in turn.state.cluster.jobs:
+        partition = turn.state.cluster.jobs[name].partition
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(turn.now_s, ending.ended_at_s))
     tally.tell_end(turn, *turn.present(name), ending, ended_at_s)
     accounted = turn.state.oom_kills
@@ -288,6 +295,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
             None if ending.ckpt_at_s is None else min(turn.now_s, ending.ckpt_at_s), early,
         )
     )  # fmt: skip
+    cluster.note_end(turn, name, ending, partition, fault=fault)
     turn.memory = turn.memory.forget(name)
     turn.command(commands.Forget(name, attempt.token))
     _follow(turn, name, attempt, ending, verdict)
@@ -327,6 +335,12 @@ def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Di
         turn.settle(name)
     elif verdict.cause == "done":
         turn.record(facts.Finished(verdict.why, name))
+    elif verdict.cause == job_end.CANCELLED:
+        why = f"{verdict.why}; `supervisorctl start` submits it again"
+        turn.record(facts.Wanted(why, name, run=False, by="the cluster"))
+        turn.record(facts.StayedDown(why, name))
+    elif verdict.cause in job_end.GOES_ON:
+        turn.record(facts.Requeued(f"{verdict.why}; the next job goes on", name))
     elif verdict.counted and spec is not None and spec.restart == restart.NEVER and not turn.state.programs[name].early_ends:
         why = f"{verdict.why}; `restart` says never: it starts again with `supervisorctl start`"
         turn.record(facts.GaveUp(why, name))
@@ -447,7 +461,7 @@ def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
     )  # fmt: skip
 
 
-_SAVED = frozenset({"stopped", "left", "done"})  # causes of an exit that saved a checkpoint last
+_SAVED = frozenset({"stopped", "left", "done", "time_limit"})  # causes of an exit that saved a checkpoint last
 
 
 def _cost(cost: Loss) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.deciding import alerting, backups, climbing, clocks, foundations, notices, offsite
+from supervisor.deciding import alerting, backups, climbing, clocks, cluster, foundations, notices, offsite
 from supervisor.deciding.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.deciding.beginning import on_began
 from supervisor.deciding.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
@@ -31,6 +31,7 @@ from supervisor.model.inputs import (  # fmt: skip
     EndNoticesRead,
     EvidenceTaken,
     FoundationsLooked,
+    JobsSeen,
     LeaseFound,
     OffsiteDone,
     OffsiteDue,
@@ -49,8 +50,8 @@ from supervisor.model.state import State
 
 AnyInput = (
     AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigFaulty
-    | ConfigLoaded | Ended | EndNoticesRead | EvidenceTaken | FoundationsLooked | LeaseFound | OffsiteDone | OffsiteDue
-    | Sampled | SpawnBroke | SpawnSucceeded | ReportDue | SnapshotDue | Terminated | Woke
+    | ConfigLoaded | Ended | EndNoticesRead | EvidenceTaken | FoundationsLooked | JobsSeen | LeaseFound | OffsiteDone
+    | OffsiteDue | Sampled | SpawnBroke | SpawnSucceeded | ReportDue | SnapshotDue | Terminated | Woke
 )  # fmt: skip
 
 
@@ -97,7 +98,9 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
 
 
 Copies = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue
-House = AlertTried | ClockMoved | ConfigFaulty | EndNoticesRead | FoundationsLooked | ReportDue | SnapshotDue | Copies
+House = (
+    AlertTried | ClockMoved | ConfigFaulty | EndNoticesRead | FoundationsLooked | JobsSeen | ReportDue | SnapshotDue | Copies
+)
 
 
 def _keep_house(turn: Turn, item: House) -> None:
@@ -113,6 +116,8 @@ def _keep_house(turn: Turn, item: House) -> None:
             notices.on_read(turn, item)
         case FoundationsLooked():
             foundations.on_looked(turn, item)
+        case JobsSeen():
+            cluster.on_jobs(turn, item)
         case ReportDue():
             alerting.on_report(turn, item)
         case SnapshotDue():

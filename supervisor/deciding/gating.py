@@ -19,7 +19,12 @@ _FIRST_LOOK_S: Final = 5.0  # the gate does not wait longer for a driver to show
 
 
 def admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Verdict:
-    """The gate's verdict. Records waiting and giving up. `waiting`: the programs that wait already, by GPU."""
+    """The gate's verdict. Records waiting and giving up. `waiting`: the programs that wait already, by GPU.
+
+    A cluster gives each job the GPUs that it asks for: the GPUs of this host are nobody's there.
+    """
+    if turn.settings.launcher.remote:
+        return Verdict(Answer.START)
     wish = _wish(turn, program, spec, waiting)
     gpus = turn.memory.gpus
     if gpus is None and turn.now_s - (turn.state.daemon_since_s or 0.0) >= _FIRST_LOOK_S:

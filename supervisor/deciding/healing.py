@@ -258,12 +258,13 @@ def reading(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> s
     An adopted worker's time to show progress begins with this daemon, which does not know earlier samples. Time in which
     this daemon was away does not count (`policy/worker/absence.py`).
     """
-    absences = turn.memory.absences
+    absences, job = turn.memory.absences, turn.state.cluster.jobs.get(program.name)
+    begun_s = 0.0 if job is None or job.begun_at_s is None else job.begun_at_s
     spec = turn.spec(program.name) or commands.orphan_spec(program.name)
     source, watch = spec.source(sample.source), turn.memory.watches[program.name]
     return stall.Reading(
         now_s=turn.looked_s,
-        spawned_at_s=absence.moved_on(max(attempt.intended_at_s, turn.state.daemon_since_s or 0.0), absences),
+        spawned_at_s=absence.moved_on(max(attempt.intended_at_s, begun_s, turn.state.daemon_since_s or 0.0), absences),
         phase=sample.phase,
         phase_deadline_s=sample.phase_deadline_s,
         progress_at_s=_awake(_progress_at_s(turn, spec), absences),

@@ -28,6 +28,7 @@ class Spawn(Command):
     token: str
     batch_size: int | None = None
     rollbacks: int = 0
+    avoid: tuple[str, ...] = ()  # nodes of the cluster
 
 
 @dataclass(frozen=True, slots=True)

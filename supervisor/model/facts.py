@@ -364,6 +364,41 @@ class OperatorAsked(Fact):
     uid: int | None
 
 
+# --- a cluster that runs the programs as jobs (`deciding/cluster.py`) ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUnreachable(Fact):
+    """The cluster's controller does not answer. Jobs run on; nothing is submitted again, and nothing is called ended."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReached(Fact):
+    """It answers again."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFaulted(Fact):
+    """A job of ours was lost by its node."""
+
+    node: str
+    partition: str
+    by: str  # the program
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExcluded(Fact):
+    """New jobs avoid a node until then, in journal time."""
+
+    node: str
+    until_s: float
+
+
 # --- backups ---------------------------------------------------------------------------------------------------------
 
 
@@ -653,6 +688,32 @@ class SpawnIntended(AttemptFact):
     attempt: int
     digest: str
     level: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted(AttemptFact):
+    """The cluster has the attempt's job. `SpawnIntended` came before: a daemon killed in between finds the job again."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted(AttemptFact):
+    """The attempt's job has a node."""
+
+    job: str
+    node: str
+    partition: str
+    account: str
+    gpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequeued(ProgramFact):
+    """The cluster has put a job back into its queue: the next attempt is the same job, and has this token."""
+
+    job: str
+    next_token: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from supervisor.model.settings import Settings
 from supervisor.policy.box.foundations import Finding
 from supervisor.policy.box.readings import Gpus, Host
+from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.upkeep.notices import EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease
 
@@ -132,6 +133,7 @@ class Ending:
     oom_line: str = ""  # what the kernel's log says of its OOM killer and this very process
     fate: str = ""  # one clause when neither code nor signal is known
     ended_at_s: float | None = None  # journal time
+    job: JobEnd | None = None  # it was a job of a cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,30 @@ class EvidenceTaken(Input):
     program: str
     token: str
     evidence: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSight:
+    """The job of one attempt, as the cluster shows it. Empty and None: not known."""
+
+    token: str
+    job: str
+    state: str = ""
+    reason: str = ""
+    node: str = ""
+    partition: str = ""
+    account: str = ""
+    gpus: int | None = None
+    start_expected_wall_s: float | None = None
+    runs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobsSeen(Input):
+    """One look at the cluster's queue: the jobs by program. With an `error` nothing is known; `jobs` is the last look."""
+
+    jobs: dict[str, JobSight] = field(default_factory=dict)
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

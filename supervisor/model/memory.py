@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from supervisor.model.facts import JournalRestored
-from supervisor.model.inputs import Sample
+from supervisor.model.inputs import JobSight, Sample
 from supervisor.model.settings import Settings
 from supervisor.model.state import Program
 from supervisor.policy.box.foundations import Finding
@@ -194,6 +194,7 @@ class Memory:
     end_told: dict[str, float | None] = field(default_factory=dict)  # who was told of the end, by token: and of which moment
     saves_asked: dict[str, int] = field(default_factory=dict)  # by token: how often it was asked to save at once
     notice_errors: dict[str, str] = field(default_factory=dict)  # sources of notices that cannot be read
+    jobs: dict[str, JobSight] = field(default_factory=dict)  # by program, at the newest look at the cluster's queue
     host_ends: bool = False  # the host goes down in order
     ended: bool = False  # EndDaemon was given
 

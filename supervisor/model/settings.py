@@ -12,6 +12,7 @@ from typing import Final
 
 from supervisor.policy.box.gate import GateSettings
 from supervisor.policy.box.prechecks import PrecheckSettings
+from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.level import load
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
@@ -313,6 +314,7 @@ class Settings:
     notice: NoticeSettings = field(default_factory=NoticeSettings)
     cost: CostSettings = field(default_factory=CostSettings)
     cgroups: CgroupSettings = field(default_factory=CgroupSettings)
+    launcher: LauncherSettings = field(default_factory=LauncherSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
     ladder: tuple[Rung, ...] = ()  # lowest first; empty: `level` is all there is
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from supervisor.model import facts, snapshot
+from supervisor.model import cluster_record, facts, snapshot
 from supervisor.model.alert_record import AlertRecord, alerted
 from supervisor.model.backup_record import BackupRecord, recorded
 from supervisor.model.clock_times import with_times
+from supervisor.model.cluster_record import ClusterRecord
 from supervisor.model.counts import Counts, advanced, counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, IllegalTransition, Phase, step
@@ -307,6 +308,7 @@ class State:
     alerts: AlertRecord = field(default_factory=AlertRecord)
     offsite: OffsiteRecord = field(default_factory=OffsiteRecord)
     notices: NoticeRecord = field(default_factory=NoticeRecord)
+    cluster: ClusterRecord = field(default_factory=ClusterRecord)
     gaps: int = 0  # how often facts were lost to a damaged journal: from then on, counts are "at least"
 
     def cap(self, levels: Sequence[str]) -> tuple[int, str] | None:
@@ -357,6 +359,9 @@ def fold(state: State, stamped: Stamped) -> State:
     state = replace(state, at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id, boots=boots)
     if isinstance(fact, facts.Exited) and fact.oom_kills is not None:
         state = replace(state, oom_kills=fact.oom_kills)
+    cluster = cluster_record.recorded(state.cluster, stamped)
+    if cluster is not state.cluster:
+        state = replace(state, cluster=cluster)
     if isinstance(fact, facts.ProgramFact):
         return _with_program(state, stamped, fact)
     return _box(state, stamped, fact)

@@ -29,6 +29,8 @@ _DEATHS: Final = {
     "crash": "crash", "killed": "killed from outside", "lost": "ended unseen", "left": "left on someone else's request",
     "fenced": "fenced off", "config": "a configuration that cannot work", "out_of_memory": "out of host memory",
     "cuda_out_of_memory": "out of GPU memory", "oom_killed": "killed by the OOM killer",
+    "preempted": "preempted", "node_failed": "lost with its node", "timeout": "killed at its time limit",
+    "cancelled": "job deleted",
 }  # fmt: skip
 _TROUBLES: Final = {
     "Diverged": "losses were not finite", "SpawnFailed": "a start failed", "CheckpointBad": "damaged checkpoint",
@@ -36,6 +38,7 @@ _TROUBLES: Final = {
     "FoundationLost": "file trouble", "JournalSalvaged": "damaged journal", "JournalRestored": "the journal was moved",
     "JournalStalled": "the journal could not be written", "XidReported": "GPU error", "GpuLost": "a GPU was lost",
     "GpusUnknown": "the GPUs could not be read", "BackupFailed": "a backup failed", "RollbackFailed": "a rollback failed",
+    "ClusterUnreachable": "the cluster did not answer",
     "ConfigRefused": "configuration refused", "AlertTargetFailing": "alerts could not be delivered",
 }  # fmt: skip
 # What an attempt died of, if the fact that told of it is lost.
@@ -50,10 +53,10 @@ _FOLLOWS: Final = frozenset({
 })  # fmt: skip
 _LAST_WORDS: Final = frozenset({"out_of_memory"})  # of a worker, before it leaves
 _OUR_REASONS: Final = frozenset({"stall", "diverged", "sick", "slow"})  # of a stop that nobody asked for
-_IN_ORDER: Final = frozenset({"stopped", "done"})  # an attempt that ended so is no trouble
+_IN_ORDER: Final = frozenset({"stopped", "done", "time_limit"})  # an attempt that ended so is no trouble
 _OVER: Final = {  # a fact about the box -> the trouble that it ends
     "FoundationRestored": "FoundationLost", "GpuBack": "GpuLost", "GpusKnown": "GpusUnknown",
-    "ConfigMended": "ConfigRefused",
+    "ConfigMended": "ConfigRefused", "ClusterReached": "ClusterUnreachable",
 }  # fmt: skip
 
 

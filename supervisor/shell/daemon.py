@@ -49,7 +49,7 @@ from supervisor.adapters.recorder.thread import Recorder
 from supervisor.api.listener import Listener, listen, take_over
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, Terminated, Verb
-from supervisor.model.settings import Settings
+from supervisor.model.settings import Paths, Settings
 from supervisor.model.state import State, replay
 from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
@@ -66,8 +66,11 @@ from supervisor.shell.service import Service, status_line
 if TYPE_CHECKING:
     from supervisor.adapters.housekeeping import Housekeeping
     from supervisor.adapters.main_log import MainLog
+    from supervisor.adapters.slurm.launcher import SlurmLauncher
+    from supervisor.adapters.slurm.probes import SlurmProbes
     from supervisor.api.server import Server
     from supervisor.api.tcp import TcpPort
+    from supervisor.policy.cluster.launcher import LauncherSettings
 
 log = structlog.get_logger()
 
@@ -103,6 +106,17 @@ class Reported:
     ckpt_steps: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What starts and watches programs: processes of this machine, or jobs of a cluster."""
+
+    paths: Paths
+    launcher: LocalLauncher | SlurmLauncher
+    probes: LocalProbes | SlurmProbes
+    controls: Controls
+    take_evidence: Callable[[str, str], None]
+
+
 @dataclass(slots=True)
 class _Parts:
     """What a running daemon is made of."""
@@ -112,8 +126,8 @@ class _Parts:
     inbox: Inbox
     replies: Replies
     edges: Edges
-    launcher: LocalLauncher
-    probes: LocalProbes
+    launcher: LocalLauncher | SlurmLauncher
+    probes: LocalProbes | SlurmProbes
     sampler: Sampler
     gpu: NvmlGpu
     host: LocalHost
@@ -225,10 +239,17 @@ class Daemon:
         come_home = orphans.Orphans()
         if not come_home.adopt():
             log.warning("no_subreaper", consequence="a process in a session of its own outlives a shim that is killed")
-        launcher = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock, groups, come_home)
         wake = threading.Event()  # set by edges, awaited by the sampler
         edges = Edges(paths.notify_socket, wake.set)
-        probes = LocalProbes(paths, system_clock, edges, groups)
+        if settings.launcher.remote:
+            hands = _cluster_hands(paths, lambda: loop.settings.launcher, inbox, system_clock)
+        else:
+            local = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock, groups, come_home)
+            hands = Hands(
+                paths, local, LocalProbes(paths, system_clock, edges, groups), Controls(paths, system_clock),
+                LocalEvidence(paths, local.attempt, inbox, system_clock).take,
+            )  # fmt: skip
+        launcher, probes = hands.launcher, hands.probes
         gpu, host = NvmlGpu(doing=probes.doing), LocalHost(paths.state_dir)
         sampler = Sampler(
             probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
@@ -253,8 +274,8 @@ class Daemon:
         )
         watched = Foundations(inbox, system_clock)
         performer = Performer(
-            paths=paths, launcher=launcher, probes=probes, edges=edges, controls=Controls(paths, system_clock),
-            replies=replies, pool=pool, take_evidence=LocalEvidence(paths, launcher.attempt, inbox, system_clock).take,
+            paths=hands.paths, launcher=launcher, probes=probes, edges=edges, controls=hands.controls,
+            replies=replies, pool=pool, take_evidence=hands.take_evidence,
             alert=self._alert, backups=backups, offsite=offsite,
             courier=AlertCourier(lambda: loop.settings.alerts, inbox, system_clock),
             foundations=watched,
@@ -350,7 +371,9 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda n, _frame: self._on_signal(parts, n, _frame))
         self._notifier.busy("looks for workers that still run", _OPEN_S)
-        parts.loop.turn(self._began(parts))
+        began = self._began(parts)
+        parts.launcher.start()
+        parts.loop.turn(began)
         if not parts.loop.memory.ended and parts.loop.state.daemon_pid != os.getpid():
             raise OSError("the journal cannot be written, and extralife does not start without it; see the main log")
         self._own_up(parts)
@@ -464,7 +487,10 @@ class Daemon:
             wall_now_s=clock.wall_s(), boot_now_s=clock.boot_s(), journal_boot_id=state.boot_id,
             journal_at_s=state.at_s,
         )  # fmt: skip
-        evidence = replace(evidence, box=witnesses(BootFiles.of(os.environ)))
+        if self._settings.launcher.remote:  # a reboot of this host ends no job, and says nothing of any node
+            evidence = replace(evidence, rebooted=None if evidence.rebooted is None else False)
+        else:
+            evidence = replace(evidence, box=witnesses(BootFiles.of(os.environ)))
         expected = {n: (p.attempt.number, p.attempt.token) for n, p in state.live.items() if p.attempt is not None}
         if evidence.rebooted:
             evidence = _with_cause(evidence, state)
@@ -516,6 +542,22 @@ class Daemon:
         sys.stdout.flush()
         limits.restore_files()
         os.execv(argv[0], argv)  # noqa: S606  no shell, on purpose
+
+
+def _cluster_hands(
+    paths: Paths, settings: Callable[[], LauncherSettings], inbox: Inbox, system_clock: clock.SystemClock
+) -> Hands:
+    """Imported here: nothing of a cluster costs a daemon that has none."""
+    from supervisor.adapters.slurm.client import Slurm
+    from supervisor.adapters.slurm.controls import SlurmControls
+    from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
+    from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
+
+    there = remote_paths(paths)
+    launcher = SlurmLauncher(there, settings, Slurm(), inbox, system_clock)
+    probes = SlurmProbes(there, system_clock, launcher.begun)
+    evidence = SlurmEvidence(there, launcher.number, inbox, system_clock)
+    return Hands(there, launcher, probes, SlurmControls(there, system_clock), evidence.take)
 
 
 def _foreign_checkpoints(loop: Loop, reported: dict[str, int]) -> dict[str, int]:

@@ -9,7 +9,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from supervisor import trust
 from supervisor.adapters.foundations import Identity, Remembered, Watched, of_path
@@ -18,13 +18,21 @@ from supervisor.adapters.journal.sqlite import Journal
 from supervisor.adapters.main_log import MainLog
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.edges import Edges
-from supervisor.adapters.process.processes import LocalLauncher, make_dir
+from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Singleton
 from supervisor.api.listener import Listener
 from supervisor.config.directories import refusal
 from supervisor.model.settings import Paths
 from supervisor.policy.box.foundations import JOURNAL
 from workers.contract import CHECKPOINTS_DIR
+
+
+class Records(Protocol):
+    """The part of a launcher that has files in the runtime directory."""
+
+    def unrecorded(self) -> str: ...
+
+    def restore_records(self) -> None: ...
 
 
 def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> tuple[Watched, ...]:
@@ -70,7 +78,7 @@ def read_only(directory: str) -> str:
 
 
 def runtime_rows(
-    paths: Paths, listener: Listener, edges: Edges, launcher: LocalLauncher, controls: Controls, this_boot: boot.Boot,
+    paths: Paths, listener: Listener, edges: Edges, launcher: Records, controls: Controls, this_boot: boot.Boot,
     group: Callable[[], str],
 ) -> tuple[Watched, ...]:  # fmt: skip
     """What lies in the runtime directory. Each round restores in this order: the directory first, then what is in it."""

@@ -140,7 +140,7 @@ class Performer:
                 self.controls.begin(token, command.attempt)
                 self.edges.bind(name)
                 self.edges.expect(name, token)
-                self.launcher.spawn(_of_this_attempt(command), command.attempt, token)
+                self.launcher.spawn(_of_this_attempt(command), command.attempt, token, command.avoid)
         except (OSError, RuntimeError) as error:  # the latter: no thread could be begun
             why = str(error)
         if why is not None:

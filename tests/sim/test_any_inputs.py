@@ -40,6 +40,8 @@ from supervisor.model.inputs import (
     EndNoticesRead,
     EvidenceTaken,
     FoundationsLooked,
+    JobSight,
+    JobsSeen,
     LeaseFound,
     OffsiteDone,
     OffsiteDue,
@@ -225,6 +227,17 @@ class AnyInputs(RuleBasedStateMachine):
     @rule(found=st.lists(findings, max_size=3, unique_by=lambda each: each.name))
     def foundations_are_looked_at(self, found):
         self.give(FoundationsLooked(self.now_s, tuple(found)))
+
+    @rule(
+        name=names,
+        real=st.booleans(),
+        job=st.sampled_from(["17", "18"]),
+        runs=st.booleans(),
+        error=st.sampled_from(["", "down"]),
+    )
+    def the_queue_is_looked_at(self, name, real, job, runs, error):
+        sight = JobSight(self.token(name, real), job, "RUNNING" if runs else "PENDING", node="a14", runs=runs)
+        self.give(JobsSeen(self.now_s, {} if error else {name: sight}, error))
 
     @rule(seconds=st.sampled_from([0.0, 30.0, 10_000.0]))
     def the_journal_fails(self, seconds):

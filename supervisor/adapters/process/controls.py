@@ -37,7 +37,8 @@ class Controls:
         with self._guard:
             for command in tuple(self._last.values()):
                 if not Path(self._paths.control(command.program, self._attempts[command.token])).exists():
-                    self._writers.pop(command.token).close()
+                    if (writer := self._writers.pop(command.token, None)) is not None:
+                        writer.close()
                     self._write(command)
 
     def missing(self) -> str:

@@ -22,6 +22,7 @@ import json
 import os
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
@@ -321,28 +322,10 @@ class LocalProbes:
             return self._from_witnesses(item, state, heard)
         if beat is None:
             return Sample(item.token, state, status=heard.status if heard else "")
-        at, stamp = self._clock.from_boot_ns, self._stamp
-        told = contract.known_figures(beat)
-        own = {name: told.pop(name) for name in _OWN if name in told}
-        deadline = None if beat.phase_deadline_ns == contract.NO_DEADLINE else at(beat.phase_deadline_ns)
-        return Sample(
-            token=item.token,
-            proc_state=state,
-            live_at_s=stamp(beat.live_ns),
-            progress_at_s=stamp(beat.progress_ns),
-            phase=beat.phase.name.lower(),
-            phase_since_s=stamp(beat.phase_since_ns),
-            phase_deadline_s=deadline,
-            ready=contract.Phase.TRAINING <= beat.phase < contract.Phase.LEAVING,
-            steps=told.pop("env_steps", None),
-            target_kind=_TARGETS[beat.target_kind],
-            ckpt_at_s=stamp(beat.ckpt_ns),
-            ckpt_stall_s=beat.ckpt_stall_us / 1e6 if beat.ckpt_count else None,
-            ckpt_write_s=beat.ckpt_write_ms / 1e3 if beat.ckpt_count else None,
-            **own,
-            figures=told,
-            status=heard.status if heard else "",
-        )
+        deadline_s = None
+        if beat.phase_deadline_ns != contract.NO_DEADLINE:
+            deadline_s = self._clock.from_boot_ns(beat.phase_deadline_ns)
+        return beat_sample(beat, state, self._stamp, deadline_s, heard.status if heard else "")
 
     def _stamp(self, at_ns: int) -> float | None:
         """A worker's own stamp as journal time; None when it never set it, or took it from another clock."""
@@ -454,6 +437,32 @@ _TARGETS: Final = {
     contract.TargetKind.EPISODES: "episodes",
     contract.TargetKind.SECONDS_LEFT: "seconds_left",
 }
+
+
+def beat_sample(
+    beat: contract.Beat, state: str | None, at: Callable[[int], float | None], deadline_s: float | None, status: str = ""
+) -> Sample:
+    """A beat as a reading. `at` makes journal time of the worker's stamps."""
+    told = contract.known_figures(beat)
+    own = {name: told.pop(name) for name in _OWN if name in told}
+    return Sample(
+        token=beat.token,
+        proc_state=state,
+        live_at_s=at(beat.live_ns),
+        progress_at_s=at(beat.progress_ns),
+        phase=beat.phase.name.lower(),
+        phase_since_s=at(beat.phase_since_ns),
+        phase_deadline_s=deadline_s,
+        ready=contract.Phase.TRAINING <= beat.phase < contract.Phase.LEAVING,
+        steps=told.pop("env_steps", None),
+        target_kind=_TARGETS[beat.target_kind],
+        ckpt_at_s=at(beat.ckpt_ns),
+        ckpt_stall_s=beat.ckpt_stall_us / 1e6 if beat.ckpt_count else None,
+        ckpt_write_s=beat.ckpt_write_ms / 1e3 if beat.ckpt_count else None,
+        **own,
+        figures=told,
+        status=status,
+    )
 
 
 def _is_new(before: tuple[int, int] | None, now: tuple[int, int]) -> bool:

@@ -42,7 +42,7 @@ from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, S
 from workers import contract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from supervisor.model.settings import Paths, ProgramSpec
     from supervisor.ports import Clock, Inbox
@@ -151,7 +151,8 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         "record": paths.shim_record(name), "umask": int(spec.umask, 8) if spec.umask else procfs.umask(),
         "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
         "cgroup": cgroup, "grace_s": spec.stop_grace_s, "signal_to": spec.stop_signal_to,
-        "stop_signal": signal_number(spec.stop_signal),
+        "stop_signal": signal_number(spec.stop_signal), "lock": f"{paths.run_dir(name)}/{contract.LOCK_FILE}",
+        "may_claim": True,
     }  # fmt: skip
 
 
@@ -251,10 +252,16 @@ class LocalLauncher:
         self._watcher = threading.Thread(target=self._watch, name="shim-watcher", daemon=True)
         self._watcher.start()
 
+    def start(self) -> None:
+        """Nothing waits for it: an attempt begins when it is spawned."""
+
     # --- starting --------------------------------------------------------------------------------------------------------
 
-    def spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None:
-        """Start one attempt. Outcome: SpawnSucceeded, later Ended; or SpawnBroke. Raises RuntimeError without a thread."""
+    def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:  # noqa: ARG002
+        """Start one attempt. Outcome: SpawnSucceeded, later Ended; or SpawnBroke. Raises RuntimeError without a thread.
+
+        `avoid` names nodes of a cluster, and this is one machine.
+        """
         self._taken.add(token)
         threading.Thread(target=self._spawn, args=(spec, attempt, token), name=f"spawn-{spec.name}", daemon=True).start()
 
@@ -305,7 +312,7 @@ class LocalLauncher:
             )
         )  # fmt: skip
         self._watch_shim(live)
-        self._prune(spec.name, attempt)
+        prune(self._paths, spec.name, attempt)
 
     def _start_shim(self, spec: ProgramSpec, attempt: int, token: str) -> _Live:
         paths = self._paths
@@ -368,23 +375,6 @@ class LocalLauncher:
     def _post_broke(self, program: str, token: str, error: str, *, permanent: bool = False) -> None:
         self._taken.discard(token)
         self._inbox.post(SpawnBroke(self._clock.now_s(), program, token, error, permanent=permanent))
-
-    def _prune(self, program: str, attempt: int) -> None:
-        """Keep the newest attempts' directories and beats; the journal remembers the others."""
-        parent = Path(self._paths.attempt_dir(program, 0, "")).parent
-        numbers: dict[Path, int] = {}
-        if parent.is_symlink():  # it leads to what is not the program's: nothing is removed there
-            return
-        with contextlib.suppress(OSError):
-            for path in parent.iterdir():
-                number = _attempt_number(path.name)
-                if number is not None and number < attempt:
-                    numbers[path] = number
-        for path in sorted(numbers, key=numbers.__getitem__, reverse=True)[KEPT_ATTEMPTS - 1 :]:
-            shutil.rmtree(path, ignore_errors=True)
-            for old in (self._paths.beat(program, numbers[path]), self._paths.control(program, numbers[path])):
-                with contextlib.suppress(OSError):
-                    Path(old).unlink()
 
     # --- ending ----------------------------------------------------------------------------------------------------------
 
@@ -777,6 +767,24 @@ class LocalLauncher:
             self._live.clear()
             self._epoll.close()
             os.close(self._wake)
+
+
+def prune(paths: Paths, program: str, attempt: int) -> None:
+    """Keep the newest attempts' directories and beats; the journal remembers the others."""
+    parent = Path(paths.attempt_dir(program, 0, "")).parent
+    numbers: dict[Path, int] = {}
+    if parent.is_symlink():  # it leads to what is not the program's: nothing is removed there
+        return
+    with contextlib.suppress(OSError):
+        for path in parent.iterdir():
+            number = _attempt_number(path.name)
+            if number is not None and number < attempt:
+                numbers[path] = number
+    for path in sorted(numbers, key=numbers.__getitem__, reverse=True)[KEPT_ATTEMPTS - 1 :]:
+        shutil.rmtree(path, ignore_errors=True)
+        for old in (paths.beat(program, numbers[path]), paths.control(program, numbers[path])):
+            with contextlib.suppress(OSError):
+                Path(old).unlink()
 
 
 def _attempt_number(name: str) -> int | None:

@@ -1,0 +1,691 @@
+"""The launcher of a Slurm cluster: each attempt is a job, and one thread talks to Slurm.
+
+`spawn` returns at once; the thread writes the order and the batch script into the attempt's directory, names the attempt in
+the fence, and submits. The journal has `SpawnIntended` before that, and the job carries the attempt's token in its comment.
+So whatever happens between submitting and recording, the job is found again, and no second one is submitted:
+
+* `sbatch` that gives no answer may have submitted. The queue is looked through for `settle_s`. Only when Slurm answers then
+  and does not know such a job, the start has failed, and the next attempt has another token.
+* a daemon that was killed in between finds the intent in the journal, and does the same (`survey`).
+* a job with our mark whose attempt nobody expects is deleted, and could not train: the fence names another attempt.
+
+A poll is one call for all jobs. Slurm that does not answer is unknown: nothing ends, nothing is submitted again.
+
+When Slurm itself puts a job back into its queue (`--requeue`: a node failed, a job was preempted), that attempt has ended.
+The next attempt is the same job with the next token (`workers.contract.next_token`), which its node makes by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from supervisor.adapters import durable, procfs
+from supervisor.adapters.files import read_bounded
+from supervisor.adapters.process import endings, limits, log_places
+from supervisor.adapters.process.processes import Attempt, make_dir, prune, signal_number
+from supervisor.adapters.slurm import report
+from supervisor.adapters.slurm.client import Done, Jobs, Refused, Submitted, Unknown
+from supervisor.adapters.slurm.script import Tag, batch_script, tag_of
+from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
+from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.policy.cluster.job_end import JobEnd
+from supervisor.policy.cluster.jobs import Job
+from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.ports import Clock, Inbox
+from workers import contract
+
+log = structlog.get_logger()
+
+ORDER_FILE: Final = "order.json"
+SCRIPT_FILE: Final = "job.sh"
+OUTPUT_FILE: Final = "job-%j.out"
+_FILES_LEFT_S: Final = 30.0  # an exit record that a node has written may be seen here only after a while
+_NO_REPORT_S: Final = 900.0  # a job that has a node and never started its program: the node or `setup` hangs
+_ERRORS: Final = 2  # polls without an answer before it is reported: one is an ordinary hiccup
+_IDLE_S: Final = 0.2
+_NEVER_WORKS: Final = re.compile(
+    r"invalid (account|partition|qos|feature|generic resource|gres|license|time limit|job constraint)|"
+    r"invalid .*specification|unable to allocate resources: (invalid|requested node configuration)|"
+    r"requested (node configuration|time limit|partition configuration) is|not permitted|unrecognized option",
+    re.IGNORECASE,
+)
+_HELD_BY_SYSTEM: Final = re.compile(r"launch.?fail|jobholdmaxrequeue|prolog", re.IGNORECASE)
+
+
+class Cluster(Protocol):
+    """What is needed of `adapters.slurm.client.Slurm`."""
+
+    def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | Refused | Unknown: ...
+
+    def jobs(self, wanted: Collection[int] = ()) -> Jobs | Unknown: ...
+
+    def cancel(self, targets: Collection[str]) -> Done | Refused | Unknown: ...
+
+    def signal(self, target: str, name: str, *, batch: bool = True) -> Done | Refused | Unknown: ...
+
+
+@dataclass(slots=True)
+class _Held:
+    """One attempt that is a job, or is about to be one."""
+
+    program: str
+    number: int
+    token: str
+    base: str  # the token in the job's comment: that of the attempt which the job was submitted for
+    restart: int = 0  # how often Slurm had restarted the job when this attempt began
+    job: int | None = None
+    unanswered_s: float | None = None  # since then nobody knows whether it was submitted
+    submitting: bool = True
+    row: Job | None = None
+    began_s: float | None = None  # it has a node
+    spawned: bool = False  # its worker is known to have run
+    over_s: float | None = None  # Slurm has shown its end
+    leaving: bool = False
+    asked: bool = False  # Slurm has passed that on
+    killed: bool = False
+    given_up: bool = False  # deleted by us, as its node never started the program
+
+
+@dataclass(frozen=True, slots=True)
+class _Back:
+    """A job that Slurm has put back into its queue, and the attempt that goes on with it."""
+
+    job: int
+    base: str
+    restart: int
+    token: str
+    since_s: float
+
+
+@dataclass(slots=True)
+class _Look:
+    """The newest answer of Slurm's."""
+
+    rows: tuple[Job, ...] = ()
+    absent: frozenset[int] = frozenset()
+    by_base: dict[str, list[Job]] = field(default_factory=dict)
+
+
+def mark_of(state_dir: str) -> str:
+    """Names a state directory in the comments of its jobs."""
+    return blake2b(str(Path(state_dir).resolve()).encode(), digest_size=4).hexdigest()
+
+
+def remote_paths(paths: Paths) -> Paths:
+    """Beats and controls of jobs lie below the state directory: the runtime directory is this host's alone."""
+    return replace(paths, runtime_dir=f"{paths.state_dir}/slurm")
+
+
+def _token_after(base: str, restarts: int) -> str:
+    for _ in range(restarts):
+        base = contract.next_token(base)
+    return base
+
+
+class SlurmLauncher:
+    """`ports.Launcher` of a Slurm cluster. Calls return at once; outcomes are posted to the inbox."""
+
+    def __init__(
+        self, paths: Paths, settings: Callable[[], LauncherSettings], cluster: Cluster, inbox: Inbox, clock: Clock
+    ) -> None:
+        """`paths` are those of `remote_paths`."""
+        self._paths, self._settings, self._cluster = paths, settings, cluster
+        self._inbox, self._clock = inbox, clock
+        self.mark = mark_of(paths.state_dir)
+        self._guard = threading.Lock()  # over the three below; never held over a call of Slurm or a file system
+        self._held: dict[str, _Held] = {}  # by token
+        self._back: dict[str, _Back] = {}  # by program
+        self._found: dict[str, _Held] = {}  # by token: what `survey` and `strangers` have found, to be adopted
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._due_s = 0.0
+        self._errors = 0
+        self._last: dict[str, JobSight] = {}
+        self._code: str | None = None
+        self._wake = threading.Event()
+        self._over = False
+        self._thread: threading.Thread | None = None
+
+    # --- what the deciding thread asks ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to talk to Slurm. Before it nothing is submitted."""
+        self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """The jobs go on without us. What Slurm is being asked just now may take a while, and is not waited for."""
+        self._over = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(2.0)
+
+    def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:
+        """Submit one attempt, or go on with the job that Slurm has put back into its queue for it."""
+        held = _Held(spec.name, attempt, token, token)
+        with self._guard:
+            back = self._back.get(spec.name)
+            if back is not None and back.token == token:
+                del self._back[spec.name]
+                held = replace(held, base=back.base, restart=back.restart, job=back.job, submitting=False)
+            self._held[token] = held
+        if held.job is None:
+            self._put(partial(self._submit, held, spec, tuple(avoid)))
+        else:
+            self._put(self._poll_now)
+
+    def no_room(self) -> str | None:
+        """A job takes no open file here."""
+        return None
+
+    def refuse(self, program: str, token: str, error: str) -> None:
+        """Nothing was submitted. Outcome: SpawnBroke."""
+        with self._guard:
+            self._held.pop(token, None)
+        self._broke(program, token, f"cannot submit {program}: {error}")
+
+    def signal(self, program: str, token: str, signal: str) -> None:
+        """Slurm passes signals to the batch script, which has its own meaning for them: only SIGCONT would be harmless."""
+        signal_number(signal)
+        log.info("signal_not_sent", program=program, token=token, signal=signal, why="its process is on another host")
+
+    def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
+        """No process of a job is on this host."""
+
+    def ask_to_leave(self, program: str, token: str) -> None:  # noqa: ARG002
+        """It saves and leaves; a job that still waits in the queue is deleted. Asking again changes nothing."""
+        held = self._of(token)
+        if held is not None and not held.leaving:
+            held.leaving = True
+            self._put(partial(self._ask, held))
+
+    def kill_tree(self, program: str, token: str) -> None:  # noqa: ARG002
+        """Delete the job. Outcome: Ended."""
+        held = self._of(token)
+        if held is not None:
+            held.leaving = held.killed = True
+            self._put(partial(self._cancel, held))
+
+    def restore_run_dir(self, program: str, token: str) -> None:
+        """Make the run directory of an attempt again, with its fence. Raises OSError."""
+        held = self._of(token)
+        if held is not None:
+            make_dir(self._paths.attempt_dir(program, held.number, token))
+            if not Path(self._paths.run_dir(program), contract.FENCE_FILE).exists():
+                self._fence(program, token)
+
+    def attempt(self, token: str) -> Attempt | None:  # noqa: ARG002
+        """No process of a job is on this host."""
+        return None
+
+    def number(self, token: str) -> int | None:
+        held = self._of(token)
+        return None if held is None else held.number
+
+    def begun(self, token: str) -> bool:
+        """Whether the attempt's job has a node."""
+        held = self._of(token)
+        return held is not None and held.began_s is not None
+
+    def unrecorded(self) -> str:
+        """There are no shim records on this host."""
+        return ""
+
+    def restore_records(self) -> None:
+        """There are none."""
+
+    # --- finding again -------------------------------------------------------------------------------------------------
+
+    def adopt(self, program: str, survivor: Survivor) -> None:  # noqa: ARG002
+        """Go on with an attempt that `survey` or `strangers` has found."""
+        with self._guard:
+            held = self._found.pop(survivor.token, None)
+            if held is not None:
+                self._held[survivor.token] = held
+
+    def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
+        """What became of attempts. As long as nobody knows, they count as alive: `poll` finds out. May block."""
+        answer = self._cluster.jobs() if expected else None
+        look = _look_of(answer) if isinstance(answer, Jobs) else None
+        return {name: self._survey(look, name, *attempt) for name, attempt in sorted(expected.items())}
+
+    def _survey(self, look: _Look | None, program: str, number: int, token: str) -> Survivor:
+        held = _Held(program, number, token, token, submitting=False, unanswered_s=self._clock.now_s())
+        if look is not None and (row := _row_of(look, self.mark, program, number, token)) is not None:
+            tag = tag_of(row.comment)
+            held.job, held.row, held.unanswered_s = row.id, row, None
+            held.base, held.restart = (tag.token, number - tag.attempt) if tag is not None else (token, 0)
+        self._found[token] = held
+        told = report.read(self._paths, program, number, token)
+        if told is None:
+            return Survivor(token, Survival.ALIVE)
+        held.spawned = True
+        if held.job is None and told.job.isdigit():
+            held.job, held.restart = int(told.job), told.restart
+        return Survivor(token, Survival.ALIVE, told.pid, told.start_ticks, told.shim_pid, told.shim_start_ticks)
+
+    def strangers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
+        """Jobs of ours that the journal knows nothing of, because it was damaged or is older than they are. May block."""
+        answer = self._cluster.jobs() if self._anything(programs) else None
+        if not isinstance(answer, Jobs):
+            return {}
+        wanted, found = set(programs), {}
+        for row in answer.found:
+            tag = tag_of(row.comment)
+            if tag is None or tag.mark != self.mark or tag.program not in wanted or row.ended:
+                continue
+            restart = row.restarts or 0
+            token, number = _token_after(tag.token, restart), tag.attempt + restart
+            if token in self._found or self._fence_of(tag.program) not in {token, tag.token}:
+                continue
+            held = _Held(tag.program, number, token, tag.token, restart, row.id, submitting=False, row=row)
+            self._found[token] = held
+            found[tag.program] = number, Survivor(token, Survival.ALIVE)
+        return found
+
+    def _anything(self, programs: Iterable[str]) -> bool:
+        return any(Path(self._paths.run_dir(name), contract.FENCE_FILE).exists() for name in programs)
+
+    # --- the thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._over:
+            self.step()
+            self._wake.wait(_IDLE_S if self._tasks else min(_IDLE_S * 5, self._settings().poll_s))
+            self._wake.clear()
+
+    def step(self) -> None:
+        """All that is due now: what was asked, then a look at the queue."""
+        while self._tasks and not self._over:
+            self._safely(self._tasks.popleft())
+        if not self._over and self._clock.now_s() >= self._due_s and (self._held or self._back):
+            self._due_s = self._clock.now_s() + self._settings().poll_s
+            self._safely(self.poll)
+
+    def _put(self, task: Callable[[], None]) -> None:
+        self._tasks.append(task)
+        self._wake.set()
+
+    def _poll_now(self) -> None:
+        self._due_s = 0.0
+
+    @staticmethod
+    def _safely(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except Exception:  # one attempt's odd directory must not end the only thread that knows of the others
+            log.exception("slurm_task_failed")
+
+    def _of(self, token: str) -> _Held | None:
+        with self._guard:
+            return self._held.get(token)
+
+    # --- submitting ----------------------------------------------------------------------------------------------------
+
+    def _submit(self, held: _Held, spec: ProgramSpec, avoid: tuple[str, ...]) -> None:
+        if held.leaving:
+            self._drop(held)
+            self._broke(held.program, held.token, "it was stopped before it was submitted")
+            return
+        try:
+            script = self._prepare(held, spec, avoid)
+        except (OSError, ValueError) as error:
+            self._drop(held)
+            where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+            self._broke(
+                spec.name, held.token, f"cannot submit {spec.name}: {where}{getattr(error, 'strerror', None) or error}"
+            )
+            return
+        answer = self._cluster.submit(script, cwd=self._paths.run_dir(spec.name))
+        held.submitting = False
+        match answer:
+            case Submitted(id=job):
+                held.job = job
+                self._post_sights()
+                self._poll_now()
+            case Unknown(why=why) if why != "missing":
+                held.unanswered_s = self._clock.now_s()
+                log.warning("submission_unanswered", program=spec.name, error=answer.words)
+            case _:
+                self._drop(held)
+                never = isinstance(answer, Refused) and _NEVER_WORKS.search(answer.words) is not None
+                said = f"Slurm refuses the job of {spec.name}: {answer.words}"
+                self._broke(spec.name, held.token, said, permanent=never)
+
+    def _prepare(self, held: _Held, spec: ProgramSpec, avoid: tuple[str, ...]) -> str:
+        """Write all that the job needs. The fence comes last: from then on no older attempt may commit."""
+        settings, directory = self._settings(), self._paths.attempt_dir(spec.name, held.number, held.token)
+        make_dir(directory)
+        if Path(directory, contract.EXIT_FILE).exists() or Path(directory, "claim").exists():
+            raise ValueError(
+                "its last job was deleted while Slurm had it back in its queue; it is submitted as another attempt"
+            )
+        make_dir(f"{self._paths.runtime_dir}/beats")
+        tag = Tag(self.mark, spec.name, held.number, held.token)
+        order = f"{directory}/{ORDER_FILE}"
+        command = (sys.executable, "-S", "-E", f"{self._code_dir()}/node.py", order)
+        output = f"{directory}/".replace("%", "%%") + OUTPUT_FILE
+        script = batch_script(settings, tag, command=command, output=output, avoid=avoid)
+        log_places.note(self._paths, spec, held.number, held.token)
+        _write(order, json.dumps(node_order(self._paths, spec, held.number, held.token, settings), indent=1))
+        _write(f"{directory}/{SCRIPT_FILE}", script)
+        self._fence(spec.name, held.token)
+        return script
+
+    def _code_dir(self) -> str:
+        """A copy of what runs on nodes: a job that waits for days must not meet half of an upgrade."""
+        if self._code is None or not Path(self._code).is_dir():
+            self._code = _copy_code(f"{self._paths.runtime_dir}")
+        return self._code
+
+    def _fence(self, program: str, token: str) -> None:
+        path = Path(self._paths.run_dir(program), contract.FENCE_FILE)
+        durable.replace(path, f"{token}\n".encode("ascii"), aside=path.with_name(f"{contract.FENCE_FILE}.new"))
+
+    def _fence_of(self, program: str) -> str:
+        path = f"{self._paths.run_dir(program)}/{contract.FENCE_FILE}"
+        return read_bounded(path, 256).decode("ascii", "replace").strip()
+
+    # --- ending --------------------------------------------------------------------------------------------------------
+
+    def _ask(self, held: _Held) -> None:
+        """USR1 to the batch script, as before the time limit. Asked again at the next look where Slurm did not answer."""
+        if held.job is None:
+            return
+        if held.began_s is None:
+            self._cancel(held)
+            return
+        answer = self._cluster.signal(_target(held), "USR1")
+        held.asked = not isinstance(answer, Unknown)
+        if not isinstance(answer, Done):
+            log.info("job_not_signalled", program=held.program, job=held.job, said=answer.words)
+
+    def _cancel(self, held: _Held) -> None:
+        if held.job is None:
+            return
+        answer = self._cluster.cancel([_target(held)])
+        if isinstance(answer, Unknown):
+            log.warning("job_not_deleted", program=held.program, job=held.job, said=answer.words)
+        self._poll_now()
+
+    # --- looking at the queue ------------------------------------------------------------------------------------------
+
+    def poll(self) -> None:
+        """One look at the queue, and what follows from it."""
+        with self._guard:
+            held, back = list(self._held.values()), list(self._back.values())
+        ids = {each.job for each in held if each.job is not None} | {each.job for each in back}
+        answer = self._cluster.jobs(sorted(ids))
+        if isinstance(answer, Unknown):
+            self._errors += 1
+            if self._errors >= _ERRORS:
+                self._inbox.post(JobsSeen(self._clock.now_s(), dict(self._last), answer.words))
+            return
+        self._errors = 0
+        look = _look_of(answer)
+        for each in held:
+            self._look_at(each, look)
+        self._end_strays(look)
+        self._post_sights(always=True)
+
+    def _look_at(self, held: _Held, look: _Look) -> None:
+        row = self._find(held, look)
+        if row is None:
+            self._look_for(held, look)
+            return
+        held.job, held.row, held.unanswered_s = row.id, row, None
+        if (row.restarts or 0) > held.restart:
+            self._went_back(held, row)
+        elif row.ended:
+            self._end(held, row.state)
+        elif row.waiting:
+            self._while_waiting(held, row)
+        else:
+            self._while_running(held)
+
+    def _find(self, held: _Held, look: _Look) -> Job | None:
+        """The row of its job. Of jobs that were submitted twice the first one counts, and the others are deleted."""
+        rows = look.by_base.get(held.base, [])
+        if held.job is None and rows and not held.submitting:
+            rows = sorted(rows, key=lambda row: (row.ended, row.waiting, row.id))
+            if len(rows) > 1:
+                log.warning("submitted_twice", program=held.program, jobs=[row.target for row in rows])
+                self._cluster.cancel([row.target for row in rows[1:] if not row.ended])
+            return rows[0]
+        return next((row for row in look.rows if row.id == held.job), None)
+
+    def _look_for(self, held: _Held, look: _Look) -> None:
+        """Slurm answers, and does not show its job."""
+        now_s = self._clock.now_s()
+        if held.job is not None:
+            if held.job in look.absent:
+                self._end(held, "")
+        elif held.unanswered_s is not None and now_s - held.unanswered_s >= self._settings().settle_s:
+            waited_s = now_s - held.unanswered_s
+            if held.spawned:
+                self._end(held, "")
+                return
+            self._drop(held)
+            error = f"sbatch gave no answer, and Slurm has not shown such a job for {waited_s:.0f} s"
+            self._broke(held.program, held.token, f"cannot submit {held.program}: {error}")
+
+    def _while_waiting(self, held: _Held, row: Job) -> None:
+        if held.leaving or held.killed:
+            self._cancel(held)
+        elif row.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"} or _HELD_BY_SYSTEM.search(row.reason):
+            self._cancel(held)
+            self._end(held, "LAUNCH_FAILED")
+
+    def _while_running(self, held: _Held) -> None:
+        now_s = self._clock.now_s()
+        if held.began_s is None:
+            held.began_s = now_s
+        if held.killed:
+            self._cancel(held)
+        elif held.leaving and not held.asked:
+            self._ask(held)
+        if held.spawned:
+            return
+        told = report.read(self._paths, held.program, held.number, held.token)
+        if told is not None:
+            self._spawned(held, told)
+        elif now_s - held.began_s > _NO_REPORT_S and not held.killed:
+            held.killed = held.given_up = True
+            self._cancel(held)
+
+    def _spawned(self, held: _Held, told: report.NodeReport) -> None:
+        held.spawned = True
+        self._inbox.post(
+            SpawnSucceeded(
+                self._clock.now_s(), held.program, held.token,
+                told.pid, told.start_ticks, told.shim_pid, told.shim_start_ticks,
+            )
+        )  # fmt: skip
+
+    def _went_back(self, held: _Held, row: Job) -> None:
+        """Slurm has restarted the job, or will: this attempt is over, and the next one is the same job."""
+        token = contract.next_token(held.token)
+        with self._guard:
+            self._back[held.program] = _Back(row.id, held.base, held.restart + 1, token, self._clock.now_s())
+        if held.leaving:
+            self._cancel(held)
+        self._end(held, row.state, requeued=True, next_token=token)
+
+    def _end_strays(self, look: _Look) -> None:
+        """Jobs with our mark that belong to no attempt: they could not train, and would only wait in the queue."""
+        with self._guard:
+            bases = {each.base for each in (*self._held.values(), *self._found.values())}
+            late = [name for name, back in self._back.items() if self._clock.now_s() - back.since_s > self._claim_s()]
+            for name in late:  # nobody goes on with it: it was stopped, or has no slot any more
+                del self._back[name]
+            bases |= {back.base for back in self._back.values()}
+        ours = [(row, tag) for row in look.rows if (tag := tag_of(row.comment)) is not None and tag.mark == self.mark]
+        strays = [row.target for row, tag in ours if not row.ended and tag.token not in bases]
+        if strays:
+            log.warning("stray_jobs_deleted", jobs=strays)
+            self._cluster.cancel(strays)
+
+    def _claim_s(self) -> float:
+        return max(30.0, 2 * self._settings().poll_s)
+
+    def _end(self, held: _Held, state: str, *, requeued: bool = False, next_token: str = "") -> None:
+        """Post how the attempt ended, once nothing of its job runs and its files are here."""
+        now_s = self._clock.now_s()
+        if held.over_s is None:
+            held.over_s = now_s
+        told = report.read(self._paths, held.program, held.number, held.token)
+        orderly = state in {"COMPLETED", "FAILED", ""} and not requeued
+        record = endings.read_exit(self._paths, held.program, held.number, held.token)
+        if record is None and orderly and now_s - held.over_s < _FILES_LEFT_S:
+            return  # the next look asks again
+        if record is not None and record.spawn_error:
+            self._drop(held)
+            self._broke(held.program, held.token, record.spawn_error)
+            return
+        if told is not None and not held.spawned:  # it began and ended between two looks
+            self._spawned(held, told)
+        self._drop(held)
+        self._inbox.post(Ended(now_s, held.program, held.token, self._ending(held, state, told, requeued, next_token)))
+
+    def _ending(
+        self, held: _Held, state: str, told: report.NodeReport | None, requeued: bool, next_token: str
+    ) -> Ending:  # fmt: skip
+        args = self._paths, held.program, held.number, held.token
+        journal_s = self._journal_of(told)
+        logs_from = told.logs_from if told is not None else (0, 0)
+        try:
+            ending = endings.read_ending(*args, logs_from, journal_s)
+            if ending is None:
+                ending = endings.without_record(
+                    *args, fate=_fate(held, state), from_bytes=logs_from, journal_s=journal_s
+                )  # fmt: skip
+        except Exception as error:  # noqa: BLE001  an end that nobody hears of would hold up the program for ever
+            ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
+        row = held.row
+        node = told.node if told is not None else (row.nodes[0] if row is not None and row.nodes else "")
+        job = JobEnd(
+            str(held.job or "?"), "LAUNCH_FAILED" if held.given_up else state, "" if row is None else row.reason, node,
+            requeued, "" if told is None else told.asked, held.spawned, next_token,
+        )  # fmt: skip
+        return replace(ending, oom_line="", oom_kills=None, job=job)
+
+    def _journal_of(self, told: report.NodeReport | None) -> Callable[[int], float] | None:
+        """Journal time of a stamp of the node's clock, by both hosts' wall clocks; None: they were never compared."""
+        if told is None:
+            return None
+        offset_s = self._clock.now_s() - self._clock.wall_s() + told.wall_s - told.at_ns / 1e9
+        return lambda at_ns: at_ns / 1e9 + offset_s
+
+    def _drop(self, held: _Held) -> None:
+        with self._guard:
+            self._held.pop(held.token, None)
+        self._prune(held.program, held.number)
+
+    def _prune(self, program: str, number: int) -> None:
+        with contextlib.suppress(OSError):
+            prune(self._paths, program, number)
+
+    def _broke(self, program: str, token: str, error: str, *, permanent: bool = False) -> None:
+        self._inbox.post(SpawnBroke(self._clock.now_s(), program, token, error, permanent=permanent))
+
+    # --- telling -------------------------------------------------------------------------------------------------------
+
+    def _post_sights(self, *, always: bool = False) -> None:
+        with self._guard:
+            sights = {each.program: _sight(each) for each in self._held.values() if each.job is not None}
+        if always or sights != self._last:
+            self._last = sights
+            self._inbox.post(JobsSeen(self._clock.now_s(), dict(sights)))
+
+
+def _look_of(answer: Jobs) -> _Look:
+    by_base: dict[str, list[Job]] = {}
+    for row in answer.found:
+        if (tag := tag_of(row.comment)) is not None:
+            by_base.setdefault(tag.token, []).append(row)
+    return _Look(answer.found, answer.absent, by_base)
+
+
+def _row_of(look: _Look, mark: str, program: str, number: int, token: str) -> Job | None:
+    """The job of an attempt: it was submitted for it, or for the one that Slurm has restarted since."""
+    for row in look.rows:
+        tag = tag_of(row.comment)
+        if tag is None or (tag.mark, tag.program) != (mark, program) or tag.attempt > number:
+            continue
+        if _token_after(tag.token, min(number - tag.attempt, 1000)) == token:
+            return row
+    return None
+
+
+def _target(held: _Held) -> str:
+    return str(held.job)
+
+
+def _sight(held: _Held) -> JobSight:
+    row = held.row
+    if row is None:
+        return JobSight(held.token, str(held.job), "PENDING")
+    return JobSight(
+        held.token, str(row.id), row.state, row.reason, row.nodes[0] if row.nodes else "", row.partition, row.account,
+        row.gpus, row.start_expected_at_wall_s, held.began_s is not None,
+    )  # fmt: skip
+
+
+def _fate(held: _Held, state: str) -> str:
+    job = f"its job {held.job}"
+    if not held.spawned:
+        return f"{job} ended before its program began ({state or 'Slurm does not know it any more'})"
+    return f"{job} ended without a word ({state or 'Slurm does not know it any more'})"
+
+
+def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settings: LauncherSettings) -> dict[str, object]:
+    """What `node.py` reads. Raises ValueError for what no job can have."""
+    if spec.user or spec.stdin:
+        raise ValueError("a job runs as the user who submits it, and has no standard input: remove `user` and `stdin`")
+    name, stdout = spec.name, paths.log_of(spec, "stdout") or ""
+    return {
+        "program": name, "attempt": attempt, "token": token, "argv": list(spec.argv), "env": dict(spec.env),
+        "builtin": spec.builtin, "cwd": spec.directory or paths.run_dir(name), "run_dir": paths.run_dir(name),
+        "stdout": stdout, "stderr": stdout if spec.redirect_stderr else paths.log_of(spec, "stderr") or "",
+        "beats": f"{paths.runtime_dir}/beats", "umask": int(spec.umask, 8) if spec.umask else procfs.umask(),
+        "files": limits.GIVEN_FILES, "grace_s": spec.stop_grace_s,
+        "signal_to": spec.stop_signal_to, "stop_signal": signal_number(spec.stop_signal),
+        "lead_s": settings.signal_lead_s, "time_limit_s": settings.time_limit_s,
+        "witness": spec.progress in (Progress.AUTO, Progress.LOG, Progress.FILES),
+    }  # fmt: skip
+
+
+def _write(path: str, text: str) -> None:
+    durable.replace(Path(path), text.encode(), aside=Path(f"{path}.new"))
+
+
+def _copy_code(parent: str) -> str:
+    here = Path(__file__).parent
+    sources = {
+        "node.py": here / "node.py", "shim.py": here.parents[1] / "shim.py", "workers/contract.py": Path(contract.__file__)
+    }  # fmt: skip
+    texts = {name: path.read_bytes() for name, path in sources.items()}
+    digest = blake2b(b"\0".join(texts.values()), digest_size=8).hexdigest()
+    place = Path(parent, f"code-{digest}")
+    if place.is_dir():
+        return str(place)
+    aside = place.with_suffix(".new")
+    shutil.rmtree(aside, ignore_errors=True)
+    for name, text in texts.items():
+        make_dir((aside / name).parent)
+        (aside / name).write_bytes(text)
+    aside.rename(place)
+    return str(place)

@@ -1,0 +1,317 @@
+"""What a job runs on its node: the shim of one attempt, and the link between the node and the shared file system.
+
+The batch script starts `python -S -E node.py ORDER.json` from a copy beside the shim and the contract, so a job that waits
+for days does not depend on an installation that was upgraded meanwhile. It needs the standard library alone.
+
+The worker beats into memory of its node, as on one machine: other hosts do not see a mapped file of a shared file system.
+Every `PERIOD_S` the newest record is written to the shared file system, together with the node's clock at that moment, so
+that the daemon can tell ages without comparing clocks. What the daemon asks (checkpoint interval) goes the other way.
+
+Three checks keep an attempt from running twice:
+
+1. The attempt's claim names one job. A second job of the same attempt, submitted twice, ends at once.
+2. The fence must name this attempt, or (when Slurm has restarted the job) an earlier run of this very job. A job that starts
+   after a newer attempt was submitted ends at once.
+3. The fence is read again all the time. A node that was cut off and comes back finds another attempt's token and kills its
+   worker; until then the worker itself cannot commit a checkpoint (`workers/store.py`).
+
+Slurm's USR1 (the time limit is near, or the daemon asks) and TERM (preempted, deleted) let the whole tree save and leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+from workers import contract
+
+PERIOD_S: Final = 2.0
+BEAT_BYTES: Final = contract.RECORD_BYTES
+CLAIM_FILE: Final = "claim"
+_EARLY_S: Final = 75.0  # Slurm may send its signal up to a minute early
+_PR_SET_PDEATHSIG: Final = 1
+_AWAITED: Final = {signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD}
+_TICKS_S: Final = os.sysconf("SC_CLK_TCK")
+
+Order = dict[str, Any]
+
+
+class NotOurs(Exception):
+    """This job must not run: another job or a newer attempt has the program."""
+
+
+class Run:
+    """One run of a job: the attempt that it is, and where its files are."""
+
+    def __init__(self, order: Order, environ: dict[str, str]) -> None:
+        self.order = order
+        self.job = environ.get("SLURM_JOB_ID", "0")
+        self.node = environ.get("SLURMD_NODENAME") or os.uname().nodename
+        self.restart = int(environ.get("SLURM_RESTART_COUNT") or 0)
+        self.family = [str(order["token"])]
+        for _ in range(self.restart):
+            self.family.append(contract.next_token(self.family[-1]))
+        self.token, self.number = self.family[-1], int(order["attempt"]) + self.restart
+        self.run_dir = Path(order["run_dir"])
+        self.attempt_dir = self.run_dir / contract.ATTEMPTS_DIR / f"{self.number}-{self.token}"
+        self.fence = self.run_dir / contract.FENCE_FILE
+        self.beat = Path(order["beats"]) / f"{order['program']}.{self.number}.beat"
+        self.control = Path(order["beats"]) / f"{order['program']}.{self.number}.control"
+        self.ends_at_s = time.clock_gettime(time.CLOCK_BOOTTIME) + float(order["time_limit_s"])
+        self.asked = ""
+
+    def claim(self) -> None:
+        """Make the attempt this job's, and the run directory this run's. Raises NotOurs or OSError."""
+        self.attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mine = f"job {self.job}, restart {self.restart}\n"
+        aside = self.attempt_dir / f"{CLAIM_FILE}.{self.job}"
+        aside.write_text(mine)
+        try:
+            os.link(aside, self.attempt_dir / CLAIM_FILE)  # unlike O_EXCL, safe over every version of NFS
+        except FileExistsError:
+            other = (self.attempt_dir / CLAIM_FILE).read_text()
+            if other != mine:
+                raise NotOurs(f"attempt {self.number} of {self.order['program']} is that of {other.strip()}") from None
+        finally:
+            aside.unlink(missing_ok=True)
+        owner = self.owner()
+        if owner in self.family[:-1]:
+            self.take_fence()
+        elif owner != self.token:
+            raise NotOurs(f"attempt {self.number} of {self.order['program']} is not the newest: the fence names {owner!r}")
+
+    def owner(self) -> str:
+        return self.fence.read_text(errors="replace").strip()
+
+    def take_fence(self) -> None:
+        aside = self.fence.with_name(f"{contract.FENCE_FILE}.{self.job}.{self.restart}")
+        with aside.open("w") as file:
+            file.write(self.token + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(self.fence)
+
+    def note(self, number: int) -> None:
+        """Why it is to leave: the first reason counts."""
+        left_s = self.ends_at_s - time.clock_gettime(time.CLOCK_BOOTTIME)
+        near = left_s <= float(self.order["lead_s"]) + _EARLY_S
+        self.asked = self.asked or ("time limit" if number == signal.SIGUSR1 and near else "signal")
+
+
+def shim_order(run: Run, local: Path) -> dict[str, object]:
+    """What the shim reads: as on one machine, with beats and lock in memory of this node, and the job's own environment."""
+    order = run.order
+    env = {name: value for name, value in os.environ.items() if name not in contract.STRIPPED_ENV}
+    if order["builtin"]:
+        env = {name: value for name, value in env.items() if not name.startswith("RL_")}
+    env |= order["env"]
+    env |= {
+        contract.ENV_PROGRAM: order["program"], contract.ENV_TOKEN: run.token, contract.ENV_ATTEMPT: str(run.number),
+        contract.ENV_RUN_DIR: str(run.run_dir), contract.ENV_BEAT: str(local / "beat"),
+        contract.ENV_CONTROL: str(local / "control"), contract.ENV_BOOT_ID: boot_id(),
+        contract.ENV_STACKS: str(run.attempt_dir / "stacks.txt"),
+    }  # fmt: skip
+    return {
+        "program": order["program"], "attempt": run.number, "token": run.token, "boot_id": boot_id(), "argv": order["argv"],
+        "env": env, "cwd": order["cwd"], "run_dir": str(run.run_dir), "attempt_dir": str(run.attempt_dir),
+        "stdout": order["stdout"], "stderr": order["stderr"], "record": str(local / "shim.json"),
+        "umask": order["umask"], "files": order["files"], "lock_wait_s": 5.0, "cgroup": "", "grace_s": order["grace_s"],
+        "signal_to": order["signal_to"], "stop_signal": order["stop_signal"], "lock": str(local / "lock"),
+        "may_claim": False, "stdin": False, "user": None,
+    }  # fmt: skip
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+
+
+class Link:
+    """Copies beats to the shared file system and controls from it, and watches the fence; in a thread of its own.
+
+    A shared file system may stall for minutes. The main thread must hear Slurm's signals all the same.
+    """
+
+    def __init__(self, run: Run, local: Path, shim: subprocess.Popen[bytes], record: dict[str, Any]) -> None:
+        self._run, self._local, self._shim, self._record = run, local, shim, record
+        self._over = threading.Event()
+        self._control = b""
+        self._thread = threading.Thread(target=self._loop, name="link", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """A last report, unless the file system stalls."""
+        self._over.set()
+        self._thread.join(30.0)
+
+    def _loop(self) -> None:
+        while True:
+            ended = self._over.is_set()
+            for step in (self._report, self._obey, self._look_at_fence):
+                with contextlib.suppress(OSError, ValueError):  # the next round tries again
+                    step()
+            if ended:
+                return
+            self._over.wait(PERIOD_S)
+
+    def _report(self) -> None:
+        run = self._run
+        body = {
+            "token": run.token, "job": run.job, "restart": run.restart, "node": run.node, "asked": run.asked,
+            "pid": self._record["pid"], "start_ticks": self._record["start_ticks"], "shim_pid": self._record["shim_pid"],
+            "shim_start_ticks": self._record["shim_start_ticks"], "stdout_from": self._record["stdout_from"],
+            "stderr_from": self._record["stderr_from"], "at_ns": contract.now_ns(), "wall_s": time.time(),
+            "state": _state(self._record["pid"]), "cpu_s": _cpu_s(self._shim.pid) if run.order["witness"] else None,
+        }  # fmt: skip
+        try:
+            beat = (self._local / "beat").read_bytes()[:BEAT_BYTES]
+        except OSError:
+            beat = b""
+        text = json.dumps(body).encode()
+        write_in_place(run.beat, beat.ljust(BEAT_BYTES, b"\0") + b"%08x " % zlib.crc32(text) + text + b"\n")
+
+    def _obey(self) -> None:
+        record = self._run.control.read_bytes()[:BEAT_BYTES]
+        if record != self._control:
+            write_in_place(self._local / "control", record)
+            self._control = record
+
+    def _look_at_fence(self) -> None:
+        run, owner = self._run, self._run.owner()
+        if owner in run.family[:-1]:
+            run.take_fence()  # an earlier run of this job was late
+        elif owner not in {"", run.token}:
+            run.asked = "fenced"
+            self._shim.send_signal(signal.SIGTERM)
+
+
+def write_in_place(path: Path, data: bytes) -> None:
+    """Over the file's old content, and closed: then readers on other hosts see it at their next open, also over NFS.
+
+    A rename would be whole at every moment, but other hosts may keep the old name for a minute. The sums in it tell a reader
+    of a write in progress.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.pwrite(fd, data, 0)
+        os.ftruncate(fd, len(data))
+    finally:
+        os.close(fd)
+
+
+def _stat_fields(pid: int) -> list[bytes]:
+    stat = Path(f"/proc/{pid}/stat").read_bytes()
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def _state(pid: int) -> str | None:
+    try:
+        return _stat_fields(pid)[0].decode("ascii", "replace")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _cpu_s(session: int) -> float:
+    """CPU time of the shim's session and of its children that have ended."""
+    ticks = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = _stat_fields(int(entry.name))
+                if int(fields[3]) == session:
+                    ticks += sum(int(field) for field in fields[11:15])
+    return ticks / _TICKS_S
+
+
+def start_shim(order: dict[str, object], code: Path) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
+    """The shim, and its answer. It ends its tree when this process is gone: nothing outlives its job."""
+    libc = ctypes.CDLL(None)
+
+    def with_parent() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+
+    shim = subprocess.Popen(
+        [sys.executable, "-S", "-I", "-Xutf8=1", str(code / "shim.py"), str(order["program"]), str(order["attempt"])],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", preexec_fn=with_parent,  # noqa: PLW1509  no thread yet
+    )  # fmt: skip
+    assert shim.stdin is not None  # noqa: S101  for the type checker
+    assert shim.stdout is not None  # noqa: S101
+    with shim.stdin as stdin:
+        stdin.write(json.dumps(order).encode())
+    with shim.stdout as stdout:
+        line = stdout.readline()
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        answer = {"spawn_error": "the shim ended before the worker ran"}
+    return shim, answer if isinstance(answer, dict) else {}
+
+
+def wait(run: Run, shim: subprocess.Popen[bytes]) -> None:
+    """Until the shim is gone. Every signal of Slurm's asks the tree to save and leave; the shim asks each process once."""
+    while shim.poll() is None:
+        found = signal.sigtimedwait(_AWAITED, PERIOD_S)
+        if found is not None and found.si_signo != signal.SIGCHLD:
+            run.note(found.si_signo)
+            shim.send_signal(signal.SIGUSR1)
+
+
+def _say(sentence: str) -> None:
+    """Into the job's own output."""
+    sys.stdout.write(f"extralife: {sentence}\n")
+    sys.stdout.flush()
+
+
+def exit_code(run: Run) -> int:
+    """As Slurm shows it: the worker's, and 0 when it had been asked to leave."""
+    try:
+        record = contract.ExitRecord.from_json((run.attempt_dir / contract.EXIT_FILE).read_bytes())
+    except (OSError, ValueError):
+        return 1
+    if run.asked or record.code == contract.EXIT_LEFT:
+        return 0
+    return record.code if record.code is not None else 128 + (record.signal or 1)
+
+
+def main(path: str) -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    run = Run(json.loads(Path(path).read_bytes()), dict(os.environ))
+    try:
+        run.claim()
+    except NotOurs as other:
+        _say(f"this job does nothing: {other}")
+        return 0
+    memory = Path("/dev/shm")  # noqa: S108  mkdtemp makes a private directory of its own
+    local = Path(tempfile.mkdtemp(prefix="extralife-", dir=memory if os.access(memory, os.W_OK) else None))
+    try:
+        shim, record = start_shim(shim_order(run, local), Path(__file__).resolve().parent)
+        if "spawn_error" in record:
+            _say(str(record["spawn_error"]))
+            shim.wait()
+            return 1
+        link = Link(run, local, shim, record)
+        link.start()
+        wait(run, shim)
+        link.stop()
+    finally:
+        shutil.rmtree(local, ignore_errors=True)
+    return exit_code(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

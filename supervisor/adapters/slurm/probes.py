@@ -1,0 +1,213 @@
+"""Readings of jobs, from what their nodes write to the shared file system.
+
+A node's clock is not this host's. Its report holds its own clock at the moment of writing, so an age is known exactly. It
+is counted from when the report was first seen here. While reports come, a worker is judged as on one machine. When none has
+come for `FRESH_S` nobody knows whether the worker, its node or the file system is slow: its beats count as lost, and it has
+the patience of a program without beats (`stall.coarse_floor_s`, ten minutes). Unknown is not stalled.
+
+Time in which this host itself could not read the file system does not count: after a stall of minutes every node has
+`FRESH_S` again to write.
+
+A job that waits in the queue has no reading at all: nothing is judged before it begins.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from supervisor.adapters.process import endings, log_places
+from supervisor.adapters.process.probes import beat_sample
+from supervisor.adapters.slurm import report as reports
+from supervisor.adapters.slurm.report import NodeReport
+from supervisor.model.inputs import EvidenceTaken, Report, Sample
+from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.policy.worker import witness
+from supervisor.ports import Clock, Inbox
+from workers import contract
+
+FRESH_S: Final = 15.0
+_BLIND_S: Final = 10.0  # between two looks: longer, and this host was held up
+_PERIOD_S: Final = 1.0
+_SHARE: Final = 10.0  # of the time, one part in so many goes into looking: a thousand jobs are looked at less often
+_LITTLE_S: Final = 0.1  # the sampler's period is not exact
+_MOST_REPORTS_EVER: Final = 1000
+
+Reports = tuple[tuple[str, str, Report], ...]
+
+
+@dataclass(slots=True)
+class _Watched:
+    spec: ProgramSpec
+    attempt: int
+    token: str
+    seen: NodeReport | None = None
+    seen_at_s: float = 0.0  # by this host's clock
+    beat: contract.Beat | None = None
+    sizes: tuple[int, int] | None = None
+    grown_at_s: float | None = None
+    cpu: tuple[float, float] | None = None
+    worked_at_s: float | None = None
+    reports: int = 0
+
+
+class SlurmProbes:
+    """`ports.Probes` of a cluster's jobs."""
+
+    def __init__(self, paths: Paths, clock: Clock, begun: Callable[[str], bool]) -> None:
+        """`begun`: whether the job of a token has a node."""
+        self._paths, self._clock, self._begun = paths, clock, begun
+        self._guard = threading.Lock()
+        self._watched: dict[str, _Watched] = {}
+        self._looked_at_s: float | None = None
+        self._due_s = 0.0
+        self._last: dict[str, Sample] = {}
+
+    def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int, *, adopted: bool = False) -> None:  # noqa: ARG002
+        with self._guard:
+            self._watched[spec.name] = _Watched(spec, attempt, token, seen_at_s=self._clock.now_s())
+
+    def beat_defect(self, program: str, token: str) -> str:  # noqa: ARG002
+        """A report that is missing or stale is no defect of a file that could be mended here."""
+        return ""
+
+    def forget(self, program: str, token: str) -> None:
+        with self._guard:
+            found = self._watched.get(program)
+            if found is not None and found.token == token:
+                del self._watched[program]
+
+    def doing(self) -> dict[int, tuple[str, int]]:
+        """No process of a job is on this host."""
+        return {}
+
+    def sample(self) -> dict[str, Sample]:
+        """One reading of each job that has begun. A shared file system is not asked more than once in `_PERIOD_S`."""
+        with self._guard:
+            watched = list(self._watched.values())
+        now_s = self._clock.now_s()
+        if now_s < self._due_s and all(each.spec.name in self._last for each in watched):
+            return {name: self._last[name] for name in (each.spec.name for each in watched)}
+        held_up_s = 0.0 if self._looked_at_s is None else now_s - self._looked_at_s
+        for each in watched:
+            if held_up_s > _BLIND_S:
+                each.seen_at_s += held_up_s
+            self._look(each)
+        self._looked_at_s = self._clock.now_s()
+        self._due_s = self._looked_at_s + max(_PERIOD_S, _SHARE * (self._looked_at_s - now_s)) - _LITTLE_S
+        self._last = {each.spec.name: made for each in watched if (made := self._sample(each)) is not None}
+        return dict(self._last)
+
+    def reports(self) -> Reports:
+        """What workers have left in their `reports.jsonl` since the last call."""
+        with self._guard:
+            watched = [
+                each for each in self._watched.values() if each.reports < _MOST_REPORTS_EVER and each.seen is not None
+            ]
+        found = []
+        for each in watched:
+            directory = self._paths.attempt_dir(each.spec.name, each.attempt, each.token)
+            all_of_it = endings.read_reports(f"{directory}/{contract.REPORTS_FILE}")
+            found += [(each.spec.name, each.token, report) for report in all_of_it[each.reports :]]
+            each.reports = len(all_of_it)
+        return tuple(found)
+
+    def _look(self, item: _Watched) -> None:
+        name, now_s = item.spec.name, self._clock.now_s()
+        found = reports.read(self._paths, name, item.attempt, item.token)
+        if found is not None and (item.seen is None or found.at_ns != item.seen.at_ns):
+            item.seen, item.seen_at_s = found, now_s
+            beat = contract.read_beat(self._paths.beat(name, item.attempt))
+            if beat is not None and beat.token == item.token:
+                item.beat = beat
+            self._note_work(item, found)
+        if item.spec.progress is not Progress.BEAT and item.seen is not None:
+            self._note_growth(item, now_s)
+
+    def _note_work(self, item: _Watched, found: NodeReport) -> None:
+        if found.cpu_s is None:
+            return
+        at_s = found.at_ns / 1e9
+        if item.cpu is not None:
+            before, now = witness.Counts(item.cpu[0], item.cpu[1]), witness.Counts(at_s, found.cpu_s)
+            if witness.works(before, now):
+                item.worked_at_s = item.seen_at_s
+        item.cpu = at_s, found.cpu_s
+
+    def _note_growth(self, item: _Watched, now_s: float) -> None:
+        sizes = _size(self._paths.log_of(item.spec, "stdout")), _size(self._paths.log_of(item.spec, "stderr"))
+        before = item.sizes or (item.seen.logs_from if item.seen is not None else sizes)
+        if any(now > was for was, now in zip(before, sizes, strict=True)):
+            item.grown_at_s = now_s
+        item.sizes = sizes
+
+    def _sample(self, item: _Watched) -> Sample | None:
+        if item.seen is None:
+            return Sample(item.token) if self._begun(item.token) else None
+        stale = self._clock.now_s() - item.seen_at_s > FRESH_S
+        state = None if stale else item.seen.state
+        if item.beat is not None and item.spec.progress in (Progress.BEAT, Progress.AUTO):
+            return self._from_beat(item, item.seen, item.beat, state, stale=stale)
+        if item.spec.progress is Progress.NONE:
+            return Sample(item.token, state, ready=state is not None)
+        if item.spec.progress is Progress.BEAT:
+            return Sample(item.token, state)
+        grown_at_s = item.grown_at_s
+        return Sample(
+            token=item.token, proc_state=state, progress_at_s=grown_at_s,
+            phase="training" if grown_at_s is not None else None, ready=grown_at_s is not None,
+            source=Progress.LOG.value if item.spec.progress is Progress.AUTO else "",
+            witness_at_s=item.worked_at_s, witness=witness.CPU if item.worked_at_s is not None else "",
+        )  # fmt: skip
+
+    def _from_beat(self, item: _Watched, seen: NodeReport, beat: contract.Beat, state: str | None, *, stale: bool) -> Sample:
+        def at(stamp_ns: int) -> float | None:
+            """A stamp of the node's clock as journal time."""
+            if stamp_ns in {0, contract.UNKNOWN}:
+                return None
+            return item.seen_at_s - max(0.0, (seen.at_ns - stamp_ns) / 1e9)
+
+        deadline_s = None
+        if beat.phase_deadline_ns != contract.NO_DEADLINE:
+            deadline_s = item.seen_at_s + (beat.phase_deadline_ns - seen.at_ns) / 1e9
+        source = Progress.BEAT.value if item.spec.progress is Progress.AUTO else ""
+        return replace(beat_sample(beat, state, at, deadline_s), beat_lost=stale, source=source)
+
+
+def _size(path: str | None) -> int:
+    if path is None:
+        return 0
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+class SlurmEvidence:
+    """What can be seen of a job that makes no progress: its node's last report, and its last lines."""
+
+    def __init__(self, paths: Paths, attempt_number: Callable[[str], int | None], inbox: Inbox, clock: Clock) -> None:
+        self._paths, self._number, self._inbox, self._clock = paths, attempt_number, inbox, clock
+
+    def take(self, program: str, token: str) -> None:
+        """Returns at once. Outcome: EvidenceTaken."""
+        threading.Thread(target=self._take, args=(program, token), name=f"evidence-{program}", daemon=True).start()
+
+    def _take(self, program: str, token: str) -> None:
+        number = self._number(token)
+        evidence = {"process": f"{program} is gone"}
+        if number is not None:
+            found = reports.read(self._paths, program, number, token)
+            where = "its node has not written anything yet"
+            if found is not None:
+                age_s = max(0.0, self._clock.wall_s() - found.wall_s)
+                where = f"job {found.job} on {found.node}, pid {found.pid}, state {found.state}, as told {age_s:.0f} s ago"
+            logs = log_places.read(self._paths, program, number, token)
+            lines = endings.last_words(logs, found.logs_from if found is not None else (0, 0))
+            evidence = {"process": where, "stdout": "\n".join(lines)}
+        self._inbox.post(
+            EvidenceTaken(self._clock.now_s(), program, token, {name: text for name, text in evidence.items() if text})
+        )

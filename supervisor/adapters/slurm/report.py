@@ -1,0 +1,62 @@
+"""What a job's node wrote last of its attempt (`node.py`), as the daemon's host reads it."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from supervisor.adapters.files import read_bounded
+from supervisor.model.settings import Paths
+from workers import contract
+
+_MOST_BYTES: Final = contract.RECORD_BYTES + 64 * 1024
+_SUM: Final = 8  # hex digits
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """`at_ns` is the node's CLOCK_BOOTTIME when it was written, `wall_s` its wall clock then."""
+
+    token: str
+    job: str
+    restart: int
+    node: str
+    asked: str
+    pid: int
+    start_ticks: int
+    shim_pid: int
+    shim_start_ticks: int
+    stdout_from: int
+    stderr_from: int
+    at_ns: int
+    wall_s: float
+    state: str | None = None
+    cpu_s: float | None = None
+
+    @property
+    def logs_from(self) -> tuple[int, int]:
+        return self.stdout_from, self.stderr_from
+
+
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "token": (str,), "job": (str,), "restart": (int,), "node": (str,), "asked": (str,), "pid": (int,), "start_ticks": (int,),
+    "shim_pid": (int,), "shim_start_ticks": (int,), "stdout_from": (int,), "stderr_from": (int,), "at_ns": (int,),
+    "wall_s": (float,), "state": (str, type(None)), "cpu_s": (float, type(None)),
+}  # fmt: skip
+
+
+def read(paths: Paths, program: str, attempt: int, token: str) -> NodeReport | None:
+    """The newest whole report of this attempt; None: there is none, or it is just being written."""
+    data = read_bounded(paths.beat(program, attempt), _MOST_BYTES)[contract.RECORD_BYTES :]
+    text = data[_SUM + 1 :].rstrip(b"\n")
+    try:
+        if int(data[:_SUM], 16) != zlib.crc32(text):
+            return None
+        body: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, dict) or any(type(body.get(name)) not in kinds for name, kinds in _KINDS.items()):
+        return None
+    return NodeReport(**{name: body[name] for name in _KINDS}) if body["token"] == token else None

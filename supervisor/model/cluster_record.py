@@ -1,0 +1,129 @@
+"""What the record says of a cluster that runs programs as jobs: jobs of live attempts, nodes, GPU time by account."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from supervisor.model import facts
+from supervisor.model.facts import Stamped
+from supervisor.policy.cluster.nodes import KEPT, remembered
+
+NO_ACCOUNT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """The job of a program's attempt. Empty and None: it has no node yet."""
+
+    job: str
+    token: str
+    submitted_at_s: float
+    begun_at_s: float | None = None
+    node: str = ""
+    partition: str = ""
+    account: str = ""
+    gpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What jobs have used of an account, as far as their ends are on record."""
+
+    jobs: int = 0
+    job_s: float = 0.0
+    gpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecord:
+    """Stability of a partition, as of a level of one box: time in which jobs ran there, and how often a node lost one."""
+
+    up_s: float = 0.0
+    faults: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """All of it. Empty without a cluster."""
+
+    jobs: dict[str, JobRecord] = field(default_factory=dict)  # by program
+    next_tokens: dict[str, str] = field(default_factory=dict)  # by program: Slurm starts its job again by itself
+    faults: dict[str, tuple[float, ...]] = field(default_factory=dict)  # by node, in journal time
+    excluded: dict[str, float] = field(default_factory=dict)  # node -> until then
+    partitions: dict[str, PartitionRecord] = field(default_factory=dict)
+    usage: dict[str, Usage] = field(default_factory=dict)  # by account
+    unreachable_since_s: float | None = None
+    error: str = ""
+
+    def avoid(self, now_s: float) -> tuple[str, ...]:
+        """The nodes that a job submitted now does not want."""
+        return tuple(sorted(node for node, until_s in self.excluded.items() if until_s > now_s))
+
+
+def recorded(record: ClusterRecord, stamped: Stamped) -> ClusterRecord:
+    """The record after one more fact; the very object where the fact is not about it."""
+    fact, at_s = stamped.fact, stamped.at_s
+    match fact:
+        case facts.SpawnIntended(program=name):
+            return _without(record, name) if name in record.jobs or name in record.next_tokens else record
+        case facts.JobSubmitted(program=name, token=token, job=job):
+            return replace(record, jobs={**record.jobs, name: JobRecord(job, token, at_s)})
+        case facts.JobStarted(program=name, token=token):
+            found = record.jobs.get(name) or JobRecord(fact.job, token, at_s)
+            begun = replace(
+                found, job=fact.job, begun_at_s=at_s, node=fact.node, partition=fact.partition, account=fact.account,
+                gpus=fact.gpus,
+            )  # fmt: skip
+            return replace(record, jobs={**record.jobs, name: begun})
+        case facts.JobRequeued(program=name, next_token=token):
+            return replace(record, next_tokens={**record.next_tokens, name: token})
+        case facts.Exited(program=name) if name in record.jobs:
+            return _ended(record, name, at_s if fact.ended_at_s is None else fact.ended_at_s)
+        case facts.SpawnFailed(program=name) if name in record.jobs:
+            return _without(record, name)
+        case _:
+            return _cluster(record, at_s, fact)
+
+
+def _cluster(record: ClusterRecord, at_s: float, fact: facts.Fact) -> ClusterRecord:
+    match fact:
+        case facts.NodeFaulted(node=node, partition=partition):
+            before = record.partitions.get(partition, PartitionRecord())
+            return replace(
+                record, faults=remembered(record.faults, node, at_s),
+                partitions={**record.partitions, partition: replace(before, faults=before.faults + 1)},
+            )  # fmt: skip
+        case facts.NodeExcluded(node=node, until_s=until_s):
+            kept = sorted({**record.excluded, node: until_s}.items(), key=lambda each: each[1])[-KEPT:]
+            return replace(record, excluded=dict(kept))
+        case facts.ClusterUnreachable(error=error):
+            return replace(record, unreachable_since_s=at_s, error=error)
+        case facts.ClusterReached():
+            return replace(record, unreachable_since_s=None, error="")
+        case _:
+            return record
+
+
+def _without(record: ClusterRecord, name: str) -> ClusterRecord:
+    return replace(
+        record,
+        jobs={key: value for key, value in record.jobs.items() if key != name},
+        next_tokens={key: value for key, value in record.next_tokens.items() if key != name},
+    )
+
+
+def _ended(record: ClusterRecord, name: str, ended_at_s: float) -> ClusterRecord:
+    """Its time is booked on its account and its partition."""
+    job, after = record.jobs[name], _without(record, name)
+    if job.begun_at_s is None:
+        return after
+    ran_s, account = max(0.0, ended_at_s - job.begun_at_s), job.account or NO_ACCOUNT
+    usage, partition = record.usage.get(account, Usage()), record.partitions.get(job.partition, PartitionRecord())
+    return replace(
+        after,
+        usage={
+            **record.usage,
+            account: Usage(usage.jobs + 1, usage.job_s + ran_s, usage.gpu_s + ran_s * (job.gpus or 0)),
+        },
+        partitions={**record.partitions, job.partition: replace(partition, up_s=partition.up_s + ran_s)},
+    )

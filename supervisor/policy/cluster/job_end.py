@@ -1,0 +1,92 @@
+"""What the end of a job means for its program: from Slurm's state, and from what the job itself left.
+
+The rule, first match wins:
+
+| seen | cause | counts against the program | the node's fault | then |
+|---|---|---|---|---|
+| Slurm put the job back into its queue, and it had been asked to leave | `preempted` | no | no | goes on in the same job |
+| Slurm put it back, and it vanished without a word | `node_failed` | no | yes | goes on in the same job |
+| NODE_FAIL, BOOT_FAIL; held because its launch failed | `node_failed` | no | yes | the next job |
+| PREEMPTED, REVOKED | `preempted` | no | no | the next job |
+| its node asked it to save before its time was over, and it left | `time_limit` | no | no | the next job |
+| TIMEOUT, DEADLINE, and it had not left by itself | `timeout` | yes | no | the next job, later and later |
+| OUT_OF_MEMORY | `oom_killed` | yes | no | a smaller batch |
+| CANCELLED, and neither we nor its time limit asked for it | `cancelled` | no | no | stays down: somebody deleted it |
+| anything else | by its exit code, as on one machine (`policy/worker/diagnosis.py`) | | | |
+
+An exit code of a program that finished counts before all of it: a job that was preempted after its last step is done.
+
+Worked example: time limit 4 h, lead 120 s. After 3 h 58 min Slurm sends USR1, the worker saves at step 1,200,000 and exits
+with 75; the job ends COMPLETED: `time_limit`, nothing is counted, and the next job resumes at step 1,200,000. Had the save
+taken 3 minutes, the job would be TIMEOUT: the next one resumes at the checkpoint before, and its program waits first,
+because every job of it may end like that.
+
+Why TIMEOUT counts: a lead that is too short loses work at each limit, and jobs that follow each other at once would hide it.
+Why a deleted job stays down: whoever wrote `scancel`, the user or the cluster's staff, wanted it to end, and a daemon that
+submits it again in a minute is an enemy of both. `supervisorctl start` brings it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+GOES_ON: Final = frozenset({"time_limit", "preempted", "node_failed"})  # the next job at once, and nothing counts
+CANCELLED: Final = "cancelled"
+NODE_FAILED: Final = "node_failed"
+
+_NODE: Final = frozenset({"NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED"})
+_TAKEN: Final = frozenset({"PREEMPTED", "REVOKED"})
+_LATE: Final = frozenset({"TIMEOUT", "DEADLINE"})
+_BY_ALARM: Final = "time limit"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """What is known of a job that is over, or that Slurm has put back into its queue (`requeued`)."""
+
+    job: str
+    state: str  # Slurm's, such as NODE_FAIL; empty: Slurm does not know the job any more
+    reason: str = ""
+    node: str = ""
+    requeued: bool = False
+    asked: str = ""  # what asked it to leave, as its node saw it: "time limit", "signal"; empty: nothing
+    began: bool = False  # its node had started the worker
+    next_token: str = ""  # of the attempt that the same job goes on with
+
+
+@dataclass(frozen=True, slots=True)
+class JobVerdict:
+    """`counted`: whether the restart policy counts it as a death; `fault`: whether its node is to blame."""
+
+    cause: str
+    counted: bool
+    why: str
+    fault: bool = False
+
+
+def judge(end: JobEnd, *, code: int | None, signal: int | None, done_codes: tuple[int, ...]) -> JobVerdict | None:
+    """None: its exit code says it all."""
+    if code is not None and code in done_codes:
+        return None
+    job, where = f"job {end.job}", f" on node {end.node}" if end.node else ""
+    left = code is not None or signal is not None
+    if end.requeued:
+        if left or end.asked:
+            return JobVerdict("preempted", counted=False, why=f"Slurm took {job}{where} back into its queue")
+        why = f"{job} vanished{where}, and Slurm put it back into its queue"
+        return JobVerdict(NODE_FAILED, counted=False, why=why, fault=True)
+    if end.state in _NODE:
+        return JobVerdict(NODE_FAILED, counted=False, why=f"{job} ended with its node{where} ({end.state})", fault=True)
+    if end.state in _TAKEN:
+        return JobVerdict("preempted", counted=False, why=f"{job}{where} had to make room for another ({end.state})")
+    if end.asked == _BY_ALARM and left:
+        return JobVerdict("time_limit", counted=False, why=f"the time of {job}{where} is over: it saved and left")
+    if end.state in _LATE:
+        why = f"{job}{where} was killed at its time limit before it had saved and left; raise launcher.signal_lead_s"
+        return JobVerdict("timeout", counted=True, why=why)
+    if end.state == "OUT_OF_MEMORY":
+        return JobVerdict("oom_killed", counted=True, why=f"{job}{where} needed more memory than it was given")
+    if end.state == "CANCELLED":
+        return JobVerdict(CANCELLED, counted=False, why=f"somebody deleted {job}{where}, such as with scancel")
+    return None

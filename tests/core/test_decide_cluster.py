@@ -1,0 +1,257 @@
+"""Programs that are jobs of a cluster: what is put on record of them, and what follows from their ends."""
+
+from dataclasses import replace
+
+from core_kit import Core, commands, facts, of, settings, spec
+
+from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, Survival, Survivor
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import Progress
+from supervisor.policy.box.readings import Gpus
+from supervisor.policy.cluster.job_end import JobEnd
+from supervisor.policy.cluster.launcher import LauncherSettings
+
+ONE = LauncherSettings(kind="slurm", node_faults=2, node_exclude_s=3600.0)
+
+
+def cluster(*programs, **more):
+    core = Core(settings(*(programs or ("Pong",)), launcher=ONE, **more))
+    core.begin()
+    return core
+
+
+def seen(core, name="Pong", **more):
+    """One look at the queue."""
+    sight = JobSight(core.token(name), **{"job": "17", "state": "PENDING", "reason": "Resources", **more})
+    return core.give(JobsSeen(core.now_s, {name: sight}))
+
+
+def runs(core, name="Pong", **more):
+    seen(
+        core,
+        name,
+        **{"state": "RUNNING", "node": "a14", "partition": "gpu", "account": "lab", "gpus": 2, "runs": True, **more},
+    )
+    core.spawned(name)
+
+
+def ended(core, name="Pong", *, code=None, signal=None, ran_s=100.0, **job):
+    core.later(ran_s)
+    end = JobEnd(**{"job": "17", "state": "COMPLETED", "node": "a14", "began": True, **job})
+    return core.give(Ended(core.now_s, name, core.token(name), Ending(code=code, signal=signal, job=end)))
+
+
+def test_a_job_is_on_record_when_the_queue_shows_it_and_again_when_it_has_a_node():
+    core = cluster()
+    assert [type(fact) for fact in seen(core).facts] == [facts.JobSubmitted]
+    assert seen(core).facts == ()
+    assert core.state.cluster.jobs["Pong"].begun_at_s is None
+    assert core.memory.jobs["Pong"].reason == "Resources"
+    core.later(600.0)
+    told = seen(core, state="RUNNING", node="a14", partition="gpu", account="lab", gpus=2, runs=True).facts
+    assert [(fact.job, fact.node, fact.partition, fact.account, fact.gpus) for fact in told] == [
+        ("17", "a14", "gpu", "lab", 2)
+    ]
+    assert seen(core, state="RUNNING", runs=True).facts == ()
+    assert core.state.cluster.jobs["Pong"].begun_at_s == core.now_s
+
+
+def test_a_job_that_began_between_two_looks_is_on_record_twice_at_once():
+    core = cluster()
+    told = seen(core, state="RUNNING", runs=True).facts
+    assert [type(fact) for fact in told] == [facts.JobSubmitted, facts.JobStarted]
+    assert told[1].why == "job 17 began on a node"
+
+
+def test_a_look_at_a_job_of_an_attempt_that_is_over_changes_nothing():
+    core = cluster()
+    told = core.give(JobsSeen(core.now_s, {"Pong": JobSight("ab" * 16, "17"), "Qbert": JobSight("cd" * 16, "18")}))
+    assert told.facts == ()
+
+
+def test_time_in_the_queue_is_no_time_without_progress():
+    core = cluster()
+    seen(core)
+    core.later(50_000.0)
+    runs(core)
+    core.later(5.0)
+    core.look(Pong={"progress_at_s": None, "live_at_s": None, "phase": None, "ready": False})
+    assert core.told(facts.Stalled) == []
+    core.later(130.0)
+    core.look(Pong={"progress_at_s": None, "live_at_s": None, "phase": None, "ready": False})
+    assert [fact.stall for fact in core.told(facts.Stalled)] == ["silent"]
+
+
+def test_a_job_that_saved_before_its_time_limit_is_followed_by_the_next_one_at_once():
+    core = cluster()
+    runs(core)
+    first = core.token("Pong")
+    last = ended(core, code=75, asked="time limit")
+    assert [(fact.cause, fact.counted) for fact in core.told(facts.Exited)] == [("time_limit", False)]
+    assert core.phase("Pong") is Phase.STARTING
+    assert core.token("Pong") != first
+    assert of(last, commands.Spawn)
+    assert core.program("Pong").failures == 0
+    assert core.program("Pong").exit_cause == "time_limit"
+
+
+def test_what_was_saved_at_the_time_limit_is_not_lost():
+    core = cluster()
+    runs(core)
+    end = JobEnd("17", "COMPLETED", asked="time limit", began=True)
+    core.later(60.0)
+    core.give(Ended(core.now_s, "Pong", core.token("Pong"), Ending(code=75, steps=5000, ckpt_step=5000, job=end)))
+    runs(core, job="18")
+    core.look(core.report("Pong", "resumed", step=5000))
+    assert [fact.lost_steps for fact in core.told(facts.Resumed)] == [0]
+
+
+def test_a_job_that_was_too_slow_to_save_waits_before_the_next_one():
+    core = cluster()
+    for _ in range(2):
+        runs(core)
+        ended(core, state="TIMEOUT", asked="time limit")
+    assert [(fact.cause, fact.counted) for fact in core.told(facts.Exited)] == [("timeout", True)] * 2
+    assert core.told(facts.BackedOff)[-1].delay_s > 0
+    assert core.phase("Pong") is Phase.BACKOFF
+
+
+def test_a_job_that_slurm_puts_back_goes_on_as_the_next_attempt_with_the_token_that_its_node_knows():
+    core = cluster()
+    runs(core)
+    last = ended(core, state="PENDING", requeued=True, next_token="cd" * 16)
+    assert core.token("Pong") == "cd" * 16
+    assert core.attempt("Pong").number == 2
+    assert [command.token for command in of(last, commands.Spawn)] == ["cd" * 16]
+    assert core.state.cluster.next_tokens == {}
+    runs(core, job="17")
+    ended(core, code=1)  # and that one is submitted anew
+    assert core.token("Pong") != "cd" * 16
+
+
+def test_a_job_that_was_put_back_while_its_program_was_to_stop_is_not_gone_on_with():
+    core = cluster()
+    runs(core)
+    core.ask("stop", "Pong")
+    ended(core, state="PENDING", requeued=True, next_token="cd" * 16)
+    assert core.phase("Pong") is Phase.STOPPED
+
+
+def test_a_start_that_failed_leaves_no_job_on_record():
+    core = cluster()
+    seen(core)
+    core.broke("Pong", "sbatch gave no answer")
+    assert core.state.cluster.jobs == {}
+    core.to_wake()
+    core.broke("Pong", "Slurm refuses the job: invalid account", permanent=True)
+    assert core.phase("Pong") is Phase.FATAL
+
+
+def test_somebody_who_deletes_a_job_has_stopped_its_program():
+    core = cluster()
+    runs(core)
+    ended(core, state="CANCELLED", asked="signal", code=75)
+    assert core.phase("Pong") is Phase.STOPPED
+    assert not core.program("Pong").wanted
+    assert "supervisorctl start" in core.told(facts.StayedDown)[-1].why
+    core.ask("start", "Pong")
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_a_job_that_we_delete_is_stopped_on_request_and_blames_nobody():
+    core = cluster()
+    runs(core)
+    core.ask("stop", "Pong")
+    ended(core, state="NODE_FAIL")
+    assert [(fact.cause, fact.counted) for fact in core.told(facts.Exited)] == [("stopped", False)]
+    assert core.told(facts.NodeFaulted) == []
+
+
+def test_a_node_that_loses_jobs_again_and_again_is_avoided_for_a_while():
+    core = cluster()
+    for number in ("17", "18"):
+        runs(core, job=number)
+        assert of(core.last, commands.Watch)
+        last = ended(core, state="NODE_FAIL", job=number)
+    assert [fact.job for fact in core.told(facts.NodeFaulted)] == ["17", "18"]
+    assert core.program("Pong").failures == 0
+    until_s = core.now_s + 3600.0
+    assert [(fact.node, fact.until_s) for fact in core.told(facts.NodeExcluded)] == [("a14", until_s)]
+    assert [command.avoid for command in of(last, commands.Spawn)] == [("a14",)]
+    assert core.state.cluster.avoid(until_s) == ()
+    found = core.state.cluster.partitions["gpu"]
+    assert (found.faults, found.up_s) == (2, 200.0)
+
+
+def test_a_lost_job_without_the_name_of_its_node_blames_none():
+    core = cluster()
+    runs(core)
+    ended(core, state="NODE_FAIL", node="")
+    assert core.told(facts.NodeFaulted) == []
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_gpu_time_is_booked_on_the_account():
+    core = cluster()
+    runs(core)
+    ended(core, code=75, asked="time limit", ran_s=3600.0)
+    runs(core, job="18", account="")
+    ended(core, code=0, ran_s=60.0)
+    booked = {account: (each.jobs, each.job_s, each.gpu_s) for account, each in core.state.cluster.usage.items()}
+    assert booked == {"lab": (1, 3600.0, 7200.0), "default": (1, 60.0, 120.0)}
+    assert core.phase("Pong") is Phase.DONE
+
+
+def test_a_job_that_never_began_has_used_nothing():
+    core = cluster()
+    seen(core)
+    ended(core, state="CANCELLED", node="", began=False)
+    assert core.state.cluster.usage == {}
+    assert core.state.cluster.jobs == {}
+
+
+def test_a_cluster_that_does_not_answer_is_told_once_and_changes_nothing_else():
+    core = cluster()
+    runs(core)
+    token = core.token("Pong")
+    first = core.give(JobsSeen(core.now_s, {}, "Unable to contact slurm controller"))
+    assert [type(fact) for fact in first.facts] == [facts.ClusterUnreachable]
+    assert core.later(60.0).give(JobsSeen(core.now_s, {}, "Unable to contact slurm controller")).facts == ()
+    assert core.token("Pong") == token
+    assert core.state.cluster.error == "Unable to contact slurm controller"
+    core.later(60.0)
+    back = seen(core, state="RUNNING", runs=True)
+    assert [fact.after_s for fact in back.facts] == [120.0]
+    assert core.state.cluster.unreachable_since_s is None
+
+
+def test_gpus_of_this_host_hold_up_no_job():
+    core = Core(settings(spec("Pong", min_free_mb=50_000, gpu=0), launcher=ONE))
+    core.begin()
+    core.see(Gpus(None))
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_a_daemon_goes_on_with_jobs_that_wait_and_jobs_that_run():
+    core = cluster(spec("Pong"), spec("mine", progress=Progress.AUTO))
+    runs(core)
+    waiting = core.token("mine")
+    core.later(10.0)
+    core.begin(
+        ("Pong", Survivor(core.token("Pong"), Survival.ALIVE, 1001, 77, 2001, 78)),
+        ("mine", Survivor(waiting, Survival.ALIVE)),
+    )
+    assert [command.survivor.pid for command in of(core.last, commands.Adopt)] == [1001, None]
+    assert core.token("mine") == waiting
+    assert of(core.last, commands.Spawn) == []
+    core.spawned("mine")
+    assert core.attempt("mine").pid == 1001
+
+
+def test_a_file_without_a_launcher_is_this_machine():
+    core = Core(settings("Pong"))
+    core.begin()
+    core.spawned("Pong")
+    core.ended("Pong", code=1)
+    assert core.state.cluster == replace(core.state.cluster)
+    assert core.told(facts.JobRequeued) == []
