@@ -119,13 +119,13 @@ def test_the_cheap_look_passes_over_no_stretch_that_is_bad_enough(seed):
         ]
         up_s = chance.choice((0.0, 5 * H, 10 * H, 20 * H))
         hours = Hours(tuple(tuple(up_s * chance.random() for _ in range(24)) for _ in range(3)))
-        came = rule._came((*sorted(past), (now_s, level, 1.0)), now_s)
+        came = rule._counts((*sorted(past), (now_s, level, 1.0)), now_s)
         rows, looked = rule._rows(hours, came), set(rule._candidates(hours, came, first))
         hours_of = {hour for row in came.values() for hour, each in enumerate(row) if each}
         for begin, length in itertools.product(sorted(hours_of), range(1, 19)):
             if (first - begin) % 24 < length and (begin + length - 1) % 24 in hours_of:
-                found = rule._likelier(rows, begin, length)
-                inside = sum(row.came[begin + length] - row.came[begin] for row in rows)
+                found = rule._log_ratio(rows, begin, length)
+                inside = sum(row.counts[begin + length] - row.counts[begin] for row in rows)
                 assert (begin, length) in looked or found == 0.0 or (inside < 2.8 and found < 11.0)
                 likely += found > 11.0
     assert likely > 30, "there were some"
@@ -278,7 +278,7 @@ def test_reboots_of_a_level_that_has_no_training_on_record_say_nothing_of_hours(
 
 
 def by_the_book(ups, comes, first, length):
-    """`_likelier` without running sums. Returns also how much worse the hours are, and the time outside of them."""
+    """`_log_ratio` without running sums. Returns also how much worse the hours are, and the time outside of them."""
     inside_hours = [(first + number) % 24 for number in range(length)]
     levels, out_s = [], 0.0
     for up, came in zip(ups, comes, strict=True):
@@ -303,10 +303,10 @@ levels_seen = st.lists(st.tuples(day_of_training, day_of_reboots), min_size=1, m
 def test_how_much_likelier_is_the_rule_written_out(levels, first, length):
     ups, comes = [up for up, _ in levels], [came for _, came in levels]
     likely, worse, out_s = by_the_book(ups, comes, first, length)
-    assume(abs(worse - rule._WORSE) > 1e-9)
+    assume(abs(worse - rule._RATE_RATIO) > 1e-9)
     rows = rule._rows(Hours(tuple(map(tuple, ups))), dict(enumerate(comes)))
-    found = rule._likelier(rows, first, length)
-    assert found == (pytest.approx(likely, abs=1e-9) if worse >= rule._WORSE and out_s >= rule._OUTSIDE_S else 0.0)
+    found = rule._log_ratio(rows, first, length)
+    assert found == (pytest.approx(likely, abs=1e-9) if worse >= rule._RATE_RATIO and out_s >= rule._OUTSIDE_S else 0.0)
 
 
 @given(levels_seen, st.data())
@@ -325,8 +325,8 @@ def test_no_stretch_that_is_likely_enough_is_passed_over(levels, data):
         if (first + length - 1) % 24 in struck and (newest - first) % 24 < length
     }
     assert candidates <= around
-    likely = {each for each in around if by_the_book(ups, comes, *each)[0] > rule._LIKELIER + 1e-9}
-    worse = {each for each in likely if by_the_book(ups, comes, *each)[1] > rule._WORSE + 1e-9}
+    likely = {each for each in around if by_the_book(ups, comes, *each)[0] > rule._LOG_RATIO + 1e-9}
+    worse = {each for each in likely if by_the_book(ups, comes, *each)[1] > rule._RATE_RATIO + 1e-9}
     assert worse <= candidates
 
 

@@ -1,25 +1,26 @@
-"""How fast each level is compared with the others, from noisy readings that share a common drift.
+"""How fast each level is compared with the others, estimated from noisy readings that share a common drift.
 
-A reading is the kept throughput of a review, in any unit. Its logarithm is taken to be
+**Model.** A reading is the kept throughput of a review, in any unit. Its logarithm is
 
     speed of the level + drift of the box + noise
 
-where the drift (games get longer, other tenants come and go) is common to all levels, has a standard deviation of 8 %
-and forgets itself in six hours. The levels' speeds and the drift are estimated together by a Kalman filter; before any
-reading a step up the ladder is believed to gain 12 +- 12 %, so a level that never ran inherits what its neighbours have
-shown, with honest doubt. Knowledge fades: a speed not looked at for two days is doubted by 2 % more.
+The drift (episodes get longer, other tenants come and go) is the same for all levels. It is an Ornstein-Uhlenbeck process:
+mean 0, standard deviation 8 %, time constant 6 h. A Kalman filter estimates the levels' speeds and the drift together.
 
-The noise is not believed either: it is the running mean of what readings miss their forecast by, so a box whose readings
-scatter by a quarter is given more of them before anything is concluded. And what was concluded before is doubted by as
-much: when the noise turns out to be twice what it was taken for, so does the doubt about every level. Without that, one low
-reading of a level in an hour's climb was believed for a week, because it had been weighed with a noise of 12 %. A noise
-that turns out to be less takes no doubt away: the drift is as unknown as before.
+**Prior.** One step up the ladder gains 12 +- 12 %. So a level that never ran gets an estimate from its neighbours, with a
+wide error. The variance of a speed grows with time: without readings for two days by 2 % (standard deviation).
 
-Worked example: three readings of 100 at light, three of 130 at the next level: it is faster by 26 +- 8 % or so, and the
-level above by 41 +- 14 %.
+**Noise** is estimated too: a running mean of the squared forecast errors. On a box whose readings scatter by 25 %, more
+readings are needed before the policy concludes anything. When the estimated noise doubles, the standard errors of all
+speeds double with it. Without that, one low reading during the first hour was believed for a week, because it had been
+weighed with a noise of 12 %. When the noise turns out to be smaller, the standard errors stay: the drift is as uncertain
+as before.
 
-Why not the plain mean of each level: readings an hour apart share the drift, readings days apart do not; a level judged by
-three readings on a slow afternoon would be held slow for ever.
+**Worked example.** Three readings of 100 at light, then three of 130 at the next level: that level is faster by 26 +- 8 %,
+and the level above it by 41 +- 14 %.
+
+Why not the mean of each level's readings: readings taken one hour apart share the drift, readings taken days apart do not.
+A level with three readings from one slow afternoon would count as slow for ever.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-_STEP: Final = 0.12  # a step up gains this, in logarithms, while nobody has looked ...
-_STEP_SD: Final = 0.12  # ... give or take
-_UNIT_SD: Final = 30.0  # the unit of a reading is not known
+_STEP: Final = 0.12  # prior: the gain of one step up the ladder, as a logarithm ...
+_STEP_SD: Final = 0.12  # ... and its standard deviation
+_UNIT_SD: Final = 30.0  # prior of the first level: the unit of a reading is not known
 _DRIFT_SD: Final = 0.08
 _DRIFT_S: Final = 6 * 3600.0
 _FADES: Final = 0.02**2 / (48 * 3600.0)  # variance per second
@@ -59,7 +60,7 @@ def unread(levels: int) -> Speeds:
 
 
 def aged(speeds: Speeds, for_s: float) -> Speeds:
-    """After `for_s` in which nobody looked: the drift forgets itself, speeds are doubted more."""
+    """The estimate after `for_s` seconds without a reading: the drift decays, the variance of each speed grows."""
     mean, cov, readings, noise = speeds
     keep, fades, size = math.exp(-for_s / _DRIFT_S), _FADES * for_s, len(mean)
     faded = list(cov)
@@ -72,35 +73,35 @@ def aged(speeds: Speeds, for_s: float) -> Speeds:
 
 
 def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Speeds:
-    """After one more reading (> 0) at a level, `after_s` in which nobody looked."""
+    """The estimate after one more reading (> 0) at a level, `after_s` seconds after the one before."""
     mean, cov, before, was_noise = aged(speeds, after_s)
     size, noise = len(mean), was_noise
-    doubts = [a + b for a, b in zip(cov[level * size : level * size + size], cov[-size:], strict=True)]
-    doubt = doubts[level] + doubts[-1]
-    miss = math.log(reading) - mean[level] - mean[-1]
+    shared = [a + b for a, b in zip(cov[level * size : level * size + size], cov[-size:], strict=True)]
+    variance = shared[level] + shared[-1]  # of the forecast
+    error = math.log(reading) - mean[level] - mean[-1]
     if before[level]:
-        noise = _noisy(noise, miss, doubt)
-    total = doubt + noise * noise
-    gains = [each / total for each in doubts]
-    moved = tuple([m + g * miss for m, g in zip(mean, gains, strict=True)])
-    # What was read before was as noisy: it is doubted by as much.
+        noise = _noise_after(noise, error, variance)
+    total = variance + noise * noise
+    gains = [each / total for each in shared]
+    moved = tuple([m + g * error for m, g in zip(mean, gains, strict=True)])
+    # Earlier readings were as noisy, so the variance of what they gave grows too.
     more = (max(noise, _NOISE) / max(was_noise, _NOISE)) ** 2
-    told = [gained * each for gained in gains for each in doubts]
-    after = tuple([more * (was - less) for was, less in zip(cov, told, strict=True)])
+    removed = [gained * each for gained in gains for each in shared]
+    after = tuple([more * (was - less) for was, less in zip(cov, removed, strict=True)])
     readings = (*before[:level], before[level] + 1, *before[level + 1 :])
     return Speeds(moved, after, readings, noise)
 
 
-def _noisy(noise: float, miss: float, doubt: float) -> float:
-    """The noise, after a reading that misses its forecast by this much."""
-    so_far, told = noise * noise, miss * miss - doubt
-    most = 9.0 * so_far  # one reading that is far off is not yet a noisier box
-    told = most if told > most else max(_LEAST_NOISE**2, told)
-    return math.sqrt((1.0 - _NOISE_GAIN) * so_far + _NOISE_GAIN * told)
+def _noise_after(noise: float, error: float, variance: float) -> float:
+    """The estimated noise after a reading with this forecast error; `variance` is that of the forecast."""
+    so_far, seen = noise * noise, error * error - variance
+    most = 9.0 * so_far  # one reading that is far off does not prove a noisier box
+    seen = most if seen > most else max(_LEAST_NOISE**2, seen)
+    return math.sqrt((1.0 - _NOISE_GAIN) * so_far + _NOISE_GAIN * seen)
 
 
 def scatters(speeds: Speeds) -> bool:
-    """Whether readings miss their forecast by half more than they were taken to: one look then tells little."""
+    """Whether the noise is at least half as large again as its prior: then one reading says little."""
     return speeds.noise > 1.5 * _NOISE
 
 
