@@ -57,6 +57,7 @@ ENV_BOOT_ID: Final = "EXTRALIFE_BOOT_ID"  # 32 hex digits: the boot as the daemo
 ENV_STACKS: Final = "EXTRALIFE_STACKS"  # file that faulthandler dumps to when the daemon sends STACKS_SIGNAL
 ENV_BATCH_SIZE: Final = "EXTRALIFE_BATCH_SIZE"  # at most this batch: an earlier attempt ran out of memory with more
 ENV_ROLLBACKS: Final = "EXTRALIFE_ROLLBACKS"  # how often the program was rolled back: a new number asks for new chance
+ENV_RESUME: Final = "EXTRALIFE_RESUME"  # the newest whole one of the checkpoints that it writes itself; empty: none
 ENV_NOTIFY: Final = "NOTIFY_SOCKET"  # the daemon's edge socket for this program, in sd_notify(3)'s format
 
 # systemd's own variables: a child that inherits them can confuse or stop the service itself, so the daemon strips them.

@@ -29,6 +29,8 @@ _FOREIGN_TYPES: Final = {
     "env": "table of strings", "command": "string or list of strings", "directory": "string",
     "alerts.command": "list of strings", "urls": "list of strings", "kinds": "list of [kinds](alerts.md#kinds)",
     "progress": "`auto`, `beat`, `notify`, `log`, `files`, `none`", "progress_glob": "string",
+    "checkpoint_glob": "string", "checkpoint_step": "string", "checkpoint_check": "string or list of strings",
+    "checkpoint_check_timeout_s": "number > 0",
     "done_codes": "list of 0 to 255", "kind": "`training`, `service`", "restart": "`failed`, `always`, `never`",
 }  # fmt: skip
 _SECTION_INTRO: Final = {

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor.config.own_checkpoints import notes, own_checkpoints
 from supervisor.config.process_keys import changed_at_start, process_settings, warn_of_process
 from supervisor.config.seeds import expanded
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, Origin, Sheet, label, shown
@@ -337,6 +338,7 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     service = _one_of(sheet, name, "kind", KINDS, table) == KINDS[1]
     again = _one_of(sheet, name, "restart", RESTARTS, table)
     progress, glob = _progress(sheet, name, table, service=service)
+    own = own_checkpoints(sheet, name, table, service=service)
     codes = _done_codes(sheet, name, table.get("done_codes", [0]))
     process = process_settings(sheet, name, table)
     if len(sheet.errors) > before or not argv:  # what was said of one level already is not said again of the next
@@ -355,8 +357,10 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
         body.append(at_start)
     spec = ProgramSpec(
         name, argv, _digest(body), directory=directory, progress=progress, progress_glob=glob, done_codes=codes,
-        service=service, restart=again, **process, **common,
+        service=service, restart=again, **process, **own, **common,
     )  # fmt: skip
+    for key, value in notes(spec).items():
+        sheet.note(label("program", name, key), value, sheet.at("program", name, key) if key in table else Origin(DEFAULT))
     _warn(sheet, spec, env, defaults.environ)
     caps = {key: value for key, value in _caps(defaults.threads).items() if key not in defaults.environ}
     return replace(spec, env=tuple(sorted(({"PYTHONUNBUFFERED": "1"} | caps | env).items())))

@@ -318,6 +318,16 @@ MEANINGS: Final[dict[str, str]] = {
     "program.directory": "working directory; a relative one is relative to this file",
     "program.progress": "source of its signs of progress; `auto`: the best that speaks: beats, notifications, log or files",
     "program.progress_glob": 'files whose creation or change is progress, such as `"checkpoints/*.pt"`',
+    "program.checkpoint_glob": (
+        'checkpoints that it writes itself, files or directories, such as `"runs/**/*.ckpt"`: relative to its directory, or '
+        "absolute"
+    ),
+    "program.checkpoint_step": (
+        r"where the step of such a checkpoint stands: a regular expression on its path, `'step=(\d+)'`, or a file in it and "
+        'a key, `"trainer_state.json:global_step"`'
+    ),
+    "program.checkpoint_check": "command that ends with 0 if a checkpoint is whole; its path is added as the last argument",
+    "program.checkpoint_check_timeout_s": "after this much time it has not answered: nobody knows",
     "program.kind": "`service`: TensorBoard, a notebook: takes no slot, waits for no GPU memory, is not judged by progress",
     "program.restart": "after which ends it is started again: any failure, any end at all, or none",
     "program.done_codes": "exit codes that mean that it has finished",
@@ -361,6 +371,10 @@ _UNSET: Final = {
     "program.directory": "its run directory",
     "program.progress": '"auto"',
     "program.progress_glob": 'none; needed with progress = "files"',
+    "program.checkpoint_glob": "none: what it saves is not looked at",
+    "program.checkpoint_step": "not known",
+    "program.checkpoint_check": "known formats",
+    "program.checkpoint_check_timeout_s": "60",
     "program.kind": '"training"',
     "program.restart": '"failed"',
     "program.done_codes": "[0]",
@@ -382,7 +396,10 @@ PROCESS_KEYS: Final = (
     "start_s", "start_retries", "user", "umask", "stdin", "redirect_stderr", "stdout_log", "stderr_log", "log_max_bytes",
     "log_backups",
 )  # fmt: skip
-FOREIGN_KEYS: Final = ("command", "directory", "progress", "progress_glob", "done_codes", "kind", "restart", *PROCESS_KEYS)
+FOREIGN_KEYS: Final = (
+    "command", "directory", "progress", "progress_glob", "checkpoint_glob", "checkpoint_step", "checkpoint_check",
+    "checkpoint_check_timeout_s", "done_codes", "kind", "restart", *PROCESS_KEYS,
+)  # fmt: skip
 KINDS: Final = ("training", "service")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")
 

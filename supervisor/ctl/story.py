@@ -25,7 +25,7 @@ _WHOLE_TEXTS = 20_000  # characters
 # Every few minutes for weeks: `history` leaves these out unless it is asked for --all.
 _ROUTINE = {
     "Checkpointed", "IntervalChosen", "GapLearned", "Snapshot", "Tallied", "Reviewed", "AlertRaised", "AlertHeld",
-    "AlertDelivered", "ReportMade",
+    "AlertDelivered", "ReportMade", "CheckpointSeen",
 }  # fmt: skip
 _WORDS = {
     "SpawnIntended": "starting", "BecameReady": "running", "Wanted": "requested", "OperatorAsked": "asked",
@@ -33,6 +33,7 @@ _WORDS = {
     "StopIntended": "stopping", "KillIntended": "killing", "BackedOff": "waiting", "Tallied": "time spent",
     "FoundationLost": "file trouble", "FoundationRestored": "file restored", "ConfigMended": "config valid",
     "Sickened": "unhealthy", "Healed": "healthy again", "LadderLaid": "ladder", "Recovered": "healthy",
+    "StartsFrom": "checkpoint",
 }  # fmt: skip
 
 

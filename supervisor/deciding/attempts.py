@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from supervisor.deciding import cluster, tally
+from dataclasses import replace
+
+from supervisor.deciding import cluster, own_checkpoints, tally
 from supervisor.deciding.gating import admit
 from supervisor.deciding.hardware import gpu_of
 from supervisor.deciding.remedies import remedy
 from supervisor.deciding.turn import Turn
 from supervisor.model import commands, facts
-from supervisor.model.inputs import Ended, Ending, Report, SpawnBroke, SpawnSucceeded
+from supervisor.model.inputs import Ended, Ending, Report, Sample, SpawnBroke, SpawnSucceeded
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box.gate import Answer, Verdict
 from supervisor.policy.cluster import job_end
-from supervisor.policy.worker import memory, restart, starting
+from supervisor.policy.worker import memory, newest_whole, restart, starting
 from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
 
@@ -164,8 +166,19 @@ def _spawn(turn: Turn, program: Program, spec: ProgramSpec, verdict: Verdict) ->
     lowered = program.batch_size(turn.settings.level.name)
     lowered = lowered if verdict.batch_size is None else verdict.batch_size
     avoid = turn.state.cluster.avoid(turn.now_s)
-    turn.command(commands.Spawn(spec, number, token, lowered, program.rollbacks, avoid))
+    order = commands.Spawn(spec, number, token, lowered, program.rollbacks, avoid)
+    turn.command(_with_own_checkpoints(turn, program, order) if spec.checkpoint_glob else order)
     set_control(turn, program.name, token)
+
+
+def _with_own_checkpoints(turn: Turn, program: Program, order: commands.Spawn) -> commands.Spawn:
+    """What is to be known and done of the checkpoints that it writes itself, before this start."""
+    ended_wall_s = None if program.ended_at_s is None else turn.wall_s - (turn.now_s - program.ended_at_s)
+    doubt_s = newest_whole.doubt_from_wall_s(
+        program.exit_cause, by_itself=program.exit_code is not None, ended_wall_s=ended_wall_s,
+        last_sign_wall_s=turn.state.reboots[-1].sign_wall_s if turn.state.reboots else None,
+    )  # fmt: skip
+    return replace(order, aside=program.condemned, from_step=program.roll_from, doubt_from_wall_s=doubt_s)
 
 
 def set_control(turn: Turn, name: str, token: str, *, leave_by_s: float | None = None) -> None:
@@ -278,6 +291,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         partition = turn.state.cluster.jobs[name].partition
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(turn.now_s, ending.ended_at_s))
     tally.tell_end(turn, *turn.present(name), ending, ended_at_s)
+    own_checkpoints.note_last(turn, name)
     accounted = turn.state.oom_kills
     if not ending.oom_own:
         accounted = memory.accounted_after(ending.oom_kills, accounted, killed=verdict.cause == memory.OOM_KILLED)
@@ -426,7 +440,7 @@ def on_report(turn: Turn, name: str, token: str, report: Report) -> None:
     step = _count(report.fields.get("step"))
     if report.kind == "from_scratch" or (report.kind == "resumed" and step is not None):
         if attempt.resumed_step is None:
-            _resumed(turn, program, token, step or 0)
+            resumed(turn, program, token, step or 0)
         if report.kind == "resumed":
             return
     if report.kind == "checkpoint_bad":
@@ -437,7 +451,8 @@ def on_report(turn: Turn, name: str, token: str, report: Report) -> None:
     _other_report(turn, name, attempt, report)
 
 
-def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
+def resumed(turn: Turn, program: Program, token: str, step: int) -> None:
+    """Put on record from which step an attempt goes on, and what that has cost."""
     rate = turn.memory.rates.get(program.name) or program.rate
     made = None if program.steps is None else furthest(program.steps, program.ckpt_step)
     saved = program.exit_cause in _SAVED and program.exit_code is not None
@@ -453,12 +468,34 @@ def _resumed(turn: Turn, program: Program, token: str, step: int) -> None:
     if step and step == program.quarantined_step:
         # The daemon died before it set the checkpoint aside, or the disk failed: the same deaths would repeat for ever.
         why += "; that checkpoint was to be set aside and is set aside now"
-        turn.command(commands.QuarantineCheckpoint(program.name, step))
+        if not program.ckpt_path:  # what it wrote itself is set aside at its starts
+            turn.command(commands.QuarantineCheckpoint(program.name, step))
     turn.record(
         facts.Resumed(
             why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, cost.bound != ""
         )
     )  # fmt: skip
+
+
+def note_resume(turn: Turn, name: str, sample: Sample) -> None:
+    """It trains, and has not reported from where: what it began with says it, or it is put on record that nobody knows."""
+    program, attempt = turn.present(name)
+    step = own_checkpoints.begins_at(attempt, sample)
+    if step is not None:
+        resumed(turn, program, attempt.token, step)
+        return
+    if program.exposure_s <= 0.0:
+        return
+    after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
+    told = "did not report from which step"
+    if attempt.from_step is not None and attempt.from_sure:
+        told = f"counts its steps from below {attempt.from_step:,}, the step of its newest checkpoint"
+    elif attempt.from_path and not attempt.from_sure:
+        told = f"may have begun with a checkpoint that is newer than {attempt.from_path}"
+    elif attempt.from_path:
+        told = f"the step of checkpoint {attempt.from_path} is not known: set checkpoint_step"
+    why = f"trains again{after}, but {told}: how much work was lost is unknown"
+    turn.record(facts.ResumeUnknown(why, name, attempt.token))
 
 
 _SAVED = frozenset({"stopped", "left", "done", "time_limit"})  # causes of an exit that saved a checkpoint last

@@ -9,7 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.deciding import alerting, backups, climbing, clocks, cluster, foundations, notices, offsite
+from supervisor.deciding import (
+    alerting,
+    backups,
+    climbing,
+    clocks,
+    cluster,
+    foundations,
+    notices,
+    offsite,
+    own_checkpoints,
+)
 from supervisor.deciding.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.deciding.beginning import on_began
 from supervisor.deciding.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
@@ -24,6 +34,7 @@ from supervisor.model.inputs import (  # fmt: skip
     BackupMade,
     BackupRestored,
     Began,
+    CheckpointsFound,
     ClockMoved,
     ConfigFaulty,
     ConfigLoaded,
@@ -49,9 +60,9 @@ from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
 
 AnyInput = (
-    AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | ClockMoved | ConfigFaulty
-    | ConfigLoaded | Ended | EndNoticesRead | EvidenceTaken | FoundationsLooked | JobsSeen | LeaseFound | OffsiteDone
-    | OffsiteDue | Sampled | SpawnBroke | SpawnSucceeded | ReportDue | SnapshotDue | Terminated | Woke
+    AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | CheckpointsFound | ClockMoved
+    | ConfigFaulty | ConfigLoaded | Ended | EndNoticesRead | EvidenceTaken | FoundationsLooked | JobsSeen | LeaseFound
+    | OffsiteDone | OffsiteDue | Sampled | SpawnBroke | SpawnSucceeded | ReportDue | SnapshotDue | Terminated | Woke
 )  # fmt: skip
 
 
@@ -70,10 +81,8 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             pass  # deadlines are looked at after every input, below
         case Ended():
             on_ended(turn, item)
-        case SpawnSucceeded():
-            on_spawned(turn, item)
-        case SpawnBroke():
-            on_spawn_broke(turn, item)
+        case CheckpointsFound() | SpawnSucceeded() | SpawnBroke():
+            _on_start(turn, item)
         case EvidenceTaken():
             on_evidence(turn, item)
         case Asked():
@@ -95,6 +104,17 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     end_if_empty(turn)
     alerting.pursue(turn, state)
     return turn.decision()
+
+
+def _on_start(turn: Turn, item: CheckpointsFound | SpawnSucceeded | SpawnBroke) -> None:
+    """What came of a start, and what it found before."""
+    match item:
+        case CheckpointsFound():
+            own_checkpoints.on_found(turn, item)
+        case SpawnSucceeded():
+            on_spawned(turn, item)
+        case SpawnBroke():
+            on_spawn_broke(turn, item)
 
 
 Copies = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from supervisor.deciding import checkups, tally
-from supervisor.deciding.attempts import on_report, set_control, stop
+from supervisor.deciding import checkups, own_checkpoints, tally
+from supervisor.deciding.attempts import note_resume, on_report, set_control, stop
 from supervisor.deciding.hardware import on_hardware
 from supervisor.deciding.turn import Turn, kill_due_s
 from supervisor.model import commands, facts
@@ -135,6 +135,8 @@ def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look
     if before is not None:
         checkups.note(turn, name, before)
     _note_unknown_resume(turn, name, sample)
+    if sample.ckpt_count == 0:
+        own_checkpoints.note_saved(turn, name, sample)
     _note_checkpoint(turn, name, sample)
     _note_unsaved(turn, name, sample)
     _continue_children(turn, name, sample)
@@ -200,9 +202,10 @@ def _resume_due_s(turn: Turn, program: Program, attempt: Attempt, sample: Sample
     Built-in workers and programs that beat report it before they train; for any other's report there is some time.
     """
     spec = turn.spec(program.name)
-    known = attempt.resumed_step is not None or attempt.resume_unknown or program.exposure_s <= 0.0
-    known = known or attempt.ready_at_s is None or program.service
-    if known or spec is None or spec.builtin or spec.source(sample.source) is Progress.BEAT:
+    known = attempt.resumed_step is not None or attempt.resume_unknown or attempt.ready_at_s is None or program.service
+    begins = own_checkpoints.begins_at(attempt, sample) is not None
+    known = known or (program.exposure_s <= 0.0 and not begins)
+    if known or spec is None or spec.builtin or (spec.source(sample.source) is Progress.BEAT and not begins):
         return math.inf
     return (attempt.ready_at_s or 0.0) + _RESUME_REPORT_S
 
@@ -210,9 +213,7 @@ def _resume_due_s(turn: Turn, program: Program, attempt: Attempt, sample: Sample
 def _note_unknown_resume(turn: Turn, name: str, sample: Sample) -> None:
     program, attempt = turn.present(name)
     if turn.now_s >= _resume_due_s(turn, program, attempt, sample):
-        after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
-        why = f"trains again{after}, but did not report from which step: how much work was lost is unknown"
-        turn.record(facts.ResumeUnknown(why, name, attempt.token))
+        note_resume(turn, name, sample)
 
 
 def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:

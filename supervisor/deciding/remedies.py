@@ -6,7 +6,7 @@ from supervisor.deciding.turn import Turn
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Ending
 from supervisor.model.state import Attempt, Program
-from supervisor.policy.worker import divergence, health, memory, restart
+from supervisor.policy.worker import divergence, health, memory, restart, torn
 from supervisor.policy.worker.diagnosis import Diagnosis
 
 
@@ -59,7 +59,7 @@ def _roll_back(turn: Turn, name: str, attempt: Attempt, what: str = "diverged") 
         return verdict.why
     why = f"{what} at step {_step(program)}: {verdict.why}"
     turn.record(facts.RolledBack(why, name, program.steps, verdict.from_step, number, program.rollbacks + 1))
-    if verdict.from_step is not None:
+    if verdict.from_step is not None and not program.ckpt_path:
         turn.command(commands.RollBack(name, verdict.from_step))
     return ""
 
@@ -81,9 +81,15 @@ def _lower_batch(turn: Turn, name: str, ending: Ending) -> None:
 def _quarantine(turn: Turn, name: str) -> None:
     """Set aside a checkpoint that makes every attempt die that loads it."""
     program, settings = turn.state.programs[name], turn.settings.restart
+    older_is_whole = program.ckpt_path != ""
+    if program.torn_path and torn.is_due(settings.poison_deaths, deaths=program.torn_deaths, older_is_whole=older_is_whole):
+        why = f"{program.torn_deaths} deaths in a row with checkpoint {program.torn_path}, which is torn: it is set aside"
+        turn.record(facts.CheckpointQuarantined(why, name, program.torn_path, None))
+        return
     if program.quarantined_since_ckpt or not restart.is_poison(settings, program.death_resumes, program.ckpt_step):
         return
     deaths = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}"
     why = f"{deaths}: the checkpoint before it is used"
-    turn.record(facts.CheckpointQuarantined(why, name, "", program.ckpt_step))
-    turn.command(commands.QuarantineCheckpoint(name, program.ckpt_step))
+    turn.record(facts.CheckpointQuarantined(why, name, program.ckpt_path, program.ckpt_step))
+    if not program.ckpt_path:
+        turn.command(commands.QuarantineCheckpoint(name, program.ckpt_step))

@@ -21,6 +21,9 @@ class Spawn(Command):
     """Start one attempt under a shim. Outcome: SpawnSucceeded or SpawnBroke; later Ended.
 
     `batch_size` is the most that it may take (None: as configured); `rollbacks` numbers the chance that it draws.
+
+    Of a program with checkpoints of its own, `aside` and those from step `from_step` on are set aside first. Files of an
+    unknown format that were written after `doubt_from_wall_s` may be cut. Outcome: CheckpointsFound, before the others.
     """
 
     spec: ProgramSpec
@@ -29,6 +32,9 @@ class Spawn(Command):
     batch_size: int | None = None
     rollbacks: int = 0
     avoid: tuple[str, ...] = ()  # nodes of the cluster
+    aside: tuple[str, ...] = ()
+    from_step: int | None = None
+    doubt_from_wall_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

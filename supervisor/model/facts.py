@@ -770,6 +770,30 @@ class Checkpointed(AttemptFact):
 
 
 @dataclass(frozen=True, slots=True)
+class StartsFrom(AttemptFact):
+    """The newest whole one of the program's own checkpoints, when this attempt was started. `path` is empty for none."""
+
+    path: str
+    step: int | None = None
+    saved_at_s: float | None = None  # journal time
+    size_bytes: int | None = None
+    torn: str = ""  # the newest torn one, if it is newer
+    sure: bool = True  # nothing newer may be whole
+    left: tuple[str, ...] = ()  # could not be set aside
+    error: str = ""  # they could not be looked at: nothing else is known
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSeen(AttemptFact):
+    """A newer whole one of the program's own checkpoints was seen (at most one fact in ten minutes and program)."""
+
+    path: str
+    step: int | None
+    saved_at_s: float | None
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointBad(AttemptFact):
     """A checkpoint failed its check on load and was set aside as `.bad`."""
 

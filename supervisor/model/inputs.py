@@ -41,6 +41,21 @@ class Halted:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnCheckpoint:
+    """The newest whole checkpoint that a program has written itself, at one look (`adapters/process/own_checkpoints.py`)."""
+
+    path: str = ""  # empty: there is none
+    step: int | None = None
+    saved_at_s: float | None = None  # journal time
+    size_bytes: int | None = None
+    torn: str = ""  # the newest torn one, if it is newer
+    sure: bool = True  # nothing newer may be whole
+    note: str = ""  # what is wrong there, as a clause; empty: nothing
+    interval_s: float | None = None  # the usual time between two of them
+    error: str = ""  # it could not be looked at, so the rest says nothing
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """What is known of one live attempt at one moment. None is "not known", never zero. Times are journal time."""
 
@@ -78,6 +93,7 @@ class Sample:
     halted: tuple[Halted, ...] = ()
     witness_at_s: float | None = None  # when its tree was last seen to work (`policy/worker/witness.py`) ...
     witness: str = ""  # ... and by what
+    own: OwnCheckpoint | None = None  # where the program has said where its own checkpoints are
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +228,16 @@ class SpawnSucceeded(Input):
     start_ticks: int
     shim_pid: int
     shim_start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsFound(Input):
+    """What a program's own checkpoints are at its start. `left`: those that could not be set aside."""
+
+    program: str
+    token: str
+    found: OwnCheckpoint
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

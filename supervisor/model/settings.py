@@ -109,6 +109,10 @@ class ProgramSpec:
     autostart: bool = True
     progress: Progress = Progress.BEAT
     progress_glob: str = ""
+    checkpoint_glob: str = ""  # the checkpoints that it writes itself; empty: it has not said where
+    checkpoint_step: str = ""  # where the step of one stands (`policy/worker/step_in_name.py`)
+    checkpoint_check: tuple[str, ...] = ()  # a command that says by its exit code whether one is whole
+    checkpoint_check_timeout_s: float = 60.0
     stall_timeout_s: float | None = None  # overrides every learned limit while training
     start_timeout_s: float | None = None  # spawn to the first sign of progress
     stop_grace_s: float = 20.0  # SIGTERM to SIGKILL

@@ -63,6 +63,10 @@ class Attempt:
     resumed_step: int | None = None
     resumed_at_s: float | None = None
     resume_unknown: bool = False  # that nobody knows from which step it goes on is on record
+    from_path: str | None = None  # its own newest whole checkpoint when it began, empty for none; None: not looked at
+    from_step: int | None = None
+    from_sure: bool = False  # it is known to begin there
+    from_torn: bool = False  # a torn one was newer
     stall: str | None = None
     stalled_at_s: float | None = None
     examined: bool = False
@@ -122,6 +126,12 @@ class Program:
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None
     ckpt_stall_s: float | None = None
+    ckpt_path: str = ""  # of the newest whole one that it wrote itself
+    ckpt_bytes: int | None = None
+    torn_path: str = ""  # a torn one of those that was newer at the newest start ...
+    torn_deaths: int = 0  # ... and the deaths that count against it
+    condemned: tuple[str, ...] = ()  # of those: to be set aside before the next start ...
+    roll_from: int | None = None  # ... and all from this step on
     bad_checkpoints: tuple[str, ...] = ()
     quarantined_since_ckpt: bool = False
     quarantined_step: int | None = None  # which one that was; whoever resumes from it shows that it was never set aside
@@ -141,6 +151,7 @@ class Program:
     exit_cause: str = ""
     exit_code: int | None = None
     exit_wall_s: float | None = None
+    ended_at_s: float | None = None  # when the newest attempt ended, which may be before it was known
     spawn_error: str = ""
     spawn_failures: int = 0  # in a row
     early_ends: int = 0  # in a row: its `start_retries` counts them
@@ -665,8 +676,10 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             return replace(program, gaps_s=tuple(sorted({**dict(program.gaps_s), phase: gap_s}.items())))
         case facts.CheckpointQuarantined(step=step_):
             older = None if step_ is not None and program.ckpt_step == step_ else program.ckpt_step
+            own = (fact.path,) if fact.path else ()
             return replace(
-                program, quarantined_since_ckpt=True, quarantined_step=step_, ckpt_step=older, death_resumes=()
+                program, quarantined_since_ckpt=True, quarantined_step=step_, ckpt_step=older, death_resumes=(),
+                condemned=(*program.condemned, *own), torn_deaths=0,
             )  # fmt: skip
         case facts.RolledBack():
             return _rolled_back(program, fact)
@@ -688,7 +701,17 @@ def _learned(program: Program, fact: facts.ProgramFact) -> Program:
 
 
 def _forgiven(program: Program) -> Program:
-    return replace(program, streak=0, openings=0, silences=0, died_after_s=None, deaths_s=(), death_resumes=(), early_ends=0)
+    return replace(
+        program,
+        streak=0,
+        openings=0,
+        silences=0,
+        died_after_s=None,
+        deaths_s=(),
+        death_resumes=(),
+        early_ends=0,
+        torn_deaths=0,
+    )
 
 
 def _fresh(program: Program) -> Program:
@@ -713,6 +736,7 @@ def _rolled_back(program: Program, fact: facts.RolledBack) -> Program:
     return replace(
         program, rollbacks=fact.total, divergences=fact.number, diverged_step=max(known, default=None), death_resumes=(),
         ckpt_step=None if aside else program.ckpt_step, quarantined_since_ckpt=aside or program.quarantined_since_ckpt,
+        roll_from=fact.from_step if program.ckpt_path else None,
     )  # fmt: skip
 
 
@@ -729,14 +753,8 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
             program = replace(program, slow_restart_at_s=stamped.at_s)
         case facts.StopIntended(reason="stall") if attempt.stall == SILENT:
             program = replace(program, silences=program.silences + 1)
-        case facts.Checkpointed(step=step_, stall_s=stall_s, well=well):
-            beyond = well and program.diverged_step is not None and step_ > program.diverged_step
-            program = replace(program, divergences=0, diverged_step=None) if beyond else program
-            return replace(
-                program, attempt=_saved(attempt, step_), ckpt_step=step_, ckpt_at_s=stamped.at_s,
-                ckpt_stall_s=stall_s, quarantined_since_ckpt=False,
-                quarantined_step=None, steps=max(program.steps or 0, step_),
-            )  # fmt: skip
+        case facts.Checkpointed() | facts.StartsFrom() | facts.CheckpointSeen():
+            return _with_checkpoint(program, attempt, stamped, fact)
         case facts.Tallied(steps=steps, rate=rate):
             return replace(
                 program, rate=program.rate if rate is None else rate,
@@ -763,6 +781,45 @@ def _resumed(program: Program, step_: int) -> Program:
     if newest == program.ckpt_step:
         return replace(program, steps=step_)
     return replace(program, steps=step_, ckpt_step=newest, ckpt_at_s=None)
+
+
+def _with_checkpoint(
+    program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Checkpointed | facts.StartsFrom | facts.CheckpointSeen
+) -> Program:
+    match fact:
+        case facts.Checkpointed(step=step_, stall_s=stall_s, well=well):
+            beyond = well and program.diverged_step is not None and step_ > program.diverged_step
+            program = replace(program, divergences=0, diverged_step=None) if beyond else program
+            return replace(
+                program, attempt=_saved(attempt, step_), ckpt_step=step_, ckpt_at_s=stamped.at_s,
+                ckpt_stall_s=stall_s, quarantined_since_ckpt=False,
+                quarantined_step=None, steps=max(program.steps or 0, step_),
+            )  # fmt: skip
+        case facts.StartsFrom():
+            return program if fact.error else _starts_from(program, attempt, fact)
+        case facts.CheckpointSeen():
+            return _saved_itself(program, attempt, stamped, fact)
+
+
+def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> Program:
+    """What is on the disk counts, not what was there when it was last looked at."""
+    attempt = replace(
+        attempt, from_path=fact.path, from_step=fact.step, from_sure=fact.sure, from_torn=fact.torn != ""
+    )  # fmt: skip
+    return replace(
+        program, attempt=attempt, ckpt_path=fact.path, ckpt_step=fact.step, ckpt_at_s=fact.saved_at_s,
+        ckpt_bytes=fact.size_bytes, condemned=fact.left, roll_from=None,
+        torn_path=fact.torn, torn_deaths=program.torn_deaths if fact.torn == program.torn_path else 0,
+    )  # fmt: skip
+
+
+def _saved_itself(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.CheckpointSeen) -> Program:
+    at_s = stamped.at_s if fact.saved_at_s is None else min(stamped.at_s, fact.saved_at_s)
+    return replace(
+        program, attempt=replace(attempt, save_error="", save_failed_step=None), ckpt_path=fact.path, ckpt_step=fact.step,
+        ckpt_at_s=at_s, ckpt_bytes=fact.size_bytes, quarantined_since_ckpt=False, quarantined_step=None,
+        steps=program.steps if fact.step is None else max(program.steps or 0, fact.step),
+    )  # fmt: skip
 
 
 def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
@@ -832,7 +889,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, ended_at_s - attempt.ready_at_s)
     program = replace(
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
-        exposure_s=program.exposure_s + ran_s,
+        exposure_s=program.exposure_s + ran_s, ended_at_s=ended_at_s,
         steps=program.steps if fact.steps is None else fact.steps, steps_exact=_exact(program, attempt, fact),
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
         early_ends=program.early_ends + 1 if fact.early else 0,
@@ -852,6 +909,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],
         death_resumes=(*program.death_resumes, attempt.resumed_step)[-MOST_DEATHS:],
         streak=program.streak + 1,
+        torn_deaths=program.torn_deaths + attempt.from_torn,
         failures=program.failures + 1,
         restarts=program.restarts + 1,
     )

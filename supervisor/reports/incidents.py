@@ -48,7 +48,7 @@ _OTHER_ENDS: Final = {"reboot": "reboot of the host", "stopped": "stopped on req
 _IF_ALONE: Final = {"KillIntended": "did not leave in time", "GaveUp": "given up", "Reported": "out of memory"}
 _FOLLOWS: Final = frozenset({
     "Examined", "Revived", "PaceRegained", "Healed", "RolledBack", "BatchLowered", "StopIntended", "KillIntended",
-    "Quiet", "ChildHalted",
+    "Quiet", "ChildHalted", "StartsFrom",
     "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "GaveUp", "ResumeUnknown",
 })  # fmt: skip
 _LAST_WORDS: Final = frozenset({"out_of_memory"})  # of a worker, before it leaves

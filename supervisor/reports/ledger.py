@@ -469,8 +469,8 @@ class Ledger:
                 self._mend(book, at_s)
             case facts.Resumed() | facts.ResumeUnknown():
                 self._resumed(book, at_s, fact)
-            case facts.Checkpointed(step=step):
-                book.mark(at_s, step)
+            case facts.Checkpointed() | facts.StartsFrom() | facts.CheckpointSeen():
+                book.mark(_saved_at_s(at_s, fact), fact.step)
             case facts.Tallied():
                 self._tallied(book, at_s, fact)
             case facts.Slowed() if book.account is Account.PRODUCTIVE:
@@ -560,6 +560,13 @@ class Ledger:
         for place in range(book.mended, len(book.incidents)):
             book.incidents[place] = book.incidents[place]._replace(trains_at_s=at_s)
         book.mended = len(book.incidents)
+
+
+def _saved_at_s(at_s: float, fact: facts.Checkpointed | facts.StartsFrom | facts.CheckpointSeen) -> float:
+    """When a checkpoint was there: one that the program wrote itself says it, any other is told at once."""
+    if isinstance(fact, facts.Checkpointed) or fact.saved_at_s is None:
+        return at_s
+    return min(at_s, fact.saved_at_s)
 
 
 def fold_accounts(stamped: Iterable[Stamped], ledger: Ledger | None = None) -> Ledger:

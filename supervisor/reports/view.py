@@ -47,7 +47,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
     told: Mapping[str, float] = sample.figures if sample else {}
     steps = _known(sample.steps if sample else None, program.steps)
     deaths = () if settings is None else recent_deaths(settings.restart, now_s, program.deaths_s)
-    ckpt_at_s = _known(sample.ckpt_at_s if sample and sample.ckpt_count else None, program.ckpt_at_s)
+    ckpt_step, ckpt_at_s, ckpt_bytes, ckpt_path = _newest_checkpoint(program, sample)
     return {
         "name": program.name,
         "game": (spec.game or None) if spec else None,
@@ -68,8 +68,11 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "steps_per_s": sample.steps_per_s if sample else None,
         "target": sample.target if sample else None,
         "target_kind": sample.target_kind if sample else None,
-        "ckpt_step": _known(sample.ckpt_step if sample and sample.ckpt_count else None, program.ckpt_step),
+        "ckpt_step": ckpt_step,
         "ckpt_age_s": None if ckpt_at_s is None else max(0.0, now_s - ckpt_at_s),
+        "ckpt_bytes": ckpt_bytes,
+        "ckpt_path": ckpt_path,
+        "ckpt_note": _own_trouble(sample),
         "interval_s": program.interval_s,
         "restarts": program.restarts,
         "deaths_in_window": len(deaths),
@@ -107,6 +110,16 @@ def _log(settings: Settings | None, name: str, spec: ProgramSpec | None, channel
     if settings is None:
         return None
     return settings.paths.log(name, channel) if spec is None else settings.paths.log_of(spec, channel)
+
+
+def _newest_checkpoint(program: Program, sample: Sample | None) -> tuple[int | None, float | None, int | None, str | None]:
+    """(step, time, bytes, path) of the newest one: as it reports it, as its own files show it, or as it is on record."""
+    if sample is not None and sample.ckpt_count:
+        return _known(sample.ckpt_step, program.ckpt_step), _known(sample.ckpt_at_s, program.ckpt_at_s), None, None
+    own = sample.own if sample else None
+    if own is not None and own.path:
+        return own.step, own.saved_at_s, own.size_bytes, own.path
+    return program.ckpt_step, program.ckpt_at_s, program.ckpt_bytes, program.ckpt_path or None
 
 
 def _source(spec: ProgramSpec | None, sample: Sample | None) -> str | None:
@@ -182,6 +195,11 @@ def _trouble(attempt: Attempt | None) -> str | None:
     return next((word for word, seen in found if seen), None)
 
 
+def _own_trouble(sample: Sample | None) -> str:
+    """What is wrong with the checkpoints that it writes itself; empty: nothing, or nobody looks."""
+    return "" if sample is None or sample.own is None else sample.own.error or sample.own.note
+
+
 def _why(program: Program, sample: Sample | None, now_s: float) -> str:
     """The reason that matters most right now."""
     attempt, quiet_s = program.attempt, _quiet_s(program, sample, now_s)
@@ -198,6 +216,9 @@ def _why(program: Program, sample: Sample | None, now_s: float) -> str:
         return (
             f"a process of its tree does not run: {', '.join(f'{each} (state {each.proc_state})' for each in sample.halted)}"
         )
+    own = _own_trouble(sample)
+    if own:
+        return f"its checkpoints: {own}"
     if sample is not None and sample.status and sample.status != sample.phase:
         return sample.status
     if quiet_s is not None and sample is not None:

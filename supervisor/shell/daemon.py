@@ -43,12 +43,13 @@ from supervisor.adapters.process import cgroups, checkpoints, limits, orphans, s
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.edges import Edges
 from supervisor.adapters.process.evidence import LocalEvidence
+from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.adapters.recorder.thread import Recorder
 from supervisor.api.listener import Listener, listen, take_over
 from supervisor.model.commands import AlertClock, AlertReboot
-from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, Terminated, Verb
+from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, OwnCheckpoint, Terminated, Verb
 from supervisor.model.settings import Paths, Settings
 from supervisor.model.state import State, replay
 from supervisor.policy.box import reboot_cause
@@ -241,15 +242,21 @@ class Daemon:
             log.warning("no_subreaper", consequence="a process in a session of its own outlives a shim that is killed")
         wake = threading.Event()  # set by edges, awaited by the sampler
         edges = Edges(paths.notify_socket, wake.set)
+
+        def newest_own(name: str) -> OwnCheckpoint | None:
+            spec = loop.settings.program(name)
+            return None if spec is None else own.newest(spec)
+
         if settings.launcher.remote:
             hands = _cluster_hands(paths, lambda: loop.settings.launcher, inbox, system_clock)
         else:
             local = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock, groups, come_home)
             hands = Hands(
-                paths, local, LocalProbes(paths, system_clock, edges, groups), Controls(paths, system_clock),
+                paths, local, LocalProbes(paths, system_clock, edges, groups, newest_own), Controls(paths, system_clock),
                 LocalEvidence(paths, local.attempt, inbox, system_clock).take,
             )  # fmt: skip
         launcher, probes = hands.launcher, hands.probes
+        own = OwnCheckpoints(hands.paths, system_clock, inbox)
         gpu, host = NvmlGpu(doing=probes.doing), LocalHost(paths.state_dir)
         sampler = Sampler(
             probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
@@ -278,7 +285,7 @@ class Daemon:
             replies=replies, pool=pool, take_evidence=hands.take_evidence,
             alert=self._alert, backups=backups, offsite=offsite,
             courier=AlertCourier(lambda: loop.settings.alerts, inbox, system_clock),
-            foundations=watched,
+            foundations=watched, own=own,
         )  # fmt: skip
         loop = Loop(
             settings=settings, state=state, clock=system_clock, boot_id=this_boot.boot_id, journal=journal, inbox=inbox,
@@ -568,7 +575,9 @@ def _foreign_checkpoints(loop: Loop, reported: dict[str, int]) -> dict[str, int]
         if spec is None or spec.builtin or attempt is None:
             continue
         watch = loop.memory.watch(name, attempt.token)
-        seen = watch.sample.ckpt_step if watch is not None and watch.sample.ckpt_count else None
+        sample = None if watch is None else watch.sample
+        own = None if sample is None or sample.own is None else sample.own.step
+        seen = sample.ckpt_step if sample is not None and sample.ckpt_count else own
         newest = furthest(seen, reported.get(attempt.token))
         if newest is not None:
             found[name] = newest

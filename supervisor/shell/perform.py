@@ -19,6 +19,7 @@ from supervisor.adapters.offsite.thread import Offsite
 from supervisor.adapters.process import checkpoints, logs
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process.own_checkpoints import BeforeStart, OwnCheckpoints
 from supervisor.deciding.decide import AnyInput
 from supervisor.deciding.turn import Decision
 from supervisor.model import commands
@@ -52,6 +53,7 @@ class Performer:
     offsite: Offsite
     courier: Courier
     foundations: Foundations
+    own: OwnCheckpoints
     reexec: bool = field(default=False)
 
     def perform(self, decision: Decision) -> None:
@@ -140,11 +142,30 @@ class Performer:
                 self.controls.begin(token, command.attempt)
                 self.edges.bind(name)
                 self.edges.expect(name, token)
-                self.launcher.spawn(_of_this_attempt(command), command.attempt, token, command.avoid)
+                self._begin(command)
         except (OSError, RuntimeError) as error:  # the latter: no thread could be begun
             why = str(error)
         if why is not None:
             self.launcher.refuse(name, token, why)
+
+    def _begin(self, command: commands.Spawn) -> None:
+        if not command.spec.checkpoint_glob:
+            self.launcher.spawn(_of_this_attempt(command), command.attempt, command.token, command.avoid)
+            return
+        order = BeforeStart(
+            command.spec, command.token, command.aside, command.from_step, command.doubt_from_wall_s
+        )  # fmt: skip
+        self.own.before_start(order, lambda path: self._begin_with(command, path))
+
+    def _begin_with(self, command: commands.Spawn, checkpoint: str | None) -> None:
+        """In a thread of its own, after the look at the program's own checkpoints."""
+        spec = _of_this_attempt(command)
+        if checkpoint is not None:
+            spec = replace(spec, env=(*spec.env, (contract.ENV_RESUME, checkpoint)))
+        try:
+            self.launcher.spawn(spec, command.attempt, command.token, command.avoid)
+        except (OSError, RuntimeError) as error:
+            self.launcher.refuse(spec.name, command.token, str(error))
 
     def _watch_places(self, spec: ProgramSpec, attempt: int, token: str) -> None:
         """Look at what a running attempt relies on (`foundations.py`)."""

@@ -32,6 +32,7 @@ from supervisor.model.inputs import (
     BackupRestored,
     Began,
     BootEvidence,
+    CheckpointsFound,
     ClockMoved,
     ConfigFaulty,
     ConfigLoaded,
@@ -45,6 +46,7 @@ from supervisor.model.inputs import (
     LeaseFound,
     OffsiteDone,
     OffsiteDue,
+    OwnCheckpoint,
     Report,
     ReportDue,
     Sample,
@@ -95,6 +97,13 @@ end_notices = st.builds(
     EndNotice, st.sampled_from(["aws end", "file end"]), st.sampled_from(["aws", "file"]), st.sampled_from([END, RISK]),
     st.just("an end"), st.none() | st.sampled_from([-200.0, -1.0, 20.0, 120.0, 3600.0]),
 )  # fmt: skip
+own_checkpoints = st.builds(
+    OwnCheckpoint,
+    path=st.sampled_from(["", "/w/a", "/w/b"]), step=st.none() | steps, saved_at_s=st.none() | st.floats(-10.0, 10_000.0),
+    size_bytes=st.none() | steps, torn=st.sampled_from(["", "/w/c"]), sure=st.booleans(), note=st.sampled_from(["", "odd"]),
+    interval_s=st.none() | st.floats(0.1, 1e4), error=st.sampled_from(["", "no answer"]),
+)  # fmt: skip
+
 ALERTS = AlertSettings(command=("page-me",), at_most_per_h=2)
 OFFSITE = OffsiteSettings(repository="/srv/copies", every_s=30.0)
 
@@ -103,7 +112,14 @@ class AnyInputs(RuleBasedStateMachine):
     @initialize(slots=st.integers(0, 3))
     def begin(self, slots):
         self.core = Core(
-            configured("A", spec("B", priority=5), spec("C", autostart=False), slots=slots, alerts=ALERTS, offsite=OFFSITE)
+            configured(
+                "A",
+                spec("B", priority=5, checkpoint_glob="*.pt"),
+                spec("C", autostart=False),
+                slots=slots,
+                alerts=ALERTS,
+                offsite=OFFSITE,
+            )
         )
         self.ended_in_order = False
         self.core.begin()
@@ -136,6 +152,10 @@ class AnyInputs(RuleBasedStateMachine):
     def spawned(self, name, real, pid):
         self.give(SpawnSucceeded(self.now_s, name, self.token(name, real), pid, 1, 2, 3))
 
+    @rule(name=names, real=st.booleans(), found=own_checkpoints, left=st.sampled_from([(), ("/w/a",)]))
+    def own_checkpoints_are_found(self, name, real, found, left):
+        self.give(CheckpointsFound(self.now_s, name, self.token(name, real), found, left))
+
     @rule(name=names, real=st.booleans(), permanent=st.booleans())
     def broke(self, name, real, permanent):
         self.give(SpawnBroke(self.now_s, name, self.token(name, real), "fork failed", permanent))
@@ -152,16 +172,16 @@ class AnyInputs(RuleBasedStateMachine):
         name=names, real=st.booleans(), moved=maybe_time, live=maybe_time, deadline=maybe_time, ready=st.booleans(),
         state=st.sampled_from([None, *"RSDTZ"]), phase=st.sampled_from([None, "training", "saving", "building", "odd"]),
         ckpt=st.none() | steps, count=st.integers(0, 2), rate=st.none() | st.floats(0, 1e6), seen=st.lists(reports, max_size=2),
-        looks=st.integers(1, 3),
+        looks=st.integers(1, 3), own=st.none() | own_checkpoints,
     )  # fmt: skip
-    def look(self, name, real, moved, live, deadline, ready, state, phase, ckpt, count, rate, seen, looks):
+    def look(self, name, real, moved, live, deadline, ready, state, phase, ckpt, count, rate, seen, looks, own):
         at = lambda ago: None if ago is None else self.now_s + ago  # noqa: E731
         for _ in range(looks):
             self.core.now_s += 1.0
             sample = Sample(
                 self.token(name, real), state, live_at_s=at(live), progress_at_s=at(moved), phase=phase,
                 phase_deadline_s=at(deadline), ready=ready, steps=ckpt, steps_per_s=rate, ckpt_step=ckpt, ckpt_count=count,
-                ckpt_stall_s=None if count == 0 else 0.01,
+                ckpt_stall_s=None if count == 0 else 0.01, own=own,
             )  # fmt: skip
             self.give(Sampled(self.now_s, {name: sample}, tuple((name, sample.token, report) for report in seen)))
 

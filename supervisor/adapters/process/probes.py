@@ -36,7 +36,7 @@ from supervisor.adapters.process.edges import Edges, Heard
 from supervisor.adapters.process.processes import read_record
 from supervisor.adapters.process.trees import Scans, Tree, own_directory, touched
 from supervisor.adapters.threads import Tasks
-from supervisor.model.inputs import Report, Sample
+from supervisor.model.inputs import OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.ports import Clock
 from workers import contract
@@ -84,6 +84,7 @@ class _Watched:
     load_due_s: float = 0.0
     shown: tuple[Sample, Sample] | None = None  # without and with load and tree
     with_seen: tuple[object, ...] = ()  # of the tree
+    own: OwnCheckpoint | None = None
     reports_at: int = 0
     reports: int = 0
     reports_due_s: float = 0.0
@@ -92,8 +93,12 @@ class _Watched:
 class LocalProbes:
     """`ports.Probes` for this machine's workers."""
 
-    def __init__(self, paths: Paths, clock: Clock, edges: Edges, groups: cgroups.Cgroups = cgroups.NONE) -> None:
-        self._groups = groups
+    def __init__(
+        self, paths: Paths, clock: Clock, edges: Edges, groups: cgroups.Cgroups = cgroups.NONE,
+        own: Callable[[str], OwnCheckpoint | None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """`own` is the newest checkpoint that a program has written itself, as far as it is known; it never blocks."""
+        self._groups, self._own = groups, own
         self._paths, self._clock, self._edges = paths, clock, edges
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
@@ -197,14 +202,17 @@ class LocalProbes:
             item.load_due_s, load = now_s + _LOAD_S, self._groups.read(item.token)
             if load != item.load:
                 item.load, item.shown = load, None
-        if tree.seen != item.with_seen:
-            item.with_seen, item.shown = tree.seen, None
-        if item.load is None and not any(tree.seen):
+        own = self._own(item.spec.name)
+        if (tree.seen, own) != (item.with_seen, item.own):
+            item.with_seen, item.own, item.shown = tree.seen, own, None
+        if item.load is None and own is None and not any(tree.seen):
             return sample
         if item.shown is None or item.shown[0] is not sample:
             shown = replace(sample, pids=tree.pids, halted=tree.halted, witness_at_s=tree.witness_at_s, witness=tree.witness)
             if item.load is not None:
                 shown = replace(shown, pressure=item.load.pressure, memory_bytes=item.load.memory_bytes)
+            if own is not None:
+                shown = replace(shown, own=own)
             item.shown = sample, shown
         return item.shown[1]
 

@@ -10,6 +10,9 @@ directory is gone, or whose disk hangs. So the age of the newest checkpoint is c
 Worked example: interval 10 s, newest checkpoint at step 9,000 eleven minutes ago, now at step 60,000. The limit is 600 s,
 660 s have passed: overdue. With an interval of 300 s the limit is 900 s: not yet.
 
+A program that saves by itself, and asks nobody when, is compared with its own habit: the usual gap between its checkpoints
+takes the place of the interval. Before two gaps are known, two hours without a checkpoint are too long.
+
 Why not one missed interval: a rollout is finished before a save, an evaluation may take minutes, and a slow disk is no
 news. Why not the number of steps: what matters is the time that a power cut costs.
 """
@@ -20,6 +23,7 @@ from typing import Final
 
 _INTERVALS: Final = 3.0
 _LEAST_S: Final = 600.0
+_UNKNOWN_S: Final = 7200.0
 
 
 def limit_s(interval_s: float) -> float:
@@ -36,3 +40,13 @@ def overdue(age_s: float, interval_s: float, steps: int | None, saved_step: int 
         return ""
     since = "since training began" if saved_step is None else f"since step {saved_step:,}"
     return f"no checkpoint for {age_s / 60:.0f} min {since} (every {interval_s:.0f} s is configured), now at step {steps:,}"
+
+
+def overdue_unasked(age_s: float, interval_s: float | None, *, steps: int | None, saved_step: int | None, note: str) -> str:
+    """The same of a program that saves when it likes. `steps` is None for one that does not count; `note`: why it may be."""
+    if age_s <= (_UNKNOWN_S if interval_s is None else limit_s(interval_s)):
+        return ""
+    if steps is not None and saved_step is not None and steps <= saved_step:
+        return ""
+    usually = "" if interval_s is None else f" (usually every {interval_s:.0f} s)"
+    return f"no checkpoint for {age_s / 60:.0f} min{usually}{f': {note}' if note else ''}"

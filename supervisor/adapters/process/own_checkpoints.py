@@ -1,0 +1,562 @@
+"""The checkpoints that a script writes by itself: found by its `checkpoint_glob`, looked at, set aside.
+
+Whatever lies in its directory, nothing here raises and nobody waits for it: each look is a thread of its own, with an end. A
+wildcard meets no link: what a link leads to may be anybody's, or the directory itself. The part of the pattern without a
+wildcard is what somebody wrote by hand, so links in it are followed. A look costs at most a fiftieth of a core.
+
+A checkpoint that is set aside becomes `.NAME.bad` in its directory: scripts look for `*.pt` or `checkpoint-*`, and neither
+finds that name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from supervisor.adapters.process import whole_files
+from supervisor.adapters.threads import Tasks
+from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
+from supervisor.policy.worker import newest_whole
+from supervisor.policy.worker.newest_whole import DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate
+from supervisor.policy.worker.step_in_name import StepRule, parsed
+from workers import contract
+
+if TYPE_CHECKING:
+    from supervisor.model.settings import Paths, ProgramSpec
+    from supervisor.ports import Clock, Inbox
+
+log = structlog.get_logger()
+
+_LOOK_S: Final = 10.0
+_LOOK_SHARE: Final = 0.02
+_MOST_S: Final = 60.0  # of one look, the program's own check not counted
+_MOST_ENTRIES: Final = 300_000
+_MOST_LOOKED_AT: Final = 20  # of the newest
+_MOST_SORTED: Final = 200  # of the newest by step, of which the time is read
+_START_WAIT_S: Final = 10.0  # so long a start waits for a look
+_MOST_DEEP: Final = 16
+_SAME_S: Final = 0.5
+_SAVING_S: Final = 60.0
+_MOST_SAID: Final = 200
+_WILD: Final = re.compile(r"[*?\[]")
+
+
+class Unanswered(Exception):
+    """It cannot be looked at; the message is one clause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the checkpoints of one program are, and how they are read."""
+
+    base: str  # below which a wildcard looks
+    parts: tuple[str, ...]
+    rule: StepRule
+    check: tuple[str, ...] = ()
+    check_timeout_s: float = 60.0
+    env: tuple[tuple[str, str], ...] = ()
+    directory: str = ""
+
+    @property
+    def pattern(self) -> str:
+        return f"{self.base}/{'/'.join(self.parts)}"
+
+
+def place_of(spec: ProgramSpec, run_dir: str) -> Place | None:
+    """None: the program has not said where they are."""
+    if not spec.checkpoint_glob:
+        return None
+    directory = spec.directory or run_dir
+    parts = [part for part in spec.checkpoint_glob.split("/") if part not in ("", ".")]
+    base = "/" if spec.checkpoint_glob.startswith("/") else directory
+    while len(parts) > 1 and not _WILD.search(parts[0]):
+        base = os.path.join(base, parts.pop(0))  # noqa: PTH118
+    return Place(
+        base, tuple(parts), parsed(spec.checkpoint_step), spec.checkpoint_check, spec.checkpoint_check_timeout_s,
+        spec.env, directory,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Budget:
+    """What one look may still cost. `over` ends it from outside."""
+
+    until_s: float = field(default_factory=lambda: time.monotonic() + _MOST_S)
+    entries: int = _MOST_ENTRIES
+    over: Callable[[], bool] = lambda: False
+
+    def spend(self) -> None:
+        self.entries -= 1
+        if self.entries < 0:
+            raise Unanswered(f"its directory has more than {_MOST_ENTRIES:,} entries: use a narrower checkpoint_glob")
+        if self.entries % 256 == 0 and (time.monotonic() > self.until_s or self.over()):
+            raise Unanswered(f"its directory could not be read within {_MOST_S:.0f} s")
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Matches:
+    """What matches: paths relative to the base; and how many links were passed over."""
+
+    paths: list[str] = field(default_factory=list)
+    links: int = 0
+    unread: str = ""  # the first directory below the base that may not be read
+
+
+def _find(place: Place, budget: Budget) -> _Matches:
+    found = _Matches()
+    wanted = [None if part == "**" else re.compile(fnmatch.translate(part)) for part in place.parts]
+    hidden = [part.startswith(".") for part in place.parts]
+
+    def walk(directory: str, below: str, at: int, depth: int) -> None:
+        if wanted[at] is None:
+            walk(directory, below, at + 1, depth)
+        for entry in _entries(directory, budget, found if below else None):
+            if is_aside(entry.name) or (entry.name.startswith(".") and not hidden[at]):
+                continue
+            pattern = wanted[at]
+            if pattern is None:
+                if depth < _MOST_DEEP and entry.is_dir(follow_symlinks=False):
+                    walk(entry.path, f"{below}{entry.name}/", at, depth + 1)
+            elif pattern.match(entry.name):
+                if entry.is_symlink():
+                    found.links += 1
+                elif at + 1 < len(wanted):
+                    if entry.is_dir(follow_symlinks=False):
+                        walk(entry.path, f"{below}{entry.name}/", at + 1, depth + 1)
+                elif entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False):
+                    found.paths.append(f"{below}{entry.name}")
+
+    walk(place.base, "", 0, 0)
+    return found
+
+
+def _entries(directory: str, budget: Budget, below: _Matches | None) -> Iterator[os.DirEntry[str]]:
+    """Nothing of a directory that vanished, or that may not be read below the base: the others count."""
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                budget.spend()
+                yield entry
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except PermissionError:
+        if below is None:
+            raise
+        below.unread = below.unread or directory
+
+
+def is_aside(name: str) -> bool:
+    """Whether a file or directory is what was set aside here, or is being put into place."""
+    return name.startswith(".") and name.endswith((contract.BAD_SUFFIX, contract.TMP_SUFFIX))
+
+
+def _newest_first(place: Place, paths: list[str], budget: Budget) -> list[tuple[str, int | None, float]]:
+    """The newest of them with step and time of writing. Where the name has the step, the time is read of these alone."""
+    steps: dict[str, int | None] = {}
+    for path in paths:
+        budget.spend()
+        steps[path] = place.rule.of_path(path)
+    if place.rule.pattern is not None and len(paths) > _MOST_SORTED:
+        paths = sorted(paths, key=lambda path: (steps[path] is not None, steps[path] or 0, path))[-_MOST_SORTED:]
+    timed = []
+    for path in paths:
+        budget.spend()
+        with contextlib.suppress(OSError):  # it vanished meanwhile
+            timed.append((path, steps[path], os.lstat(f"{place.base}/{path}").st_mtime))
+    return sorted(timed, key=lambda each: newest_whole.order(each[1], each[2], each[0]), reverse=True)
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was found of one path, for as long as its files are the same."""
+
+    files: tuple[whole_files.File, ...]
+    defect: str | None = None
+    unreadable: str = ""
+    looks: int = 0
+
+
+@dataclass(slots=True)
+class Looks:
+    """Looks at one place, one after another: what an earlier one found of the same files is not read again."""
+
+    known: dict[str, _Known] = field(default_factory=dict)
+
+    def look(
+        self, place: Place, budget: Budget, *, now_wall_s: float, running: bool, doubt_from_wall_s: float | None = None
+    ) -> Result:
+        """Raises Unanswered."""
+        try:
+            found = _find(place, budget)
+            newest = _newest_first(place, found.paths, budget)[:_MOST_LOOKED_AT]
+            looked: list[Candidate] = []
+            seen: dict[str, _Known] = {}
+            for path, step, written_s in self._with_steps(place, newest):
+                known = self._of(place, path, budget)
+                if known is None:
+                    continue
+                seen[path] = known
+                times = [each.written_ns / 1e9 for each in known.files] or [written_s]
+                settled = newest_whole.is_settled(
+                    max(times), now_wall_s=now_wall_s, running=running, stable=known.looks > 1,
+                    doubt_from_wall_s=doubt_from_wall_s,
+                )  # fmt: skip
+                size = sum(each.size_bytes for each in known.files)
+                looked.append(Candidate(path, step, max(times), size, *_verdict(known, settled=settled)))
+                if looked[-1].verdict == WHOLE:
+                    break
+        except OSError as error:
+            raise Unanswered(f"its directory cannot be read: {error.strerror or error}") from error
+        self.known = seen
+        gap_s = newest_whole.usual_gap_s([each[2] for each in newest])
+        saving_since_s = now_wall_s - _SAVING_S if running else None
+        return Result(place, tuple(looked), len(found.paths), found.links, found.unread, gap_s, saving_since_s)
+
+    def _with_steps(self, place: Place, newest: list[tuple[str, int | None, float]]) -> list[tuple[str, int | None, float]]:
+        """With the steps that stand in files, and sorted by them."""
+        if not place.rule.file:
+            return newest
+        with_steps = []
+        for path, _, written_s in newest:
+            step = None
+            with contextlib.suppress(OSError, ValueError):
+                fd = contract.open_below(place.base, f"{path}/{place.rule.file}")
+                os.close(fd)
+                step = place.rule.of_json(whole_files.read_json(f"{place.base}/{path}/{place.rule.file}"))
+            with_steps.append((path, step, written_s))
+        return sorted(with_steps, key=lambda each: newest_whole.order(each[1], each[2], each[0]), reverse=True)
+
+    def _of(self, place: Place, path: str, budget: Budget) -> _Known | None:
+        full = f"{place.base}/{path}"
+        try:
+            files = whole_files.files_of(full, budget.spend)
+            known = self.known.get(path)
+            if known is None or known.files != files:
+                known = _Known(files, self._defect(place, full, files))
+        except FileNotFoundError:
+            return None
+        except whole_files.TooMany as error:
+            known = _Known((), unreadable=str(error))
+        except OSError as error:
+            known = _Known((), unreadable=f"it cannot be read: {error.strerror or error}")
+        except _NoAnswer as error:
+            known = _Known(files, unreadable=str(error))
+        known.looks += 1
+        return known
+
+    @staticmethod
+    def _defect(place: Place, full: str, files: tuple[whole_files.File, ...]) -> str | None:
+        if not files:
+            return "it is an empty directory"
+        wrong = whole_files.defect(full, files, place.rule.file)
+        return wrong if wrong or not place.check else _own_check(place, full)
+
+
+def _verdict(known: _Known, *, settled: bool) -> tuple[str, str]:
+    if known.unreadable:
+        return UNREADABLE, known.unreadable
+    if known.defect:
+        return TORN, known.defect
+    if known.defect is None and not settled:
+        return DOUBTFUL, "it may be cut: it was being written, and its format does not tell"
+    return WHOLE, ""
+
+
+class _NoAnswer(Exception):
+    """The program's own check said neither yes nor no."""
+
+
+def _own_check(place: Place, path: str) -> str:
+    """What `checkpoint_check` says: empty for exit code 0, else its first line. Raises _NoAnswer when it cannot be run."""
+    env = {name: value for name, value in os.environ.items() if name not in contract.STRIPPED_ENV} | dict(place.env)
+    try:
+        check = subprocess.Popen(
+            [*place.check, path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=place.directory, env=env, start_new_session=True,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise _NoAnswer(f"checkpoint_check cannot be started: {error}") from error
+    try:
+        said = check.communicate(timeout=place.check_timeout_s)[0]
+    except subprocess.TimeoutExpired:
+        raise _NoAnswer(f"checkpoint_check did not answer within {place.check_timeout_s:g} s") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(check.pid, signal.SIGKILL)  # what it may have left behind
+        if check.returncode is None:
+            check.wait()
+        if check.stdout is not None:
+            check.stdout.close()
+    if check.returncode == 0:
+        return ""
+    if check.returncode < 0 or check.returncode in (126, 127):
+        raise _NoAnswer(f"checkpoint_check ended with {check.returncode}")
+    lines = said.decode("utf-8", "replace").strip().splitlines()
+    return (lines[-1][:_MOST_SAID] if lines else "") or f"checkpoint_check ended with {check.returncode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one look has found."""
+
+    place: Place
+    looked: tuple[Candidate, ...] = ()  # the newest first, up to the newest whole one
+    matches: int = 0
+    links: int = 0
+    unread: str = ""
+    gap_s: float | None = None
+    saving_since_wall_s: float | None = None  # what was written later may be a save under way; None: nobody saves
+
+    @property
+    def choice(self) -> newest_whole.Choice:
+        """One that is torn just now is no news while the program runs: it is being written."""
+        choice, since_s = newest_whole.choose(self.looked), self.saving_since_wall_s
+        if since_s is not None and choice.torn is not None and choice.torn.written_wall_s >= since_s:
+            return replace(choice, torn=None)
+        return choice
+
+    def told(self, clock: Clock) -> OwnCheckpoint:
+        """As the core takes it."""
+        choice, base = self.choice, self.place.base
+        newest, torn = choice.newest, choice.torn
+        sure = choice.unsure is None and not self.unread
+        out = OwnCheckpoint(sure=sure, note=self._note(choice), interval_s=self.gap_s)
+        if torn is not None:
+            out = replace(out, torn=f"{base}/{torn.path}")
+        if newest is None:
+            return out
+        saved_at_s = clock.now_s() - (clock.wall_s() - newest.written_wall_s)
+        return replace(
+            out, path=f"{base}/{newest.path}", step=newest.step, saved_at_s=saved_at_s, size_bytes=newest.size_bytes
+        )
+
+    def _note(self, choice: newest_whole.Choice) -> str:
+        if self.unread:
+            return f"{self.unread} may not be read"
+        if not self.matches:
+            linked = f" but {self.links} links, which are not followed" if self.links else ""
+            return f"nothing matches checkpoint_glob {self.place.pattern}{linked}"
+        if choice.torn is not None:
+            return f"{choice.torn.path} is torn: {choice.torn.why}"
+        if choice.unsure is not None and (choice.newest is None or choice.unsure.verdict == UNREADABLE):
+            return f"{choice.unsure.path}: {choice.unsure.why}"
+        if choice.newest is not None and choice.newest.step is None and (self.place.rule.pattern or self.place.rule.file):
+            return f"checkpoint_step finds no number for {choice.newest.path}"
+        return ""
+
+
+# --- setting aside ----------------------------------------------------------------------------------------------------
+
+
+def parent_below(base: str, path: str) -> tuple[int, str]:
+    """A descriptor of the directory that holds `path` below `base`, and its name there. Links in `path` are not followed.
+
+    Raises ValueError for a path that leads out, OSError: also where a link is on the way.
+    """
+    *parents, name = contract.checked_path(path).split("/")
+    fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for parent in parents:
+        try:
+            inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd, name
+
+
+def set_aside(base: str, path: str) -> str:
+    """Rename it, durably, so that no script finds it; its new path below the base. Raises OSError, ValueError."""
+    fd, name = parent_below(base, path)
+    try:
+        for number in range(1, 10_000):
+            more = "" if number == 1 else f".{number}"
+            aside = f".{name}{more}{contract.BAD_SUFFIX}"
+            try:
+                os.stat(aside, dir_fd=fd, follow_symlinks=False)
+            except FileNotFoundError:
+                os.rename(name, aside, src_dir_fd=fd, dst_dir_fd=fd)
+                os.fsync(fd)
+                return str(Path(path).with_name(aside))
+    finally:
+        os.close(fd)
+    raise FileExistsError(f"{name} was set aside too often")
+
+
+def relative(place: Place, path: str) -> str | None:
+    """A path of this place, as the record has it, relative to where its pattern begins; None: it is of another place."""
+    prefix = f"{place.base}/"
+    return path[len(prefix) :] if path.startswith(prefix) else None
+
+
+def _set_aside_all(place: Place, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that are still there afterwards: the disk refused."""
+    left = []
+    for path in paths:
+        below = relative(place, path)
+        if below is None:
+            continue
+        try:
+            set_aside(place.base, below)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            log.warning("checkpoint_not_set_aside", path=path, error=str(error))
+            left.append(path)
+    return tuple(left)
+
+
+def _roll_back(place: Place, from_step: int, budget: Budget) -> None:
+    """Set aside those from this step on, the newest last; but not if no older one would be left."""
+    found = _newest_first(place, _find(place, budget).paths, budget)
+    known = [(path, step) for path, step, _ in found if step is not None]
+    if any(step < from_step for _, step in known):
+        _set_aside_all(place, tuple(f"{place.base}/{path}" for path, step in reversed(known) if step >= from_step))
+
+
+# --- the looks of the daemon ------------------------------------------------------------------------------------------
+
+
+def _is_same(before: OwnCheckpoint, now: OwnCheckpoint) -> bool:
+    moved_s = abs((now.saved_at_s or 0.0) - (before.saved_at_s or 0.0))
+    return moved_s < _SAME_S and replace(now, saved_at_s=before.saved_at_s) == before
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The looks at one program's checkpoints."""
+
+    place: Place
+    looks: Looks = field(default_factory=Looks)
+    guard: threading.Lock = field(default_factory=threading.Lock)  # held by the thread that looks
+    due_s: float = 0.0
+    began_s: float | None = None
+    told: OwnCheckpoint | None = None
+
+
+class OwnCheckpoints:
+    """Looks at every program's own checkpoints. `newest` never blocks, and a start waits for some seconds at most."""
+
+    def __init__(self, paths: Paths, clock: Clock, inbox: Inbox) -> None:
+        self._paths, self._clock, self._inbox = paths, clock, inbox
+        self._watched: dict[str, _Watched] = {}
+        self._guard = threading.Lock()
+        self._tasks = Tasks("checkpoints")
+
+    def newest(self, spec: ProgramSpec) -> OwnCheckpoint | None:
+        """What the last look at a running program found; None: there was none yet, or the program has not said where."""
+        watched = self._of(spec)
+        if watched is None:
+            return None
+        now_s = time.monotonic()
+        began_s = watched.began_s
+        if began_s is None and now_s >= watched.due_s:
+            watched.began_s, watched.due_s = now_s, now_s + _LOOK_S
+            self._tasks.begin(f"checkpoints-{spec.name}", self._look_again, watched)
+        elif began_s is not None and now_s - began_s > _MOST_S + watched.place.check_timeout_s * _MOST_LOOKED_AT:
+            return OwnCheckpoint(sure=False, error=f"its directory {watched.place.base} does not answer")
+        return watched.told
+
+    def _of(self, spec: ProgramSpec) -> _Watched | None:
+        place = place_of(spec, self._paths.run_dir(spec.name))
+        if place is None:
+            return None
+        with self._guard:
+            watched = self._watched.get(spec.name)
+            if watched is None or watched.place != place:
+                watched = self._watched[spec.name] = _Watched(place)
+            return watched
+
+    def _look_again(self, watched: _Watched) -> None:
+        began_s = time.monotonic()
+        try:
+            with watched.guard:
+                told, before = self._look(watched, running=True), watched.told
+                # The same files: the time differs by what two clocks were read apart, and would be news at every look.
+                watched.told = before if before is not None and _is_same(before, told) else told
+        finally:
+            took_s = time.monotonic() - began_s
+            watched.due_s = began_s + max(_LOOK_S, took_s / _LOOK_SHARE)
+            watched.began_s = None
+
+    def _look(self, watched: _Watched, *, running: bool, doubt_from_wall_s: float | None = None) -> OwnCheckpoint:
+        try:
+            return watched.looks.look(
+                watched.place, Budget(), now_wall_s=self._clock.wall_s(), running=running,
+                doubt_from_wall_s=doubt_from_wall_s,
+            ).told(self._clock)  # fmt: skip
+        except Unanswered as error:
+            return OwnCheckpoint(sure=False, error=str(error))
+        except Exception as error:
+            log.exception("checkpoints_not_looked_at", base=watched.place.base)
+            return OwnCheckpoint(sure=False, error=f"it stopped at a bug ({type(error).__name__}); see the daemon's log")
+
+    def before_start(self, order: BeforeStart, then: Callable[[str | None], None]) -> None:
+        """Set aside and look, then start: `then` gets the path of the newest whole one, empty for none; None: not known."""
+        self._tasks.begin(f"start-{order.spec.name}", self._before_start, order, then)
+
+    def _before_start(self, order: BeforeStart, then: Callable[[str | None], None]) -> None:
+        watched = self._of(order.spec)
+        if watched is None:
+            then(None)
+            return
+        answer: list[tuple[OwnCheckpoint, tuple[str, ...]]] = []
+        over = threading.Event()
+
+        def look() -> None:
+            try:
+                with watched.guard:
+                    left = self._aside(watched.place, order)
+                    found = self._look(watched, running=False, doubt_from_wall_s=order.doubt_from_wall_s)
+                    watched.told = found
+                    answer.append((found, left))
+            finally:
+                over.set()
+
+        self._tasks.begin(f"look-{order.spec.name}", look)
+        over.wait(_START_WAIT_S + (2 * watched.place.check_timeout_s if watched.place.check else 0.0))
+        silent = OwnCheckpoint(sure=False, error=f"its directory {watched.place.base} does not answer"), order.aside
+        found, left = answer[0] if answer else silent
+        self._inbox.post(CheckpointsFound(self._clock.now_s(), order.spec.name, order.token, found, left))
+        then(None if found.error else found.path)
+
+    @staticmethod
+    def _aside(place: Place, order: BeforeStart) -> tuple[str, ...]:
+        left = _set_aside_all(place, order.aside)
+        if order.from_step is not None:
+            try:
+                _roll_back(place, order.from_step, Budget())
+            except (Unanswered, OSError) as error:
+                log.warning("not_rolled_back", base=place.base, error=str(error))
+        return left
+
+    def close(self) -> None:
+        self._tasks.close()
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeStart:
+    """What is done with a program's own checkpoints before one start of it."""
+
+    spec: ProgramSpec
+    token: str
+    aside: tuple[str, ...] = ()  # set aside, if they are there
+    from_step: int | None = None  # and those from this step on
+    doubt_from_wall_s: float | None = None

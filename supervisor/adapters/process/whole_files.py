@@ -1,0 +1,258 @@
+"""Whether a file or a directory that a script saved is whole, where its format tells. Nothing is ever unpickled.
+
+| format | whole if |
+|---|---|
+| zip (torch.save, Lightning, Stable-Baselines3, numpy) | its central directory is whole, and each entry lies where it says |
+| safetensors | its header can be read, and the file is as long as the header says |
+| JSON | it can be parsed |
+| directory of the Hugging Face Trainer | trainer_state.json and the weights are whole, and no shard is missing |
+| any other directory | every file in it of a known format is whole |
+
+Anything else is unknown: then time tells (`policy/worker/newest_whole.py`). No file is read whole: a checkpoint of 10 GB
+takes a few reads. A cut anywhere in a zip is seen, because the central directory is its end; a byte that flipped is not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.adapters.files import open_regular
+
+UNKNOWN: Final = None
+_ZIP_HEAD: Final = b"PK\x03\x04"
+_END: Final = struct.Struct("<4s4H2LH")  # end of central directory
+_END64_AT: Final = struct.Struct("<4sLQL")
+_END64: Final = struct.Struct("<4sQ2H2L4Q")
+_ENTRY: Final = struct.Struct("<4s6H3L5H2L")  # of the central directory
+_LOCAL: Final = struct.Struct("<4s5H3L2H")
+_MOST_COMMENT: Final = 65_535
+_MOST_DIRECTORY_BYTES: Final = 64 << 20
+_MOST_JSON_BYTES: Final = 16 << 20
+_MOST_FILES: Final = 10_000
+_MOST_DEEP: Final = 8
+_SAVED_BY_TORCH: Final = (".pt", ".pth", ".ckpt", ".bin", ".zip", ".npz", ".safetensors")
+_HEAD_BYTES: Final = 8
+TRAINER_STATE: Final = "trainer_state.json"
+_SHARDS: Final = re.compile(r"[^/]+\.(safetensors|bin)\.index\.json")
+_WEIGHTS: Final = re.compile(r"(?!training_args\.bin$)[^/]+\.(safetensors|bin)")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a checkpoint, as `stat` shows it. `path` is relative to the checkpoint; empty: the checkpoint itself."""
+
+    path: str
+    size_bytes: int
+    written_ns: int
+    inode: int
+
+
+class TooMany(Exception):
+    """More files than anybody would save."""
+
+
+def files_of(path: str, went_on: Callable[[], None]) -> tuple[File, ...]:
+    """The regular files of a checkpoint, sorted. Links are left out and not followed. Raises OSError, TooMany."""
+    found = os.lstat(path)
+    if stat.S_ISREG(found.st_mode):
+        return (File("", found.st_size, found.st_mtime_ns, found.st_ino),)
+    out: list[File] = []
+    _collect(path, "", out, went_on, 0)
+    return tuple(sorted(out, key=lambda each: each.path))
+
+
+def _collect(directory: str, below: str, out: list[File], went_on: Callable[[], None], depth: int) -> None:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            went_on()
+            if entry.is_dir(follow_symlinks=False) and depth < _MOST_DEEP:
+                _collect(entry.path, f"{below}{entry.name}/", out, went_on, depth + 1)
+            elif entry.is_file(follow_symlinks=False):
+                found = entry.stat(follow_symlinks=False)
+                out.append(File(f"{below}{entry.name}", found.st_size, found.st_mtime_ns, found.st_ino))
+                if len(out) > _MOST_FILES:
+                    raise TooMany(f"it has more than {_MOST_FILES:,} files")
+
+
+def defect(path: str, files: Iterable[File], needs: str = "") -> str | None:
+    """What is torn, as a clause; empty: it is whole; None: its format does not tell. Raises OSError.
+
+    `needs` is a file that it must have because the configuration reads the step from there.
+    """
+    files = tuple(files)
+    if len(files) == 1 and not files[0].path:
+        return file_defect(path, Path(path).name)
+    by_path = {each.path: each for each in files}
+    if needs and needs not in by_path:
+        return f"it has no {needs}"
+    known = 0
+    for each in files:
+        wrong = file_defect(f"{path}/{each.path}", each.path)
+        if wrong:
+            return f"{each.path}: {wrong}"
+        known += wrong is not UNKNOWN
+    if TRAINER_STATE in by_path:
+        return _trainer_defect(path, by_path)
+    return "" if known and known == len(files) else UNKNOWN
+
+
+def _trainer_defect(path: str, by_path: dict[str, File]) -> str | None:
+    """Of a directory whose files are whole each: the Trainer writes its state after the weights."""
+    for name in by_path:
+        if _SHARDS.fullmatch(name):
+            missing = _shards_of(read_json(f"{path}/{name}")) - by_path.keys()
+            if missing:
+                return f"{min(missing)} is missing"
+    return "" if any(_WEIGHTS.fullmatch(name) for name in by_path) else UNKNOWN
+
+
+def _shards_of(index: Any) -> set[str]:
+    shards = index.get("weight_map") if isinstance(index, dict) else None
+    return {name for name in shards.values() if isinstance(name, str)} if isinstance(shards, dict) else set()
+
+
+def file_defect(path: str, name: str) -> str | None:
+    """The same as `defect`, of one file."""
+    fd = open_regular(path)
+    try:
+        size = os.fstat(fd).st_size
+        head = os.pread(fd, _HEAD_BYTES, 0)
+        if not size:
+            return "it is empty"
+        if name.endswith(_SAVED_BY_TORCH) and not head.strip(b"\0"):
+            return "it begins with zeros"
+        if name.endswith(".safetensors"):
+            return _safetensors_defect(fd, size)
+        if head.startswith(_ZIP_HEAD):
+            return _zip_defect(fd, size)
+        if name.endswith(_SAVED_BY_TORCH) and _ZIP_HEAD.startswith(head):
+            return f"it has only {size} bytes"
+        return _json_defect(fd, size) if name.endswith(".json") else UNKNOWN
+    finally:
+        os.close(fd)
+
+
+def read_json(path: str) -> Any:
+    """What a JSON file holds; None for what is none, or too large. Raises OSError."""
+    fd = open_regular(path)
+    try:
+        size = os.fstat(fd).st_size
+        return json.loads(os.pread(fd, size, 0)) if size <= _MOST_JSON_BYTES else None
+    except (ValueError, RecursionError):
+        return None
+    finally:
+        os.close(fd)
+
+
+def _json_defect(fd: int, size: int) -> str | None:
+    if size > _MOST_JSON_BYTES:
+        return UNKNOWN
+    try:
+        json.loads(os.pread(fd, size, 0))
+    except (ValueError, RecursionError):
+        return "it is no JSON"
+    return ""
+
+
+def _safetensors_defect(fd: int, size: int) -> str | None:
+    if size < _HEAD_BYTES:
+        return f"it has only {size} bytes"
+    length = int.from_bytes(os.pread(fd, _HEAD_BYTES, 0), "little")
+    if length > size - _HEAD_BYTES:
+        return f"it has {size:,} bytes, and its header alone {length:,}"
+    if length > _MOST_JSON_BYTES:
+        return UNKNOWN
+    try:
+        header = json.loads(os.pread(fd, length, _HEAD_BYTES))
+        tensors = [value for key, value in header.items() if key != "__metadata__"]
+        end = max((int(each["data_offsets"][1]) for each in tensors), default=0)
+    except (ValueError, RecursionError, AttributeError, KeyError, IndexError, TypeError):
+        return "its header cannot be read"
+    expected = _HEAD_BYTES + length + end
+    return "" if expected == size else f"it has {size:,} bytes, expected {expected:,}"
+
+
+def _zip_defect(fd: int, size: int) -> str:
+    found = _central_directory(fd, size)
+    if isinstance(found, str):
+        return found
+    at, length, count = found
+    data, place = os.pread(fd, length, at), 0
+    for _ in range(count):
+        if len(data) - place < _ENTRY.size:
+            return "its list of entries is cut"
+        wrong, place = _entry_defect(fd, data, place, at)
+        if wrong:
+            return wrong
+    return "" if place == length else "its list of entries is longer than it says"
+
+
+def _central_directory(fd: int, size: int) -> tuple[int, int, int] | str:
+    """Where it begins, its length and its number of entries; a string says why there is none."""
+    tail_at = max(0, size - _END.size - _MOST_COMMENT)
+    tail = os.pread(fd, size - tail_at, tail_at)
+    place = tail.rfind(b"PK\x05\x06")
+    while place >= 0:
+        if len(tail) - place >= _END.size and place + _END.size + _END.unpack_from(tail, place)[7] == len(tail):
+            break
+        place = tail.rfind(b"PK\x05\x06", 0, place)
+    if place < 0:
+        return "its end is missing"
+    _, _, _, _, count, length, at, _ = _END.unpack_from(tail, place)
+    ends_at = tail_at + place
+    if ends_at >= _END64_AT.size:
+        sign, _, there, _ = _END64_AT.unpack(os.pread(fd, _END64_AT.size, ends_at - _END64_AT.size))
+        if sign == b"PK\x06\x07":
+            block = os.pread(fd, _END64.size, there) if there < size else b""
+            if len(block) < _END64.size or block[:4] != b"PK\x06\x06":
+                return "its end is damaged"
+            _, _, _, _, _, _, _, count, length, at = _END64.unpack(block)
+            ends_at = there
+    if at + length != ends_at or length > _MOST_DIRECTORY_BYTES:
+        return "its list of entries is not where it says"
+    return at, length, count
+
+
+def _entry_defect(fd: int, data: bytes, place: int, directory_at: int) -> tuple[str, int]:
+    """What is wrong with one entry (empty: nothing), and where the next one begins."""
+    (sign, _, _, _, _, _, _, _, packed, unpacked, named, extra, comment, _, _, _, at) = _ENTRY.unpack_from(data, place)
+    name_at = place + _ENTRY.size
+    after = name_at + named + extra + comment
+    if sign != b"PK\x01\x02" or after > len(data):
+        return "its list of entries is damaged", after
+    more = data[name_at + named : name_at + named + extra]
+    packed, at = _wide(more, unpacked == 0xFFFFFFFF, packed, at)
+    local = os.pread(fd, _LOCAL.size, at) if at < directory_at else b""
+    if len(local) < _LOCAL.size or local[:4] != _ZIP_HEAD:
+        return f"its entry {data[name_at : name_at + named]!r:.80} is not where it says", after
+    fields = _LOCAL.unpack(local)
+    if at + _LOCAL.size + fields[-2] + fields[-1] + packed > directory_at:
+        return f"its entry {data[name_at : name_at + named]!r:.80} is cut", after
+    return "", after
+
+
+def _wide(extra: bytes, wide_size: bool, packed: int, at: int) -> tuple[int, int]:
+    """Sizes of 4 GB and more stand in a field of 64 bits: unpacked, packed, offset, those that do not fit elsewhere."""
+    place = 0
+    while place + 4 <= len(extra):
+        kind, length = struct.unpack_from("<2H", extra, place)
+        if kind == 1:
+            field = extra[place + 4 : place + 4 + length]
+            values = [int.from_bytes(field[at_byte : at_byte + 8], "little") for at_byte in range(0, len(field) - 7, 8)]
+            if wide_size and values:
+                values.pop(0)
+            if packed == 0xFFFFFFFF and values:
+                packed = values.pop(0)
+            if at == 0xFFFFFFFF and values:
+                at = values.pop(0)
+            break
+        place += 4 + length
+    return packed, at

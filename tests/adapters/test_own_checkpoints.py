@@ -1,0 +1,420 @@
+"""Looks at the checkpoints that a script writes itself: real directories, odd ones too, and its own check as a real process."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from attempts_kit import BootClock, Inbox
+from test_whole_files import saved, trainer
+
+from supervisor.adapters.process import own_checkpoints
+from supervisor.adapters.process.own_checkpoints import (
+    BeforeStart,
+    Budget,
+    Looks,
+    OwnCheckpoints,
+    Unanswered,
+    place_of,
+    set_aside,
+)
+from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
+from supervisor.model.settings import Paths, ProgramSpec
+
+OLD_S = 1_000.0  # before now
+
+
+def spec(directory: Path, glob: str = "*.pt", step: str = r"step=(\d+)", **more: object) -> ProgramSpec:
+    return ProgramSpec(
+        "Pong", ("true",), "d", directory=str(directory), checkpoint_glob=glob, checkpoint_step=step, **more
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def plain(path: Path, age_s: float = OLD_S) -> Path:
+    """A file of a format that does not tell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"some bytes")
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
+
+
+def look(found: ProgramSpec, looks: Looks | None = None, **more: object) -> OwnCheckpoint:
+    place = place_of(found, "/nowhere")
+    assert place is not None
+    given = {"now_wall_s": time.time(), "running": False} | more
+    return (looks or Looks()).look(place, Budget(), **given).told(BootClock())  # type: ignore[arg-type]
+
+
+# --- finding ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        ("*.pt", {"step=1.pt", "odd\nname step=2.pt"}),
+        ("a/*.pt", {"a/step=3.pt"}),
+        ("./a//*.pt", {"a/step=3.pt"}),
+        ("*/*.pt", {"a/step=3.pt"}),
+        ("**/*.pt", {"step=1.pt", "odd\nname step=2.pt", "a/step=3.pt", "a/b/step=4.pt"}),
+        ("a/**/*.pt", {"a/step=3.pt", "a/b/step=4.pt"}),
+        ("a/b", {"a/b"}),
+        ("[ab]", {"a"}),
+        (".h*/*", {".hidden/step=6.pt"}),
+        ("nothing/*", set()),
+        ("step=1.pt/*", set()),
+        ("*.txt", set()),
+    ],
+)
+def test_what_a_pattern_matches(tmp_path: Path, glob: str, expected: set[str]) -> None:
+    for name in ("step=1.pt", "odd\nname step=2.pt", "a/step=3.pt", "a/b/step=4.pt", ".hidden/step=6.pt", ".step=7.pt.bad"):
+        plain(tmp_path / name)
+    place = place_of(spec(tmp_path, glob), "/nowhere")
+    assert place is not None
+    found = own_checkpoints._find(place, Budget()).paths
+    assert {os.path.relpath(f"{place.base}/{path}", tmp_path) for path in found} == expected
+
+
+def test_relative_to_the_run_directory_and_absolute(tmp_path: Path) -> None:
+    plain(tmp_path / "c" / "step=5.pt")
+    found = replace(spec(tmp_path), directory="", checkpoint_glob="c/*.pt")
+    place = place_of(found, str(tmp_path))
+    assert place is not None
+    assert (place.base, place.parts) == (f"{tmp_path}/c", ("*.pt",))
+    assert look(replace(found, checkpoint_glob=f"{tmp_path}/*/*.pt")).step == 5
+    assert place_of(replace(found, checkpoint_glob=""), "/x") is None
+
+
+def test_links_are_followed_where_they_were_written_out_and_nowhere_else(tmp_path: Path) -> None:
+    plain(tmp_path / "disk" / "step=5.pt")
+    work = tmp_path / "work"
+    (work / "loop").mkdir(parents=True)
+    (work / "runs").symlink_to(tmp_path / "disk")
+    (work / "loop" / "again").symlink_to(work)
+    assert look(spec(work, "runs/*.pt")).step == 5
+    assert look(spec(work, "**/*.pt")).note.endswith("nothing matches checkpoint_glob " + f"{work}/**/*.pt")
+    (work / "step=9.pt").symlink_to("/etc/passwd")
+    assert look(spec(work)).note == f"nothing matches checkpoint_glob {work}/*.pt but 1 links, which are not followed"
+
+
+def test_a_hundred_thousand_files_and_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2_000):
+        (tmp_path / f"step={number}.pt").touch()
+    plain(tmp_path / "step=1999.pt")
+    assert look(spec(tmp_path)).step == 1999
+    monkeypatch.setattr(own_checkpoints, "_MOST_ENTRIES", 1_000)
+    with pytest.raises(Unanswered, match="more than 1,000 entries"):
+        own_checkpoints.Looks().look(
+            place_of(spec(tmp_path), ""),
+            Budget(entries=1_000),
+            now_wall_s=0.0,
+            running=True,  # type: ignore[arg-type]
+        )
+    late = Budget(until_s=time.monotonic() - 1.0)
+    with pytest.raises(Unanswered, match="could not be read within"):
+        own_checkpoints.Looks().look(place_of(spec(tmp_path), ""), late, now_wall_s=0.0, running=True)  # type: ignore[arg-type]
+
+
+def test_files_that_vanish_while_they_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain(tmp_path / "step=1.pt")
+    gone = plain(tmp_path / "step=2.pt")
+    real = own_checkpoints._find
+
+    def find(*args: object) -> object:
+        found = real(*args)  # type: ignore[arg-type]
+        gone.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(own_checkpoints, "_find", find)
+    assert look(spec(tmp_path)).step == 1
+    plain(tmp_path / "step=2.pt")
+    real_files = own_checkpoints.whole_files.files_of
+
+    def files_of(path: str, went_on: object) -> object:
+        Path(path).unlink() if "=2" in path else None
+        return real_files(path, went_on)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(own_checkpoints, "_find", real)
+    monkeypatch.setattr(own_checkpoints.whole_files, "files_of", files_of)
+    assert look(spec(tmp_path)).step == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_directories_that_may_not_be_read(tmp_path: Path) -> None:
+    plain(tmp_path / "a" / "step=1.pt")
+    plain(tmp_path / "b" / "step=2.pt")
+    (tmp_path / "b").chmod(0)
+    found = look(spec(tmp_path, "*/*.pt"))
+    assert (found.step, found.sure, found.note) == (1, False, f"{tmp_path}/b may not be read")
+    with pytest.raises(Unanswered, match="Permission denied"):
+        look(spec(tmp_path / "b"))
+    (tmp_path / "b").chmod(0o700)
+
+
+# --- looking ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_whole_one_and_the_torn_one_before_it(tmp_path: Path) -> None:
+    for step in (100, 200, 300):
+        saved(tmp_path / f"step={step}.pt")
+    os.truncate(tmp_path / "step=300.pt", 700)
+    found = look(spec(tmp_path))
+    assert (found.path, found.step, found.torn, found.sure) == (
+        f"{tmp_path}/step=200.pt", 200, f"{tmp_path}/step=300.pt", True,
+    )  # fmt: skip
+    assert found.note == "step=300.pt is torn: its end is missing"
+    assert found.size_bytes == (tmp_path / "step=200.pt").stat().st_size
+    assert found.saved_at_s == pytest.approx(BootClock().now_s(), abs=60.0)
+
+
+def test_one_that_is_being_written_is_no_news_while_the_program_runs(tmp_path: Path) -> None:
+    saved(tmp_path / "step=100.pt")
+    (tmp_path / "step=200.pt").write_bytes(b"PK\x03\x04 begun")
+    found = look(spec(tmp_path), running=True)
+    assert (found.step, found.torn, found.note) == (100, "", "")
+    found = look(spec(tmp_path), running=True, now_wall_s=time.time() + 61.0)
+    assert (found.step, found.torn, found.note) == (
+        100,
+        f"{tmp_path}/step=200.pt",
+        "step=200.pt is torn: its end is missing",
+    )
+
+
+def test_steps_by_a_key_of_a_file_in_it(tmp_path: Path) -> None:
+    for step in (500, 1000):
+        trainer(tmp_path, step)
+    (tmp_path / "checkpoint-2000").mkdir()
+    found = look(spec(tmp_path, "checkpoint-*", "trainer_state.json:global_step"))
+    assert (found.step, found.path) == (1000, f"{tmp_path}/checkpoint-1000")
+    assert found.torn == "", "an empty directory has no step, so it is the oldest"
+    found = look(spec(tmp_path, "checkpoint-*", r"(\d+)"))
+    assert (found.step, found.torn) == (1000, f"{tmp_path}/checkpoint-2000")
+    (tmp_path / "checkpoint-1000" / "trainer_state.json").unlink()
+    (tmp_path / "checkpoint-1000" / "trainer_state.json").symlink_to("/etc/passwd")
+    assert look(spec(tmp_path, "checkpoint-*", "trainer_state.json:global_step")).step == 500
+
+
+def test_a_pattern_without_a_number_is_told_and_time_decides(tmp_path: Path) -> None:
+    plain(tmp_path / "a.pt", 30.0)
+    plain(tmp_path / "b.pt", 20.0)
+    found = look(spec(tmp_path))
+    assert (found.path, found.step, found.note) == (f"{tmp_path}/b.pt", None, "checkpoint_step finds no number for b.pt")
+    assert look(spec(tmp_path, step="")).note == ""
+
+
+def test_an_unknown_format_is_whole_at_the_second_look(tmp_path: Path) -> None:
+    path, looks, found = plain(tmp_path / "step=1.pt"), Looks(), spec(tmp_path)
+    assert look(found, looks, running=True).path == ""
+    assert look(found, looks, running=True).step == 1
+    plain(path).write_bytes(b"other bytes")
+    assert not look(found, looks, running=True).sure
+    plain(path)
+    assert look(found, looks, running=True).path == "", "other files are looked at anew"
+    assert look(found, looks, running=True).step == 1
+
+
+def test_after_a_violent_end_what_was_written_last_is_doubtful(tmp_path: Path) -> None:
+    plain(tmp_path / "step=1.pt", 100.0)
+    plain(tmp_path / "step=2.pt", 10.0)
+    found = look(spec(tmp_path), doubt_from_wall_s=time.time() - 50.0)
+    assert (found.step, found.sure) == (1, False)
+    assert look(spec(tmp_path), doubt_from_wall_s=None).step == 2
+
+
+def test_the_usual_gap_is_that_of_the_files(tmp_path: Path) -> None:
+    for number in range(4):
+        plain(tmp_path / f"step={number}.pt", 1000.0 - 100.0 * number)
+    assert look(spec(tmp_path)).interval_s == pytest.approx(100.0, abs=0.1)
+
+
+# --- the program's own check ------------------------------------------------------------------------------------------
+
+
+def check(*code: str) -> tuple[str, ...]:
+    return (sys.executable, "-S", "-c", "\n".join(("import sys, time, os", *code)))
+
+
+def test_its_own_check_decides_and_is_asked_once_for_the_same_files(tmp_path: Path) -> None:
+    plain(tmp_path / "step=1.pt")
+    plain(tmp_path / "step=2.pt")
+    asked = tmp_path / "asked"
+    code = (
+        f"open({str(asked)!r}, 'a').write(sys.argv[1] + '\\n')",
+        "print('a line'); print('bad sum')",
+        "sys.exit('=2' in sys.argv[1])",
+    )
+    found, looks = spec(tmp_path, checkpoint_check=check(*code)), Looks()
+    for _ in range(2):
+        seen = look(found, looks)
+        assert (seen.step, seen.note) == (1, "step=2.pt is torn: bad sum")
+    assert asked.read_text().split() == [f"{tmp_path}/step=2.pt", f"{tmp_path}/step=1.pt"]
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (("/nowhere/check",), "checkpoint_check cannot be started: [Errno 2] No such file or directory: '/nowhere/check'"),
+        (check("os._exit(127)"), "checkpoint_check ended with 127"),
+        (check("os.kill(os.getpid(), 9)"), "checkpoint_check ended with -9"),
+    ],
+)
+def test_a_check_that_says_neither_sets_nothing_aside(tmp_path: Path, command: tuple[str, ...], why: str) -> None:
+    plain(tmp_path / "step=1.pt")
+    found = look(spec(tmp_path, checkpoint_check=command))
+    assert (found.path, found.torn, found.sure, found.note) == ("", "", False, f"step=1.pt: {why}")
+
+
+def test_a_check_that_never_ends_is_ended_with_its_children(tmp_path: Path) -> None:
+    plain(tmp_path / "step=1.pt")
+    child = tmp_path / "child"
+    code = ("pid = os.fork()", f"open({str(child)!r} + str(bool(pid)), 'w').write(str(os.getpid()))", "time.sleep(600)")
+    found = look(spec(tmp_path, checkpoint_check=check(*code), checkpoint_check_timeout_s=3.0))
+    assert found.note == "step=1.pt: checkpoint_check did not answer within 3 s"
+    pid = int((tmp_path / "childFalse").read_text())
+    deadline = time.monotonic() + 30.0
+    while Path(f"/proc/{pid}").exists() and "zombie" not in Path(f"/proc/{pid}/status").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# --- setting aside ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_set_aside_keeps_its_bytes_and_is_found_by_nobody(tmp_path: Path) -> None:
+    for _ in range(2):
+        plain(tmp_path / "a" / "step=1.pt")
+        set_aside(str(tmp_path), "a/step=1.pt")
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [".step=1.pt.2.bad", ".step=1.pt.bad"]
+    assert look(spec(tmp_path, "a/*")).path == ""
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "a//b", "", "a/\0"])
+def test_a_path_that_leads_out_is_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ValueError, match="no name of a file below"):
+        set_aside(str(tmp_path), path)
+
+
+def test_a_link_on_the_way_is_not_followed(tmp_path: Path) -> None:
+    plain(tmp_path / "out" / "step=1.pt")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").symlink_to(tmp_path / "out")
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        set_aside(str(tmp_path / "in"), "a/step=1.pt")
+    assert (tmp_path / "out" / "step=1.pt").exists()
+
+
+# --- of the daemon ----------------------------------------------------------------------------------------------------
+
+
+class Daemon:
+    """The looks of a daemon, and what it posts and starts."""
+
+    def __init__(self, directory: Path) -> None:
+        self.inbox, self.started = Inbox(), threading.Event()
+        self.own = OwnCheckpoints(Paths(str(directory / "state"), "/run"), BootClock(), self.inbox)
+        self.path: str | None = ""
+
+    def begins(self, order: BeforeStart) -> CheckpointsFound:
+        self.started.clear()
+        self.own.before_start(order, self._start)
+        assert self.started.wait(30.0)
+        return self.inbox.expect(CheckpointsFound)
+
+    def _start(self, path: str | None) -> None:
+        self.path = path
+        self.started.set()
+
+    def newest(self, found: ProgramSpec) -> OwnCheckpoint:
+        deadline = time.monotonic() + 30.0
+        while (told := self.own.newest(found)) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return told
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Daemon:
+    return Daemon(tmp_path)
+
+
+def test_a_start_gets_the_newest_whole_one_and_sets_aside_first(tmp_path: Path, daemon: Daemon) -> None:
+    for step in (100, 200, 300):
+        saved(tmp_path / f"step={step}.pt")
+    os.truncate(tmp_path / "step=300.pt", 700)
+    found = daemon.begins(BeforeStart(spec(tmp_path), "t1"))
+    assert (found.program, found.token, found.found.step, found.left) == ("Pong", "t1", 200, ())
+    assert daemon.path == f"{tmp_path}/step=200.pt"
+    aside = (f"{tmp_path}/step=300.pt", f"{tmp_path}/gone.pt", "/elsewhere/x.pt")
+    found = daemon.begins(BeforeStart(spec(tmp_path), "t2", aside))
+    assert (found.found.torn, found.left) == ("", ())
+    assert (tmp_path / ".step=300.pt.bad").exists()
+    assert daemon.newest(spec(tmp_path)).step == 200
+
+
+def test_a_rollback_sets_aside_from_a_step_on_but_never_all(tmp_path: Path, daemon: Daemon) -> None:
+    for step in (100, 200, 300):
+        saved(tmp_path / f"step={step}.pt")
+    assert daemon.begins(BeforeStart(spec(tmp_path), "t1", from_step=200)).found.step == 100
+    assert daemon.begins(BeforeStart(spec(tmp_path), "t2", from_step=50)).found.step == 100
+
+
+def test_without_a_checkpoint_the_variable_is_empty(tmp_path: Path, daemon: Daemon) -> None:
+    found = daemon.begins(BeforeStart(spec(tmp_path / "not there yet"), "t"))
+    assert found.found.note.startswith("nothing matches checkpoint_glob")
+    assert daemon.path == ""
+
+
+def test_a_directory_that_does_not_answer_holds_up_nobody_for_long(
+    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 0.05)
+    monkeypatch.setattr(Looks, "look", lambda *_, **__: hangs.wait(30.0))
+    found = daemon.begins(BeforeStart(spec(tmp_path), "t", ("/a",)))
+    assert (found.found.error, found.found.sure, found.left) == (f"its directory {tmp_path} does not answer", False, ("/a",))
+    assert daemon.path is None, "unknown is not none"
+    assert daemon.own.newest(spec(tmp_path)) is None
+    monkeypatch.setattr(own_checkpoints, "_MOST_S", -10_000.0)
+    assert daemon.own.newest(spec(tmp_path)).error == f"its directory {tmp_path} does not answer"
+    hangs.set()
+
+
+def test_a_bug_or_a_directory_that_cannot_be_read_is_unknown(
+    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+
+    def breaks(*_: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(own_checkpoints, "_find", breaks)
+    assert daemon.newest(spec(tmp_path)).error == "it stopped at a bug (KeyError); see the daemon's log"
+
+
+def test_the_same_files_are_the_same_news(tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_checkpoints, "_LOOK_S", 0.0)
+    saved(tmp_path / "step=100.pt")
+    first = daemon.newest(spec(tmp_path))
+    for _ in range(20):
+        assert daemon.newest(spec(tmp_path)) is first
+        time.sleep(0.005)
+    saved(tmp_path / "step=200.pt")
+    deadline = time.monotonic() + 30.0
+    while daemon.newest(spec(tmp_path)).step != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_program_without_the_setting_is_not_looked_at(tmp_path: Path, daemon: Daemon) -> None:
+    bare = replace(spec(tmp_path), checkpoint_glob="")
+    assert daemon.own.newest(bare) is None
+    daemon.own.before_start(BeforeStart(bare, "t"), daemon._start)
+    assert daemon.started.wait(30.0)
+    assert daemon.path is None
+    assert daemon.inbox.empty()
+    assert stat.S_ISDIR(tmp_path.stat().st_mode)

@@ -1,0 +1,196 @@
+"""Whether what a script saved is whole: real files of the formats that people save in, cut and damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from supervisor.adapters.process import whole_files
+from supervisor.adapters.process.whole_files import TooMany, defect, file_defect, files_of, read_json
+
+
+def wrong(path: Path, needs: str = "") -> str | None:
+    return defect(str(path), files_of(str(path), lambda: None), needs)
+
+
+def saved(path: Path, size: int = 300) -> Path:
+    torch.save({"model": {"w": torch.arange(size)}, "step": 7}, path)
+    return path
+
+
+def cuts(path: Path) -> list[tuple[int, str | None]]:
+    """What is said of the file at each shorter length."""
+    found = []
+    for size in range(path.stat().st_size - 1, -1, -1):
+        os.truncate(path, size)
+        found.append((size, file_defect(str(path), path.name)))
+    return found
+
+
+def test_a_checkpoint_of_torch_is_torn_wherever_it_is_cut(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.pt")
+    assert wrong(path) == ""
+    found = cuts(path)
+    assert [size for size, why in found if not why] == []
+    whys = {why for _, why in found}
+    assert {"its end is missing", "it is empty", "it has only 2 bytes"} <= whys
+
+
+def test_safetensors_are_torn_wherever_they_are_cut_and_when_they_have_grown(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"w": torch.arange(20), "b": torch.ones(3)}, path, {"step": "7"})
+    assert wrong(path) == ""
+    with path.open("ab") as file:
+        file.write(b"x")
+    assert "expected" in (wrong(path) or "")
+    assert [size for size, why in cuts(path)[1:] if not why] == []
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "a.pt", "a.ckpt", "a.zip"])
+def test_a_file_of_zeros_is_what_a_power_cut_leaves(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(bytes(5000))
+    assert wrong(path) == "it begins with zeros"
+
+
+@pytest.mark.parametrize("at", ["head", "directory", "hole"])
+def test_a_zip_of_the_right_length_with_a_part_that_was_never_written(tmp_path: Path, at: str) -> None:
+    path = saved(tmp_path / "a.pt", 2000)
+    data = bytearray(path.read_bytes())
+    directory = data.index(b"PK\x01\x02")
+    second = data.index(b"PK\x03\x04", 4)
+    start = {"head": 0, "directory": directory, "hole": second}[at]
+    data[start : start + 30] = bytes(30)
+    path.write_bytes(data)
+    assert wrong(path), at
+
+
+def test_other_zips_with_comments_and_wide_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "policy.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data", "x" * 1000)
+        file.comment = b"a PK\x05\x06 in a comment"
+    assert wrong(path) == ""
+    np.savez(tmp_path / "a.npz", a=np.zeros(10))
+    assert wrong(tmp_path / "a.npz") == ""
+    empty = tmp_path / "empty.zip"
+    zipfile.ZipFile(empty, "w").close()
+    assert wrong(empty) is None, "it does not begin as a zip with entries does"
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)
+    wide = tmp_path / "wide.pt"
+    with zipfile.ZipFile(wide, "w") as file:
+        for name in "abc":
+            file.writestr(name, "x" * 100)
+    assert b"PK\x06\x06" in wide.read_bytes(), "with the end of 64 bits"
+    assert wrong(wide) == ""
+    data = bytearray(wide.read_bytes())
+    at = data.index(b"PK\x06\x06")
+    data[at : at + 4] = b"????"
+    wide.write_bytes(data)
+    assert wrong(wide) == "its end is damaged"
+    assert [size for size, why in cuts(wide) if not why] == []
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (b"not json", "its header cannot be read"),
+        (b"[]", "its header cannot be read"),
+        (b'{"w": {}}', "its header cannot be read"),
+        (b'{"w": {"data_offsets": [0, 8]}}', "it has 39 bytes, expected 47"),
+        (b"{}", ""),
+    ],
+)
+def test_headers_of_safetensors(tmp_path: Path, header: bytes, why: str) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    assert wrong(path) == why
+
+
+def test_formats_that_do_not_tell_and_those_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    legacy = tmp_path / "legacy.pt"
+    torch.save({"w": torch.arange(9)}, legacy, _use_new_zipfile_serialization=False)
+    assert wrong(legacy) is None
+    (tmp_path / "weights.h5").write_bytes(b"\x89HDF\r\n")
+    assert wrong(tmp_path / "weights.h5") is None
+    (tmp_path / "a.json").write_text("[1, 2")
+    assert wrong(tmp_path / "a.json") == "it is no JSON"
+    save_file({"w": torch.arange(20)}, tmp_path / "m.safetensors")
+    monkeypatch.setattr(whole_files, "_MOST_JSON_BYTES", 4)
+    assert wrong(tmp_path / "a.json") is None
+    assert wrong(tmp_path / "m.safetensors") is None
+    assert read_json(str(tmp_path / "a.json")) is None
+
+
+def trainer(directory: Path, step: int = 500) -> Path:
+    """What the Hugging Face Trainer leaves."""
+    made = directory / f"checkpoint-{step}"
+    made.mkdir(parents=True)
+    save_file({"w": torch.arange(20)}, made / "model.safetensors")
+    saved(made / "optimizer.pt")
+    torch.save({"args": 1}, made / "training_args.bin")
+    (made / "vocab.txt").write_text("a b c")
+    (made / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    return made
+
+
+def test_a_directory_of_the_trainer(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    assert wrong(made, "trainer_state.json") == ""
+    os.truncate(made / "optimizer.pt", 900)
+    assert wrong(made) == "optimizer.pt: its end is missing"
+    saved(made / "optimizer.pt")
+    os.truncate(made / "trainer_state.json", 5)
+    assert wrong(made) == "trainer_state.json: it is no JSON"
+    (made / "trainer_state.json").unlink()
+    assert wrong(made, "trainer_state.json") == "it has no trainer_state.json"
+    assert wrong(made) is None, "vocab.txt tells nothing, and it is no directory of the trainer"
+
+
+def test_shards_of_the_trainer_are_all_there(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    (made / "model.safetensors").rename(made / "model-1.safetensors")
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors", "c": "../../../etc/passwd", "d": 7}}
+    (made / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert wrong(made) == "../../../etc/passwd is missing", "a name of an index is compared, and never opened"
+    del index["weight_map"]["c"]
+    (made / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert wrong(made) == "model-2.safetensors is missing"
+    for body in ("[]", '{"weight_map": 7}'):
+        (made / "model.safetensors.index.json").write_text(body)
+        assert wrong(made) == ""
+    (made / "model-1.safetensors").unlink()
+    assert wrong(made) is None, "its own arguments are no weights"
+
+
+def test_any_other_directory_is_whole_if_all_of_it_is_known_and_whole(tmp_path: Path) -> None:
+    made = tmp_path / "step_7"
+    (made / "rank0").mkdir(parents=True)
+    saved(made / "rank0" / "optim.pt")
+    saved(made / "model.pt")
+    assert wrong(made) == ""
+    (made / "notes.txt").write_text("x")
+    assert wrong(made) is None
+    os.truncate(made / "rank0" / "optim.pt", 100)
+    assert wrong(made) == "rank0/optim.pt: its end is missing"
+
+
+def test_links_are_left_out_and_too_many_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tmp_path / "c"
+    made.mkdir()
+    saved(made / "model.pt")
+    (made / "loop").symlink_to(made)
+    (made / "out").symlink_to("/etc/passwd")
+    os.mkfifo(made / "pipe")
+    assert [each.path for each in files_of(str(made), lambda: None)] == ["model.pt"]
+    monkeypatch.setattr(whole_files, "_MOST_FILES", 0)
+    with pytest.raises(TooMany):
+        files_of(str(made), lambda: None)

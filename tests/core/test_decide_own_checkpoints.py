@@ -1,0 +1,350 @@
+"""Checkpoints that a script writes itself: what a start begins with, what a restart cost, age, and what is set aside."""
+
+import pytest
+from core_kit import Core, commands, facts, of, settings, spec
+
+from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
+from supervisor.model.settings import Progress
+from supervisor.reports import accounts
+from supervisor.reports.ledger import fold_accounts
+from supervisor.reports.view import program_view
+
+GLOB = {"progress": Progress.AUTO, "checkpoint_glob": "*.pt", "checkpoint_step": r"(\d+)"}
+
+
+def script(**more):
+    core = Core(settings(spec("Pong", **GLOB | more)), checks=1000)
+    core.begin()
+    return core
+
+
+def own(step, *, age_s=10.0, core=None, **more):
+    saved_at_s = None if core is None else core.now_s - age_s
+    return OwnCheckpoint(f"/w/{step}.pt", step, saved_at_s, 2_000_000, **more)
+
+
+def starts(core, found, left=()):
+    """The attempt finds this, and runs."""
+    core.give(CheckpointsFound(core.now_s, "Pong", core.token("Pong"), found, left))
+    core.spawned("Pong")
+
+
+def trains(core, seconds=60.0, **more):
+    """It says how far it is at each look. One that died before must live a bit longer than then to count as training."""
+    seconds += (core.program("Pong").died_after_s or 0.0) + 20.0
+    core.watch(seconds, Pong={"phase": "training", "live_at_s": None, **more})
+
+
+def dies(core, **ending):
+    core.ended("Pong", **ending or {"signal": 9})
+    if not of(core.last, commands.Spawn):
+        core.to_wake()
+    return of(core.last, commands.Spawn)[0]
+
+
+def test_a_start_says_with_which_checkpoint_it_begins():
+    core = script()
+    starts(core, own(900, core=core, torn="/w/1000.pt", note="1000.pt is torn: its end is missing"))
+    told = core.told(facts.StartsFrom)[0]
+    assert told.why == "starts with checkpoint /w/900.pt (step 900, 2.0 MB); 1000.pt is torn: its end is missing"
+    assert (told.path, told.step, told.saved_at_s, told.torn, told.sure) == ("/w/900.pt", 900, -10.0, "/w/1000.pt", True)
+    program = core.program("Pong")
+    assert (program.ckpt_path, program.ckpt_step, program.ckpt_bytes) == ("/w/900.pt", 900, 2_000_000)
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (OwnCheckpoint(), "starts without a checkpoint"),
+        (
+            OwnCheckpoint(note="nothing matches checkpoint_glob /w/*.pt"),
+            "starts without a checkpoint: nothing matches checkpoint_glob /w/*.pt",
+        ),
+        (
+            OwnCheckpoint(torn="/w/1.pt", note="1.pt is torn: it is empty"),
+            "starts without a checkpoint; 1.pt is torn: it is empty",
+        ),
+        (OwnCheckpoint(error="no answer", sure=False), "its checkpoints could not be looked at: no answer"),
+        (OwnCheckpoint("/w/a", size_bytes=1), "starts with checkpoint /w/a (0.0 MB)"),
+    ],
+)
+def test_other_words_of_a_start(found, why):
+    core = script()
+    starts(core, found)
+    assert core.told(facts.StartsFrom)[0].why == why
+    late = CheckpointsFound(core.now_s, "Pong", "0" * 32, found)
+    assert not core.give(late).facts, "of an attempt that is over"
+
+
+def test_a_program_without_the_setting_is_started_as_before():
+    core = Core(settings("Pong"))
+    spawn = of(core.begin(), commands.Spawn)[0]
+    assert (spawn.aside, spawn.from_step, spawn.doubt_from_wall_s) == ((), None, None)
+
+
+def test_the_steps_that_a_death_cost_are_booked_exactly_where_its_beats_say_how_far_it_was():
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, 100.0, steps=lambda now_s: int(now_s * 10), steps_per_s=10.0, source="beat", own=own(900, core=core))
+    dies(core, signal=9, steps=1_013)
+    starts(core, own(900, core=core, age_s=40.0))
+    trains(core, 30.0, steps=lambda _: 905, source="beat")
+    told = core.told(facts.Resumed)
+    assert [(fact.step, fact.lost_steps, fact.at_least) for fact in told] == [(900, 113, False)]
+    assert told[0].why.startswith("resumed at step 900 (last exit: killed), 113 steps lost")
+    assert not core.told(facts.ResumeUnknown)
+    ledger = fold_accounts(core.journal)
+    assert ledger.books["Pong"].losses[-1].steps == 113
+
+
+def test_a_script_that_counts_elsewhere_has_lost_at_least_what_was_seen():
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, 100.0, steps=1_000, own=own(900, core=core))
+    dies(core)
+    starts(core, own(900, core=core))
+    trains(core)
+    assert [(fact.lost_steps, fact.at_least) for fact in core.told(facts.Resumed)] == [(100, True)]
+
+
+def test_a_silent_script_loses_the_time_since_its_newest_checkpoint():
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, 1000.0, own=None)
+    trains(core, 100.0, own=own(900, core=core, age_s=0.0))
+    saved_at_s = core.told(facts.CheckpointSeen)[0].saved_at_s
+    dies(core)
+    starts(core, own(900, core=core, age_s=core.now_s - saved_at_s))
+    trains(core)
+    assert [(fact.step, fact.lost_steps) for fact in core.told(facts.Resumed)] == [(900, None)], "unknown is not zero"
+    ledger = fold_accounts(core.journal)
+    assert ledger.books["Pong"].losses[-1].seconds == pytest.approx(120.0, abs=3.0)
+
+
+def test_its_own_report_comes_first():
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, steps=1_000)
+    dies(core)
+    starts(core, own(900, core=core))
+    core.later(1.0).look(core.report("Pong", "resumed", step=800), Pong={})
+    trains(core)
+    assert [fact.step for fact in core.told(facts.Resumed)] == [800]
+
+
+@pytest.mark.parametrize(
+    ("found", "sample", "why"),
+    [
+        ({"sure": False}, {}, "may have begun with a checkpoint that is newer than /w/900.pt"),
+        ({"step": None}, {}, "the step of checkpoint /w/900.pt is not known: set checkpoint_step"),
+        ({}, {"steps": 30}, "counts its steps from below 900, the step of its newest checkpoint"),
+        ({"path": "", "step": None}, {}, "did not report from which step"),
+        ({"path": "", "step": None, "error": "no answer"}, {}, "did not report from which step"),
+    ],
+)
+def test_where_it_goes_on_is_unknown(found, sample, why):
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, steps=1_000)
+    dies(core)
+    starts(core, OwnCheckpoint(**{"path": "/w/900.pt", "step": 900, "size_bytes": 5} | found))
+    trains(core, **sample)
+    assert not core.told(facts.Resumed)
+    told = core.told(facts.ResumeUnknown)[0].why
+    assert told == f"trains again (last exit: killed), but {why}: how much work was lost is unknown"
+
+
+def test_the_first_attempt_resumes_from_what_lies_there_and_has_lost_nothing():
+    core = script()
+    starts(core, own(500, core=core))
+    trains(core)
+    assert [(fact.step, fact.lost_steps) for fact in core.told(facts.Resumed)] == [(500, None)]
+    bare = script()
+    starts(bare, OwnCheckpoint())
+    trains(bare)
+    assert not bare.told(facts.Resumed)
+    assert not bare.told(facts.ResumeUnknown)
+
+
+def test_a_torn_one_is_set_aside_after_three_deaths_with_it():
+    core = script()
+    torn = {"torn": "/w/1000.pt", "note": "1000.pt is torn: its end is missing"}
+    for _ in range(2):
+        starts(core, own(900, core=core, **torn))
+        assert dies(core, code=1).aside == ()
+    starts(core, own(900, core=core, **torn))
+    spawn = dies(core, code=1)
+    assert spawn.aside == ("/w/1000.pt",)
+    told = core.told(facts.CheckpointQuarantined)
+    assert [(fact.path, fact.step) for fact in told] == [("/w/1000.pt", None)]
+    assert told[0].why == "3 deaths in a row with checkpoint /w/1000.pt, which is torn: it is set aside"
+    assert not of(core.last, commands.QuarantineCheckpoint), "that is for what built-in workers save"
+    starts(core, own(900, core=core))
+    assert core.program("Pong").condemned == ()
+    assert dies(core).aside == ()
+
+
+def test_what_the_disk_refuses_to_rename_is_set_aside_before_the_next_start():
+    core = script()
+    torn = {"torn": "/w/1000.pt", "note": "it is torn"}
+    for _ in range(3):
+        starts(core, own(900, core=core, **torn))
+        dies(core, code=1)
+    starts(core, own(900, core=core, **torn), left=("/w/1000.pt",))
+    assert "the disk refused to set aside /w/1000.pt" in core.told(facts.StartsFrom)[-1].why
+    assert dies(core, code=1).aside == ("/w/1000.pt",)
+
+
+def test_without_an_older_whole_one_nothing_is_set_aside_and_health_forgives():
+    core = script()
+    for _ in range(4):
+        starts(core, OwnCheckpoint(torn="/w/1000.pt", note="it is torn"))
+        dies(core, code=1)
+    assert not core.told(facts.CheckpointQuarantined)
+    well = script()
+    for _ in range(2):
+        starts(well, own(900, core=well, torn="/w/1000.pt"))
+        dies(well, code=1)
+    starts(well, own(900, core=well, torn="/w/1000.pt"))
+    trains(well, 700.0)
+    assert well.told(facts.Recovered)
+    assert well.program("Pong").torn_deaths == 0
+    dies(well, code=1)
+    assert not well.told(facts.CheckpointQuarantined)
+
+
+def test_another_torn_one_begins_its_own_count():
+    core = script()
+    for name in ("a", "a", "b", "b"):
+        starts(core, own(900, core=core, torn=f"/w/{name}.pt"))
+        dies(core, code=1)
+    assert core.program("Pong").torn_deaths == 2
+    assert not core.told(facts.CheckpointQuarantined)
+
+
+def test_a_whole_one_that_kills_three_times_after_training_began_is_set_aside_by_its_path():
+    core = script()
+    for _ in range(3):
+        starts(core, own(900, core=core))
+        trains(core, 90.0)
+        spawn = dies(core, code=1)
+    assert spawn.aside == ("/w/900.pt",)
+    assert [(fact.path, fact.step) for fact in core.told(facts.CheckpointQuarantined)] == [("/w/900.pt", 900)]
+    starts(core, own(900, core=core), left=("/w/900.pt",))
+    trains(core, 90.0)
+    assert not of(core.last, commands.QuarantineCheckpoint)
+    assert "is set aside now" in core.told(facts.Resumed)[-1].why
+    assert dies(core).aside == ("/w/900.pt",)
+
+
+def test_a_divergence_sets_aside_from_that_step_on_before_the_next_start():
+    core = script(progress=Progress.BEAT)
+    starts(core, own(900, core=core))
+    trains(core, 30.0, steps=950, own=own(900, core=core))
+    spawn = dies(core, code=65, steps=950)
+    assert (spawn.from_step, spawn.aside) == (900, ())
+    assert not [command for command in core.last.commands if isinstance(command, commands.RollBack)]
+    starts(core, own(800, core=core))
+    assert core.program("Pong").roll_from is None
+
+
+def test_what_may_be_cut_is_told_to_the_look_before_the_start():
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core)
+    spawn = dies(core, signal=9, ended_at_s=core.now_s - 20.0)
+    assert spawn.doubt_from_wall_s == pytest.approx(core.wall_offset_s + core.now_s - 25.0)
+    starts(core, OwnCheckpoint())
+    trains(core)
+    core.reboot("boot-2", last_sign_wall_s=core.wall_offset_s + 7.0)
+    spawn = of(core.last, commands.Spawn)[0]
+    assert spawn.doubt_from_wall_s == pytest.approx(core.wall_offset_s + 7.0 - 60.0)
+
+
+# --- age --------------------------------------------------------------------------------------------------------------
+
+
+def view(core, **sample):
+    seen = core.sample("Pong", **sample) if core.program("Pong").attempt else None
+    return program_view(core.program("Pong"), seen, core.settings, core.state, now_s=core.now_s)
+
+
+def test_status_shows_age_size_and_path_alive_and_ended():
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, 60.0, own=own(900, core=core, age_s=0.0, note="a note"))
+    shown = view(core, own=own(900, core=core, age_s=7.0, note="a note"))
+    assert (shown["ckpt_step"], shown["ckpt_age_s"], shown["ckpt_bytes"]) == (900, 7.0, 2_000_000)
+    assert (shown["ckpt_path"], shown["ckpt_note"]) == ("/w/900.pt", "a note")
+    assert shown["why"] == "its checkpoints: a note"
+    assert view(core, own=OwnCheckpoint(error="no answer"))["ckpt_note"] == "no answer"
+    core.ask("stop", "Pong")
+    core.ended("Pong", code=0)
+    shown = view(core)
+    assert (shown["ckpt_step"], shown["ckpt_path"], shown["ckpt_note"]) == (900, "/w/900.pt", "")
+    assert shown["ckpt_age_s"] == pytest.approx(80.0, abs=1.0)
+
+
+def test_what_it_reports_itself_comes_before_what_its_files_show():
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, 60.0, steps=1_000, ckpt_step=950, ckpt_count=1, ckpt_at_s=1.0, own=own(900, core=core))
+    assert not core.told(facts.CheckpointSeen)
+    assert view(core, ckpt_step=950, ckpt_count=1, own=own(900, core=core))["ckpt_step"] == 950
+
+
+def test_a_newer_one_is_put_on_record_every_ten_minutes_and_at_the_end():
+    core = script()
+    starts(core, OwnCheckpoint())
+    core.watch(1900.0, Pong={"own": lambda now_s: OwnCheckpoint(f"/w/{now_s // 60:.0f}", None, now_s - now_s % 60.0, 5)})
+    assert len(core.told(facts.CheckpointSeen)) == 4
+    assert core.told(facts.CheckpointSeen)[0].why.endswith("is whole (0.0 MB)")
+    core.ended("Pong", signal=9)
+    assert core.told(facts.CheckpointSeen)[-1].path == f"/w/{core.now_s // 60:.0f}"
+    assert core.program("Pong").ckpt_path == f"/w/{core.now_s // 60:.0f}"
+
+
+def test_of_one_without_a_time_the_path_says_that_it_is_another():
+    core = script()
+    starts(core, OwnCheckpoint())
+    for path in ("/w/a", "/w/a", "/w/b"):
+        core.later(700.0).look(Pong={"own": OwnCheckpoint(path)})
+    assert [fact.path for fact in core.told(facts.CheckpointSeen)] == ["/w/a", "/w/b"]
+    assert core.program("Pong").ckpt_at_s == core.now_s
+
+
+def test_a_program_that_stopped_saving_is_unsaved_until_the_next_one():
+    core = script()
+    starts(core, OwnCheckpoint())
+    saved = own(900, core=core, age_s=0.0, interval_s=300.0)
+    trains(core, 1000.0, own=saved)
+    told = core.told(facts.CheckpointFailed)
+    assert [fact.why for fact in told] == ["no checkpoint for 15 min (usually every 300 s); it trains on"]
+    assert view(core)["trouble"] == "unsaved"
+    trains(core, 3.0, own=own(950, core=core, age_s=0.0, interval_s=300.0))
+    assert core.attempt("Pong").save_error == ""
+    assert view(core)["trouble"] is None
+
+
+def test_a_pattern_that_matches_nothing_is_told():
+    core = script()
+    nothing = OwnCheckpoint(note="nothing matches checkpoint_glob /w/*.pt")
+    starts(core, nothing)
+    core.watch(7300.0, period_s=5.0, Pong={"own": nothing})
+    assert [fact.error for fact in core.told(facts.CheckpointFailed)] == [
+        "no checkpoint for 120 min: nothing matches checkpoint_glob /w/*.pt"
+    ]
+    blind = script()
+    starts(blind, nothing)
+    blind.watch(7300.0, period_s=5.0, Pong={"own": OwnCheckpoint(error="no answer")})
+    assert not blind.told(facts.CheckpointFailed), "nobody knows whether it saves"
+
+
+def test_the_accounts_add_up_after_all_of_it():
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, 100.0, steps=1_000, own=own(900, core=core))
+    dies(core)
+    starts(core, own(900, core=core))
+    trains(core, 100.0, steps=1_500)
+    assert accounts.check(core.journal, core.now_s) == []

@@ -1,0 +1,210 @@
+"""Checkpoints that a script writes itself: which one counts, from when on one is doubtful, and which one is set aside."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.policy.worker import torn, unsaved
+from supervisor.policy.worker.newest_whole import (
+    DOUBTFUL,
+    TORN,
+    UNREADABLE,
+    WHOLE,
+    Candidate,
+    choose,
+    doubt_from_wall_s,
+    is_settled,
+    order,
+    usual_gap_s,
+)
+from supervisor.policy.worker.step_in_name import parsed
+
+
+def found(step: int | None, verdict: str = WHOLE, written_s: float = 0.0) -> Candidate:
+    return Candidate(f"step={step}.pt", step, written_s, 100, verdict)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "newest", "torn_at", "unsure"),
+    [
+        ((), None, None, None),
+        ((WHOLE,), 0, None, None),
+        ((TORN, WHOLE), 1, 0, None),
+        ((TORN, TORN, WHOLE), 2, 0, None),
+        ((DOUBTFUL, WHOLE), 1, None, 0),
+        ((UNREADABLE, TORN, DOUBTFUL, WHOLE), 3, 1, 0),
+        ((TORN, DOUBTFUL), None, 0, 1),
+        ((WHOLE, TORN, DOUBTFUL), 0, None, None),  # what is older than a whole one says nothing
+    ],
+)
+def test_the_newest_whole_one(
+    verdicts: tuple[str, ...], newest: int | None, torn_at: int | None, unsure: int | None
+) -> None:
+    candidates = [found(step, verdict) for step, verdict in enumerate(verdicts)]
+    choice = choose(candidates)
+    for place, each in ((newest, choice.newest), (torn_at, choice.torn), (unsure, choice.unsure)):
+        assert each == (None if place is None else candidates[place])
+
+
+def test_order_is_by_step_where_one_has_a_step_and_else_by_time() -> None:
+    rows = [(None, 9.0, "last.pt"), (300, 1.0, "a"), (300, 2.0, "a"), (1000, 0.5, "b"), (None, 8.0, "best.pt")]
+    newest_first = sorted(rows, key=lambda row: order(*row), reverse=True)
+    assert newest_first == [rows[3], rows[2], rows[1], rows[0], rows[4]]
+
+
+@pytest.mark.parametrize(
+    ("written_s", "running", "stable", "doubt_s", "settled"),
+    [
+        (90.0, True, True, None, True),
+        (90.0, True, False, None, False),  # seen once
+        (96.0, True, True, None, False),  # written 4 s ago
+        (95.0, True, True, None, True),
+        (99.9, False, False, None, True),  # after an orderly end nobody was writing
+        (99.9, False, True, 95.0, False),
+        (95.0, False, True, 95.0, False),
+        (94.9, False, False, 95.0, True),
+    ],
+)
+def test_a_format_that_does_not_tell_is_settled_by_time(
+    written_s: float, running: bool, stable: bool, doubt_s: float | None, settled: bool
+) -> None:
+    assert is_settled(written_s, now_wall_s=100.0, running=running, stable=stable, doubt_from_wall_s=doubt_s) is settled
+
+
+@pytest.mark.parametrize(
+    ("cause", "by_itself", "ended_s", "sign_s", "doubt_s"),
+    [
+        ("", False, None, None, None),  # its first start
+        ("done", True, 1000.0, None, None),
+        ("stopped", True, 1000.0, None, None),
+        ("stopped", False, 1000.0, None, 995.0),  # SIGKILL after its grace
+        ("crash", True, 1000.0, None, 995.0),  # a full disk ends a save with an exit code
+        ("killed", False, 1000.0, 500.0, 995.0),
+        ("killed", False, None, None, None),
+        ("reboot", False, 1100.0, 1000.0, 940.0),
+        ("reboot", False, 1100.0, None, 1040.0),
+        ("reboot", False, None, None, None),
+    ],
+)
+def test_what_an_end_may_have_cut(
+    cause: str, by_itself: bool, ended_s: float | None, sign_s: float | None, doubt_s: float | None
+) -> None:
+    got = doubt_from_wall_s(cause, by_itself=by_itself, ended_wall_s=ended_s, last_sign_wall_s=sign_s)
+    assert got == doubt_s
+
+
+@pytest.mark.parametrize(
+    ("times", "gap_s"),
+    [((), None), ((5.0,), None), ((0.0, 300.0), None), ((9301.0, 0.0, 300.0, 605.0, 9000.0), 303.0), ((7.0,) * 5, None)],
+)
+def test_the_usual_gap(times: tuple[float, ...], gap_s: float | None) -> None:
+    assert usual_gap_s(times) == gap_s
+
+
+@pytest.mark.parametrize(
+    ("deaths", "older", "due"), [(0, True, False), (2, True, False), (3, True, True), (9, True, True), (9, False, False)]
+)
+def test_a_torn_one_is_set_aside_after_three_deaths_if_an_older_one_is_whole(deaths: int, older: bool, due: bool) -> None:
+    assert torn.is_due(3, deaths=deaths, older_is_whole=older) is due
+
+
+@pytest.mark.parametrize(
+    ("age_s", "gap_s", "steps", "saved", "says"),
+    [
+        (3601.0, 1200.0, None, None, "no checkpoint for 60 min (usually every 1200 s): a note"),
+        (3600.0, 1200.0, None, None, ""),
+        (601.0, 10.0, 500, 400, "no checkpoint for 10 min (usually every 10 s): a note"),
+        (601.0, 10.0, 400, 400, ""),  # it makes no steps
+        (7200.0, None, None, None, ""),
+        (7201.0, None, None, None, "no checkpoint for 120 min: a note"),
+    ],
+)
+def test_overdue_by_its_own_habit(
+    age_s: float, gap_s: float | None, steps: int | None, saved: int | None, says: str
+) -> None:
+    assert unsaved.overdue_unasked(age_s, gap_s, steps=steps, saved_step=saved, note="a note") == says
+
+
+def test_overdue_without_a_note() -> None:
+    assert unsaved.overdue_unasked(7201.0, None, steps=None, saved_step=None, note="") == "no checkpoint for 120 min"
+
+
+# --- steps --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "step"),
+    [
+        (r"step=(\d+)", "runs/a/epoch=3-step=1200.ckpt", 1200),
+        (r"step=(\d+)", "runs/a/last.ckpt", None),
+        (r"(\w+)\.pt", "final.pt", None),
+        (r"(\d+)\.pt", "0.pt", 0),
+        (r"(\d+)\.pt", f"{10**18}.pt", None),  # no count of steps
+        (r"(\d*)\.pt", "x.pt", None),
+        (r"(?P<epoch>\d+)-(?P<step>\d+)", "3-700.pt", 700),
+        (r"(x)?(?P<step>\d+)", "8.pt", 8),
+        (r"(a)|(b)", "b", None),
+        (r"checkpoint-(\d+)$", "checkpoint-500", 500),
+        (r"(\d+)", "line\nbreak 7.pt", 7),
+        (r"(\d+)", "\u0663.pt", None),  # a digit of another script
+        (r"(\d+)", "7" * 501, None),
+        ("", "step=7.pt", None),
+    ],
+)
+def test_the_step_in_a_path(rule: str, path: str, step: int | None) -> None:
+    assert parsed(rule).of_path(path) == step
+
+
+@pytest.mark.parametrize(
+    ("rule", "body", "step"),
+    [
+        ("trainer_state.json:global_step", {"global_step": 500}, 500),
+        ("trainer_state.json:global_step", {"global_step": 500.0}, 500),
+        ("trainer_state.json:global_step", {"global_step": 0.5}, None),
+        ("trainer_state.json:global_step", {"global_step": True}, None),
+        ("trainer_state.json:global_step", {"global_step": -1}, None),
+        ("trainer_state.json:global_step", {"global_step": "500"}, None),
+        ("trainer_state.json:global_step", [], None),
+        ("trainer_state.json:global_step", None, None),
+        ("s.json:a.b", {"a": {"b": 7}}, 7),
+        ("s.json:a.b", {"a": 7}, None),
+    ],
+)
+def test_the_step_in_a_file(rule: str, body: object, step: int | None) -> None:
+    found_rule = parsed(rule)
+    assert found_rule.file.endswith(".json")
+    assert found_rule.pattern is None
+    assert found_rule.of_json(body) == step
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        (r"(\d+", "is no regular expression: missing ), unterminated subpattern at position 0"),
+        (r"step=\d+", r"has no group for the number; write it in parentheses, such as step=(\d+)"),
+        (r"(\d+)+", "repeats what holds a repetition or a choice"),
+        (r"(a|ab)*(\d)", "repeats what holds a repetition or a choice"),
+        (r"((?:x+y)*)", "repeats what holds a repetition or a choice"),
+        (r"(?:(?=a+))*(\d)", "repeats what holds a repetition or a choice"),
+        (r"(.*).*.*.*", "has more than 3 open repetitions"),
+        (r"(\d)" * 51, "has more than 200 characters"),
+    ],
+)
+def test_expressions_that_are_refused(rule: str, why: str) -> None:
+    with pytest.raises(ValueError, match=r".") as refused:
+        parsed(rule)
+    assert str(refused.value).startswith(why)
+
+
+@pytest.mark.parametrize("rule", [r"(?:\d+)?(\d+)", r"(?:ab)+(\d+)", r"(?:(a)b)*(\d+)", r"^.*/.*?(\d+)\.", r"(\d{1,9})"])
+def test_expressions_that_are_fine(rule: str) -> None:
+    assert parsed(rule).pattern is not None
+
+
+@given(st.text(max_size=250))
+def test_no_path_takes_long_or_makes_a_step_of_what_is_no_number(path: str) -> None:
+    for rule in (r".*(\d+)-(\d+)", r"(?:(a)b)*(\d*)", r"(\w*)"):
+        step = parsed(rule).of_path(path)
+        assert step is None or str(step).isascii()
