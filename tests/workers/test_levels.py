@@ -115,7 +115,7 @@ def test_the_default_rate_and_adams_epsilon_follow_the_batch(tmp_path):
 def test_the_curve_goes_on(algo, tmp_path):
     """Catch is solved over changes of level, and what was learned is there at once after the next; anew it would not be."""
     run = Run(tmp_path, algo=algo, seed=2)
-    for level, steps in ((LIGHT, 8_000), (HEAVY, 30_000), (LIGHT, 8_000)):
+    for level, steps in ((LIGHT, 8_000), (HEAVY, 10_000), (LIGHT, 2_000)):
         made = run.begin(level)
         run.train(steps)
         run.leave()
