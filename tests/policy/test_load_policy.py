@@ -98,6 +98,15 @@ def test_a_level_that_dies_right_after_a_short_trial_has_failed_it():
     assert box.says[-1] == "back to 6: heavy failed its trial after 17 min (1 in a row) and is tried again in 2 h"
 
 
+def test_a_level_that_ran_for_as_long_as_a_trial_has_passed_it():
+    box = Box().quiet(60)
+    assert (box.state.home, box.state.trial, box.state.stretch_s) == (HEAVY, None, 600.0)
+    box.reboot(20.0)
+    assert S.trial_s == 1_800.0
+    assert box.state.known[HEAVY].failures == 0
+    assert "failed" not in box.says[-1]
+
+
 def test_a_reboot_in_a_trial_ends_it_and_the_level_rests_longer_each_time():
     box = Box().holds(SIX)
     rests_h = []
@@ -291,6 +300,8 @@ def test_the_ladder_as_it_is_shown():
     assert heavy.next_trial_s == box.at_s + 7200.0
     assert heavy.speed is None
     assert heavy.readings == 0
+    resting = load._with(box.state, SIX, box.state.known[SIX]._replace(next_trial_s=box.at_s + 600.0))
+    assert load.shown(S, COSTS, resting)[SIX].next_trial_s is None, "nothing is tried where it is already"
     untouched = load.shown(S, COSTS, load.begin(6))[HEAVY]
     assert (untouched.speed, untouched.mtbf_bound_s, untouched.next_trial_s) == (None, None, None)
 
