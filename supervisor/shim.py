@@ -45,7 +45,7 @@ _LOOK_LEAST_S, _LOOK_MOST_S = 0.01, 0.5
 
 
 class Refused(Exception):
-    """No worker came of it. The message is for the operator; `permanent`: the same order can never work."""
+    """No worker was started. The message is for the operator; `permanent`: the same order can never work."""
 
     def __init__(self, sentence: str, *, permanent: bool = False) -> None:
         super().__init__(sentence)
@@ -337,7 +337,7 @@ def _record(order: Order, pid: int, log_sizes: tuple[int, int]) -> dict[str, obj
 
 
 def _oom_kills(root: str = "", cgroup: str = "") -> "int | None":
-    """How often the kernel's OOM killer has struck in the worker's cgroup so far; in the whole box where none tells.
+    """How often the kernel's OOM killer has struck in the worker's cgroup so far; of the box if there is no cgroup counter.
 
     Without one of its own that is ours, which the worker shares. A count that rose while it lived and a SIGKILL that
     nobody here sent belong together.
@@ -582,7 +582,7 @@ def _complain(sentence: str) -> None:
     try:
         os.write(2, f"extralife shim: {sentence}\n".encode("utf-8", "replace"))
     except OSError:
-        pass  # a full disk again: nobody is left to be told
+        pass  # a full disk again, and no way left to report it
 
 
 def _write_exit(order: Order, record: dict[str, object]) -> None:
@@ -605,7 +605,7 @@ def _answer(fields: dict[str, object]) -> None:
     try:
         os.write(1, (_to_json(fields) + "\n").encode())
     except OSError:
-        pass  # the daemon died meanwhile; the record tells the next one
+        pass  # the daemon died meanwhile; the next one reads the record
 
 
 def _launch(order: Order) -> tuple[int, dict[str, object]]:

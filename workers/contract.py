@@ -69,7 +69,7 @@ STRIPPED_ENV: Final = (
 # --- exit codes (sysexits.h where one fits) ----------------------------------------------------------------------------
 
 EXIT_DONE: Final = 0  # the target is reached; do not start again
-EXIT_FAILED: Final = 1  # anything else, told in one sentence or a traceback; start again
+EXIT_FAILED: Final = 1  # any other failure, printed as one sentence or a traceback; start again
 EXIT_DIVERGED: Final = 65  # EX_DATAERR: the losses are not finite any more; an older checkpoint and other chance may help
 EXIT_NO_MEMORY: Final = 71  # EX_OSERR: out of memory, of the host or of the GPU; a smaller batch may fit
 EXIT_LEFT: Final = 75  # EX_TEMPFAIL: left because it was asked to, with a checkpoint; may be started again
@@ -691,7 +691,7 @@ class Client:
     def progress_at(
         self, env_steps: int, loss: float | None, places: Mapping[str, Place], figures: Mapping[str, float]
     ) -> None:
-        """As `progress`, for figures whose places the caller has kept: what a loop tells with every step, twice as fast."""
+        """As `progress`, for figures whose offsets the caller has kept: twice as fast, for a report with every step."""
         words = self._words
         with self._lock:
             words[_ENV_STEPS] = env_steps
@@ -817,7 +817,7 @@ class Client:
                 self._control.look_again()
 
     def _beat_anew(self) -> None:
-        """Somebody has removed, replaced or overwritten the beat record: make it again, with all that was in it.
+        """The beat record was removed, replaced or overwritten: write it again with all of its fields.
 
         The supervisor cannot do that: only this process can write to the memory that it maps. Raises OSError.
         """

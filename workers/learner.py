@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from workers.envs import Envs, Spec, Step
     from workers.precision import Precision
 
-GAMES_AVERAGED: Final = 100  # the mean return is that of the last so many games
+GAMES_AVERAGED: Final = 100  # the mean return is over this many last games
 _MOMENTS: Final = ("step", "exp_avg", "exp_avg_sq")  # what Adam and RAdam keep of each parameter
 
 
@@ -59,7 +59,7 @@ class Learner(ABC):
         self.args, self.spec, self.precision = args, spec, precision
         self.scaler = precision.scaler()
         self.env_steps = self.updates = self.episodes = 0
-        self.trained_s = 0.0  # wall clock in the training loop, over all attempts; whoever runs the loop counts it
+        self.trained_s = 0.0  # wall clock in the training loop, over all attempts; counted by the loop
         self.recent: deque[float] = deque(maxlen=GAMES_AVERAGED)
         self.first_mean_return: float | None = None
         self.best_spread: float | None = None  # standard deviation of the games of the best mean return
@@ -70,7 +70,7 @@ class Learner(ABC):
         self._not_finite = torch.zeros((), dtype=torch.int64, device=precision.device)
         self._in_a_row = torch.zeros((), dtype=torch.int64, device=precision.device)
         self._seen_bad = self._fine_step = 0  # at the last look, and at the last one before which nothing was bad
-        # What the newest update saw, by reference: nothing is computed of it before somebody looks.
+        # The newest update's batch, by reference: figures are computed only when they are read.
         self._grad_norm, self._policy_entropy = (torch.full((), math.nan, device=precision.device) for _ in range(2))
         self._estimates = torch.full((1,), math.nan, device=precision.device)
         self._aside: dict[str, torch.Tensor] = {}

@@ -139,7 +139,7 @@ def _run(args: Args, client: Client, asked: Asked) -> int:
 
 
 def _with_an_algorithm(args: Args, chosen: precision.Precision, run_dir: Path, client: Client) -> Args:
-    """`auto` settled, and told why; else nothing is changed."""
+    """`auto` replaced by an algorithm, with the reason printed; other values are kept."""
     if args.algo != AUTO:
         return args
     algo, why = auto.choose(algorithms.found(args, envs.spec_of(args.game, args.resolution), chosen, run_dir))
@@ -270,7 +270,7 @@ def _targets(args: Args, state: Mapping[str, Any]) -> list[tuple[TargetKind, flo
 
 
 def nearest_target(args: Args, state: Mapping[str, Any]) -> tuple[TargetKind, int]:
-    """The limit of which the largest share is done, as a beat tells it: at the present pace that one ends the training.
+    """The limit of which the largest share is done, for the beat: at the present rate, that limit ends the training.
 
     Example: 300 of 1,000 episodes and 5 of 10 hours: the hours, and 18,000 s of them are left.
     """
@@ -363,7 +363,7 @@ class Session:
         return now_s >= self._finish_by_s
 
     def _look(self, now_s: float) -> None:
-        """What is too dear for every step: waiting for the device, reading /proc, printing."""
+        """Work that is too expensive for every step: waiting for the device, reading /proc, printing."""
         self._look_at_s = now_s + LOOK_S
         self._loss, not_finite = self.learner.look()
         self._figures = self.learner.figures()

@@ -78,7 +78,7 @@ def keep(paths: Paths, given: Given, environ: Mapping[str, str], wall_s: float) 
 
 
 def read(path: Path) -> Kept:
-    """Raises OSError, or ValueError with a reason, for one that is damaged or could be somebody else's."""
+    """Raises OSError, or ValueError with a reason, for one that is damaged or that another user could have written."""
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -105,7 +105,7 @@ def find(config_file: str | None, environ: Mapping[str, str], flags: Mapping[str
 
 
 def load(kept: Kept, environ: Mapping[str, str]) -> config.Loaded:
-    """Its settings, checked anew. Raises ConfigError: the box, or the version of extralife, may be another one now."""
+    """Its settings, checked again. Raises ConfigError: the box, or the version of extralife, may be another one now."""
     loaded = config.load_given(kept.given, environ, kept.where)
     if loaded.settings.paths.state_dir != kept.state_dir:
         used = loaded.settings.paths.state_dir
@@ -116,7 +116,7 @@ def load(kept: Kept, environ: Mapping[str, str]) -> config.Loaded:
 def in_place(
     errors: list[str], config_file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]
 ) -> tuple[config.Loaded, Instead] | None:
-    """What a start can go by in place of a configuration with these errors; None: nothing is kept, or somebody watches.
+    """The configuration to start with instead of one with these errors; None: none is kept, or a person is watching.
 
     Raises ConfigError with the errors of both when the kept one cannot be used either.
     """
@@ -141,7 +141,7 @@ def lost_file(config_file: str | None, environ: Mapping[str, str], flags: Mappin
 
 
 def _attended(kept: Kept, environ: Mapping[str, str]) -> bool:
-    """Whether somebody has just typed the command, and reads why it was refused.
+    """Whether a person has just typed the command and reads why it was refused.
 
     A terminal alone does not say so: a box may start `tmux new -d supervisord` at boot, with nobody in front of it. So the
     newest daemon must have lived in this very boot.

@@ -1,4 +1,4 @@
-"""The JSON API: routes, checks of what comes in, and nothing else. What it tells is the newest published snapshot.
+"""The JSON API: routes, checks of what comes in, and nothing else. It answers from the newest published snapshot.
 
 Every answer is JSON (logs are bytes); every refusal is {"error": "one sentence"}. A request can be as broken as it
 likes: it costs its sender an answer, never the daemon anything. Calls that may block run in threads: reads in a few,
@@ -80,7 +80,7 @@ class Api:
         self._stream, self._once = Stream(backend), Once()
 
     def end(self) -> None:
-        """The server stops: whoever follows a log or the stream is let go."""
+        """The server stops: followers of logs and of the stream are disconnected."""
         self._rpc.end()
         self._stream.end()
 
@@ -225,7 +225,7 @@ class Api:
         return await self._backups(request, Verb.BACKUP, _words(body, "label"), body)
 
     async def rollback(self, request: Request) -> Response:
-        """{"backup", "names"}; no names: all that is in it. The text is the name under which what is there is kept."""
+        """{"backup", "names"}; no names: all programs in it. The text names the backup of the present state."""
         body = await _body(request, {"names", "backup"})
         name = _words(body, "backup")
         if not name:
@@ -233,7 +233,7 @@ class Api:
         return await self._backups(request, Verb.ROLLBACK, name, body)
 
     async def offsite(self, request: Request) -> Response:
-        """{"do": "now", "check", "forget", "take-over"} -> {"name", "code", "text"} once begun; the page tells the end."""
+        """{"do": "now", "check", "forget", "take-over"} -> {"name", "code", "text"} once begun; the page has the result."""
         body = await _body(request, {"do"})
         do = _words(body, "do")
         if do not in _OFFSITE:

@@ -49,7 +49,7 @@ class Listener:
         return self._seen()
 
     def restore(self, group: str) -> None:
-        """Listen anew at the path; the clients of the socket before stay connected. Raises OSError.
+        """Listen at the path again; clients of the previous socket stay connected. Raises OSError.
 
         A file that somebody put in our socket's place is kept under another name; a daemon that answers there stays.
         """
@@ -62,7 +62,7 @@ class Listener:
         self._seen.renew()
         for tell in self.renewed:
             tell(self.sock)
-        old.close()  # the server has a descriptor of its own, and serves on it whoever has connected before
+        old.close()  # the server has a descriptor of its own, and goes on serving its present clients
 
     def hand_on(self) -> int:
         """The descriptor for the next program image, which takes it with `take_over`. The socket file stays."""

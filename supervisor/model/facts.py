@@ -102,7 +102,7 @@ class HostRebooted(Fact):
 
 @dataclass(frozen=True, slots=True)
 class BoxIdentified(Fact):
-    """Which box this is, whenever something that tells it is new or has changed (`policy/box/box_identity.py`).
+    """Which box this is: recorded when one of its identifiers is new or has changed (`policy/box/box_identity.py`).
 
     `another`: not the box that the record is of. Its own record of levels and reboots begins; the older one is kept.
     """
@@ -146,7 +146,7 @@ class JournalSalvaged(Fact):
 
 @dataclass(frozen=True, slots=True)
 class JournalStalled(Fact):
-    """The journal could not be written for `for_s`: nothing was begun meanwhile. The first fact once it could again."""
+    """The journal could not be written for `for_s` seconds, and nothing was started. The first fact after that time."""
 
     error: str
     for_s: float
@@ -207,7 +207,7 @@ class ConfigMended(Fact):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Fact):
-    """What all facts before this one have come to (`model/snapshot.py`). Folding it gives `state`, whatever came before.
+    """The state after all earlier facts (`model/snapshot.py`). Folding it gives `state`, without the earlier facts.
 
     So a start of the daemon folds from the newest one only, damage before it costs history and not the truth, and what
     is older may go to the archive.
@@ -232,7 +232,7 @@ class LadderLaid(Fact):
     """The ladder that the box climbs, lowest first, and the record that it begins with (`load`, as in `Reviewed`)."""
 
     levels: tuple[str, ...]
-    shapes: tuple[str, ...]  # a level of another shape is another level, whatever its name
+    shapes: tuple[str, ...]  # a level of another shape is another level, even under the same name
     load: str
 
 
@@ -252,7 +252,7 @@ class Reviewed(Fact):
 
 @dataclass(frozen=True, slots=True)
 class RebootJudged(Fact):
-    """How much of a reboot is held against which level (`policy/level/attribution.py`), and what the rule makes of it."""
+    """How much of a reboot counts against which level (`policy/level/attribution.py`), and the load rule's new record."""
 
     level: str
     weight: float
@@ -298,7 +298,7 @@ class GpusFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class GpusUnknown(Fact):
-    """The GPUs cannot be read: NVML does not answer (`hung_s`), or says why not. Training goes on; nobody acts on it."""
+    """The GPUs cannot be read: NVML does not answer (`hung_s`), or returns an error. Training continues."""
 
     error: str
     hung_s: float | None = None
@@ -436,7 +436,7 @@ class BackedUp(BackupFact):
 
 @dataclass(frozen=True, slots=True)
 class BackupFailed(BackupFact):
-    """Nothing came of it, and nothing is left of it."""
+    """The backup failed and left no files."""
 
     name: str
     error: str
@@ -448,7 +448,7 @@ class RollbackIntended(BackupFact):
 
     backup: str
     programs: tuple[str, ...]
-    kept_as: str  # the backup that what is there now will become
+    kept_as: str  # the name of the backup that the present checkpoints become
     by: str
 
 
@@ -471,7 +471,7 @@ class RolledBackTo(BackupFact):
 
 @dataclass(frozen=True, slots=True)
 class RollbackFailed(BackupFact):
-    """Everything is as it was, but for the programs in `steps`, which had got there before it failed."""
+    """The rollback failed. Nothing has changed, except for the programs in `steps`, which it had reached before."""
 
     backup: str
     error: str
@@ -491,7 +491,7 @@ class OffsiteFact(Fact):
 
 @dataclass(frozen=True, slots=True)
 class OffsiteAsked(OffsiteFact):
-    """Somebody asked for a copy. `cause` is one of `policy/upkeep/offsite.py`."""
+    """A copy was requested. `cause` is one of `policy/upkeep/offsite.py`."""
 
     cause: str
 
@@ -591,7 +591,7 @@ class AlertFact(Fact):
 
 @dataclass(frozen=True, slots=True)
 class AlertRaised(AlertFact):
-    """An alert goes out: each of `targets` is owed it from here on. In the transaction of what it tells of.
+    """An alert is sent: from now on each of `targets` is owed it. Committed with the fact that it reports.
 
     `tokens` is what the rate limit has left after it; `more` says how many that were held it stands for. `text` is what it
     says where that has more than one line.
@@ -609,7 +609,7 @@ class AlertRaised(AlertFact):
 
 @dataclass(frozen=True, slots=True)
 class AlertHeld(AlertFact):
-    """An alert is not sent now, but counted; one that tells how many they were follows (`policy/upkeep/alerting.py`)."""
+    """An alert is counted instead of sent. A later alert says how many there were (`policy/upkeep/alerting.py`)."""
 
     alert: str
     severity: str
@@ -683,7 +683,7 @@ class Wanted(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class SpawnIntended(AttemptFact):
-    """Committed before the shim is started: a daemon killed in between finds, by token, what it had begun."""
+    """Committed before the shim is started: a daemon that is killed in between finds the attempt again by its token."""
 
     attempt: int
     digest: str
@@ -729,7 +729,7 @@ class Spawned(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class SpawnFailed(AttemptFact):
-    """No process came of it: fork or exec failed, or the directory could not be used."""
+    """No process was started: fork or exec failed, or the directory could not be used."""
 
     error: str
     permanent: bool = False
@@ -812,7 +812,7 @@ class Reported(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed(AttemptFact):
-    """A checkpoint could not be written; training goes on. Once a spell: the next durable checkpoint ends it."""
+    """A checkpoint could not be written; training continues. Recorded once until the next durable checkpoint."""
 
     error: str
     step: int | None = None
@@ -888,7 +888,7 @@ class Tallied(AttemptFact):
     ckpt_stall_s: float = 0.0
     doing: str = "training"
     steps: int | None = None
-    rate: float | None = None  # steps a second, as the worker told
+    rate: float | None = None  # steps a second, as the worker reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -943,7 +943,7 @@ class Revived(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Slowed(AttemptFact):
-    """Progress goes on, at less than half of its own p90: an incident, not a kill."""
+    """The program makes progress at less than half of its own p90: an incident, not a reason to end it."""
 
     rate: float
     usual: float
@@ -969,7 +969,7 @@ class Sickened(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Healed(AttemptFact):
-    """An illness that was told of is over, without anything having been done."""
+    """A recorded illness has ended without any action."""
 
     illness: str
 

@@ -57,12 +57,12 @@ class OwnCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What is known of one live attempt at one moment. None is "not known", never zero. Times are journal time."""
+    """A reading of one live attempt at one moment. None is "not known", never zero. Times are journal time."""
 
     token: str
     proc_state: str | None = None  # R S D T t Z of /proc/PID/stat; None: could not be read
     live_at_s: float | None = None  # last stamp of the worker's side thread
-    progress_at_s: float | None = None  # last sign of progress, whatever the program's source of it is
+    progress_at_s: float | None = None  # the last sign of progress, from any source
     phase: str | None = None  # a name of workers.contract.Phase in lower case
     phase_since_s: float | None = None
     phase_deadline_s: float | None = None
@@ -117,7 +117,7 @@ class Sampled(Input):
 
 @dataclass(frozen=True, slots=True)
 class Woke(Input):
-    """A deadline that `decide` had asked for has come."""
+    """A deadline that `decide` has set has passed."""
 
 
 class Survival(enum.StrEnum):
@@ -126,7 +126,7 @@ class Survival(enum.StrEnum):
     ALIVE = "alive"
     ENDED = "ended"  # its exit record was read
     VANISHED = "vanished"  # its processes are gone without an exit record
-    NEVER = "never"  # intended, but no process ever came of it
+    NEVER = "never"  # intended, but no process was started
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ class FoundationsLooked(Input):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDue(Input):
-    """So many facts have come since the newest snapshot that the next start should not have to fold them."""
+    """Many facts were recorded since the newest snapshot. A new snapshot keeps the next start short."""
 
     facts: int
 
@@ -326,7 +326,7 @@ class BackupDue(Input):
 
 @dataclass(frozen=True, slots=True)
 class BackupMade(Input):
-    """What came of `commands.Backup`; with an `error`, nothing."""
+    """The result of `commands.Backup`. With an `error` there is no backup."""
 
     name: str
     error: str = ""
@@ -339,7 +339,7 @@ class BackupMade(Input):
 
 @dataclass(frozen=True, slots=True)
 class BackupChecked(Input):
-    """What came of `commands.CheckBackup`: which programs can go back to it, or why none."""
+    """The result of `commands.CheckBackup`: the programs that can go back to the backup, or why none can."""
 
     kept_as: str
     error: str = ""
@@ -348,7 +348,7 @@ class BackupChecked(Input):
 
 @dataclass(frozen=True, slots=True)
 class BackupRestored(Input):
-    """What came of `commands.RestoreBackup`. With an `error`, `steps` are those of the programs that had got there."""
+    """The result of `commands.RestoreBackup`. With an `error`, `steps` has the programs that were restored before it."""
 
     kept_as: str
     error: str = ""
@@ -374,7 +374,7 @@ class LeaseFound(Input):
 
 @dataclass(frozen=True, slots=True)
 class OffsiteDone(Input):
-    """What came of a command about copies: `what` is copy, look, take-over, forget or check. With an `error`, nothing."""
+    """The result of a command about copies: `what` is copy, look, take-over, forget or check. With an `error` it failed."""
 
     what: str
     cause: str = ""
@@ -400,7 +400,7 @@ class EndNoticesRead(Input):
 
 @dataclass(frozen=True, slots=True)
 class AlertTried(Input):
-    """What came of `commands.Deliver`; with an `error`, the target has not taken it."""
+    """The result of `commands.Deliver`. With an `error` the target has not accepted the alert."""
 
     target: str
     id: str

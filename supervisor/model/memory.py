@@ -44,13 +44,13 @@ class Away:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What was counted of an attempt's time and is not told yet (`tally.py`). Seconds by the worker's own phase."""
+    """Seconds of an attempt by the worker's phase that are not recorded yet (`deciding/tally.py`)."""
 
     from_s: float
     until_s: float  # to the newest sign of progress
     seen_s: float  # to the newest look
     doing: str
-    told: str  # what is booked if nothing is told
+    told: str  # the account of time that is not recorded otherwise
     saves: int  # checkpoints counted so far
     sure: dict[str, float] = field(default_factory=dict)
     open: dict[str, float] = field(default_factory=dict)  # since the newest sign of progress
@@ -60,7 +60,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """An illness that shows since then, told or not; `episodes` were finished before it (None: not known)."""
+    """An illness that has shown since `since_s`, recorded or not; `episodes` had ended before it (None: unknown)."""
 
     since_s: float
     episodes: int | None
@@ -80,7 +80,7 @@ class Watch:
     slow_since_s: float | None = None
     slow_told: bool = False
     fine_step: int | None = None  # at the last look before those
-    nan_since_s: float | None = None  # every look at which it moved since then told of more bad updates
+    nan_since_s: float | None = None  # every sample with progress since then reported additional non-finite updates
     spells: dict[str, Spell] = field(default_factory=dict)  # by illness
     well_at: dict[str, int] = field(default_factory=dict)  # the newest step at which it did not have it
     tally: Tally | None = None
@@ -117,7 +117,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The journal cannot be written since then: nothing is begun, and the next turn that can tell, tells it first."""
+    """The journal has been unwritable since then. Nothing is started. The first turn that can write records this first."""
 
     since_s: float
     since_wall_s: float
@@ -152,7 +152,7 @@ class Rescue:
     since_s: float
     saving: tuple[tuple[str, str], ...] = ()  # (program, token) of those that were asked to save
     then: tuple[str, ...] = ()  # programs that are asked when those have saved
-    copy_by_s: float | None = None  # None: a copy was asked for already, or none is to be
+    copy_by_s: float | None = None  # None: a copy was requested already, or none is wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Memory:
     settled: dict[str, Settled] = field(default_factory=dict)  # by program
     gpus: Gpus | None = None  # at the newest look
     host: Host | None = None
-    xids_told: int = 0  # up to which number
+    xids_told: int = 0  # number of the newest one that was recorded
     xids_at_s: dict[tuple[int, int], float] = field(default_factory=dict)  # when each (GPU, code) was last put on record
     needs_at_s: dict[str, float] = field(default_factory=dict)  # when a program's need was last put on record
     objections: dict[str, Held] = field(default_factory=dict)  # by rule of `policy/box/prechecks.py`

@@ -1,4 +1,4 @@
-"""What is true: the state, and `fold`, its only writer.
+"""The state, and `fold`, the only function that changes it.
 
 The state is a fold over the journal and nothing else. So the same few lines serve a daemon's crash, its upgrade, a host
 reboot and a replay in a test. What is *not* here (newest beats, pending requests) is volatile and lives in `memory.py`.
@@ -62,7 +62,7 @@ class Attempt:
     ready_at_s: float | None = None
     resumed_step: int | None = None
     resumed_at_s: float | None = None
-    resume_unknown: bool = False  # that nobody knows from which step it goes on is on record
+    resume_unknown: bool = False  # it is on record that the step it resumed from is unknown
     from_path: str | None = None  # its own newest whole checkpoint when it began, empty for none; None: not looked at
     from_step: int | None = None
     from_sure: bool = False  # it is known to begin there
@@ -73,7 +73,7 @@ class Attempt:
     quiet_at_s: float | None = None  # since then it is known to work without a word
     reports: tuple[str, ...] = ()  # the keys of those that are facts already
     fine_step: int | None = None  # it has diverged, or sickened, since
-    ills: tuple[str, ...] = ()  # what it was found to have, and still has
+    ills: tuple[str, ...] = ()  # present ones
     ill: str = ""  # for which of them it is ended ...
     cure: str = ""  # ... and what follows then
     slow_at_s: float | None = None  # it was called slow then, and still is
@@ -120,7 +120,7 @@ class Program:
     died_after_s: float | None = None  # so long its last attempt had lived, if it died by itself
     restarts: int = 0
     steps: int | None = None  # the last known position in environment steps
-    rate: float | None = None  # steps a second, as last told
+    rate: float | None = None  # steps a second, as last reported
     steps_exact: bool = False  # `steps` is where the newest attempt ended, read after its end
     began_step: int | None = None  # where the attempt that computed them had begun
     ckpt_step: int | None = None
@@ -134,14 +134,14 @@ class Program:
     roll_from: int | None = None  # ... and all from this step on
     bad_checkpoints: tuple[str, ...] = ()
     quarantined_since_ckpt: bool = False
-    quarantined_step: int | None = None  # which one that was; whoever resumes from it shows that it was never set aside
+    quarantined_step: int | None = None  # its step; a resume from that step shows that it was never set aside
     rollbacks: int = 0
     divergences: int = 0  # without a checkpoint beyond the step of the first
     diverged_step: int | None = None
-    needs: tuple[Held, ...] = ()  # what it was seen to hold, by level
+    needs: tuple[Held, ...] = ()  # measured memory, by level
     batches: tuple[tuple[str, int], ...] = ()  # (level, the batch that it gets there since it ran out of memory)
     service: bool = False  # it takes no slot and is no training
-    own_digest: str = ""  # of its settings without what the level gives; empty: not told
+    own_digest: str = ""  # of its settings without those of the level; empty: unknown
     slow_restart_at_s: float | None = None
     interval_s: float | None = None
     gaps_s: tuple[tuple[str, float], ...] = ()
@@ -202,7 +202,7 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """The level that the operator wants, whatever the rule says."""
+    """The level that the operator has pinned; the load rule does not change it."""
 
     level: str
     by: str
@@ -249,12 +249,12 @@ class Box:
     witnesses: dict[str, str]
     since_s: float
     since_wall_s: float
-    outlived: int = 0  # so many reboots has its machine-id outlived
+    outlived: int = 0  # reboots that its machine-id has survived
 
 
 @dataclass(frozen=True, slots=True)
 class FormerBox:
-    """A box that this state directory was on before, and what it had shown there."""
+    """A box that this state directory was on before, with its record."""
 
     hostname: str
     since_wall_s: float
@@ -309,7 +309,7 @@ class State:
     reboots_by_cause: dict[str, int] = field(default_factory=dict)  # of all boxes; it never falls
     box: Box | None = None
     former_boxes: tuple[FormerBox, ...] = ()  # the last ones
-    clock_steps: dict[str, float] = field(default_factory=dict)  # by boot: what has set a clock that was not set before
+    clock_steps: dict[str, float] = field(default_factory=dict)  # by boot: seconds by which a wrong clock was set
     oom_kills: int | None = None  # the count of our cgroup up to which OOM kills are accounted for
     gpus: Gpus = Gpus()
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
@@ -424,7 +424,7 @@ def _upkeep(state: State, stamped: Stamped, fact: facts.BackupFact | facts.Offsi
 def _trouble(
     state: State, stamped: Stamped, fact: facts.ConfigRefused | facts.ConfigMended | facts.JournalSalvaged
 ) -> State:
-    """What is wrong with what extralife itself stands on: its configuration, its journal."""
+    """Faults of extralife's own files: its configuration, its journal."""
     match fact:
         case facts.ConfigRefused(errors=errors, in_use=in_use, by=by):
             return replace(state, config=ConfigFault(stamped.wall_s, errors, in_use, by))
@@ -458,7 +458,7 @@ def _vetoed(state: State, stamped: Stamped, fact: facts.Vetoed | facts.VetoLifte
 
 
 def _backups(state: State, stamped: Stamped, fact: facts.BackupFact) -> State:
-    """What is known of backups; and of the programs that went back to one, that they begin anew from its step."""
+    """The record of backups. A program that was rolled back to one continues from its step."""
     state = replace(state, backups=recorded(state.backups, fact))
     if isinstance(fact, facts.RolledBackTo):
         state = replace(state, offsite=wanting(state.offsite, offsite.ROLLBACK, stamped.at_s))
@@ -688,7 +688,7 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
 
 
 def _learned(program: Program, fact: facts.ProgramFact) -> Program:
-    """What its memory has taught."""
+    """Facts about its memory."""
     match fact:
         case facts.NeedLearned(level=level, gpu_bytes=gpu_bytes, host_bytes=host_bytes):
             others = (held for held in program.needs if held.level != level)
@@ -730,7 +730,7 @@ def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
 
 
 def _rolled_back(program: Program, fact: facts.RolledBack) -> Program:
-    """What is newest now, the next attempt will tell."""
+    """The newest checkpoint is unknown until the next attempt reports it."""
     known = [step for step in (program.diverged_step, fact.step) if step is not None]
     aside = fact.from_step is not None
     return replace(
@@ -758,7 +758,7 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
         case facts.Tallied(steps=steps, rate=rate):
             return replace(
                 program, rate=program.rate if rate is None else rate,
-                # Before its `Resumed` the position of the attempt before still counts: what is lost is told from it.
+                # Until its `Resumed`, the position of the previous attempt counts: lost steps are measured from it.
                 steps=program.steps if steps is None or attempt.resumed_step is None else steps,
             )  # fmt: skip
         case facts.CheckpointBad(path=path):
@@ -802,7 +802,7 @@ def _with_checkpoint(
 
 
 def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> Program:
-    """What is on the disk counts, not what was there when it was last looked at."""
+    """The checkpoints on the disk count, not those of the previous look."""
     attempt = replace(
         attempt, from_path=fact.path, from_step=fact.step, from_sure=fact.sure, from_torn=fact.torn != ""
     )  # fmt: skip
@@ -854,7 +854,7 @@ def _saved(attempt: Attempt, step: int) -> Attempt:
 
 
 def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
-    """What is wrong with a worker that trains on."""
+    """Faults of a worker that continues to train."""
     match fact:
         case facts.Slowed():
             return replace(attempt, slow_at_s=at_s, examined=False)
@@ -877,7 +877,7 @@ def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
 
 
 def _exact(program: Program, attempt: Attempt, fact: facts.Exited) -> bool:
-    """Whether the position after this end is exact. An attempt that never restored anything leaves it as it was."""
+    """Whether the position after this end is exact. An attempt that restored nothing does not change it."""
     if fact.steps is None:
         return program.steps_exact and attempt.resumed_step is None
     return fact.cause != "reboot" and not fact.at_least

@@ -24,7 +24,7 @@ from supervisor.model.facts import Stamped
 from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
 
-# What an attempt died of, in a person's words. A stall, a divergence and an illness are told by their own facts.
+# What an attempt died of, in a person's words. Stalls, divergences and illnesses have facts of their own.
 _DEATHS: Final = {
     "crash": "crash", "killed": "killed from outside", "lost": "ended unseen", "left": "left on someone else's request",
     "fenced": "fenced off", "config": "a configuration that cannot work", "out_of_memory": "out of host memory",
@@ -41,10 +41,10 @@ _TROUBLES: Final = {
     "ClusterUnreachable": "the cluster did not answer",
     "ConfigRefused": "configuration refused", "AlertTargetFailing": "alerts could not be delivered",
 }  # fmt: skip
-# What an attempt died of, if the fact that told of it is lost.
+# The cause of an end whose fact was lost.
 _TOLD_BEFORE: Final = {"stalled": "stall", "diverged": "losses were not finite", "sick": "unhealthy training"}
 _OTHER_ENDS: Final = {"reboot": "reboot of the host", "stopped": "stopped on request", "done": "finished", "": "unknown"}
-# What tells of a trouble, unless another fact has told of it already.
+# Facts that begin an incident, unless another fact has begun it already.
 _IF_ALONE: Final = {"KillIntended": "did not leave in time", "GaveUp": "given up", "Reported": "out of memory"}
 _FOLLOWS: Final = frozenset({
     "Examined", "Revived", "PaceRegained", "Healed", "RolledBack", "BatchLowered", "StopIntended", "KillIntended",
@@ -167,7 +167,7 @@ class _Grouping:
 
     @staticmethod
     def _was(found: Incident, began_s: float) -> None:
-        """It is over when it is told."""
+        """An incident of a single moment."""
         found.began_s, found.over_s = began_s, found.cause.at_s
 
     def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
@@ -269,7 +269,7 @@ def _same(open_: Incident, new: facts.Fact) -> bool:
 
 
 def _name_of(fact: facts.Fact) -> str:
-    """What tells two troubles of a kind apart: the file, or the GPU."""
+    """What distinguishes two incidents of one kind: the file, or the GPU."""
     match fact:
         case facts.FoundationLost(name=name) | facts.FoundationRestored(name=name):
             return name

@@ -6,7 +6,7 @@ wedged NVML or disk is merely "unknown".
 When the journal cannot be written (a full disk, an I/O error), nothing is begun that is not on record: what has happened
 waits in order and is tried again every second, in one transaction with the fact that says so. Workers train on. Requests
 are refused with the reason, at once: one that is silently done when there is room, an hour after somebody gave up on it,
-is worse than one that was not done. If the journal's file was removed or replaced, it is written anew first. Only an
+is worse than one that was not done. If the journal's file was removed or replaced, it is written again first. Only an
 orderly end is not waited for: after 5 s the daemon goes as if killed, and the next one adopts the workers.
 """
 
@@ -48,11 +48,11 @@ class Performer(Protocol):
     def perform(self, decision: Decision) -> None: ...
 
     def refuse(self, item: AnyInput, text: str) -> None:
-        """The input was dropped: whoever waits for its answer is told `text`."""
+        """The input was dropped: answer its request with `text`."""
         ...
 
     def alarm(self, notice: Notice) -> None:
-        """Somebody has to know although nothing can be recorded."""
+        """Send an alert although nothing can be recorded."""
         ...
 
 
@@ -159,7 +159,7 @@ class Loop:
         return True
 
     def _restore(self, item: AnyInput) -> bool:
-        """The journal's file was removed or replaced: write it anew before anything else. Returns whether it is whole.
+        """The journal's file was removed or replaced: write it again before anything else. Returns whether it is whole.
 
         If some facts can't be read any more, the new file ends with the state of this thread, which all of them made:
         what was acknowledged stays true, and only history is lost.
@@ -213,7 +213,7 @@ class Loop:
         self.publish(self)
 
     def _leave_without_record(self, now_s: float) -> None:
-        """Told to end on a disk that stays full: go as if killed, workers untouched, for the next daemon to adopt."""
+        """Asked to end on a disk that stays full: exit as if killed. Workers continue, and the next daemon adopts them."""
         ends = self.inbox.withdraw(Terminated)
         for end in reversed(ends):
             self.inbox.put_back(end)  # before anything else that waits: ending an attempt can do without

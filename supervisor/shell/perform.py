@@ -65,14 +65,14 @@ class Performer:
                 log.exception("command_failed", command=type(command).__name__)
 
     def refuse(self, item: AnyInput, text: str) -> None:
-        """An input was dropped: whoever waits for its answer is told why, not left waiting."""
+        """An input was dropped: its request is answered with the reason."""
         if isinstance(item, Asked):
             self.replies.answer(item.request_id, tuple((name, FAILED, text) for name in item.names or ("supervisord",)))
         elif isinstance(item, ConfigLoaded):
             self.replies.answer(item.request_id, (("", FAILED, text),))
 
     def alarm(self, notice: Notice) -> None:
-        """Somebody has to know although nothing can be recorded."""
+        """Send an alert although nothing can be recorded."""
         try:
             self.courier.alarm(notice)
         except Exception:
@@ -134,7 +134,7 @@ class Performer:
                 raise TypeError(f"no way to perform {command!r}")
 
     def _spawn(self, command: commands.Spawn) -> None:
-        """What keeps a program from being started is told as a start that failed: it is tried again."""
+        """An obstacle to a start is reported as a failed start, and the start is tried again."""
         name, token = command.spec.name, command.token
         why = self.launcher.no_room()
         try:

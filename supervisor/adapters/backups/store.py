@@ -57,7 +57,7 @@ _TRIES: Final = 3  # a worker may prune the checkpoint that is being copied; the
 REFLINK, LINK, COPY = "reflink", "link", "copy"
 _DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # of the backups' own disk: no program can be saved
 _OPEN_AT_ONCE: Final = 64
-_METHODS: Final = (REFLINK, LINK, COPY)  # the last that had to be used is what a backup is told to be
+_METHODS: Final = (REFLINK, LINK, COPY)  # a backup names the last one that was needed
 
 
 class BackupError(Exception):
@@ -69,7 +69,7 @@ class NothingThere(BackupError):
 
 
 class Interrupted(Exception):
-    """The daemon ends: left as it is, to be begun anew by the next one."""
+    """The daemon ends. The next one starts this work again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class BackupInfo:
 
 @dataclass(slots=True)
 class Task:
-    """How far it is, for whoever looks from another thread, and whether to go on."""
+    """Progress, readable from any thread, and the request to stop."""
 
     over: threading.Event = field(default_factory=threading.Event)
     program: str = ""

@@ -1,4 +1,4 @@
-"""The GPUs through NVML: five looks a second in a thread of their own, told as one value a second.
+"""The GPUs through NVML: five samples a second in a thread of their own, published as one value a second.
 
 A learner takes most of its memory in bursts, so a look a second would miss them. NVML's calls can block in the driver for
 ever. They are made by this thread alone; whoever wants the newest readings takes a reference, and where the thread has
@@ -86,7 +86,7 @@ class NvmlGpu:
         now_s: Callable[[], float] = time.monotonic,
         doing: Callable[[], Mapping[int, tuple[str, int]]] = dict,
     ) -> None:
-        """`doing` tells of each worker, by process id, its phase and its environment steps so far. It must not block."""
+        """`doing` gives each worker's phase and environment steps so far, by process id. It must not block."""
         self._period_s, self._hang_s, self._retry_s, self._now_s = period_s, hang_s, retry_s, now_s
         self._doing = doing
         self._steps: dict[int, int] = {}
@@ -197,7 +197,7 @@ class NvmlGpu:
 
     @contextlib.contextmanager
     def _may_be_lost(self, device: _Device) -> Any:
-        """A GPU that does not answer any more is told as lost; the others go on."""
+        """A GPU that no longer answers is reported as lost; the others are read as before."""
         try:
             yield
         except self._nvml.NVMLError as error:
@@ -281,7 +281,7 @@ def _address(handle: Any) -> int | None:
 
 
 def _reading(device: _Device, now_s: float) -> Gpu:
-    """What is told of a GPU: the newest look, and the minute."""
+    """The published reading of a GPU: the newest sample, and the minute."""
     if device.lost:
         return Gpu(device.index, device.uuid, device.name, device.lost)
     newest = device.looks[-1]

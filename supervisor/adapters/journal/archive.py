@@ -43,7 +43,7 @@ from supervisor.model.facts import Snapshot, Stamped
 from supervisor.model.lifecycle import IllegalTransition
 from supervisor.model.state import State, fold
 
-SNAPSHOT_FACTS: Final = 2000  # the next start folds about so many: a fifth of a second
+SNAPSHOT_FACTS: Final = 2000  # about as many as the next start folds: a fifth of a second
 LASTING: Final = frozenset({"HostRebooted"})  # asked for as a whole list, over years, and few enough for that
 _PAGE_ROWS: Final = 1000
 _SLICE_ROWS: Final = 200

@@ -358,7 +358,7 @@ class LocalLauncher:
         return answer if isinstance(answer, dict) else {}
 
     def _give_up(self, live: _Live, answer: dict[str, Any]) -> None:
-        """No worker came of it. Wait until the shim is gone and make sure that it left nothing."""
+        """No worker was started. Wait until the shim is gone and make sure that it left nothing."""
         assert live.shim is not None  # noqa: S101
         if "spawn_error" not in answer:
             procfs.send(live.shim_fd, signal.SIGTERM)  # whatever it is doing, we could not watch it
@@ -456,7 +456,7 @@ class LocalLauncher:
         return f"the record of {', '.join(gone)} was removed" if gone else ""
 
     def restore_records(self) -> None:
-        """Write the shim records anew that are gone: the next daemon finds a worker by it at once. Raises OSError."""
+        """Write missing shim records again: the next daemon finds its workers by them. Raises OSError."""
         for attempt in self._running():
             path = Path(self._paths.shim_record(attempt.program))
             if not path.exists():
@@ -553,7 +553,7 @@ class LocalLauncher:
 
     @staticmethod
     def _reap(live: _Live) -> int | None:
-        """No zombie stays; the shim's status as Popen tells it, None when it is not ours to know."""
+        """Reap the shim. Its status as Popen has it; None for a shim that is not our child."""
         if live.shim is not None:
             return live.shim.wait()
         with contextlib.suppress(OSError):  # our child only if this daemon had re-executed itself since; else ECHILD

@@ -32,12 +32,12 @@ _TELL_S: Final = 20.0
 
 
 def delay_s(earlier: int) -> float:
-    """How long a start waits that comes after so many others within the window."""
+    """Seconds that a start waits after `count` others within the window."""
     return 0.0 if earlier < _FREE else float(min(_MOST_S, 2 ** (min(earlier, 10) - _FREE)))
 
 
 def wait_for_turn(environ: Mapping[str, str], config: str | None = None) -> bool:
-    """Note this start and wait for its turn; False when somebody wants the service down meanwhile.
+    """Note this start and wait for its turn; False when the service is to be stopped meanwhile.
 
     Without a service manager and its runtime directory: True at once. `config` says who is told of the fourth start.
     """
@@ -95,7 +95,7 @@ def _write(path: Path, starts: list[float]) -> None:
 
 
 def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s: float) -> threading.Thread:
-    """A line at once; a thread that tells everybody of [alerts], which may take its time."""
+    """Log a line at once, and send it to the targets of [alerts] in a thread."""
     state = environ.get("STATE_DIRECTORY", "").split(":")[0]
     line = alerts.service_line(starts, within_s, time.time())
     if state and _in_place(state, environ):

@@ -90,7 +90,7 @@ class Box:
     needs: tuple[Need, ...] = ()
     ours_gpu_bytes: Mapping[int, int | None] = field(default_factory=dict)  # by GPU; None: not known
     ours_host_bytes: int = 0
-    xids: tuple[int, ...] = ()  # codes told since the last look
+    xids: tuple[int, ...] = ()  # codes reported since the last sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def _host_misfit(box: Box, index: int, rung: Rung) -> str:
 
 
 def _least(needs: Sequence[int | None], slots: int) -> int:
-    """What so many of these programs hold together at the least: the smallest ones, and nothing for what is unknown."""
+    """The least that `count` of these programs hold together: the smallest ones, and 0 for unknown ones."""
     return sum(sorted(need or 0 for need in needs)[:slots])
 
 

@@ -106,7 +106,7 @@ class AlertSettings:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One alert as it is delivered. `id` is the same at every try: what was delivered twice can be told by it."""
+    """One alert as it is delivered. `id` is the same at every try, so a receiver can drop duplicates."""
 
     id: str
     kind: str
@@ -120,7 +120,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What has gone out so far: the bucket after the newest alert, and when each kind and program was last told of."""
+    """What has gone out so far: the bucket after the newest alert, and when each kind and program was last sent."""
 
     tokens: float | None = None  # None: full
     at_s: float = 0.0
@@ -128,7 +128,7 @@ class Gone:
 
 
 def target_name(url: str) -> str:
-    """A URL's service, and a mark that tells two of the same apart: `json://me:secret@host/x` is such as `json-1f3a92`."""
+    """A URL's service, and a mark that distinguishes two of the same: `json://me:secret@host/x` is such as `json-1f3a92`."""
     mark = hashlib.blake2b(url.encode("utf-8", "replace"), digest_size=_MARK_BYTES).hexdigest()
     return f"{url.partition('://')[0].lower()}-{mark}"
 
@@ -165,7 +165,7 @@ def due_s(rules: AlertSettings, gone: Gone, key: str, now_s: float) -> float:
 
 
 def retry_s(failures: int) -> float:
-    """How long a target is left alone after so many failures in a row. Example: 15, 30, 60 ... 900 s."""
+    """Seconds until the next try after `failures` in a row. Example: 15, 30, 60 ... 900 s."""
     return min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 10))
 
 
