@@ -270,12 +270,21 @@ class SlurmLauncher:
             held.base, held.restart = (tag.token, number - tag.attempt) if tag is not None else (token, 0)
         self._found[token] = held
         told = report.read(self._paths, program, number, token)
+        if held.job is None and told is None and not self._may_be_submitted(program, number, token):
+            del self._found[token]
+            return Survivor(token, Survival.NEVER)
         if told is None:
             return Survivor(token, Survival.ALIVE)
         held.spawned = True
         if held.job is None and told.job.isdigit():
             held.job, held.restart = int(told.job), told.restart
         return Survivor(token, Survival.ALIVE, told.pid, told.start_ticks, told.shim_pid, told.shim_start_ticks)
+
+    def _may_be_submitted(self, program: str, number: int, token: str) -> bool:
+        """Its script is written before sbatch is called. One that Slurm restarts has none of its own."""
+        if Path(self._paths.attempt_dir(program, number, token), SCRIPT_FILE).exists():
+            return True
+        return self._fence_of(program) != "" and not Path(self._paths.attempt_dir(program, number, token)).is_dir()
 
     def strangers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """Jobs of ours that the journal knows nothing of, because it was damaged or is older than they are. May block."""

@@ -1,0 +1,303 @@
+"""A simulated Slurm under the real launcher and the real core: time is stepped, nodes are functions, files are real.
+
+What is simulated: `sbatch`, `squeue`, `scancel` (`adapters.slurm.launcher.Cluster`), and what a node does with a job. A node's
+claim of an attempt and its looks at the fence are the real ones of `node.py`. Harm comes from a seed: answers that are late or
+lost, a controller that is away, nodes that fail or are cut off, preemptions, deleted jobs, a daemon that is killed anywhere.
+"""
+
+import json
+import random
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
+
+from core_kit import Core, commands, settings
+
+from supervisor.adapters.slurm import node
+from supervisor.adapters.slurm.client import Done, Jobs, Submitted, Unknown
+from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
+from supervisor.adapters.slurm.script import tag_of
+from supervisor.model.inputs import Asked, Verb, Woke
+from supervisor.model.settings import Paths
+from supervisor.policy.cluster.jobs import Job
+from supervisor.policy.cluster.launcher import LauncherSettings
+from workers import contract
+
+WALL_S = 1_800_000_000.0
+POLL_S = 10.0
+SETTLE_S = 120.0
+LIMIT_S = 600.0
+TARGET_S = 1500.0  # of training, over all jobs of a program
+MOST_DELAY_S = 60.0  # of a submission that nobody has answered: less than SETTLE_S
+
+
+class DaemonKilled(BaseException):
+    pass
+
+
+class Clock:
+    def __init__(self):
+        self.at_s = 1000.0
+
+    def now_s(self):
+        return self.at_s
+
+    def wall_s(self):
+        return WALL_S + self.at_s
+
+    def from_boot_ns(self, at_ns):
+        return at_ns / 1e9
+
+    def to_boot_ns(self, at_s):
+        return int(at_s * 1e9)
+
+
+class Inbox:
+    def __init__(self):
+        self.items = []
+
+    def post(self, item):
+        self.items.append(item)
+
+
+@dataclass
+class SimJob:
+    row: Job
+    order: str
+    visible_s: float
+    run: node.Run | None = None
+    until_s: float = 0.0
+    ended_s: float | None = None
+
+
+class SimSlurm:
+    """`Cluster`, and the nodes below it."""
+
+    def __init__(self, clock, chance, progress):
+        self.clock, self.chance, self.progress = clock, chance, progress  # seconds of training, by program
+        self.jobs_, self.next_id, self.down_until_s = {}, 1, 0.0
+        self.next_submit, self.zombies, self.submissions = "ok", [], 0
+
+    # --- the commands ---
+
+    def _down(self):
+        return Unknown("Unable to contact slurm controller", "unreachable") if self.clock.at_s < self.down_until_s else None
+
+    def submit(self, script, options=(), *, cwd="/"):
+        how, self.next_submit = self.next_submit, "ok"
+        if self._down():
+            return self._down()
+        if how == "lost":
+            return Unknown("sbatch has not answered within 30 s", "timeout")
+        lines = script.splitlines()
+        comment = next(line.partition("--comment=")[2] for line in lines if "--comment=" in line)
+        name = next(line.partition("--job-name=")[2] for line in lines if "--job-name=" in line)
+        delay_s = self.chance.uniform(1.0, MOST_DELAY_S) if how == "late" else 0.0
+        row = Job(self.next_id, name=name, comment=comment, state="PENDING", reason="Resources", restarts=0)
+        self.jobs_[row.id] = SimJob(row, lines[-1].split()[-1], self.clock.at_s + delay_s)
+        self.next_id += 1
+        self.submissions += 1
+        if how == "killed":
+            raise DaemonKilled
+        if how in {"late", "unanswered"}:
+            return Unknown("sbatch has not answered within 30 s", "timeout")
+        return Submitted(row.id)
+
+    def jobs(self, wanted=()):
+        if self._down():
+            return self._down()
+        rows = [job.row for job in self.jobs_.values() if self._shown(job)]
+        return Jobs(tuple(rows), frozenset(wanted) - {row.id for row in rows})
+
+    def _shown(self, job):
+        forgotten = job.ended_s is not None and self.clock.at_s - job.ended_s > 300.0
+        return job.visible_s <= self.clock.at_s and not forgotten
+
+    def cancel(self, targets):
+        if self._down():
+            return self._down()
+        for target in targets:
+            job = self.jobs_[int(target)]
+            if job.ended_s is None:
+                self.end(job, "CANCELLED", code=75 if job.run else None)
+        return Done()
+
+    def signal(self, target, name, *, batch=True):
+        job = self.jobs_[int(target)]
+        if not self._down() and job.run is not None:
+            job.run.asked = "signal"
+            self.end(job, "COMPLETED", code=contract.EXIT_LEFT)
+        return self._down() or Done()
+
+    # --- the nodes ---
+
+    def live(self):
+        return [job for job in self.jobs_.values() if job.ended_s is None and job.visible_s <= self.clock.at_s]
+
+    def step(self, seconds):
+        for job in self.live():
+            if job.run is None:
+                self._begin(job)
+            else:
+                self._train(job, seconds)
+        for run in list(self.zombies):  # a node that was cut off: it could commit as long as the fence names it
+            if run.owner() != run.token:
+                self.zombies.remove(run)
+
+    def _begin(self, job):
+        others = [each for each in self.live() if each.row.name == job.row.name and each.row.id < job.row.id]
+        if others or self.chance.random() < 0.7:
+            return
+        job.row = replace(job.row, state="RUNNING", reason="", nodes=(f"n{self.chance.randint(1, 9)}",), partition="main")
+        environ = {
+            "SLURM_JOB_ID": str(job.row.id), "SLURM_RESTART_COUNT": str(job.row.restarts), "SLURMD_NODENAME": job.row.nodes[0]
+        }  # fmt: skip
+        run = node.Run(json.loads(Path(job.order).read_text()), environ)
+        try:
+            run.claim()
+        except node.NotOurs:
+            self.end(job, "COMPLETED")
+            return
+        job.run, job.until_s = run, self.clock.at_s + LIMIT_S
+        self._report(job)
+
+    def _report(self, job):
+        run = job.run
+        body = {
+            "token": run.token, "job": run.job, "restart": run.restart, "node": run.node, "asked": run.asked, "pid": 5,
+            "start_ticks": 6, "shim_pid": 7, "shim_start_ticks": 8, "stdout_from": 0, "stderr_from": 0,
+            "at_ns": int(self.clock.at_s * 1e9), "wall_s": self.clock.wall_s(), "state": "S", "cpu_s": None,
+        }  # fmt: skip
+        text = json.dumps(body).encode()
+        node.write_in_place(run.beat, b"\0" * node.BEAT_BYTES + b"%08x " % node.zlib.crc32(text) + text + b"\n")
+
+    def _train(self, job, seconds):
+        program = job.run.order["program"]
+        self.progress[program] = self.progress.get(program, 0.0) + seconds
+        if self.progress[program] >= TARGET_S:
+            self.end(job, "COMPLETED", code=0)
+        elif self.clock.at_s >= job.until_s:
+            job.run.asked = "time limit"
+            self.end(job, "COMPLETED", code=contract.EXIT_LEFT)
+
+    def end(self, job, state, *, code=None):
+        if job.run is not None and code is not None:
+            self._report(job)
+            record = contract.ExitRecord(
+                job.run.token, 5, code, None, core_dumped=False, ended_ns=int(self.clock.at_s * 1e9),
+                ended_wall_s=self.clock.wall_s(), user_s=0.0, system_s=0.0, max_rss_bytes=1,
+            )  # fmt: skip
+            (job.run.attempt_dir / contract.EXIT_FILE).write_text(json.dumps(asdict(record)))
+        job.row, job.ended_s, job.run = replace(job.row, state=state, reason=""), self.clock.at_s, None
+
+    def vanish(self, job, *, requeue):
+        """Its node is gone, or only cut off."""
+        if self.chance.random() < 0.5:
+            self.zombies.append(job.run)
+        if not requeue:
+            self.end(job, "NODE_FAIL")
+            return
+        job.row = replace(job.row, state="PENDING", reason="BeginTime", nodes=(), restarts=job.row.restarts + 1)
+        job.run = None
+
+
+class SlurmWorld:
+    def __init__(self, seed, tmp_path, programs=3, settle_s=SETTLE_S):
+        self.chance, self.clock, self.progress = random.Random(seed), Clock(), {}
+        self.paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+        self.names = [f"P{number}" for number in range(programs)]
+        launcher = LauncherSettings(kind="slurm", poll_s=POLL_S, settle_s=settle_s, time_limit_s=LIMIT_S)
+        self.core = Core(replace(settings(*self.names, slots=programs, launcher=launcher), paths=self.paths))
+        self.slurm = SimSlurm(self.clock, self.chance, self.progress)
+        self.faults, self.deleted = [], 0
+        self.start()
+
+    def start(self):
+        """A daemon, with what the one before has left."""
+        self.inbox = Inbox()
+        self.launcher = SlurmLauncher(
+            remote_paths(self.paths), lambda: self.core.settings.launcher, self.slurm, self.inbox, self.clock
+        )
+        expected = {n: (p.attempt.number, p.attempt.token) for n, p in self.core.state.live.items()}
+        self.core.now_s = self.clock.at_s
+        found = self.launcher.survey(expected)
+        self.perform(self.core.begin(*found.items(), salt=f"salt{self.clock.at_s}"))
+
+    def perform(self, decision):
+        for command in decision.commands:
+            match command:
+                case commands.Spawn(spec=spec, attempt=attempt, token=token, avoid=avoid):
+                    self.launcher.spawn(spec, attempt, token, avoid)
+                case commands.Adopt(spec=spec, survivor=survivor):
+                    self.launcher.adopt(spec.name, survivor)
+                case commands.AskToLeave(program=program, token=token):
+                    self.launcher.ask_to_leave(program, token)
+                case commands.KillTree(program=program, token=token):
+                    self.launcher.kill_tree(program, token)
+
+    def step(self, seconds=2.0):
+        self.clock.at_s += seconds
+        self.core.now_s = self.clock.at_s
+        self.slurm.step(seconds)
+        try:
+            self.launcher.step()
+        except DaemonKilled:
+            self.start()
+        while self.inbox.items:
+            item = self.inbox.items.pop(0)
+            self.perform(self.core.give(replace(item, now_s=self.core.now_s)))
+        if self.core.wake_at_s is not None and self.core.wake_at_s <= self.core.now_s:
+            self.perform(self.core.give(Woke(self.core.now_s)))
+        self.check()
+
+    def check(self):
+        """No program has two jobs, and none trains twice."""
+        for name in self.names:
+            jobs = [job for job in self.slurm.live() if tag_of(job.row.comment).program == name]
+            assert len(jobs) <= 1, f"{name} has jobs {[job.row.id for job in jobs]} after {self.faults[-5:]}"
+        newer = {run.run_dir: run.token for job in self.slurm.live() if (run := job.run) is not None}
+        for zombie in self.slurm.zombies:
+            assert newer.get(zombie.run_dir) is None or zombie.owner() != zombie.token
+
+    def harm(self):
+        """One fault."""
+        kind = self.chance.choice(HARM)
+        self.faults.append((round(self.clock.at_s), kind))
+        running = [job for job in self.slurm.live() if job.run is not None]
+        waiting = [job for job in self.slurm.live() if job.run is None]
+        match kind:
+            case "late" | "unanswered" | "lost" | "killed":
+                self.slurm.next_submit = kind
+            case "kill the daemon":
+                self.start()
+            case "lose what was posted":  # killed between what Slurm said and its record
+                self.launcher._safely(self.launcher.poll)
+                self.start()
+            case "controller away":
+                self.slurm.down_until_s = self.clock.at_s + self.chance.uniform(5.0, 200.0)
+            case "node fails" | "requeued" if running:
+                self.slurm.vanish(self.chance.choice(running), requeue=kind == "requeued")
+            case "preempted" if running:
+                self.slurm.end(self.chance.choice(running), "PREEMPTED", code=contract.EXIT_LEFT)
+            case "deleted" if running or waiting:
+                self.slurm.end(self.chance.choice(running or waiting), "CANCELLED")
+                self.deleted += 1
+            case "stop and start":
+                name = self.chance.choice(self.names)
+                self.ask(Verb.STOP, name)
+                self.ask(Verb.START, name)
+
+    def ask(self, verb, *names):
+        self.core.request += 1
+        self.perform(self.core.give(Asked(self.core.now_s, verb, self.core.request, names)))
+
+    def told(self, kind):
+        return self.core.told(kind)
+
+
+HARM = (
+    "late", "unanswered", "lost", "killed", "kill the daemon", "lose what was posted", "controller away", "node fails",
+    "requeued", "preempted", "deleted", "stop and start",
+)  # fmt: skip
