@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 
-from supervisor.ctl import hardware, text
+from supervisor.ctl import cluster, hardware, text
 from supervisor.ctl.client import Refused, Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, STATUS_NOT_RUNNING, STATUS_UNKNOWN, Failed
 from supervisor.ctl.session import Session, take, whole
@@ -32,8 +32,8 @@ _DAMAGE_SHOWN_S = 86_400.0
 _GAP = "  "
 _WATCH_S = 2
 _LABELS = {
-    "STEPS/S": "steps/s", "STEPS": "steps", "EPISODES": "episodes", "RETURN": "return", "CKPT": "checkpoint age",
-    "RESTARTS": "restarts", "NEXT": "next", "WHY": "why",
+    "JOB": "job", "STEPS/S": "steps/s", "STEPS": "steps", "EPISODES": "episodes", "RETURN": "return",
+    "CKPT": "checkpoint age", "RESTARTS": "restarts", "NEXT": "next", "WHY": "why",
 }  # fmt: skip
 # The columns that go first on a narrow terminal stand first; before them go those of which nothing is known.
 _EXPENDABLE = ("EPISODES", "RESTARTS", "RETURN", "STEPS", "STEPS/S", "CKPT", "NEXT")
@@ -162,6 +162,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     lines += _box(daemon.get("box"), now_s)
     lines += _notices(daemon.get("notices") or {"standing": [], "errors": {}})
     lines += _offsite(daemon.get("offsite"))
+    lines += cluster.lines(daemon.get("cluster"))
     if daemon.get("reboot_pattern"):
         lines.append(f"reboots form a pattern: {text.harmless(daemon['reboot_pattern'])}")
     level = daemon["level"]
@@ -307,7 +308,7 @@ def labelled(views: list[Any]) -> list[str]:
     wide = max(text.width(row["NAME"]) for row in rows)
     lines = []
     for row in rows:
-        known = [f"{_LABELS[title]} {row[title]}" for title in _LABELS if row[title] != text.UNKNOWN]
+        known = [f"{_LABELS[title]} {row[title]}" for title in _LABELS if row.get(title, text.UNKNOWN) != text.UNKNOWN]
         parts = (text.pad(row["NAME"], wide), text.pad(row["STATE"], 8), ", ".join([row["PROCESS"], *known]))
         lines.append(_GAP.join(parts).rstrip())
     return lines
@@ -357,6 +358,7 @@ def cells(view: dict[str, Any]) -> dict[str, str]:
         "NAME": text.harmless(view["name"]),
         "STATE": text.harmless(view["phase"]),
         "PROCESS": _process(view),
+        **({"JOB": cluster.cell(view["job"])} if "job" in view else {}),
         "STEPS/S": text.number(view["steps_per_s"]),
         "STEPS": _of(view["steps"], of_steps),
         "EPISODES": _of(view["episodes"], of_episodes),

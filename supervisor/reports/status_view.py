@@ -12,6 +12,7 @@ from supervisor.model.state import State
 from supervisor.policy.box import foundations as rule
 from supervisor.policy.box.foundations import Answer
 from supervisor.reports.climb_view import climb_view
+from supervisor.reports.cluster_view import cluster_view, job_view, jobs_on
 from supervisor.reports.hardware_view import gpu_view, vetoes_view
 from supervisor.reports.notices_view import notices_view
 from supervisor.reports.offsite_view import offsite_view, trouble
@@ -27,6 +28,8 @@ def status_view(sources: Sources) -> Json:
     state, now_s = sources.state, sources.now_s
     samples = {name: watch.sample for name, watch in sources.memory.watches.items()}
     programs = program_views(state, samples, sources.settings, now_s=now_s)
+    if jobs_on(sources.settings):
+        programs = tuple({**each, "job": job_view(each["name"], state, sources.memory)} for each in programs)
     return {
         "daemon": _daemon(sources, state, sources.settings, sources.memory),
         "programs": [sources.borne_out(each, state.programs[each["name"]].attempt) for each in programs],
@@ -43,7 +46,9 @@ def troubles(daemon: Json) -> list[str]:
     offsite = trouble(daemon["offsite"])
     port = daemon["http"]
     closed = [f"the TCP port {port['listen']} of [http] is not open: {port['error']}"] if port and port["error"] else []
-    return [*journal, *(each["why"] for each in daemon["foundations"]), *([offsite] if offsite else []), *closed]
+    cluster = (daemon.get("cluster") or {"error": ""})["error"]
+    away = [f"the cluster does not answer: {cluster}"] if cluster else []
+    return [*journal, *(each["why"] for each in daemon["foundations"]), *([offsite] if offsite else []), *closed, *away]
 
 
 def _daemon(sources: Sources, state: State, settings: Settings | None, memory: Memory) -> Json:
@@ -71,6 +76,7 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         "offsite": offsite_view(state, settings, memory, now_s=now_s),
         "notices": notices_view(state, memory, now_s=now_s),
         "http": sources.http(),
+        **({"cluster": cluster_view(state, settings, now_s=now_s)} if jobs_on(settings) else {}),
         "release": sources.release,
         **sources.last_sign(),
     }

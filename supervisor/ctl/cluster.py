@@ -1,0 +1,42 @@
+"""How `status` shows a cluster: a column for each program's job, and lines of what stands out."""
+
+from __future__ import annotations
+
+from supervisor.ctl import text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def cell(job: dict[str, Any] | None) -> str:
+    """`17 on a14`, or `17 PENDING (Resources), begins about 14:05`."""
+    if job is None:
+        return text.UNKNOWN
+    number = text.harmless(str(job["id"]))
+    if job["node"] and job["state"] in {None, "RUNNING"}:
+        return f"{number} on {text.harmless(job['node'])}"
+    state = f" {text.harmless(job['state'])}" if job["state"] else ""
+    reason = f" ({text.harmless(job['reason'])})" if job["reason"] else ""
+    expected_s = job["start_expected_wall_s"]
+    begins = "" if expected_s is None else f", begins about {text.when(expected_s, text.wall_s())}"
+    return f"{number}{state}{reason}{begins}"
+
+
+def lines(cluster: dict[str, Any] | None) -> list[str]:
+    """Trouble first, then what was used."""
+    if cluster is None:
+        return []
+    found = []
+    if cluster["unreachable_s"] is not None:
+        for_s = text.duration(cluster["unreachable_s"])
+        found.append(f"the cluster has not answered for {for_s}: {text.harmless(cluster['error'])}; jobs run on")
+    if cluster["avoided"]:
+        nodes = ", ".join(f"{text.harmless(node)} for {text.duration(s)}" for node, s in cluster["avoided"].items())
+        found.append(f"nodes that new jobs avoid: {nodes}")
+    used = [
+        f"{text.harmless(name)} {each['hours']:.1f} h in {each['jobs']} job{'' if each['jobs'] == 1 else 's'}"
+        + (f", {each['gpu_hours']:.1f} GPU hours" if each["gpu_hours"] else "")
+        for name, each in cluster["accounts"].items()
+    ]
+    return [*found, *([f"used by account: {'; '.join(used)}"] if used else [])]

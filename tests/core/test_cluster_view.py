@@ -1,0 +1,87 @@
+"""What `status` says of jobs: id, node, queue reason, expected start; nodes that are avoided; hours by account."""
+
+from core_kit import Core, settings
+
+from supervisor.ctl import cluster as shown
+from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen
+from supervisor.model.memory import Memory
+from supervisor.policy.cluster.job_end import JobEnd
+from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.reports.cluster_view import cluster_view, job_view, jobs_on
+
+ONE = LauncherSettings(kind="slurm", node_faults=1, node_exclude_s=3600.0)
+
+
+def begun():
+    core = Core(settings("Pong", launcher=ONE))
+    core.begin()
+    return core
+
+
+def see(core, **more):
+    core.give(JobsSeen(core.now_s, {"Pong": JobSight(core.token("Pong"), "17", **more)}))
+
+
+def view(core, memory=None):
+    return job_view("Pong", core.state, core.memory if memory is None else memory)
+
+
+def test_a_job_that_waits():
+    core = begun()
+    assert view(core) is None
+    see(core, state="PENDING", reason="Resources", partition="gpu", start_expected_wall_s=1_800_000_500.0)
+    found = view(core)
+    assert (found["id"], found["state"], found["reason"], found["node"]) == ("17", "PENDING", "Resources", None)
+    assert found["start_expected_wall_s"] == 1_800_000_500.0
+    assert shown.cell(found).startswith("17 PENDING (Resources), begins about ")
+
+
+def test_a_job_that_runs_also_as_the_record_of_a_dead_daemon_has_it():
+    core = begun()
+    see(core, state="RUNNING", node="a14", partition="gpu", account="lab", runs=True, start_expected_wall_s=1.0)
+    assert shown.cell(view(core)) == "17 on a14"
+    assert view(core)["start_expected_wall_s"] is None
+    dead = view(core, Memory())
+    assert (dead["id"], dead["node"], dead["partition"], dead["account"], dead["state"]) == ("17", "a14", "gpu", "lab", None)
+    assert shown.cell(dead) == "17 on a14"
+
+
+def test_the_job_of_an_attempt_that_is_over_is_not_shown():
+    core = begun()
+    see(core, state="RUNNING", node="a14", runs=True)
+    core.later(7200.0)
+    end = JobEnd("17", "NODE_FAIL", node="a14")
+    core.give(Ended(core.now_s, "Pong", core.token("Pong"), Ending(job=end)))
+    assert view(core) is None
+    assert job_view("Qbert", core.state, core.memory) is None
+    assert shown.cell(None) == "-"
+    see(core, state="COMPLETING")
+    assert shown.cell(view(core)) == "17 COMPLETING"
+
+
+def test_what_stands_out_of_a_cluster():
+    core = begun()
+    see(core, state="RUNNING", node="a14", partition="gpu", account="lab", gpus=2, runs=True)
+    core.later(7200.0)
+    core.give(Ended(core.now_s, "Pong", core.token("Pong"), Ending(job=JobEnd("17", "NODE_FAIL", node="a14"))))
+    core.give(JobsSeen(core.now_s, {}, "no controller"))
+    core.later(60.0)
+    found = cluster_view(core.state, core.settings, now_s=core.now_s)
+    assert found == {
+        "error": "no controller", "unreachable_s": 60.0, "avoided": {"a14": 3540.0}, "faults": {"a14": 1},
+        "partitions": {"gpu": {"hours": 2.0, "faults": 1}},
+        "accounts": {"lab": {"jobs": 1, "hours": 2.0, "gpu_hours": 4.0}},
+    }  # fmt: skip
+    lines = shown.lines(found)
+    assert "has not answered" in lines[0]
+    assert lines[1].startswith("nodes that new jobs avoid: a14 for ")
+    assert lines[2] == "used by account: lab 2.0 h in 1 job, 4.0 GPU hours"
+
+
+def test_without_a_cluster_no_page_has_a_word_of_it():
+    core = Core(settings("Pong"))
+    core.begin()
+    assert not jobs_on(core.settings)
+    assert not jobs_on(None)
+    assert cluster_view(core.state, core.settings, now_s=0.0) is None
+    assert shown.lines(None) == []
