@@ -6,8 +6,9 @@
 #   --config FILE   the configuration of a first installation (default: deploy/examples/box.toml, ten games that climb)
 #   --packages DIR  take third-party packages from this directory (a site-packages) and install none; may be repeated
 #   --no-start      neither enable nor start the service
-#   --from-offsite REPO --password-file FILE [--env-file FILE]
-#                   go on with the trainings of a box that is gone, from its newest copy (docs/offsite.md)
+#   --from-offsite REPO --password-file FILE [--env-file FILE] [--yes]
+#                   go on with the trainings of a box that is gone, from its newest copy (docs/offsite.md); --yes: also if this
+#                   box has less cores, memory or GPUs, without asking
 # Without a network: --packages, or a directory of wheels with PIP_NO_INDEX=1 PIP_FIND_LINKS=DIR. PYTHON=/path/to/python3
 # chooses the interpreter. Repeated runs do only the missing steps. A running service changes over to the new version in place; its workers
 # train on.
@@ -17,7 +18,7 @@ umask 022
 
 # shellcheck source=deploy/release.sh
 source deploy/release.sh
-start=true first_config='' upgraded=false repository='' password_file='' env_file=''
+start=true first_config='' upgraded=false repository='' password_file='' env_file='' yes=()
 readonly DEFAULT_CONFIG=deploy/examples/box.toml
 
 usage() {
@@ -29,6 +30,7 @@ parse() {
         case $1 in
             --dry-run) dry_run=true ;;
             --no-start) start=false ;;
+            --yes) yes=(--yes) ;;
             --prefix | --config | --packages | --from-offsite | --password-file | --env-file)
                 (($# >= 2)) || die "$1 needs a value"
                 case $1 in
@@ -69,7 +71,7 @@ restore_offsite() {
         local options=(--repository "$repository" --password-file /etc/extralife/restic.password)
         [[ -z $env_file ]] || options+=(--env-file /etc/extralife/restic.env)
         act "restore the newest copy to $STATE" runuser -u "$ACCOUNT" -- "$release/.venv/bin/supervisorctl" offsite restore \
-            --to "$STATE" --runtime-dir "$RUNTIME" --config-to "$made" --take-over "${options[@]}"
+            --to "$STATE" --runtime-dir "$RUNTIME" --config-to "$made" --take-over "${yes[@]}" "${options[@]}"
     fi
     "$dry_run" || first_config=$made # a dry run has restored nothing
 }

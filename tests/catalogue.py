@@ -346,6 +346,12 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "adapters/test_offsite.py::test_a_box_that_comes_back_finds_that_another_has_taken_over",
         ),
         Row(
+            "the disk of a box is cloned, and both boxes run",
+            "the one that has copied last goes on; the other one stops its programs, with an alert",
+            "supervisor/policy/upkeep/offsite.py",
+            OFFSITE + "test_of_a_cloned_disk_only_one_goes_on",
+        ),
+        Row(
             "the provider announces that the box ends",
             "everything is saved and copied off the box, the programs leave in time, and no level is blamed for it",
             "supervisor/policy/upkeep/notices.py",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from supervisor.policy.upkeep.offsite import OffsiteSettings
 
 _LOOK_S = 0.2
-_FLAGS = ("--json", "--no-wait", "--take-over")
+_FLAGS = ("--json", "--no-wait", "--take-over", "--yes")
 _VALUED = (
     "--to",
     "--snapshot",
@@ -35,7 +35,8 @@ def offsite(session: Session, args: list[str]) -> int:
     """`offsite [status|now|list|check|init|restore --to DIR|take-over] [--json] [--no-wait]`.
 
     Copies off the box. `init` creates the repository, `now` makes a copy, `list` shows all, `check` verifies the repository.
-    `restore --to DIR [--snapshot ID]` makes DIR a state directory. With --take-over the box that held the trainings stops;
+    `restore --to DIR [--snapshot ID]` makes DIR a state directory. With --take-over the box that held the trainings stops
+    (--yes: also if this one has less cores, memory or GPUs);
     --config-to FILE [--runtime-dir DIR] writes its configuration for this box. `take-over` brings the trainings to this box.
     Without a configuration: `--repository REPO --password-file FILE [--env-file FILE] [--sftp-command COMMAND]`. All but
     `now` work without the daemon.
@@ -208,7 +209,7 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
     restic, _ = _opened(session, options)
     state_dir = _state_dir(session)
     claim, lease = _called(
-        lambda: leases.take_over(restic, Path(state_dir) / "offsite", box=_box(), wall_s=text.wall_s())
+        lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.Here(_box(), text.wall_s()))
     )  # fmt: skip
     if claim is not Claim.HELD:
         raise Failed(f"box {text.harmless(lease.box)} has taken over at the same moment: only one of you should go on")
@@ -235,15 +236,45 @@ def _restore(session: Session, options: dict[str, str]) -> int:
             lambda: restoring.restore(
                 restic, snapshot, Path(options["--to"]).absolute(), take_over="--take-over" in options, box=_box(),
                 wall_s=text.wall_s(), say=say,
-                ready=lambda config: _write_config(config, rules, options),
+                ready=lambda config, about: _before(session, config, about, rules, options),
             )
         )  # fmt: skip
     except restoring.NotRestored as error:
         raise Failed(f"offsite restore: ERROR ({text.harmless(str(error))})") from error
     lines = told(made, taken="--take-over" in options)
+    if "--json" in options:  # others were told before anything was taken over
+        lines[1:1] = _lacks(made.about)
     if "--config-to" in options:
         lines.append(f"its configuration for this box is {options['--config-to']}")
     return _tell(session, options, *lines)
+
+
+def _before(
+    session: Session, config: Path | None, about: dict[str, Any], rules: OffsiteSettings, options: dict[str, str]
+) -> None:  # fmt: skip
+    """All but the lease and the journal is in place: say what this box lacks, and ask whoever sits there. Raises Failed."""
+    import sys
+
+    _write_config(config, rules, options)
+    lacks = _lacks(about)
+    if "--json" not in options:
+        for each in lacks:
+            session.say(text.harmless(each))
+    if not lacks or "--take-over" not in options or {"--yes", "--json"} & options.keys():
+        return
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        answer = input("go on here all the same, and stop the other box's programs? [y/N] ")
+        if answer.strip().lower() not in {"y", "yes"}:
+            raise Failed("nothing was taken over: no program starts here, and the other box goes on")
+    else:
+        session.say("nobody is here to be asked: this box goes on all the same (--yes says so beforehand)")
+
+
+def _lacks(about: dict[str, Any]) -> list[str]:
+    """What this box has less than the one that was copied, a sentence each."""
+    from supervisor.adapters.offsite import hardware
+
+    return [f"this box has {each}" for each in hardware.less(about.get("hardware") or {}, hardware.here())]
 
 
 def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str, str]) -> None:
@@ -270,13 +301,10 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
 
 
 def told(made: Restored, *, taken: bool) -> list[str]:
-    """What was restored, how old it is, what this box has less, and what follows."""
-    from supervisor.adapters.offsite import hardware
-
+    """What was restored, how old it is, and what follows."""
     steps = ", ".join(f"{text.harmless(name)} at step {step:,}" for name, step in sorted(made.steps.items()))
     age = text.duration(text.wall_s() - made.wall_s)
     lines = [f"restored copy {made.snapshot} of box {text.harmless(made.box)}, {age} old{f': {steps}' if steps else ''}"]
-    lines += [f"this box has {each}" for each in hardware.less(made.about.get("hardware") or {}, hardware.here())]
     if made.config is not None:
         lines.append(f"its configuration as it was is {made.config}")
     return [*lines, "this box goes on with these trainings; the other one stops its programs" if taken else

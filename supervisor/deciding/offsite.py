@@ -18,6 +18,7 @@ from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue
 from supervisor.model.lifecycle import Phase
+from supervisor.model.offsite_record import Fence
 from supervisor.policy.upkeep import offsite as rule
 from supervisor.policy.upkeep.backups import is_due
 from supervisor.policy.worker.restart import span
@@ -25,6 +26,7 @@ from supervisor.policy.worker.restart import span
 NOW, CHECK, FORGET, TAKE_OVER, COPY, LOOK = "now", "check", "forget", "take-over", "copy", "look"
 _MOST_CHARS: Final = 1000
 _LEAST_S: Final = 10.0
+_LOOK_AGAIN_S: Final = 60.0
 
 
 def on_asked(turn: Turn, item: Asked) -> None:
@@ -75,7 +77,15 @@ def on_lease(turn: Turn, item: LeaseFound) -> None:
             f"box {lease.box} has taken over these trainings, so no program runs here; `supervisorctl offsite take-over` "
             f"brings them back"
         )
-        turn.record(facts.OffsiteFenced(why, lease.box, lease.since_s))
+        turn.record(facts.OffsiteFenced(why, lease.box, lease.since_s, lease.token, lease.place))
+    elif item.claim is rule.Claim.FOREIGN and record.fence is not None and _says_nothing(record.fence, lease):
+        why = f"this repository is box {lease.box}'s and says nothing of these trainings, so the programs run here"
+        turn.record(facts.OffsiteReleased(why))
+
+
+def _says_nothing(fence: Fence, lease: rule.Lease) -> bool:
+    """Whether it is another repository than the one in which a box has taken over, also if that is written otherwise."""
+    return fence.place not in {"", lease.place} and fence.token != lease.token
 
 
 def on_done(turn: Turn, item: OffsiteDone) -> None:
@@ -148,8 +158,8 @@ def _begin(turn: Turn, copies: rule.Copies) -> None:
             _give(turn, what, commands.OffsiteTakeOver())
         else:
             _give(turn, what, commands.OffsiteTend(what, float(due) if due else None))
-    elif not turn.memory.offsite_looked:
-        turn.memory = replace(turn.memory, offsite_looked=True)
+    elif _looks(turn):
+        turn.memory = replace(turn.memory, offsite_looked=turn.settings.offsite.place, offsite_looked_s=turn.now_s)
         _give(turn, LOOK, replace(_copy(turn, rule.START, turn.settings.offsite.timeout_s), look_only=True))
     elif turn.state.offsite.fence is None and (due_s := rule.due_s(turn.settings.offsite, copies)) is not None:
         if due_s <= turn.now_s:
@@ -157,6 +167,19 @@ def _begin(turn: Turn, copies: rule.Copies) -> None:
             _give(turn, COPY, _copy(turn, cause, _limit_s(turn)))
         else:
             turn.wake_for_upkeep(due_s)
+
+
+def _looks(turn: Turn) -> bool:
+    """Whether the lease is to be read: once of each repository, and of one that may end a fence until it says something."""
+    fence, place = turn.state.offsite.fence, turn.settings.offsite.place
+    if turn.memory.offsite_looked != place:
+        return True
+    if fence is None or fence.place in {"", place}:
+        return False
+    again_s = turn.memory.offsite_looked_s + _LOOK_AGAIN_S
+    if turn.now_s < again_s:
+        turn.wake_for_upkeep(again_s)
+    return turn.now_s >= again_s
 
 
 def _make_room(turn: Turn) -> None:
@@ -199,7 +222,8 @@ def _give(turn: Turn, what: str, command: commands.Command) -> None:
 def _copy(turn: Turn, cause: str, limit_s: float, *, urgent: bool = False) -> commands.OffsiteCopy:
     record = turn.state.offsite
     return commands.OffsiteCopy(
-        cause, tuple(sorted(turn.state.programs)), limit_s, record.token, record.generation, record.place, urgent
+        cause, tuple(sorted(turn.state.programs)), limit_s, record.token, record.generation, record.place, urgent,
+        copied="" if record.copied is None else record.copied.snapshot,
     )  # fmt: skip
 
 

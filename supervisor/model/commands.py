@@ -193,6 +193,7 @@ class OffsiteCopy(Command):
     place: str
     urgent: bool = False
     look_only: bool = False  # read the lease, copy nothing
+    copied: str = ""  # the newest copy on record: a newer one in the repository is of another box
 
 
 @dataclass(frozen=True, slots=True)

@@ -542,10 +542,17 @@ class OffsiteLate(OffsiteFact):
 
 @dataclass(frozen=True, slots=True)
 class OffsiteFenced(OffsiteFact):
-    """Another box has taken over the repository, so no program runs here."""
+    """Another box has taken over the repository, so no program runs here. `token` is of its lease, `place` names where."""
 
     box: str
     since_wall_s: float
+    token: str = ""
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsiteReleased(OffsiteFact):
+    """The repository that is configured now is not the one in which another box has taken over."""
 
 
 @dataclass(frozen=True, slots=True)

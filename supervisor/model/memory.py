@@ -186,7 +186,8 @@ class Memory:
     backups_begun: frozenset[str] = frozenset()  # what this daemon has asked its thread of backups to do
     reaching: dict[str, Reaching] = field(default_factory=dict)  # by target of alerts
     offsite: str = ""  # what the thread of copies off the box is doing for this daemon; empty: nothing
-    offsite_looked: bool = False  # this daemon has asked for the repository's lease
+    offsite_looked: str = ""  # the repository (`OffsiteSettings.place`) whose lease this daemon has asked for, and when
+    offsite_looked_s: float = 0.0
     offsite_asked: tuple[str, ...] = ()  # what the operator or the calendar asked for and is not begun yet
     offsite_until_s: float | None = None  # the end waits for a last copy until then
     offsite_cause: str = ""  # of the copy that it makes

@@ -39,6 +39,8 @@ class Fence:
 
     box: str
     since_wall_s: float
+    token: str = ""
+    place: str = ""  # names the repository in which it did
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,10 @@ def recorded(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteFact) -
             return _tended(record, what, Tended(stamped.wall_s, "", due_wall_s))
         case facts.OffsiteLate():
             return replace(record, late=True)
-        case facts.OffsiteFenced(box=box, since_wall_s=since_wall_s):
-            return _ended(replace(record, fence=Fence(box, since_wall_s)), fact.why, well=False)
+        case facts.OffsiteFenced(box=box, since_wall_s=since_wall_s, token=token, place=place):
+            return _ended(replace(record, fence=Fence(box, since_wall_s, token, place)), fact.why, well=False)
+        case facts.OffsiteReleased():
+            return _ended(replace(record, fence=None), fact.why, well=True)
         case facts.OffsiteHeld(token=token, generation=generation, place=place):
             held = replace(record, token=token, generation=generation, place=place, fence=None)
             return _ended(held, fact.why, well=True)

@@ -265,7 +265,8 @@ class Daemon:
         )  # fmt: skip
         backups = Backups(paths, lambda: loop.settings, inbox, system_clock)
         offsite = Offsite(
-            paths, lambda: loop.settings, inbox, system_clock, self._start.version, lambda: _box_name(loop.state)
+            paths, lambda: loop.settings, inbox, system_clock, self._start.version, lambda: _box_name(loop.state),
+            lambda: witnesses(BootFiles.of(os.environ)),
         )  # fmt: skip
         backend = DaemonBackend(
             inbox,

@@ -5,12 +5,12 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import tempfile
 import threading
 from pathlib import Path
 
 import pytest
+from killing import killed
 from test_checkpoints import OTHER, TOKEN, commit
 from tools import MEMORY_DIR
 
@@ -301,30 +301,6 @@ def test_an_error_between_two_programs_says_who_got_there(tmp_path, pong, monkey
     assert told.value.done == {"Pong": 200}
 
 
-def killed(here, at, name):
-    """Go back in a process of its own that is killed before its next system call but `at` that changes the disk."""
-    pid = os.fork()
-    if pid == 0:
-        count = [at]
-
-        def counted(real):
-            def call(*args, **more):
-                count[0] -= 1
-                if count[0] < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return real(*args, **more)
-
-            return call
-
-        for each in ("rename", "mkdir", "fsync", "link", "unlink", "rmdir"):
-            setattr(os, each, counted(getattr(os, each)))
-        try:
-            restore(here, name)
-        finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 @pytest.fixture
 def in_memory():
     """A directory on tmpfs: fifty stories with some forty syncs each."""
@@ -356,7 +332,7 @@ def test_killed_at_any_moment_it_is_the_old_or_the_new_and_asked_again_the_new(i
         if how == "forth":
             restore(here, kept="forth")
             name, old, new = "forth", 200, 400
-        code = killed(here, at, name)
+        code = killed(lambda here=here, name=name: restore(here, name), at)
         good = checkpoints.newest_good(pong)
         newest = None if good is None else good.env_steps
         assert newest in {old, new}, f"killed before call {at}, a worker would find step {newest}"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from killing import killed
 from offsite_kit import PASSWORD, WALL_S, Box, copy, needs_restic, new_repository, whys
 
 from supervisor.adapters.offsite import lease as leases
@@ -305,11 +306,51 @@ def test_a_box_that_comes_back_finds_that_another_has_taken_over(box, repository
     assert box.copies()[0].error == ""
 
 
+ADA, BOB = {"product": "1"}, {"product": "2"}
+
+
+@pytest.mark.parametrize("copied_since", [True, False])
+def test_of_a_cloned_disk_only_one_goes_on(box, repository, tmp_path, copied_since):
+    """The clone has the same token. What tells them apart is the hardware beside it, and who has copied since."""
+    box.hardware = ADA
+    first, _ = box.copies()
+    clone = Box(tmp_path / "clone", repository, "clone")
+    clone.hardware = BOB
+    try:
+        shutil.copytree(Path(box.paths.offsite), Path(clone.paths.offsite))
+        newest = box.copies(copied=first.snapshot)[0].snapshot if copied_since else first.snapshot
+        done, (claimed,) = clone.copies(copied=first.snapshot)
+        if copied_since:
+            assert (claimed.claim, claimed.lease.box) == (Claim.LOST, "ada")
+            assert clone.copies(copied=first.snapshot)[1][0].claim is Claim.LOST, "and it stays so"
+            assert box.copies(copied=newest)[0].error == ""
+        else:
+            assert (claimed.claim, claimed.lease.box, claimed.lease.generation) == (Claim.HELD, "clone", 2)
+            assert done.error == ""
+            assert clone.copies(copied=done.snapshot)[0].error == ""
+            assert box.copies(copied=newest)[1][0].claim is Claim.LOST
+    finally:
+        clone.close()
+
+
+def test_a_box_whose_hardware_is_not_known_or_not_changed_goes_on(box):
+    box.copies()
+    box.hardware = ADA
+    first, _ = box.copies()
+    assert (first.error, first.missed) == ("", {})
+    box.hardware = {}
+    second, _ = box.copies(copied="of another one")
+    box.hardware = ADA | {"hostname": "renamed"}
+    assert (second.error, box.copies(copied="of another one")[0].error) == ("", "")
+    (Path(box.paths.offsite) / leases.LEASE_FILE).write_text("[]")
+    assert leases.read(Path(box.paths.offsite)) is None
+
+
 def test_who_only_looks_at_a_copy_stops_nobody_and_may_not_go_on(box, tmp_path):
     box.copies()
     restore(box, tmp_path / "look")
     assert box.copies()[0].error == ""
-    claim, lease = leases.claim(box.restic(), tmp_path / "look" / "offsite", None, box="look", wall_s=WALL_S)
+    claim, lease = leases.claim(box.restic(), tmp_path / "look" / "offsite", None, leases.Here("look", WALL_S))
     assert (claim, lease.box) == (Claim.LOST, "ada")
 
 
@@ -371,14 +412,9 @@ def test_a_restore_killed_at_any_moment_is_done_whole_by_the_next_one(box, tmp_p
     code = -9
     for at in range(0, 1000, 7):
         target = tmp_path / f"new{at}"
-        pid = os.fork()
-        if pid == 0:
-            kill_at(at)
-            try:
-                restoring.restore(restic, chosen, target, take_over=False, box="bob", wall_s=WALL_S)
-            finally:
-                os._exit(0)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        code = killed(
+            lambda target=target: restoring.restore(restic, chosen, target, take_over=False, box="bob", wall_s=WALL_S), at
+        )
         done = (target / "journal.sqlite").exists()
         if not done:
             restoring.restore(restic, chosen, target, take_over=False, box="bob", wall_s=WALL_S)
@@ -388,23 +424,6 @@ def test_a_restore_killed_at_any_moment_is_done_whole_by_the_next_one(box, tmp_p
         if code == 0:
             break
     assert code == 0
-
-
-def kill_at(at):
-    """In a child: SIGKILL itself before the n-th call that changes the disk."""
-    count = [at]
-
-    def counted(real):
-        def call(*args, **more):
-            count[0] -= 1
-            if count[0] < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*args, **more)
-
-        return call
-
-    for each in ("rename", "mkdir", "fsync", "link", "unlink", "rmdir"):
-        setattr(os, each, counted(getattr(os, each)))
 
 
 def test_a_copy_killed_at_any_moment_leaves_a_repository_that_takes_the_next_one(box):

@@ -269,6 +269,49 @@ def test_a_program_that_waits_is_kept_down_too():
     assert core.state.programs["Pong"].phase is Phase.QUEUED
 
 
+def pointed(core, repository="/srv/other"):
+    """The operator has configured another repository; what is read first there."""
+    done(core, error="x")
+    for name in ("Pong", "Qbert"):
+        core.ended(name, code=75)
+    return core.load(replace(core.settings, offsite=replace(RULES, repository=repository)))
+
+
+def placed(core):
+    """A fence that knows of which repository it is."""
+    place = core.settings.offsite.place
+    core.give(LeaseFound(core.now_s, Claim.LOST, replace(B2, place=place)))
+    return core
+
+
+def test_a_fenced_box_that_is_given_another_repository_goes_on_once_that_says_nothing_of_a_take_over():
+    core = placed(copied(running()))
+    assert copies(pointed(core)) == [("start", True)]
+    assert of(core.last, commands.Spawn) == [], "not before it has been read"
+    done(core, "look", ERROR)
+    assert core.wake_at_s == core.now_s + 60.0
+    assert copies(core.to_wake()) == [("start", True)], "it is asked until it says something"
+    held = core.give(LeaseFound(core.now_s, Claim.HELD, Lease("n", 1, "ada", place=core.settings.offsite.place)))
+    assert sorted(each.spec.name for each in of(held, commands.Spawn)) == ["Pong", "Qbert"]
+
+
+def test_nor_does_another_boxs_repository_keep_it_down():
+    core = placed(copied(running()))
+    pointed(core)
+    eve = Lease("e", 1, "eve", place=core.settings.offsite.place)
+    free = core.give(LeaseFound(core.now_s, Claim.FOREIGN, eve))
+    assert of(free, facts.OffsiteReleased)[0].why.startswith("this repository is box eve's")
+    assert sorted(each.spec.name for each in of(free, commands.Spawn)) == ["Pong", "Qbert"]
+
+
+def test_the_same_repository_written_otherwise_changes_nothing():
+    core = placed(copied(running()))
+    pointed(core, "/srv/../srv/copies")
+    same = core.give(LeaseFound(core.now_s, Claim.FOREIGN, replace(B2, place=core.settings.offsite.place)))
+    assert same.facts == ()
+    assert of(same, commands.Spawn) == []
+
+
 def test_take_over_brings_the_programs_back():
     core = fenced()
     done(core, error="x")

@@ -8,15 +8,18 @@ same moment both see the same winner at the latest before their next copy.
 from __future__ import annotations
 
 import json
+import os
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from supervisor.adapters import durable
 from supervisor.adapters.files import open_regular
-from supervisor.adapters.offsite.restic import Restic
-from supervisor.policy.upkeep.offsite import Claim, Lease, judge, newest
+from supervisor.adapters.offsite.restic import COPY_TAG, Restic, Snapshot
+from supervisor.policy.box.box_identity import Witnesses, compare
+from supervisor.policy.upkeep.offsite import Claim, Lease, judge, judge_moved, newest
 
 LEASE_FILE: Final = "lease.json"
 _MOST_BYTES: Final = 4096
@@ -24,23 +27,29 @@ _MOST_BYTES: Final = 4096
 
 def read(offsite_dir: Path) -> Lease | None:
     """The lease that this state directory holds, or means to write; None: none, or one that cannot be understood."""
-    import os
-
+    body = _body(offsite_dir)
     try:
-        with os.fdopen(open_regular(offsite_dir / LEASE_FILE), "rb") as file:
-            body = json.loads(file.read(_MOST_BYTES))
         return Lease(
             str(body["token"]), int(body["generation"]), str(body["box"]), float(body["since_s"]), place=str(body["place"])
         )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 
-def write(offsite_dir: Path, lease: Lease) -> None:
-    """Raises OSError."""
+def _body(offsite_dir: Path) -> dict[str, Any]:
+    try:
+        with os.fdopen(open_regular(offsite_dir / LEASE_FILE), "rb") as file:
+            body = json.loads(file.read(_MOST_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def write(offsite_dir: Path, lease: Lease, hardware: Witnesses = MappingProxyType({})) -> None:
+    """`hardware` is that of the box that holds it (empty: whoever starts on it first). Raises OSError."""
     body = {
         "token": lease.token, "generation": lease.generation, "box": lease.box, "since_s": lease.since_s,
-        "place": lease.place,
+        "place": lease.place, "hardware": dict(hardware),
     }  # fmt: skip
     offsite_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = offsite_dir / LEASE_FILE
@@ -49,36 +58,69 @@ def write(offsite_dir: Path, lease: Lease) -> None:
 
 def found(restic: Restic) -> Lease | None:
     """The lease that counts in the repository. Raises ResticError."""
-    there = newest(lease for each in restic.snapshots() if (lease := each.lease) is not None)
+    return _newest(restic, restic.snapshots())
+
+
+def _newest(restic: Restic, snapshots: list[Snapshot]) -> Lease | None:
+    there = newest(lease for each in snapshots if (lease := each.lease) is not None)
     return None if there is None else replace(there, place=restic.place)
 
 
-def claim(restic: Restic, offsite_dir: Path, known: Lease | None, *, box: str, wall_s: float) -> tuple[Claim, Lease]:
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This box: its name for people, its clock, its hardware, and the newest copy on its own record."""
+
+    box: str
+    wall_s: float
+    hardware: Witnesses = field(default_factory=dict)
+    copied: str = ""
+
+
+def claim(restic: Restic, offsite_dir: Path, known: Lease | None, here: Here) -> tuple[Claim, Lease]:
     """This box's claim, after writing a lease where there is none yet; and the lease that counts.
 
     `known` is the one of the journal, for a box whose own file is gone. Raises ResticError, OSError.
     """
-    mine, there = read(offsite_dir) or known, found(restic)
+    snapshots = restic.snapshots()
+    mine, there = read(offsite_dir) or known, _newest(restic, snapshots)
     ours = mine if mine is not None and mine.place == restic.place else None
     verdict = judge(ours, there)
+    if verdict is Claim.HELD and ours is not None and there is not None:
+        verdict = _on_its_hardware(offsite_dir, ours, here, snapshots)
+        ours = Lease(uuid.uuid4().hex, there.generation + 1, here.box, here.wall_s, place=restic.place)
     if verdict is Claim.WRITE:
-        ours = ours or Lease(uuid.uuid4().hex, 1, box, wall_s, place=restic.place)
-        return _written(restic, offsite_dir, ours)
+        ours = ours or Lease(uuid.uuid4().hex, 1, here.box, here.wall_s, place=restic.place)
+        return _written(restic, offsite_dir, ours, here.hardware)
     if there is None:
         raise AssertionError("a claim on nothing is one to write")
     return verdict, there
 
 
-def take_over(restic: Restic, offsite_dir: Path, *, box: str, wall_s: float) -> tuple[Claim, Lease]:
+def _on_its_hardware(offsite_dir: Path, ours: Lease, here: Here, snapshots: list[Snapshot]) -> Claim:
+    """Whether the box that finds its own token is the one that wrote it: else its disk was cloned or moved."""
+    wrote = _body(offsite_dir).get("hardware")
+    wrote = {str(key): str(value) for key, value in wrote.items()} if isinstance(wrote, dict) else {}
+    if not wrote:  # nobody has started on it yet
+        if here.hardware and read(offsite_dir) is not None:
+            write(offsite_dir, ours, here.hardware)
+        return Claim.HELD
+    if not here.hardware or not compare(wrote, here.hardware, same_boot=False, settled=True).another:
+        return Claim.HELD
+    copies = [each.id for each in snapshots if COPY_TAG in each.tags]
+    return judge_moved(known_copy=here.copied, newest_copy=copies[-1] if copies else "")
+
+
+def take_over(restic: Restic, offsite_dir: Path, here: Here) -> tuple[Claim, Lease]:
     """Write a lease that counts more than all others, and read it back. Raises ResticError, OSError."""
     ours, there = read(offsite_dir), found(restic)
     generation = 1 + max(0 if each is None else each.generation for each in (ours, there))
-    return _written(restic, offsite_dir, Lease(uuid.uuid4().hex, generation, box, wall_s, place=restic.place))
+    lease = Lease(uuid.uuid4().hex, generation, here.box, here.wall_s, place=restic.place)
+    return _written(restic, offsite_dir, lease, here.hardware)
 
 
-def _written(restic: Restic, offsite_dir: Path, ours: Lease) -> tuple[Claim, Lease]:
+def _written(restic: Restic, offsite_dir: Path, ours: Lease, hardware: Witnesses) -> tuple[Claim, Lease]:
     """The file first: after a crash in between, the next look writes the same lease into the repository."""
-    write(offsite_dir, ours)
+    write(offsite_dir, ours, hardware)
     restic.write_lease(ours)
     there = found(restic)
     if there is None:

@@ -11,7 +11,6 @@ Written for restic 0.14 (Debian 12); later ones answer the same, and errors also
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import pwd
@@ -87,7 +86,7 @@ class Restic:
     @property
     def place(self) -> str:
         """A name of the repository without its secrets. Written otherwise, the same repository has another name."""
-        return hashlib.blake2b(self._rules.repository.encode(), digest_size=8).hexdigest()
+        return self._rules.place
 
     def init(self) -> None:
         self._run("init")

@@ -80,11 +80,12 @@ def restore(
     box: str,
     wall_s: float,
     say: Callable[[str], object] = lambda _: None,
-    ready: Callable[[Path | None], object] = lambda _: None,
+    ready: Callable[[Path | None, dict[str, Any]], object] = lambda _, __: None,
 ) -> Restored:
     """Make `target` a state directory of that copy. Raises NotRestored, ResticError or OSError.
 
-    `ready` gets the copied configuration when all but the lease and the journal is in place; what it raises ends this.
+    `ready` gets the copied configuration, and what the copy says of its box, when all but the lease and the journal is in
+    place; what it raises ends this.
     """
     if (target / staging.JOURNAL).exists():
         raise NotRestored(f"{target} holds a journal already; restore into an empty directory")
@@ -100,7 +101,7 @@ def restore(
     _check_journal(aside / staging.JOURNAL)
     _place(aside, target, info)
     config = target / CONFIG
-    ready(config if config.exists() else None)
+    ready(config if config.exists() else None, about)
     _place_lease(restic, target, take_over=take_over, box=box, wall_s=wall_s)
     sync(aside / staging.JOURNAL)
     (aside / staging.JOURNAL).rename(target / staging.JOURNAL)  # last: from here on it is a state directory
@@ -198,7 +199,7 @@ def _place_lease(
     if not take_over:
         leases.write(offsite_dir, Lease(uuid.uuid4().hex, 0, box, wall_s, place=restic.place))
         return
-    claim, lease = leases.take_over(restic, offsite_dir, box=box, wall_s=wall_s)
+    claim, lease = leases.take_over(restic, offsite_dir, leases.Here(box, wall_s))
     if claim is not Claim.HELD:
         raise NotRestored(f"box {lease.box} has taken over at the same moment; only one of you should go on")
 

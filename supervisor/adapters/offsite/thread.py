@@ -54,11 +54,11 @@ class Offsite:
 
     def __init__(
         self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, version: str,
-        box: Callable[[], str] = socket.gethostname,
+        box: Callable[[], str] = socket.gethostname, witnesses: Callable[[], dict[str, str]] = dict,
     ) -> None:  # fmt: skip
-        """`box` names this box for people."""
+        """`box` names this box for people, `witnesses` tell it from others (`policy/box/box_identity.py`)."""
         self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
-        self._version, self._box = version, box
+        self._version, self._box, self._witnesses = version, box, witnesses
         self._dir = Path(paths.offsite)
         self._pool = threads.begun(1, "offsite")
         self._guard = threading.Lock()
@@ -111,7 +111,7 @@ class Offsite:
                     restic.deadline_s = began_s + command.limit_s
                     return self._copy(command, restic, work.task)
                 case commands.OffsiteTakeOver():
-                    self._told(*leases.take_over(restic, self._dir, box=self._box(), wall_s=self._clock.wall_s()))
+                    self._told(*leases.take_over(restic, self._dir, self._here()))
                 case commands.OffsiteTend(what="forget"):
                     restic.forget()
                 case _:
@@ -129,6 +129,9 @@ class Offsite:
         log.warning("offsite_failed", what=what, error=told)
         return OffsiteDone(self._clock.now_s(), what, cause, told, due_wall_s=due_wall_s)
 
+    def _here(self, copied: str = "") -> leases.Here:
+        return leases.Here(self._box(), self._clock.wall_s(), self._witnesses(), copied)
+
     def _told(self, claim: Claim, lease: Lease) -> Claim:
         self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease))
         return claim
@@ -137,7 +140,7 @@ class Offsite:
         began_s, now_s, wall_s = time.monotonic(), self._clock.now_s(), self._clock.wall_s()
         what = _what(command)
         known = Lease(command.token, command.generation, self._box(), place=command.place) if command.token else None
-        claim, lease = leases.claim(restic, self._dir, known, box=self._box(), wall_s=wall_s)
+        claim, lease = leases.claim(restic, self._dir, known, self._here(command.copied))
         self._told(claim, lease)
         if claim is not Claim.HELD or command.look_only:
             told = "" if claim is Claim.HELD else foreign(lease)

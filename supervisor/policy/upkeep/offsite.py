@@ -20,6 +20,15 @@ lease with its own token goes on. One that held this repository and finds anothe
 that never held it copies nothing, and its programs run: a mistyped repository must not cost a night. Example: box A holds
 generation 1 and vanishes; a restore on box B takes over with generation 2; A comes back, reads 2, and stops.
 
+A disk that is cloned, or moved to other hardware, carries the token with it. A box that finds its own token, but was other
+hardware when it wrote its lease, goes on only if the newest copy is one that its own record knows: then nobody has gone on
+meanwhile, and it takes over with a token of its own, so that the other one stops if it is still there. A newer copy is
+another box's, which goes on: this one stops. Example: the disk of A, which trains, is cloned at 2:07 after the copy of 2:00.
+The clone starts at 2:30, finds the copy of 2:15 and stops. Started at 2:10, it takes over, and A stops at 2:15.
+
+Another repository says nothing about these trainings, unless it is held by the very box that has taken over: a fenced box
+that is given another one stays fenced until that can be read.
+
 Why not by the age of a lease (a holder that is silent for an hour has lost it): a provider's network that is away for two
 hours would then stop a training that nobody else goes on with.
 """
@@ -27,6 +36,7 @@ hours would then stop a training that nobody else goes on with.
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -65,6 +75,11 @@ class OffsiteSettings:
     @property
     def on(self) -> bool:
         return self.repository != ""
+
+    @property
+    def place(self) -> str:
+        """A name of the repository without its secrets. Written otherwise, the same repository has another name."""
+        return hashlib.blake2b(self.repository.encode(), digest_size=8).hexdigest() if self.on else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +163,11 @@ def judge(ours: Lease | None, found: Lease | None) -> Claim:
     if ours.token == found.token:
         return Claim.HELD
     return Claim.WRITE if ours.generation > found.generation else Claim.LOST
+
+
+def judge_moved(*, known_copy: str, newest_copy: str) -> Claim:
+    """The claim of a box with the right token, on other hardware than the one that wrote it: WRITE (a new lease) or LOST.
+
+    `known_copy` is the newest copy on its own record, `newest_copy` that of the repository; empty: there is none.
+    """
+    return Claim.WRITE if newest_copy in {"", known_copy} else Claim.LOST
