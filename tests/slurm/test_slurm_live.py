@@ -1,0 +1,278 @@
+"""The real daemon on a real Slurm: links past the time limit, nodes that die, preemption, faults of the controller.
+
+`tests/run slurm` runs them. A job's whole life is minutes long: Slurm's shortest time limit is one, and a node is called down after
+ten seconds of silence here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from box import Box, until
+from cluster import Cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
+
+HERE = Path(__file__).parent
+COUNTS = HERE / "programs" / "counts.py"
+
+
+@pytest.fixture
+def slurm(real: Cluster):
+    """Both nodes are up and idle, before and after."""
+    yield real
+    with contextlib.suppress(AssertionError):
+        real.run("scancel", "--user=root")
+    for name in real.names:
+        if name not in real._running:
+            real.start_node(name)
+    real.until(lambda: set(real.states().values()) == {"idle"}, 60, "both nodes are idle again")
+
+
+@pytest.fixture
+def box(slurm: Cluster, tmp_path: Path):
+    made = Box(tmp_path)
+    made.env = {"SLURM_CONF": slurm.environ["SLURM_CONF"]}
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def launcher(**more: object) -> str:
+    """`[launcher]` of the tests: looks at the queue every second."""
+    rows = {"partition": "main", "cpus": 1, "memory_mb": 300, "time_limit_s": 600, "signal_lead_s": 20, "poll_s": 1, "settle_s": 10}
+    return "[launcher]\nkind = 'slurm'\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in (rows | more).items())
+
+
+def counting(name: str, *flags: str, keys: str = "") -> str:
+    command = json.dumps([sys.executable, str(COUNTS), *flags])
+    return f'[program.{name}]\ncommand = {command}\nprogress = "beat"\nstop_grace_s = 3.0\n{keys}\n'
+
+
+def trace(box: Box, name: str = "a", event: str | None = None) -> list[dict]:
+    path = box.state / "programs" / name / "trace"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [line for line in lines if event in (None, line["event"])]
+
+
+def step_of(box: Box, name: str = "a") -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return int(json.loads((box.state / "programs" / name / "counter.json").read_text())["step"])
+    return 0
+
+
+def jobs_of(slurm: Cluster, state: str = "all") -> list[tuple[int, str, str]]:
+    """(id, state, comment), from Slurm itself."""
+    rows = slurm.run("squeue", "-h", f"--states={state}", "-o", "%A|%T|%k").splitlines()
+    return [(int(number), said, comment) for number, said, comment in (row.split("|", 2) for row in rows)]
+
+
+def running(slurm: Cluster, box: Box) -> list[int]:
+    """Jobs of this box that have processes, or will."""
+    return [number for number, said, comment in jobs_of(slurm, "PD,R,CG") if mark(box) in comment]
+
+
+def mark(box: Box) -> str:
+    from supervisor.adapters.slurm.launcher import mark_of
+
+    return f"extralife:{mark_of(str(box.state))}:"
+
+
+def begun(box: Box, count: int = 1, name: str = "a", timeout_s: float = 60) -> dict:
+    """The line of the `count`th begin."""
+    return until(lambda: (trace(box, name, "begins")[count - 1 : count] or [None])[0], timeout_s, f"{name} to begin {count} times")
+
+
+def test_two_programs_run_to_their_end_and_each_was_submitted_once(box: Box, slurm: Cluster):
+    foreign = "[program.mine]\ncommand = ['bash', '-c', 'for i in 1 2 3; do echo $i on $SLURMD_NODENAME; sleep 1; done']\n"
+    box.config(counting("a", "--steps", "60") + foreign, extra=launcher())
+    box.start()
+    box.wait_phase("a", "DONE", 90)
+    box.wait_phase("mine", "DONE", 90)
+    assert trace(box, event="done")[0]["step"] == 60
+    assert "3 on n" in (box.state / "programs" / "mine" / "logs" / "stdout.log").read_text()
+    assert len([row for row in jobs_of(slurm) if mark(box) in row[2]]) == 2
+    assert box.ctl("tail", "mine").stdout.splitlines()[-1].startswith("3 on n")
+
+
+def test_a_time_limit_is_a_checkpoint_and_the_next_link_loses_no_step(box: Box, slurm: Cluster):
+    box.config(counting("a", "--steps", "100000"), extra=launcher(time_limit_s=60, signal_lead_s=30))
+    box.start()
+    begun(box, 3, timeout_s=300)
+    begins, leaves = trace(box, event="begins"), trace(box, event="leaves")
+    assert [line["step"] for line in leaves[:2]] == [line["step"] for line in begins[1:3]]
+    assert begins[2]["step"] > begins[1]["step"] > 0
+    assert len({line["job"] for line in begins[:3]}) == 3
+    kinds = {fact["kind"] for fact in box.facts(program="a")}
+    assert "SlowRetry" not in kinds
+    assert box.program("a")["phase"] in {"RUNNING", "STARTING"}
+
+
+def test_a_node_that_loses_power_is_replaced_and_the_training_goes_on(box: Box, slurm: Cluster):
+    box.config(counting("a"), extra=launcher())
+    box.start()
+    first = begun(box)
+    until(lambda: step_of(box) >= 40, 60, "a checkpoint")
+    slurm.kill_node(first["node"])
+    second = begun(box, 2, timeout_s=180)
+    assert second["node"] != first["node"]
+    assert second["step"] >= 40
+    assert box.wait_fact("NodeFaulted", timeout_s=60)["node"] == first["node"]
+    assert len(running(slurm, box)) == 1
+
+
+def test_a_stale_node_can_not_write_over_the_newer_attempt(box: Box, slurm: Cluster):
+    """Its slurmd dies, so Slurm starts the job elsewhere, while the first copy goes on and knows nothing of it."""
+    box.config(counting("a"), extra=launcher())
+    box.start()
+    first = begun(box)
+    until(lambda: step_of(box) >= 20, 60, "a checkpoint")
+    slurm.kill_slurmd(first["node"])
+    second = begun(box, 2, timeout_s=180)
+    assert second["node"] != first["node"]
+    until(lambda: not alive(first["pid"]), 30, "the stale copy to be ended by its fence")
+    assert json.loads((box.state / "programs" / "a" / "counter.json").read_text())["token"] == second["token"]
+    seen = step_of(box)
+    until(lambda: step_of(box) > seen, 30, "the new attempt to go on")
+
+
+def test_preemption_saves_first_and_goes_on_with_nothing_counted(box: Box, slurm: Cluster):
+    box.config(counting("a"), extra=launcher(options="--nodelist=n1"))
+    box.start()
+    begun(box)
+    until(lambda: step_of(box) >= 20, 60, "a checkpoint")
+    urgent = slurm.run("sbatch", "--parsable", "-o/dev/null", "-purgent", "-wn1", "--exclusive", "-t5", given="#!/bin/sh\nsleep 5\n")
+    slurm.until_state(int(urgent), "COMPLETED", within_s=90)
+    second = begun(box, 2, timeout_s=120)
+    assert second["step"] == trace(box, event="leaves")[0]["step"]
+    assert not box.facts("NodeFaulted")
+
+
+def test_a_job_that_eats_more_memory_than_it_asked_for_is_told(box: Box, slurm: Cluster):
+    box.config(counting("a", "--eat-mib", "900", keys='restart = "never"'), extra=launcher())
+    box.start()
+    box.wait_phase("a", "FATAL", 120)
+    assert "kill" in box.ctl("history", "a").stdout.lower() or "memory" in box.ctl("history", "a").stdout.lower()
+
+
+def test_a_killed_daemon_adopts_its_job(box: Box, slurm: Cluster):
+    box.config(counting("a"), extra=launcher())
+    box.start()
+    first = begun(box)
+    box.wait_phase("a", "RUNNING", 60)
+    box.kill_daemon()
+    seen = step_of(box)
+    until(lambda: step_of(box) > seen, 30, "the job to train on without a daemon")
+    box.start()
+    box.wait_phase("a", "RUNNING", 60)
+    assert running(slurm, box) == [int(first["job"])]
+    assert len(trace(box, event="begins")) == 1
+
+
+def test_a_controller_that_is_down_is_unknown_and_nothing_is_submitted_again(box: Box, slurm: Cluster):
+    box.config(counting("a"), extra=launcher())
+    box.start()
+    first = begun(box)
+    box.wait_fact("JobStarted", "a")
+    slurm.save()
+    slurm.kill_controller()
+    box.wait_fact("ClusterUnreachable", timeout_s=90)
+    seen = step_of(box)
+    until(lambda: step_of(box) > seen + 20, 30, "the job to train on")
+    assert box.program("a")["phase"] == "RUNNING"
+    slurm.start_controller()
+    box.wait_fact("ClusterReached", timeout_s=90)
+    until(lambda: running(slurm, box) == [int(first["job"])], 60, "the same job, alone")
+    assert len(trace(box, event="begins")) == 1
+
+
+def test_a_job_deleted_by_hand_stays_down_until_somebody_starts_it(box: Box, slurm: Cluster):
+    box.config(counting("a"), extra=launcher())
+    box.start()
+    first = begun(box)
+    box.wait_phase("a", "RUNNING", 60)
+    slurm.run("scancel", first["job"])
+    box.wait_phase("a", "STOPPED", 90)
+    assert not running(slurm, box)
+    assert box.ctl("start", "a").returncode == 0
+    assert begun(box, 2, timeout_s=90)["step"] > 0
+
+
+def test_twenty_random_faults_submit_nothing_twice(box: Box, slurm: Cluster, tmp_path: Path):
+    """The daemon is killed, sbatch answers late, fails after submitting or not at all, the controller restarts or stalls."""
+    dice = random.Random(20)
+    wrapped(box, tmp_path / "bin")
+    box.config(counting("a") + counting("b", "--steps", "40"), extra=launcher(settle_s=6))
+    for number in range(20):
+        fault = dice.choice(["kill", "late", "after", "refuse", "controller", "stall", "kill"])
+        (tmp_path / "bin" / "FAULT").write_text(fault)
+        if box.daemon is None or box.daemon.poll() is not None:
+            box.start(wait=False)
+        if fault == "controller":
+            slurm.kill_controller()
+            slurm.start_controller()
+        elif fault == "stall":
+            slurm.pause_controller()
+        pause(dice.uniform(0.2, 3.0))
+        if fault == "stall":
+            slurm.resume_controller()
+        if fault == "kill" or dice.random() < 0.3:
+            box.kill_daemon()
+        if number % 3 == 2:
+            with contextlib.suppress(AssertionError):
+                for job in running(slurm, box)[:1]:
+                    slurm.run("scancel", "--signal=KILL", "--full", str(job))
+    (tmp_path / "bin" / "FAULT").write_text("")
+    if box.daemon is None or box.daemon.poll() is not None:
+        box.start(wait=False)
+    begun(box, timeout_s=120)
+    seen = len(trace(box, event="begins"))
+    until(lambda: len(running(slurm, box)) <= 2 and step_of(box) > 20, 120, f"one job each ({seen} begins)")
+    assert not overlaps(trace(box)), "two copies trained at the same time"
+    assert not overlaps(trace(box, "b")), "two copies trained at the same time"
+
+
+def pause(seconds: float) -> None:
+    import time
+
+    time.sleep(seconds)
+
+
+def wrapped(box: Box, where: Path) -> None:
+    """An sbatch in front of the real one that misbehaves as the file FAULT says, every other time."""
+    where.mkdir()
+    (where / "sbatch").write_text(f"""#!/bin/sh
+fault=$(cat {where}/FAULT)
+case $fault in
+    refuse) echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1 ;;
+    after) PATH=${{PATH#*:}} sbatch "$@" >/dev/null; echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1 ;;
+    late) sleep 3; PATH=${{PATH#*:}} exec sbatch "$@" ;;
+    *) PATH=${{PATH#*:}} exec sbatch "$@" ;;
+esac
+""")
+    (where / "sbatch").chmod(0o755)
+    box.env["PATH"] = f"{where}:{os.environ['PATH']}"
+
+
+def overlaps(lines: list[dict]) -> list[tuple[dict, dict]]:
+    """Pairs of attempts of which the newer one began while the older one still committed steps."""
+    found = []
+    begins = [line for line in lines if line["event"] == "begins"]
+    for older, newer in zip(begins, begins[1:], strict=False):
+        if newer["step"] < older["step"] or newer["token"] == older["token"]:
+            found.append((older, newer))
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
