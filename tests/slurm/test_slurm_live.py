@@ -47,8 +47,33 @@ def box(slurm: Cluster, tmp_path: Path):
 
 def launcher(**more: object) -> str:
     """`[launcher]` of the tests: looks at the queue every second."""
-    rows = {"partition": "main", "cpus": 1, "memory_mb": 300, "time_limit_s": 600, "signal_lead_s": 20, "poll_s": 1, "settle_s": 10}
+    rows = {
+        "partition": "main",
+        "cpus": 1,
+        "memory_mb": 300,
+        "time_limit_s": 600,
+        "signal_lead_s": 20,
+        "poll_s": 1,
+        "settle_s": 10,
+    }
     return "[launcher]\nkind = 'slurm'\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in (rows | more).items())
+
+
+def configure(box: Box, programs: str, **more: object) -> None:
+    """Reports of nodes are two seconds apart, so the limits of a stall are not those of a box."""
+    box.config_file.write_text(f"""
+[daemon]
+state_dir = "{box.state}"
+runtime_dir = "{box.runtime}"
+sample_period_s = 0.2
+alive_period_s = 0.5
+[level]
+slots = 4
+num_envs = 2
+batch_size = 32
+{launcher(**more)}
+{programs}
+""")
 
 
 def counting(name: str, *flags: str, keys: str = "") -> str:
@@ -87,23 +112,25 @@ def mark(box: Box) -> str:
 
 def begun(box: Box, count: int = 1, name: str = "a", timeout_s: float = 60) -> dict:
     """The line of the `count`th begin."""
-    return until(lambda: (trace(box, name, "begins")[count - 1 : count] or [None])[0], timeout_s, f"{name} to begin {count} times")
+    return until(
+        lambda: (trace(box, name, "begins")[count - 1 : count] or [None])[0], timeout_s, f"{name} to begin {count} times"
+    )
 
 
 def test_two_programs_run_to_their_end_and_each_was_submitted_once(box: Box, slurm: Cluster):
     foreign = "[program.mine]\ncommand = ['bash', '-c', 'for i in 1 2 3; do echo $i on $SLURMD_NODENAME; sleep 1; done']\n"
-    box.config(counting("a", "--steps", "60") + foreign, extra=launcher())
+    configure(box, counting("a", "--steps", "60") + foreign)
     box.start()
     box.wait_phase("a", "DONE", 90)
     box.wait_phase("mine", "DONE", 90)
     assert trace(box, event="done")[0]["step"] == 60
-    assert "3 on n" in (box.state / "programs" / "mine" / "logs" / "stdout.log").read_text()
+    assert "3 on n" in (box.state / "programs" / "mine" / "stdout.log").read_text()
     assert len([row for row in jobs_of(slurm) if mark(box) in row[2]]) == 2
     assert box.ctl("tail", "mine").stdout.splitlines()[-1].startswith("3 on n")
 
 
 def test_a_time_limit_is_a_checkpoint_and_the_next_link_loses_no_step(box: Box, slurm: Cluster):
-    box.config(counting("a", "--steps", "100000"), extra=launcher(time_limit_s=60, signal_lead_s=30))
+    configure(box, counting("a", "--steps", "100000"), time_limit_s=60, signal_lead_s=30)
     box.start()
     begun(box, 3, timeout_s=300)
     begins, leaves = trace(box, event="begins"), trace(box, event="leaves")
@@ -116,7 +143,7 @@ def test_a_time_limit_is_a_checkpoint_and_the_next_link_loses_no_step(box: Box, 
 
 
 def test_a_node_that_loses_power_is_replaced_and_the_training_goes_on(box: Box, slurm: Cluster):
-    box.config(counting("a"), extra=launcher())
+    configure(box, counting("a"))
     box.start()
     first = begun(box)
     until(lambda: step_of(box) >= 40, 60, "a checkpoint")
@@ -130,7 +157,7 @@ def test_a_node_that_loses_power_is_replaced_and_the_training_goes_on(box: Box, 
 
 def test_a_stale_node_can_not_write_over_the_newer_attempt(box: Box, slurm: Cluster):
     """Its slurmd dies, so Slurm starts the job elsewhere, while the first copy goes on and knows nothing of it."""
-    box.config(counting("a"), extra=launcher())
+    configure(box, counting("a"))
     box.start()
     first = begun(box)
     until(lambda: step_of(box) >= 20, 60, "a checkpoint")
@@ -144,11 +171,13 @@ def test_a_stale_node_can_not_write_over_the_newer_attempt(box: Box, slurm: Clus
 
 
 def test_preemption_saves_first_and_goes_on_with_nothing_counted(box: Box, slurm: Cluster):
-    box.config(counting("a"), extra=launcher(options="--nodelist=n1"))
+    configure(box, counting("a"), options="--nodelist=n1")
     box.start()
     begun(box)
     until(lambda: step_of(box) >= 20, 60, "a checkpoint")
-    urgent = slurm.run("sbatch", "--parsable", "-o/dev/null", "-purgent", "-wn1", "--exclusive", "-t5", given="#!/bin/sh\nsleep 5\n")
+    urgent = slurm.run(
+        "sbatch", "--parsable", "-o/dev/null", "-purgent", "-wn1", "--exclusive", "-t5", given="#!/bin/sh\nsleep 5\n"
+    )
     slurm.until_state(int(urgent), "COMPLETED", within_s=90)
     second = begun(box, 2, timeout_s=120)
     assert second["step"] == trace(box, event="leaves")[0]["step"]
@@ -156,14 +185,14 @@ def test_preemption_saves_first_and_goes_on_with_nothing_counted(box: Box, slurm
 
 
 def test_a_job_that_eats_more_memory_than_it_asked_for_is_told(box: Box, slurm: Cluster):
-    box.config(counting("a", "--eat-mib", "900", keys='restart = "never"'), extra=launcher())
+    configure(box, counting("a", "--eat-mib", "900", keys='restart = "never"'))
     box.start()
     box.wait_phase("a", "FATAL", 120)
     assert "kill" in box.ctl("history", "a").stdout.lower() or "memory" in box.ctl("history", "a").stdout.lower()
 
 
 def test_a_killed_daemon_adopts_its_job(box: Box, slurm: Cluster):
-    box.config(counting("a"), extra=launcher())
+    configure(box, counting("a"))
     box.start()
     first = begun(box)
     box.wait_phase("a", "RUNNING", 60)
@@ -177,7 +206,7 @@ def test_a_killed_daemon_adopts_its_job(box: Box, slurm: Cluster):
 
 
 def test_a_controller_that_is_down_is_unknown_and_nothing_is_submitted_again(box: Box, slurm: Cluster):
-    box.config(counting("a"), extra=launcher())
+    configure(box, counting("a"))
     box.start()
     first = begun(box)
     box.wait_fact("JobStarted", "a")
@@ -194,7 +223,7 @@ def test_a_controller_that_is_down_is_unknown_and_nothing_is_submitted_again(box
 
 
 def test_a_job_deleted_by_hand_stays_down_until_somebody_starts_it(box: Box, slurm: Cluster):
-    box.config(counting("a"), extra=launcher())
+    configure(box, counting("a"))
     box.start()
     first = begun(box)
     box.wait_phase("a", "RUNNING", 60)
@@ -209,7 +238,7 @@ def test_twenty_random_faults_submit_nothing_twice(box: Box, slurm: Cluster, tmp
     """The daemon is killed, sbatch answers late, fails after submitting or not at all, the controller restarts or stalls."""
     dice = random.Random(20)
     wrapped(box, tmp_path / "bin")
-    box.config(counting("a") + counting("b", "--steps", "40"), extra=launcher(settle_s=6))
+    configure(box, counting("a") + counting("b", "--steps", "40"), settle_s=6)
     for number in range(20):
         fault = dice.choice(["kill", "late", "after", "refuse", "controller", "stall", "kill"])
         (tmp_path / "bin" / "FAULT").write_text(fault)

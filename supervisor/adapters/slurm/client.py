@@ -121,6 +121,13 @@ class Slurm:
             return Unknown(answer.words, "garbage")  # a site's wrapper around it broke, perhaps after the submission
         return answer
 
+    def would_take(self, script: str) -> Done | Refused | Unknown:
+        """Whether Slurm would take this script. Nothing is submitted."""
+        said = self._run(["sbatch", "--test-only"], given=script)
+        if isinstance(said, Unknown):
+            return said
+        return Done() if said.code == 0 else _refusal("sbatch", said)
+
     def jobs(self, wanted: Collection[int] = ()) -> Jobs | Unknown:
         """All jobs of this user. `wanted`: ids of jobs that must be told of, though they may have ended long ago."""
         before = self.calls

@@ -1,0 +1,222 @@
+"""Checks of `doctor` on `[launcher] kind = "slurm"`: what a cluster's support would ask for first. No job is submitted."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from supervisor.adapters.slurm import report
+from supervisor.adapters.slurm.client import Done, Slurm, Unknown
+from supervisor.adapters.slurm.launcher import mark_of, remote_paths
+from supervisor.adapters.slurm.script import Tag, batch_script
+from supervisor.ctl import text
+from supervisor.ctl.checks import Finding, Patient, not_known, tool
+from supervisor.filesystems import kind_of, shared
+from supervisor.model.settings import Paths, Settings
+from supervisor.policy.cluster.jobs import Partition
+from supervisor.policy.cluster.launcher import LauncherSettings
+
+_OLDEST: Final = (20, 11)  # the first whose `squeue -O` prints fields of any width
+_ASK_S: Final = 20.0
+_SLOW_S: Final = 1.0  # for a file of one sentence, written, synced and renamed
+_CLOCKS_S: Final = 5.0
+_CONDA_MODULE: Final = re.compile(r"^\s*(?:module|ml)\b.*\b(?:ana|mini|micro)?(?:conda|mamba|forge)", re.IGNORECASE | re.MULTILINE)
+_ACTIVATES: Final = re.compile(r"^\s*(?:conda|mamba|micromamba) activate\b", re.MULTILINE)
+_HOOKED: Final = re.compile(r"profile\.d/(?:conda|mamba)\.sh|shell\.(?:bash|posix) hook|shell hook|/bin/activate\b")
+_QUOTA: Final = re.compile(r"^\s*(\S*)\s+([0-9]+)(\*?)\s+([0-9]+)\s+([0-9]+)\s", re.MULTILINE)
+
+
+def cluster(who: Patient) -> Iterator[Finding]:
+    """Slurm is there and would take a job as it is configured."""
+    rules = _rules(who)
+    if who.settings is None or rules is None:
+        return
+    slurm = Slurm(timeout_s=_ASK_S)
+    version = slurm.version()
+    if isinstance(version, Unknown):
+        level = "bad" if version.why == "missing" else "unknown"
+        yield Finding("slurm", level, text.harmless(version.words), "run doctor where sbatch works: on a login node")
+        return
+    if version < _OLDEST:
+        yield Finding("slurm", "bad", f"Slurm {_told(version)} is older than {_told(_OLDEST)}: its jobs cannot be read")
+        return
+    partitions = slurm.partitions()
+    if isinstance(partitions, Unknown):
+        what = f"the controller does not answer: {text.harmless(partitions.words)}"
+        yield Finding("slurm", "unknown", what, "try again later; trainings that run are not touched meanwhile")
+        return
+    yield Finding("slurm", "ok", f"Slurm {_told(version)} answers")
+    yield from _partition(rules, partitions)
+    yield _taken(slurm, rules, who.settings)
+
+
+def _rules(who: Patient) -> LauncherSettings | None:
+    """None: programs run on this machine."""
+    return who.settings.launcher if who.settings is not None and who.settings.launcher.remote else None
+
+
+def _told(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]:02d}"
+
+
+def _partition(rules: LauncherSettings, found: list[Partition]) -> Iterator[Finding]:
+    """It exists, is up, and allows the time limit."""
+    by_name = {each.name: each for each in found}
+    asked = rules.partition.split(",") if rules.partition else [each.name for each in found if each.default]
+    if not asked:
+        what = "no partition is set, and this cluster has no default one"
+        yield Finding("partition", "bad", what, f"set [launcher] partition: {', '.join(sorted(by_name))}")
+    for name in asked:
+        if name not in by_name:
+            yield Finding("partition", "bad", f"there is no partition {name}", f"it has {', '.join(sorted(by_name))}")
+            continue
+        partition = by_name[name]
+        most_s = partition.time_limit_s
+        if partition.up is False:
+            yield Finding("partition", "warn", f"partition {name} is down: jobs wait until it is up", "`sinfo` says since when")
+        elif most_s is not None and rules.time_limit_s > most_s:
+            what = f"a time limit of {text.duration(rules.time_limit_s)}; partition {name} allows {text.duration(most_s)}"
+            yield Finding("partition", "bad", f"{what}: such jobs never start", f"set [launcher] time_limit_s = {most_s:.0f}")
+        else:
+            allowed = "any time limit" if most_s is None else f"jobs of up to {text.duration(most_s)}"
+            yield Finding("partition", "ok", f"{name} allows {allowed}")
+
+
+def _taken(slurm: Slurm, rules: LauncherSettings, settings: Settings) -> Finding:
+    """Slurm's own check of partition, account, quality of service and resources together: `sbatch --test-only`."""
+    tag = Tag(mark_of(settings.paths.state_dir), "doctor", 1, "0" * 32)
+    answer = slurm.would_take(batch_script(rules, tag, command=("true",), output="/dev/null"))
+    if isinstance(answer, Done):
+        return Finding("job", "ok", "Slurm would take a job of this partition, account, quality of service and size")
+    if isinstance(answer, Unknown):
+        return Finding("job", "unknown", f"Slurm did not say whether it would take a job: {text.harmless(answer.words)}")
+    what = f"Slurm refuses such a job: {text.harmless(answer.words)}"
+    return Finding("job", "bad", what, _may_use() or "set [launcher] partition, account, qos and gpus as your cluster's guide says")
+
+
+def _may_use() -> str:
+    """What this user may use, by the accounting; empty where there is none."""
+    said = tool("sacctmgr", "-n", "-P", "show", "assoc", f"user={getpass.getuser()}", "format=account,partition,qos")
+    rows = [line.split("|") for line in said.splitlines() if line.count("|") == 2]
+    told = [
+        f"account {account}" + (f", partition {partition}" if partition else "") + (f", qos {qos}" if qos else "")
+        for account, partition, qos in rows
+    ]
+    return f"you may use: {'; '.join(text.harmless(each) for each in told[:8])}" if told else ""
+
+
+def setup(who: Patient) -> Iterator[Finding]:
+    """Conda is initialised directly: a batch script reads no .bashrc, and a module's conda changes with the module."""
+    rules = _rules(who)
+    if rules is None:
+        return
+    directly = "source ~/miniconda3/etc/profile.d/conda.sh, then conda activate NAME"
+    if _ACTIVATES.search(rules.setup) and not _HOOKED.search(rules.setup) and not _CONDA_MODULE.search(rules.setup):
+        what = "[launcher] setup activates an environment that nothing has initialised: a job reads no .bashrc"
+        yield Finding("setup", "bad", what, directly)
+    elif _CONDA_MODULE.search(rules.setup):
+        what = "[launcher] setup takes conda from a module: another default of the module is another Python under old packages"
+        yield Finding("setup", "warn", what, f"install conda in a directory of your own: {directly}")
+
+
+def shared_files(who: Patient) -> Iterator[Finding]:
+    """Nodes and this host see one state directory, in which what the daemon relies on works."""
+    rules = _rules(who)
+    if who.settings is None or rules is None:
+        return
+    state = Path(who.settings.paths.state_dir)
+    if not state.is_dir():
+        return  # `directories` says so
+    kind = kind_of(state, who.root)
+    if kind and not shared(kind):
+        what = f"{state} lies on {kind}, which other hosts do not see: jobs on nodes would find nothing there"
+        yield Finding("shared files", "warn", what, "choose a state_dir in your home or scratch directory, unless this is one machine")
+    try:
+        took_s, ahead_s = _tried(state)
+    except OSError as error:
+        if isinstance(error, PermissionError):
+            yield not_known("shared files", error)
+            return
+        what = f"in {state}, {error.strerror or error}: the daemon needs fsync, rename, hard links and locks there"
+        yield Finding("shared files", "bad", what, "choose another file system; `lfs` and `df -T` name what yours is")
+        return
+    if took_s > _SLOW_S:
+        what = f"a small file takes {took_s:.1f} s to be written in {state}"
+        yield Finding("shared files", "warn", what, "checkpoints take longer too: make signal_lead_s longer, or use scratch")
+    else:
+        yield Finding("shared files", "ok", f"{state}: fsync, rename, links and locks work, {1000 * took_s:.0f} ms a file")
+    yield from _clocks(who.settings.paths, ahead_s)
+
+
+def _tried(state: Path) -> tuple[float, float]:
+    """Seconds for one durable small file, and how far this host's clock is ahead of the one that stamps files there."""
+    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=state) as name:
+        aside, placed = Path(name, "aside"), Path(name, "placed")
+        placed.write_bytes(b"before\n")
+        began_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        with aside.open("wb") as file:
+            file.write(b"after\n")
+            file.flush()
+            os.fsync(file.fileno())
+        wall_s = time.clock_gettime(time.CLOCK_REALTIME)
+        ahead_s = wall_s - aside.stat().st_mtime
+        aside.rename(placed)
+        took_s = time.clock_gettime(time.CLOCK_BOOTTIME) - began_s
+        if placed.read_bytes() != b"after\n":
+            raise OSError(0, "a renamed file has its old content")
+        Path(name, "link").hardlink_to(placed)
+        with placed.open("rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return took_s, ahead_s
+
+
+def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
+    """This host's clock, and those of nodes that have written reports, against the clock that stamps shared files."""
+    off = {f"this host, by {ahead_s:+.0f} s"} if abs(ahead_s) > _CLOCKS_S else set()
+    seen = 0
+    for path in Path(remote_paths(paths).runtime_dir, "beats").glob("*.beat"):
+        with contextlib.suppress(OSError):
+            told = report.of_file(path)
+            if told is not None:
+                seen += 1
+                node_s = told.wall_s - path.stat().st_mtime
+                off |= {f"node {text.harmless(told.node)}, by {node_s:+.0f} s"} if abs(node_s) > _CLOCKS_S else set()
+    if off:
+        what = f"clocks differ from the file server's: {', '.join(sorted(off))}"
+        yield Finding("clocks", "warn", what, "times in history are wrong by so much, no rule is; tell the cluster's support")
+    else:
+        nodes = f"this host and {seen} reports of nodes" if seen else "this host"
+        yield Finding("clocks", "ok", f"{nodes}: within {_CLOCKS_S:g} s of the file server")
+
+
+def quota(who: Patient) -> Iterator[Finding]:
+    """Space that this user may still use where checkpoints go, as far as the file system says."""
+    if who.settings is None or _rules(who) is None or not Path(who.settings.paths.state_dir).is_dir():
+        return
+    state = who.settings.paths.state_dir
+    if kind_of(Path(state), who.root) == "lustre":
+        said = tool("lfs", "quota", "-q", "-u", getpass.getuser(), state)
+    else:
+        said = tool("quota", "-w", "-p")
+    rows = [(name, int(used), bool(over), int(soft) or int(hard)) for name, used, over, soft, hard in _QUOTA.findall(said)]
+    limited = [(name, used, over, limit) for name, used, over, limit in rows if limit]
+    if not limited:
+        what = "no quota is known of the file system of the state directory"
+        yield Finding("quota", "unknown", what, "the cluster's own command may say it, `myquota` for example")
+    for name, used, over, limit in limited:
+        told = f"{text.harmless(name)}: {used >> 20} of {limit >> 20} GiB used"
+        if over or used > 0.95 * limit:
+            yield Finding("quota", "bad", f"{told}: no checkpoint can be saved soon", "remove files, or move state_dir to scratch")
+        else:
+            yield Finding("quota", "ok" if used < 0.8 * limit else "warn", told)
+
+
+ALL: Final = (cluster, setup, shared_files, quota)
