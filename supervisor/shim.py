@@ -4,7 +4,8 @@ The launcher starts `python -S -I /proc/self/fd/N PROGRAM ATTEMPT RUN_DIR` for e
 on stdin (nothing secret in argv; its words are for `ps`). Descriptor N is the compiled shim. The shim locks the run
 directory, writes the fence, starts the worker, answers one JSON line on stdout, and from then on only waits. When nothing
 of the tree is left it writes `exit.json` and leaves. SIGUSR1 to the shim asks the tree to save and leave (`_Leaving`),
-SIGTERM ends it now. Processes that a worker leaves behind are asked too, and killed once the program's grace is over.
+SIGTERM ends it now (SIGUSR2 in a job of a cluster). Processes that a worker leaves behind are asked too, and killed once
+the program's grace is over.
 
 Example: a worker dies of signal 9 and leaves a daemonised `sleep` in a session of its own. As sub-reaper the shim
 inherits the sleep, ends it, names it ("sleep(1234)") in the record, and holds the lock until it is reaped: no second
@@ -39,7 +40,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _NEVER_WORKS = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.EINVAL)
 _ASK = _signal.SIGUSR1  # from the daemon: the tree is to save and leave
-_AWAITED = {_signal.SIGCHLD, _signal.SIGTERM, _ASK}
+_AWAITED = {_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGUSR2, _ASK}
 _SETTLE_S = 1.0  # for `tee` to write what is left in its pipe, for a shell to end by itself
 _LOOK_LEAST_S, _LOOK_MOST_S = 0.01, 0.5
 
@@ -79,6 +80,7 @@ class Order:
     stop_signal: int  # what asks a process to leave: the program's `stop_signal`
     lock_wait_s: float
     lock: str  # path of the run directory's lock
+    end_signal: int  # ends the tree now. Slurm sends SIGTERM to every process of a job, and means: save and leave
     may_claim: bool  # whether it writes the fence; else the fence must be its own already (a job of a cluster)
 
     def __init__(self, fields: dict[str, object]) -> None:
@@ -540,14 +542,14 @@ class _Leaving:
                 process.send(self._signal)
 
 
-def _see_off(leaving: _Leaving) -> tuple[int, "struct_rusage"]:
+def _see_off(leaving: _Leaving, end_signal: int) -> tuple[int, "struct_rusage"]:
     """Reap until there is no child left, which means no descendant; returns the worker's (wait status, rusage)."""
     end: tuple[int, struct_rusage] | None = None
     while True:
         number = leaving.wait()
-        if number == _signal.SIGTERM:
+        if number == end_signal:
             leaving.kill()
-        elif number == _ASK:
+        elif number in {_ASK, _signal.SIGTERM}:
             leaving.begin()
         try:
             while True:
@@ -637,7 +639,7 @@ def _close_own_code() -> None:
 def main() -> None:
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _AWAITED)
     _close_own_code()
-    for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGPIPE, _signal.SIGUSR2):
+    for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGPIPE):
         _signal.signal(number, _signal.SIG_IGN)
     order = _read_order()
     os.setsid()
@@ -659,7 +661,7 @@ def main() -> None:
     os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
     os.chdir("/")
     leaving = _Leaving(order, pid)
-    status, usage = _see_off(leaving)
+    status, usage = _see_off(leaving, order.end_signal)
     result = _exit_record(order, pid, status, usage)
     after = _oom_kills(cgroup=order.cgroup)
     result["oom_kills"] = None if oom_kills is None or after is None else [oom_kills, after]

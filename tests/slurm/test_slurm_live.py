@@ -7,6 +7,7 @@ ten seconds of silence here.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -93,6 +94,13 @@ def step_of(box: Box, name: str = "a") -> int:
     return 0
 
 
+def writer(box: Box, name: str = "a") -> str:
+    """The token of the attempt that saved last."""
+    with contextlib.suppress(OSError, ValueError):
+        return str(json.loads((box.state / "programs" / name / "counter.json").read_text())["token"])
+    return ""
+
+
 def jobs_of(slurm: Cluster, state: str = "all") -> list[tuple[int, str, str]]:
     """(id, state, comment), from Slurm itself."""
     rows = slurm.run("squeue", "-h", f"--states={state}", "-o", "%A|%T|%k").splitlines()
@@ -165,9 +173,10 @@ def test_a_stale_node_can_not_write_over_the_newer_attempt(box: Box, slurm: Clus
     second = begun(box, 2, timeout_s=180)
     assert second["node"] != first["node"]
     until(lambda: not alive(first["pid"]), 30, "the stale copy to be ended by its fence")
-    assert json.loads((box.state / "programs" / "a" / "counter.json").read_text())["token"] == second["token"]
+    until(lambda: writer(box) == second["token"], 30, "the new attempt to save")
     seen = step_of(box)
     until(lambda: step_of(box) > seen, 30, "the new attempt to go on")
+    assert writer(box) == second["token"]
 
 
 def test_preemption_saves_first_and_goes_on_with_nothing_counted(box: Box, slurm: Cluster):
@@ -294,7 +303,7 @@ def overlaps(lines: list[dict]) -> list[tuple[dict, dict]]:
     """Pairs of attempts of which the newer one began while the older one still committed steps."""
     found = []
     begins = [line for line in lines if line["event"] == "begins"]
-    for older, newer in zip(begins, begins[1:], strict=False):
+    for older, newer in itertools.pairwise(begins):
         if newer["step"] < older["step"] or newer["token"] == older["token"]:
             found.append((older, newer))
     return found

@@ -152,7 +152,7 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
         "cgroup": cgroup, "grace_s": spec.stop_grace_s, "signal_to": spec.stop_signal_to,
         "stop_signal": signal_number(spec.stop_signal), "lock": f"{paths.run_dir(name)}/{contract.LOCK_FILE}",
-        "may_claim": True,
+        "may_claim": True, "end_signal": int(signal.SIGTERM),
     }  # fmt: skip
 
 

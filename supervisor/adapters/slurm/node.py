@@ -42,6 +42,7 @@ BEAT_BYTES: Final = contract.RECORD_BYTES
 CLAIM_FILE: Final = "claim"
 _EARLY_S: Final = 75.0  # Slurm may send its signal up to a minute early
 _PR_SET_PDEATHSIG: Final = 1
+_END: Final = signal.SIGUSR2  # to the shim: now. SIGTERM comes from Slurm to every process of the job, the shim too
 _AWAITED: Final = {signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD}
 _TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 
@@ -129,7 +130,7 @@ def shim_order(run: Run, local: Path) -> dict[str, object]:
         "stdout": order["stdout"], "stderr": order["stderr"], "record": str(local / "shim.json"),
         "umask": order["umask"], "files": order["files"], "lock_wait_s": 5.0, "cgroup": "", "grace_s": order["grace_s"],
         "signal_to": order["signal_to"], "stop_signal": order["stop_signal"], "lock": str(local / "lock"),
-        "may_claim": False, "stdin": False, "user": None,
+        "may_claim": False, "end_signal": int(_END), "stdin": False, "user": None,
     }  # fmt: skip
 
 
@@ -195,7 +196,7 @@ class Link:
             run.take_fence()  # an earlier run of this job was late
         elif owner not in {"", run.token}:
             run.asked = "fenced"
-            self._shim.send_signal(signal.SIGTERM)
+            self._shim.send_signal(_END)
 
 
 def write_in_place(path: Path, data: bytes) -> None:
@@ -241,7 +242,7 @@ def start_shim(order: dict[str, object], code: Path) -> tuple[subprocess.Popen[b
     libc = ctypes.CDLL(None)
 
     def with_parent() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        libc.prctl(_PR_SET_PDEATHSIG, int(_END), 0, 0, 0)
 
     shim = subprocess.Popen(
         [sys.executable, "-S", "-I", "-Xutf8=1", str(code / "shim.py"), str(order["program"]), str(order["attempt"])],
