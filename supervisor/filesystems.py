@@ -33,11 +33,16 @@ def kind_of(path: Path, root: str = "") -> str:
     return kind
 
 
-def unsafe(kind: str) -> str:
-    """Why no state should lie there, as a clause; empty when nothing speaks against it."""
+def shared(kind: str) -> bool:
+    """Other machines may see the same files."""
+    return kind in _SHARED or kind.startswith("fuse.")
+
+
+def unsafe(kind: str, *, cluster: bool = False) -> str:
+    """Why no state should lie there, as a clause; empty when nothing speaks against it. `cluster`: jobs must see it too."""
     if kind in MEMORY:
         return f"is in memory ({kind}): a reboot deletes it"
-    if kind in _SHARED or kind.startswith("fuse."):
+    if shared(kind) and not cluster:
         return (
             f"lies on {kind}: where another machine holds the files, neither the lock against a second daemon nor the "
             "journal can be relied on"

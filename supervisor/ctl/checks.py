@@ -108,7 +108,7 @@ def directories(who: Patient) -> Iterator[Finding]:
         yield Finding("state", "warn", f"{state} does not exist yet", "the first start creates it")
         return
     kind = kind_of(state, who.root)
-    if why := unsafe(kind):
+    if why := unsafe(kind, cluster=who.settings.launcher.remote):
         yield Finding("state", "bad", f"{state} {why}", "choose a state_dir on a disk of this machine")
     elif os.statvfs(state).f_flag & os.ST_RDONLY:
         yield Finding("state", "bad", f"{state} lies on a read-only file system", "dmesg may say why; mount it writable")

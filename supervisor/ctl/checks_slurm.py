@@ -28,7 +28,9 @@ _OLDEST: Final = (20, 11)  # the first whose `squeue -O` prints fields of any wi
 _ASK_S: Final = 20.0
 _SLOW_S: Final = 1.0  # for a file of one sentence, written, synced and renamed
 _CLOCKS_S: Final = 5.0
-_CONDA_MODULE: Final = re.compile(r"^\s*(?:module|ml)\b.*\b(?:ana|mini|micro)?(?:conda|mamba|forge)", re.IGNORECASE | re.MULTILINE)
+_CONDA_MODULE: Final = re.compile(
+    r"^\s*(?:module|ml)\b.*\b(?:ana|mini|micro)?(?:conda|mamba|forge)", re.IGNORECASE | re.MULTILINE
+)
 _ACTIVATES: Final = re.compile(r"^\s*(?:conda|mamba|micromamba) activate\b", re.MULTILINE)
 _HOOKED: Final = re.compile(r"profile\.d/(?:conda|mamba)\.sh|shell\.(?:bash|posix) hook|shell hook|/bin/activate\b")
 _QUOTA: Final = re.compile(r"^\s*(\S*)\s+([0-9]+)(\*?)\s+([0-9]+)\s+([0-9]+)\s", re.MULTILINE)
@@ -81,10 +83,14 @@ def _partition(rules: LauncherSettings, found: list[Partition]) -> Iterator[Find
         partition = by_name[name]
         most_s = partition.time_limit_s
         if partition.up is False:
-            yield Finding("partition", "warn", f"partition {name} is down: jobs wait until it is up", "`sinfo` says since when")
+            yield Finding(
+                "partition", "warn", f"partition {name} is down: jobs wait until it is up", "`sinfo` says since when"
+            )
         elif most_s is not None and rules.time_limit_s > most_s:
             what = f"a time limit of {text.duration(rules.time_limit_s)}; partition {name} allows {text.duration(most_s)}"
-            yield Finding("partition", "bad", f"{what}: such jobs never start", f"set [launcher] time_limit_s = {most_s:.0f}")
+            yield Finding(
+                "partition", "bad", f"{what}: such jobs never start", f"set [launcher] time_limit_s = {most_s:.0f}"
+            )
         else:
             allowed = "any time limit" if most_s is None else f"jobs of up to {text.duration(most_s)}"
             yield Finding("partition", "ok", f"{name} allows {allowed}")
@@ -99,7 +105,9 @@ def _taken(slurm: Slurm, rules: LauncherSettings, settings: Settings) -> Finding
     if isinstance(answer, Unknown):
         return Finding("job", "unknown", f"Slurm did not say whether it would take a job: {text.harmless(answer.words)}")
     what = f"Slurm refuses such a job: {text.harmless(answer.words)}"
-    return Finding("job", "bad", what, _may_use() or "set [launcher] partition, account, qos and gpus as your cluster's guide says")
+    return Finding(
+        "job", "bad", what, _may_use() or "set [launcher] partition, account, qos and gpus as your cluster's guide says"
+    )
 
 
 def _may_use() -> str:
@@ -123,7 +131,9 @@ def setup(who: Patient) -> Iterator[Finding]:
         what = "[launcher] setup activates an environment that nothing has initialised: a job reads no .bashrc"
         yield Finding("setup", "bad", what, directly)
     elif _CONDA_MODULE.search(rules.setup):
-        what = "[launcher] setup takes conda from a module: another default of the module is another Python under old packages"
+        what = (
+            "[launcher] setup takes conda from a module: another default of the module is another Python under old packages"
+        )
         yield Finding("setup", "warn", what, f"install conda in a directory of your own: {directly}")
 
 
@@ -138,7 +148,9 @@ def shared_files(who: Patient) -> Iterator[Finding]:
     kind = kind_of(state, who.root)
     if kind and not shared(kind):
         what = f"{state} lies on {kind}, which other hosts do not see: jobs on nodes would find nothing there"
-        yield Finding("shared files", "warn", what, "choose a state_dir in your home or scratch directory, unless this is one machine")
+        yield Finding(
+            "shared files", "warn", what, "choose a state_dir in your home or scratch directory, unless this is one machine"
+        )
     try:
         took_s, ahead_s = _tried(state)
     except OSError as error:
@@ -184,14 +196,16 @@ def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
     seen = 0
     for path in Path(remote_paths(paths).runtime_dir, "beats").glob("*.beat"):
         with contextlib.suppress(OSError):
-            told = report.of_file(path)
+            told = report.of_file(str(path))
             if told is not None:
                 seen += 1
                 node_s = told.wall_s - path.stat().st_mtime
                 off |= {f"node {text.harmless(told.node)}, by {node_s:+.0f} s"} if abs(node_s) > _CLOCKS_S else set()
     if off:
         what = f"clocks differ from the file server's: {', '.join(sorted(off))}"
-        yield Finding("clocks", "warn", what, "times in history are wrong by so much, no rule is; tell the cluster's support")
+        yield Finding(
+            "clocks", "warn", what, "times in history are wrong by so much, no rule is; tell the cluster's support"
+        )
     else:
         nodes = f"this host and {seen} reports of nodes" if seen else "this host"
         yield Finding("clocks", "ok", f"{nodes}: within {_CLOCKS_S:g} s of the file server")
@@ -214,7 +228,9 @@ def quota(who: Patient) -> Iterator[Finding]:
     for name, used, over, limit in limited:
         told = f"{text.harmless(name)}: {used >> 20} of {limit >> 20} GiB used"
         if over or used > 0.95 * limit:
-            yield Finding("quota", "bad", f"{told}: no checkpoint can be saved soon", "remove files, or move state_dir to scratch")
+            yield Finding(
+                "quota", "bad", f"{told}: no checkpoint can be saved soon", "remove files, or move state_dir to scratch"
+            )
         else:
             yield Finding("quota", "ok" if used < 0.8 * limit else "warn", told)
 

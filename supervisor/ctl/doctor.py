@@ -46,12 +46,13 @@ def examine(session: Session) -> list[Finding]:
         checks_notices,
         checks_offsite,
         checks_service,
+        checks_slurm,
         checks_training,
     )
 
     patient = checks.patient(session.options)
     found: list[Finding] = []
-    of_upkeep = checks_alerts, checks_offsite, checks_notices
+    of_upkeep = checks_alerts, checks_offsite, checks_notices, checks_slurm
     for module in (checks, checks_disk, checks_service, checks_training, checks_gpu, *of_upkeep):
         for check in module.ALL:
             found += _try(check, patient)

@@ -135,18 +135,24 @@ def _clear(turn: Turn, item: Asked) -> None:
 
 
 def on_terminated(turn: Turn, item: Terminated) -> None:
-    """SIGTERM: systemd stops the service, or the host shuts down. All workers save and exit, in parallel."""
+    """SIGTERM: systemd stops the service, or the host shuts down. All workers save and exit, in parallel.
+
+    Jobs of a cluster stay: they do not run on this host, and the next daemon adopts them. `shutdown` ends them too.
+    """
+    if turn.settings.launcher.remote:
+        _end(turn, by=item.by, keep_workers=True, why=f"{item.by}: the jobs go on", reexec=False)
+        return
     turn.memory = replace(turn.memory, host_ends=turn.memory.host_ends or item.host)
     _end(turn, by=item.by, keep_workers=False, why=f"{item.by}: orderly shutdown")
 
 
-def _end(turn: Turn, *, by: str, keep_workers: bool, why: str) -> None:
+def _end(turn: Turn, *, by: str, keep_workers: bool, why: str, reexec: bool = True) -> None:
     if turn.state.stopping or turn.memory.ended:
         return
     turn.record(facts.DaemonStopping(why, keep_workers, by))
     if keep_workers:
         turn.memory = replace(turn.memory, ended=True)
-        turn.command(commands.EndDaemon(reexec=True))
+        turn.command(commands.EndDaemon(reexec=reexec))
         return
     for name in turn.state.live:
         stop(turn, *turn.present(name), reason="shutdown", by=by, why=why)

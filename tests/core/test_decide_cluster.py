@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, Survival, Survivor
+from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, Survival, Survivor, Terminated
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Gpus
@@ -255,3 +255,16 @@ def test_a_file_without_a_launcher_is_this_machine():
     core.ended("Pong", code=1)
     assert core.state.cluster == replace(core.state.cluster)
     assert core.told(facts.JobRequeued) == []
+
+
+def test_a_signal_ends_the_daemon_and_leaves_the_jobs_and_a_request_ends_both():
+    core = cluster()
+    runs(core)
+    (end,) = of(core.give(Terminated(core.now_s, by="SIGTERM")), commands.EndDaemon)
+    assert end.reexec is False
+    assert core.state.live
+    core = cluster()
+    runs(core)
+    asked = core.ask("shutdown")
+    assert not of(asked, commands.EndDaemon)
+    assert of(asked, commands.AskToLeave)

@@ -63,6 +63,8 @@ _NEVER_WORKS: Final = re.compile(
     r"requested (node configuration|time limit|partition configuration) is|not permitted|unrecognized option",
     re.IGNORECASE,
 )
+_OUTPUT_BYTES: Final = 16_384
+_OUT_OF_MEMORY: Final = re.compile(rb"(?im)^slurmstepd.* exceeded (job )?memory limit|^slurmstepd.* oom[-_ ]kill")
 _HELD_BY_SYSTEM: Final = re.compile(r"launch.?fail|jobholdmaxrequeue|prolog", re.IGNORECASE)
 
 
@@ -586,10 +588,18 @@ class SlurmLauncher:
         row = held.row
         node = told.node if told is not None else (row.nodes[0] if row is not None and row.nodes else "")
         job = JobEnd(
-            str(held.job or "?"), "LAUNCH_FAILED" if held.given_up else state, "" if row is None else row.reason, node,
-            requeued, "" if told is None else told.asked, held.spawned, next_token,
+            str(held.job or "?"), "LAUNCH_FAILED" if held.given_up else self._by_output(held, state),
+            "" if row is None else row.reason, node, requeued, "" if told is None else told.asked, held.spawned, next_token,
         )  # fmt: skip
         return replace(ending, oom_line="", oom_kills=None, job=job)
+
+    def _by_output(self, held: _Held, state: str) -> str:
+        """Where memory is limited without cgroups, Slurm kills a job and calls it FAILED: only its output says why."""
+        if state != "FAILED":
+            return state
+        directory = self._paths.attempt_dir(held.program, held.number, held.token)
+        said = read_bounded(f"{directory}/{OUTPUT_FILE.replace('%j', str(held.job))}", _OUTPUT_BYTES)
+        return "OUT_OF_MEMORY" if _OUT_OF_MEMORY.search(said) else state
 
     def _journal_of(self, told: report.NodeReport | None) -> Callable[[int], float] | None:
         """Journal time of a stamp of the node's clock, by both hosts' wall clocks; None: they were never compared."""

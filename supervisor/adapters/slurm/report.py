@@ -49,7 +49,13 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 
 def read(paths: Paths, program: str, attempt: int, token: str) -> NodeReport | None:
     """The newest whole report of this attempt; None: there is none, or it is just being written."""
-    data = read_bounded(paths.beat(program, attempt), _MOST_BYTES)[contract.RECORD_BYTES :]
+    found = of_file(paths.beat(program, attempt))
+    return found if found is not None and found.token == token else None
+
+
+def of_file(path: str) -> NodeReport | None:
+    """The report in a file, of whichever attempt."""
+    data = read_bounded(path, _MOST_BYTES)[contract.RECORD_BYTES :]
     text = data[_SUM + 1 :].rstrip(b"\n")
     try:
         if int(data[:_SUM], 16) != zlib.crc32(text):
@@ -59,4 +65,4 @@ def read(paths: Paths, program: str, attempt: int, token: str) -> NodeReport | N
         return None
     if not isinstance(body, dict) or any(type(body.get(name)) not in kinds for name, kinds in _KINDS.items()):
         return None
-    return NodeReport(**{name: body[name] for name in _KINDS}) if body["token"] == token else None
+    return NodeReport(**{name: body[name] for name in _KINDS})
