@@ -719,7 +719,7 @@ def test_a_shim_is_ordered_to_the_letter(tmp_path, monkeypatch):
         "stdout": "/state/programs/Pong/stdout.log", "stderr": "/state/programs/Pong/stderr.log",
         "record": "/run/x/shims/Pong.json", "umask": procfs.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": 5.0,
         "cgroup": "/cgroup", "grace_s": 7.0, "signal_to": "group", "stop_signal": 2, "stdin": False, "user": None,
-        "lock": "/state/programs/Pong/lock", "may_claim": True,
+        "lock": "/state/programs/Pong/lock", "may_claim": True, "end_signal": 15,
     }  # fmt: skip
     builtin = processes.shim_order(paths, replace(own, builtin=True, directory=None), 3, token, "boot")
     assert builtin["env"] == {name: value for name, value in env.items() if name != "RL_LR"}

@@ -1,7 +1,6 @@
 """The real daemon on a real Slurm: links past the time limit, nodes that die, preemption, faults of the controller.
 
-`tests/run slurm` runs them. A job's whole life is minutes long: Slurm's shortest time limit is one, and a node is called down after
-ten seconds of silence here.
+`tests/run slurm` runs them. Slurm's shortest time limit is a minute, and a node is called down after ten seconds of silence here.
 """
 
 from __future__ import annotations
