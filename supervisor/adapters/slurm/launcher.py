@@ -39,7 +39,7 @@ from supervisor.adapters.process import endings, limits, log_places
 from supervisor.adapters.process.processes import Attempt, make_dir, prune, signal_number
 from supervisor.adapters.slurm import report
 from supervisor.adapters.slurm.client import Done, Jobs, Refused, Submitted, Unknown
-from supervisor.adapters.slurm.script import Tag, batch_script, tag_of
+from supervisor.adapters.slurm.script import Tag, batch_script, job_name, tag_of
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.job_end import JobEnd
@@ -476,13 +476,23 @@ class SlurmLauncher:
                 log.warning("submitted_twice", program=held.program, jobs=[row.target for row in rows])
                 self._cluster.cancel([row.target for row in rows[1:] if not row.ended])
             return rows[0]
-        return next((row for row in look.rows if row.id == held.job), None)
+        return next((row for row in look.rows if row.id == held.job and self._is_of(row, held)), None)
+
+    def _is_of(self, row: Job, held: _Held) -> bool:
+        """A controller that was killed forgets the newest jobs and gives their numbers again: to jobs of others, too.
+
+        The accounting may have lost the comment; then the name says whose it is.
+        """
+        tag = tag_of(row.comment)
+        return (
+            tag.token == held.base if tag is not None else row.name == job_name(Tag(self.mark, held.program, 1, held.base))
+        )
 
     def _look_for(self, held: _Held, look: _Look) -> None:
         """Slurm answers, and does not show its job."""
         now_s = self._clock.now_s()
         if held.job is not None:
-            if held.job in look.absent:
+            if held.job in look.absent or any(row.id == held.job for row in look.rows):
                 self._end(held, "")
         elif held.unanswered_s is not None and now_s - held.unanswered_s >= self._settings().settle_s:
             waited_s = now_s - held.unanswered_s
