@@ -7,10 +7,13 @@ another name, synced, renamed, and then its directory is synced. `tests/recorded
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+REFLINK = "reflink"
+_FICLONE = 0x40049409  # ioctl_ficlone(2)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -63,3 +66,16 @@ def replace(path: Path, data: bytes, *, aside: Path, before_rename: Callable[[],
             aside.unlink()
         raise
     sync_directory(path.parent)
+
+
+def clone(source: int, target: Path) -> str:
+    """The same blocks under another file, until one of them is written to: btrfs, XFS, bcachefs."""
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.ioctl(fd, _FICLONE, source)
+    except OSError:
+        target.unlink()
+        return ""
+    finally:
+        os.close(fd)
+    return REFLINK

@@ -302,9 +302,13 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
 
 def told(made: Restored, *, taken: bool) -> list[str]:
     """What was restored, how old it is, and what follows."""
-    steps = ", ".join(f"{text.harmless(name)} at step {step:,}" for name, step in sorted(made.steps.items()))
+    steps = ", ".join(
+        text.harmless(name) + ("" if step is None else f" at step {step:,}") for name, step in sorted(made.steps.items())
+    )
     age = text.duration(text.wall_s() - made.wall_s)
     lines = [f"restored copy {made.snapshot} of box {text.harmless(made.box)}, {age} old{f': {steps}' if steps else ''}"]
+    if made.own:
+        lines.append(f"`supervisorctl rollback {made.own}` puts back what scripts had saved by themselves")
     if made.config is not None:
         lines.append(f"its configuration as it was is {made.config}")
     return [*lines, "this box goes on with these trainings; the other one stops its programs" if taken else

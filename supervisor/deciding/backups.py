@@ -133,7 +133,7 @@ def on_restored(turn: Turn, item: BackupRestored) -> None:
         why = f"the rollback to {rollback.backup} failed: {item.error}{there}"
         turn.record(facts.RollbackFailed(why, rollback.backup, item.error, item.steps))
     else:
-        where = ", ".join(f"{name} at step {step:,}" for name, step in sorted(item.steps.items()))
+        where = ", ".join(f"{name}{_at(step)}" for name, step in sorted(item.steps.items()))
         kept = f"; the state before it is backup {item.kept_as}" if item.kept else ""
         why = f"rolled back to {rollback.backup}: {where}{kept}"
         turn.record(facts.RolledBackTo(why, rollback.backup, item.steps, item.kept_as if item.kept else ""))
@@ -141,6 +141,10 @@ def on_restored(turn: Turn, item: BackupRestored) -> None:
         program = turn.state.programs.get(name)
         if program is not None and program.phase in {Phase.DONE, Phase.FATAL} and program.wanted:
             turn.record(facts.Requeued(f"resumes from backup {rollback.backup}", name))
+
+
+def _at(step: int | None) -> str:
+    return "" if step is None else f" at step {step:,}"
 
 
 def _present(turn: Turn, kept_as: str) -> Rollback | None:

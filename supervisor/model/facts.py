@@ -427,7 +427,7 @@ class BackedUp(BackupFact):
     """
 
     name: str
-    steps: dict[str, int]
+    steps: dict[str, int | None]  # by program; None: not known
     size_bytes: int
     method: str
     removed: tuple[str, ...] = ()
@@ -465,7 +465,7 @@ class RolledBackTo(BackupFact):
     """These programs go on from these steps; what was there is the backup `kept_as` (empty: there was nothing)."""
 
     backup: str
-    steps: dict[str, int]
+    steps: dict[str, int | None]  # by program; None: not known
     kept_as: str
 
 
@@ -475,7 +475,7 @@ class RollbackFailed(BackupFact):
 
     backup: str
     error: str
-    steps: dict[str, int]
+    steps: dict[str, int | None]  # by program; None: not known
 
 
 # --- alerts ----------------------------------------------------------------------------------------------------------
@@ -508,7 +508,7 @@ class OffsiteCopied(OffsiteFact):
     snapshot: str
     as_of_s: float
     as_of_wall_s: float
-    steps: dict[str, int]
+    steps: dict[str, int | None]  # by program; None: not known
     size_bytes: int
     sent_bytes: int
     took_s: float

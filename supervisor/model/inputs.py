@@ -330,7 +330,7 @@ class BackupMade(Input):
 
     name: str
     error: str = ""
-    steps: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int | None] = field(default_factory=dict)
     size_bytes: int = 0
     method: str = ""
     removed: tuple[str, ...] = ()
@@ -352,7 +352,7 @@ class BackupRestored(Input):
 
     kept_as: str
     error: str = ""
-    steps: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int | None] = field(default_factory=dict)
     kept: bool = False  # there was something to keep
 
 
@@ -382,7 +382,7 @@ class OffsiteDone(Input):
     snapshot: str = ""
     as_of_s: float = 0.0
     as_of_wall_s: float = 0.0
-    steps: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int | None] = field(default_factory=dict)
     size_bytes: int = 0
     sent_bytes: int = 0
     took_s: float = 0.0

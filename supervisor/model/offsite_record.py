@@ -17,7 +17,7 @@ class Copied:
     cause: str
     at_s: float
     wall_s: float
-    steps: dict[str, int]
+    steps: dict[str, int | None]
     size_bytes: int
     sent_bytes: int
     took_s: float

@@ -3,6 +3,7 @@
     backups/<name>/backup.json                                  what is in it, with a digest of its own; written last
     backups/<name>/programs/<program>/ckpt-<steps>.<token>/     as in the run directory, with its manifest
     backups/<name>/programs/<program>/results.csv
+    backups/<name>/programs/<program>/own/files/                what it has written itself (`own.py`)
 
 Made like a checkpoint: everything under `<name>.tmp`, synced, renamed, the directory synced. A file is cloned (FICLONE)
 where the file system can, else linked, else copied; whichever it was, every byte that lies in the backup has been read
@@ -26,22 +27,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from supervisor.adapters import durable
+from supervisor.adapters.backups import own
+from supervisor.adapters.backups.own import OwnSaved
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.checkpoints import CheckpointInfo
+from supervisor.adapters.process.own_checkpoints import Place, Unanswered
 from workers.contract import CHECKPOINTS_DIR, MANIFEST_FILE, TMP_SUFFIX, checked_name, parse_checkpoint_name
 from workers.options import nearest
 
@@ -52,9 +55,8 @@ VERSION: Final = 1
 _MOST_RESULTS_BYTES: Final = 16 << 20
 _MOST_LIST_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 20
-_FICLONE: Final = 0x40049409  # ioctl_ficlone(2)
 _TRIES: Final = 3  # a worker may prune the checkpoint that is being copied; the newest but two stay for minutes
-REFLINK, LINK, COPY = "reflink", "link", "copy"
+REFLINK, LINK, COPY = durable.REFLINK, "link", "copy"
 _DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # of the backups' own disk: no program can be saved
 _OPEN_AT_ONCE: Final = 64
 _METHODS: Final = (REFLINK, LINK, COPY)  # a backup names the last one that was needed
@@ -79,14 +81,19 @@ class Saved:
     program: str
     checkpoints: tuple[tuple[str, int, int], ...]  # (name, environment steps, bytes)
     results: tuple[int, str] | None = None  # size and digest of its results.csv
+    own: OwnSaved | None = None  # one that it wrote itself
 
     @property
-    def env_steps(self) -> int:
-        return self.checkpoints[0][1]
+    def env_steps(self) -> int | None:
+        """None: what it wrote itself does not tell."""
+        if self.checkpoints:
+            return self.checkpoints[0][1]
+        return None if self.own is None else self.own.step
 
     @property
     def size_bytes(self) -> int:
-        return sum(size for _, _, size in self.checkpoints) + (self.results[0] if self.results else 0)
+        own_bytes = 0 if self.own is None else self.own.size_bytes
+        return sum(size for _, _, size in self.checkpoints) + (self.results[0] if self.results else 0) + own_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ class BackupInfo:
         return self.path.name
 
     @property
-    def steps(self) -> dict[str, int]:
+    def steps(self) -> dict[str, int | None]:
         return {each.program: each.env_steps for each in self.programs}
 
     @property
@@ -144,10 +151,12 @@ def make(
     wall_s: float,
     task: Task,
     every: bool = False,
+    places: Mapping[str, Place] | None = None,
 ) -> BackupInfo:
     """A verified copy of the newest whole checkpoint of each program (`every`: of all whole ones), whole or not at all.
 
-    Raises BackupError when nothing came of it. If a complete backup with this name exists, it is returned.
+    `places` says where programs write checkpoints of their own: the newest whole one of each is copied. Raises BackupError
+    when nothing came of it. If a complete backup with this name exists, it is returned.
     """
     final, aside = root / name, root / (name + TMP_SUFFIX)
     if final.exists():
@@ -167,7 +176,8 @@ def make(
         saved, missed = [], {}
         for program, run_dir in run_dirs.items():
             task.program = program
-            each = _save_or_miss(program, run_dir, aside / PROGRAMS_DIR, methods, task, every=every)
+            place = (places or {}).get(program)
+            each = _save_or_miss(program, run_dir, aside / PROGRAMS_DIR, methods, task, every=every, place=place)
             if isinstance(each, str):
                 missed[program] = each
             elif each is not None:
@@ -197,13 +207,14 @@ def _candidates(run_dir: Path, *, every: bool) -> list[CheckpointInfo]:
 
 
 def _save_or_miss(
-    program: str, run_dir: Path, directory: Path, methods: set[str], task: Task, *, every: bool
+    program: str, run_dir: Path, directory: Path, methods: set[str], task: Task, *, every: bool, place: Place | None = None
 ) -> Saved | str | None:
     """The same as `_save`; a string says why the program cannot be saved. Raises OSError if none can be."""
     try:
         target = directory / checked_name(program)
         try:
-            return _save(program, run_dir, target, methods, task, every=every)
+            saved = _save(program, run_dir, target, methods, task, every=every)
+            return saved if place is None else _with_own(program, saved, place, target, methods, task)
         except OSError as error:
             shutil.rmtree(target, ignore_errors=True)
             if error.errno in _DISK:
@@ -211,6 +222,22 @@ def _save_or_miss(
             return _told(error)
     except ValueError as error:
         return str(error)
+
+
+def _with_own(
+    program: str, saved: Saved | str | None, place: Place, target: Path, methods: set[str], task: Task
+) -> Saved | str | None:
+    """With the newest whole one of those that the program writes itself. What is wrong with either is what is wrong."""
+    found = own.save(place, target, task.went_on)
+    if isinstance(saved, str) or found is None:
+        return saved
+    if isinstance(found, str):
+        shutil.rmtree(target, ignore_errors=True)
+        return f"its own checkpoints cannot be copied; {found}"
+    methods |= found[1]
+    if saved is not None:
+        return replace(saved, own=found[0])
+    return Saved(program, (), None, found[0])
 
 
 def _why_nothing(run_dir: Path) -> str | None:
@@ -283,7 +310,7 @@ def _copy_checkpoint(source: Path, target: Path, task: Task) -> str:
 
 def _copy_file(source: int, target: Path, size: int, digest: str, task: Task) -> str:
     """Clone, link or copy; then read what lies there now, whatever it was, against its digest."""
-    method = _clone(source, target) or _link(source, target)
+    method = durable.clone(source, target) or _link(source, target)
     flags = os.O_RDONLY if method else os.O_RDWR | os.O_CREAT | os.O_EXCL
     running, found = hashlib.blake2b(digest_size=32), 0
     fd = os.open(target, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
@@ -301,19 +328,6 @@ def _copy_file(source: int, target: Path, size: int, digest: str, task: Task) ->
     if found != size or running.hexdigest() != digest:
         raise checkpoints.Damaged(f"{target.name} does not match its digest")
     return method or COPY
-
-
-def _clone(source: int, target: Path) -> str:
-    """The same blocks under another file, until one of them is written to: btrfs, XFS, bcachefs."""
-    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.ioctl(fd, _FICLONE, source)
-    except OSError:
-        target.unlink()
-        return ""
-    finally:
-        os.close(fd)
-    return REFLINK
 
 
 def _link(source: int, target: Path) -> str:
@@ -398,6 +412,10 @@ def _wrong(info: BackupInfo, saved: Saved, task: Task | None) -> str:
             return f"{saved.program}, {name}: {checked.error}"
         if task is not None:
             task.went_on(size)
+    if saved.own is not None:
+        wrong = own.wrong(_inside(info, saved.program), saved.own, (lambda _: None) if task is None else task.went_on)
+        if wrong:
+            return f"{saved.program}, {wrong}"
     wrong = _wrong_results(_inside(info, saved.program) / RESULTS_FILE, saved.results)
     return f"{saved.program}, {RESULTS_FILE}: {wrong}" if wrong else ""
 
@@ -433,8 +451,9 @@ def _wrong_results(path: Path, expected: tuple[int, str] | None) -> str:
 
 
 def restore(
-    info: BackupInfo, run_dirs: dict[str, Path], keep: Callable[[], BackupInfo | None], task: Task
-) -> dict[str, int]:
+    info: BackupInfo, run_dirs: dict[str, Path], keep: Callable[[], BackupInfo | None], task: Task,
+    places: Mapping[str, Place] | None = None,
+) -> dict[str, int | None]:  # fmt: skip
     """Give these programs what the backup has of them; the step of each. None of them may be running.
 
     `keep` makes the backup of what is there, None if there is nothing; it is called once the source is known to be whole.
@@ -443,37 +462,55 @@ def restore(
     wrong = verify(info, run_dirs, task)
     if wrong:
         raise BackupError(wrong)
-    kept = keep()
     chosen = [saved for saved in info.programs if saved.program in run_dirs]
+    owned = _owned(chosen, places or {})
+    kept = keep()
     aside: list[Path] = []
     try:
         for saved in chosen:
             task.program = saved.program
             aside += _put_aside(info, saved, run_dirs[saved.program] / CHECKPOINTS_DIR, task)
-    except (OSError, checkpoints.Damaged) as error:
+        for saved, copy, place in owned:
+            own.put_aside(_inside(info, saved.program), copy, place, task.went_on)
+    except (OSError, ValueError, checkpoints.Damaged) as error:
         for path in aside:
             shutil.rmtree(path, ignore_errors=True)
+        for _, copy, place in owned:
+            own.take_back(copy, place)
         raise BackupError(_told(error)) from error
-    done: dict[str, int] = {}
+    done: dict[str, int | None] = {}
     for saved in chosen:
         try:
-            _exchange(info, saved, run_dirs[saved.program], _names_in(kept, saved.program))
-        except OSError as error:
+            if saved.checkpoints:
+                _exchange(info, saved, run_dirs[saved.program], _names_in(kept, saved.program))
+            for _, copy, place in (each for each in owned if each[0] is saved):
+                own.exchange(copy, place)
+        except (OSError, ValueError, Unanswered) as error:
             raise Halfway(f"{saved.program}: {_told(error)}", done) from error
         done[saved.program] = saved.env_steps
     return done
 
 
+def _owned(chosen: list[Saved], places: Mapping[str, Place]) -> list[tuple[Saved, OwnSaved, Place]]:
+    """What goes back to where programs write by themselves. Raises BackupError for one that does not say any more where."""
+    nowhere = [saved.program for saved in chosen if saved.own is not None and saved.program not in places]
+    if nowhere:
+        raise BackupError(f"{', '.join(nowhere)} must have a checkpoint_glob again, which says where its checkpoints were")
+    return [(saved, saved.own, places[saved.program]) for saved in chosen if saved.own is not None]
+
+
 class Halfway(Exception):
     """The disk failed between two renames; `done` are the programs that had got there."""
 
-    def __init__(self, message: str, done: dict[str, int]) -> None:
+    def __init__(self, message: str, done: dict[str, int | None]) -> None:
         super().__init__(message)
         self.done = done
 
 
 def _put_aside(info: BackupInfo, saved: Saved, directory: Path, task: Task) -> list[Path]:
     """Beside where they will be, all that are not there already; a damaged one of that name makes room."""
+    if not saved.checkpoints:
+        return []
     if directory.is_symlink():
         raise OSError(errno.ELOOP, "not a directory of the program's own", str(directory))
     directory.mkdir(parents=True, exist_ok=True)
@@ -537,6 +574,28 @@ def _exchange_results(source: Path, target: Path, *, given: bool) -> None:
     sync_directory(target.parent)
 
 
+def only_own(info: BackupInfo, root: Path, name: str) -> BackupInfo | None:
+    """A backup `name` of what the programs in another one had written themselves; None: nothing. The files move there.
+
+    For a copy on another box: where they belong, only the configuration there can say, and `rollback` puts them there.
+    """
+    programs = tuple(replace(saved, checkpoints=(), results=None) for saved in info.programs if saved.own is not None)
+    if not programs:
+        return None
+    aside = root / (name + TMP_SUFFIX)
+    shutil.rmtree(aside, ignore_errors=True)
+    for saved in programs:
+        target = aside / PROGRAMS_DIR / checked_name(saved.program)
+        target.mkdir(mode=0o700, parents=True)
+        (_inside(info, saved.program) / own.FOLDER).rename(target / own.FOLDER)
+    made = replace(info, path=root / name, label="from the copy", programs=programs, missed={})
+    durable.create(aside / BACKUP_FILE, _to_json(made), 0o644)
+    sync_directory(aside)
+    aside.rename(root / name)
+    sync_directory(root)
+    return made
+
+
 # --- removing ---------------------------------------------------------------------------------------------------------
 
 
@@ -564,6 +623,7 @@ def _to_json(info: BackupInfo) -> bytes:
         "method": info.method,
         "programs": {
             saved.program: {"checkpoints": [list(each) for each in saved.checkpoints], "results": saved.results}
+            | ({} if saved.own is None else {"own": saved.own.to_json()})
             for saved in info.programs
         },
         "missed": info.missed,
@@ -575,10 +635,12 @@ def _from_json(path: Path, body: dict[str, Any]) -> BackupInfo:
     programs = []
     for program, said in body["programs"].items():
         found = tuple((str(name), int(steps), int(size)) for name, steps, size in said["checkpoints"])
-        if not found or checked_name(program).startswith(".") or not all(parse_checkpoint_name(each[0]) for each in found):
+        written = OwnSaved.from_json(said["own"]) if "own" in said else None
+        named = all(parse_checkpoint_name(each[0]) for each in found)
+        if not (found or written) or checked_name(program).startswith(".") or not named:
             return BackupInfo(path, error="its list names what is no checkpoint")
         results = said["results"]
-        programs.append(Saved(program, found, None if results is None else (int(results[0]), str(results[1]))))
+        programs.append(Saved(program, found, None if results is None else (int(results[0]), str(results[1])), written))
     missed = {str(program): str(why) for program, why in body.get("missed", {}).items()}
     return BackupInfo(
         path,

@@ -15,6 +15,7 @@ import structlog
 from supervisor.adapters import threads
 from supervisor.adapters.backups import store as backups
 from supervisor.adapters.backups.store import BackupError, BackupInfo, Halfway, Interrupted, NothingThere, Task
+from supervisor.adapters.process.own_checkpoints import Place, places_of
 from supervisor.model import commands
 from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored, Input
 from supervisor.model.settings import Paths, Settings
@@ -68,7 +69,8 @@ class Backups:
 
     def _outcome(self, command: BackupCommand) -> Input:
         """Whatever goes wrong is an outcome too: a backup that is never heard of would be waited for, for ever."""
-        now_s, done = self._clock.now_s, {}
+        now_s = self._clock.now_s
+        done: dict[str, int | None] = {}
         try:
             match command:
                 case commands.Backup():
@@ -97,10 +99,13 @@ class Backups:
     def _run_dirs(self, programs: tuple[str, ...]) -> dict[str, Path]:
         return {name: Path(self._paths.run_dir(name)) for name in programs}
 
+    def _places(self, programs: tuple[str, ...]) -> dict[str, Place]:
+        return places_of(self._settings(), self._paths, programs)
+
     def _make(self, command: commands.Backup) -> BackupMade:
         info = backups.make(
             self._root, command.name, self._run_dirs(command.programs), label=command.label, cause=command.cause,
-            wall_s=self._clock.wall_s(), task=self._task,
+            wall_s=self._clock.wall_s(), task=self._task, places=self._places(command.programs),
         )  # fmt: skip
         removed = self._prune((command.name, *command.spare))
         return BackupMade(self._clock.now_s(), info.name, "", info.steps, info.size_bytes, info.method, removed, info.missed)
@@ -115,19 +120,20 @@ class Backups:
     def _restore(self, command: commands.RestoreBackup) -> BackupRestored:
         info = backups.find(self._root, command.backup, command.programs)
         run_dirs, kept = self._run_dirs(command.programs), True
+        places = self._places(command.programs)
 
         def keep() -> BackupInfo | None:
             nonlocal kept
             try:
                 return backups.make(
                     self._root, command.kept_as, run_dirs, label=f"{_KEPT_LABEL} to {command.backup}", cause=ROLLBACK,
-                    wall_s=self._clock.wall_s(), task=self._task, every=True,
+                    wall_s=self._clock.wall_s(), task=self._task, every=True, places=places,
                 )  # fmt: skip
             except NothingThere:
                 kept = False
                 return None
 
-        steps = backups.restore(info, run_dirs, keep, self._task)
+        steps = backups.restore(info, run_dirs, keep, self._task, places)
         self._prune((command.kept_as, command.backup))
         return BackupRestored(self._clock.now_s(), command.kept_as, "", steps, kept)
 

@@ -18,7 +18,7 @@ import shutil
 import sqlite3
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,9 +48,10 @@ class Restored:
     snapshot: str
     box: str
     wall_s: float
-    steps: dict[str, int]
+    steps: dict[str, int | None]
     config: Path | None
     about: dict[str, Any] = field(default_factory=dict)
+    own: str = ""  # the backup with what scripts had saved by themselves; empty: there is none
 
 
 def choose(snapshots: list[Snapshot], wanted: str = "latest") -> Snapshot:
@@ -110,6 +111,7 @@ def restore(
     return Restored(
         snapshot.id, str(about.get("box") or snapshot.host), float(about["wall_s"]), dict(info.steps) if info else {},
         config if config.exists() else None, about,
+        _own_name(info) if info is not None and any(each.own for each in info.programs) else "",
     )  # fmt: skip
 
 
@@ -150,6 +152,8 @@ def _check_journal(path: Path) -> None:
 
 def _place(aside: Path, target: Path, info: backups.BackupInfo | None) -> None:
     if info is not None:
+        backups.only_own(info, _made(target / "backups"), _own_name(info))
+        info = replace(info, programs=tuple(replace(each, own=None) for each in info.programs if each.checkpoints))
         run_dirs = {each.program: target / "programs" / checked_name(each.program) for each in info.programs}
         for run_dir in run_dirs.values():
             run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -165,6 +169,15 @@ def _place(aside: Path, target: Path, info: backups.BackupInfo | None) -> None:
     for name in (staging.RECORDING, *staging.SMALL):
         _move(aside / name, target / name)
     _move(aside / staging.CONFIG, target / CONFIG)
+
+
+def _own_name(info: backups.BackupInfo) -> str:
+    return f"copy-{info.created_wall_s:.0f}"
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory
 
 
 def _entries(directory: Path) -> list[Path]:

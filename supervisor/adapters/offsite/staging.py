@@ -23,6 +23,7 @@ import json
 import os
 import shutil
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,7 @@ from supervisor.adapters.backups import store as backups
 from supervisor.adapters.backups.store import NothingThere, Task
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.journal import archive
+from supervisor.adapters.process.own_checkpoints import Place
 from supervisor.model.settings import Paths
 from workers.contract import (
     ATTEMPTS_DIR,
@@ -66,13 +68,14 @@ class Collected:
     """What the directory holds."""
 
     directory: Path
-    steps: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int | None] = field(default_factory=dict)
     missed: dict[str, str] = field(default_factory=dict)
 
 
 def collect(
-    paths: Paths, programs: tuple[str, ...], about: dict[str, Any], *, wall_s: float, with_replay: bool, task: Task
-) -> Collected:
+    paths: Paths, programs: tuple[str, ...], about: dict[str, Any], *, wall_s: float, with_replay: bool, task: Task,
+    places: Mapping[str, Place] | None = None,
+) -> Collected:  # fmt: skip
     """Everything of a copy. Raises OSError, sqlite3.Error, BackupError, Interrupted."""
     root = Path(paths.offsite) / "work"
     directory = root / _NAME
@@ -83,7 +86,7 @@ def collect(
     if Path(paths.recording).exists():
         with contextlib.suppress(sqlite3.Error):  # curves: nothing is lost by a copy without them
             snapshot(Path(paths.recording), recording)
-    steps, missed = _checkpoints(root, paths, programs, wall_s, task)
+    steps, missed = _checkpoints(root, paths, programs, wall_s, task, places or {})
     for each in (journal, recording):
         if each.exists():
             each.rename(directory / each.name)
@@ -122,11 +125,11 @@ def snapshot(source: Path, target: Path) -> None:
 
 
 def _checkpoints(
-    root: Path, paths: Paths, programs: tuple[str, ...], wall_s: float, task: Task
-) -> tuple[dict[str, int], dict[str, str]]:
+    root: Path, paths: Paths, programs: tuple[str, ...], wall_s: float, task: Task, places: Mapping[str, Place]
+) -> tuple[dict[str, int | None], dict[str, str]]:
     run_dirs = {name: Path(paths.run_dir(name)) for name in programs}
     try:
-        info = backups.make(root, _NAME, run_dirs, label="", cause="offsite", wall_s=wall_s, task=task)
+        info = backups.make(root, _NAME, run_dirs, label="", cause="offsite", wall_s=wall_s, task=task, places=places)
     except NothingThere as nothing:
         (root / _NAME).mkdir(mode=0o700, exist_ok=True)
         told = str(nothing)

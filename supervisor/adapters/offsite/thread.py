@@ -24,6 +24,7 @@ from supervisor.adapters.backups.store import BackupError, Interrupted, Task
 from supervisor.adapters.offsite import hardware, staging
 from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite.restic import COPY_TAG, Cut, Restic, ResticError
+from supervisor.adapters.process.own_checkpoints import places_of
 from supervisor.model import commands
 from supervisor.model.inputs import LeaseFound, OffsiteDone
 from supervisor.model.settings import Paths, Settings
@@ -154,6 +155,7 @@ class Offsite:
             found = staging.collect(
                 self._paths, command.programs, about, wall_s=wall_s,
                 with_replay=self._settings().offsite.with_replay, task=task,
+                places=places_of(self._settings(), self._paths, command.programs),
             )  # fmt: skip
             tags = (COPY_TAG, f"generation={lease.generation}", f"cause={command.cause}")
             said = restic.copy(found.directory, host=self._box(), tags=tags)

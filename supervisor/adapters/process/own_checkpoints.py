@@ -18,7 +18,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,7 +34,7 @@ from supervisor.policy.worker.step_in_name import StepRule, parsed
 from workers import contract
 
 if TYPE_CHECKING:
-    from supervisor.model.settings import Paths, ProgramSpec
+    from supervisor.model.settings import Paths, ProgramSpec, Settings
     from supervisor.ports import Clock, Inbox
 
 log = structlog.get_logger()
@@ -87,6 +87,13 @@ def place_of(spec: ProgramSpec, run_dir: str) -> Place | None:
         base, tuple(parts), parsed(spec.checkpoint_step), spec.checkpoint_check, spec.checkpoint_check_timeout_s,
         spec.env, directory,
     )  # fmt: skip
+
+
+def places_of(settings: Settings, paths: Paths, programs: Iterable[str]) -> dict[str, Place]:
+    """Of those programs that have said where."""
+    specs = [spec for name in programs if (spec := settings.program(name)) is not None]
+    found = {spec.name: place_of(spec, paths.run_dir(spec.name)) for spec in specs}
+    return {name: place for name, place in found.items() if place is not None}
 
 
 @dataclass(slots=True)
@@ -181,6 +188,21 @@ def _newest_first(place: Place, paths: list[str], budget: Budget) -> list[tuple[
     return sorted(timed, key=lambda each: newest_whole.order(each[1], each[2], each[0]), reverse=True)
 
 
+def _with_steps(place: Place, newest: list[tuple[str, int | None, float]]) -> list[tuple[str, int | None, float]]:
+    """With the steps that stand in files, and sorted by them."""
+    if not place.rule.file:
+        return newest
+    with_steps = []
+    for path, _, written_s in newest:
+        step = None
+        with contextlib.suppress(OSError, ValueError):
+            fd = contract.open_below(place.base, f"{path}/{place.rule.file}")
+            os.close(fd)
+            step = place.rule.of_json(whole_files.read_json(f"{place.base}/{path}/{place.rule.file}"))
+        with_steps.append((path, step, written_s))
+    return sorted(with_steps, key=lambda each: newest_whole.order(each[1], each[2], each[0]), reverse=True)
+
+
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
@@ -209,7 +231,7 @@ class Looks:
             newest = _newest_first(place, found.paths, budget)[:_MOST_LOOKED_AT]
             looked: list[Candidate] = []
             seen: dict[str, _Known] = {}
-            for path, step, written_s in self._with_steps(place, newest):
+            for path, step, written_s in _with_steps(place, newest):
                 known = self._of(place, path, budget)
                 if known is None:
                     continue
@@ -229,20 +251,6 @@ class Looks:
         gap_s = newest_whole.usual_gap_s([each[2] for each in newest])
         saving_since_s = now_wall_s - _SAVING_S if running else None
         return Result(place, tuple(looked), len(found.paths), found.links, found.unread, gap_s, saving_since_s)
-
-    def _with_steps(self, place: Place, newest: list[tuple[str, int | None, float]]) -> list[tuple[str, int | None, float]]:
-        """With the steps that stand in files, and sorted by them."""
-        if not place.rule.file:
-            return newest
-        with_steps = []
-        for path, _, written_s in newest:
-            step = None
-            with contextlib.suppress(OSError, ValueError):
-                fd = contract.open_below(place.base, f"{path}/{place.rule.file}")
-                os.close(fd)
-                step = place.rule.of_json(whole_files.read_json(f"{place.base}/{path}/{place.rule.file}"))
-            with_steps.append((path, step, written_s))
-        return sorted(with_steps, key=lambda each: newest_whole.order(each[1], each[2], each[0]), reverse=True)
 
     def _of(self, place: Place, path: str, budget: Budget) -> _Known | None:
         full = f"{place.base}/{path}"
@@ -366,8 +374,10 @@ class Result:
 # --- setting aside ----------------------------------------------------------------------------------------------------
 
 
-def parent_below(base: str, path: str) -> tuple[int, str]:
+def parent_below(base: str, path: str, *, make: bool = False) -> tuple[int, str]:
     """A descriptor of the directory that holds `path` below `base`, and its name there. Links in `path` are not followed.
+
+    `make`: directories on the way that are gone are made again.
 
     Raises ValueError for a path that leads out, OSError: also where a link is on the way.
     """
@@ -375,6 +385,9 @@ def parent_below(base: str, path: str) -> tuple[int, str]:
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for parent in parents:
         try:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(parent, dir_fd=fd)
             inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
         finally:
             os.close(fd)
@@ -398,6 +411,13 @@ def set_aside(base: str, path: str) -> str:
     finally:
         os.close(fd)
     raise FileExistsError(f"{name} was set aside too often")
+
+
+def newer_than(place: Place, path: str, budget: Budget) -> list[str]:
+    """Those that come after this one, the newest last. Raises Unanswered, OSError."""
+    found = _with_steps(place, _newest_first(place, _find(place, budget).paths, budget))
+    paths = [each[0] for each in found]
+    return list(reversed(paths[: paths.index(path)])) if path in paths else []
 
 
 def relative(place: Place, path: str) -> str | None:

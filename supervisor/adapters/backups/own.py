@@ -1,0 +1,260 @@
+"""Checkpoints that a program writes itself, in a backup and back in their place. In `programs/<program>/own/files/`.
+
+They have no manifest, so the backup makes one: size, digest and times of each file, as they were copied. A file that changed
+meanwhile is copied again from the start. Files are cloned or copied and never linked: a script may write into the very file
+that it wrote before, and a link would change with it.
+
+Going back, nothing of the script's is removed: whatever is newer than what was put back is set aside (`.NAME.bad`), the
+newest last, so that at every moment a script finds either what was there or what was wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.adapters import durable
+from supervisor.adapters.durable import sync_directory
+from supervisor.adapters.files import open_regular
+from supervisor.adapters.process import own_checkpoints, whole_files
+from supervisor.adapters.process.own_checkpoints import Budget, Looks, Place, Unanswered
+from workers import contract
+
+FOLDER: Final = "own"
+FILES: Final = f"{FOLDER}/files"
+_ALONE: Final = "checkpoint"  # in FILES: a checkpoint that is a file and no directory
+_CHUNK_BYTES: Final = 1 << 20
+_TRIES: Final = 3
+_MOST_FILES: Final = 10_000
+
+WentOn = Callable[[int], None]
+
+
+class Changed(OSError):
+    """It was written to while it was copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """One file. `path` is relative to the checkpoint; empty: it is the checkpoint."""
+
+    path: str
+    size_bytes: int
+    digest: str
+    written_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSaved:
+    """What a backup has of a program's own checkpoints: the newest whole one."""
+
+    path: str  # relative to where the program's pattern begins
+    step: int | None
+    files: tuple[Copied, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        files = [[each.path, each.size_bytes, each.digest, each.written_ns] for each in self.files]
+        return {"path": self.path, "step": self.step, "files": files}
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> OwnSaved:
+        """Raises ValueError, KeyError or TypeError: also for a path that leads out of its directory."""
+        files = tuple(
+            Copied(contract.checked_path(path) if path else "", int(size), str(digest), int(written_ns))
+            for path, size, digest, written_ns in body["files"]
+        )
+        if not 0 < len(files) <= _MOST_FILES or (len(files) > 1 and not all(each.path for each in files)):
+            raise ValueError("its list of files is none")
+        step = body["step"]
+        return cls(contract.checked_path(body["path"]), None if step is None else int(step), files)
+
+
+# --- making a copy ----------------------------------------------------------------------------------------------------
+
+
+def save(place: Place, target: Path, went_on: WentOn) -> tuple[OwnSaved, set[str]] | str | None:
+    """The newest whole one, and how it was copied; None: there is none yet; a string: why none can be. Raises OSError."""
+    why = ""
+    for _ in range(_TRIES):
+        looks, budget = Looks(), Budget()
+        try:
+            for _ in range(2):  # one of an unknown format is whole if a second look finds it as it was
+                found = looks.look(place, budget, now_wall_s=time.time(), running=True)
+        except Unanswered as error:
+            return str(error)
+        newest = found.choice.newest
+        if newest is None:
+            return f"{found.looked[0].path}: {found.looked[0].why}" if found.looked else None
+        try:
+            return _copy(place, newest.path, newest.step, target, went_on)
+        except (FileNotFoundError, Changed, ValueError, whole_files.TooMany) as error:
+            why = f"{newest.path} changed while it was copied ({error})"
+            shutil.rmtree(target, ignore_errors=True)
+    return why
+
+
+def _copy(place: Place, path: str, step: int | None, target: Path, went_on: WentOn) -> tuple[OwnSaved, set[str]]:
+    copied, methods = [], set()
+    before = whole_files.files_of(f"{place.base}/{path}", lambda: None)
+    for file in before:
+        copy = target / FILES / (file.path or _ALONE)
+        copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = contract.open_below(place.base, f"{path}/{file.path}" if file.path else path)
+        try:
+            size, digest, method = _copy_file(fd, copy, went_on)
+        finally:
+            os.close(fd)
+        os.utime(copy, ns=(file.written_ns, file.written_ns))
+        copied.append(Copied(file.path, size, digest, file.written_ns))
+        methods.add(method)
+    if whole_files.files_of(f"{place.base}/{path}", lambda: None) != before:
+        raise Changed("its files are others now")
+    for directory, _, _ in os.walk(target, topdown=False):
+        sync_directory(Path(directory))
+    return OwnSaved(path, step, tuple(copied)), methods
+
+
+def _copy_file(source: int, target: Path, went_on: WentOn) -> tuple[int, str, str]:
+    """Clone or copy; then what lies there now is read. Returns size, digest and how."""
+    method = durable.clone(source, target)
+    flags = os.O_RDONLY if method else os.O_RDWR | os.O_CREAT | os.O_EXCL
+    running, size = hashlib.blake2b(digest_size=32), 0
+    fd = os.open(target, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        while piece := os.pread(fd if method else source, _CHUNK_BYTES, size):
+            running.update(piece)
+            if not method:
+                durable.write_all(fd, piece)
+            size += len(piece)
+            went_on(len(piece))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return size, running.hexdigest(), method or "copy"
+
+
+# --- verifying --------------------------------------------------------------------------------------------------------
+
+
+def wrong(directory: Path, saved: OwnSaved, went_on: WentOn) -> str:
+    """The first fault of a copy in a backup; empty if every byte is as it was."""
+    for each in saved.files:
+        name = each.path or _ALONE
+        try:
+            fd = contract.open_below(directory / FILES, name)
+        except (OSError, ValueError) as error:
+            return f"{saved.path}, {name}: {error}"
+        try:
+            if _digest(fd, went_on) != (each.size_bytes, each.digest):
+                return f"{saved.path}, {name}: it does not match its digest"
+        finally:
+            os.close(fd)
+    return ""
+
+
+def _digest(fd: int, went_on: WentOn) -> tuple[int, str]:
+    running, size = hashlib.blake2b(digest_size=32), 0
+    while piece := os.pread(fd, _CHUNK_BYTES, size):
+        running.update(piece)
+        size += len(piece)
+        went_on(len(piece))
+    return size, running.hexdigest()
+
+
+# --- going back -------------------------------------------------------------------------------------------------------
+
+
+def put_aside(directory: Path, saved: OwnSaved, place: Place, went_on: WentOn) -> None:
+    """A copy beside where it will be, as `.NAME.tmp`, unless it is there. What counts is not changed.
+
+    Raises OSError, ValueError.
+    """
+    Path(place.base).mkdir(parents=True, exist_ok=True)
+    fd, name = own_checkpoints.parent_below(place.base, saved.path, make=True)
+    try:
+        aside = Path(f"/proc/self/fd/{fd}") / _aside(name)
+        _remove(aside)
+        if _is_there(saved, place, went_on):
+            return
+        for each in saved.files:
+            copy = aside / each.path if each.path else aside
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            source = open_regular(directory / FILES / (each.path or _ALONE))
+            try:
+                if _copy_file(source, copy, went_on)[:2] != (each.size_bytes, each.digest):
+                    raise OSError(f"{name}: what was read back is not what the backup has")
+            finally:
+                os.close(source)
+            copy.chmod(0o644)
+            os.utime(copy, ns=(each.written_ns, each.written_ns))
+        if aside.is_dir():
+            for below, _, _ in os.walk(aside, topdown=False):
+                sync_directory(Path(below))
+    finally:
+        os.close(fd)
+
+
+def _is_there(saved: OwnSaved, place: Place, went_on: WentOn) -> bool:
+    """Whether the very same files are in its place: a rollback that was cut short is done again from its beginning."""
+    try:
+        found = whole_files.files_of(f"{place.base}/{saved.path}", lambda: None)
+        if {each.path for each in found} != {each.path for each in saved.files}:
+            return False
+        for each in saved.files:
+            fd = contract.open_below(place.base, f"{saved.path}/{each.path}" if each.path else saved.path)
+            try:
+                if _digest(fd, went_on) != (each.size_bytes, each.digest):
+                    return False
+            finally:
+                os.close(fd)
+    except (OSError, ValueError, whole_files.TooMany):
+        return False
+    return True
+
+
+def exchange(saved: OwnSaved, place: Place) -> None:
+    """Into its place; then whatever is newer is set aside, the newest last. Raises OSError, Unanswered."""
+    fd, name = own_checkpoints.parent_below(place.base, saved.path)
+    try:
+        aside = Path(f"/proc/self/fd/{fd}") / _aside(name)
+        if os.path.lexists(aside):  # else it was put into place before the daemon was killed
+            with contextlib.suppress(FileNotFoundError):
+                own_checkpoints.set_aside(place.base, saved.path)
+            os.rename(_aside(name), name, src_dir_fd=fd, dst_dir_fd=fd)
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    for path in own_checkpoints.newer_than(place, saved.path, Budget()):
+        own_checkpoints.set_aside(place.base, path)
+
+
+def take_back(saved: OwnSaved, place: Place) -> None:
+    """What `put_aside` has made."""
+    with contextlib.suppress(OSError, ValueError):
+        fd, name = own_checkpoints.parent_below(place.base, saved.path)
+        try:
+            _remove(Path(f"/proc/self/fd/{fd}") / _aside(name))
+        finally:
+            os.close(fd)
+
+
+def _aside(name: str) -> str:
+    return f".{name}{contract.TMP_SUFFIX}"
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
