@@ -32,6 +32,7 @@ _FOREIGN_TYPES: Final = {
     "checkpoint_glob": "string", "checkpoint_step": "string", "checkpoint_check": "string or list of strings",
     "checkpoint_check_timeout_s": "number > 0",
     "done_codes": "list of 0 to 255", "kind": "`training`, `service`", "restart": "`failed`, `always`, `never`",
+    "health": "table",
 }  # fmt: skip
 _SECTION_INTRO: Final = {
     "daemon": "Settings of the daemon. Each key is also an environment variable, `EXTRALIFE_` and its name in capitals.",

@@ -19,13 +19,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config.own_checkpoints import notes, own_checkpoints
 from supervisor.config.process_keys import changed_at_start, process_settings, warn_of_process
 from supervisor.config.seeds import expanded
+from supervisor.config.service_health import health_check
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, Origin, Sheet, label, shown
 from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, KINDS, Key, program_keys
 from supervisor.config.taking import take
@@ -341,6 +342,7 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     own = own_checkpoints(sheet, name, table, service=service)
     codes = _done_codes(sheet, name, table.get("done_codes", [0]))
     process = process_settings(sheet, name, table)
+    health = health_check(sheet, name, table, service=service)
     if len(sheet.errors) > before or not argv:  # what was said of one level already is not said again of the next
         return None
     shown_values = {
@@ -355,9 +357,11 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     body = ["command", argv, env, directory, progress.value, glob, *(["service"] if service else [])]
     if at_start := changed_at_start(process):
         body.append(at_start)
+    if health is not None:
+        body.append(asdict(health))
     spec = ProgramSpec(
         name, argv, _digest(body), directory=directory, progress=progress, progress_glob=glob, done_codes=codes,
-        service=service, restart=again, **process, **own, **common,
+        service=service, restart=again, health=health, **process, **own, **common,
     )  # fmt: skip
     for key, value in notes(spec).items():
         sheet.note(label("program", name, key), value, sheet.at("program", name, key) if key in table else Origin(DEFAULT))

@@ -331,6 +331,10 @@ MEANINGS: Final[dict[str, str]] = {
     "program.kind": "`service`: TensorBoard, a notebook: takes no slot, waits for no GPU memory, is not judged by progress",
     "program.restart": "after which ends it is started again: any failure, any end at all, or none",
     "program.done_codes": "exit codes that mean that it has finished",
+    "program.health": (
+        'of a service: whether it answers, such as `{ http = "http://127.0.0.1:6006/" }` '
+        "([any script](any-script.md#services-beside-the-training))"
+    ),
     "program.start_s": "it counts as started once it has lived for so long (Supervisor's `startsecs`)",
     "program.start_retries": "retries, 1, 2, 3 ... s apart, of a start that ended before that; then FATAL (`startretries`)",
     "program.user": "user whose process it is, by name or number (`user`); for a daemon that runs as root",
@@ -377,6 +381,7 @@ _UNSET: Final = {
     "program.checkpoint_check_timeout_s": "60",
     "program.kind": '"training"',
     "program.restart": '"failed"',
+    "program.health": "none",
     "program.done_codes": "[0]",
     "program.start_s": "see [stall]'s settle_s; 1 with start_retries",
     "program.start_retries": "see [restart]",
@@ -398,7 +403,7 @@ PROCESS_KEYS: Final = (
 )  # fmt: skip
 FOREIGN_KEYS: Final = (
     "command", "directory", "progress", "progress_glob", "checkpoint_glob", "checkpoint_step", "checkpoint_check",
-    "checkpoint_check_timeout_s", "done_codes", "kind", "restart", *PROCESS_KEYS,
+    "checkpoint_check_timeout_s", "done_codes", "kind", "restart", "health", *PROCESS_KEYS,
 )  # fmt: skip
 KINDS: Final = ("training", "service")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")

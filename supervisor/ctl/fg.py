@@ -34,7 +34,6 @@ def fg(session: Session, args: list[str]) -> int:
     _send(session, name, "")  # without a standard input it is refused before anything is typed
     over = threading.Event()
     shown = threading.Thread(target=_show, args=(session, name, over), daemon=True)
-    session.warn("==> Press Ctrl-C to exit <==")
     shown.start()
     try:
         for line in sys.stdin:

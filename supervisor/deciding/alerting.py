@@ -24,6 +24,7 @@ from supervisor.model.state import State
 from supervisor.policy.upkeep import alerting as rule
 from supervisor.policy.upkeep.alerting import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.backups import is_due
+from supervisor.policy.worker import service_health
 from supervisor.policy.worker.loss import IN_WORDS, Loss
 from supervisor.policy.worker.restart import span
 
@@ -148,6 +149,8 @@ def _of_program(fact: facts.ProgramFact) -> Iterator[Alert]:
             yield Alert("fatal", CRITICAL, fact.program, text)
         case facts.BackedOff(slow=True):
             yield Alert("breaker", CRITICAL, fact.program, text)
+        case facts.Stalled(stall=service_health.UNHEALTHY):
+            yield Alert("unhealthy", WARNING, fact.program, text)
         case facts.ResumeUnknown():
             yield Alert("unproven", INFO, fact.program, text)
         case facts.CheckpointQuarantined():

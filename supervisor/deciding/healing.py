@@ -21,8 +21,19 @@ from supervisor.model.memory import Away, Settled, Watch
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, LevelRecord, Program, Stop
 from supervisor.policy.box.readings import Gpus
-from supervisor.policy.worker import absence, checkpointing, divergence, ending, restart, slowness, stall, unsaved
+from supervisor.policy.worker import (
+    absence,
+    checkpointing,
+    divergence,
+    ending,
+    restart,
+    service_health,
+    slowness,
+    stall,
+    unsaved,
+)
 from supervisor.policy.worker.readiness import ready_after_s
+from supervisor.policy.worker.service_health import UNHEALTHY
 from supervisor.policy.worker.witness import GPU, GpuUse, works_on_gpu
 
 _CKPT_FACT_S = 600.0  # ten programs make 30,000 facts in three weeks, which are folded in about a second
@@ -371,6 +382,7 @@ def _judge(turn: Turn, name: str, sample: Sample) -> None:
     if attempt.stop is not None:
         return
     verdict = stall.judge(turn.settings.stall, reading(turn, program, attempt, sample))
+    verdict = verdict or _unhealthy(turn, program, attempt, sample)
     if verdict is None:
         _revive(turn, name, attempt)
         return
@@ -396,6 +408,18 @@ def _judge(turn: Turn, name: str, sample: Sample) -> None:
         stop(turn, *turn.present(name), reason="stall", by="extralife", why=why, grace_s=grace_s)
 
 
+def _unhealthy(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> stall.StallVerdict | None:
+    """What follows from the health checks of a service (`policy/worker/service_health.py`)."""
+    spec, found = turn.spec(program.name), sample.health
+    if spec is None or spec.health is None or found is None or found.failing_since_s is None:
+        return None
+    why = service_health.unhealthy(spec.health, found, now_s=turn.now_s, spawned_at_s=attempt.intended_at_s)
+    if not why:
+        return None
+    limit_s = spec.health.failures * spec.health.every_s
+    return stall.StallVerdict(UNHEALTHY, stall.Action.HEAL, turn.now_s - found.failing_since_s, limit_s, why)
+
+
 def _examine(turn: Turn, name: str, attempt: Attempt, watch: Watch, verdict: stall.StallVerdict) -> None:
     """Ask for evidence; for a stopped process, send SIGCONT first and wait."""
     if attempt.stall != verdict.kind:
@@ -417,11 +441,13 @@ def _revive(turn: Turn, name: str, attempt: Attempt, *, works: bool = False) -> 
     """It moves again: it shows progress, or `works` without a word where that is enough."""
     watch = turn.memory.watches[name]
     moved_s = _newest(watch.progress_at_s, watch.sample.witness_at_s, watch.gpu_at_s) if works else watch.progress_at_s
+    if attempt.stall == UNHEALTHY:
+        moved_s = None if watch.sample.health is None else watch.sample.health.ok_at_s
     if attempt.stalled_at_s is None or moved_s is None or moved_s <= attempt.stalled_at_s:
         return
     after_s = turn.now_s - attempt.stalled_at_s
     how = "after SIGCONT" if attempt.stall == "stopped" else "by itself"
-    does = "works" if works else "makes progress"
+    does = "answers" if attempt.stall == UNHEALTHY else "works" if works else "makes progress"
     turn.record(facts.Revived(f"{does} again {how}, {after_s:.1f} s after the stall", name, attempt.token, after_s))
     turn.keep_watch(name, replace(watch, continued_at_s=None, asked_at_s=None))
 

@@ -17,6 +17,7 @@ from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.upkeep.notices import EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease
+from supervisor.policy.worker.service_health import Checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class Sample:
     witness_at_s: float | None = None  # when its tree was last seen to work (`policy/worker/witness.py`) ...
     witness: str = ""  # ... and by what
     own: OwnCheckpoint | None = None  # where the program has said where its own checkpoints are
+    health: Checked | None = None  # of a service with health checks
 
 
 @dataclass(frozen=True, slots=True)

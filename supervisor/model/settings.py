@@ -26,6 +26,7 @@ from supervisor.policy.worker.divergence import DivergenceSettings
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
 from supervisor.policy.worker.health import HealthSettings
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
+from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.policy.worker.stall import StallSettings
 
 
@@ -132,6 +133,7 @@ class ProgramSpec:
     stderr_log: str = LOG_AUTO
     log_max_bytes: int | None = None  # in place of [daemon]'s; 0: its logs are never rotated
     log_backups: int | None = None  # in place of [daemon]'s
+    health: HealthCheck | None = None  # of a service: whether it answers
     num_envs: int | None = None
     batch_size: int | None = None
     fallback_batch: int | None = None  # taken at the first out of memory, in place of the next that divides

@@ -14,6 +14,7 @@ from supervisor.model.settings import ProgramSpec, Progress, Settings
 from supervisor.model.state import Attempt, Program, State
 from supervisor.policy.worker.health import WORDS
 from supervisor.policy.worker.restart import recent_deaths, span
+from supervisor.policy.worker.service_health import Checked
 from supervisor.policy.worker.stall import NOT_HEALED
 from supervisor.policy.worker.witness import WORDS as WITNESSES
 from workers.contract import FIGURES
@@ -102,6 +103,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "test_return": told.get("test_return"),
         "progress_source": _source(spec, sample),
         "quiet_s": _quiet_s(program, sample, now_s),
+        "health": None if spec is None or spec.health is None else _health(sample, now_s),
     }
 
 
@@ -127,6 +129,18 @@ def _source(spec: ProgramSpec | None, sample: Sample | None) -> str | None:
     if spec is None or spec.progress is not Progress.AUTO:
         return None if spec is None else spec.progress.value
     return sample.source or None if sample else None
+
+
+def _health(sample: Sample | None, now_s: float) -> Json:
+    """What the health checks of a service have found. `ok` is None while that is not known."""
+    found = sample.health if sample is not None and sample.health is not None else Checked()
+    known = not found.unknown and (found.failures > 0 or found.ok_at_s is not None)
+    return {
+        "ok": found.failures == 0 if known else None,
+        "failures": found.failures,
+        "error": found.unknown or found.error,
+        "ok_age_s": None if found.ok_at_s is None else max(0.0, now_s - found.ok_at_s),
+    }
 
 
 def _quiet_s(program: Program, sample: Sample | None, now_s: float) -> float | None:
@@ -221,6 +235,9 @@ def _why(program: Program, sample: Sample | None, now_s: float) -> str:
         return f"its checkpoints: {own}"
     if sample is not None and sample.status and sample.status != sample.phase:
         return sample.status
+    if sample is not None and sample.health is not None and sample.health.failures:
+        times = "" if sample.health.failures == 1 else f", {sample.health.failures} times in a row"
+        return f"its health check failed{times}: {sample.health.error}"
     if quiet_s is not None and sample is not None:
         return f"quiet for {span(quiet_s)}, but {WITNESSES.get(sample.witness, 'it works')}"
     return program.why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -12,7 +13,7 @@ import pytest
 from attempts_kit import BootClock, World, eventually, kill, python
 
 from supervisor.adapters import procfs
-from supervisor.adapters.process import evidence
+from supervisor.adapters.process import evidence, py_spy
 from supervisor.model.inputs import Ended, EvidenceTaken
 
 # What a built-in worker does: faulthandler answers in C, whatever the interpreter is busy with.
@@ -61,6 +62,48 @@ def test_a_loop_that_never_lets_go_of_the_interpreter_still_answers(world):
     found, _ = examine(world, python(code))
     assert "in spin" in found["stacks"]
     assert ", state R" in found["process"]
+
+
+@pytest.mark.skipif(py_spy.program() is None, reason="py-spy is not installed: pip install 'extralife[stacks]'")
+def test_scripts_without_a_handler_are_read_by_py_spy_wherever_they_are_in_the_tree(world):
+    child = "import time\ndef hangs(): print('up', flush=True); time.sleep(60)\nhangs()"
+    found, _ = examine(world, ["sh", "-c", f'{sys.executable} -c "$0"; :', child])
+    assert "hangs (<string>:2)" in found["stacks_by_py_spy"]
+    assert found["stacks_by_py_spy"].startswith("python")
+
+
+# A py-spy for what the real one does only on other boxes: it is refused ptrace, hangs, or is not to be run.
+REFUSED = """echo 'Error: Failed to get process executable name. Check that the process is running.' >&2
+echo >&2; echo 'Caused by:' >&2; echo '    0: Permission denied (os error 13)' >&2; echo 'Stack backtrace:' >&2; exit 1"""
+
+
+CANNOT = "py-spy cannot read it: "
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (REFUSED, f"{CANNOT}Failed to get process executable name. Check that the process is running. (Permission denied"),
+        ("exit 1", f"{CANNOT}no reason given"),
+        ("exec sleep 60", "py-spy was not done within"),
+        (None, "py-spy cannot be run: Exec format error"),
+    ],
+)  # fmt: skip
+def test_a_py_spy_that_fails_costs_a_line(tmp_path, monkeypatch, script, said):
+    spy = tmp_path / "py-spy"
+    spy.write_text("junk" if script is None else f"#!/bin/sh\n{script}\n")
+    spy.chmod(0o755)
+    monkeypatch.setattr(py_spy, "program", lambda: str(spy))
+    own = procfs.read_stat(os.getpid())
+    assert said in py_spy.stacks([own, own], 0.3)
+    assert py_spy.stacks([own], 0.0).endswith("no time was left")
+
+
+def test_without_py_spy_it_is_said_how_to_get_it(world, monkeypatch):
+    monkeypatch.setattr(py_spy, "program", lambda: None)
+    found, _ = examine(world, python("import time; print('up', flush=True); time.sleep(60)"))
+    assert found["stacks"].endswith("pip install 'extralife[stacks]' into extralife's environment")
+    assert "stacks_by_py_spy" not in found
 
 
 def test_a_program_without_a_handler_is_not_signalled(world):

@@ -2,9 +2,9 @@
 
 `decide` asks for it once per stall (command TakeEvidence); `supervisorctl explain` shows the result. Bounded in time
 and size, and harmless: the worker is asked for its Python stacks only if it has a handler for that signal, because
-SIGUSR1 kills a program that has none. faulthandler's handler runs in C, so it also answers for a thread that is blocked
-in an extension or holds the GIL. Killing first and reading logs afterwards would lose just what tells a hang in a driver
-from a hang in Python.
+SIGUSR1 kills a program that has none. Processes without one are read by py-spy, where it is installed. faulthandler's
+handler runs in C, so it also answers for a thread that is blocked in an extension or holds the GIL. Killing first and
+reading logs afterwards would lose just what tells a hang in a driver from a hang in Python.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from supervisor.adapters import files, procfs
-from supervisor.adapters.process import endings, log_places
+from supervisor.adapters.process import endings, log_places, py_spy
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import EvidenceTaken
 from workers import contract
@@ -34,6 +34,7 @@ _FIELD_CHARS: Final = 4000
 _MAX_THREADS: Final = 64
 _QUIET_S: Final = 0.15  # faulthandler writes thread by thread: this long without growth, and it is done
 _POLL_S: Final = 0.03
+_PY_SPY_S: Final = 3.0  # with TIMEOUT_S less than what healing waits for evidence (`deciding/healing.py`)
 
 
 def take(
@@ -53,6 +54,7 @@ def take(
         "open_files": str(procfs.open_files(pid) or ""),
         "host": host_pressure(pid),
         "stacks": _python_stacks(pid, start_ticks, stat.state, stacks, timeout_s),
+        "stacks_by_py_spy": _stacks_from_outside(stat),
         "stdout": "\n".join(endings.last_lines(logs[0], logs_from[0])),
         "stderr": "\n".join(endings.last_lines(logs[1], logs_from[1])),
     }
@@ -88,7 +90,8 @@ def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s:
     """What faulthandler adds to the stacks file in answer to the signal."""
     number = signal.Signals[contract.STACKS_SIGNAL]
     if not procfs.catches(pid, number):
-        return f"not asked for: the program has no handler for {contract.STACKS_SIGNAL}"
+        told = f"not asked for: the program has no handler for {contract.STACKS_SIGNAL}"
+        return f"{told}; {py_spy.MISSING}" if py_spy.is_python(pid) and py_spy.program() is None else told
     if state in "Tt":
         return "not asked for: the process is stopped"
     before = _size(path)
@@ -97,6 +100,13 @@ def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s:
     _wait_until_quiet(lambda: _size(path), before, timeout_s)
     text = files.read_bounded(path, _STACKS_BYTES, before).decode("utf-8", "replace")
     return text.strip("\n") or "asked for, but none were written in time"
+
+
+def _stacks_from_outside(leader: procfs.Stat) -> str:
+    """Those of the processes of the tree that cannot be asked."""
+    number = signal.Signals[contract.STACKS_SIGNAL]
+    tree = [leader, *procfs.descendants([leader.pid])]
+    return py_spy.stacks([stat for stat in tree if not procfs.catches(stat.pid, number)], _PY_SPY_S)
 
 
 def _size(path: str) -> int:

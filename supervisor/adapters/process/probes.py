@@ -33,6 +33,7 @@ from supervisor.adapters import procfs
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import cgroups
 from supervisor.adapters.process.edges import Edges, Heard
+from supervisor.adapters.process.health_checks import HealthChecks
 from supervisor.adapters.process.processes import read_record
 from supervisor.adapters.process.trees import Scans, Tree, own_directory, touched
 from supervisor.adapters.threads import Tasks
@@ -83,7 +84,7 @@ class _Watched:
     load: cgroups.Load | None = None
     load_due_s: float = 0.0
     shown: tuple[Sample, Sample] | None = None  # without and with load and tree
-    with_seen: tuple[object, ...] = ()  # of the tree
+    with_seen: tuple[object, ...] = ()  # of the tree and the health checks
     own: OwnCheckpoint | None = None
     reports_at: int = 0
     reports: int = 0
@@ -103,6 +104,7 @@ class LocalProbes:
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
         self._scans, self._tasks = Scans(), Tasks("files")
+        self._health = HealthChecks(clock)
         self._forest: procfs.Forest | None = None
 
     def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int, *, adopted: bool = False) -> None:
@@ -119,6 +121,7 @@ class LocalProbes:
         tree = Tree(pid, ticks, spec.directory or self._paths.run_dir(spec.name))
         watched = _Watched(spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file, tree, adopted)
         self._edges.expect(spec.name, token)
+        self._health.watch(spec, token)
         with self._guard:
             self._watched[spec.name] = watched
 
@@ -127,6 +130,7 @@ class LocalProbes:
             watched = self._watched.get(program)
             if watched is not None and watched.token == token:
                 del self._watched[program]
+        self._health.forget(token)
 
     def sample(self) -> dict[str, Sample]:
         """One reading of every watched attempt, by program."""
@@ -202,13 +206,14 @@ class LocalProbes:
             item.load_due_s, load = now_s + _LOAD_S, self._groups.read(item.token)
             if load != item.load:
                 item.load, item.shown = load, None
-        own = self._own(item.spec.name)
-        if (tree.seen, own) != (item.with_seen, item.own):
-            item.with_seen, item.own, item.shown = tree.seen, own, None
-        if item.load is None and own is None and not any(tree.seen):
+        health, own = self._health.newest(item.token), self._own(item.spec.name)
+        if ((*tree.seen, health), own) != (item.with_seen, item.own):
+            item.with_seen, item.own, item.shown = (*tree.seen, health), own, None
+        if item.load is None and own is None and not any(item.with_seen):
             return sample
         if item.shown is None or item.shown[0] is not sample:
             shown = replace(sample, pids=tree.pids, halted=tree.halted, witness_at_s=tree.witness_at_s, witness=tree.witness)
+            shown = shown if health is None else replace(shown, health=health)
             if item.load is not None:
                 shown = replace(shown, pressure=item.load.pressure, memory_bytes=item.load.memory_bytes)
             if own is not None:

@@ -1,0 +1,183 @@
+"""Health checks of services: a thread for each, so that one that hangs holds up nobody, least of all the deciding thread.
+
+A check ends in time: each step of a connection has what is left of `timeout_s`, and a command's process group is killed.
+Only a name server that does not answer can take longer; then the newest result stands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from supervisor import users
+from supervisor.policy.worker.service_health import Checked, HealthCheck
+
+if TYPE_CHECKING:
+    from supervisor.model.settings import ProgramSpec
+    from supervisor.ports import Clock
+
+_FIRST_S: Final = 2.0  # a service that has just been started is asked soon, so that `status` knows
+_MOST_HEAD_BYTES: Final = 8192
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Failed(Exception):
+    """The service was asked, and the answer is no."""
+
+
+class HealthChecks:
+    """The checks of all services that run now."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._found: dict[str, Checked] = {}  # by token
+        self._over: dict[str, threading.Event] = {}
+
+    def watch(self, spec: ProgramSpec, token: str) -> None:
+        """Begin to check an attempt, if its program has a check."""
+        if spec.health is None:
+            return
+        with self._guard:
+            if token in self._over:
+                return
+            over = self._over[token] = threading.Event()
+            self._found[token] = Checked()
+        threading.Thread(target=self._run, args=(spec, token, over), name=f"health-{spec.name}", daemon=True).start()
+
+    def forget(self, token: str) -> None:
+        with self._guard:
+            over = self._over.pop(token, None)
+            self._found.pop(token, None)
+        if over is not None:
+            over.set()
+
+    def newest(self, token: str) -> Checked | None:
+        """What is known of an attempt; None: it has no check."""
+        return self._found.get(token)
+
+    def _run(self, spec: ProgramSpec, token: str, over: threading.Event) -> None:
+        assert spec.health is not None  # noqa: S101  for the type checker
+        wait_s = min(_FIRST_S, spec.health.every_s)
+        while not over.wait(wait_s):
+            found = self._after(self._found.get(token, Checked()), spec, spec.health)
+            with self._guard:
+                if token in self._over:
+                    self._found[token] = found
+            wait_s = spec.health.every_s
+
+    def _after(self, found: Checked, spec: ProgramSpec, check: HealthCheck) -> Checked:
+        try:
+            make(check, spec)
+        except Failed as failed:
+            now_s = self._clock.now_s()
+            since_s = now_s if found.failing_since_s is None else found.failing_since_s
+            return replace(found, failures=found.failures + 1, failing_since_s=since_s, error=str(failed), unknown="")
+        except Exception as error:  # noqa: BLE001  what could not be asked is unknown, whatever the reason
+            return replace(found, unknown=f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        return Checked(ok_at_s=self._clock.now_s())
+
+
+def make(check: HealthCheck, spec: ProgramSpec) -> None:
+    """One check. Raises Failed when the service is not well, and anything else when that cannot be known."""
+    if check.command:
+        _command(check, spec)
+    elif check.http:
+        _http(check.http, check.timeout_s)
+    else:
+        host, _, port = check.tcp.rpartition(":")
+        _connected(host.strip("[]"), int(port), _Left(check.timeout_s)).close()
+
+
+class _Left:
+    """What is left of a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until_s, self._all_s = time.monotonic() + seconds, seconds
+
+    def seconds(self) -> float:
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise self.late()
+        return left_s
+
+    def late(self) -> Failed:
+        return Failed(f"no answer within {self._all_s:g} s")
+
+
+def _connected(host: str, port: int, left: _Left) -> socket.socket:
+    try:
+        return socket.create_connection((host, port), timeout=left.seconds())  # a name that is not resolved is unknown
+    except TimeoutError:
+        raise left.late() from None
+    except ConnectionError as error:
+        raise Failed((error.strerror or str(error)).lower()) from None
+
+
+def _http(url: str, timeout_s: float) -> None:
+    place, left = urlsplit(url), _Left(timeout_s)
+    host = place.hostname or ""
+    sock = _connected(host, place.port or _PORTS[place.scheme], left)
+    with contextlib.ExitStack() as stack:
+        try:
+            if place.scheme == "https":
+                sock.settimeout(left.seconds())
+                sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+            stack.enter_context(sock)
+            target = (place.path or "/") + (f"?{place.query}" if place.query else "")
+            sock.settimeout(left.seconds())
+            name = place.netloc.rpartition("@")[2]
+            sock.sendall(f"GET {target} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
+            status = _status(sock, left)
+        except TimeoutError:
+            raise left.late() from None
+        except (ConnectionError, ssl.SSLError) as error:
+            raise Failed(str(error)) from None
+    if not 200 <= status < 400:
+        raise Failed(f"it answered {status}")
+
+
+def _status(sock: socket.socket, left: _Left) -> int:
+    """The status of the answer; the rest of it is nobody's concern."""
+    head = b""
+    while b"\n" not in head and len(head) < _MOST_HEAD_BYTES:
+        sock.settimeout(left.seconds())
+        piece = sock.recv(1024)
+        if not piece:
+            break
+        head += piece
+    words = head.partition(b"\n")[0].split()
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        raise Failed("what it answered is no HTTP")
+    return int(words[1])
+
+
+def _command(check: HealthCheck, spec: ProgramSpec) -> None:
+    user = users.found(spec.user) if spec.user else None
+    env = {**os.environ, **(user.env if user is not None else {}), **dict(spec.env), "EXTRALIFE_PROGRAM": spec.name}
+    whose: dict[str, Any] = {}
+    if user is not None and user.uid != os.geteuid():
+        whose = {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
+    process = subprocess.Popen(
+        check.command, cwd=spec.directory or "/", env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True, **whose,
+    )  # fmt: skip
+    try:
+        code = process.wait(check.timeout_s)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"the command did not end within {check.timeout_s:g} s") from None
+    finally:
+        with contextlib.suppress(OSError):  # and what it has started
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if code:
+        raise Failed(f"exit code {code}" if code > 0 else f"signal {-code}")

@@ -1,0 +1,62 @@
+"""When a service that runs is unhealthy by its `health` checks, and is restarted.
+
+The rule. A check asks every `every_s`: a page over HTTP, a TCP port, or a command. It fails when the answer is no, or does
+not come within `timeout_s`. A service is unhealthy after `failures` failed checks in a row, if a check has succeeded since
+its start, or `grace_s` have passed since then: what is still starting is not unhealthy. It is then examined, stopped and
+started again, as a training that hangs is, and counts as dead for [restart].
+
+A check that could not be made (the name is not resolved, the command is not there) says nothing: unknown is not
+unhealthy, and neither ends nor extends a row of failures.
+
+Worked example with the defaults (30 s, 5 s, 3 failures, 60 s): TensorBoard answers from second 12 on. It deadlocks at
+10:00:00; checks fail at 10:00:05, 10:00:40 and 10:01:15: it is stopped then. One that never answers is stopped at the first
+failed check after its first minute that makes three in a row.
+
+Why not after one failed check: a page that takes 6 s once a day is no reason to lose a notebook's kernels. Why not signals
+of life such as CPU time: a service that waits for visitors shows none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+UNHEALTHY: Final = "unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """`health = { ... }` of a service. One of the first three is set. Times in seconds."""
+
+    http: str = ""
+    tcp: str = ""
+    command: tuple[str, ...] = ()
+    every_s: float = 30.0
+    timeout_s: float = 5.0
+    failures: int = 3
+    grace_s: float = 60.0
+
+    @property
+    def asks(self) -> str:
+        """What it asks, for people."""
+        return self.http or self.tcp or " ".join(self.command)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the checks of one service have found so far. Times are journal time."""
+
+    failures: int = 0  # in a row, the newest included
+    failing_since_s: float | None = None
+    error: str = ""  # of the newest one that failed
+    ok_at_s: float | None = None  # when one last succeeded
+    unknown: str = ""  # why the newest could not be made
+
+
+def unhealthy(check: HealthCheck, found: Checked, *, now_s: float, spawned_at_s: float) -> str:
+    """Why the service is unhealthy, as a sentence; empty: it is not, or that is not known."""
+    if found.failures < check.failures:
+        return ""
+    if found.ok_at_s is None and now_s - spawned_at_s < check.grace_s:
+        return ""
+    return f"{found.failures} health checks in a row failed ({check.asks}): {found.error}"

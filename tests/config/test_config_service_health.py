@@ -1,0 +1,61 @@
+"""`health = { ... }` of a service."""
+
+from __future__ import annotations
+
+import pytest
+from config_kit import Place
+
+from supervisor.policy.worker.service_health import HealthCheck
+
+SERVICE = '[program.x]\ncommand = "sleep 1"\nkind = "service"\n'
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "check"),
+    [
+        ('http = "https://h:8/x?y"', HealthCheck(http="https://h:8/x?y")),
+        ('tcp = "[::1]:80", every_s = 1, timeout_s = 0.5, failures = 1, grace_s = 0',
+         HealthCheck(tcp="[::1]:80", every_s=1.0, timeout_s=0.5, failures=1, grace_s=0.0)),
+        ('command = "a \'b c\'"', HealthCheck(command=("a", "b c"))),
+        ('command = ["a", "b c"]', HealthCheck(command=("a", "b c"))),
+    ],
+)  # fmt: skip
+def test_what_can_be_asked(place: Place, given: str, check: HealthCheck) -> None:
+    spec = place.program("x", f"{SERVICE}health = {{ {given} }}\n")
+    assert spec.health == check
+    assert spec.digest != place.program("x", SERVICE).digest
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('"http://h/"', "program.x.health must be a table such as { http"),
+        ("{}", "program.x.health must have exactly one of http, tcp and command"),
+        ('{ http = "http://h", tcp = "h:1" }', "program.x.health must have exactly one of http, tcp and command"),
+        ('{ http = "ftp://h" }', "program.x.health.http must be a URL such as http://127.0.0.1:6006/, not 'ftp://h'"),
+        ('{ http = "http://h:99999/" }', "program.x.health.http must be a URL"),
+        ("{ http = 4 }", "program.x.health.http must be a URL"),
+        ('{ tcp = "h" }', "program.x.health.tcp must be HOST:PORT"),
+        ("{ tcp = 80 }", "program.x.health.tcp must be HOST:PORT"),
+        ('{ command = "\'" }', "program.x.health.command must be a command"),
+        ("{ command = [] }", "program.x.health.command must be a command"),
+        ('{ tcp = "h:1", failures = 0 }', "program.x.health.failures must be a whole number from 1 to 1000, not 0"),
+        ('{ tcp = "h:1", every_s = 0 }', "program.x.health.every_s must be a number of seconds, at least 0.1, not 0"),
+        ('{ tcp = "h:1", timeout_s = true }', "program.x.health.timeout_s must be a number"),
+        ('{ tcp = "h:1", evry_s = 5 }', "program.x.health.evry_s is not a setting; did you mean every_s?"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_sentence(place: Place, given: str, said: str) -> None:
+    errors = place.errors(f"{SERVICE}health = {given}\n")
+    assert len(errors) == 1
+    assert said in errors[0]
+
+
+def test_it_is_for_services(place: Place) -> None:
+    errors = place.errors('[program.x]\ncommand = "sleep 1"\nhealth = { tcp = "h:1" }\n')
+    assert [error for error in errors if 'program.x.health is for services; set kind = "service", or remove it' in error]
