@@ -50,6 +50,12 @@ def test_a_box_trains_the_ten_games_and_climbs(example: str) -> None:
     assert (settings.paths.state_dir, settings.paths.runtime_dir) == ("/var/lib/extralife", "/run/extralife")
 
 
+def test_the_example_for_a_cluster_trains_the_ten_games_as_jobs() -> None:
+    settings = config.load(str(ROOT / "deploy" / "slurm" / "extralife.toml"), {}, look=False).settings
+    assert sorted(spec.game for spec in settings.programs) == sorted(TEN)
+    assert (settings.launcher.remote, settings.launcher.gpus, settings.level.slots) == (True, 1, 4)
+
+
 def test_the_service_begins_with_the_box_example() -> None:
     script = (ROOT / "deploy" / "install.sh").read_text()
     (path,) = re.findall(r"^readonly DEFAULT_CONFIG=(.+)$", script, flags=re.MULTILINE)

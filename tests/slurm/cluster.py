@@ -155,7 +155,7 @@ class Cluster:
         ports = free_ports(len(self.names) + 1)
         host, where = socket.gethostname().split(".")[0], self.where
         nodes = "\n".join(
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=2000 "
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=6000 "
             "Gres=gpu:1 State=UNKNOWN"
             for name, port in zip(self.names, ports[1:], strict=True)
         )

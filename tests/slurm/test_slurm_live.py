@@ -22,6 +22,7 @@ from cluster import Cluster
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 COUNTS = HERE / "programs" / "counts.py"
 
 
@@ -242,6 +243,26 @@ def test_a_job_deleted_by_hand_stays_down_until_somebody_starts_it(box: Box, slu
     assert not running(slurm, box)
     assert box.ctl("start", "a").returncode == 0
     assert begun(box, 2, timeout_s=90)["step"] > 0
+
+
+def test_the_daemon_in_a_job_of_its_own_is_followed_by_another_that_adopts_everything(box: Box, slurm: Cluster):
+    configure(box, counting("a"))
+    script = str(ROOT / "deploy" / "slurm" / "daemon.sbatch")
+    out = f"--output={box.directory}/daemon.out"
+    first = int(slurm.run("sbatch", "--parsable", f"--chdir={ROOT}", out, script, str(box.config_file)))
+    began = begun(box, timeout_s=90)
+    box.wait_phase("a", "RUNNING", 60)
+    daemons = slurm.run("squeue", "-h", "--name=extralife-daemon", "-o", "%A %T").splitlines()
+    assert sorted(line.split()[1] for line in daemons) == ["PENDING", "RUNNING"], "one runs, and one waits for its end"
+    slurm.run("scancel", "--signal=TERM", "--batch", str(first))
+    slurm.until_state(first, "COMPLETED", "FAILED", within_s=60)
+    until(lambda: len(box.facts("DaemonStarted")) == 2, 90, "the successor to begin")
+    box.wait_phase("a", "RUNNING", 60)
+    assert len(trace(box, event="begins")) == 1, "the training went on"
+    assert alive(began["pid"])
+    assert box.ctl("shutdown").returncode == 0
+    until(lambda: not slurm.run("squeue", "-h", "--name=extralife-daemon"), 60, "no successor after a shutdown")
+    assert trace(box, event="leaves")
 
 
 def test_twenty_random_faults_submit_nothing_twice(box: Box, slurm: Cluster, tmp_path: Path):
