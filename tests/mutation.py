@@ -32,6 +32,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from mutmut.configuration import reset_config
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.stats import status_by_exit_code
 
@@ -264,6 +265,7 @@ def check(part: str, names: list[str], processes: int, until_s: float) -> None:
 def change_of(mutant: Mutant) -> Change:
     before = Path.cwd()
     os.chdir(WORK / mutant.part)
+    reset_config()  # mutmut keeps the settings of the part before, which say where mutants are
     try:
         lines = get_diff_for_mutant(mutant.name).splitlines()
     finally:
