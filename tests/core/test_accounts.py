@@ -412,6 +412,11 @@ def test_lost_time_that_nobody_knows_is_unknown_and_not_zero():
     assert at_once.summary(10).slots.lost_s_unknown == 0
 
 
+def test_more_loss_than_there_was_training_takes_all_of_it():
+    story = Story("P").start(0, trains=0).saved(40, 500).dies(50).start(50, trains=60).resumed(60, 100, 400, 1_000.0)
+    assert story.booked(100) == {"LOST": 50.0, "STARTUP": 10.0, "PRODUCTIVE": 40.0}
+
+
 # --- where the journal begins --------------------------------------------------------------------------------------------
 
 

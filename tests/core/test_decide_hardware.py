@@ -134,6 +134,17 @@ def test_needs_are_of_their_level_and_end_with_their_program():
     assert core.program("Pong").needs == ()
 
 
+def test_a_program_that_no_daemon_has_looked_at_yet_teaches_nothing():
+    core = Core(settings("Pong")).running("Pong")
+    core.look(Pong={"rss_bytes": 900 * MB})
+    core.memory = replace(core.memory, watches={})  # as after a start of the daemon
+    core.later(61.0).see(gpus(gpu()))
+    assert not core.told(facts.NeedLearned)
+    core.look(Pong={"rss_bytes": 900 * MB})
+    core.later(1.0).see(gpus(gpu(free_mb=9)))
+    assert core.told(facts.NeedLearned)
+
+
 def test_a_program_that_left_the_config_teaches_nothing():
     core = Core(settings("Pong")).running("Pong")
     core.load(replace(core.settings, programs=()))

@@ -35,7 +35,7 @@ def reply(decision):
 def done(core, what="copy", error="", **more):
     cause = more.pop("cause", "period")
     found = {} if error else {"snapshot": "abc", "as_of_s": core.now_s, "steps": {"Pong": 5}, "size_bytes": 2_000_000}
-    return core.give(OffsiteDone(core.now_s, what, cause, error, **(found if what == "copy" else {}), **more))
+    return core.give(OffsiteDone(core.now_s, what, cause, error, **((found if what == "copy" else {}) | more)))
 
 
 def copies(decision):
@@ -60,6 +60,14 @@ def copied(core):
 
 
 # --- when ----------------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_are_in_decimal_megabytes():
+    core = running()
+    core.later(59.0).woke()
+    done(core, size_bytes=123_456_789_000, sent_bytes=98_765_432_100)
+    (fact,) = of(core.last, facts.OffsiteCopied)
+    assert "123,456.8 MB, 98,765.4 MB new" in fact.why
 
 
 def test_a_first_look_then_a_first_copy_then_one_each_period():
@@ -218,7 +226,8 @@ def test_the_calendars_are_answered_once_and_their_ends_are_on_record():
     ask(core, "check")
     mended = done(core, "check")
     assert of(mended, facts.OffsiteTended)[0].why == "the repository was checked: no errors"
-    assert core.state.offsite.tended["check"].due_wall_s == wall_s + 0.5, "a check by hand answers no calendar"
+    tended = core.state.offsite.tended["check"]
+    assert (tended.error, tended.due_wall_s) == ("", wall_s + 0.5), "a check by hand answers no calendar"
 
 
 def test_a_copy_that_somebody_waits_for_takes_the_place_of_a_check():

@@ -385,6 +385,14 @@ def test_every_section_can_be_updated_alone(section):
     assert getattr(core.settings, section) == getattr(new, section) != getattr(settings("A"), section)
 
 
+@pytest.mark.parametrize("named", ["[level]", "[levels]", "[load]"])
+def test_the_three_sections_of_the_load_come_together(named):
+    core = Core(settings("A")).running("A")
+    level, load = changed(core.settings.level), changed(core.settings.load)
+    core.load(replace(core.settings, level=level, load=load), only=(named,))
+    assert (core.settings.level, core.settings.load) == (level, load)
+
+
 def test_an_update_is_answered_once_its_settings_are_in_force():
     core = Core(settings("A")).running("A")
     decision = core.give(ConfigLoaded(core.now_s, settings("A", "B"), request_id=7))

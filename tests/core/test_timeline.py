@@ -98,6 +98,7 @@ def test_levels_with_their_trials_vetoes_and_what_people_asked():
     ]  # fmt: skip
     assert told(found["vetoes"], "rule") == [(700, 900, "gpu_temperature")]
     assert told(found["backups"], "ok") == [(970, 980, False), (992, 995, True)]
+    assert [span["why"] for span in found["backups"]] == ["full", "made"]
     assert told(found["box"], "kind") == [(985, 990, "suspended")]
     assert [(each["kind"], each["what"], each["program"]) for each in found["marks"]] == [
         ("operator", "stop", None), ("rollback", "back to backup b1", "Pong"), ("trouble", "a backup failed", None),
