@@ -57,6 +57,8 @@ class Deeds:
                 self.post_later(BackupChecked(0.0, kept_as, "" if steps else "no such backup", names or tuple(steps)))
             case commands.RestoreBackup():
                 self.post_later(self.restore(command))
+            case commands.OffsiteCopy() | commands.OffsiteTakeOver() if self.repository is not None:
+                self.repository.does(self, command)
             case commands.Reply(request_id=request) | commands.ClearLogs(request_id=request):
                 self.answer(request)
             case commands.EndDaemon(reexec=reexec):

@@ -148,6 +148,9 @@ def _unheard_of(world, step, program):
 def a_free_slot_is_used(_, step):
     if not step.decision.facts or step.state.stopping or step.decision.memory.ended:
         return None
+    kept_down = step.state.offsite.keeps_down(on=step.decision.settings.offsite.on)
+    if kept_down or step.state.notices.keeps_down(step.now_s):
+        return None
     programs, slots = step.state.programs.values(), step.decision.settings.level.slots
     held = {program.name for program in programs if step.state.backups.holds(program.name)}
     keeps = {

@@ -73,6 +73,7 @@ class World(Misfortunes, Looks, Deeds):
         self.boot, self.boot_began_s, self.mark = 1, 0.0, None
         self.daemon, self.daemons, self.pid, self.running = 0, 0, 100, False  # `daemon`: the number of the present one
         self.disks = {name: Disk() for name in self.names}
+        self.repository, self.lease, self.box = None, None, "a"  # of copies off the box (`copies.py`)
         self.backups = {}  # name -> {program: step}
         self.workers, self.living = {}, {}  # token -> Worker: all of this boot, those alive
         self.watched = {}  # program -> token: what the probes of the present daemon read
