@@ -57,8 +57,20 @@ ENV_BOOT_ID: Final = "EXTRALIFE_BOOT_ID"  # 32 hex digits: the boot as the daemo
 ENV_STACKS: Final = "EXTRALIFE_STACKS"  # file that faulthandler dumps to when the daemon sends STACKS_SIGNAL
 ENV_BATCH_SIZE: Final = "EXTRALIFE_BATCH_SIZE"  # at most this batch: an earlier attempt ran out of memory with more
 ENV_ROLLBACKS: Final = "EXTRALIFE_ROLLBACKS"  # how often the program was rolled back: a new number asks for new chance
-ENV_RESUME: Final = "EXTRALIFE_RESUME"  # the newest whole one of the checkpoints that it writes itself; empty: none
+# What the placeholders of a script's command stand for, each only where it has a value.
+ENV_NUM_ENVS: Final = "EXTRALIFE_NUM_ENVS"  # environments
+ENV_THREADS: Final = "EXTRALIFE_THREADS"
+ENV_LEVEL: Final = "EXTRALIFE_LEVEL"  # the level's name
+ENV_SEED: Final = "EXTRALIFE_SEED"
+ENV_GAME: Final = "EXTRALIFE_GAME"
+ENV_NAME: Final = "EXTRALIFE_NAME"
+ENV_GPU: Final = "EXTRALIFE_GPU"
+ENV_RESUME: Final = "EXTRALIFE_RESUME"  # the newest whole checkpoint; empty: there is none
 ENV_NOTIFY: Final = "NOTIFY_SOCKET"  # the daemon's edge socket for this program, in sd_notify(3)'s format
+
+PLACEHOLDER_ENV: Final = (
+    ENV_NUM_ENVS, ENV_BATCH_SIZE, ENV_THREADS, ENV_LEVEL, ENV_SEED, ENV_GAME, ENV_NAME, ENV_RUN_DIR, ENV_GPU, ENV_RESUME,
+)  # fmt: skip
 
 # systemd's own variables: a child that inherits them can confuse or stop the service itself, so the daemon strips them.
 STRIPPED_ENV: Final = (

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 ENV_SPEAKER = "EXTRALIFE_SPEAKER"  # which process speaks for the attempt: its children inherit the name, and stay silent
-ENV_NUM_ENVS = "EXTRALIFE_NUM_ENVS"
-ENV_SEED = "EXTRALIFE_SEED"
 
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "LOCAL_RANK")  # the first that is set counts
 _ALONE_SAVE_S = 600.0
@@ -376,14 +374,14 @@ class Run:
 
     def num_envs(self, default: int) -> int:
         """The number of environments to use: the level's, else `default`."""
-        given = self._environ.get(ENV_NUM_ENVS, "")
+        given = self._environ.get(contract.ENV_NUM_ENVS, "")
         number = int(given) if given.isdecimal() and int(given) else default
         self._figure("num_envs", number)
         return number
 
     def seed(self, default: int) -> int:
         """The random seed to use: another one after each rollback, because the same one would diverge again."""
-        given, rollbacks = (self._environ.get(name, "") for name in (ENV_SEED, contract.ENV_ROLLBACKS))
+        given, rollbacks = (self._environ.get(name, "") for name in (contract.ENV_SEED, contract.ENV_ROLLBACKS))
         seed = int(given) if given.isdecimal() else default
         return contract.seed_after(seed, int(rollbacks) if rollbacks.isdecimal() else 0)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from supervisor.config.default import DEFAULT_TOML
 from supervisor.config.ladder import DEFAULT_LADDER
+from supervisor.config.scripts import OWN_KEYS
 from supervisor.config.tables import (
     ALERT_LISTS,
     COMMON_KEYS,
@@ -26,7 +27,8 @@ from workers.options import EXTRA_GAMES, GAMES, OPTIONS
 
 _TYPES: Final = {int: "whole number", float: "number", bool: "true or false", str: "string"}
 _FOREIGN_TYPES: Final = {
-    "env": "table of strings", "command": "string or list of strings", "directory": "string",
+    "env": "table of strings", "command": "string or list of strings", "directory": "string", "shell": "true or false",
+    "level_values": "list of `num_envs`, `batch_size`, `threads`, `level`",
     "alerts.command": "list of strings", "urls": "list of strings", "kinds": "list of [kinds](alerts.md#kinds)",
     "progress": "`auto`, `beat`, `notify`, `log`, `files`, `none`", "progress_glob": "string",
     "checkpoint_glob": "string", "checkpoint_step": "string", "checkpoint_check": "string or list of strings",
@@ -125,6 +127,9 @@ _FOREIGN: Final = """\
 
 With `command`. It keeps the daemon's environment (its `RL_*` variables too), less systemd's own variables; thread caps
 such as `OMP_NUM_THREADS` are added where the environment has none.
+
+It may also have `seeds`, and these keys of [training] as values of its placeholders: SCRIPT_KEYS.
+`game` is any word then.
 """
 
 _TRAINING: Final = """\
@@ -151,7 +156,8 @@ def page() -> str:
     parts.append(_BUILTIN)
     process = process_keys()
     rows = [_of_key(process[name]) if name in process else _special(name) for name in FOREIGN_KEYS]
-    parts.append(f"{_FOREIGN}\n{_table(rows)}")
+    own_keys = ", ".join(f"`{key}`" for key in OWN_KEYS)
+    parts.append(f"{_FOREIGN.replace('SCRIPT_KEYS', own_keys)}\n{_table(rows)}")
     rows = [_row(option.name, _type(Key(option)), _default(Key(option)), option.help) for option in OPTIONS.values()]
     parts.append(f"{_TRAINING}\n{_table(rows)}")
     parts.append(f"## The embedded default\n\n```toml\n{DEFAULT_TOML}```\n")

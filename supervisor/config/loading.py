@@ -14,7 +14,7 @@ from supervisor.config.given import PREFIX, Given, is_override
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, Source, label
 from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, TOP, Key, directory_keys, section_keys
-from supervisor.model.settings import SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
+from supervisor.model.settings import CLIMB, SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import calendar_error
 from workers.options import AUTO, OPTIONS, from_environment, nearest
@@ -104,11 +104,12 @@ def _checked(
     levels, made["load"] = ladder.levels(sheet, made["load"], overrides)
     if levels:
         made["level"] = ladder.start_of(levels, made["load"])
-        made["ladder"] = _rungs(sheet, tables, levels, made["level"], rl, environ)
+        made["ladder"] = _rungs(sheet, tables, levels, made["level"], rl, environ, paths)
         specs = next(rung.programs for rung in made["ladder"] if rung.level is made["level"])
+        _warn_ladder(sheet, made["ladder"], specs, climbs=made["load"].mode == CLIMB)
         sheet.forget("level.")
     else:
-        specs = programs(sheet, tables, _defaults(sheet, made["level"], "level", rl, environ))
+        specs = programs(sheet, tables, _defaults(sheet, made["level"], "level", rl, environ, paths))
         _warn_memory(sheet, made["level"])
     if not tables and sheet.source.body.get("program", {}) == {}:
         sheet.error(sheet.at("program"), "there is no program; add a section such as [program.Pong]")
@@ -271,16 +272,34 @@ def _directory(
 
 
 def _rungs(
-    sheet: Sheet, tables: Mapping[str, Any], levels: tuple[Level, ...], start: Level, rl: Options, environ: Mapping[str, str]
+    sheet: Sheet,
+    tables: Mapping[str, Any],
+    levels: tuple[Level, ...],
+    start: Level,
+    rl: Options,
+    environ: Mapping[str, str],
+    paths: Paths | None,
 ) -> tuple[Rung, ...]:
     """Every program at every level. That of the start is made last: `config` shows the values of there."""
     made: dict[str, tuple[ProgramSpec, ...]] = {}
     for level in sorted(levels, key=lambda level: level is start):
-        defaults = _defaults(sheet, level, label("levels", level.name), rl, environ)
+        defaults = _defaults(sheet, level, label("levels", level.name), rl, environ, paths)
         made[level.name] = programs(sheet, tables, defaults)
     built_in = "levels" not in sheet.source.body
     rungs = tuple(Rung(level, made[level.name], ladder.veto(level, built_in=built_in)) for level in levels)
     return ladder.distinct(sheet, rungs, start)
+
+
+def _warn_ladder(sheet: Sheet, rungs: tuple[Rung, ...], specs: tuple[ProgramSpec, ...], *, climbs: bool) -> None:
+    """What a ladder cannot do with these programs."""
+    if climbs and specs and len(rungs) > 1 and not any(spec.own_digest for spec in specs):
+        told = "no program takes a value of the level, such as {num_envs}, so none shows whether a higher level is faster"
+        sheet.warn(sheet.at("program"), f"{told}: the level stays as it is (docs/any-script.md)")
+    named = [spec.name for spec in specs if spec.template is not None and "level" in dict(spec.template.values)]
+    if named and "levels" not in sheet.source.body:
+        levels = ", ".join(rung.level.name for rung in rungs)
+        told = f"{{level}} is one of {levels} here; for names of your own, add sections such as [levels.light]"
+        sheet.warn(sheet.at("program", named[0]), f"{label('program', named[0])}: {told}")
 
 
 def _warn_memory(sheet: Sheet, level: Level) -> None:
@@ -290,7 +309,9 @@ def _warn_memory(sheet: Sheet, level: Level) -> None:
         sheet.warn(sheet.at("level", "memory_mb"), f"level.memory_mb: {told}")
 
 
-def _defaults(sheet: Sheet, level: Level, section: str, rl: Options, environ: Mapping[str, str]) -> Defaults:
+def _defaults(
+    sheet: Sheet, level: Level, section: str, rl: Options, environ: Mapping[str, str], paths: Paths | None
+) -> Defaults:
     """What every built-in program starts from: the level's load, and [training]."""
     load: Options = {}
     given: Options = {}
@@ -313,4 +334,4 @@ def _defaults(sheet: Sheet, level: Level, section: str, rl: Options, environ: Ma
         else:
             hint = nearest(key, OPTIONS) or "; docs/config.md lists them all"
             sheet.error(sheet.at(*path), f"{label(*path)} is not a setting{hint}")
-    return Defaults(level, threads, load, given, rl, environ)
+    return Defaults(level, threads, load, given, rl, environ, paths)

@@ -15,14 +15,14 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor.config import scripts
 from supervisor.config.own_checkpoints import notes, own_checkpoints
 from supervisor.config.process_keys import changed_at_start, process_settings, warn_of_process
 from supervisor.config.seeds import expanded
@@ -30,7 +30,8 @@ from supervisor.config.service_health import health_check
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, Origin, Sheet, label, shown
 from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, KINDS, Key, program_keys
 from supervisor.config.taking import take
-from supervisor.model.settings import Level, ProgramSpec, Progress
+from supervisor.model.settings import Level, Paths, ProgramSpec, Progress
+from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.restart import RESTARTS
 from workers import contract
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, check_together, nearest, valid_batch
@@ -60,6 +61,7 @@ class Defaults:
     given: Options  # [training]
     overrides: Options  # RL_*
     environ: Mapping[str, str]
+    paths: Paths | None = None  # None: they are wrong, which is an error of its own
 
 
 def programs(sheet: Sheet, tables: Mapping[str, Any], defaults: Defaults) -> tuple[ProgramSpec, ...]:
@@ -130,6 +132,9 @@ def _env(sheet: Sheet, name: str, table: Mapping[str, Any], *, builtin: bool) ->
             told = "" if _SECRET.search(variable) else f", not {shown(value)}"
             sheet.error(origin, f'{key} must be a string without NUL, such as "1"{told}')
         else:
+            path = ("program", name, "env", variable)
+            if not builtin and scripts.used_in(sheet, path, value, secret=_SECRET.search(variable) is not None) is None:
+                continue
             env[variable] = value
             sheet.note(key, "***" if _SECRET.search(variable) or _LOGIN.search(value) else value, origin)
     return env
@@ -321,21 +326,10 @@ def rl_overrides(sheet: Sheet, values: Mapping[str, Value], errors: list[str]) -
 
 def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaults) -> ProgramSpec | None:
     before = len(sheet.errors)
-    known = (*COMMON_KEYS, *FOREIGN_KEYS)
-    for key in table:
-        path = ("program", name, key)
-        if key in OPTIONS:
-            sheet.error(
-                sheet.at(*path), f"{label(*path)} is for built-in games and {name} has a command; remove one of the two"
-            )
-        elif key not in known:
-            sheet.error(
-                sheet.at(*path), f"{label(*path)} is not a setting{nearest(key, known) or '; docs/config.md lists them all'}"
-            )
+    _check_keys(sheet, name, table)
     common, env = _common(sheet, name, table), _env(sheet, name, table, builtin=False)
-    env |= _pinned(sheet, name, common, env)
-    argv = _command(sheet, name, table["command"])
-    directory = _directory(sheet, name, table.get("directory", ""))
+    command = scripts.command(sheet, name, table)
+    place = _directory(sheet, name, table.get("directory", ""))
     service = _one_of(sheet, name, "kind", KINDS, table) == KINDS[1]
     again = _one_of(sheet, name, "restart", RESTARTS, table)
     progress, glob = _progress(sheet, name, table, service=service)
@@ -343,64 +337,92 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     codes = _done_codes(sheet, name, table.get("done_codes", [0]))
     process = process_settings(sheet, name, table)
     health = health_check(sheet, name, table, service=service)
-    if len(sheet.errors) > before or not argv:  # what was said of one level already is not said again of the next
+    given, reads = scripts.own(sheet, name, table), scripts.read_by_script(sheet, name, table)
+    # What was said of one level already is not said again of the next, so it raises no count.
+    if len(sheet.errors) > before or not command.words or given is None:
         return None
+    used = reads | placeholders.uses([*command.words, *env.values(), place])
+    run_dir = defaults.paths.run_dir(name) if defaults.paths else ""
+    more = {"name": name, "run_dir": run_dir} | ({} if common["gpu"] is None else {"gpu": str(common["gpu"])})
+    made = scripts.values(
+        sheet, name, given, used, load=defaults.load, level=defaults.level.name, more=more, service=service
+    )  # fmt: skip
+    env |= _pinned(sheet, name, common, env)
+    if made is None or len(sheet.errors) > before:
+        return None
+    directory = os.path.normpath(placeholders.fill(place, made.known)) if place else ""
     shown_values = {
-        "command": list(argv), "directory": directory, "progress": progress.value, "progress_glob": glob,
-        "done_codes": list(codes), "kind": KINDS[service], "restart": again,
+        "command": [*command.words], "directory": directory, "progress": progress.value, "progress_glob": glob,
+        "done_codes": list(codes), "kind": KINDS[service], "restart": again, "shell": command.shell,
+        "level_values": sorted(reads),
     }  # fmt: skip
     for key, value in shown_values.items():
         origin = sheet.at("program", name, key) if key in table else Origin(DEFAULT)
         sheet.note(label("program", name, key), value, origin)
     if service and common["min_free_mb"] is None:
         common["min_free_mb"] = 0
-    body = ["command", argv, env, directory, progress.value, glob, *(["service"] if service else [])]
+    where = place if placeholders.uses([place]) else directory
+    body = ["command", command.words, env, where, progress.value, glob, *(["service"] if service else [])]
     if at_start := changed_at_start(process):
         body.append(at_start)
     if health is not None:
         body.append(asdict(health))
     spec = ProgramSpec(
-        name, argv, _digest(body), directory=directory, progress=progress, progress_glob=glob, done_codes=codes,
-        service=service, restart=again, health=health, **process, **own, **common,
+        name, command.words, "", directory=directory, progress=progress, progress_glob=glob, done_codes=codes,
+        service=service, restart=again, template=scripts.template(command, made), game=made.game, num_envs=made.num_envs,
+        batch_size=made.batch_size, fallback_batch=made.fallback_batch, health=health, **process, **own, **common,
     )  # fmt: skip
     for key, value in notes(spec).items():
         sheet.note(label("program", name, key), value, sheet.at("program", name, key) if key in table else Origin(DEFAULT))
+    spec = _digested(spec, body, made, used | given.keys())
     _warn(sheet, spec, env, defaults.environ)
     caps = {key: value for key, value in _caps(defaults.threads).items() if key not in defaults.environ}
     return replace(spec, env=tuple(sorted(({"PYTHONUNBUFFERED": "1"} | caps | env).items())))
 
 
-def _command(sheet: Sheet, name: str, value: object) -> tuple[str, ...]:
-    origin, key = sheet.at("program", name, "command"), label("program", name, "command")
-    words: list[str] = []
-    if isinstance(value, str):
-        try:
-            words = shlex.split(value)
-        except ValueError as error:
-            sheet.error(origin, f"{key} cannot be split into words: {error}; close the quotation or give a list of strings")
-            return ()
-    elif isinstance(value, list) and all(isinstance(word, str) for word in value):
-        words = value
-    else:
-        sheet.error(
-            origin, f'{key} must be a string or a list of strings, such as ["python", "train.py"], not {shown(value)}'
-        )
-        return ()
-    if not words or not words[0] or any("\0" in word for word in words):
-        sheet.error(origin, f'{key} names no program; write it such as ["python", "train.py"], without NUL characters')
-    return tuple(words)
+def _check_keys(sheet: Sheet, name: str, table: Mapping[str, Any]) -> None:
+    known = (*COMMON_KEYS, *FOREIGN_KEYS, *scripts.OWN_KEYS)
+    for key in table:
+        path = ("program", name, key)
+        if key in OPTIONS and key not in scripts.OWN_KEYS:
+            sheet.error(
+                sheet.at(*path), f"{label(*path)} is for built-in games and {name} has a command; remove one of the two"
+            )
+        elif key not in known:
+            sheet.error(
+                sheet.at(*path), f"{label(*path)} is not a setting{nearest(key, known) or '; docs/config.md lists them all'}"
+            )
+
+
+def _digested(spec: ProgramSpec, body: Sequence[object], made: scripts.Values, used: frozenset[str]) -> ProgramSpec:
+    """With its digests. A program that takes nothing of the level has no digest of its own: no level moves it."""
+    taken = {key: value for key, value in made.known.items() if key in used and key not in {"name", "run_dir", "gpu"}}
+    groups = [spec.template.groups] if spec.template and spec.template.groups else []
+    body = [*body, *groups]
+    own = {key: value for key, value in taken.items() if key not in made.of_level}
+    return replace(
+        spec,
+        digest=_digest([*body, taken] if taken else body),
+        own_digest=_digest([*body, sorted(made.of_level), own]) if made.of_level else "",
+    )
 
 
 def _directory(sheet: Sheet, name: str, value: object) -> str:
-    """Absolute; a relative one is relative to the configuration file, as in ./extralife.toml beside the script."""
+    """Absolute, with its placeholders; a relative one is relative to the configuration file, beside the script."""
+    path = ("program", name, "directory")
     if not isinstance(value, str) or "\0" in value:
-        key = label("program", name, "directory")
-        sheet.error(
-            sheet.at("program", name, "directory"), f"{key} must be the path of a directory, a string, not {shown(value)}"
-        )
+        sheet.error(sheet.at(*path), f"{label(*path)} must be the path of a directory, a string, not {shown(value)}")
         return ""
+    used = scripts.used_in(sheet, path, value)
+    if used is None:
+        return ""
+    if placeholders.RESUME in used:
+        sheet.error(sheet.at(*path), f"{label(*path)} cannot hold {{resume}}, which is empty at a first start; remove it")
+        return ""
+    if not value or value.startswith("{run_dir}"):
+        return value
     base = Path(sheet.source.path).parent if sheet.source.path else Path.cwd()
-    return os.path.normpath(base / os.path.expanduser(value)) if value else ""  # noqa: PTH111  Path's raises for ~nobody
+    return os.path.join(placeholders.escaped(str(base)), os.path.expanduser(value))  # noqa: PTH111, PTH118  Path's raises for ~nobody
 
 
 def _one_of(sheet: Sheet, name: str, key: str, words: tuple[str, ...], table: Mapping[str, Any]) -> str:
@@ -468,6 +490,9 @@ def _warn(sheet: Sheet, spec: ProgramSpec, env: Mapping[str, str], environ: Mapp
         sheet.warn(sheet.at("program", spec.name, "directory"), f"{key}.directory: {spec.directory} does not exist (yet)")
         return
     program = spec.argv[0]
+    if placeholders.uses([program]):
+        return
+    program = placeholders.fill(program, {})
     place = str(Path(spec.directory or "/") / program) if "/" in program else program
     if shutil.which(place, path=env.get("PATH", environ.get("PATH"))) is None:
         sheet.warn(

@@ -1,8 +1,8 @@
-"""`seeds = [4, 6, 8]` of a game: a program of its own for each, so that each has its log, checkpoints and restarts.
+"""`seeds = [4, 6, 8]`: a program of its own for each, so that each has its log, checkpoints and restarts.
 
 [program.Pong] with those seeds is read as [program.Pong-s4], [program.Pong-s6] and [program.Pong-s8], each with
 everything else that stands in [program.Pong]; a program Pong there is not. An update that takes 6 away removes Pong-s6 and
-leaves the others alone. `seeds = [4]` is one program, Pong-s4.
+leaves the others alone. `seeds = [4]` is one program, Pong-s4. A script takes its seed as `{seed}`.
 
 Why not one program that trains all seeds in turn: a seed that diverges would hold up the rest, and two could not run at
 once.
@@ -50,11 +50,9 @@ def _seeds(
 ) -> tuple[int, ...]:  # fmt: skip
     """The seeds, or nothing and a sentence on why not."""
     value, limit = table["seeds"], OPTIONS["seed"].high or 0
-    if "command" in table:
-        _wrong(sheet, name, "is for built-in games and this program has a command; remove one of the two")
-    elif "seed" in table:
+    if "seed" in table:
         _wrong(sheet, name, "and seed cannot both be given; put that seed into the list")
-    elif "seed" in overrides:
+    elif "seed" in overrides and "command" not in table:
         _wrong(sheet, name, f"would all be overridden by {overrides['seed'][1]}; unset it")
     elif not isinstance(value, list) or not value:
         _wrong(sheet, name, f"must be a list of seeds, {_EXAMPLE}, not {shown(value)}")

@@ -314,8 +314,13 @@ MEANINGS: Final[dict[str, str]] = {
     "program.gate_timeout_s": "in place of [gate]'s timeout_s",
     "program.cpu_weight": "in place of [cgroups]'s cpu_weight; used from its next start on",
     "program.env": 'environment variables of its own, `{ NAME = "value" }`',
-    "program.command": 'the program and its arguments: `["python", "train.py"]` or `"python train.py"`; no shell reads it',
+    "program.command": (
+        'the program and its arguments, `["python", "train.py"]` or `"python train.py"`, '
+        "with [placeholders](any-script.md#placeholders)"
+    ),
+    "program.shell": "whether a shell reads `command`, one string then; without it `|`, `>` and `$HOME` mean nothing",
     "program.directory": "working directory; a relative one is relative to this file",
+    "program.level_values": "values of the level that the script reads from `EXTRALIFE_NUM_ENVS` and its like, by itself",
     "program.progress": "source of its signs of progress; `auto`: the best that speaks: beats, notifications, log or files",
     "program.progress_glob": 'files whose creation or change is progress, such as `"checkpoints/*.pt"`',
     "program.checkpoint_glob": (
@@ -372,7 +377,9 @@ _UNSET: Final = {
     "program.cpu_weight": "[cgroups]'s",
     "program.env": "none",
     "program.command": "none: a built-in game",
+    "program.shell": "false",
     "program.directory": "its run directory",
+    "program.level_values": "[]",
     "program.progress": '"auto"',
     "program.progress_glob": 'none; needed with progress = "files"',
     "program.checkpoint_glob": "none: what it saves is not looked at",
@@ -402,8 +409,8 @@ PROCESS_KEYS: Final = (
     "log_backups",
 )  # fmt: skip
 FOREIGN_KEYS: Final = (
-    "command", "directory", "progress", "progress_glob", "checkpoint_glob", "checkpoint_step", "checkpoint_check",
-    "checkpoint_check_timeout_s", "done_codes", "kind", "restart", "health", *PROCESS_KEYS,
+    "command", "shell", "directory", "level_values", "progress", "progress_glob", "checkpoint_glob", "checkpoint_step",
+    "checkpoint_check", "checkpoint_check_timeout_s", "done_codes", "kind", "restart", "health", *PROCESS_KEYS,
 )  # fmt: skip
 KINDS: Final = ("training", "service")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")

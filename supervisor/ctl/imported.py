@@ -23,6 +23,7 @@ from supervisor.ctl import files, text
 from supervisor.ctl.foreign_config import Section, processes, read
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
+from supervisor.policy.worker.placeholders import escaped
 
 _CHANNELS: Final = ("stdout", "stderr")
 _LOG_BYTES, _LOG_BACKUPS = 50 << 20, 10  # Supervisor's
@@ -165,10 +166,10 @@ def _keys(found: Imported, section: Section, daemon: Section | None, more: dict[
     """The settings of a program besides its command."""
     directory = section.text("directory", more=more) or (daemon.text("directory") if daemon is not None else "")
     if directory:
-        yield f"directory = {_text(os.path.abspath(os.path.expanduser(directory)))}"  # noqa: PTH100, PTH111
+        yield f"directory = {_literal(os.path.abspath(os.path.expanduser(directory)))}"  # noqa: PTH100, PTH111
     environment = {**(daemon.pairs("environment") if daemon is not None else {}), **section.pairs("environment", more)}
     if environment:
-        yield f"env = {{ {', '.join(f'{_text(key)} = {_text(value)}' for key, value in environment.items())} }}"
+        yield f"env = {{ {', '.join(f'{_text(key)} = {_literal(value)}' for key, value in environment.items())} }}"
     if not section.flag("autostart", default=True):
         yield "autostart = false"
     yield f"priority = {min(max(section.whole('priority', 999), 0), 1_000_000)}"
@@ -288,7 +289,12 @@ def _ourselves() -> list[str]:
 
 
 def _list(words: list[str]) -> str:
-    return f"[{', '.join(map(_text, words))}]"
+    return f"[{', '.join(map(_literal, words))}]"
+
+
+def _literal(value: str) -> str:
+    """The same for a text that may hold placeholders: Supervisor knows no braces."""
+    return _text(escaped(value))
 
 
 def _text(value: str) -> str:

@@ -24,6 +24,7 @@ from supervisor.ctl.client import Refused
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
 from supervisor.model.names import plain
+from supervisor.policy.worker.placeholders import escaped
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -186,11 +187,11 @@ def _environ_of(pid: int | None) -> dict[str, str]:
 
 
 def _section(name: str, command: list[str], environment: dict[str, str], settings: list[str]) -> str:
-    """The section as TOML."""
+    """The section as TOML. A brace that was typed here is one, and no placeholder."""
     lines = [
         f"[program.{_text(name)}]",
-        f"command = [{', '.join(map(_text, command))}]",
-        f"directory = {_text(str(Path.cwd()))}",
+        f"command = [{', '.join(_text(escaped(word)) for word in command)}]",
+        f"directory = {_text(escaped(str(Path.cwd())))}",
     ]
     for word in settings:
         key, given, value = word.partition("=")
@@ -199,7 +200,7 @@ def _section(name: str, command: list[str], environment: dict[str, str], setting
         lines.append(f"{key} = {_value(value)}")
     if environment:
         lines.append(f"[program.{_text(name)}.env]")
-        lines += [f"{key} = {_text(value)}" for key, value in environment.items()]
+        lines += [f"{key} = {_text(escaped(value))}" for key, value in environment.items()]
     return "\n".join(lines) + "\n"
 
 

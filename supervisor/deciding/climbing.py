@@ -8,6 +8,8 @@ others train on.
 * A pin overrides the rule and its vetoes, over restarts and reboots, until it is ended or runs out. The measurements
   continue, and the rule resumes from the pinned level.
 * Time without samples or without training does not count: a suspended host does not pass a trial.
+* A script that takes nothing of the level tells nothing of it: its time and its steps are in no measurement, and a reboot
+  at which only such scripts ran counts against no level.
 * An operator's request or a worker's crash does not count against the level; a crash only lowers the kept steps.
 
 Example: light since 20 min, 96,000 steps kept a minute: `Reviewed`, `LevelChosen(3x32, trial)`; the two that train at
@@ -28,7 +30,8 @@ from supervisor.model.codes import BAD_NAME, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, Verb
 from supervisor.model.level_memory import costs, known
 from supervisor.model.lifecycle import Phase
-from supervisor.model.memory import Tenure
+from supervisor.model.memory import Mark, Tenure
+from supervisor.model.settings import Progress
 from supervisor.model.snapshot import encoded
 from supervisor.policy.level import load
 from supervisor.policy.level.attribution import attribute
@@ -134,6 +137,32 @@ def _training(turn: Turn) -> list[str]:
     ]
 
 
+def _marks(turn: Turn, training: list[str]) -> dict[str, Mark]:
+    """Where those of them are that count for the level, if they say so."""
+    watches = turn.memory.watches
+    found = {name: watches[name] for name in training if name in watches and turn.state.programs[name].takes_level}
+    return {
+        name: Mark(watch.sample.steps, watch.token) for name, watch in found.items() if watch.sample.steps is not None
+    }  # fmt: skip
+
+
+def _gained(turn: Turn, before: dict[str, Mark], marks: dict[str, Mark]) -> int:
+    """Steps made and kept since the look before. A resume goes back to its checkpoint, which lowers the sum.
+
+    Beats count over all attempts. A script without them may count from 0 again, so its first look says nothing.
+    """
+    return sum(
+        mark.steps - before[name].steps
+        for name, mark in marks.items()
+        if name in before and (before[name].token == mark.token or _beats(turn, name))
+    )
+
+
+def _beats(turn: Turn, name: str) -> bool:
+    spec = turn.spec(name)
+    return spec is not None and spec.source(turn.memory.watches[name].sample.source) is Progress.BEAT
+
+
 def _seen(turn: Turn, tenure: Tenure) -> Tenure:
     """The tenure with one more sample. Time without samples does not count."""
     gap_s = turn.now_s - tenure.seen_s
@@ -144,17 +173,14 @@ def _seen(turn: Turn, tenure: Tenure) -> Tenure:
     trainings = [program for program in turn.state.programs.values() if not program.service]
     wanted = sum(program.wanted and program.phase not in _OUT for program in trainings)
     full = len(training) >= min(turn.settings.level.slots, wanted)
-    up_s = tenure.up_s + (gap_s if training else 0.0)
+    tells = any(turn.state.programs[name].takes_level for name in training)
+    up_s = tenure.up_s + (gap_s if tells else 0.0)
     if not tenure.settled:
         return _settling(turn, replace(tenure, seen_s=turn.now_s, up_s=up_s), len(training), gap_s, full=full)
-    watches = turn.memory.watches
-    steps = {name: watches[name].sample.steps for name in training if name in watches}
-    marks = {name: at for name, at in steps.items() if at is not None}
-    gained = sum(at - tenure.marks[name] for name, at in marks.items() if name in tenure.marks)
-    # A resume goes back to its checkpoint, which lowers the sum: what remains are the kept steps.
+    marks = _marks(turn, training)
     return replace(
-        tenure, seen_s=turn.now_s, up_s=up_s, window_s=tenure.window_s + gap_s, gained=tenure.gained + gained,
-        marks={**tenure.marks, **marks},
+        tenure, seen_s=turn.now_s, up_s=up_s, window_s=tenure.window_s + gap_s,
+        gained=tenure.gained + _gained(turn, tenure.marks, marks), marks={**tenure.marks, **marks},
     )  # fmt: skip
 
 
@@ -229,7 +255,7 @@ class Ran:
 def ran(turn: Turn) -> Ran:
     """What ran before a reboot. Call it before the reboot is recorded."""
     climb = turn.state.climb
-    trainings = [program for program in turn.state.live.values() if not program.service]
+    trainings = [program for program in turn.state.live.values() if not program.service and program.takes_level]
     attempts = [program.attempt for program in trainings if program.attempt is not None]
     trained = [attempt.ready_at_s for attempt in attempts if attempt.ready_at_s is not None]
     marks = [at_s for at_s in (climb.reviewed_at_s, climb.level_since_s) if at_s is not None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from supervisor.model.facts import JournalRestored
 from supervisor.model.inputs import JobSight, Sample
@@ -89,6 +90,13 @@ class Watch:
     # of its tree, by pid, start ticks and state: when that was put on record, and when something was last done about it
 
 
+class Mark(NamedTuple):
+    """Where a program was."""
+
+    steps: int
+    token: str  # of the attempt
+
+
 @dataclass(frozen=True, slots=True)
 class Tenure:
     """What was lately seen of the level in force and is no fact yet (`climbing.py`)."""
@@ -102,7 +110,7 @@ class Tenure:
     settled: bool = False
     window_s: float = 0.0  # in which `gained` steps were made and kept
     gained: int = 0
-    marks: dict[str, int] = field(default_factory=dict)  # where each program was at the newest look
+    marks: dict[str, Mark] = field(default_factory=dict)  # where each program was at the newest look
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.policy.worker.divergence import DivergenceSettings
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
 from supervisor.policy.worker.health import HealthSettings
+from supervisor.policy.worker.placeholders import Template
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
 from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.policy.worker.stall import StallSettings
@@ -138,6 +139,7 @@ class ProgramSpec:
     batch_size: int | None = None
     fallback_batch: int | None = None  # taken at the first out of memory, in place of the next that divides
     own_digest: str = ""
+    template: Template | None = None  # how `argv` and `env` are filled in at a start; None: they stand as they are
     gpu: int | None = None  # the index of its GPU, in the order of the bus; None: CUDA's first
     visible: str | None = (
         None  # CUDA_VISIBLE_DEVICES as it will find it, where `gpu` does not set it (`policy/box/visible.py`)

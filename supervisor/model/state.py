@@ -157,6 +157,11 @@ class Program:
     early_ends: int = 0  # in a row: its `start_retries` counts them
     counts: Counts = field(default_factory=Counts)
 
+    @property
+    def takes_level(self) -> bool:
+        """Whether the level gives it something. What takes nothing of it tells nothing of it."""
+        return self.own_digest != ""
+
     def gap_s(self, phase: str) -> float | None:
         """The largest healthy gap seen in a phase."""
         return dict(self.gaps_s).get(phase)

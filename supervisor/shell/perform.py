@@ -28,6 +28,7 @@ from supervisor.model.commands import Command
 from supervisor.model.inputs import Asked, ConfigLoaded
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.upkeep.alerting import Notice
+from supervisor.policy.worker.placeholders import for_attempt
 from supervisor.ports import Courier, Launcher, Probes
 from supervisor.shell.foundations import beat_row, run_dir_rows
 from supervisor.shell.replies import Replies
@@ -159,9 +160,7 @@ class Performer:
 
     def _begin_with(self, command: commands.Spawn, checkpoint: str | None) -> None:
         """In a thread of its own, after the look at the program's own checkpoints."""
-        spec = _of_this_attempt(command)
-        if checkpoint is not None:
-            spec = replace(spec, env=(*spec.env, (contract.ENV_RESUME, checkpoint)))
+        spec = _of_this_attempt(command, checkpoint)
         try:
             self.launcher.spawn(spec, command.attempt, command.token, command.avoid)
         except (OSError, RuntimeError) as error:
@@ -196,9 +195,15 @@ class Performer:
         self.launcher.adopt(command.spec.name, survivor)
 
 
-def _of_this_attempt(command: commands.Spawn) -> ProgramSpec:
-    """What one attempt is to do otherwise than configured is in its environment (docs/contract.md)."""
+def _of_this_attempt(command: commands.Spawn, resume: str | None = None) -> ProgramSpec:
+    """What one attempt is to do otherwise than configured is in its environment (docs/contract.md), or in its command."""
+    spec = command.spec
     more = {contract.ENV_ROLLBACKS: str(command.rollbacks)} if command.rollbacks else {}
     if command.batch_size is not None:
         more[contract.ENV_BATCH_SIZE] = str(command.batch_size)
-    return replace(command.spec, env=(*command.spec.env, *more.items())) if more else command.spec
+    if spec.template is not None:
+        template = for_attempt(spec.template, batch_size=command.batch_size, rollbacks=command.rollbacks, resume=resume)
+        spec = replace(spec, template=template)
+    elif resume is not None:
+        more[contract.ENV_RESUME] = resume
+    return replace(spec, env=(*spec.env, *more.items())) if more else spec

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import BOOT, REPO, BootClock, World, eventually, gone, kill, python, spec
+from test_checkpoints import commit
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import endings, limits, processes, shim_code
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.policy.worker.placeholders import Template
 from workers import contract
 
 
@@ -77,6 +79,27 @@ def test_the_worker_sees_the_contract_and_nothing_of_systemd(world, monkeypatch)
         contract.ENV_NOTIFY: paths.notify_socket("Pong"),
     }
     assert (env["FROM_DAEMON"], env["FROM_SPEC"], env["PYTHONUNBUFFERED"], env["PYTHONFAULTHANDLER"]) == ("1", "2", "1", "0")
+
+
+def test_a_command_is_filled_in_at_its_start(world, monkeypatch):
+    monkeypatch.setenv("EXTRALIFE_LEVEL", "of an outer supervisor")
+    template = Template((("num_envs", "32"),))
+    words = [
+        "sh",
+        "-c",
+        'echo "$@" ${EXTRALIFE_NUM_ENVS}-${EXTRALIFE_LEVEL-unset}-$MINE',
+        "x",
+        "{num_envs}",
+        "--resume={resume}",
+    ]
+    checkpoint = commit(Path(world.paths.run_dir("Pong")), 7)
+    world.run(words, template=template, env=(("MINE", "{{{num_envs}}}"),))
+    world.inbox.expect(Ended)
+    assert world.stdout() == f"32 --resume={checkpoint} 32-unset-{{32}}\n"
+    (checkpoint / "state.json").write_text("torn")
+    world.run(words, attempt=2, template=template, env=(("MINE", ""),))
+    world.inbox.expect(Ended)
+    assert world.stdout().splitlines()[-1] == "32 32-unset-", "no checkpoint is whole: the word is gone"
 
 
 def test_no_descriptor_of_the_daemon_leaks_into_the_worker(world):
@@ -406,6 +429,7 @@ DAEMON = """
 import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
+from test_checkpoints import commit
 from attempts_kit import World, spec
 root, orders = Path(sys.argv[2]), json.loads(sys.argv[3])
 world = World(root)
@@ -421,6 +445,7 @@ HOME = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
+from test_checkpoints import commit
 from attempts_kit import World, eventually, gone, kill
 from supervisor.adapters import procfs
 from supervisor.adapters.process import orphans, processes

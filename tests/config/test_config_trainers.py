@@ -100,7 +100,6 @@ MISTAKES = {
     "seeds = ['4']\n": f"{S} must hold whole numbers from 0 to 2147483647, such as seeds = [4, 6, 8], not '4'",
     "seeds = [4, 6, 4]\n": f"{S} holds 4 twice: two equal trainings give the same result; remove one",
     "seeds = [4]\nseed = 5\n": f"{S} and seed cannot both be given; put that seed into the list",
-    "seeds = [4]\ncommand = ['x']\n": f"{S} is for built-in games and this program has a command; remove one of the two",
     "seeds = [4]\n[program.Pong-s4]\ngame = 'Pong'\n": (
         f"{S} makes a program Pong-s4, and there is a section of that name; rename one of the two"
     ),

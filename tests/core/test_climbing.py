@@ -12,7 +12,7 @@ from supervisor.model import level_memory
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, BackupMade, Sampled, Verb
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Rung
+from supervisor.model.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Progress, Rung
 from supervisor.model.snapshot import encoded
 from supervisor.model.state import fold, fold_all
 from supervisor.reports.climb_view import climb_view
@@ -708,3 +708,64 @@ def test_what_was_trained_before_a_pin_is_on_record_once():
     core.pin("light")
     core.pin("light")
     assert level_memory.known(core.state).known[0].up_s == pytest.approx(300.0, abs=45.0)
+
+
+# --- scripts -------------------------------------------------------------------------------------------------------------
+
+
+def scripts_box(*takes, **more):
+    """Programs of which only `takes` take something of the level; the others have the same digest at every level."""
+    made = ladder()
+    rungs = tuple(
+        replace(rung, programs=tuple(
+            replace(each, **more) if each.name in takes else replace(each, digest=each.name, own_digest="") for each in rung.programs
+        ))
+        for rung in made.ladder
+    )  # fmt: skip
+    core = Box(replace(made, ladder=rungs, programs=rungs[0].programs))
+    core.begin()
+    core.train(30.0)
+    return core
+
+
+def test_scripts_that_take_nothing_of_the_level_never_make_it_look_proven_or_faster():
+    core = scripts_box()
+    core.train(2 * 3600.0)
+    assert core.levels() == [("light", False)]
+    assert not core.told(facts.Reviewed)
+    assert level_memory.known(core.state).known[0].up_s == 0.0
+
+
+def test_a_reboot_under_such_scripts_counts_against_no_level():
+    core = scripts_box()
+    core.train(600.0)
+    power_cut(core, "boot-2")
+    assert [(fact.weight, fact.up_s) for fact in core.told(facts.RebootJudged)] == [(0.0, 0.0)]
+
+
+def test_a_script_that_takes_of_the_level_is_measured_alone_and_moves_while_the_others_are_left_alone():
+    core = scripts_box("Pong")
+    assert sorted(core.state.live) == ["Breakout", "Pong"]
+    core.train(660.0)
+    assert core.told(facts.Reviewed)[0].reading == pytest.approx(100.0 * 60.0, rel=0.02), "Pong's steps, not Breakout's"
+    core.until_level("heavy")
+    stops = core.told(facts.StopIntended)
+    assert [(stop.program, stop.reason) for stop in stops] == [("Pong", "level")]
+
+
+def test_a_script_that_counts_from_zero_again_does_not_take_back_what_was_made():
+    core = scripts_box("Pong", progress=Progress.NOTIFY)
+    core.train(300.0)
+    core.ended("Pong", code=1)
+    core.steps["Pong"] = 0
+    core.train(360.0)
+    assert core.told(facts.Reviewed)[0].reading == pytest.approx(100.0 * 60.0, rel=0.1)
+
+
+def test_the_steps_that_a_resume_has_lost_are_taken_back():
+    core = scripts_box("Pong", progress=Progress.BEAT)
+    core.train(300.0)
+    core.ended("Pong", code=1)
+    core.steps["Pong"] -= 20_000
+    core.train(360.0)
+    assert core.told(facts.Reviewed)[0].reading == pytest.approx((60_000 - 20_000) / 10, rel=0.1)

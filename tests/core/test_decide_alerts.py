@@ -236,9 +236,9 @@ def test_a_level_that_a_reboot_has_cost():
 def climbing():
     light, heavy = Level("light", slots=1), Level("heavy", slots=2)
     core = core_of("Pong", "Enduro")
-    specs = core.settings.programs
+    specs = tuple(replace(spec, own_digest=spec.name) for spec in core.settings.programs)
     ladder = (Rung(light, specs), Rung(heavy, specs))
-    core.settings = replace(core.settings, level=light, load=LoadSettings(mode="climb"), ladder=ladder)
+    core.settings = replace(core.settings, level=light, programs=specs, load=LoadSettings(mode="climb"), ladder=ladder)
     core.begin()
     return core
 

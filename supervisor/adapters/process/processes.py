@@ -35,10 +35,12 @@ import structlog
 
 from supervisor import users
 from supervisor.adapters import durable, files, procfs
-from supervisor.adapters.process import cgroups, endings, limits, log_places, orphans
+from supervisor.adapters.process import cgroups, checkpoints, endings, limits, log_places, orphans
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
+from supervisor.policy.worker import placeholders
+from supervisor.policy.worker.placeholders import RESUME
 from workers import contract
 
 if TYPE_CHECKING:
@@ -117,7 +119,7 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
     Decoded as UTF-8 with surrogates whatever the daemon's locale, as the shim encodes it: bytes arrive as they were.
     """
     env = {k.decode("utf-8", "surrogateescape"): v.decode("utf-8", "surrogateescape") for k, v in os.environb.items()}
-    for name in contract.STRIPPED_ENV:
+    for name in (*contract.STRIPPED_ENV, *contract.PLACEHOLDER_ENV):  # the latter: of a program that runs a daemon itself
         env.pop(name, None)
     if spec.builtin:  # RL_* has become flags of its command line (config/programs.py): one truth, the one that ps shows
         env = {name: value for name, value in env.items() if not name.startswith("RL_")}
@@ -136,6 +138,23 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         contract.ENV_STACKS: f"{paths.attempt_dir(name, attempt, token)}/stacks.txt",
         contract.ENV_NOTIFY: paths.notify_socket(name),
     }
+
+
+def filled_in(spec: ProgramSpec, run_dir: str) -> ProgramSpec:
+    """The program with its placeholders filled in. Reads a whole checkpoint where `{resume}` names one of the contract's.
+
+    Raises OSError where nobody knows its checkpoints now: to begin at step 0 would be worse than to begin later.
+    """
+    if spec.template is None:
+        return spec
+    values = dict(spec.template.values)
+    if RESUME not in values and RESUME in placeholders.uses([*spec.argv, *dict(spec.env).values()]):
+        if spec.checkpoint_glob:
+            raise OSError("its checkpoints cannot be looked at, so {resume} is not known")
+        found = checkpoints.newest_good(Path(run_dir))
+        values[RESUME] = "" if found is None else str(found.path)
+    argv = placeholders.fill_words(spec.argv, spec.template, values)
+    return replace(spec, argv=argv, env=placeholders.fill_environment(spec.env, values), template=None)
 
 
 def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, cgroup: str = "") -> dict[str, Any]:
@@ -285,7 +304,7 @@ class LocalLauncher:
 
     def _spawn_now(self, spec: ProgramSpec, attempt: int, token: str) -> None:
         try:
-            live = self._start_shim(spec, attempt, token)
+            live = self._start_shim(filled_in(spec, self._paths.run_dir(spec.name)), attempt, token)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             self._post_broke(spec.name, token, f"cannot start {spec.name}: {where}{error.strerror or error}")

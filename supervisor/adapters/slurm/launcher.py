@@ -36,7 +36,7 @@ import structlog
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.files import read_bounded
 from supervisor.adapters.process import endings, limits, log_places
-from supervisor.adapters.process.processes import Attempt, make_dir, prune, signal_number
+from supervisor.adapters.process.processes import Attempt, filled_in, make_dir, prune, signal_number
 from supervisor.adapters.slurm import report
 from supervisor.adapters.slurm.client import Done, Jobs, Refused, Submitted, Unknown
 from supervisor.adapters.slurm.script import Tag, batch_script, job_name, tag_of
@@ -685,6 +685,7 @@ def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settin
     if spec.user or spec.stdin:
         raise ValueError("a job runs as the user who submits it, and has no standard input: remove `user` and `stdin`")
     name, stdout = spec.name, paths.log_of(spec, "stdout") or ""
+    spec = filled_in(spec, paths.run_dir(name))
     return {
         "program": name, "attempt": attempt, "token": token, "argv": list(spec.argv), "env": dict(spec.env),
         "builtin": spec.builtin, "cwd": spec.directory or paths.run_dir(name), "run_dir": paths.run_dir(name),

@@ -1,0 +1,277 @@
+"""The command of a user's own script: its words, its placeholders, and the values that they stand for at one level.
+
+What the command takes of the level is known here, so a mistake at the highest level is found when the file is read. The
+command itself is filled in at each start (`policy/worker/placeholders.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.config import shell_syntax
+from supervisor.config.sheet import Origin, Sheet, label, shown
+from supervisor.config.tables import Key
+from supervisor.policy.worker import placeholders
+from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template
+from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, nearest
+
+OWN_KEYS: Final = ("game", "seed", "num_envs", "batch_size", "fallback_batch", "threads")  # of a built-in game's options
+_BASH: Final = "/bin/bash"
+_GAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@+-]{0,99}")
+_EXAMPLE: Final = '["python", "train.py"]'
+
+Options = dict[str, tuple[Value, Origin]]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The words of a command, with its placeholders."""
+
+    words: tuple[str, ...] = ()
+    groups: tuple[tuple[int, int], ...] = ()
+    shell: bool = False
+
+
+# --- the command ---------------------------------------------------------------------------------------------------------
+
+
+def command(sheet: Sheet, name: str, table: Mapping[str, Any]) -> Command:
+    """The command of a section. Without words: something is wrong with it, and is in the sheet's errors."""
+    value, shell = table["command"], _shell(sheet, name, table)
+    if shell and not isinstance(value, str):
+        _wrong(
+            sheet, name, f'must be one string where shell = true, such as "python train.py | tee log", not {shown(value)}'
+        )
+        return Command()
+    if shell:
+        found = Command((*_shell_words(), value), (), True) if str(value).strip() else Command()
+    elif isinstance(value, str):
+        found = Command(_split(sheet, name, value))
+        if not found.words and value.strip():
+            return found  # refused already
+    else:
+        found = _listed(sheet, name, value)
+        if not found.words and value != []:
+            return found
+    if not found.words or not found.words[0] or any("\0" in word for word in found.words):
+        _wrong(sheet, name, f"names no program; write it such as {_EXAMPLE}, without NUL characters")
+        return Command()
+    return found if _fits(sheet, name, found) else Command()
+
+
+def _shell(sheet: Sheet, name: str, table: Mapping[str, Any]) -> bool:
+    value = table.get("shell", False)
+    if not isinstance(value, bool):
+        path = ("program", name, "shell")
+        sheet.error(sheet.at(*path), f"{label(*path)} must be true or false, not {shown(value)}")
+        return False
+    return value
+
+
+def _shell_words() -> tuple[str, ...]:
+    """bash, where it is: then `python train.py | tee log` has failed when train.py has."""
+    return (_BASH, "-o", "pipefail", "-c") if Path(_BASH).exists() else ("/bin/sh", "-c")
+
+
+def _split(sheet: Sheet, name: str, value: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(value))
+    except ValueError as error:
+        _wrong(sheet, name, f"cannot be split into words: {error}; close the quotation or give a list of strings")
+        return ()
+    if shell_syntax.runs_shell(words):
+        return words
+    operators, replaced = shell_syntax.in_text(value)
+    if operators:
+        told = "no shell reads it: set shell = true, or quote what is meant as an argument"
+        _wrong(sheet, name, f"holds {' '.join(operators[:5])}, which is for a shell, and {told}")
+        return ()
+    if replaced:
+        _warn(sheet, name, replaced, "set shell = true, or quote what is meant as it stands")
+    return words
+
+
+def _listed(sheet: Sheet, name: str, value: object) -> Command:
+    """A list of words; a list within it is a group."""
+    words: list[str] = []
+    groups: list[tuple[int, int]] = []
+    for item in value if isinstance(value, list) else [None]:
+        if isinstance(item, str):
+            words.append(item)
+        elif isinstance(item, list) and item and words and all(isinstance(word, str) for word in item):
+            groups.append((len(words), len(words) + len(item)))
+            words += item
+        else:
+            _wrong(sheet, name, f"must be a string or a list of strings, such as {_EXAMPLE}, not {shown(value)}")
+            return Command()
+    odd = [] if shell_syntax.runs_shell(words) else shell_syntax.in_words(words[1:])
+    if odd:
+        _warn(sheet, name, odd, "set shell = true and write one string, if a shell is to read it")
+    return Command(tuple(words), tuple(groups))
+
+
+def _fits(sheet: Sheet, name: str, found: Command) -> bool:
+    """Whether its placeholders are some, and none leaves half an option behind when it is empty."""
+    wrong = [told for at in range(len(found.words)) if (told := _wrong_word(found, at))]
+    if not wrong:
+        empty = [found.words[first:end] for first, end in found.groups if not placeholders.uses(found.words[first:end])]
+        told = "a list in it vanishes where its placeholder is empty, and this one has none; write its words without it"
+        wrong = [f"{told}: {shown(list(words))}" for words in empty]
+    for told in wrong:
+        _wrong(sheet, name, told)
+    return not wrong
+
+
+def _wrong_word(found: Command, at: int) -> str:
+    """What is wrong with one word of a command; empty: nothing."""
+    word = found.words[at]
+    try:
+        used = placeholders.uses([word])
+    except ValueError as error:
+        return f"cannot be filled in: {error}"
+    if found.shell or RESUME not in used or any(first <= at < end for first, end in found.groups):
+        return ""
+    if at == 0:
+        return "begins with {resume}, which is empty at a first start; name the program there"
+    flag = found.words[at - 1]
+    if word != "{resume}" or not flag.startswith("-"):
+        return ""
+    told = f'leaves {flag} alone at a first start, when {{resume}} is empty; write "{flag}={{resume}}", which vanishes whole'
+    return f'{told}, or ["{flag}", "{{resume}}"] as a list in the list'
+
+
+def _wrong(sheet: Sheet, name: str, what: str) -> None:
+    sheet.error(sheet.at("program", name, "command"), f"{label('program', name, 'command')} {what}")
+
+
+def _warn(sheet: Sheet, name: str, words: list[str], do: str) -> None:
+    said = f"{label('program', name, 'command')}: no shell reads it, so {' '.join(words[:5])} stays as it is; {do}"
+    sheet.warn(sheet.at("program", name, "command"), said)
+
+
+def used_in(sheet: Sheet, path: tuple[str, ...], text: str, *, secret: bool = False) -> frozenset[str] | None:
+    """The placeholders of another text of a program; None: some are none. A secret never reaches a message."""
+    try:
+        return placeholders.uses([text])
+    except ValueError as error:
+        told = "has braces that are no placeholder; write {{ and }} for braces" if secret else str(error)
+        sheet.error(sheet.at(*path), f"{label(*path)}: {told}")
+        return None
+
+
+# --- the values ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What the placeholders of a program stand for at one level."""
+
+    known: dict[str, str]
+    of_level: frozenset[str]  # those that the level gives
+    num_envs: int | None = None
+    batch_size: int | None = None
+    fallback_batch: int | None = None
+    game: str = ""
+
+
+def own(sheet: Sheet, name: str, table: Mapping[str, Any]) -> Options | None:
+    """The options of a built-in game that a script may have too; None: one is wrong."""
+    found: Options = {}
+    for key in OWN_KEYS:
+        if key not in table:
+            continue
+        path = ("program", name, key)
+        try:
+            found[key] = _checked(key, table[key], label(*path)), sheet.at(*path)
+        except ValueError as error:
+            sheet.error(sheet.at(*path), str(error))
+        else:
+            sheet.note(label(*path), *found[key])
+    return found if found.keys() == table.keys() & set(OWN_KEYS) else None
+
+
+def _checked(key: str, value: object, name: str) -> Value:
+    if key == "game":
+        if isinstance(value, str) and _GAME.fullmatch(value):
+            return value
+        raise ValueError(f'{name} must be a word for {{game}}, such as "Pong" or "ALE/Pong-v5", not {shown(value)}')
+    if value == AUTO:
+        raise ValueError(f'{name} = "auto" is for built-in games; write a number, or leave it to the level')
+    return Key(OPTIONS[key]).check(value, name)
+
+
+def read_by_script(sheet: Sheet, name: str, table: Mapping[str, Any]) -> frozenset[str]:
+    """`level_values`: what the script reads of the level from its environment by itself."""
+    value, path = table.get("level_values", []), ("program", name, "level_values")
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        sheet.error(sheet.at(*path), f'{label(*path)} must be a list such as ["num_envs", "batch_size"], not {shown(value)}')
+        return frozenset()
+    for word in value:
+        if word not in OF_LEVEL:
+            hint = nearest(word, OF_LEVEL) or f"; there are {', '.join(OF_LEVEL)}"
+            sheet.error(sheet.at(*path), f"{label(*path)}: {shown(word)} is no value of a level{hint}")
+    return frozenset(value) & frozenset(OF_LEVEL)
+
+
+def values(
+    sheet: Sheet, name: str, given: Options, used: frozenset[str], *, load: Options, level: str, more: Mapping[str, str],
+    service: bool,
+) -> Values | None:  # fmt: skip
+    """The values of a program at one level; None: some have none. `used` are its placeholders, `more` are no options."""
+    own_game = given["game"][0] if "game" in given else name if name in (*GAMES, *EXTRA_GAMES) else ""
+    at_level = {key: value for key, (value, _) in load.items()} | {"level": level}
+    mine = {key: value for key, (value, _) in given.items() if key != "fallback_batch"}
+    known: dict[str, Value] = {key: at_level[key] for key in OF_LEVEL if key in used}
+    known |= {**({"game": own_game} if own_game else {}), **mine, **more}
+    wrong = _missing(used, known, given, service=service)
+    for told in wrong:
+        sheet.error(sheet.at("program", name), f"{label('program', name)}: {told}")
+    _warn_unused(sheet, name, given, used)
+    if wrong:
+        return None
+    for key in sorted(used & load.keys() - given.keys()):
+        sheet.note(label("program", name, key), *load[key])
+    return Values(
+        {key: str(value) for key, value in known.items()}, used & frozenset(OF_LEVEL) - given.keys(),
+        _number(known, "num_envs"), _number(known, "batch_size"),
+        int(given["fallback_batch"][0]) if "fallback_batch" in given else None, str(own_game),
+    )  # fmt: skip
+
+
+def _missing(used: frozenset[str], known: Mapping[str, Value], given: Options, *, service: bool) -> list[str]:
+    """What the placeholders ask for and the program does not have."""
+    needs = (("seed", "seed = 1, or seeds = [1, 2, 3]"), ("game", 'game = "Pong"'), ("gpu", "gpu = 0"))
+    found = [f"{{{key}}} has no value here; set {do}" for key, do in needs if key in used and key not in known]
+    at_level = [key for key in OF_LEVEL if key in used and key not in given]
+    if service and at_level:
+        found.append(f"{{{at_level[0]}}} is a value of the level, and a service has none; write the value itself")
+    return found
+
+
+def _number(found: Mapping[str, Value], key: str) -> int | None:
+    return int(found[key]) if key in found else None
+
+
+def _warn_unused(sheet: Sheet, name: str, given: Options, used: frozenset[str]) -> None:
+    key = label("program", name)
+    for option in given:
+        wanted = "batch_size" if option == "fallback_batch" else option
+        if wanted not in used:
+            told = f"only a script that reads {placeholders.variable(wanted)} takes it, because {{{wanted}}} stands nowhere"
+            sheet.warn(given[option][1], f"{key}.{option}: {told}")
+    fallback, batch = given.get("fallback_batch"), given.get("batch_size")
+    if fallback is not None and batch is not None and int(fallback[0]) >= int(batch[0]):
+        sheet.warn(
+            fallback[1],
+            f"{key}: fallback_batch {fallback[0]} is no smaller than batch_size {batch[0]} and has no effect",
+        )
+
+
+def template(found: Command, made: Values) -> Template:
+    """What a start is filled in from."""
+    return Template(tuple(sorted(made.known.items())), found.groups, found.shell)

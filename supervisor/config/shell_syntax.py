@@ -1,0 +1,76 @@
+"""What in a command is meant for a shell, although no shell reads it: `|`, `2>&1`, `$HOME`, `~/x`, `*.pt`.
+
+In a command that is one string, operators are mistakes: `python train.py 2>&1 | tee log` would hand three odd arguments to
+the script. The rest may be meant as it is, and is a warning; quotation marks end it. In a list of words everything may be
+meant, so operators are warnings too, and patterns are said nothing of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish"})
+_OPERATOR: Final = re.compile(r"\|\|?&?|&&?|;;?|\(|\)|\d?(>>?|<<?)|\d?>>?&(\d|-)|&>>?.*|\d>>?[^&].*|>>?[^&=].*|.+;")
+_EXPANDED: Final = re.compile(r"\$[A-Za-z_{(]|`")
+_HOME: Final = re.compile(r"(.*=)?~(/.*)?")
+_PATTERN: Final = re.compile(r".*[*?].*")
+_QUOTED: Final = "\x01"  # stands for what a shell would not read
+
+
+def runs_shell(words: Sequence[str]) -> bool:
+    """Whether the command is a shell that reads one of its words, as `bash -c "..."` does."""
+    return bool(words) and words[0].rpartition("/")[2] in SHELLS and any(_has_c(word) for word in words[1:4])
+
+
+def _has_c(word: str) -> bool:
+    return word.startswith("-") and not word.startswith("--") and "c" in word
+
+
+def in_text(text: str) -> tuple[list[str], list[str]]:
+    """(operators, what a shell would replace) in a command that is one string."""
+    words = _bare(text).split()
+    operators = [word for word in words if _OPERATOR.fullmatch(word)]
+    return operators, [_shown(word) for word in words if word not in operators and _replaced(word, patterns=True)]
+
+
+def in_words(words: Sequence[str]) -> list[str]:
+    """The words of a list that look as if a shell were to read them."""
+    return [word for word in words if _OPERATOR.fullmatch(word) or _replaced(word, patterns=False)]
+
+
+def _replaced(word: str, *, patterns: bool) -> bool:
+    if any(space in word for space in " \t\n"):
+        return False
+    found = _EXPANDED.search(word) or _HOME.fullmatch(word) or (patterns and _PATTERN.fullmatch(word))
+    return bool(found)
+
+
+def _bare(text: str) -> str:
+    """The text with what stands in quotation marks, or behind a backslash, made unreadable."""
+    return "".join(_readable(text))
+
+
+def _readable(text: str) -> Iterator[str]:
+    quotation, is_escaped = "", False
+    for letter in text:
+        if is_escaped:
+            is_escaped = False
+            yield _QUOTED
+        elif letter == "\\" and quotation != "'":
+            is_escaped = True
+        elif letter == quotation:
+            quotation = ""
+            yield _QUOTED
+        elif quotation:
+            yield letter if quotation == '"' and (letter.isalnum() or letter in "$`{(_/.") else _QUOTED
+        elif letter in "'\"":
+            quotation = letter
+            yield _QUOTED
+        else:
+            yield letter
+
+
+def _shown(word: str) -> str:
+    return word.replace(_QUOTED, "")

@@ -1,0 +1,297 @@
+"""The command of a user's own script: placeholders, values, groups, shells; and every mistake in one sentence."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from config_kit import Place, plain_id
+
+from supervisor.adapters.process.processes import filled_in
+from supervisor.model.settings import ProgramSpec
+from supervisor.policy.worker.placeholders import for_attempt
+
+LADDER = """
+[levels.light]
+slots = 2
+[levels.wide]
+slots = 3
+[levels.heavy]
+num_envs = 64
+batch_size = 1024
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path)
+
+
+def started(spec: ProgramSpec, resume: str = "") -> ProgramSpec:
+    """The program as its next attempt is started."""
+    assert spec.template is not None
+    template = for_attempt(spec.template, batch_size=None, rollbacks=0, resume=resume)
+    return filled_in(replace(spec, template=template), "/nowhere")
+
+
+def at(place: Place, text: str, level: str, name: str = "it") -> ProgramSpec:
+    found = place.settings(LADDER + text).at(level).program(name)
+    assert found is not None
+    return found
+
+
+# --- values --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_scripts_command_is_that_of_each_level(place):
+    text = '[program.it]\ncommand = "train --num-envs {num_envs} --batch-size {batch_size} --preset {level} --resume={resume}"\n'
+    light, heavy = at(place, text, "light"), at(place, text, "heavy")
+    assert started(light).argv == ("train", "--num-envs", "32", "--batch-size", "512", "--preset", "light")
+    assert started(heavy, "/ckpt/9").argv == (
+        "train", "--num-envs", "64", "--batch-size", "1024", "--preset", "heavy", "--resume=/ckpt/9",
+    )  # fmt: skip
+    assert (light.num_envs, light.batch_size, heavy.num_envs, heavy.batch_size) == (32, 512, 64, 1024)
+    assert light.digest != heavy.digest
+    assert light.own_digest == heavy.own_digest != ""
+
+
+@pytest.mark.parametrize(
+    ("keys", "moved_by"),
+    [
+        ('command = "t {num_envs}"', {"heavy"}),
+        ('command = "t {batch_size}"', {"heavy"}),
+        ('command = "t {level}"', {"wide", "heavy"}),
+        ('command = "t"\nenv = { N = "{num_envs}" }', {"heavy"}),
+        ('command = "t"\ndirectory = "/r/{level}"', {"wide", "heavy"}),
+        ('command = "t"\nlevel_values = ["batch_size"]', {"heavy"}),
+        ('command = "t {num_envs}"\nnum_envs = 8', set()),
+        ('command = "t {name} {run_dir} {resume}"', set()),
+        ('command = "t {seed} {game} {gpu}"\nseed = 1\ngame = "x"\ngpu = 0', set()),
+        ('command = "t"', set()),
+    ],
+)
+def test_a_level_moves_exactly_the_programs_that_use_what_it_changes(place, keys, moved_by):
+    text = f"[program.it]\n{keys}\n"
+    light = at(place, text, "light")
+    assert {level for level in ("wide", "heavy") if at(place, text, level).digest != light.digest} == moved_by
+    assert bool(light.own_digest) == bool(moved_by)
+    assert {at(place, text, level).own_digest for level in ("light", "wide", "heavy")} == {light.own_digest}
+
+
+def test_threads_that_follow_from_the_slots_are_of_the_level_too(place, monkeypatch):
+    monkeypatch.setattr("supervisor.config.loading.usable_cores", lambda: 12)
+    text = '[program.it]\ncommand = "t {threads}"\n'
+    assert [started(at(place, text, level)).argv[1] for level in ("light", "wide", "heavy")] == ["6", "4", "4"]
+    assert at(place, text, "light").digest != at(place, text, "wide").digest == at(place, text, "heavy").digest
+
+
+def test_a_programs_own_settings_and_not_the_levels_are_in_its_own_digest(place):
+    text = '[program.it]\ncommand = "t {num_envs} {seed}"\nseed = %d\n'
+    first, second = at(place, text % 1, "light"), at(place, text % 2, "light")
+    assert first.digest != second.digest
+    assert first.own_digest != second.own_digest
+
+
+def test_a_command_without_placeholders_has_the_digest_that_it_had(place):
+    """An upgrade leaves running programs untouched."""
+    spec = place.program("it", '[program.it]\ncommand = ["sleep", "5"]\nenv = { A = "b" }\n')
+    assert (spec.digest, spec.own_digest) == ("ed02f201a1577237", "")
+
+
+def test_seeds_of_a_script_are_programs(place):
+    text = (
+        '[program.Pong]\ncommand = ["t", "--game", "{game}", "--seed", "{seed}", "--run-name", "{name}"]\nseeds = [4, 6]\n'
+    )
+    settings = place.settings(text)
+    assert [(spec.name, spec.group, started(spec).argv[2::2]) for spec in settings.programs] == [
+        ("Pong-s4", "Pong", ("Pong", "4", "Pong-s4")), ("Pong-s6", "Pong", ("Pong", "6", "Pong-s6")),
+    ]  # fmt: skip
+
+
+def test_a_value_of_each_kind(place):
+    words = '["t", "{game}", "{gpu}", "{name}", "{run_dir}", "{{x}}", "${HOME}"]'
+    text = f'[program.it]\ncommand = {words}\ngame = "ALE/Pong-v5"\ngpu = 3\nenv = {{ W = "{{name}}/{{gpu}}" }}\n'
+    settings = place.settings(text)
+    (spec,) = settings.programs
+    run_dir = settings.paths.run_dir("it")
+    made = started(spec)
+    assert made.argv == ("t", "ALE/Pong-v5", "3", "it", run_dir, "{x}", "${HOME}")
+    env = dict(made.env)
+    assert {key: env[key] for key in ("W", "EXTRALIFE_GAME", "EXTRALIFE_GPU", "EXTRALIFE_NAME", "EXTRALIFE_RUN_DIR")} == {
+        "W": "it/3", "EXTRALIFE_GAME": "ALE/Pong-v5", "EXTRALIFE_GPU": "3", "EXTRALIFE_NAME": "it",
+        "EXTRALIFE_RUN_DIR": run_dir,
+    }  # fmt: skip
+    assert "EXTRALIFE_NUM_ENVS" not in env, "it uses nothing of the level, so none is given that may be out of date"
+
+
+def test_what_a_script_reads_by_itself_is_in_its_environment(place):
+    spec = place.program("it", '[program.it]\ncommand = "t"\nlevel_values = ["num_envs", "level"]\nbatch_size = 64\n')
+    env = dict(started(spec).env)
+    found = [env.get(f"EXTRALIFE_{key}") for key in ("NUM_ENVS", "LEVEL", "BATCH_SIZE", "THREADS")]
+    assert found == ["32", "light", "64", None]
+
+
+def test_a_directory_is_filled_in_and_relative_to_the_file(place):
+    for text, wanted in (
+        ("runs/{name}", f"{place.directory}/runs/it"),
+        ("{run_dir}/x/..", f"{place.directory}/state/programs/it"),
+        ("/r/{{a}}", "/r/{a}"),
+        ("~/x", None),
+        ("", ""),
+    ):
+        spec = place.program("it", f'[program.it]\ncommand = "t"\ndirectory = "{text}"\n')
+        assert spec.directory == wanted or (wanted is None and spec.directory.endswith("/x") and "~" not in spec.directory)
+
+
+def test_a_directory_with_braces_in_it_is_a_directory(tmp_path):
+    (tmp_path / "{odd}").mkdir()
+    place = Place(tmp_path / "{odd}")
+    assert place.program("it", '[program.it]\ncommand = "t"\ndirectory = "x"\n').directory == f"{tmp_path}/{{odd}}/x"
+
+
+def test_a_group_of_words_vanishes_when_its_placeholder_is_empty(place):
+    spec = place.program("it", '[program.it]\ncommand = ["t", ["--resume", "{resume}"], "-v"]\n')
+    assert started(spec).argv == ("t", "-v")
+    assert started(spec, "/c").argv == ("t", "--resume", "/c", "-v")
+
+
+def test_a_shell_reads_one_string(place):
+    spec = place.program("it", "[program.it]\ncommand = 'python t.py {num_envs} 2>&1 | tee $HOME/log'\nshell = true\n")
+    assert started(spec).argv[-1] == "python t.py 32 2>&1 | tee $HOME/log"
+    assert started(spec).argv[:-1] in (("/bin/bash", "-o", "pipefail", "-c"), ("/bin/sh", "-c"))
+
+
+def test_the_values_are_shown_with_their_origin(place):
+    loaded = place.load('[program.it]\ncommand = "t {num_envs} {batch_size}"\nbatch_size = 64\n')
+    assert loaded.values["program.it.num_envs"] == 32
+    assert str(loaded.origins["program.it.num_envs"]) == "default of level.num_envs"
+    assert (loaded.values["program.it.batch_size"], loaded.origins["program.it.batch_size"].line) == (64, 3)
+
+
+# --- mistakes ------------------------------------------------------------------------------------------------------------
+
+IT = "program.it"
+C = f"FILE, line 2: {IT}.command"
+MISTAKES = {
+    'command = "t {num_env}"': f"{C} cannot be filled in: {{num_env}} is no placeholder; did you mean {{num_envs}}? "
+    "{{ and }} are braces that stay",
+    'command = "t {a{seed}}"': f"{C} cannot be filled in: placeholders cannot be nested in '{{a{{seed}}}}'; "
+    "{{ and }} are braces that stay",
+    'command = "t {seed}"': f"FILE, line 1: {IT}: {{seed}} has no value here; set seed = 1, or seeds = [1, 2, 3]",
+    'command = "t {game}"': f'FILE, line 1: {IT}: {{game}} has no value here; set game = "Pong"',
+    'command = "t {gpu}"': f"FILE, line 1: {IT}: {{gpu}} has no value here; set gpu = 0",
+    'command = "t {num_envs}"\nkind = "service"': (
+        f"FILE, line 1: {IT}: {{num_envs}} is a value of the level, and a service has none; write the value itself"
+    ),
+    'command = "t {resume}"\ndirectory = "{resume}"': (
+        f"FILE, line 3: {IT}.directory cannot hold {{resume}}, which is empty at a first start; remove it"
+    ),
+    'command = "t"\ndirectory = "{x}"': (
+        f"FILE, line 3: {IT}.directory: {{x}} is no placeholder; there are num_envs, batch_size, threads, level, seed, "
+        "game, name, run_dir, gpu, resume; {{ and }} are braces that stay"
+    ),
+    'command = "t"\nenv = { A = "{sed}" }': (
+        f"FILE, line 3: {IT}.env.A: {{sed}} is no placeholder; did you mean {{seed}}? {{{{ and }}}} are braces that stay"
+    ),
+    'command = "t"\nenv = { API_KEY = "s3cret{" }': (
+        f"FILE, line 3: {IT}.env.API_KEY: has braces that are no placeholder; write {{{{ and }}}} for braces"
+    ),
+    'command = "t --resume {resume}"': (
+        f'{C} leaves --resume alone at a first start, when {{resume}} is empty; write "--resume={{resume}}", which vanishes '
+        'whole, or ["--resume", "{resume}"] as a list in the list'
+    ),
+    'command = ["{resume}", "x"]': f"{C} begins with {{resume}}, which is empty at a first start; name the program there",
+    'command = ["t", ["-v", "-x"]]': (
+        f"{C} a list in it vanishes where its placeholder is empty, and this one has none; write its words without it: "
+        "['-v', '-x']"
+    ),
+    'command = [["t"]]': f'{C} must be a string or a list of strings, such as ["python", "train.py"], not [[\'t\']]',
+    'command = ["t", []]': f'{C} must be a string or a list of strings, such as ["python", "train.py"], not [\'t\', []]',
+    'command = ["t", ["a", ["b"]]]': (
+        f"{C} must be a string or a list of strings, such as [\"python\", \"train.py\"], not ['t', ['a', ['b']]]"
+    ),
+    'command = "t 2>&1 | tee log"': (
+        f"{C} holds 2>&1 |, which is for a shell, and no shell reads it: set shell = true, or quote what is meant as an argument"
+    ),
+    'command = "a && b; c > d"': (
+        f"{C} holds && b; >, which is for a shell, and no shell reads it: set shell = true, or quote what is meant as an argument"
+    ),
+    'command = ["t"]\nshell = true': (
+        f'{C} must be one string where shell = true, such as "python train.py | tee log", not [\'t\']'
+    ),
+    'command = " "\nshell = true': f'{C} names no program; write it such as ["python", "train.py"], without NUL characters',
+    'command = "t"\nshell = "yes"': f"FILE, line 3: {IT}.shell must be true or false, not 'yes'",
+    'command = "t"\nlevel_values = ["num_env"]': (
+        f"FILE, line 3: {IT}.level_values: 'num_env' is no value of a level; did you mean num_envs?"
+    ),
+    'command = "t"\nlevel_values = "num_envs"': (
+        f"FILE, line 3: {IT}.level_values must be a list such as [\"num_envs\", \"batch_size\"], not 'num_envs'"
+    ),
+    'command = "t {batch_size}"\nbatch_size = "auto"': (
+        f'FILE, line 3: {IT}.batch_size = "auto" is for built-in games; write a number, or leave it to the level'
+    ),
+    'command = "t {num_envs}"\nnum_envs = 0': f"FILE, line 3: {IT}.num_envs must be at least 1, not 0",
+    'command = "t {game}"\ngame = "a b"': (
+        f"FILE, line 3: {IT}.game must be a word for {{game}}, such as \"Pong\" or \"ALE/Pong-v5\", not 'a b'"
+    ),
+    'command = "t"\nlr = 0.1': f"FILE, line 3: {IT}.lr is for built-in games and it has a command; remove one of the two",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "sentence"), MISTAKES.items(), ids=lambda text: plain_id(text[:40]))
+def test_one_sentence(place, keys, sentence):
+    assert place.errors(f"[program.it]\n{keys}\n") == [sentence]
+    assert place.errors(f"[program.it]\n{keys}\n{LADDER}") == [sentence], "told once, not once a level"
+
+
+WARNINGS = {
+    'command = "t $HOME/x ~/y data/*.pt"': (
+        "command: no shell reads it, so $HOME/x ~/y data/*.pt stays as it is; set shell = true, or quote what is meant as it stands"
+    ),
+    "command = 't \"$HOME/x\"'": (
+        "command: no shell reads it, so $HOME/x stays as it is; set shell = true, or quote what is meant as it stands"
+    ),
+    'command = ["t", "$HOME/x", "2>&1", "|", "data/*.pt"]': (
+        "command: no shell reads it, so $HOME/x 2>&1 | stays as it is; set shell = true and write one string, if a shell is to read it"
+    ),
+    'command = "t"\nnum_envs = 8': (
+        "num_envs: only a script that reads EXTRALIFE_NUM_ENVS takes it, because {num_envs} stands nowhere"
+    ),
+    'command = "t"\nfallback_batch = 8': (
+        "fallback_batch: only a script that reads EXTRALIFE_BATCH_SIZE takes it, because {batch_size} stands nowhere"
+    ),
+    'command = "t {batch_size}"\nbatch_size = 8\nfallback_batch = 8': (
+        "fallback_batch 8 is no smaller than batch_size 8 and has no effect"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "sentence"), WARNINGS.items(), ids=lambda text: plain_id(text[:40]))
+def test_what_is_odd_is_a_warning(place, keys, sentence):
+    (warning,) = [told for told in place.load(f"[program.it]\n{keys}\n").warnings if "is not found" not in told]
+    assert warning.endswith(sentence)
+
+
+QUIET = [
+    "t 'a | b' \"x > y\" \\| \\$HOME '$HOME' '*.pt' \"*\"",
+    "t --lr=1e-3 a>=2 x=y,z -- - user@host:path https://x/y",
+    "bash -c 'for s in 1 2; do python t.py $s ${HOME} > log; done'",
+    "/bin/sh -ec 'a | b'",
+]
+
+
+@pytest.mark.parametrize("command", QUIET)
+def test_what_no_shell_would_change_is_said_nothing_of(place, command):
+    loaded = place.load(f"[program.it]\ncommand = {json.dumps(command)}\n")
+    assert [told for told in loaded.warnings if "is not found" not in told] == []
+
+
+def test_a_ladder_that_no_program_tells_anything_of_is_a_warning(place):
+    told = "no program takes a value of the level, such as {num_envs}, so none shows whether a higher level is faster"
+    found = [place.load(f'[program.it]\ncommand = "{command}"\n{LADDER}').warnings for command in ("t", "t {num_envs}")]
+    assert [any(told in warning for warning in warnings) for warnings in found] == [True, False]
+
+
+def test_the_name_of_a_level_of_the_built_in_ladder_is_a_warning(place):
+    text = '[load]\nmode = "climb"\n[program.it]\ncommand = "t {level}"\n'
+    found = [place.load(text).warnings, place.load(text + LADDER).warnings]
+    assert [any("{level} is one of light, " in warning for warning in warnings) for warnings in found] == [True, False]
