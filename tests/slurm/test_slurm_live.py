@@ -139,6 +139,16 @@ def test_two_programs_run_to_their_end_and_each_was_submitted_once(box: Box, slu
     assert box.ctl("tail", "mine").stdout.splitlines()[-1].startswith("3 on n")
 
 
+def test_two_real_games_train_to_their_end_as_jobs(box: Box, slurm: Cluster):
+    games = "[training]\nsteps = 1500\nlearning_starts = 100\nreplay_size = 5000\n[program.Pong]\n[program.Breakout]\n"
+    configure(box, games, memory_mb=2500)
+    box.start()
+    for name in ("Pong", "Breakout"):
+        box.wait_phase(name, "DONE", 300)
+    assert len([row for row in jobs_of(slurm) if mark(box) in row[2]]) == 2
+    assert box.ctl("results").returncode == 0
+
+
 def test_a_time_limit_is_a_checkpoint_and_the_next_link_loses_no_step(box: Box, slurm: Cluster):
     configure(box, counting("a", "--steps", "100000"), time_limit_s=60, signal_lead_s=30)
     box.start()
