@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from supervisor.adapters.housekeeping import Housekeeping
     from supervisor.adapters.main_log import MainLog
     from supervisor.adapters.slurm.launcher import SlurmLauncher
+    from supervisor.adapters.slurm.lease import Lease
     from supervisor.adapters.slurm.probes import SlurmProbes
     from supervisor.api.server import Server
     from supervisor.api.tcp import TcpPort
@@ -167,6 +168,7 @@ class Daemon:
         make_dir(self._paths.state_dir)
         foundations.make_trusted(self._paths.runtime_dir)
         lock = singleton.hold(self._paths.lock, witness)
+        lease = self._lease()
         limits.raise_files()
         main_log = logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
         # As Supervisor's: SIGUSR2 after a rotation by somebody else. A mistyped SIGUSR1 would end the daemon otherwise. Both
@@ -199,6 +201,8 @@ class Daemon:
         if parts.performer.reexec:
             self._become_next_image(listener)
         self._let_host_go()
+        if lease is not None:
+            lease.release()
         self._notifier.forget(_CONTROL)
         listener.close()
         starts.forget(os.environ)
@@ -206,6 +210,18 @@ class Daemon:
         if parts.loop.memory.trouble is not None:
             return exit_codes.REFUSED
         return exit_codes.SHUT_DOWN if self._notifier.heard and not self._signalled else exit_codes.STOPPED
+
+    def _lease(self) -> Lease | None:
+        """Where several hosts share the state directory: this one is its daemon. Raises Taken or OSError."""
+        if not self._settings.launcher.remote:
+            return None
+        from supervisor.adapters.slurm.lease import Lease
+
+        self._notifier.busy("waits for another host's daemon to be gone", _OPEN_S)
+        lease = Lease(self._paths.state_dir, boot.read_boot(BootFiles.of(os.environ)).boot_id)
+        lease.take()
+        lease.keep(lambda: os._exit(exit_codes.REFUSED))  # as if killed: every job is the other daemon's now
+        return lease
 
     # --- building ------------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,8 @@ SCRIPT_FILE: Final = "job.sh"
 OUTPUT_FILE: Final = "job-%j.out"
 _FILES_LEFT_S: Final = 30.0  # an exit record that a node has written may be seen here only after a while
 _NO_REPORT_S: Final = 900.0  # a job that has a node and never started its program: the node or `setup` hangs
-_ERRORS: Final = 2  # polls without an answer before it is reported: one is an ordinary hiccup
+_ERRORS: Final = 2  # polls without an answer before it is reported: one is an ordinary hiccup ...
+_AWAY_S: Final = 25.0  # ... unless nothing was heard for so long
 _IDLE_S: Final = 0.2
 _NEVER_WORKS: Final = re.compile(
     r"invalid (account|partition|qos|feature|generic resource|gres|license|time limit|job constraint)|"
@@ -154,7 +155,7 @@ class SlurmLauncher:
         self._found: dict[str, _Held] = {}  # by token: what `survey` and `strangers` have found, to be adopted
         self._tasks: deque[Callable[[], None]] = deque()
         self._due_s = 0.0
-        self._errors = 0
+        self._errors, self._heard_s = 0, clock.now_s()
         self._last: dict[str, JobSight] = {}
         self._code: str | None = None
         self._wake = threading.Event()
@@ -442,10 +443,10 @@ class SlurmLauncher:
         answer = self._cluster.jobs(sorted(ids))
         if isinstance(answer, Unknown):
             self._errors += 1
-            if self._errors >= _ERRORS:
+            if self._errors >= _ERRORS or self._clock.now_s() - self._heard_s >= _AWAY_S:
                 self._inbox.post(JobsSeen(self._clock.now_s(), dict(self._last), answer.words))
             return
-        self._errors = 0
+        self._errors, self._heard_s = 0, self._clock.now_s()
         look = _look_of(answer)
         for each in held:
             self._look_at(each, look)

@@ -1,0 +1,346 @@
+"""What lies between the daemon and a job: the batch script, the claim and the fence on the node, reports, readings."""
+
+import json
+import shlex
+import subprocess
+import sys
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters.slurm import node, report
+from supervisor.adapters.slurm.client import Done, Jobs, Refused, Submitted, Unknown
+from supervisor.adapters.slurm.controls import SlurmControls
+from supervisor.adapters.slurm.launcher import SlurmLauncher, node_order, remote_paths
+from supervisor.adapters.slurm.probes import FRESH_S, SlurmProbes
+from supervisor.adapters.slurm.script import Tag, batch_script, job_name, tag_of
+from supervisor.model.commands import SetControl
+from supervisor.model.inputs import JobsSeen, SpawnBroke, SpawnSucceeded
+from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.policy.cluster.jobs import Job
+from supervisor.policy.cluster.launcher import LauncherSettings
+from workers import contract
+
+TOKEN = "ab" * 16
+NEXT = contract.next_token(TOKEN)
+SETTINGS = LauncherSettings(
+    kind="slurm", partition="a100", account="lab", qos="night", gpus=2, memory_mb=1000, time_limit_s=7201.0,
+    setup="module load conda\nconda activate rl", options="--nice=5\n\n--reservation=x",
+)  # fmt: skip
+SPEC = ProgramSpec("Pong", ("sleep", "1"), "d", progress=Progress.BEAT)
+
+
+class Clock:
+    at_s = 1000.0
+
+    def now_s(self):
+        return self.at_s
+
+    def wall_s(self):
+        return 5000.0 + self.at_s
+
+    def from_boot_ns(self, at_ns):
+        return at_ns / 1e9
+
+    def to_boot_ns(self, at_s):
+        return int(at_s * 1e9)
+
+
+class Inbox:
+    def __init__(self):
+        self.items = []
+
+    def post(self, item):
+        self.items.append(item)
+
+
+class Cluster:
+    """Answers as it is told to."""
+
+    def __init__(self):
+        self.answer, self.rows, self.absent, self.cancelled, self.scripts = Submitted(17), [], frozenset(), [], []
+
+    def submit(self, script, options=(), *, cwd="/"):
+        self.scripts.append(script)
+        return self.answer
+
+    def jobs(self, wanted=()):
+        return Jobs(tuple(self.rows), self.absent) if isinstance(self.rows, list) else self.rows
+
+    def cancel(self, targets):
+        self.cancelled += targets
+        return Done()
+
+    def signal(self, target, name, *, batch=True):
+        self.cancelled.append((target, name))
+        return Done()
+
+
+class World:
+    def __init__(self, tmp_path):
+        self.paths = remote_paths(Paths(str(tmp_path / "a state"), str(tmp_path / "run")))
+        self.clock, self.inbox, self.cluster = Clock(), Inbox(), Cluster()
+        self.launcher = SlurmLauncher(self.paths, lambda: SETTINGS, self.cluster, self.inbox, self.clock)
+        Path(self.paths.run_dir("Pong")).mkdir(parents=True)
+
+    def spawn(self, spec=SPEC):
+        self.launcher.spawn(spec, 3, TOKEN, ("n1", "n2"))
+        self.launcher.step()
+
+    def look(self, *rows, later_s=100.0):
+        self.cluster.rows = list(rows)
+        self.clock.at_s += later_s
+        self.inbox.items.clear()
+        self.launcher.step()
+        return self.inbox.items
+
+    def row(self, id_=17, **more):
+        return Job(
+            id_, **{"comment": str(Tag(self.launcher.mark, "Pong", 3, TOKEN)), "state": "PENDING", "restarts": 0, **more}
+        )
+
+    def directory(self):
+        return Path(self.paths.attempt_dir("Pong", 3, TOKEN))
+
+    def report(self, **more):
+        body = {
+            "token": TOKEN, "job": "17", "restart": 0, "node": "n7", "asked": "", "pid": 5, "start_ticks": 6, "shim_pid": 7,
+            "shim_start_ticks": 8, "stdout_from": 0, "stderr_from": 0, "at_ns": 90_000_000_000, "wall_s": 6000.0,
+            "state": "S", "cpu_s": None, **more,
+        }  # fmt: skip
+        text = json.dumps(body).encode()
+        path = Path(self.paths.beat("Pong", 3))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        node.write_in_place(path, b"\0" * node.BEAT_BYTES + b"%08x " % zlib.crc32(text) + text + b"\n")
+        return path
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+# --- the batch script ---
+
+
+def test_a_batch_script_is_whole_and_readable(world):
+    world.spawn()
+    script = (world.directory() / "job.sh").read_text()
+    assert world.cluster.scripts == [script]
+    for line in (
+        "--partition=a100", "--account=lab", "--qos=night", "--gres=gpu:2", "--mem=1000M", "--time=121", "--requeue",
+        "--signal=B:USR1@120", "--open-mode=append", "--dependency=singleton", '--exclude="n[1-2]"', "--nice=5", "--reservation=x",
+        f"--comment=extralife:{world.launcher.mark}:Pong:3:{TOKEN}", f'--output="{world.directory()}/job-%j.out"',
+    ):  # fmt: skip
+        assert f"\n#SBATCH {line}\n" in script
+    assert "\nmodule load conda\nconda activate rl\nexec " in script
+    assert "--constraint" not in script
+    assert subprocess.run(["bash", "-n"], input=script.encode(), check=False).returncode == 0
+    command = shlex.split(script.splitlines()[-1])
+    assert command[1] == sys.executable
+    assert Path(command[-2]).parent.joinpath("workers/contract.py").is_file()
+    assert json.loads(Path(command[-1]).read_text())["token"] == TOKEN
+    assert (world.directory().parents[1] / "fence").read_text() == TOKEN + "\n"
+
+
+def test_a_path_with_odd_characters_is_quoted_for_sbatch():
+    text = batch_script(SETTINGS, Tag("ab" * 4, "P", 1, TOKEN), command=("x",), output='/a "b"/50%%/job-%j.out')
+    assert '#SBATCH --output="/a \\"b\\"/50%%/job-%j.out"\n' in text
+
+
+def test_a_job_is_known_by_its_comment_even_if_the_cluster_adds_to_it():
+    tag = Tag("ab" * 4, "Pong:s1", 3, TOKEN)
+    assert tag_of(f"checked by site policy; {tag} ok") == tag
+    assert tag_of("extralife:me:you") is None
+    assert job_name(tag) == "extralife-abababab-Pong:s1"
+
+
+# --- submitting ---
+
+
+def test_what_slurm_refuses_is_told_in_its_own_words(world):
+    world.cluster.answer = Refused("Batch job submission failed: Invalid account or account/partition combination specified")
+    world.spawn()
+    (told,) = world.inbox.items
+    assert (type(told), told.permanent) == (SpawnBroke, True)
+    assert "Slurm refuses the job of Pong: Batch job submission failed: Invalid account" in told.error
+    world.cluster.answer = Refused("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)")
+    world.launcher.spawn(SPEC, 4, "cd" * 16)
+    world.launcher.step()
+    assert not world.inbox.items[-1].permanent  # there is room again later
+
+
+def test_a_program_that_no_job_can_run_is_refused_in_a_sentence(world):
+    world.spawn(replace(SPEC, user="nobody"))
+    assert "remove `user`" in world.inbox.items[0].error
+    assert world.cluster.scripts == []
+
+
+def test_a_lost_answer_is_looked_for_and_given_up_only_when_slurm_does_not_know_the_job(world):
+    world.cluster.answer = Unknown("sbatch has not answered within 30 s", "timeout")
+    world.spawn()
+    assert [type(item) for item in world.inbox.items] == [JobsSeen]
+    world.cluster.rows = Unknown("no controller", "unreachable")
+    world.clock.at_s += 1000.0
+    world.launcher.step()
+    assert not any(isinstance(item, SpawnBroke) for item in world.inbox.items)
+    broke = [item for item in world.look() if isinstance(item, SpawnBroke)]
+    assert "has not shown such a job" in broke[0].error
+    assert len(world.cluster.scripts) == 1
+
+
+def test_without_slurm_on_this_host_nothing_was_submitted(world):
+    world.cluster.answer = Unknown("sbatch cannot be run: No such file or directory", "missing")
+    world.spawn()
+    assert "sbatch cannot be run" in world.inbox.items[0].error
+
+
+def test_of_two_jobs_of_one_attempt_the_second_is_deleted(world):
+    world.cluster.answer = Unknown("timeout", "timeout")
+    world.spawn()
+    seen = world.look(world.row(17), world.row(18))[-1]
+    assert seen.jobs["Pong"].job == "17"
+    assert world.cluster.cancelled == ["18"]
+
+
+def test_a_job_of_ours_that_nobody_expects_is_deleted_and_a_strangers_is_not(world):
+    world.spawn()
+    stray = replace(world.row(20), comment=str(Tag(world.launcher.mark, "Pong", 1, "cd" * 16)))
+    other = replace(world.row(21), comment=str(Tag("00000000", "Pong", 1, "cd" * 16)))
+    world.look(world.row(), stray, other, Job(22, comment="somebody's"))
+    assert world.cluster.cancelled == ["20"]
+
+
+def test_a_job_that_waits_is_deleted_on_request_and_one_that_runs_is_signalled(world):
+    world.spawn()
+    world.launcher.ask_to_leave("Pong", TOKEN)
+    world.launcher.step()
+    assert world.cluster.cancelled == ["17"]
+    other = World(Path(world.paths.state_dir) / "b")
+    other.spawn()
+    other.report()
+    assert [type(item) for item in other.look(other.row(state="RUNNING", nodes=("n7",)))] == [SpawnSucceeded, JobsSeen]
+    other.launcher.ask_to_leave("Pong", TOKEN)
+    other.launcher.step()
+    assert other.cluster.cancelled == [("17", "USR1")]
+
+
+# --- on the node ---
+
+
+def order_of(world):
+    paths = world.paths
+    return json.loads(json.dumps(node_order(paths, SPEC, 3, TOKEN, SETTINGS)))
+
+
+def fence(world, token):
+    (world.directory().parents[1] / "fence").write_text(token + "\n")
+
+
+def run(world, job="17", restart="0"):
+    return node.Run(order_of(world), {"SLURM_JOB_ID": job, "SLURM_RESTART_COUNT": restart, "SLURMD_NODENAME": "n7"})
+
+
+def test_a_second_job_of_an_attempt_does_nothing(world):
+    fence(world, TOKEN)
+    run(world).claim()
+    run(world).claim()  # the same job: its script was started again
+    with pytest.raises(node.NotOurs, match="is that of job 17"):
+        run(world, job="18").claim()
+
+
+def test_a_job_that_starts_after_a_newer_attempt_does_nothing(world):
+    fence(world, "cd" * 16)
+    with pytest.raises(node.NotOurs, match="is not the newest"):
+        run(world).claim()
+
+
+def test_a_restarted_job_takes_the_fence_from_its_earlier_run_and_that_one_cannot_take_it_back(world):
+    fence(world, TOKEN)
+    early, late = run(world), run(world, restart="1")
+    late.claim()
+    assert (late.number, late.token) == (4, NEXT)
+    assert late.owner() == NEXT
+    with pytest.raises(node.NotOurs):
+        early.claim()
+    fence(world, "cd" * 16)
+    with pytest.raises(node.NotOurs):
+        run(world, restart="2").claim()
+
+
+# --- reports and readings ---
+
+
+@pytest.mark.parametrize("harm", [b"", b"x" * 100, b"\0" * 5000, b"\xff" * 6000])
+def test_a_report_that_is_torn_is_no_report(world, harm):
+    path = world.report()
+    assert report.read(world.paths, "Pong", 3, TOKEN).node == "n7"
+    assert report.read(world.paths, "Pong", 3, NEXT) is None
+    path.write_bytes(harm)
+    assert report.read(world.paths, "Pong", 3, TOKEN) is None
+
+
+def test_a_report_with_a_field_of_another_type_is_no_report(world):
+    world.report(pid="5")
+    assert report.read(world.paths, "Pong", 3, TOKEN) is None
+
+
+def beat(world, progress_ns, at_ns):
+    """A report with a beat of the node's clock."""
+    path = world.report(at_ns=at_ns)
+    client = contract.Client({
+        contract.ENV_BEAT: f"{path}.local", contract.ENV_TOKEN: TOKEN, contract.ENV_ATTEMPT: "3", contract.ENV_PROGRAM: "Pong",
+        contract.ENV_BOOT_ID: "00" * 16,
+    })  # fmt: skip
+    client.phase(contract.Phase.TRAINING)
+    client.close()
+    made = contract.read_beat(f"{path}.local")
+    record = contract._Record(
+        f"{path}.made", contract._BEAT_MAGIC, contract.pack_beat(made)[: contract._WHO.size], contract._WHAT.size
+    )
+    record.write(contract.pack_beat(replace(made, progress_ns=progress_ns))[contract._WHO.size :])
+    record.close()
+    data = path.read_bytes()
+    node.write_in_place(path, Path(f"{path}.made").read_bytes() + data[node.BEAT_BYTES :])
+
+
+def test_an_age_is_that_of_the_nodes_clock_and_a_stale_report_makes_beats_lost(world):
+    probes = SlurmProbes(world.paths, world.clock, lambda _: False)
+    probes.watch(SPEC, 3, TOKEN, 5)
+    assert probes.sample() == {}  # it waits in the queue
+    beat(world, progress_ns=87_000_000_000, at_ns=90_000_000_000)
+    world.clock.at_s += 2.0
+    sample = probes.sample()["Pong"]
+    assert sample.progress_at_s == pytest.approx(world.clock.at_s - 3.0)
+    assert (sample.phase, sample.beat_lost, sample.proc_state) == ("training", False, "S")
+    for _ in range(3):
+        world.clock.at_s += FRESH_S / 2
+        stale = probes.sample()["Pong"]
+    assert (stale.beat_lost, stale.proc_state, stale.progress_at_s) == (True, None, sample.progress_at_s)
+
+
+def test_time_in_which_this_host_could_not_read_does_not_count(world):
+    probes = SlurmProbes(world.paths, world.clock, lambda _: True)
+    probes.watch(SPEC, 3, TOKEN, 5)
+    assert probes.sample()["Pong"].phase is None  # it has a node, and no report yet
+    beat(world, progress_ns=90_000_000_000, at_ns=90_000_000_000)
+    world.clock.at_s += 2.0
+    probes.sample()
+    world.clock.at_s += 300.0  # the file system stood still
+    assert not probes.sample()["Pong"].beat_lost
+
+
+def test_a_control_record_is_whole_for_other_hosts_after_each_write(world):
+    controls = SlurmControls(world.paths, world.clock)
+    controls.begin(TOKEN, 3)
+    for interval_s in (10.0, 20.0):
+        controls.write(SetControl("Pong", TOKEN, interval_s, 0.0, 0, leave_by_s=99.0))
+        found = contract.ControlReader(world.paths.control("Pong", 3), TOKEN).read()
+        assert (found.interval_ms, found.leave_by_ns) == (interval_s * 1000, contract.UNKNOWN)
+    assert controls.missing() == ""
+    Path(world.paths.control("Pong", 3)).unlink()
+    controls.restore()
+    assert controls.missing() == ""
+    controls.end("Pong", TOKEN)
