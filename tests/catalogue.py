@@ -166,6 +166,14 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "late-worker",
         ),
         Row(
+            "a script's newest checkpoint is torn, and the script dies of it",
+            "after three such deaths that checkpoint is set aside, and the script goes on from the one before; the lost steps are "
+            "booked",
+            "supervisor/policy/worker/torn.py",
+            "e2e/test_own_checkpoints_live.py::test_it_is_killed_while_it_saves_and_goes_on_from_the_whole_one",
+            "torn-own-checkpoint",
+        ),
+        Row(
             "a worker becomes very slow",
             "reported with stacks and the host's load; it saves and restarts only if it stays below half of its usual rate for "
             "30 min while the other workers are well",

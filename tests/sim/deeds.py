@@ -6,7 +6,16 @@ from core_kit import commands
 from invariants import hold
 from training import Worker
 
-from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored, Ended, Ending, EvidenceTaken, SpawnSucceeded
+from supervisor.model.inputs import (
+    BackupChecked,
+    BackupMade,
+    BackupRestored,
+    CheckpointsFound,
+    Ended,
+    Ending,
+    EvidenceTaken,
+    SpawnSucceeded,
+)
 
 DOWN_S = 300.0  # until somebody starts a daemon again that was told to end
 
@@ -16,7 +25,10 @@ class Deeds:
 
     def do(self, command):
         match command:
-            case commands.Spawn(spec=found, attempt=number, token=token):
+            case commands.Spawn(spec=found, attempt=number, token=token, aside=aside):
+                if found.checkpoint_glob:
+                    own = self.disks[found.name].own(aside)
+                    self.send(0.0, 0.1, CheckpointsFound(0.0, found.name, token, own), number)
                 self.spawn(found.name, number, token)
             case commands.Adopt(spec=found, survivor=survivor):
                 self.watched[found.name] = survivor.token
@@ -95,6 +107,10 @@ class Deeds:
             return
         worker = Worker(name, token, number, self.now_s, self.disks[name], at_s=self.now_s)
         worker.is_script = name in self.scripts
+        if self.specs[name].checkpoint_glob:
+            worker.saves_itself = True
+            if self.disks[name].newest() in self.disks[name].damage:
+                self.after(3.0, self.end, token, Ending(code=1, last_lines=("RuntimeError: unexpected EOF",)))
         if self.save_cost_s is not None:
             worker.save_cost_s = self.save_cost_s
         self.workers[token] = self.living[token] = worker

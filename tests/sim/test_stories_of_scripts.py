@@ -3,6 +3,8 @@
 import pytest
 from test_stories import quiet_world, told, worker
 
+from supervisor.model.inputs import Ending
+
 
 def script_world():
     """One script that has used CPU time for ten minutes, and has printed nothing."""
@@ -53,4 +55,31 @@ def test_a_child_of_a_script_is_stopped():
     assert told(world) == [
         "0:10:01  P0   no sign of progress for 601 s since it was started, but it uses CPU time: it is quiet, not stalled",
         "0:10:05  P0   its process python(5001) is stopped for 5 s (state T): it is sent SIGCONT",
+    ]
+
+
+@pytest.mark.fault("torn-own-checkpoint")
+def test_a_script_is_killed_while_it_saves_and_dies_of_the_torn_one():
+    world = quiet_world(scripts=1, own=True)
+    world.run(1000.0)
+    disk = worker(world).disk
+    whole = disk.newest()
+    disk.checkpoints.append(whole + 50)
+    disk.damage[whole + 50] = "its end is missing"
+    world.end(worker(world).token, Ending(signal=9))
+    world.run(100.0)
+    torn = "starts with checkpoint /w/158936.pt (step 158,936, 1.0 MB); 158986.pt is torn: its end is missing"
+    assert told(world)[1:] == [
+        "0:26:40  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        f"0:26:40  P0   {torn}",
+        "0:26:44  P0   exit code 1: RuntimeError: unexpected EOF; death 2 since it was healthy: restarts in 1 s",
+        f"0:26:44  P0   {torn}",
+        "0:26:49  P0   exit code 1: RuntimeError: unexpected EOF; death 3 since it was healthy: restarts in 2 s",
+        f"0:26:49  P0   {torn}",
+        "0:26:52  P0   exit code 1: RuntimeError: unexpected EOF",
+        "0:26:52  P0   3 deaths in a row with checkpoint /w/158986.pt, which is torn: it is set aside",
+        "0:26:56  P0   exit code 1: RuntimeError: unexpected EOF; death 4 since it was healthy: restarts in 4 s",
+        "0:26:56  P0   starts with checkpoint /w/158936.pt (step 158,936, 1.0 MB)",
+        "0:27:07  P0   training began 10.5 s after its start",
+        "0:27:17  P0   resumed at step 158,936 (last exit: crash), lost steps unknown",
     ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from fakes import sample
 
-from supervisor.model.inputs import Ending, Halted, Report, Sample
+from supervisor.model.inputs import Ending, Halted, OwnCheckpoint, Report, Sample
 
 STEPS_PER_S = 100.0
 START_S = 5.0  # import, environments, restore
@@ -22,6 +22,16 @@ class Disk:
 
     def newest(self):
         return self.checkpoints[-1] if self.checkpoints else 0
+
+    def own(self, aside=(), saved_at_s=None):
+        """As a look at a script's own checkpoints finds them, once these were set aside."""
+        self.checkpoints = [step for step in self.checkpoints if f"/w/{step}.pt" not in aside]
+        whole = [step for step in self.checkpoints if step not in self.damage]
+        torn = f"/w/{self.newest()}.pt" if self.newest() in self.damage else ""
+        note = f"{self.newest()}.pt is torn: {self.damage[self.newest()]}" if torn else ""
+        if not whole:
+            return OwnCheckpoint(torn=torn, note=note)
+        return OwnCheckpoint(f"/w/{whole[-1]}.pt", whole[-1], saved_at_s, 1_000_000, torn, note=note)
 
     def roll_back(self, step):
         """What is there from this step on is set aside, but never the last."""
@@ -58,6 +68,7 @@ class Worker:
     beat_lost: bool = False  # its beats cannot be read
     bad_since_s: float | None = None  # its losses are not finite since then
     figures: dict = field(default_factory=dict)  # what else its beats tell
+    saves_itself: bool = False  # where the daemon looks
     is_script: bool = False  # it knows nothing of extralife, and prints nothing
     child_stopped_at_s: float | None = None  # its only child, which does all the work
     said: list = field(default_factory=list)  # reports beside that it resumed
@@ -153,6 +164,7 @@ class Worker:
                 self.token, self.state if self.alive else None, pids=(self.number + 5000,),
                 witness_at_s=worked_s - worked_s % 5.0 + offset_s if worked_s - self.began_s > 5.0 else None, witness="cpu",
                 halted=() if child is None else (Halted(self.number + 5000, 5, "python", "T", child + offset_s),),
+                own=self.disk.own(saved_at_s=self.saved_at_s + offset_s) if self.saves_itself and self.saves else None,
             )  # fmt: skip
         if self.beat_lost and self.alive:
             moved_s = now_s if self.stuck_at_s is None else self.stuck_at_s

@@ -32,7 +32,7 @@ from supervisor.model.settings import DaemonSettings, Level, Paths, Progress, Se
 
 STORY_KEPT = 60  # lines
 TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins
-QUIET = facts.Checkpointed | facts.Tallied | facts.IntervalChosen  # facts that go on and on
+QUIET = facts.Checkpointed | facts.CheckpointSeen | facts.Tallied | facts.IntervalChosen  # facts that go on and on
 RARE = commands.QuarantineCheckpoint | commands.RollBack  # no daemon killed by chance would meet just these
 LEAST_WAIT_S = 1e-6  # time passes, however short a wait is
 RESTART_S = 5.0  # the service manager, after a daemon that could not start
@@ -43,11 +43,13 @@ class World(Misfortunes, Looks, Deeds):
 
     def __init__(
         self, seed, *, programs=4, slots=2, odds=None, look_s=10.0, lively_s=None, only=None, without=(), save_cost_s=None, scripts=0,
-        **rules,
+        own=False,         **rules,
     ):  # fmt: skip
         """`look_s` is the period of looks; with `lively_s` they come that often after an event, and at `look_s` else.
 
         The last `scripts` programs know nothing of extralife: they print nothing, ever, and use CPU time while they work.
+
+        `own`: they save by themselves, and die of a torn checkpoint if it is the newest.
 
         `only` names the misfortunes that may happen, `without` the programs that are left out: for shorter stories.
         """
@@ -60,6 +62,7 @@ class World(Misfortunes, Looks, Deeds):
             name: spec(
                 name, priority=100 + 10 * (int(name[1:]) % 2),
                 progress=Progress.AUTO if name in self.scripts else Progress.BEAT,
+                checkpoint_glob="*.pt" if own and name in self.scripts else "",
             )
             for name in self.names
         }  # fmt: skip
