@@ -422,8 +422,12 @@ def test_slowness_is_told_once_until_it_is_over():
 def test_what_is_usual_must_be_known_first_and_other_phases_do_not_count():
     core = Core(settings("Pong")).running("Pong")
     core.watch(50, Pong={"steps_per_s": 1000.0})
+    core.watch(60, Pong={"steps_per_s": 10.0, "phase": "evaluating"})
+    core.watch(100, Pong={"steps_per_s": 1000.0})
     core.watch(200, Pong={"steps_per_s": 10.0, "phase": "evaluating"})
     assert core.told(facts.Slowed) == []
+    core.watch(70, Pong={"steps_per_s": 400.0})
+    assert core.told(facts.Slowed), "slow enough in training"
 
 
 def test_what_a_worker_says_cannot_move_the_cursor_of_who_reads_it():
