@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import sys
+import threading
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from box import ROOT, Box, until
@@ -71,8 +74,8 @@ def test_six_programs_without_an_edit(box: Box) -> None:
     for name in ("web_00", "web_01", "worker", "cron"):
         until(lambda name=name: box.program(name)["phase"] == "RUNNING", 20, f"{name} to run")
     until(lambda: box.program("once")["phase"] == "DONE", 20, "the expected exit code to be the end")
-    until(lambda: box.program("never")["phase"] not in {"STARTING", "RUNNING"}, 20, "its end")
-    assert box.program("never")["pid"] is None
+    until(lambda: box.program("never")["phase"] == "FATAL", 60, "its four starts to fail: startsecs and startretries")
+    assert "start 4 in a row failed, and start_retries = 3" in box.program("never")["why"]
     assert box.program("manual")["phase"] == "STOPPED"
     until(lambda: "to stderr" in box.ctl("tail", "web_00").stdout, 10, "redirect_stderr")
     assert box.ctl("stop", "back:*").stdout == "cron: stopped\nworker: stopped\n"
@@ -117,3 +120,113 @@ events=PROCESS_STATE_EXITED
     assert "Process dies in group dies exited unexpectedly" in mail.read_text()
     with contextlib.suppress(FileNotFoundError):
         assert int((box.state / "programs" / "crashmail" / "listened").read_text()) > 0
+
+
+class Post:
+    """A mail server of a few lines: it keeps what comes after DATA."""
+
+    def __init__(self) -> None:
+        self.mails = ""
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                sock, _ = self._server.accept()
+            except OSError:
+                return
+            with sock, sock.makefile("rwb") as talk:
+                self._one(talk)
+
+    def _one(self, talk: BinaryIO) -> None:
+        talk.write(b"220 post\r\n")
+        talk.flush()
+        while line := talk.readline():
+            is_data = line.strip().upper() == b"DATA"
+            talk.write(b"354 go on\r\n" if is_data else b"221 bye\r\n" if line[:4].upper() == b"QUIT" else b"250 ok\r\n")
+            talk.flush()
+            while is_data and (line := talk.readline()).strip() != b".":
+                self.mails += line.decode()
+            if is_data:
+                talk.write(b"250 ok\r\n")
+                talk.flush()
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+
+@pytest.fixture
+def post() -> Iterator[Post]:
+    made = Post()
+    yield made
+    made.close()
+
+
+SICK_PAGE = """
+import http.server, sys
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(500)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Page).serve_forever()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_more_listeners_unchanged(box: Box, post: Post) -> None:
+    """httpok and supervisor-checks restart what does not answer; crashmailbatch and fatalmailbatch collect and mail."""
+    try:
+        bin_dir = environment("listeners", *STOCK, "superlance==2.0.0", "supervisor_checks==0.8.1")
+    except NotInstallable as error:
+        pytest.skip(f"the listeners cannot be installed here: {error}")
+    page = box.directory / "page.py"
+    page.write_text(SICK_PAGE)
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        sick, closed = one.getsockname()[1], other.getsockname()[1]
+    batch = f"--toEmail=ops@localhost --fromEmail=box@localhost --smtpHost=127.0.0.1:{post.port} --interval=0.5"
+    move(
+        box,
+        f"""
+[program:sick]
+command={sys.executable} {page} {sick}
+[program:deaf]
+command=sleep 1000
+[program:dies]
+command=sh -c 'sleep 2; exit 3'
+autostart=false
+[program:never]
+command=false
+startretries=0
+autostart=false
+[eventlistener:httpok]
+command={bin_dir}/httpok -p sick -t 5 http://127.0.0.1:{sick}/
+events=TICK_5
+[eventlistener:tcp]
+command={bin_dir}/supervisor_tcp_check -n tcp -N deaf -p {closed} -t 1 -r 1
+events=TICK_60
+[eventlistener:crashes]
+command={bin_dir}/crashmailbatch {batch}
+events=PROCESS_STATE,TICK_60
+[eventlistener:fatals]
+command={bin_dir}/fatalmailbatch {batch}
+events=PROCESS_STATE,TICK_60
+""",
+    )
+    box.start()
+    for name in ("sick", "deaf", "httpok", "tcp", "crashes", "fatals"):
+        until(lambda name=name: box.program(name)["phase"] == "RUNNING", 60, f"{name} to run")
+    first = {name: box.program(name)["pid"] for name in ("sick", "deaf")}
+    box.ctl("start", "dies", "never")
+    until(lambda: box.program("never")["phase"] == "FATAL", 60, "never to be given up")
+    until(lambda: box.program("sick")["pid"] not in {None, first["sick"]}, 90, "httpok to restart it")
+    until(lambda: box.program("deaf")["pid"] not in {None, first["deaf"]}, 150, "supervisor_tcp_check to restart it")
+    until(
+        lambda: "Process dies in group dies exited" in post.mails.replace(":", " "),
+        150,
+        f"the mail of crashes: {post.mails}",
+    )
+    until(lambda: "never" in post.mails, 150, "the mail of what was given up")
