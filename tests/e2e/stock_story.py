@@ -324,6 +324,8 @@ superlance and its `supervisor` belong into an environment of their own: in ours
 The journal is the queue, so no event is dropped: a listener that was away goes on behind the last event that it has answered. Of
 ticks it gets the newest. A listener that answers FAIL gets the event again; one that breaks the protocol, ends, or does
 not answer for ten minutes (`--timeout S`) is ended with one sentence in its log, and started again with growing delays.
+superlance's memmon, httpok, crashmail, crashmailbatch and fatalmailbatch and supervisor-checks' `supervisor_tcp_check` are run unchanged
+by a test. `multivisor-rpc` is no listener: it is a part of a supervisord's own process, and ours has no such parts.
 There are `PROCESS_STATE_*`, `PROCESS_LOG_*`, `PROCESS_GROUP_*`, `SUPERVISOR_STATE_CHANGE_*` and `TICK_*`; programs and clients send
 no events, so `PROCESS_COMMUNICATION` and `REMOTE_COMMUNICATION` never happen ([why so](adr/0069-listeners-fed-from-the-journal.md)).
 
