@@ -60,6 +60,7 @@ def carried(source: Path, target: Path) -> None:
         subprocess.run(["cp", "-a", "--no-clobber", source / name, target], check=False, capture_output=True)
 
 
+@pytest.mark.timeout(900 + 300 * ROUNDS)
 def test_a_lost_box_is_regained_by_one_command(boxes: list[Installed], tmp_path: Path) -> None:
     box = new_box(boxes, tmp_path)
     box.write("/srv/mine.toml", CONFIG + OFFSITE)
