@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
+from supervisor.policy.cluster.job_end import PREEMPTED
 from supervisor.policy.cluster.nodes import KEPT, remembered
 
 NO_ACCOUNT = "default"
@@ -36,10 +37,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """Stability of a partition, as of a level of one box: time in which jobs ran there, and how often a node lost one."""
+    """Stability of a partition, as of a level of one box: time in which jobs ran there, and what ended them from outside."""
 
     up_s: float = 0.0
-    faults: int = 0
+    faults: int = 0  # of its nodes
+    preemptions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ def recorded(record: ClusterRecord, stamped: Stamped) -> ClusterRecord:
         case facts.JobRequeued(program=name, next_token=token):
             return replace(record, next_tokens={**record.next_tokens, name: token})
         case facts.Exited(program=name) if name in record.jobs:
-            return _ended(record, name, at_s if fact.ended_at_s is None else fact.ended_at_s)
+            ended_at_s = at_s if fact.ended_at_s is None else fact.ended_at_s
+            return _ended(record, name, ended_at_s, preempted=fact.cause == PREEMPTED)
         case facts.SpawnFailed(program=name) if name in record.jobs:
             return _without(record, name)
         case _:
@@ -112,7 +115,7 @@ def _without(record: ClusterRecord, name: str) -> ClusterRecord:
     )
 
 
-def _ended(record: ClusterRecord, name: str, ended_at_s: float) -> ClusterRecord:
+def _ended(record: ClusterRecord, name: str, ended_at_s: float, *, preempted: bool) -> ClusterRecord:
     """Its time is booked on its account and its partition."""
     job, after = record.jobs[name], _without(record, name)
     if job.begun_at_s is None:
@@ -125,5 +128,8 @@ def _ended(record: ClusterRecord, name: str, ended_at_s: float) -> ClusterRecord
             **record.usage,
             account: Usage(usage.jobs + 1, usage.job_s + ran_s, usage.gpu_s + ran_s * (job.gpus or 0)),
         },
-        partitions={**record.partitions, job.partition: replace(partition, up_s=partition.up_s + ran_s)},
+        partitions={
+            **record.partitions,
+            job.partition: replace(partition, up_s=partition.up_s + ran_s, preemptions=partition.preemptions + preempted),
+        },
     )

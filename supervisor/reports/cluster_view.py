@@ -47,7 +47,8 @@ def cluster_view(state: State, settings: Settings | None, *, now_s: float) -> Js
         "avoided": {node: record.excluded[node] - now_s for node in record.avoid(now_s)},
         "faults": {node: len(times) for node, times in sorted(record.faults.items())},
         "partitions": {
-            name: {"hours": each.up_s / 3600.0, "faults": each.faults} for name, each in sorted(record.partitions.items())
+            name: {"hours": each.up_s / 3600.0, "faults": each.faults, "preemptions": each.preemptions}
+            for name, each in sorted(record.partitions.items())
         },
         "accounts": {
             name: {"jobs": each.jobs, "hours": each.job_s / 3600.0, "gpu_hours": each.gpu_s / 3600.0}

@@ -1,5 +1,8 @@
 """[launcher]: what a batch script is made of is checked before any is submitted."""
 
+import subprocess
+import sys
+
 import pytest
 
 from supervisor import config
@@ -85,6 +88,12 @@ def test_each_mistake_is_one_sentence_with_its_line(tmp_path, line, word):
     kind = "" if line.startswith("kind") else 'kind = "slurm"\n'
     found = errors(tmp_path, f"[launcher]\n{kind}{line}")
     assert any(word in sentence and "line" in sentence for sentence in found), found
+
+
+def test_a_daemon_without_a_cluster_imports_nothing_of_one():
+    code = "import sys, supervisor.shell.daemon; print([name for name in sys.modules if 'adapters.slurm' in name])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
 
 
 def test_settings_of_a_cluster_without_its_kind_are_a_mistake(tmp_path):

@@ -202,6 +202,17 @@ def test_gpu_time_is_booked_on_the_account():
     assert core.phase("Pong") is Phase.DONE
 
 
+def test_preemptions_are_on_the_record_of_the_partition_and_blame_no_node():
+    core = cluster()
+    for number in ("17", "18", "19"):
+        runs(core, job=number)
+        ended(core, state="PREEMPTED", job=number, asked="signal", code=75)
+    found = core.state.cluster.partitions["gpu"]
+    assert (found.preemptions, found.faults, found.up_s) == (3, 0, 300.0)
+    assert core.told(facts.NodeFaulted) == []
+    assert core.phase("Pong") is Phase.STARTING
+
+
 def test_a_job_that_never_began_has_used_nothing():
     core = cluster()
     seen(core)

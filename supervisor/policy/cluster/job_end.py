@@ -34,6 +34,7 @@ from typing import Final
 GOES_ON: Final = frozenset({"time_limit", "preempted", "node_failed"})  # the next job at once, and nothing counts
 CANCELLED: Final = "cancelled"
 NODE_FAILED: Final = "node_failed"
+PREEMPTED: Final = "preempted"
 
 _NODE: Final = frozenset({"NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED"})
 _TAKEN: Final = frozenset({"PREEMPTED", "REVOKED"})
@@ -73,13 +74,13 @@ def judge(end: JobEnd, *, code: int | None, signal: int | None, done_codes: tupl
     left = code is not None or signal is not None
     if end.requeued:
         if left or end.asked:
-            return JobVerdict("preempted", counted=False, why=f"Slurm took {job}{where} back into its queue")
+            return JobVerdict(PREEMPTED, counted=False, why=f"Slurm took {job}{where} back into its queue")
         why = f"{job} vanished{where}, and Slurm put it back into its queue"
         return JobVerdict(NODE_FAILED, counted=False, why=why, fault=True)
     if end.state in _NODE:
         return JobVerdict(NODE_FAILED, counted=False, why=f"{job} ended with its node{where} ({end.state})", fault=True)
     if end.state in _TAKEN:
-        return JobVerdict("preempted", counted=False, why=f"{job}{where} had to make room for another ({end.state})")
+        return JobVerdict(PREEMPTED, counted=False, why=f"{job}{where} had to make room for another ({end.state})")
     if end.asked == _BY_ALARM and left:
         return JobVerdict("time_limit", counted=False, why=f"the time of {job}{where} is over: it saved and left")
     if end.state in _LATE:
