@@ -13,15 +13,22 @@ NAMES = ("light", "medium", "heavy")
 DIES_S = 1020.0  # 17 minutes of heavy
 
 
-def box(seed=1, **load):
-    """Four programs on a ladder of 1, 2 and 3 slots; heavy asks for more environments, so that it restarts everyone."""
-    world = World(seed, programs=4, slots=1, odds=CALM, look_s=10.0)
+def box(seed=1, scripts=0, apart=(), **load):
+    """Four programs on a ladder of 1, 2 and 3 slots; heavy asks for more environments, so that it restarts everyone.
+
+    The last `scripts` are silent scripts of a user's own. Those in `apart` take nothing of the level.
+    """
+    world = World(seed, programs=4, slots=1, odds=CALM, look_s=10.0, scripts=scripts)
     specs = world.configured.programs
-    heavy = tuple(replace(spec, digest=f"{spec.name}-heavy") for spec in specs)
+    heavy = tuple(spec if spec.name in apart else replace(spec, digest=f"{spec.name}-heavy") for spec in specs)
     levels = [Level(name, slots=slots) for slots, name in enumerate(NAMES, 1)]
     ladder = tuple(Rung(level, heavy if level.name == "heavy" else specs) for level in levels)
     ladder = tuple(
-        replace(rung, programs=tuple(replace(spec, own_digest=spec.name) for spec in rung.programs)) for rung in ladder
+        replace(
+            rung,
+            programs=tuple(replace(spec, own_digest="" if spec.name in apart else spec.name) for spec in rung.programs),
+        )
+        for rung in ladder
     )
     settings = LoadSettings(mode=CLIMB, **load)
     world.configured = replace(
@@ -137,3 +144,29 @@ def test_a_finished_game_hands_its_slot_on_at_once():
     world.run(2.0)
     assert world.core.state.programs[first].phase is Phase.DONE
     assert waiting & world.core.state.live.keys()
+
+
+def stops(world, name):
+    return [fact.reason for fact in told(world, facts.StopIntended) if fact.program == name]
+
+
+def test_a_script_moves_with_the_levels_through_reboots_and_one_that_takes_nothing_of_them_is_left_alone():
+    world = live(box(scripts=2, apart=("P2",)), 2)
+    assert [name for _, name in changes(world)][:4] == ["light", "medium", "heavy", "medium"]
+    assert [fact.weight for fact in told(world, facts.RebootJudged)] == [1.0]
+    assert "level" in stops(world, "P0"), "it takes the level's values, so it is asked to save and leave"
+    assert "level" not in stops(world, "P2")
+    assert sum(fact.program == "P2" for fact in told(world, facts.SpawnIntended)) == 2, "once, and after the reboot"
+    assert all(program.restarts == 0 for program in world.core.state.programs.values())
+
+
+def test_scripts_that_take_nothing_of_the_level_prove_none_and_no_reboot_is_charged():
+    names = ("P0", "P1", "P2", "P3")
+    world = box(scripts=4, apart=names)
+    world.run(3600.0)
+    world.reboot(down_s=180.0)
+    world.run(600.0)
+    assert [name for _, name in changes(world)] == ["light"]
+    assert not told(world, facts.Reviewed)
+    assert [(fact.weight, fact.up_s) for fact in told(world, facts.RebootJudged)] == [(0.0, 0.0)]
+    assert level_memory.known(world.core.state).known[0].up_s == 0.0
