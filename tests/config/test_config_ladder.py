@@ -230,8 +230,10 @@ def test_what_is_wrong_at_every_level_is_told_once(place: Place) -> None:
 
 
 def test_too_many_levels(place: Place) -> None:
-    many = "".join(f"[levels.l{number}]\nslots = {number}\n" for number in range(1, 66))
-    assert "levels holds 65 levels, but at most 64 are allowed; remove some" in place.errors(many + "[program.Pong]\n")[0]
+    rungs = [f"[levels.l{number}]\nslots = {number}\n" for number in range(1, 66)]
+    assert len(place.load("".join(rungs[:64]) + CLIMB + "[program.Pong]\n").settings.ladder) == 64
+    many = "".join(rungs) + "[program.Pong]\n"
+    assert "levels holds 65 levels, but at most 64 are allowed; remove some" in place.errors(many)[0]
 
 
 def test_the_environment_overrides_every_level(place: Place) -> None:
