@@ -30,9 +30,11 @@ _FOREIGN_TYPES: Final = {
     "env": "table of strings", "command": "string or list of strings", "directory": "string", "shell": "true or false",
     "level_values": "list of `num_envs`, `batch_size`, `threads`, `level`",
     "alerts.command": "list of strings", "urls": "list of strings", "kinds": "list of [kinds](alerts.md#kinds)",
-    "progress": "`auto`, `beat`, `notify`, `log`, `files`, `none`", "progress_glob": "string",
+    "progress": "`auto`, `beat`, `notify`, `figures`, `log`, `files`, `none`", "progress_glob": "string",
     "checkpoint_glob": "string", "checkpoint_step": "string", "checkpoint_check": "string or list of strings",
     "checkpoint_check_timeout_s": "number > 0",
+    "log_regex": "string or list of strings", "json_lines": "string", "events_glob": "string",
+    "figures": "table of strings", "target_steps": "whole number >= 1",
     "done_codes": "list of 0 to 255", "kind": "`training`, `service`", "restart": "`failed`, `always`, `never`",
     "health": "table",
 }  # fmt: skip

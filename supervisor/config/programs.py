@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config import scripts
+from supervisor.config.figures import sources, tells
 from supervisor.config.own_checkpoints import notes, own_checkpoints
 from supervisor.config.process_keys import changed_at_start, process_settings, warn_of_process
 from supervisor.config.seeds import expanded
 from supervisor.config.service_health import health_check
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, Origin, Sheet, label, shown
-from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, KINDS, Key, program_keys
+from supervisor.config.tables import COMMON_KEYS, FIGURE_KEYS, FOREIGN_KEYS, KINDS, Key, program_keys
 from supervisor.config.taking import take
 from supervisor.model.settings import Level, Paths, ProgramSpec, Progress
 from supervisor.policy.worker import placeholders
@@ -332,8 +333,11 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     place = _directory(sheet, name, table.get("directory", ""))
     service = _one_of(sheet, name, "kind", KINDS, table) == KINDS[1]
     again = _one_of(sheet, name, "restart", RESTARTS, table)
+    figures = sources(sheet, name, table, service=service, is_glob=_is_glob)
     progress, glob = _progress(sheet, name, table, service=service)
     own = own_checkpoints(sheet, name, table, service=service)
+    if progress is Progress.FIGURES and (told := tells(figures)):
+        sheet.error(sheet.at("program", name, "progress"), f"{label('program', name, 'progress')}: {told}")
     codes = _done_codes(sheet, name, table.get("done_codes", [0]))
     process = process_settings(sheet, name, table)
     health = health_check(sheet, name, table, service=service)
@@ -353,10 +357,14 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     directory = os.path.normpath(placeholders.fill(place, made.known)) if place else ""
     shown_values = {
         "command": [*command.words], "directory": directory, "progress": progress.value, "progress_glob": glob,
+        "log_regex": list(figures.log_regex), "json_lines": figures.json_lines, "events_glob": figures.events_glob,
+        "figures": dict(figures.names), "target_steps": figures.target_steps,
         "done_codes": list(codes), "kind": KINDS[service], "restart": again, "shell": command.shell,
         "level_values": sorted(reads),
     }  # fmt: skip
     for key, value in shown_values.items():
+        if key in FIGURE_KEYS and key not in table:
+            continue  # most programs name no source
         origin = sheet.at("program", name, key) if key in table else Origin(DEFAULT)
         sheet.note(label("program", name, key), value, origin)
     if service and common["min_free_mb"] is None:
@@ -368,9 +376,10 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     if health is not None:
         body.append(asdict(health))
     spec = ProgramSpec(
-        name, command.words, "", directory=directory, progress=progress, progress_glob=glob, done_codes=codes,
-        service=service, restart=again, template=scripts.template(command, made), game=made.game, num_envs=made.num_envs,
-        batch_size=made.batch_size, fallback_batch=made.fallback_batch, health=health, **process, **own, **common,
+        name, command.words, "", directory=directory, progress=progress, progress_glob=glob, figures=figures,
+        done_codes=codes, service=service, restart=again, template=scripts.template(command, made), game=made.game,
+        num_envs=made.num_envs, batch_size=made.batch_size, fallback_batch=made.fallback_batch, health=health, **process,
+        **own, **common,
     )  # fmt: skip
     for key, value in notes(spec).items():
         sheet.note(label("program", name, key), value, sheet.at("program", name, key) if key in table else Origin(DEFAULT))

@@ -321,7 +321,7 @@ MEANINGS: Final[dict[str, str]] = {
     "program.shell": "whether a shell reads `command`, one string then; without it `|`, `>` and `$HOME` mean nothing",
     "program.directory": "working directory; a relative one is relative to this file",
     "program.level_values": "values of the level that the script reads from `EXTRALIFE_NUM_ENVS` and its like, by itself",
-    "program.progress": "source of its signs of progress; `auto`: the best that speaks: beats, notifications, log or files",
+    "program.progress": "source of its signs of progress; `auto`: the best of beats, notifications, figures, log and files",
     "program.progress_glob": 'files whose creation or change is progress, such as `"checkpoints/*.pt"`',
     "program.checkpoint_glob": (
         'checkpoints that it writes itself, files or directories, such as `"runs/**/*.ckpt"`: relative to its directory, or '
@@ -333,6 +333,11 @@ MEANINGS: Final[dict[str, str]] = {
     ),
     "program.checkpoint_check": "command that ends with 0 if a checkpoint is whole; its path is added as the last argument",
     "program.checkpoint_check_timeout_s": "after this much time it has not answered: nobody knows",
+    "program.log_regex": "named groups of it are [figures](any-script.md#figures-from-what-it-already-writes) in its log",
+    "program.json_lines": 'files of JSON lines with its figures, such as `"runs/*/metrics.jsonl"`',
+    "program.events_glob": 'TensorBoard event files with its figures, such as `"runs/**/events.out.tfevents.*"`',
+    "program.figures": 'what keys and tags mean, where their names do not say it: `{ return = "eval/score" }`',
+    "program.target_steps": "the step at which it is done, for STEPS, ETA and cost; the script ends itself",
     "program.kind": "`service`: TensorBoard, a notebook: takes no slot, waits for no GPU memory, is not judged by progress",
     "program.restart": "after which ends it is started again: any failure, any end at all, or none",
     "program.done_codes": "exit codes that mean that it has finished",
@@ -386,6 +391,11 @@ _UNSET: Final = {
     "program.checkpoint_step": "not known",
     "program.checkpoint_check": "known formats",
     "program.checkpoint_check_timeout_s": "60",
+    "program.log_regex": "none",
+    "program.json_lines": "none",
+    "program.events_glob": "none",
+    "program.figures": "by their names",
+    "program.target_steps": "not known",
     "program.kind": '"training"',
     "program.restart": '"failed"',
     "program.health": "none",
@@ -408,9 +418,11 @@ PROCESS_KEYS: Final = (
     "start_s", "start_retries", "user", "umask", "stdin", "redirect_stderr", "stdout_log", "stderr_log", "log_max_bytes",
     "log_backups",
 )  # fmt: skip
+FIGURE_KEYS: Final = ("log_regex", "json_lines", "events_glob", "figures", "target_steps")
 FOREIGN_KEYS: Final = (
     "command", "shell", "directory", "level_values", "progress", "progress_glob", "checkpoint_glob", "checkpoint_step",
-    "checkpoint_check", "checkpoint_check_timeout_s", "done_codes", "kind", "restart", "health", *PROCESS_KEYS,
+    "checkpoint_check", "checkpoint_check_timeout_s", *FIGURE_KEYS, "done_codes", "kind", "restart", "health",
+    *PROCESS_KEYS,
 )  # fmt: skip
 KINDS: Final = ("training", "service")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")

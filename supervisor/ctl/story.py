@@ -205,6 +205,9 @@ def _now(view: dict[str, Any]) -> list[str]:
     found = [f"{row.title} {view[name]:.4g}" for name, row in FIGURES.items() if row.title and view.get(name) is not None]
     if found:
         out.append(f"  learner     {', '.join(found)}")
+    own = view.get("figures")
+    if own:
+        out.append(f"  figures     {', '.join(f'{text.harmless(name)} {value:.4g}' for name, value in sorted(own.items()))}")
     if view.get("test_return") is not None:
         out.append(f"  last test   mean return {view['test_return']:.2f}")
     out.append(f"  checkpoint  step {text.number(view['ckpt_step'])}, {cell['CKPT']} old; now at step {cell['STEPS']}")

@@ -334,6 +334,7 @@ def _last_position(turn: Turn, program: Program, attempt: Attempt, ending: Endin
         return ending.steps, False
     watch = turn.memory.watch(program.name, attempt.token)
     seen = None if watch is None else watch.sample.steps
+    seen = seen if ending.shown_steps is None else ending.shown_steps
     if attempt.resumed_step is not None:
         seen = furthest(seen, program.steps)
     return seen, seen is not None
@@ -508,6 +509,25 @@ def _cost(cost: Loss) -> str:
     told = [f"{cost.seconds:.0f} s"] if cost.seconds is not None else []
     told += [f"{100 * cost.share:.1f} % of the attempt"] if cost.share is not None else []
     return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(told)})" if told else "")
+
+
+def shows_first(turn: Turn, program: Program, token: str, step: int) -> None:
+    """The first step that an attempt's own output shows: it has resumed there or before, so the loss is at least this.
+
+    Example: step 50,000 was the newest of the attempt before, and this one shows 48,100 first: at least 1,900 steps are
+    lost. Where it shows 50,200 first it may have resumed anywhere up to there: the loss is unknown.
+    """
+    rate = turn.memory.rates.get(program.name) or program.rate
+    cost = loss(program.steps, step, exact=False, saved=False, began_step=program.began_step, rate=rate)
+    after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
+    why = f"shows step {step:,} first{after}"
+    if program.steps is not None:
+        why += f": it has resumed there or before, {_cost(cost)}"
+    turn.record(
+        facts.FirstStepShown(
+            why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, at_least=True
+        )
+    )
 
 
 def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> None:

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from supervisor.deciding import checkups, own_checkpoints, tally
-from supervisor.deciding.attempts import note_resume, on_report, set_control, stop
+from supervisor.deciding.attempts import note_resume, on_report, resumed, set_control, shows_first, stop
 from supervisor.deciding.hardware import on_hardware
 from supervisor.deciding.turn import Turn, kill_due_s
 from supervisor.model import commands, facts
@@ -44,6 +44,7 @@ _EXEMPT_MOVES = 5
 _SETTLED_MOST_S = 5.0  # other deadlines (checkpoint intervals) are in half minutes
 _HALT_FACT_S = 600.0  # one process that is stopped again and again must not fill the journal
 _RESUME_REPORT_S = 10.0  # reports of a program that need not make any are read every five seconds
+_FIRST_STEP_S = 600.0  # so long the first step of a program may take that shows its steps in its own output
 _EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
 _FAILED = 30  # Supervisor's fault code
 _GONE = (None, "Z", "X")  # states of a process that has ended, or is not known to live
@@ -145,7 +146,8 @@ def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look
     _become_ready(turn, name, sample)
     if before is not None:
         checkups.note(turn, name, before)
-    _note_unknown_resume(turn, name, sample)
+    _note_resume(turn, name, sample)
+    _note_unread(turn, name, sample)
     if sample.ckpt_count == 0:
         own_checkpoints.note_saved(turn, name, sample)
     _note_checkpoint(turn, name, sample)
@@ -210,7 +212,8 @@ def _blind(turn: Turn) -> bool:
 def _resume_due_s(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> float:
     """When it is put on record that nobody knows from which step an attempt goes on; infinite: never.
 
-    Built-in workers and programs that beat report it before they train; for any other's report there is some time.
+    Built-in workers and programs that beat report it before they train; for any other's report there is some time, and more
+    for the first step of one whose own output is read.
     """
     spec = turn.spec(program.name)
     known = attempt.resumed_step is not None or attempt.resume_unknown or attempt.ready_at_s is None or program.service
@@ -218,13 +221,43 @@ def _resume_due_s(turn: Turn, program: Program, attempt: Attempt, sample: Sample
     known = known or (program.exposure_s <= 0.0 and not begins)
     if known or spec is None or spec.builtin or (spec.source(sample.source) is Progress.BEAT and not begins):
         return math.inf
-    return (attempt.ready_at_s or 0.0) + _RESUME_REPORT_S
+    shown = spec.figures.read and not sample.unread and sample.steps is None
+    return (attempt.ready_at_s or 0.0) + (_FIRST_STEP_S if shown else _RESUME_REPORT_S)
 
 
-def _note_unknown_resume(turn: Turn, name: str, sample: Sample) -> None:
+def _beats(turn: Turn, name: str, sample: Sample) -> bool:
+    spec = turn.spec(name)
+    return spec is not None and (spec.builtin or spec.source(sample.source) is Progress.BEAT)
+
+
+def _note_resume(turn: Turn, name: str, sample: Sample) -> None:
+    """From which step an attempt goes on, by its own output; or that nobody knows it."""
     program, attempt = turn.present(name)
+    if attempt.resumed_step is None and not attempt.resume_unknown and not _beats(turn, name, sample):
+        said = sample.figures.get("resumed_step")
+        if said is not None:
+            resumed(turn, program, sample.token, int(said))
+        elif sample.first_step is not None:
+            _note_first_step(turn, program, attempt, sample, sample.first_step)
+        program, attempt = turn.present(name)
     if turn.now_s >= _resume_due_s(turn, program, attempt, sample):
         note_resume(turn, name, sample)
+
+
+def _note_first_step(turn: Turn, program: Program, attempt: Attempt, sample: Sample, step: int) -> None:
+    """It has resumed there or before: at its newest checkpoint, if that is known and not beyond."""
+    begins = own_checkpoints.begins_at(attempt, sample)
+    if begins is None or step < begins:
+        shows_first(turn, program, sample.token, step)
+    else:
+        resumed(turn, program, sample.token, begins)
+
+
+def _note_unread(turn: Turn, name: str, sample: Sample) -> None:
+    """Report once why figures that the configuration names are not known; again when it is for another reason."""
+    if sample.unread and turn.memory.unread.get(name) != sample.unread:
+        turn.memory = replace(turn.memory, unread={**turn.memory.unread, name: sample.unread})
+        turn.record(facts.FiguresUnread(sample.unread, name, sample.token))
 
 
 def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:
@@ -571,8 +604,8 @@ def _note_slowness(turn: Turn, name: str, sample: Sample) -> None:
 
 def _end_slowness(turn: Turn, name: str) -> None:
     program, attempt = turn.present(name)
-    if attempt.slow_at_s is None:
-        return
+    if attempt.slow_at_s is None or not _beats(turn, name, turn.memory.watches[name].sample):
+        return  # the pace of printed lines is no promise: an evaluation may take an hour
     others = sum(1 for other in turn.state.live.values() if other.name != name and _is_slow(other))
     since_s, settings = attempt.slow_at_s, turn.settings.stall
     if slowness.restart_due(

@@ -11,7 +11,7 @@ from supervisor.model.commands import Command, Reply
 from supervisor.model.facts import Fact, Stamped
 from supervisor.model.inputs import Sample
 from supervisor.model.memory import Memory, Pending, Watch
-from supervisor.model.settings import ProgramSpec, Progress, Settings
+from supervisor.model.settings import SILENT, ProgramSpec, Settings
 from supervisor.model.state import Attempt, Program, State, Stop, fold
 from supervisor.policy.worker import ending
 
@@ -72,9 +72,9 @@ class Turn:
         return self.settings.program(name)
 
     def asks_witnesses(self, name: str, sample: Sample) -> bool:
-        """Whether only its log or files tell of its progress: their silence proves nothing (`policy/worker/witness.py`)."""
+        """Whether only its own output tells of its progress: its silence proves nothing (`policy/worker/witness.py`)."""
         spec = self.spec(name)
-        return spec is not None and spec.source(sample.source) in (Progress.LOG, Progress.FILES)
+        return spec is not None and spec.source(sample.source) in SILENT
 
     def token(self, name: str, number: int) -> str:
         """32 hex digits, unique on this host because every daemon has a new random salt."""

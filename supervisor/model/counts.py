@@ -24,7 +24,7 @@ class Counts:
 
 def counted(counts: Counts, before: int | None, after: int | None, fact: facts.ProgramFact) -> Counts:
     """The counts after one more fact, which moved the program's position from step `before` to `after`; None: unknown."""
-    if isinstance(fact, facts.Resumed):
+    if isinstance(fact, facts.Resumption):
         return _resumed(counts, before, fact)
     if isinstance(fact, facts.Exited):
         counts = replace(counts, ends={**counts.ends, fact.cause: counts.ends.get(fact.cause, 0) + 1})
@@ -37,7 +37,7 @@ def advanced(counts: Counts, before: int | None, after: int | None) -> Counts:
     return replace(counts, computed_steps=counts.computed_steps + gain) if gain > 0 else counts
 
 
-def _resumed(counts: Counts, before: int | None, fact: facts.Resumed) -> Counts:
+def _resumed(counts: Counts, before: int | None, fact: facts.Resumption) -> Counts:
     """Example: step 5,000 was known, 1,200 were lost, it resumes at 4,000: 200 steps beyond 5,000 were computed, too.
 
     The first resume of a program that nothing is known of says nothing: its checkpoints were made elsewhere.

@@ -750,8 +750,8 @@ class BecameReady(AttemptFact):
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed(AttemptFact):
-    """The worker restored a checkpoint. `lost_steps` were computed before and are gone (None: unknown)."""
+class Resumption(AttemptFact):
+    """From which step an attempt goes on. `lost_steps` were computed before and are gone (None: unknown)."""
 
     step: int
     lost_steps: int | None
@@ -759,6 +759,16 @@ class Resumed(AttemptFact):
     cause: str = ""
     lost_share: float | None = None  # of what the attempt before had computed; never more than all of it
     at_least: bool = False  # the attempt before may have come further than anybody saw (`policy/worker/loss.py`)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(Resumption):
+    """The worker restored a checkpoint, or says that it has begun at step 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStepShown(Resumption):
+    """`step` is the first that its own output shows: it has resumed there or before. Of checkpoints it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -923,6 +933,11 @@ class Quiet(AttemptFact):
 
     age_s: float
     witness: str
+
+
+@dataclass(frozen=True, slots=True)
+class FiguresUnread(AttemptFact):
+    """Its log, JSON lines or event files give less than the configuration asks of them; `why` is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

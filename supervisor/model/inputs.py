@@ -85,7 +85,10 @@ class Sample:
     batch_size: int | None = None
     rss_bytes: int | None = None
     cuda_bytes: int | None = None
-    figures: Mapping[str, float] = field(default_factory=dict)  # what else it reports, by name in `workers.contract.FIGURES`
+    # What else it reports, by name in `workers.contract.FIGURES`; of its own output also what has another name.
+    figures: Mapping[str, float] = field(default_factory=dict)
+    first_step: int | None = None  # the first step that this attempt's own output shows: it has resumed there or before
+    unread: str = ""  # why less of its own output is known than could be, as a clause
     status: str = ""  # the last STATUS= of sd_notify
     pressure: tuple[tuple[str, float], ...] = ()  # of its cgroup: per cent of the newest minute, by `cpu some` and so on
     memory_bytes: int | None = None  # of its cgroup, page cache included
@@ -141,6 +144,7 @@ class Ending:
     last_lines: tuple[str, ...] = ()
     max_rss_bytes: int | None = None
     steps: int | None = None  # from the last beat
+    shown_steps: int | None = None  # the newest that its own output shows: it may have come further
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None  # when that was durable, in journal time
     reports: tuple[Report, ...] = ()

@@ -182,6 +182,7 @@ class Memory:
     settled: dict[str, Settled] = field(default_factory=dict)  # by program
     gpus: Gpus | None = None  # at the newest look
     host: Host | None = None
+    unread: dict[str, str] = field(default_factory=dict)  # why a program's own output is not read, as it was last recorded
     xids_told: int = 0  # number of the newest one that was recorded
     xids_at_s: dict[tuple[int, int], float] = field(default_factory=dict)  # when each (GPU, code) was last put on record
     needs_at_s: dict[str, float] = field(default_factory=dict)  # when a program's need was last put on record

@@ -24,6 +24,7 @@ from supervisor.policy.worker.checkpointing import CheckpointSettings
 from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.policy.worker.divergence import DivergenceSettings
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
+from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.health import HealthSettings
 from supervisor.policy.worker.placeholders import Template
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
@@ -34,12 +35,16 @@ from supervisor.policy.worker.stall import StallSettings
 class Progress(enum.StrEnum):
     """Where a program's signs of progress come from."""
 
-    AUTO = "auto"  # the best source that speaks: beats, then notifications, then its log or its files
+    AUTO = "auto"  # the best source that speaks: beats, notifications, figures, then its log or its files
     BEAT = "beat"  # the contract's beat record: built-in workers and scripts that use the small client
     NOTIFY = "notify"  # sd_notify(3) datagrams: WATCHDOG=1, STATUS=, X_EXTRALIFE_STEPS=
+    FIGURES = "figures"  # the steps in its log, its event files or its JSON lines (`policy/worker/figures.py`)
     LOG = "log"  # its log files grow
     FILES = "files"  # files that match `progress_glob` appear or change
     NONE = "none"  # it is never judged stalled
+
+
+SILENT: Final = frozenset({Progress.FIGURES, Progress.LOG, Progress.FILES})  # sources whose silence proves nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,7 @@ class ProgramSpec:
     checkpoint_step: str = ""  # where the step of one stands (`policy/worker/step_in_name.py`)
     checkpoint_check: tuple[str, ...] = ()  # a command that says by its exit code whether one is whole
     checkpoint_check_timeout_s: float = 60.0
+    figures: Sources = field(default_factory=Sources)  # what is read of its own output; takes effect at once
     stall_timeout_s: float | None = None  # overrides every learned limit while training
     start_timeout_s: float | None = None  # spawn to the first sign of progress
     stop_grace_s: float = 20.0  # SIGTERM to SIGKILL

@@ -748,8 +748,8 @@ def _rolled_back(program: Program, fact: facts.RolledBack) -> Program:
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
     """Facts that say something about the program beyond its attempt; the rest only change the attempt."""
     match fact:
-        case facts.Resumed(step=resumed):
-            program = _resumed(program, resumed)
+        case facts.Resumption(step=resumed):
+            program = _resumed(program, resumed) if isinstance(fact, facts.Resumed) else replace(program, steps=resumed)
         case facts.Spawned():
             program = replace(program, spawn_failures=0)
         case facts.Recovered():
@@ -833,7 +833,7 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, pid=pid, start_ticks=ticks, shim_pid=shim_pid, shim_start_ticks=shim_ticks)
         case facts.BecameReady():
             return replace(attempt, ready_at_s=at_s)
-        case facts.Resumed(step=resumed):
+        case facts.Resumption(step=resumed):
             return replace(attempt, resumed_step=resumed, resumed_at_s=at_s)
         case facts.ResumeUnknown():
             return replace(attempt, resume_unknown=True)

@@ -50,6 +50,7 @@ _FOLLOWS: Final = frozenset({
     "Examined", "Revived", "PaceRegained", "Healed", "RolledBack", "BatchLowered", "StopIntended", "KillIntended",
     "Quiet", "ChildHalted", "StartsFrom",
     "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "GaveUp", "ResumeUnknown",
+    "FirstStepShown",
 })  # fmt: skip
 _LAST_WORDS: Final = frozenset({"out_of_memory"})  # of a worker, before it leaves
 _OUR_REASONS: Final = frozenset({"stall", "diverged", "sick", "slow"})  # of a stop that nobody asked for

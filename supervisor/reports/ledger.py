@@ -467,7 +467,7 @@ class Ledger:
                 book.turn(at_s, Account.PRODUCTIVE)
                 book.ready = True
                 self._mend(book, at_s)
-            case facts.Resumed() | facts.ResumeUnknown():
+            case facts.Resumption() | facts.ResumeUnknown():
                 self._resumed(book, at_s, fact)
             case facts.Checkpointed() | facts.StartsFrom() | facts.CheckpointSeen():
                 book.mark(_saved_at_s(at_s, fact), fact.step)
@@ -493,7 +493,7 @@ class Ledger:
                 pass
 
     @staticmethod
-    def _resumed(book: Book, at_s: float, fact: facts.Resumed | facts.ResumeUnknown) -> None:
+    def _resumed(book: Book, at_s: float, fact: facts.Resumption | facts.ResumeUnknown) -> None:
         book.close(at_s)
         if isinstance(fact, facts.ResumeUnknown):
             book.unprove()

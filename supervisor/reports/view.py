@@ -104,6 +104,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "progress_source": _source(spec, sample),
         "quiet_s": _quiet_s(program, sample, now_s),
         "health": None if spec is None or spec.health is None else _health(sample, now_s),
+        "figures": {n: value for n, value in told.items() if n not in FIGURES and not n.startswith(_SHARE)} or None,
     }
 
 
@@ -240,4 +241,6 @@ def _why(program: Program, sample: Sample | None, now_s: float) -> str:
         return f"its health check failed{times}: {sample.health.error}"
     if quiet_s is not None and sample is not None:
         return f"quiet for {span(quiet_s)}, but {WITNESSES.get(sample.witness, 'it works')}"
+    if sample is not None and sample.unread:
+        return f"its figures are not known: {sample.unread}"
     return program.why

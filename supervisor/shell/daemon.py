@@ -27,6 +27,7 @@ from supervisor.adapters import last_config, next_image, singleton, threads
 from supervisor.adapters.alerts import reboot_log as alerts
 from supervisor.adapters.alerts.delivery import AlertCourier
 from supervisor.adapters.backups.thread import Backups
+from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.foundations import Foundations
 from supervisor.adapters.host import boot, clock, known_mount, last_words
 from supervisor.adapters.host.boot import AliveMark, AliveWriter, BootFiles
@@ -130,6 +131,7 @@ class _Parts:
     edges: Edges
     launcher: LocalLauncher | SlurmLauncher
     probes: LocalProbes | SlurmProbes
+    figures: FigureReader
     sampler: Sampler
     gpu: NvmlGpu
     host: LocalHost
@@ -256,6 +258,7 @@ class Daemon:
         come_home = orphans.Orphans()
         if not come_home.adopt():
             log.warning("no_subreaper", consequence="a process in a session of its own outlives a shim that is killed")
+        figures = FigureReader(paths, system_clock, lambda name: loop.settings.program(name))  # noqa: PLW0108  they change
         wake = threading.Event()  # set by edges, awaited by the sampler
         edges = Edges(paths.notify_socket, wake.set)
 
@@ -266,9 +269,10 @@ class Daemon:
         if settings.launcher.remote:
             hands = _cluster_hands(paths, lambda: loop.settings.launcher, inbox, system_clock)
         else:
-            local = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock, groups, come_home)
+            local = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last_step)
+            looks = LocalProbes(paths, system_clock, edges, groups, newest_own, figures)
             hands = Hands(
-                paths, local, LocalProbes(paths, system_clock, edges, groups, newest_own), Controls(paths, system_clock),
+                paths, local, looks, Controls(paths, system_clock),
                 LocalEvidence(paths, local.attempt, inbox, system_clock).take,
             )  # fmt: skip
         launcher, probes = hands.launcher, hands.probes
@@ -323,7 +327,7 @@ class Daemon:
             lambda: loop.settings, inbox, system_clock, lambda: detect.provider(BootFiles.of(os.environ))
         )  # fmt: skip
         return _Parts(
-            this_boot, system_clock, inbox, replies, edges, launcher, probes, sampler, gpu, host, alive,
+            this_boot, system_clock, inbox, replies, edges, launcher, probes, figures, sampler, gpu, host, alive,
             backend, performer, loop, pool, backups, offsite, watched, recorder, notices,
         )  # fmt: skip
 
@@ -550,6 +554,7 @@ class Daemon:
         parts.alive.stop()
         parts.edges.close()
         parts.launcher.close()
+        parts.figures.stop()
         parts.backups.stop()
         parts.offsite.stop()
         parts.recorder.stop()

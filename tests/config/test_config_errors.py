@@ -186,10 +186,10 @@ MISTAKES = {
     ),
     X + "directory = 3\n": "FILE, line 3: program.x.directory must be the path of a directory, a string, not 3",
     X + "progress = 'logs'\n": (
-        "FILE, line 3: program.x.progress must be one of auto, beat, notify, log, files, none, not 'logs'; did you mean log?"
+        "FILE, line 3: program.x.progress must be one of auto, beat, notify, figures, log, files, none, not 'logs'; did you mean log?"
     ),
     X + "progress = ['log']\n": (
-        "FILE, line 3: program.x.progress must be one of auto, beat, notify, log, files, none, not ['log']"
+        "FILE, line 3: program.x.progress must be one of auto, beat, notify, figures, log, files, none, not ['log']"
     ),
     X + "progress = 'log'\nprogress_glob = '*'\n": (
         "FILE, line 4: program.x.progress_glob has no effect with this source of progress; "

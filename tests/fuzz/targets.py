@@ -32,7 +32,9 @@ from mutation import damaged, json_texts, json_values
 from structlog.testing import capture_logs
 
 from supervisor import config
+from supervisor.adapters import tfrecord
 from supervisor.adapters.backups import store as backups
+from supervisor.adapters.figures import reading
 from supervisor.adapters.host import boot
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.adapters.process import checkpoints, edges, endings, processes
@@ -43,6 +45,7 @@ from supervisor.api.rpc import wire
 from supervisor.api.server import Server
 from supervisor.model import codec, facts
 from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.policy.worker import figures
 from workers import contract
 from workers.contract import Beat, Control, ControlReader, ControlWriter, ExitRecord, Manifest, Phase, TargetKind
 
@@ -448,6 +451,66 @@ def check_rpc(data: bytes) -> None:
     assert isinstance(params, tuple)
 
 
+# --- what scripts write ----------------------------------------------------------------------------------------------------
+
+SAID_BY_SCRIPTS = [
+    b"global_step=4, episodic_return=[21.]\nglobal_step=8, episodic_return=[nan]\n", b"10/500 [00:01\r20/500 [00:02\r{'loss': 1e999}\n",
+    b'{"step": 3, "train": {"loss": NaN}}\n{"step": -1, "loss": 1.5, "x": {"y": {"z": {}}}}\n', b'{"step": 1e400}\n[[[[{"step": {}}\n',
+]  # fmt: skip
+PATTERNS = (
+    r"global_step=(?P<step>\S+), episodic_return=(?P<episode_return>\S+)",
+    r"(?P<step>\d+)/(?P<total>\d+) \[",
+    "'loss': (?P<loss>[^,}]+)",
+)
+
+
+def record_of(message: bytes) -> bytes:
+    """Of an event file, with its checksums."""
+    length = struct.pack("<Q", len(message))
+    sums = (struct.pack("<I", tfrecord.masked_crc(part)) for part in (length, message))
+    return length + next(sums) + message + next(sums)
+
+
+_scalar = b"\x0a\x0atrain/loss\x15" + struct.pack("<f", 0.5)
+_tensor = b"\x0a\x01x\x42\x08\x08\x01\x22\x04" + struct.pack("<f", 0.5)
+_messages = [
+    b"\x09"
+    + struct.pack("<d", 1.7e9)
+    + b"\x10\x2a"
+    + b"\x2a"
+    + bytes([len(value) + 2])
+    + b"\x0a"
+    + bytes([len(value)])
+    + value
+    for value in (_scalar, _tensor)
+]
+event_files = damaged([b"".join(map(record_of, _messages))]) | damaged(_messages).map(record_of)
+
+
+def check_written(data: bytes) -> None:
+    """The same bytes as a log, as JSON lines and as an event file; all at once, then the first half and the rest."""
+    whole, halves = (
+        [part for part in parts if part] for parts in ([data], [data[: len(data) // 2], data[len(data) // 2 :]])
+    )
+    for parts in (whole, halves):
+        known, cursors = figures.Figures(), {}
+        path = place() / "written" / "file"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+        asked = {
+            "logs": [str(path)], "regex": list(PATTERNS), "off": [], "begin": {}, "globs": {"json": "f*", "events": "fi*"},
+            "names": {"lr": "x"}, "base": str(path.parent), "since_wall_s": 0.0, "search": True, "first": False, "files": {},
+        }  # fmt: skip
+        for part in parts:
+            with path.open("ab") as file:
+                file.write(part)
+            answer = json.loads(json.dumps(reading.as_json(reading.look({**asked, "cursors": cursors})), allow_nan=False))
+            cursors = answer["cursors"]
+            rows = [figures.Row(rank, 1.0, {k: float(v) for k, v in found.items()}) for rank, _, _, found in answer["rows"]]
+            known = figures.after(known, rows)
+        json.dumps(asdict(known), allow_nan=False)
+
+
 TARGETS = {
     target.name: target
     for target in (
@@ -476,6 +539,7 @@ TARGETS = {
             "codec", rows | damaged([row(kind, version, body.encode()) for kind, version, body in ROWS]), check_codec, 300
         ),
         Target("journal", st.deferred(lambda: damaged([journal_bytes()])), check_journal, 80),
+        Target("written", damaged(SAID_BY_SCRIPTS) | event_files, check_written, 150),
         Target("config", damaged(CONFIGS), check_config, 100),
     )
 }

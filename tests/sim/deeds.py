@@ -111,6 +111,7 @@ class Deeds:
             worker.saves_itself = True
             if self.disks[name].newest() in self.disks[name].damage:
                 self.after(3.0, self.end, token, Ending(code=1, last_lines=("RuntimeError: unexpected EOF",)))
+        worker.prints_every = self.prints_every if worker.is_script else 0
         if self.save_cost_s is not None:
             worker.save_cost_s = self.save_cost_s
         self.workers[token] = self.living[token] = worker

@@ -83,3 +83,59 @@ def test_a_script_is_killed_while_it_saves_and_dies_of_the_torn_one():
         "0:27:07  P0   training began 10.5 s after its start",
         "0:27:17  P0   resumed at step 158,936 (last exit: crash), lost steps unknown",
     ]
+
+
+def printing_world():
+    """One script that prints its step, its loss and its return every ten seconds."""
+    return quiet_world(scripts=1, prints_every=1000)
+
+
+def test_a_script_that_prints_its_steps_is_killed():
+    world = printing_world()
+    worker(world).disk.checkpoints = [40_000]
+    world.end(worker(world).token, Ending(signal=9))
+    world.run(700.0)
+    assert told(world) == [
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:10:11  P0   training began 10.9 s after its start",
+        "0:10:26  P0   shows step 41,000 first (last exit: killed): it has resumed there or before, at least 18,000 steps lost (180 s, 31.0 % of the attempt)",
+    ]
+
+
+def test_a_script_that_prints_its_steps_falls_silent_and_works_on():
+    world = printing_world()
+    worker(world).prints_every = 0
+    world.run(3 * 3600.0)
+    assert told(world) == [
+        "0:19:56  P0   no sign of progress for 601 s while training, but it uses CPU time: it is quiet, not stalled",
+    ]
+
+
+def test_a_script_that_prints_its_steps_hangs():
+    world = printing_world()
+    worker(world).stick(world.now_s)
+    world.run(1400.0)
+    assert told(world) == [
+        "0:19:56  P0   no sign of progress for 601 s while training, but it uses CPU time: it is quiet, not stalled",
+        "0:20:01  P0   no progress for 606 s while training (limit 600 s): nor has it used CPU time, read or written anything for 601 s",
+        "0:20:02  P0   evidence taken before healing: stacks",
+        "0:20:03  P0   stops the stalled worker (silent)",
+        "0:20:06  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:20:06  P0   ended after a stall (silent), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:20:17  P0   training began 10.9 s after its start",
+        "0:20:22  P0   shows step 59,000 first (last exit: stalled): it has resumed there or before, lost steps unknown",
+    ]
+
+
+def test_a_script_prints_a_loss_that_is_not_a_number():
+    world = printing_world()
+    worker(world).loss = float("nan")
+    world.run(200.0)
+    assert told(world) == [
+        "0:11:06  P0   its losses were not finite in every sample for 60 s (7 bad updates so far)",
+        "0:11:09  P0   ended because its losses were no longer finite, exit code 75",
+        "0:11:09  P0   diverged at step 66,000: rollback 1 of 3: there is no checkpoint yet; restarts with another random seed",
+        "0:11:09  P0   ended because its losses were no longer finite, exit code 75; first death since it was healthy: restarts at once",
+        "0:11:20  P0   training began 10.2 s after its start",
+        "0:11:31  P0   shows step 67,000 first (last exit: diverged): it has resumed there or before, lost steps unknown",
+    ]

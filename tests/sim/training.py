@@ -1,10 +1,11 @@
 """What runs in the simulated world: a program's disk, and one process of it that trains, saves, goes wrong and ends."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fakes import sample
 
 from supervisor.model.inputs import Ending, Halted, OwnCheckpoint, Report, Sample
+from supervisor.policy.worker.figures import LOG, Figures, Row, after
 
 STEPS_PER_S = 100.0
 START_S = 5.0  # import, environments, restore
@@ -70,6 +71,9 @@ class Worker:
     figures: dict = field(default_factory=dict)  # what else its beats tell
     saves_itself: bool = False  # where the daemon looks
     is_script: bool = False  # it knows nothing of extralife, and prints nothing
+    prints_every: int = 0  # steps, of a script whose log is read; 0: it prints nothing
+    printed: Figures = field(default_factory=Figures)  # what its log has said
+    loss: float = 0.5
     child_stopped_at_s: float | None = None  # its only child, which does all the work
     said: list = field(default_factory=list)  # reports beside that it resumed
 
@@ -160,12 +164,13 @@ class Worker:
         if self.is_script:
             worked_s = now_s if self.stuck_at_s is None else self.stuck_at_s
             child = self.child_stopped_at_s
-            return Sample(
+            self.look_at_log(now_s, offset_s)
+            return self.as_printed(Sample(
                 self.token, self.state if self.alive else None, pids=(self.number + 5000,),
                 witness_at_s=worked_s - worked_s % 5.0 + offset_s if worked_s - self.began_s > 5.0 else None, witness="cpu",
                 halted=() if child is None else (Halted(self.number + 5000, 5, "python", "T", child + offset_s),),
                 own=self.disk.own(saved_at_s=self.saved_at_s + offset_s) if self.saves_itself and self.saves else None,
-            )  # fmt: skip
+            ))  # fmt: skip
         if self.beat_lost and self.alive:
             moved_s = now_s if self.stuck_at_s is None else self.stuck_at_s
             return Sample(self.token, self.state, progress_at_s=moved_s + offset_s, phase="training", beat_lost=True)
@@ -181,6 +186,29 @@ class Worker:
             ckpt_at_s=self.saved_at_s + offset_s if self.saves else None, ckpt_count=self.saves,
             ckpt_stall_s=self.save_cost_s if self.saves else None, target=10**9, target_kind="env_steps",
             episodes=int(self.steps) // 10 if trains and self.figures else None, **(self.figures if trains else {}),
+        )  # fmt: skip
+
+    def look_at_log(self, now_s, offset_s):
+        """The lines of its log since the look before: one every so many steps, at the time at which it was printed."""
+        if self.resumed is None or not self.prints_every:
+            return
+        known = self.printed.steps
+        step = self.prints_every * (1 + (self.resumed if known is None else known) // self.prints_every)
+        rows = []
+        while step <= self.steps:
+            at_s = self.at_s - (self.steps - step) / (self.pace * STEPS_PER_S)
+            rows.append(Row(LOG, min(now_s, at_s) + offset_s, {"step": float(step), "loss": self.loss, "return": 21.0}))
+            step += self.prints_every
+        self.printed = after(self.printed, rows)
+
+    def as_printed(self, found):
+        """A sample with what the log has said, as `adapters/process/probes.py` makes it."""
+        said = self.printed
+        if said.moves < 2:
+            return found
+        return replace(
+            found, source="figures", progress_at_s=said.moved_at_s, phase="training", ready=True, steps=said.steps,
+            first_step=said.first_step, steps_per_s=said.rate, nan_count=said.nan_count, figures=dict(said.values),
         )  # fmt: skip
 
     def reports(self):

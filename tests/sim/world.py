@@ -29,6 +29,7 @@ from supervisor.adapters.host.clock import journal_offset
 from supervisor.model.inputs import Asked, Began, Ending, Sampled, Survival, Survivor, Verb, Woke
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Level, Paths, Progress, Settings
+from supervisor.policy.worker.figures import Sources
 
 STORY_KEPT = 60  # lines
 TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins
@@ -43,11 +44,12 @@ class World(Misfortunes, Looks, Deeds):
 
     def __init__(
         self, seed, *, programs=4, slots=2, odds=None, look_s=10.0, lively_s=None, only=None, without=(), save_cost_s=None, scripts=0,
-        own=False,         **rules,
+        own=False, prints_every=0, **rules,
     ):  # fmt: skip
         """`look_s` is the period of looks; with `lively_s` they come that often after an event, and at `look_s` else.
 
-        The last `scripts` programs know nothing of extralife: they print nothing, ever, and use CPU time while they work.
+        The last `scripts` programs know nothing of extralife: they use CPU time while they work, and print nothing, ever, or a
+        line with step, loss and return every `prints_every` steps.
 
         `own`: they save by themselves, and die of a torn checkpoint if it is the newest.
 
@@ -57,12 +59,14 @@ class World(Misfortunes, Looks, Deeds):
         self.only, self.save_cost_s = only, save_cost_s
         self.all_names = [f"P{number}" for number in range(programs)]
         self.names = [name for name in self.all_names if name not in without]
+        self.prints_every = prints_every
         self.scripts = set(self.all_names[len(self.all_names) - scripts :])
         self.specs = {
             name: spec(
                 name, priority=100 + 10 * (int(name[1:]) % 2),
                 progress=Progress.AUTO if name in self.scripts else Progress.BEAT,
                 checkpoint_glob="*.pt" if own and name in self.scripts else "",
+                figures=Sources(log_regex=("step=(?P<step>.*)",)) if name in self.scripts and prints_every else Sources(),
             )
             for name in self.names
         }  # fmt: skip

@@ -1,7 +1,8 @@
 """Readings of live attempts: the beat record, sd_notify edges, growing logs and files, the process state.
 
 Each program names its source of progress (`model.settings.Progress`), or leaves it open: then the best that speaks is taken
-at each look. A beat is better than notifications, and those are better than the growth of its log or its files. The process
+at each look. A beat is better than notifications; those are better than the steps in its own output (`adapters/figures`),
+and those than the growth of its log or its files. What a better source does not say is taken from that output. The process
 state and the process tree (`trees.py`) are read for all. A reading that
 fails leaves its field None: not known, which is not zero and not "stalled".
 
@@ -25,11 +26,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from supervisor.adapters import procfs
+from supervisor.adapters.figures.thread import FigureReader, Told
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import cgroups
 from supervisor.adapters.process.edges import Edges, Heard
@@ -38,7 +40,8 @@ from supervisor.adapters.process.processes import read_record
 from supervisor.adapters.process.trees import Scans, Tree, own_directory, touched
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import OwnCheckpoint, Report, Sample
-from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
+from supervisor.policy.worker.figures import Figures
 from supervisor.ports import Clock
 from workers import contract
 
@@ -97,9 +100,13 @@ class LocalProbes:
     def __init__(
         self, paths: Paths, clock: Clock, edges: Edges, groups: cgroups.Cgroups = cgroups.NONE,
         own: Callable[[str], OwnCheckpoint | None] = lambda _: None,
+        figures: FigureReader | None = None,
     ) -> None:  # fmt: skip
-        """`own` is the newest checkpoint that a program has written itself, as far as it is known; it never blocks."""
-        self._groups, self._own = groups, own
+        """`own` is the newest checkpoint that a program has written itself, as far as it is known; it never blocks.
+
+        `figures` reads what programs say in their own output; None: nobody does.
+        """
+        self._groups, self._own, self._figures = groups, own, figures
         self._paths, self._clock, self._edges = paths, clock, edges
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
@@ -122,6 +129,9 @@ class LocalProbes:
         watched = _Watched(spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file, tree, adopted)
         self._edges.expect(spec.name, token)
         self._health.watch(spec, token)
+        if self._figures is not None and not spec.builtin:
+            record = read_record(self._paths.shim_record(spec.name))
+            self._figures.watch(spec, token, pid, record.logs_from if record and record.token == token else None)
         with self._guard:
             self._watched[spec.name] = watched
 
@@ -131,6 +141,8 @@ class LocalProbes:
             if watched is not None and watched.token == token:
                 del self._watched[program]
         self._health.forget(token)
+        if self._figures is not None:
+            self._figures.forget(program, token)
 
     def sample(self) -> dict[str, Sample]:
         """One reading of every watched attempt, by program."""
@@ -168,7 +180,7 @@ class LocalProbes:
                 tree.root = record.shim_pid if record is not None and record.token == item.token else None
                 tree.directory = own_directory(tree.directory, directories)
             speaks = "" if item.sample is None else item.sample.source
-            quiet = spec.source(speaks) in (Progress.LOG, Progress.FILES)
+            quiet = spec.source(speaks) in SILENT
             tree.look(forest, now_s, leader=spec.progress is Progress.NONE, witnesses=quiet, tasks=self._tasks)
 
     def doing(self) -> dict[int, tuple[str, int]]:
@@ -233,15 +245,20 @@ class LocalProbes:
                 self._note_growth(item, self._logs(item))
             case Progress.FILES:
                 self._note_growth(item, self._files(item))
-            case Progress.NOTIFY | Progress.NONE:
+            case Progress.FIGURES | Progress.NOTIFY | Progress.NONE:
                 pass
         return self._unless_known(item, item.spec.progress, state, heard)
 
     def _unless_known(self, item: _Watched, source: Progress, state: str | None, heard: Heard | None) -> Sample:
-        known = source, state, heard, item.grown_at_s
+        told = self._told(item)
+        known = source, state, heard, item.grown_at_s, told and (told.figures, told.fault)
         if item.sample is None or known != item.known:
-            item.known, item.sample = known, self._without_beat(item, source, state, heard)
+            made = self._without_beat(item, source, state, heard, told)
+            item.known, item.sample = known, _completed(made, item.spec, told)
         return item.sample
+
+    def _told(self, item: _Watched) -> Told | None:
+        return None if self._figures is None else self._figures.newest(item.spec.name, item.token)
 
     def _from_best(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
         """The best source that speaks just now. A beat file that was there stays the source: it is lost, not gone.
@@ -253,23 +270,32 @@ class LocalProbes:
             beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
             item.beat = beat if beat is not None and beat.token == item.token else None
         if item.beat is not None:
-            item.sample = replace(self._from_beat(item, state, heard), source=Progress.BEAT.value)
+            made = replace(self._from_beat(item, state, heard), source=Progress.BEAT.value)
+            item.sample = _completed(made, item.spec, self._told(item))
             return item.sample
         if heard is not None and heard.pings > 1:
             return self._unless_known(item, Progress.NOTIFY, state, heard)
         self._note_growth(item, self._logs(item) | (self._files(item) if item.spec.progress_glob else {}))
-        return self._unless_known(item, Progress.LOG, state, heard)
+        told = self._told(item)
+        speaks = told is not None and told.speaks(self._clock.now_s())
+        return self._unless_known(item, Progress.FIGURES if speaks else Progress.LOG, state, heard)
 
-    def _without_beat(self, item: _Watched, source: Progress, state: str | None, heard: Heard | None) -> Sample:
+    def _without_beat(
+        self, item: _Watched, source: Progress, state: str | None, heard: Heard | None, told: Told | None
+    ) -> Sample:
         """Nothing but its arguments and what has grown goes into it: the same again is the same reading."""
         if item.spec.progress is Progress.AUTO:
-            made = (
-                self._from_edges(item, state, heard) if source is Progress.NOTIFY else self._from_growth(item, state, heard)
-            )
-            return replace(made, source=source.value)
+            return replace(self._without_beat_of(item, source, state, heard, told), source=source.value)
+        return self._without_beat_of(item, source, state, heard, told)
+
+    def _without_beat_of(
+        self, item: _Watched, source: Progress, state: str | None, heard: Heard | None, told: Told | None
+    ) -> Sample:
         match source:
             case Progress.NOTIFY:
                 return self._from_edges(item, state, heard)
+            case Progress.FIGURES:
+                return self._moved(item, state, heard, None if told is None else told.figures.moved_at_s)
             case Progress.NONE:
                 return Sample(item.token, state, ready=state is not None, status=heard.status if heard else "")
             case _:
@@ -380,7 +406,9 @@ class LocalProbes:
             item.seen = seen
 
     def _from_growth(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
-        grown_at_s = item.grown_at_s
+        return self._moved(item, state, heard, item.grown_at_s)
+
+    def _moved(self, item: _Watched, state: str | None, heard: Heard | None, grown_at_s: float | None) -> Sample:
         if item.spec.progress is Progress.AUTO and heard is not None and heard.progress_ns is not None:
             grown_at_s = max(self._clock.from_boot_ns(heard.progress_ns), grown_at_s or 0.0)
         return Sample(
@@ -476,6 +504,32 @@ def beat_sample(
         figures=told,
         status=status,
     )
+
+
+def _completed(sample: Sample, spec: ProgramSpec, told: Told | None) -> Sample:
+    """With what the program's own output says of it, where no better source does."""
+    wanted = spec.figures.target_steps
+    if wanted is not None and sample.target is None:
+        sample = replace(sample, target=wanted, target_kind="env_steps")
+    if told is None:
+        return sample
+    found = told.figures
+    gaps = {name: value for name, value in _of_figures(found).items() if value is not None and getattr(sample, name) is None}
+    if "target" in gaps:
+        gaps["target_kind"] = "env_steps"
+    if sample.steps is None:
+        gaps["first_step"] = found.first_step
+    own = {name: value for name, value in found.values.items() if name not in _OWN}
+    return replace(sample, **gaps, figures={**own, **sample.figures}, unread=told.fault)
+
+
+def _of_figures(found: Figures) -> dict[str, Any]:
+    """By the fields of a sample."""
+    frames = found.values.get("frames")
+    return {
+        "steps": found.steps, "steps_per_s": found.rate, "episodes": found.episodes, "nan_count": found.nan_count,
+        "target": found.target, "frames": None if frames is None else int(frames),
+    }  # fmt: skip
 
 
 def _is_new(before: tuple[int, int] | None, now: tuple[int, int]) -> bool:

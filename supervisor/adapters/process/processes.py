@@ -255,8 +255,10 @@ class LocalLauncher:
     def __init__(
         self, paths: Paths, boot_id: str, inbox: Inbox, clock: Clock, groups: cgroups.Cgroups = cgroups.NONE,
         come_home: orphans.Orphans = orphans.NONE,
+        last_step: Callable[[str, str], int | None] = lambda _program, _token: None,
     ) -> None:  # fmt: skip
-        self._groups, self._orphans = groups, come_home
+        """`last_step`: the newest step that an attempt's own output shows; it may block for some seconds."""
+        self._groups, self._orphans, self._last_step = groups, come_home, last_step
         self._paths, self._boot_id, self._inbox, self._clock = paths, boot_id, inbox, clock
         self._guard = threading.Lock()  # over `_live` and the pidfds in it; never held over I/O that can block
         self._live: dict[str, _Live] = {}
@@ -551,6 +553,8 @@ class LocalLauncher:
                 ending = endings.without_record(
                     *args, fate=fate, leftovers=leftovers, from_bytes=attempt.logs_from, journal_s=self._clock.from_boot_ns
                 )
+            if ending.steps is None:
+                ending = replace(ending, shown_steps=self._last_step(live.program, live.token))
         except Exception as error:  # noqa: BLE001  an end that nobody hears of would hold up the program for ever
             ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
         self._forget(live)

@@ -3,9 +3,9 @@
 For the time before the recorder began, or that it has lost. Only the numbers that are asked for are looked up in each
 record: a month of points of three curves takes a tenth of a second.
 
-A record is its length, a checksum of the length, an `Event` message and a checksum of that (TFRecord). The checksum of the
-length is verified in every record: it finds a torn end and a damaged frame, and what follows in that file is left out. The
-checksum of a message is verified in the newest record of a file, which is where a killed writer may have torn it.
+The checksum of the length is verified in every record (`adapters/tfrecord.py`): it finds a torn end and a damaged frame, and
+what follows in that file is left out. The checksum of a message is verified in the newest record of a file, which is where a
+killed writer may have torn it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from supervisor.adapters.tfrecord import is_whole, records, varint
 from supervisor.model.recording import Drawn, tag_of
 
 _NAME: Final = re.compile(r"events\.out\.tfevents\.(\d{10})\.extralife")
 _DIRECTORY: Final = "tensorboard"
 _MOST_BYTES: Final = 64 << 20  # of one program: as much as a worker keeps
 _LARGEST_FILE: Final = 8 << 20
-_HEADER: Final = struct.Struct("<QI")
-_CRC: Final = struct.Struct("<I")
 _WALL: Final = struct.Struct("<d")
 _FLOAT: Final = struct.Struct("<f")
-_CASTAGNOLI: Final = 0x82F63B78
 _LONGEST_RECORD: Final = 1 << 20
 
 
@@ -84,20 +82,10 @@ def _records(path: Path, size: int, _mtime_ns: int, tags: tuple[str, ...]) -> tu
     return tuple(record for place, end in _frames(data) if (record := _record(data, place, end, marks)) is not None)
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, int]]:
+def _frames(data: bytes) -> list[tuple[int, int]]:
     """(from, to) of every whole message."""
-    place, newest = 0, None
-    while place + 12 <= len(data):
-        length, crc = _HEADER.unpack_from(data, place)
-        end = place + 12 + length
-        if crc != _masked_crc(data[place : place + 8]) or length > _LONGEST_RECORD or end + 4 > len(data):
-            break
-        if newest is not None:
-            yield newest
-        newest = place + 12, end
-        place = end + 4
-    if newest is not None and _CRC.unpack_from(data, newest[1])[0] == _masked_crc(data[newest[0] : newest[1]]):
-        yield newest
+    found = records(data, _LONGEST_RECORD).messages
+    return found[:-1] if found and not is_whole(data, *found[-1]) else found
 
 
 def _mark(tag: str) -> bytes:
@@ -111,7 +99,7 @@ def _record(data: bytes, place: int, end: int, marks: tuple[bytes, ...]) -> _Rec
     if end - place < 11 or data[place] != 0x09 or data[place + 9] != 0x10:
         return None  # a time, then a step: the first record of a file has none
     wall_s = _WALL.unpack_from(data, place + 1)[0]
-    step, body = _varint(data, place + 10, end)
+    step, body = varint(data, place + 10, end)
     if body >= end or not isfinite(wall_s):
         return None
     if data[body] == 0x3A:  # field 7: the session log, which a start writes
@@ -123,36 +111,3 @@ def _record(data: bytes, place: int, end: int, marks: tuple[bytes, ...]) -> _Rec
         value = _FLOAT.unpack_from(data, at)[0] if found >= 0 and at + 4 <= end else nan
         values.append(value if isfinite(value) else None)
     return _Record(wall_s, step, begins=False, values=tuple(values))
-
-
-def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
-    """(number, where the next field begins)."""
-    value = shift = 0
-    while place < end and shift < 64:
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            break
-    return value, place
-
-
-@functools.cache
-def _table() -> tuple[int, ...]:
-    """CRC-32C (Castagnoli) of every byte."""
-    found = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (_CASTAGNOLI if crc & 1 else 0)
-        found.append(crc)
-    return tuple(found)
-
-
-def _masked_crc(data: bytes) -> int:
-    """As TFRecord writes it: rotated by 15 bits, and a constant added."""
-    table, crc = _table(), 0xFFFFFFFF
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

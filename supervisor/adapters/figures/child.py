@@ -1,0 +1,35 @@
+"""The process that reads what scripts write: one request a line on standard input, one answer a line on standard output.
+
+It has no state, so the daemon may end it at any moment and start another one. It ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+from pathlib import Path
+
+_MOST_BYTES = 1 << 30
+_ROOT = str(Path(__file__).resolve().parents[3])
+
+
+def main() -> int:
+    sys.path.insert(0, _ROOT)  # where the daemon has it from; started without site-packages
+    from supervisor.adapters.figures.reading import as_json, look
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    for line in sys.stdin.buffer:
+        try:
+            said = as_json(look(json.loads(line)))
+        except Exception as error:  # noqa: BLE001  the daemon is told, whatever it is
+            said = {"error": f"{type(error).__name__}: {error}"[:300]}
+        sys.stdout.write(json.dumps(said) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,396 @@
+"""One look at what a script has written since the look before: its logs, its JSON lines, its event files.
+
+Runs in a child process (`child.py`): a regular expression that backtracks for ever holds the interpreter's lock, a directory
+of 100,000 files takes its time, and a file system may hang. Nothing of the daemon waits for it.
+
+Nothing is remembered here. The daemon gives the place up to which each file was read (`Cursor`), and gets it back. A file
+that became shorter, another file at its path, or other bytes before that place mean that it was rotated or written anew:
+then it is read from its beginning. A last line without its end waits for the next look. What is written faster than it is
+read is passed over, up to the newest part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import os
+import re
+import signal
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.adapters.files import open_regular
+from supervisor.adapters.tfrecord import event, is_whole, recovered
+from supervisor.policy.worker.figures import EVENTS, JSON_LINES, LOG, OTHER_NAMES, RESUMED, STEP, figure_of, number
+
+PIECE_BYTES: Final = 256 * 1024  # of one file, a look
+BEHIND_BYTES: Final = 1 << 20  # what is further behind is passed over
+HEAD_BYTES: Final = 64 * 1024  # of what is passed over this is read first: the first step may be there
+MOST_FILES: Final = 16  # of a pattern: the newest
+MOST_ROWS: Final = 2000
+MOST_KEYS: Final = 200  # of a JSON line
+LONGEST_LINE: Final = 64 * 1024
+LONGEST_MATCHED: Final = 2000  # characters of a line that regular expressions see
+TICK_S: Final = 0.1  # of CPU time
+LOOK_TICKS: Final = 10
+REGEX_TICKS: Final = 3  # of one regular expression on one line
+GLOB_TICKS: Final = 20
+MARK_BYTES: Final = 64
+_LARGEST_EVENT: Final = 64 * 1024  # a record that is larger holds a picture
+_LONGEST_RECORD: Final = 1 << 30
+_LINE_ENDS: Final = re.compile(rb"[\r\n]+")
+_TIMES: Final = ("timestamp", "_timestamp", "wall_time", "time")
+_CLOCK: Final = (1e9, 1e11)  # what can be seconds of the wall clock
+
+
+class TooSlow(Exception):
+    """The CPU time that something may take is over."""
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Up to where a file was read. `mark` is a checksum of the bytes before `at`."""
+
+    file: tuple[int, int]
+    at: int
+    mark: int = 0
+    whole: bool = True  # all of this attempt was read up to there
+    fresh: bool = False  # nothing of this attempt was read yet: what lies before is of earlier ones
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a look has found. `rows`: (rank of the source, seconds of the wall clock or None, whole, numbers by figure)."""
+
+    cursors: dict[str, Cursor]
+    rows: list[tuple[int, float | None, bool, dict[str, float]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    slow: list[int] = field(default_factory=list)  # regular expressions that took too long
+    lines: int = 0
+    hits: int = 0
+    files: dict[str, list[str]] = field(default_factory=dict)
+    behind: bool = False  # there is more to read
+
+
+class _Watchdog:
+    """CPU time, in ticks of a tenth of a second. `re` looks for signals now and then, so a tick can end a search."""
+
+    def __init__(self) -> None:
+        self.left = 0  # ticks until what runs now is ended; 0: it is not
+        self._ticks = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the look has taken its time."""
+        return self._ticks >= LOOK_TICKS
+
+    def tick(self, _number: int, _frame: object) -> None:
+        self._ticks += 1
+        if self.left == 1:
+            self.left = 0
+            raise TooSlow
+        self.left = max(0, self.left - 1)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """In the main thread alone: signals come there."""
+        before = signal.signal(signal.SIGPROF, self.tick)
+        signal.setitimer(signal.ITIMER_PROF, TICK_S, TICK_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            signal.signal(signal.SIGPROF, before)
+
+
+def look(asked: Mapping[str, Any]) -> Answer:
+    """One look, as `thread.py` asks for it."""
+    answer = Answer({path: _cursor(given) for path, given in asked["cursors"].items()})
+    watchdog = _Watchdog()
+    with watchdog.watching():
+        reader = _Reader(asked, answer, watchdog)
+        reader.logs()
+        for rank, kind in ((JSON_LINES, "json"), (EVENTS, "events")):
+            reader.files(rank, kind)
+    if watchdog.over:
+        answer.notes.append("its log and files say more than can be read in time: a part is passed over")
+    del answer.rows[1:-MOST_ROWS]  # the first one may have the first step
+    return answer
+
+
+def _cursor(given: Sequence[Any]) -> Cursor:
+    device, inode, at, mark, whole, fresh = given
+    return Cursor((device, inode), at, mark, whole, fresh)
+
+
+def as_list(cursor: Cursor) -> list[int | bool]:
+    """As it goes to the child and comes back."""
+    return [*cursor.file, cursor.at, cursor.mark, cursor.whole, cursor.fresh]
+
+
+class _Reader:
+    """The files of one program."""
+
+    def __init__(self, asked: Mapping[str, Any], answer: Answer, watchdog: _Watchdog) -> None:
+        self._asked, self._answer, self._watchdog = asked, answer, watchdog
+        self._off = set(asked["off"])
+        names = asked["names"]
+        self._step_curve = names.get(STEP)
+        others = {key: figure for figure, key in names.items() if figure != STEP}
+        self._named: dict[str, str] = {self._step_curve: STEP} | others if self._step_curve else others
+
+    def logs(self) -> None:
+        patterns = [(place, _compiled(text)) for place, text in enumerate(self._asked["regex"]) if place not in self._off]
+        for path in self._asked["logs"] if patterns else ():
+            for data, whole in self._new(path):
+                for line in _LINE_ENDS.split(data):
+                    if line and not self._watchdog.over:
+                        self._match(patterns, line, whole=whole)
+
+    def _match(self, patterns: list[tuple[int, re.Pattern[str]]], line: bytes, *, whole: bool) -> None:
+        text = line[: 4 * LONGEST_MATCHED].decode("utf-8", "replace")[:LONGEST_MATCHED]
+        self._answer.lines += 1
+        found: dict[str, float] = {}
+        for place, pattern in patterns:
+            if place in self._answer.slow:
+                continue
+            self._watchdog.left = REGEX_TICKS
+            try:
+                match = pattern.search(text)
+            except TooSlow:
+                self._answer.slow.append(place)
+                continue
+            self._watchdog.left = 0
+            for name, value in match.groupdict().items() if match else ():
+                if value is not None and (known := number(value)) is not None:
+                    found[OTHER_NAMES.get(name, name)] = known
+        if found:
+            self._answer.hits += 1
+            self._answer.rows.append((LOG, None, whole, found))
+
+    def files(self, rank: int, kind: str) -> None:
+        """Those that match the pattern of a kind; looked for again when the daemon asks for it."""
+        pattern = self._asked["globs"].get(kind)
+        if not pattern:
+            return
+        if self._asked["search"]:
+            self._answer.files[kind] = self._search(pattern)
+        for path in self._answer.files.get(kind, self._asked["files"].get(kind, ())):
+            for data, whole in self._new(path, whole_records=rank == EVENTS):
+                if rank == JSON_LINES:
+                    self._json(data, whole=whole)
+                else:
+                    self._events(path, data, whole=whole)
+
+    def _search(self, pattern: str) -> list[str]:
+        """The newest files that match and were written since the attempt began. The first search notes what was there."""
+        found: list[tuple[int, Path]] = []
+        base, since_ns = Path(self._asked["base"]), self._asked["since_wall_s"] * 1e9
+        self._watchdog.left = GLOB_TICKS
+        try:
+            for path in base.glob(pattern):
+                with contextlib.suppress(OSError):
+                    found.append((path.lstat().st_mtime_ns, path))
+        except TooSlow:
+            self._answer.notes.append(f"looking for {pattern} takes too long: not all of its directories are looked at")
+        except OSError as error:
+            self._answer.notes.append(f"{error.filename or base} cannot be looked through: {error.strerror}")
+        self._watchdog.left = 0
+        newest = sorted(found)[-MOST_FILES:]
+        if self._asked["first"]:
+            for at_ns, path in newest:
+                self._begin_at(str(path), new=at_ns >= since_ns)
+        return [str(path) for at_ns, path in newest if at_ns >= since_ns]
+
+    def _begin_at(self, path: str, *, new: bool) -> None:
+        """What a file held before the attempt is of an earlier one.
+
+        One that was written since may be of this attempt, or of an earlier one and longer now: its newest part is read, and
+        nobody knows where the attempt began in it.
+        """
+        if path in self._answer.cursors:
+            return
+        with contextlib.suppress(OSError):
+            fd = open_regular(path)
+            try:
+                seen = os.fstat(fd)
+                at = max(0, seen.st_size - PIECE_BYTES) if new else seen.st_size
+                cursor = Cursor((seen.st_dev, seen.st_ino), at, _mark(fd, at), whole=not new, fresh=True)
+                self._answer.cursors[path] = cursor
+            finally:
+                os.close(fd)
+
+    # --- new bytes -------------------------------------------------------------------------------------------------------
+
+    def _new(self, path: str, *, whole_records: bool = False) -> Iterator[tuple[bytes, bool]]:
+        """What was written since the look before, in whole lines (or as it is), and whether nothing was passed over."""
+        try:
+            fd = open_regular(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._answer.notes.append(f"{path} cannot be read: {error.strerror}")
+            return
+        try:
+            seen = os.fstat(fd)
+            if os.geteuid() not in (0, seen.st_uid):
+                self._answer.notes.append(f"{path} belongs to another user: it is not read")
+                return
+            yield from self._pieces(fd, seen.st_size, self._placed(path, fd, seen), whole_records=whole_records)
+        except OSError as error:
+            self._answer.notes.append(f"{path} cannot be read: {error.strerror}")
+        finally:
+            os.close(fd)
+
+    def _placed(self, path: str, fd: int, seen: os.stat_result) -> Cursor:
+        known, file = self._answer.cursors.get(path), (seen.st_dev, seen.st_ino)
+        if known is None and self._asked["begin"].get(path, 0) <= seen.st_size:
+            at = self._asked["begin"].get(path, 0)
+            known = self._answer.cursors[path] = Cursor(file, at, _mark(fd, at))
+        elif known is None or known.file != file or seen.st_size < known.at or _mark(fd, known.at) != known.mark:
+            # Rotated, or written anew: lines may have been lost, unless the attempt has begun with it.
+            known = self._answer.cursors[path] = Cursor(file, 0, 0, whole=known is not None and known.fresh and known.whole)
+        return known
+
+    def _pieces(self, fd: int, size: int, cursor: Cursor, *, whole_records: bool) -> Iterator[tuple[bytes, bool]]:
+        """The place moves on first: what takes too long is not read once more."""
+        if size > cursor.at:
+            cursor.fresh = False
+        if size - cursor.at > BEHIND_BYTES:
+            if not whole_records:
+                data = os.pread(fd, HEAD_BYTES, cursor.at)
+                yield data[: _lines_end(data)], cursor.whole
+            cursor.at, cursor.whole = size - PIECE_BYTES, False
+            if not whole_records:
+                cursor.at += _line_begin(os.pread(fd, LONGEST_LINE, cursor.at))
+        data = os.pread(fd, PIECE_BYTES, cursor.at)
+        end = _records_end(data, size - cursor.at) if whole_records else _lines_end(data)
+        cursor.at += end
+        cursor.mark = _mark(fd, cursor.at)
+        self._answer.behind |= size - cursor.at > PIECE_BYTES
+        yield data[:end], cursor.whole
+
+    # --- what they say ---------------------------------------------------------------------------------------------------
+
+    def _json(self, data: bytes, *, whole: bool) -> None:
+        for line in data.split(b"\n"):
+            body = None if self._watchdog.over else _object(line)
+            if body is None:
+                continue
+            self._answer.lines += 1
+            found, at_s = self._figures(dict(islice(_numbers(body), MOST_KEYS)))
+            if found:
+                self._answer.hits += 1
+                self._answer.rows.append((JSON_LINES, at_s, whole, found))
+
+    def _figures(self, given: Mapping[str, float]) -> tuple[dict[str, float], float | None]:
+        at_s = next((given[key] for key in _TIMES if _CLOCK[0] < given.get(key, 0.0) < _CLOCK[1]), None)
+        found = {}
+        for key, value in given.items():
+            figure = self._figure(key)
+            if figure is not None and (key not in _TIMES or key in self._named):
+                found[figure] = value
+        return found, at_s
+
+    def _figure(self, key: str) -> str | None:
+        """By the configuration; else by its name, unless the configuration has named another key for that figure."""
+        named: str | None = self._named.get(key)
+        if named is not None:
+            return named
+        figure = figure_of(key)
+        return None if figure in self._named.values() else figure
+
+    def _events(self, path: str, data: bytes, *, whole: bool) -> None:
+        found = recovered(data, _LONGEST_RECORD)
+        if found.damaged and whole:
+            self._answer.notes.append(f"{path} is damaged: what can be found beyond that place is read")
+        for place, end in found.messages:
+            if end - place > _LARGEST_EVENT or self._watchdog.over:
+                continue
+            if not is_whole(data, place, end):
+                self._answer.notes.append(f"{path} has a record with a wrong checksum: it is left out")
+                continue
+            said = event(data, place, end)
+            if said is not None:
+                self._scalars(said.wall_s, said.step, said.scalars, whole=whole and not found.damaged)
+
+    def _scalars(self, wall_s: float, step: int, scalars: Mapping[str, float], *, whole: bool) -> None:
+        """The step is that of the event; where the configuration names a curve for `step`, that of this curve alone."""
+        figures = {
+            figure: value for tag, value in scalars.items() if (figure := self._figure(tag)) not in (None, STEP, RESUMED)
+        }
+        named = self._step_curve in scalars
+        found = {str(figure): value for figure, value in figures.items()}
+        if named or not self._step_curve:
+            found[STEP] = float(step)
+        self._answer.lines += 1
+        if found:
+            self._answer.hits += 1
+            at_s = wall_s if _CLOCK[0] < wall_s < _CLOCK[1] else None
+            self._answer.rows.append((EVENTS, at_s, whole and named, found))
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(text: str) -> re.Pattern[str]:
+    return re.compile(text)
+
+
+def _mark(fd: int, at: int) -> int:
+    """A checksum of the bytes before a place."""
+    length = min(at, MARK_BYTES)
+    return zlib.crc32(os.pread(fd, length, at - length))
+
+
+def _lines_end(data: bytes) -> int:
+    """Where the last whole line ends. A line without end is passed over piece by piece."""
+    end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+    return end if end or len(data) < LONGEST_LINE else len(data)
+
+
+def _records_end(data: bytes, left: int) -> int:
+    """Where the last whole record ends. `left`: so many bytes has the file from the beginning of the data on."""
+    found = recovered(data, _LONGEST_RECORD)
+    return found.more if not found.end and PIECE_BYTES < found.more <= left else found.end  # a picture that no look holds
+
+
+def _line_begin(data: bytes) -> int:
+    """Where the next line begins in data that begin somewhere; in the middle of an endless one, there."""
+    found = _LINE_ENDS.search(data)
+    return found.end() if found else 0
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _numbers(body: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
+    """Numbers by key; those of an object within as `key/inner`."""
+    for key, value in body.items():
+        if isinstance(value, dict) and depth < 2:
+            yield from _numbers(value, f"{before}{key}/", depth + 1)
+        elif isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool)):
+            with contextlib.suppress(OverflowError):
+                yield f"{before}{key}", float(value)
+
+
+def as_json(answer: Answer) -> dict[str, Any]:
+    """What the child prints. NaN and infinity go as text, which every reader of JSON takes."""
+    return {
+        "cursors": {path: as_list(cursor) for path, cursor in answer.cursors.items()},
+        "rows": [[rank, at_s, whole, {k: v if math.isfinite(v) else str(v) for k, v in found.items()}]
+                 for rank, at_s, whole, found in answer.rows],
+        "notes": answer.notes[:8], "slow": answer.slow, "lines": answer.lines, "hits": answer.hits, "files": answer.files,
+        "behind": answer.behind,
+    }  # fmt: skip

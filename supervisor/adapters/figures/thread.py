@@ -1,0 +1,360 @@
+"""The thread that asks a child process what scripts have written, and keeps what is known of each attempt.
+
+One child serves all programs; it is started when the first program names a source, and has no state. A file system that does
+not answer costs the child its life after `HANGS_S`, and its program is left alone for ten minutes. The CPU time of a look is
+limited in the child itself (`reading.py`), which bears a busy machine. A look that took long comes more rarely.
+
+The deciding thread never waits for any of this: it takes the newest that is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from supervisor.adapters.procfs import read_stat
+from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.policy.worker.figures import Figures, Row, Sources, after
+from supervisor.ports import Clock
+from workers import contract
+
+log = structlog.get_logger()
+
+LOOK_S: Final = 1.0
+HANGS_S: Final = 30.0
+AWAY_S: Final = 600.0  # a program whose files hang is not looked at for so long
+LOOK_SHARE: Final = 0.05  # of the time may go to looks at one program
+_SEARCH_S: Final = 10.0
+_SEARCH_SHARE: Final = 0.02
+_STALE_S: Final = 60.0  # figures that nobody has looked at for so long speak no more
+_MOST_STRIKES: Final = 3  # of a regular expression that takes too long
+_UNMATCHED_LINES: Final = 200
+_MISSING_S: Final = 300.0
+_MOST_CURSORS: Final = 64
+_LAST_LOOK_S: Final = 3.0
+_MOST_LAST_LOOKS: Final = 8
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_CHILD: Final = str(Path(__file__).with_name("child.py"))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is known of one attempt by its own output. `fault`: why that is less than it could be, as a clause."""
+
+    figures: Figures
+    looked_at_s: float
+    fault: str = ""
+
+    def speaks(self, now_s: float) -> bool:
+        """Whether its steps or lines tell of its progress just now."""
+        return self.figures.moves > 1 and now_s - self.looked_at_s < _STALE_S
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One attempt."""
+
+    name: str
+    token: str
+    since_wall_s: float
+    sources: Sources
+    begin: dict[str, int]
+    base: str
+    watched_s: float
+    cursors: dict[str, list[Any]] = field(default_factory=dict)
+    files: dict[str, list[str]] = field(default_factory=dict)
+    figures: Figures = field(default_factory=Figures)
+    told: Told | None = None
+    strikes: dict[int, int] = field(default_factory=dict)  # by regular expression
+    lines: int = 0
+    hits: int = 0
+    searched: bool = False
+    search_due_s: float = 0.0
+    due_s: float = 0.0
+    behind: bool = False
+
+
+class FigureReader:
+    """Reads until `stop`. `watch`, `forget` and `newest` return at once."""
+
+    def __init__(self, paths: Paths, clock: Clock, spec_of: Callable[[str], ProgramSpec | None]) -> None:
+        """`spec_of` gives a program's settings in force: sources that an update names are read without a restart."""
+        self._paths, self._clock, self._spec_of = paths, clock, spec_of
+        self._guard = threading.Lock()
+        self._looking = threading.Lock()  # over what one look changes
+        self._watched: dict[str, _Watched] = {}
+        self._past: dict[str, dict[str, list[Any]]] = {}  # where the attempt before has left each file, by program
+        self._wake, self._over = threading.Event(), threading.Event()
+        self._child = _Child()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, spec: ProgramSpec, token: str, pid: int, logs_from: tuple[int, int] | None) -> None:
+        """Begin to read an attempt. `logs_from`: the sizes of its logs when it began; None: not known."""
+        begin = {}
+        for place, channel in enumerate(("stdout", "stderr")):
+            path = self._paths.log_of(spec, channel)
+            if path is not None:
+                begin[path] = _size(path) if logs_from is None else logs_from[place]
+        base = spec.directory or self._paths.run_dir(spec.name)
+        item = _Watched(
+            spec.name, token, _began_wall_s(pid), spec.figures, begin, base, self._clock.now_s(),
+            self._past.get(spec.name, {}),
+        )  # fmt: skip
+        with self._guard:
+            self._watched[spec.name] = item
+            if self._thread is None and spec.figures.read and not self._over.is_set():
+                self._begin()
+        self._wake.set()
+
+    def _begin(self) -> None:
+        thread = threading.Thread(target=self._run, name="figures", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no thread can be begun now; the next attempt tries again
+            thread.start()
+            self._thread = thread
+
+    def forget(self, program: str, token: str) -> None:
+        with self._guard:
+            item = self._watched.get(program)
+            if item is not None and item.token == token:
+                del self._watched[program]
+                files = {path: cursor for path, cursor in item.cursors.items() if path not in item.begin}
+                self._past[program] = {path: [*cursor[:4], True, True] for path, cursor in files.items()}
+
+    def newest(self, program: str, token: str) -> Told | None:
+        """What is known now; None: nothing, or the program has no source."""
+        with self._guard:
+            item = self._watched.get(program)
+        return item.told if item is not None and item.token == token else None
+
+    def last_step(self, program: str, token: str) -> int | None:
+        """The newest step of an attempt that has ended, after a last look; None: it is not known.
+
+        Takes some seconds at the most, and is not for the deciding thread.
+        """
+        with self._guard:
+            item = self._watched.get(program)
+        if item is None or item.token != token or not self._sources(item).read:
+            return None
+        if self._looking.acquire(timeout=_LAST_LOOK_S):
+            try:
+                for _ in range(_MOST_LAST_LOOKS):
+                    item.search_due_s = 0.0
+                    self._look(item, _LAST_LOOK_S)
+                    if not item.behind:
+                        break
+            finally:
+                self._looking.release()
+        return item.figures.steps
+
+    def stop(self) -> None:
+        self._over.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(5.0)
+        self._child.end()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            with self._guard:
+                items = list(self._watched.values())
+            for item in items:
+                if self._over.is_set():
+                    return
+                now_s = time.monotonic()
+                if now_s >= item.due_s and self._sources(item).read:
+                    with self._looking:
+                        self._look(item, HANGS_S)
+                    took_s = time.monotonic() - now_s
+                    item.due_s = max(item.due_s, now_s + max(LOOK_S, took_s / LOOK_SHARE))
+            self._wake.wait(LOOK_S / 4)
+            self._wake.clear()
+
+    def _sources(self, item: _Watched) -> Sources:
+        """Those in force. Others than before are read from where each file is then."""
+        spec = self._spec_of(item.name)
+        if spec is not None and spec.figures != item.sources:
+            item.sources, item.files, item.searched, item.search_due_s = spec.figures, {}, False, 0.0
+            item.strikes, item.lines, item.hits = {}, 0, 0
+        return item.sources
+
+    # --- one look --------------------------------------------------------------------------------------------------------
+
+    def _look(self, item: _Watched, patience_s: float) -> None:
+        """Never raises: what cannot be read is unknown."""
+        now_s, began_s = self._clock.now_s(), time.monotonic()
+        search = began_s >= item.search_due_s
+        try:
+            said = self._child.ask(_asked(item, search=search), patience_s)
+            if "error" in said:
+                raise ValueError(said["error"])
+            self._take(item, said, now_s, search=search)
+        except TimeoutError:
+            item.due_s = began_s + AWAY_S
+            _not_seen(item, f"its files did not answer within {patience_s:g} s: they are read again in 10 min")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _not_seen(item, f"its figures cannot be read: {error}")
+        if search:
+            item.search_due_s = time.monotonic() + max(_SEARCH_S, (time.monotonic() - began_s) / _SEARCH_SHARE)
+
+    def _take(self, item: _Watched, said: Mapping[str, Any], now_s: float, *, search: bool) -> None:
+        item.cursors, item.behind, item.searched = _newest(item, said["cursors"]), said["behind"], item.searched or search
+        if search:
+            item.files = said["files"]
+        for place in said["slow"]:
+            item.strikes[place] = item.strikes.get(place, 0) + 1
+        item.lines, item.hits = item.lines + said["lines"], item.hits + said["hits"]
+        ahead_s = self._clock.wall_s() - now_s  # between wall clock and journal time
+        rows = [_row(given, now_s, ahead_s) for given in said["rows"]]
+        if rows:
+            item.figures = after(item.figures, rows)
+        item.told = Told(item.figures, now_s, _fault(item, said["notes"], now_s))
+
+
+def _asked(item: _Watched, *, search: bool) -> dict[str, Any]:
+    sources = item.sources
+    return {
+        "logs": list(item.begin), "regex": list(sources.log_regex), "begin": item.begin,
+        "off": [place for place, strikes in item.strikes.items() if strikes >= _MOST_STRIKES],
+        "globs": {"json": sources.json_lines, "events": sources.events_glob}, "names": dict(sources.names),
+        "base": item.base, "since_wall_s": item.since_wall_s, "search": search, "first": not item.searched,
+        "files": item.files, "cursors": item.cursors,
+    }  # fmt: skip
+
+
+def _row(given: list[Any], now_s: float, ahead_s: float) -> Row:
+    rank, wall_s, whole, values = given
+    at_s = now_s if wall_s is None else min(now_s, wall_s - ahead_s)
+    return Row(rank, at_s, {name: float(value) for name, value in values.items()}, whole)
+
+
+def _newest(item: _Watched, cursors: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Those of its logs, and of the files that were found last."""
+    kept = [*item.begin, *[path for path in cursors if path not in item.begin][-_MOST_CURSORS:]]
+    return {path: cursors[path] for path in kept if path in cursors}
+
+
+def _not_seen(item: _Watched, fault: str) -> None:
+    """What was known before stays known, as old as it is."""
+    item.told = replace(item.told, fault=fault) if item.told is not None else Told(item.figures, -math.inf, fault)
+
+
+def _fault(item: _Watched, notes: list[str], now_s: float) -> str:
+    """Why less is known than could be; empty: nothing is wrong."""
+    patterns = item.sources.log_regex
+    off = [patterns[place] for place, strikes in item.strikes.items() if strikes >= _MOST_STRIKES and place < len(patterns)]
+    if off:
+        return f"log_regex {off[0]!r} takes too long for a line of its log: it is not used any more"
+    if patterns and item.hits == 0 and item.lines >= _UNMATCHED_LINES:
+        return f"log_regex has matched none of the first {item.lines} lines of its log"
+    globs = (("json", item.sources.json_lines), ("events", item.sources.events_glob))
+    missing = [pattern for kind, pattern in globs if pattern and item.searched and not item.files.get(kind)]
+    if missing and item.hits == 0 and now_s - item.watched_s >= _MISSING_S:
+        return f"no file below {item.base} matches {missing[0]}, or none was written since its start"
+    return next(iter(notes), "")
+
+
+def _began_wall_s(pid: int) -> float:
+    """When a process began, by the wall clock of now; a moment ago where that is not known."""
+    stat = read_stat(pid)
+    if stat is None:
+        return time.time() - LOOK_S
+    return time.time() - (contract.now_ns() / 1e9 - stat.start_ticks / _TICKS_PER_S) - 1.0 / _TICKS_PER_S
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
+
+
+def _await(fd: int, event: int, until_s: float) -> None:
+    """Raises TimeoutError."""
+    poller = select.poll()  # select(2) knows no descriptor beyond 1,023
+    poller.register(fd, event)
+    if not poller.poll(1000.0 * max(0.0, until_s - time.monotonic())):
+        raise TimeoutError
+
+
+class _Child:
+    """The child process, started when it is needed."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said = b""
+
+    def ask(self, asked: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
+        """Its answer. Raises TimeoutError, OSError or ValueError; the child is ended then."""
+        try:
+            process = self._started()
+            until_s = time.monotonic() + patience_s
+            self._write(process, json.dumps(asked).encode() + b"\n", until_s)
+            answer = json.loads(self._read(process, until_s))
+        except BaseException:
+            self.end()
+            raise
+        if not isinstance(answer, dict):
+            self.end()
+            raise ValueError("no answer")
+        return answer
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self.end()
+            self._said = b""
+            # A group of its own in the daemon's session: children in other sessions are orphans of workers.
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, cwd="/", process_group=0,
+            )  # fmt: skip
+            for pipe in (self._process.stdin, self._process.stdout):
+                assert pipe is not None  # noqa: S101  both were asked for
+                os.set_blocking(pipe.fileno(), False)
+        return self._process
+
+    @staticmethod
+    def _write(process: subprocess.Popen[bytes], data: bytes, until_s: float) -> None:
+        assert process.stdin is not None  # noqa: S101
+        left, fd = memoryview(data), process.stdin.fileno()
+        while left:
+            _await(fd, select.POLLOUT, until_s)
+            left = left[os.write(fd, left) :]
+
+    def _read(self, process: subprocess.Popen[bytes], until_s: float) -> bytes:
+        assert process.stdout is not None  # noqa: S101
+        fd = process.stdout.fileno()
+        while b"\n" not in self._said:
+            _await(fd, select.POLLIN, until_s)
+            piece = os.read(fd, 1 << 20)
+            if not piece:
+                raise OSError("the reading process has ended")
+            self._said += piece
+        line, _, self._said = self._said.partition(b"\n")
+        return line
+
+    def end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)  # one that waits inside the kernel is left to the orphans' look

@@ -1,0 +1,280 @@
+"""What a script's own output says of its training: the numbers of its log, its event files and its JSON lines.
+
+The rule. A source gives rows, oldest first: numbers by name. A row changes what is known like this:
+
+| name | is |
+|---|---|
+| `step` | the newest step. A smaller one counts too: the run was rewound. Of event files the furthest one counts |
+| `return`, `reward` | the mean return, as the script says it |
+| `episode_return` | the return of one episode that has ended: the mean of the newest 100 is shown, and they are counted |
+| `loss` | not finite: a bad update. While the newest loss is bad, each new sign of progress is another one |
+| `target` | the step at which it is done |
+| `steps_per_s` | steps a second. Where no source says it, the pace of the newest minute |
+| `resumed_step` | the step of the checkpoint that it has resumed from: as good as a report |
+| any other | a figure of that name; at most 32 of them |
+
+`OTHER_NAMES` has what CleanRL, Stable-Baselines3, Lightning and Hugging Face call them. Steps come from one source: the
+log if it gives any, else the JSON lines, else the event files. Their axes may differ, and some curves are over epochs.
+
+A row is a *sign of progress* if it has another step than the row before, or if no source gives steps at all. Example:
+`step=500` is one, `step=500` again is none, `step=480` is one (it was rewound), `loss=0.3` is one in a log without steps.
+
+`first_step` is the first step of this attempt, known only where its output was read from its beginning and the source names
+its steps: the attempt has resumed there or before. Unknown is never zero: what no row says is None, and what cannot be true
+(a negative step, a step beyond 2**63) is passed over.
+
+Why not the mean of all episodes: a return of an hour ago says nothing about now. Why not count the bad losses alone: a
+script that prints its loss once a minute would look healthy in between.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+STEP: Final = "step"
+EPISODE_RETURN: Final = "episode_return"
+LOSS: Final = "loss"
+TARGET: Final = "target"
+RATE: Final = "steps_per_s"
+RESUMED: Final = "resumed_step"
+EPISODES: Final = "episodes"
+_MEAN, _BEST, _FIRST = "mean_return", "best_return", "first_return"
+
+# Ranks of the sources: the least one that gives steps is the one whose steps count.
+LOG, JSON_LINES, EVENTS = range(3)
+
+OTHER_NAMES: Final = {
+    **dict.fromkeys(("steps", "global_step", "env_steps", "timesteps", "total_timesteps", "num_timesteps"), STEP),
+    **dict.fromkeys(("return", "reward", "mean_reward", "ep_rew_mean", "eval_reward"), _MEAN),
+    **dict.fromkeys(("episodic_return", "episode_reward", "ep_return"), EPISODE_RETURN),
+    **dict.fromkeys(("total", "max_steps", "total_steps"), TARGET),
+    **dict.fromkeys(("fps", "sps", "SPS", "steps_per_sec"), RATE),
+    "train_loss": LOSS,
+}
+# What the daemon measures itself, or what a checkpoint alone can prove: no line of a log decides it.
+OWN: Final = frozenset({
+    "nan_count", "ckpt_step", "ckpt_ns", "ckpt_stall_us", "ckpt_write_ms", "ckpt_count", "ckpt_bad_count", "batch_size",
+    "num_envs", "rss_bytes", "cuda_bytes",
+})  # fmt: skip
+COUNTS: Final = frozenset({"frames", "updates", EPISODES, RESUMED, TARGET})
+LONGEST_NAME: Final = 64
+MOST_OTHERS: Final = 32
+_AROUND: Final = " \t[](){},;%'\""
+_THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+_GAMES: Final = 100
+_PACE_S: Final = 60.0
+_MOST: Final = 2.0**63
+_TRIALS: Final = frozenset({"eval", "test", "val", "valid", "validation"})
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where a program's figures come from, as the configuration names it; empty: nowhere."""
+
+    log_regex: tuple[str, ...] = ()
+    json_lines: str = ""
+    events_glob: str = ""
+    names: tuple[tuple[str, str], ...] = ()  # (figure, key of a JSON line or tag of an event file)
+    target_steps: int | None = None
+
+    @property
+    def read(self) -> bool:
+        """Whether there is something to read at all."""
+        return bool(self.log_regex or self.json_lines or self.events_glob)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Numbers that were said together, by figure.
+
+    `at_s`: when, in journal time. `whole`: all that its source has said in this attempt was read up to here.
+    """
+
+    rank: int
+    at_s: float
+    values: Mapping[str, float]
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What an attempt's own output has said so far. None is "not known"."""
+
+    steps: int | None = None
+    first_step: int | None = None
+    target: int | None = None
+    episodes: int | None = None
+    nan_count: int | None = None
+    moved_at_s: float | None = None  # the newest sign of progress
+    moves: int = 0
+    values: Mapping[str, float] = field(default_factory=dict)
+    bad: bool = False  # the newest loss was not finite
+    rank: int | None = None  # of the source of its steps
+    given_rate: float | None = None
+    returns: tuple[float, ...] = ()  # of the newest episodes
+    marks: tuple[tuple[float, int], ...] = ()  # (time, step) of the newest minute
+
+    @property
+    def rate(self) -> float | None:
+        """Steps a second: as it says itself, else the pace of the newest minute."""
+        if self.given_rate is not None:
+            return self.given_rate
+        if len(self.marks) < 2:
+            return None
+        (from_s, low), (until_s, high) = self.marks[0], self.marks[-1]
+        return (high - low) / (until_s - from_s)
+
+
+def figure_of(key: str) -> str | None:
+    """Which figure a key of a file means; None: it can be none.
+
+    Example: `rollout/ep_rew_mean` is the mean return, `losses/value_loss` a figure of that name. `eval/loss` is no loss
+    of the training.
+    """
+    if not key or len(key) > LONGEST_NAME or not key.isprintable() or key in OWN or key.startswith("share_"):
+        return None
+    first, _, last = key.rpartition("/")
+    plain = first.partition("/")[0].lower() in _TRIALS
+    known = key if plain else last
+    if known in OTHER_NAMES:
+        return OTHER_NAMES[known]
+    return known if known in {LOSS, STEP, EPISODE_RETURN, _MEAN} else key
+
+
+def number(text: str) -> float | None:
+    """A number as scripts print it; None: it is none. Example: `1,024` and `1_024` are 1024, `[21.]` is 21, `nan` is NaN."""
+    plain = text.strip(_AROUND)
+    if _THOUSANDS.fullmatch(plain):
+        plain = plain.replace(",", "")
+    try:
+        return float(plain)
+    except ValueError:
+        return None
+
+
+def after(before: Figures, rows: Iterable[Row]) -> Figures:
+    """What is known after these rows."""
+    made = _Making(before)
+    for row in rows:
+        made.take(row)
+    return made.done()
+
+
+class _Making:
+    """`after` of many rows: a look may bring two thousand."""
+
+    def __init__(self, before: Figures) -> None:
+        self._before = before
+        self._values = dict(before.values)
+        self._others = sum(name not in _FRAMED for name in self._values)
+        self._returns = deque(before.returns, _GAMES)
+        self._marks = deque(before.marks)
+        self._now = before
+        self._moves = 0
+        self._bad_rows = 0
+        self._moved_at_s = before.moved_at_s
+
+    def take(self, row: Row) -> None:
+        moved = bool(row.values) and self._now.rank is None
+        for name, value in row.values.items():
+            if name == STEP:
+                moved = _fits(STEP, value) and self._step(row, int(value))
+            else:
+                self._figure(name, value)
+        if moved:
+            self._moves += 1
+            self._moved_at_s = row.at_s
+
+    def _step(self, row: Row, step: int) -> bool:
+        """Whether it is a sign of progress."""
+        rank = self._now.rank
+        if rank is None or row.rank < rank:
+            self._now = replace(self._now, steps=step, rank=row.rank, first_step=step if row.whole else None)
+            self._marks.clear()
+        elif row.rank > rank or step == self._now.steps:
+            return False
+        elif row.rank != EVENTS or step > (self._now.steps or 0):
+            self._now = replace(self._now, steps=step)
+        else:  # a curve over another axis
+            return True
+        self._mark(row.at_s, step)
+        return True
+
+    def _mark(self, at_s: float, step: int) -> None:
+        if self._marks and (step < self._marks[-1][1] or at_s < self._marks[-1][0]):
+            self._marks.clear()
+        if self._marks and at_s == self._marks[-1][0]:
+            self._marks.pop()
+        self._marks.append((at_s, step))
+        while len(self._marks) > 2 and self._marks[1][0] <= at_s - _PACE_S:
+            self._marks.popleft()
+
+    def _figure(self, name: str, value: float) -> None:
+        if name == LOSS:
+            self._loss(value)
+        elif name == EPISODE_RETURN:
+            self._episode(value)
+        elif not _fits(name, value):
+            self._forget(name, value)
+        elif name == RATE:
+            self._now = replace(self._now, given_rate=value)
+        elif name == TARGET:
+            self._now = replace(self._now, target=int(value))
+        elif name == EPISODES:
+            self._now = replace(self._now, episodes=int(value))
+        elif name in self._values or name in _FRAMED:
+            self._values[name] = int(value) if name in COUNTS else value
+        elif self._others < MOST_OTHERS:
+            self._others += 1
+            self._values[name] = value
+
+    def _forget(self, name: str, value: float) -> None:
+        """A figure that is NaN now is not known now. One that cannot be true says nothing."""
+        if not math.isfinite(value) and self._values.pop(name, None) is not None:
+            self._others -= name not in _FRAMED
+
+    def _loss(self, value: float) -> None:
+        bad = not math.isfinite(value)
+        self._bad_rows += bad
+        self._now = replace(self._now, bad=bad, nan_count=(self._now.nan_count or 0) + bad)
+        if bad:
+            self._values.pop(LOSS, None)
+        else:
+            self._values[LOSS] = value
+
+    def _episode(self, value: float) -> None:
+        if not math.isfinite(value):
+            return
+        self._returns.append(value)
+        self._now = replace(self._now, episodes=(self._now.episodes or 0) + 1)
+        mean = self._values[_MEAN] = math.fsum(self._returns) / len(self._returns)
+        if len(self._returns) == _GAMES:
+            self._values.setdefault(_FIRST, mean)
+            self._values[_BEST] = max(mean, self._values.get(_BEST, mean))
+
+    def done(self) -> Figures:
+        nan_count = self._now.nan_count
+        if self._moves and self._now.bad and not self._bad_rows:
+            nan_count = (nan_count or 0) + 1
+        return replace(
+            self._now, nan_count=nan_count, moved_at_s=self._moved_at_s, moves=self._before.moves + self._moves,
+            values=self._values, returns=tuple(self._returns), marks=tuple(self._marks),
+        )  # fmt: skip
+
+
+# Figures that have a place of their own, and are not counted among the others.
+_FRAMED: Final = frozenset({_MEAN, _BEST, _FIRST, LOSS, "frames", "updates", RESUMED})
+
+
+def _fits(name: str, value: float) -> bool:
+    """Whether it can be true of this figure."""
+    if not math.isfinite(value):
+        return False
+    if name in COUNTS or name == STEP:
+        return 0 <= value < _MOST
+    return name != RATE or value >= 0

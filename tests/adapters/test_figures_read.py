@@ -1,0 +1,474 @@
+"""Figures from real logs, JSON lines and event files: read by a real child process, and whatever happens to the files."""
+
+import json
+import math
+import os
+import struct
+import time
+from pathlib import Path
+
+import pytest
+from fakes import FakeClock
+from tensorboardX import SummaryWriter
+
+from supervisor.adapters import tfrecord
+from supervisor.adapters.figures import reading, thread
+from supervisor.adapters.figures.reading import look
+from supervisor.adapters.figures.thread import FigureReader
+from supervisor.adapters.process.logs import rotate
+from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.policy.worker.figures import EVENTS, JSON_LINES, LOG, Sources
+
+CLEANRL = r"global_step=(?P<step>\d+), episodic_return=(?P<episode_return>\S+)"
+TOKEN = "ab" * 16
+
+
+class Place:
+    """The files of one program, looked at as the daemon does: what was read up to where goes back and forth as JSON."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.log = root / "stdout.log"
+        self.since_wall_s = time.time() - 1.0
+        self.regex, self.globs, self.names, self.begin = [CLEANRL], {"json": "", "events": ""}, {}, {str(self.log): 0}
+        self.cursors, self.files, self.searched = {}, {}, False
+
+    def look(self):
+        asked = {
+            "logs": [str(self.log)], "regex": self.regex, "off": [], "begin": self.begin, "globs": self.globs,
+            "names": self.names, "base": str(self.root), "since_wall_s": self.since_wall_s, "search": True,
+            "first": not self.searched, "files": self.files, "cursors": self.cursors,
+        }  # fmt: skip
+        said = json.loads(json.dumps(reading.as_json(look(json.loads(json.dumps(asked))))))
+        self.cursors, self.files, self.searched = said["cursors"], said["files"], True
+        return said
+
+    def rows(self):
+        return [(rank, whole, values) for rank, _, whole, values in self.look()["rows"]]
+
+    def steps(self):
+        return [values["step"] for _, _, values in self.rows()]
+
+    def say(self, *steps, end="\n"):
+        with self.log.open("a") as file:
+            file.write("".join(f"global_step={step}, episodic_return=[21.]{end}" for step in steps))
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path)
+
+
+def test_lines_of_a_log_as_they_are_written(place):
+    assert place.rows() == [], "there is no log yet"
+    place.say(4, 8)
+    with place.log.open("a") as file:
+        file.write("a warning\nglobal_step=1")
+    assert place.rows() == [
+        (LOG, True, {"step": 4.0, "episode_return": 21.0}),
+        (LOG, True, {"step": 8.0, "episode_return": 21.0}),
+    ]
+    assert place.rows() == [], "the last line has no end yet"
+    with place.log.open("a") as file:
+        file.write("2, episodic_return=[nan]\r\n")
+    assert place.rows() == [(LOG, True, {"step": 12.0, "episode_return": "nan"})]
+
+
+def test_a_progress_bar_is_redrawn_without_line_ends(place):
+    place.regex = [r"(?P<step>\d+)/(?P<total>\d+) \[", r"'loss': (?P<loss>[^,}]+)"]
+    place.log.write_text("  2%|x  | 10/500 [00:01\r  4%|xx | 20/500 [00:02\r{'loss': inf, 'epoch': 1.0}\r  6%|xx | 30/5")
+    assert [values for _, _, values in place.rows()] == [
+        {"step": 10.0, "target": 500.0},
+        {"step": 20.0, "target": 500.0},
+        {"loss": "inf"},
+    ]
+
+
+def test_what_lies_before_the_attempt_is_of_earlier_ones(place):
+    place.say(1, 2)
+    place.begin = {str(place.log): place.log.stat().st_size}
+    place.say(3)
+    assert place.rows() == [(LOG, True, {"step": 3.0, "episode_return": 21.0})]
+
+
+def test_a_log_that_is_rotated_emptied_or_replaced_is_read_from_its_beginning(place):
+    place.say(*range(100))
+    assert place.steps() == list(range(100))
+    assert rotate(place.log, 10, backups=1)
+    place.say(100)
+    assert place.rows() == [(LOG, False, {"step": 100.0, "episode_return": 21.0})]
+    place.log.unlink()
+    place.say(*range(101, 140))
+    assert place.steps() == list(range(101, 140))
+    place.log.write_text("")
+    place.say(*range(200, 300))  # longer than it was, but not the same lines
+    assert place.steps() == list(range(200, 300))
+
+
+def test_a_flood_is_passed_over_up_to_its_newest_part(place):
+    place.say(*range(60_000))
+    assert place.log.stat().st_size > reading.BEHIND_BYTES
+    found = place.rows()
+    assert found[0] == (LOG, True, {"step": 0.0, "episode_return": 21.0}), "the first step is known all the same"
+    assert found[-1] == (LOG, False, {"step": 59_999.0, "episode_return": 21.0})
+    assert len(found) <= reading.MOST_ROWS + 1
+
+
+def test_a_line_without_end_is_passed_over_piece_by_piece(place):
+    place.log.write_bytes(b"x" * (reading.LONGEST_LINE - 1))
+    assert place.rows() == []
+    assert place.cursors[str(place.log)][2] == 0
+    with place.log.open("ab") as file:
+        file.write(b"x" * 10)
+    assert place.rows() == []
+    place.say(5)
+    assert place.steps() == [5], "what is left of the line is one with it"
+
+
+@pytest.mark.timeout(120)
+def test_a_regular_expression_that_backtracks_for_ever_costs_moments(place):
+    place.regex = ["(a+)+(?P<loss>b)$", CLEANRL]
+    place.log.write_text("a" * 60 + "\n")
+    place.say(7)
+    before_s = time.process_time()
+    said = place.look()
+    assert said["slow"] == [0]
+    assert [values for *_, values in said["rows"]] == [{"step": 7.0, "episode_return": 21.0}]
+    assert time.process_time() - before_s < 3.0
+
+
+def test_json_lines_and_what_their_keys_mean(place):
+    place.globs["json"] = "runs/*.jsonl"
+    file = place.root / "runs" / "metrics.jsonl"
+    file.parent.mkdir()
+    assert place.rows() == []
+    file.write_text(
+        '{"step": 1, "train": {"loss": NaN, "lr": 0.5}, "done": true, "note": "x", "timestamp": 1.7e9}\n'
+        '[1, 2]\nno JSON {\n{"step": 2, "eval": {"reward": 3}, "rss_bytes": 5, "huge": 1' + "0" * 400 + "}\n" + '{"step": 3'
+    )
+    said = place.look()
+    assert said["rows"] == [
+        [JSON_LINES, 1.7e9, True, {"step": 1.0, "loss": "nan", "train/lr": 0.5}],
+        [JSON_LINES, None, True, {"step": 2.0, "eval/reward": 3.0}],
+    ]
+    with file.open("a") as more:
+        more.write(', "eval": {"reward": 4}, "return": 9, "other": {"a": {"b": {"c": 1}}}}\n')
+    place.names = {"mean_return": "eval/reward"}
+    assert place.rows() == [(JSON_LINES, True, {"step": 3.0, "mean_return": 4.0})], "the configuration's word counts"
+
+
+def test_a_file_that_goes_on_from_an_earlier_attempt(place):
+    place.globs["json"] = "m.jsonl"
+    file = place.root / "m.jsonl"
+    file.write_text('{"step": 900}\n')
+    os.utime(file, (time.time() - 3600,) * 2)
+    assert place.rows() == []
+    with file.open("a") as more:
+        more.write('{"step": 850}\n')
+    assert place.rows() == [(JSON_LINES, True, {"step": 850.0})]
+    file.write_text('{"step": 1}\n')
+    assert place.rows() == [(JSON_LINES, False, {"step": 1.0})]
+
+
+def test_a_file_of_an_earlier_attempt_that_this_one_writes_anew(place):
+    place.globs["json"] = "m.jsonl"
+    file = place.root / "m.jsonl"
+    file.write_text('{"step": 900}\n{"step": 901}\n')
+    os.utime(file, (time.time() - 3600,) * 2)
+    place.look()
+    file.write_text('{"step": 5}\n')
+    assert place.rows() == [(JSON_LINES, True, {"step": 5.0})], "its own beginning"
+
+
+def test_a_file_that_was_there_at_the_first_look_may_be_of_either(place):
+    place.globs["json"] = "m.jsonl"
+    (place.root / "m.jsonl").write_text('{"step": 900}\n')
+    assert place.rows() == [(JSON_LINES, False, {"step": 900.0})]
+
+
+def write_events(directory, count=5, tag="charts/episodic_return", from_step=0):
+    writer = SummaryWriter(str(directory), flush_secs=1)
+    for place in range(count):
+        writer.add_scalar(tag, float(place), from_step + 10 * place)
+    writer.close()
+    return next(iter(Path(directory).iterdir()))
+
+
+def test_event_files_of_tensorboardx(place):
+    place.globs["events"] = "runs/**/events.out.tfevents.*"
+    place.look()
+    path = write_events(place.root / "runs" / "a" / "b")
+    said = place.look()
+    assert [(rank, whole, values) for rank, _, whole, values in said["rows"]] == [
+        (EVENTS, False, {"step": 10.0 * value, "episode_return": value}) for value in (0.0, 1.0, 2.0, 3.0, 4.0)
+    ]
+    assert all(abs(at_s - time.time()) < 60 for _, at_s, *_ in said["rows"])
+    assert place.rows() == []
+    data = path.read_bytes()
+    path.write_bytes(data + data[: len(data) // 2])  # other records behind it, the last one is cut
+    assert len(place.rows()) in {2, 3}
+
+
+def test_a_curve_may_be_named_whose_step_counts(place):
+    place.globs["events"] = "runs/*"
+    place.names = {"step": "losses/value", "loss": "losses/value2"}
+    place.look()
+    write_events(place.root / "runs", count=1, tag="losses/value", from_step=500)
+    assert place.rows() == [(EVENTS, True, {"step": 500.0})]
+    for each in (place.root / "runs").iterdir():
+        each.unlink()
+    write_events(place.root / "runs", count=1, tag="losses/value2", from_step=3)
+    assert place.rows() == [(EVENTS, False, {"loss": 0.0})], "its step is of another axis"
+
+
+def test_damaged_and_cut_event_files(place):
+    place.globs["events"] = "*.v2"
+    place.look()
+    data = write_events(place.root / "runs", count=20).read_bytes()
+    file = place.root / "events.v2"
+    frames = tfrecord.records(data, 1 << 20).messages
+    first = frames[1][0] - 12  # the first record is the version
+    for cut in range(0, len(data), 7):
+        file.write_bytes(data[:cut])
+        place.cursors = {}
+        assert len(place.rows()) == max(0, sum(end + 4 <= cut for _, end in frames) - 1)
+    bad = bytearray(data)
+    bad[first + 2] ^= 0xFF  # a length
+    file.write_bytes(bad)
+    place.cursors = {}
+    said = place.look()
+    assert len(said["rows"]) == 19, "the records beyond it are found again"
+    assert "damaged" in said["notes"][0]
+    bad = bytearray(data)
+    bad[frames[5][0] + 11] ^= 0xFF  # inside of a message
+    file.write_bytes(bad)
+    place.cursors = {}
+    said = place.look()
+    assert len(said["rows"]) == 19
+    assert "wrong checksum" in said["notes"][0]
+
+
+def test_a_long_event_file_is_read_from_its_newest_part_and_pictures_are_passed_over(place):
+    place.globs["events"] = "*.v2"
+    place.look()
+    data = write_events(place.root / "runs", count=3).read_bytes()
+    body = os.urandom(300_000)
+    header = struct.pack("<Q", len(body))
+    picture = header + struct.pack("<I", tfrecord.masked_crc(header)) + body + bytes(4)
+    file = place.root / "events.v2"
+    file.write_bytes(data + picture + data[-150:])
+    assert len(place.rows()) == 3
+    for _ in range(3):
+        found = place.rows()
+        if found:
+            break
+    assert found[-1] == (EVENTS, False, {"step": 20.0, "episode_return": 2.0})
+    place.cursors = {}
+    file.write_bytes((data + picture * 2) * 3 + data)
+    assert file.stat().st_size > reading.BEHIND_BYTES
+    assert place.rows()[-1] == (EVENTS, False, {"step": 20.0, "episode_return": 2.0})
+
+
+def test_scalars_that_tensorflow_and_jax_write_as_tensors():
+    def field(number, kind, data):
+        key = bytes([number << 3 | kind])
+        return key + (bytes([len(data)]) if kind == 2 else b"") + data
+
+    def message(tensor, step=b"\x10\x2a"):
+        value = field(1, 2, b"train/loss") + field(9, 2, b"\x0a\x00") + field(8, 2, tensor)
+        return field(1, 1, struct.pack("<d", 1.7e9)) + step + field(5, 2, field(1, 2, value))
+
+    def said(tensor, **more):
+        data = message(tensor, **more)
+        return tfrecord.event(data, 0, len(data))
+
+    assert said(b"\x08\x01" + field(4, 2, struct.pack("<f", 0.5))) == (1.7e9, 42, {"train/loss": 0.5})
+    assert said(b"\x08\x02" + field(6, 2, struct.pack("<d", 0.25))).scalars == {"train/loss": 0.25}
+    assert said(b"\x08\x01" + field(5, 5, struct.pack("<f", 0.125))).scalars == {"train/loss": 0.125}
+    assert said(b"\x08\x09" + field(4, 2, struct.pack("<q", 7))).scalars == {"train/loss": 7.0}
+    assert said(b"\x08\x07" + field(4, 2, b"text")) is None, "a text is no scalar"
+    assert said(b"\x08\x01" + field(5, 5, bytes(4)), step=b"\x10" + b"\xff" * 9 + b"\x01") is None, "a negative step"
+
+
+def test_files_that_are_not_to_be_read(place, monkeypatch):
+    place.globs["json"] = "*.jsonl"
+    place.look()
+    os.mkfifo(place.root / "fifo.jsonl")
+    secret = place.root / "secret"
+    secret.write_text('{"step": 1}\n')
+    (place.root / "link.jsonl").symlink_to(secret)
+    said = place.look()
+    assert said["rows"] == []
+    assert len(said["notes"]) == 2
+    assert all("cannot be read" in note for note in said["notes"])
+    (place.root / "other.jsonl").write_text('{"step": 1}\n')
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert any("belongs to another user" in note for note in place.look()["notes"])
+
+
+def test_only_the_newest_files_of_this_attempt_are_read(place):
+    place.globs["json"] = "**/*.jsonl"
+    place.look()
+    for number in range(reading.MOST_FILES + 10):
+        file = place.root / f"{number}.jsonl"
+        file.write_text(f'{{"step": {number}}}\n')
+        os.utime(file, (time.time() + number,) * 2)
+    old = place.root / "old.jsonl"
+    old.write_text('{"step": 999}\n')
+    os.utime(old, (time.time() - 3600,) * 2)
+    assert place.steps() == list(range(10, reading.MOST_FILES + 10))
+
+
+def test_a_directory_that_takes_too_long_is_looked_through_in_part(place, monkeypatch):
+    place.globs["json"] = "**/*.jsonl"
+    (place.root / "a.jsonl").write_text('{"step": 1}\n')
+
+    def slow(self, _pattern):
+        yield place.root / "a.jsonl"
+        until_s = time.process_time() + 10.0
+        while time.process_time() < until_s:
+            pass
+
+    monkeypatch.setattr(reading, "GLOB_TICKS", 2)
+    monkeypatch.setattr(Path, "glob", slow)
+    said = place.look()
+    assert any("takes too long" in note for note in said["notes"])
+    assert said["files"]["json"] == [str(place.root / "a.jsonl")]
+
+
+# --- the thread and its child ------------------------------------------------------------------------------------------------
+
+
+class Scene:
+    def __init__(self, root: Path, monkeypatch) -> None:
+        monkeypatch.setattr(thread, "LOOK_S", 0.05)
+        monkeypatch.setattr(thread, "LOOK_SHARE", 1.0)
+        self.paths = Paths(str(root / "state"), str(root / "run"))
+        self.clock = FakeClock(at_s=1000.0)
+        self.specs = {}
+        self.reader = FigureReader(self.paths, self.clock, self.specs.get)
+        self.log = Path(self.paths.log("mine", "stdout"))
+        self.log.parent.mkdir(parents=True)
+
+    def watch(self, token=TOKEN, logs_from=(0, 0), **sources):
+        self.specs["mine"] = spec = ProgramSpec("mine", ("x",), "d", figures=Sources(**sources))
+        self.reader.watch(spec, token, os.getpid(), logs_from)
+
+    def until(self, seen, token=TOKEN):
+        deadline_s = time.monotonic() + 60
+        while time.monotonic() < deadline_s:
+            told = self.reader.newest("mine", token)
+            if told is not None and seen(told):
+                return told
+            time.sleep(0.01)
+        raise AssertionError(self.reader.newest("mine", token))
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    made = Scene(tmp_path, monkeypatch)
+    yield made
+    made.reader.stop()
+
+
+def test_the_thread_reads_what_is_written_and_the_last_line_when_all_is_over(scene):
+    scene.log.write_text("global_step=1, episodic_return=[1.]\n")
+    begin = scene.log.stat().st_size
+    scene.watch(logs_from=(begin, 0), log_regex=(CLEANRL,))
+    assert scene.until(lambda told: True).figures.steps is None
+    with scene.log.open("a") as file:
+        file.write("global_step=40, episodic_return=[10.]\nglobal_step=80, episodic_return=[20.]\n")
+    told = scene.until(lambda told: told.figures.steps == 80)
+    assert (told.figures.first_step, told.figures.values["mean_return"], told.fault) == (40, 15.0, "")
+    assert told.speaks(1000.0)
+    assert not told.speaks(1061.0), "nobody has looked for a minute"
+    assert scene.reader.newest("mine", "cd" * 16) is None
+    with scene.log.open("a") as file:
+        file.write("global_step=120, episodic_return=[20.]\n")
+    assert scene.reader.last_step("mine", TOKEN) == 120
+    scene.reader.forget("mine", TOKEN)
+    assert scene.reader.newest("mine", TOKEN) is scene.reader.last_step("mine", TOKEN) is None
+
+
+def test_other_sources_are_read_without_a_restart(scene):
+    scene.watch(log_regex=("nothing=(?P<step>.)",))
+    scene.log.write_text("global_step=40, episodic_return=[10.]\n" * 300)
+    assert "has matched none of the first 300 lines" in scene.until(lambda told: told.fault).fault
+    scene.specs["mine"] = ProgramSpec("mine", ("x",), "d", figures=Sources(log_regex=(CLEANRL,)))
+    with scene.log.open("a") as file:
+        file.write("global_step=50, episodic_return=[10.]\n")
+    told = scene.until(lambda told: told.figures.steps == 50)
+    assert told.fault == ""
+
+
+def test_a_regular_expression_that_takes_too_long_three_times_is_left_out(scene):
+    scene.watch(log_regex=("(a+)+(?P<loss>b)$", CLEANRL))
+    for step in range(4):
+        with scene.log.open("a") as file:
+            file.write("a" * 60 + f"\nglobal_step={step}, episodic_return=[10.]\n")
+        told = scene.until(lambda told, step=step: told.figures.steps == step)
+    assert "takes too long for a line" in told.fault
+
+
+def test_a_child_that_is_killed_is_started_again(scene):
+    scene.watch(log_regex=(CLEANRL,))
+    scene.until(lambda told: True)
+    process = scene.reader._child._process
+    process.kill()
+    process.wait()
+    scene.log.write_text("global_step=7, episodic_return=[1.]\n")
+    assert scene.until(lambda told: told.figures.steps == 7).figures.first_step == 7
+    assert scene.reader._child._process is not process
+
+
+def test_a_file_system_that_does_not_answer_costs_the_child_and_leaves_what_was_known(scene, monkeypatch):
+    scene.watch(log_regex=(CLEANRL,))
+    scene.log.write_text("global_step=7, episodic_return=[1.]\nglobal_step=8, episodic_return=[1.]\n")
+    scene.until(lambda told: told.figures.steps == 8)
+    monkeypatch.setattr(thread, "HANGS_S", 0.2)
+    os.kill(scene.reader._child._process.pid, 19)  # SIGSTOP: as one that waits inside the kernel
+    scene.clock.at_s += 100.0
+    told = scene.until(lambda told: told.fault)
+    assert "did not answer within 0.2 s" in told.fault
+    assert told.figures.steps == 8
+    assert not told.speaks(scene.clock.now_s())
+
+
+def test_figures_that_are_nowhere_are_named_after_a_while(scene):
+    scene.watch(events_glob="runs/*")
+    scene.until(lambda told: not told.fault)
+    scene.clock.at_s += 301.0
+    told = scene.until(lambda told: told.fault)
+    assert "matches runs/*" in told.fault
+    assert told.looked_at_s == scene.clock.now_s()
+    assert not math.isnan(told.looked_at_s)
+
+
+def test_a_program_without_sources_costs_nothing(scene):
+    scene.watch()
+    assert scene.reader.newest("mine", TOKEN) is None
+    assert scene.reader.last_step("mine", TOKEN) is None
+    assert scene.reader._thread is scene.reader._child._process is None
+
+
+def test_an_appended_file_of_the_attempt_before_goes_on_where_that_one_has_left_it(scene):
+    directory = Path(scene.paths.run_dir("mine"))
+    scene.watch(json_lines="*.jsonl")
+    (directory / "m.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
+    scene.until(lambda told: told.figures.steps == 2)
+    scene.reader.last_step("mine", TOKEN)
+    scene.reader.forget("mine", TOKEN)
+    again = "cd" * 16
+    scene.watch(token=again, json_lines="*.jsonl")
+    with (directory / "m.jsonl").open("a") as file:
+        file.write('{"step": 1}\n')
+    told = scene.until(lambda told: told.figures.steps == 1, again)
+    assert told.figures.first_step == 1
+
+
+def test_the_curve_whose_step_counts_may_be_the_loss_too(place):
+    place.globs["events"] = "runs/*"
+    place.names = {"step": "train_loss", "loss": "train_loss"}
+    place.look()
+    write_events(place.root / "runs", count=1, tag="train_loss", from_step=500)
+    assert place.rows() == [(EVENTS, True, {"step": 500.0, "loss": 0.0})]

@@ -1,0 +1,25 @@
+"""A script that knows nothing of extralife: it prints lines as CleanRL does, or draws curves with tensorboardX.
+
+`prints.py log|events FILE`: its step lies in FILE every 100 steps, and it goes on from there.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+how, saved = sys.argv[1], Path(sys.argv[2])
+step = int(saved.read_text()) if saved.exists() else 0
+if how == "events":
+    from tensorboardX import SummaryWriter
+
+    writer = SummaryWriter(f"runs/{time.time_ns()}", flush_secs=1)
+while True:
+    time.sleep(0.05)
+    step += 4
+    if how == "log":
+        print(f"global_step={step}, episodic_return=[21.]", flush=True)
+    else:
+        writer.add_scalar("charts/episodic_return", 21.0, step)
+        writer.add_scalar("losses/value_loss", 0.5, step)
+    if step % 100 == 0:
+        saved.write_text(str(step))

@@ -1,0 +1,56 @@
+"""Unmodified scripts under a real daemon: their steps, returns and losses of steps are those of what they print and draw."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from box import Box, until
+
+PRINTS = Path(__file__).parent / "programs" / "prints.py"
+
+
+def program(name: str, how: str, directory: Path, keys: str) -> str:
+    (directory / name).mkdir()
+    command = json.dumps([sys.executable, str(PRINTS), how, "saved"])
+    return f'[program.{name}]\ncommand = {command}\ndirectory = "{directory / name}"\nstop_grace_s = 1.0\n{keys}\n'
+
+
+@pytest.fixture
+def box(box: Box) -> Box:
+    cleanrl = r"log_regex = 'global_step=(?P<step>\d+), episodic_return=(?P<episode_return>\S+)'"
+    box.config(
+        program("prints", "log", box.directory, f"{cleanrl}\ntarget_steps = 1_000_000")
+        + program("draws", "events", box.directory, 'events_glob = "runs/**/events.out.tfevents.*"'),
+        slots=2,
+    )
+    box.start()
+    return box
+
+
+def test_a_script_that_prints_and_one_that_draws_have_steps_returns_and_lost_steps(box: Box) -> None:
+    shown = until(lambda: (p := box.program("prints"))["steps_per_s"] and p["steps"] > 108 and p, 60, "its pace")
+    assert (shown["mean_return"], shown["target"], shown["target_kind"]) == (21.0, 1_000_000, "env_steps")
+    assert shown["progress_source"] == "figures"
+    assert 20 < shown["steps_per_s"] < 100
+    assert shown["eta_s"] > 10_000
+    assert shown["episodes"] == shown["steps"] // 4
+
+    os.kill(shown["pid"], signal.SIGKILL)
+    ended = box.wait_fact("Exited", "prints")
+    again = box.wait_fact("FirstStepShown", "prints", count=2)
+    assert ended["steps"] >= shown["steps"], "the last line before its death counts"
+    assert again["step"] % 100 == 4, "it has resumed at its newest checkpoint"
+    assert again["lost_steps"] == ended["steps"] - again["step"] >= 0 or again["lost_steps"] is None
+    assert "shows step" in again["why"]
+    assert not box.facts("ResumeUnknown", "prints")
+
+    drawn = until(lambda: (p := box.program("draws"))["steps_per_s"] and p, 60, "the pace of its curve")
+    assert drawn["mean_return"] == 21.0
+    assert drawn["progress_source"] == "figures"
+    assert drawn["figures"] == {"losses/value_loss": 0.5}
+    assert not box.facts("FiguresUnread")

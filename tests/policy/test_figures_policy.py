@@ -1,0 +1,216 @@
+"""What a script's own output says: rows of numbers, and what is known after them."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.policy.worker.figures import (
+    EVENTS,
+    JSON_LINES,
+    LOG,
+    MOST_OTHERS,
+    OWN,
+    Figures,
+    Row,
+    Sources,
+    after,
+    figure_of,
+    number,
+)
+
+NAN, INF = math.nan, math.inf
+
+
+def told(*rows, before=None, rank=LOG, from_s=100.0):
+    """One row a second."""
+    made = [Row(rank, from_s + place, row) for place, row in enumerate(rows)]
+    return after(before or Figures(), made)
+
+
+def steps(*found, **more):
+    return told(*({"step": float(step)} for step in found), **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("4", 4.0), ("-3.5", -3.5), ("1e6", 1e6), ("[21.]", 21.0), (" 21. ", 21.0), ("(0.5)", 0.5), ("50%", 50.0),
+        ("1,024", 1024.0), ("12,345,678.5", 12_345_678.5), ("1_024", 1024.0), ("inf", INF), ("-Infinity", -INF),
+        ("1,5", None), ("12,34", None), ("", None), ("twelve", None), ("1 2", None), ("0x10", None),
+    ],
+)  # fmt: skip
+def test_numbers_as_scripts_print_them(text, value):
+    assert number(text) == value
+
+
+def test_a_printed_nan_is_a_number():
+    assert math.isnan(number("nan"))
+    assert math.isnan(number("[NaN]"))
+
+
+@pytest.mark.parametrize(
+    ("key", "figure"),
+    [
+        ("step", "step"), ("global_step", "step"), ("time/total_timesteps", "step"), ("loss", "loss"), ("train/loss", "loss"),
+        ("train_loss", "loss"), ("rollout/ep_rew_mean", "mean_return"), ("return", "mean_return"),
+        ("charts/episodic_return", "episode_return"), ("charts/SPS", "steps_per_s"), ("time/fps", "steps_per_s"),
+        ("losses/value_loss", "losses/value_loss"), ("lr", "lr"), ("eval/loss", "eval/loss"), ("val/loss", "val/loss"),
+        ("updates", "updates"), ("", None), ("a" * 65, None), ("a\nb", None), ("share_act", None),
+        *[(key, None) for key in sorted(OWN)],
+    ],
+)  # fmt: skip
+def test_which_figure_a_key_means(key, figure):
+    assert figure_of(key) == figure
+
+
+def test_steps_their_first_one_their_pace_and_a_rewind():
+    seen = steps(0, 500, 1000)
+    assert (seen.steps, seen.first_step, seen.rate, seen.moves, seen.moved_at_s) == (1000, 0, 500.0, 3, 102.0)
+    again = steps(1000, before=seen, from_s=110.0)
+    assert (again.moves, again.moved_at_s) == (3, 102.0), "a step that does not grow is no progress"
+    back = steps(480, before=again, from_s=120.0)
+    assert (back.steps, back.first_step, back.rate, back.moves) == (480, 0, None, 4), "the pace begins anew"
+    assert steps(580, before=back, from_s=140.0).rate == 5.0
+
+
+def test_the_pace_is_that_of_the_newest_minute():
+    slow = after(Figures(), [Row(LOG, at_s, {"step": at_s * 10}) for at_s in range(0, 600, 20)])
+    assert slow.rate == 10.0
+    assert len(slow.marks) <= 5
+    fast = after(slow, [Row(LOG, 580.0 + at_s, {"step": 5800.0 + at_s * 100}) for at_s in range(1, 101)])
+    assert fast.rate == pytest.approx(100.0)
+    rare = after(Figures(), [Row(LOG, at_s, {"step": at_s}) for at_s in (0.0, 600.0, 1200.0)])
+    assert rare.rate == 1.0, "two lines in an hour are enough"
+    assert steps(7).rate is None
+    burst = after(Figures(), [Row(LOG, 5.0, {"step": 1.0}), Row(LOG, 5.0, {"step": 9.0})])
+    assert (burst.steps, burst.rate, burst.marks) == (9, None, ((5.0, 9),)), "no time has passed between the two"
+
+
+def test_a_rate_that_the_script_says_itself_counts_before_ours():
+    assert told({"step": 0.0}, {"step": 100.0, "steps_per_s": 7.0}).rate == 7.0
+    assert told({"step": 0.0}, {"step": 100.0, "steps_per_s": -7.0}).rate == 100.0
+
+
+def test_the_first_step_is_known_only_from_the_beginning():
+    missed = after(Figures(), [Row(LOG, 1.0, {"step": 50.0}, whole=False), Row(LOG, 2.0, {"step": 60.0})])
+    assert (missed.steps, missed.first_step) == (60, None)
+
+
+def test_the_steps_of_the_better_source_count():
+    seen = told({"step": 9.0, "loss": 1.0}, rank=EVENTS)
+    assert (seen.steps, seen.first_step) == (9, 9)
+    seen = told({"step": 4.0}, rank=JSON_LINES, before=seen)
+    assert (seen.steps, seen.first_step, seen.moves) == (4, 4, 2)
+    seen = after(seen, [Row(LOG, 200.0, {"step": 2.0}, whole=False), Row(LOG, 201.0, {"step": 3.0})])
+    assert (seen.steps, seen.first_step, seen.moves) == (3, None, 4)
+    seen = told({"step": 99.0, "loss": 2.0}, rank=EVENTS, before=seen)
+    assert (seen.steps, seen.moves, seen.values["loss"]) == (3, 4, 2.0)
+
+
+def test_of_event_files_the_furthest_step_counts():
+    """A curve over epochs lies between the curves over steps."""
+    seen = steps(1000, 12, 2000, rank=EVENTS)
+    assert (seen.steps, seen.rate) == (2000, 500.0)
+    assert steps(13, before=seen, rank=EVENTS).moves == 4, "but it shows that it goes on"
+    assert steps(2000, before=seen, rank=EVENTS).moves == 3
+
+
+def test_without_steps_every_row_is_a_sign_of_progress():
+    seen = told({"loss": 1.0}, {"loss": 1.0}, {})
+    assert (seen.moves, seen.moved_at_s, seen.steps) == (2, 101.0, None)
+    seen = told({"step": 5.0}, {"loss": 1.0}, before=seen)
+    assert seen.moves == 3
+
+
+@pytest.mark.parametrize("bad", [-1.0, NAN, INF, 2.0**63, 1e300])
+def test_what_cannot_be_a_step_is_passed_over(bad):
+    assert steps(bad) == Figures()
+    assert steps(5, bad).steps == 5
+
+
+def test_episodes_are_averaged_and_counted():
+    seen = told(*({"episode_return": float(score)} for score in (10, 20, NAN)))
+    assert (seen.values["mean_return"], seen.episodes) == (15.0, 2)
+    assert "best_return" not in seen.values
+    full = told(*({"episode_return": float(score)} for score in range(1, 99)), before=seen)
+    assert full.values["first_return"] == full.values["best_return"] == pytest.approx((10 + 20 + sum(range(1, 99))) / 100)
+    better = told({"episode_return": 1000.0}, before=full)
+    assert better.values["best_return"] == better.values["mean_return"] > better.values["first_return"]
+    worse = told({"episode_return": -1e6}, before=better)
+    assert worse.values["best_return"] == better.values["best_return"] > worse.values["mean_return"]
+    assert len(worse.returns) == 100
+    assert told({"episodes": 7.0}, before=worse).episodes == 7
+
+
+def test_a_loss_that_is_not_finite_is_a_bad_update_until_there_is_another():
+    fine = told({"step": 1.0, "loss": 0.5})
+    assert (fine.nan_count, fine.values["loss"], fine.bad) == (0, 0.5, False)
+    bad = told({"step": 2.0, "loss": NAN}, {"step": 3.0, "loss": -INF}, before=fine)
+    assert (bad.nan_count, bad.bad, "loss" in bad.values) == (2, True, False)
+    goes_on = steps(4, 5, before=bad)
+    assert goes_on.nan_count == 3, "it goes on with it: one more, whatever it prints in between"
+    assert steps(5, before=goes_on).nan_count == 3, "it stands still"
+    well = told({"step": 6.0, "loss": 0.25}, before=goes_on)
+    assert (well.nan_count, well.values["loss"]) == (3, 0.25)
+    assert steps(7, before=well).nan_count == 3
+    assert told({"loss": NAN}).nan_count == 1
+    assert steps(1, 2).nan_count is None, "no loss was said: unknown is never zero"
+
+
+def test_targets_counts_and_other_figures():
+    seen = told({"target": 1e6, "frames": 400.0, "updates": 7.0, "resumed_step": 90.0, "lr": 1e-4})
+    assert seen.target == 1_000_000
+    assert seen.values == {"frames": 400, "updates": 7, "resumed_step": 90, "lr": 1e-4}
+    assert isinstance(seen.values["frames"], int)
+    seen = told({"lr": NAN, "frames": -1.0, "target": NAN, "unheard": INF}, before=seen)
+    assert seen.values == {"frames": 400, "updates": 7, "resumed_step": 90}, "what is NaN now is not known now"
+    assert seen.target == 1_000_000
+
+
+def test_at_most_so_many_other_figures():
+    seen = told({f"layer{place}": 1.0 for place in range(MOST_OTHERS + 5)} | {"loss": 1.0})
+    assert len(seen.values) == MOST_OTHERS + 1
+    seen = told({"layer0": 2.0, "another": 1.0}, before=seen)
+    assert (seen.values["layer0"], "another" in seen.values) == (2.0, False)
+    seen = told({"layer0": NAN}, {"another": 1.0}, {"mean_return": NAN}, before=seen)
+    assert seen.values["another"] == 1.0, "one that is gone makes room"
+
+
+def test_sources_that_are_read():
+    assert not Sources().read
+    assert not Sources(target_steps=5).read
+    assert all(each.read for each in (Sources(log_regex=("x",)), Sources(json_lines="x"), Sources(events_glob="x")))
+
+
+values = st.floats() | st.integers(-5, 2**70).map(float)
+names = st.sampled_from(
+    ["step", "loss", "episode_return", "target", "steps_per_s", "frames", "episodes", "mean_return", "lr", "q_mean"]
+)
+rows = st.lists(
+    st.builds(Row, st.sampled_from([LOG, JSON_LINES, EVENTS]), st.floats(0, 1e6), st.dictionaries(names, values), st.booleans()),
+    max_size=12,
+)  # fmt: skip
+
+
+@given(rows, rows)
+def test_whatever_is_said_what_is_known_is_finite_and_the_past_is_not_changed(first, then):
+    before = after(Figures(), first)
+    kept = Figures(**{name: getattr(before, name) for name in Figures.__dataclass_fields__})
+    seen = after(before, then)
+    assert before == kept
+    assert set(map(math.isfinite, seen.values.values())) <= {True}
+    assert seen.rate is None or (math.isfinite(seen.rate) and seen.rate >= 0)
+    assert seen.steps is None or 0 <= seen.steps < 2**63
+    assert seen.moves >= before.moves
+    assert seen.nan_count is None or seen.nan_count >= (before.nan_count or 0)
+    assert (seen.steps is None) == (seen.rank is None)
+    assert len(seen.marks) < 2 or seen.marks[0][0] < seen.marks[-1][0]
+
+
+@given(rows, st.integers(0, 12))
+def test_a_look_more_or_less_changes_no_step_and_no_return(said, cut):
+    whole, parts = after(Figures(), said), after(after(Figures(), said[:cut]), said[cut:])
+    for name in ("steps", "first_step", "episodes", "returns", "moves", "moved_at_s", "values", "target", "marks"):
+        assert getattr(whole, name) == getattr(parts, name)
