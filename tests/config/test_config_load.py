@@ -400,3 +400,8 @@ def test_what_the_launcher_leaves_to_a_worker(place: Place, monkeypatch: pytest.
         env = worker_env(Paths("/s", "/r"), place.program(name, text), 1, "0" * 32, "1" * 32)
         assert ("RL_LR" in env) is seen
         assert env[contract.ENV_PROGRAM] == name
+
+
+def test_a_key_that_programs_of_all_kinds_have_comes_from_its_line(place: Place) -> None:
+    loaded = place.load("[program.Pong]\npriority = 3\n")
+    assert str(loaded.origins["program.Pong.priority"]).endswith("extralife.toml:2")
