@@ -107,14 +107,13 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
 
 
 def _on_start(turn: Turn, item: CheckpointsFound | SpawnSucceeded | SpawnBroke) -> None:
-    """What came of a start, and what it found before."""
-    match item:
-        case CheckpointsFound():
-            own_checkpoints.on_found(turn, item)
-        case SpawnSucceeded():
-            on_spawned(turn, item)
-        case SpawnBroke():
-            on_spawn_broke(turn, item)
+    """The result of a start, and the checkpoints that it found before."""
+    if isinstance(item, CheckpointsFound):
+        own_checkpoints.on_found(turn, item)
+    elif isinstance(item, SpawnSucceeded):
+        on_spawned(turn, item)
+    else:
+        on_spawn_broke(turn, item)
 
 
 Copies = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue

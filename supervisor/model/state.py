@@ -802,8 +802,7 @@ def _with_checkpoint(
             )  # fmt: skip
         case facts.StartsFrom():
             return program if fact.error else _starts_from(program, attempt, fact)
-        case facts.CheckpointSeen():
-            return _saved_itself(program, attempt, stamped, fact)
+    return _saved_itself(program, attempt, stamped, fact)
 
 
 def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> Program:

@@ -1,6 +1,7 @@
 """What `status` says of jobs: id, node, queue reason, expected start; nodes that are avoided; hours by account."""
 
 from core_kit import Core, settings
+from fakes import FakeSources
 
 from supervisor.ctl import cluster as shown
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen
@@ -8,6 +9,7 @@ from supervisor.model.memory import Memory
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.reports.cluster_view import cluster_view, job_view, jobs_on
+from supervisor.reports.status_view import status_view
 
 ONE = LauncherSettings(kind="slurm", node_faults=1, node_exclude_s=3600.0)
 
@@ -85,3 +87,10 @@ def test_without_a_cluster_no_page_has_a_word_of_it():
     assert not jobs_on(None)
     assert cluster_view(core.state, core.settings, now_s=0.0) is None
     assert shown.lines(None) == []
+
+
+def test_status_has_the_job_of_each_program():
+    core = begun()
+    see(core, state="RUNNING", node="a14", runs=True)
+    sources = FakeSources(core.state, settings=core.settings, memory=core.memory, now_s=core.now_s)
+    assert [each["job"]["node"] for each in status_view(sources)["programs"]] == ["a14"]

@@ -76,6 +76,14 @@ def test_other_words_of_a_start(found, why):
     assert not core.give(late).facts, "of an attempt that is over"
 
 
+def test_a_first_attempt_that_finds_a_checkpoint_of_no_known_step_has_lost_nothing():
+    core = script()
+    starts(core, OwnCheckpoint("/w/a", size_bytes=1))
+    trains(core, 300.0)
+    assert not core.told(facts.Resumed)
+    assert not core.told(facts.ResumeUnknown)
+
+
 def test_a_program_without_the_setting_is_started_as_before():
     core = Core(settings("Pong"))
     spawn = of(core.begin(), commands.Spawn)[0]

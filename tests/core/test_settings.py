@@ -12,11 +12,12 @@ def test_everything_has_a_place_of_its_own():
     paths = Paths("/var/lib/x", "/run/x")
     durable = [
         paths.journal, paths.recording, paths.alive, paths.alert_log, paths.last_config, paths.main_log, paths.lock,
-        paths.backups, paths.offsite, paths.run_dir("Pong"), paths.log("Pong", "stdout"), paths.log("Pong", "stderr"), paths.attempt_dir("Pong", 3, "ab"),
+        paths.backups, paths.offsite, paths.run_dir("Pong"), paths.log("Pong", "stdout"), paths.log("Pong", "stderr"),
+        paths.attempt_dir("Pong", 3, "ab"),
     ]  # fmt: skip
     gone_after_a_reboot = [
         paths.socket, paths.marker, paths.beat("Pong", 3), paths.control("Pong", 3), paths.shim_record("Pong"),
-        paths.notify_socket("Pong"),
+        paths.notify_socket("Pong"), paths.leave_by("Pong", 3),
     ]  # fmt: skip
     assert all(path.startswith("/var/lib/x/") for path in durable)
     assert all(path.startswith("/run/x/") for path in gone_after_a_reboot)
