@@ -80,12 +80,12 @@ def _whole(rows: int, dtype: Any) -> Operations:
     precision, spec = Precision(torch.device("cpu"), dtype), Spec("Pong", 6, 4, (84, 84), 4)
     policy, normed = networks.build(spec, "nature", networks.POLICY), networks.build(spec, "nature", normed=True)
     adam, radam = torch.optim.Adam(policy.parameters(), fused=True), torch.optim.RAdam(normed.parameters(), foreach=True)
-    frames = policy.arranged(torch.randint(0, 256, (rows, 4, 84, 84), dtype=torch.uint8))
+    frames = policy.to_blocks(torch.randint(0, 256, (rows, 4, 84, 84), dtype=torch.uint8))
     actor = Actor(policy, precision, adam)
 
     def see() -> None:
         with precision.autocast():
-            policy.seen(frames)
+            policy.to_input(frames)
 
     def learn(net: Any) -> None:
         net.zero_grad(set_to_none=True)

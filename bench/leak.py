@@ -35,7 +35,7 @@ import numpy as np
 import torch
 
 from workers import algorithms, args, envs, precision
-from workers.evaluate import Trials
+from workers.evaluate import EvaluationGames
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -145,7 +145,7 @@ def tested(made: algorithms.Learner, count: int) -> Readings:
     envs.MOST_GAME_FRAMES = 400  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as directory:
         before = rss_bytes()
-        trials = Trials(made, Path(directory))
+        trials = EvaluationGames(made, Path(directory))
         for number in range(count + SETTLING_TESTS):
             made.env_steps += made.args.num_envs  # a test of its own
             if trials.play(lambda: True) is None:

@@ -1,7 +1,7 @@
 """The load policy against an oracle: `python bench/load.py [--seeds 200] [--fresh 100] [--days 30] [--jobs 2]`.
 
-Plays `policy/level/load.py` and its rivals on the ten archetypes of `supervisor/whatif/hosts.py` (and, with --fresh N, on
-N boxes drawn at random, one seed each, on which nothing was tuned). Prints kept work, less five minutes of training a
+Plays `policy/level/load.py` and its rivals on the ten archetypes of `supervisor/simulation/hosts.py` (and, with --fresh N,
+on N boxes drawn at random, one seed each, on which nothing was tuned). Prints kept work, less five minutes of training a
 reboot, as a share of an oracle that knows every speed and rate and changes level at once; then the sensitivities and the
 time that a decision takes. Everything is seeded. Writes bench/results/load.json.
 """
@@ -22,11 +22,11 @@ from load_learner import Learner
 from load_rivals import Bandit, ManualLadder, ProbeCycle, RetryLadder
 
 from supervisor.policy.level.load import LoadSettings
-from supervisor.whatif.held import Held
-from supervisor.whatif.hosts import ARCHETYPES, Host, drawn
-from supervisor.whatif.play import DAY_S, Fixed, Play, World, oracle
-from supervisor.whatif.sensors import Sensors
-from supervisor.whatif.watched import Checked, WatchedPlay
+from supervisor.simulation.hosts import ARCHETYPES, Host, drawn
+from supervisor.simulation.play import DAY_S, Fixed, Play, World, oracle
+from supervisor.simulation.policy_player import Held
+from supervisor.simulation.sensors import Sensors
+from supervisor.simulation.watched import Checked, WatchedPlay
 
 DAYS = (1, 7, 30)
 POLICIES = {
@@ -58,7 +58,7 @@ WORLDS = {
     "GPU readings: missing for hours": World(),
     "GPU readings: missing for ever": World(),
 }
-SENSORS = {  # the policy has its pre-checks (`supervisor/whatif/watched.py`) in these worlds
+SENSORS = {  # the policy has its pre-checks (`supervisor/simulation/watched.py`) in these worlds
     "GPU readings: all there, vetoes where it is hot": Sensors(),
     "GPU readings: a third missing": Sensors(missing=1 / 3),
     "GPU readings: missing for hours": Sensors(gap_h=6.0, between_h=6.0),

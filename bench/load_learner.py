@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from supervisor.whatif.hosts import ARCHETYPES, LEVELS, NEVER, Host
-from supervisor.whatif.play import World, rates
+from supervisor.simulation.hosts import ARCHETYPES, LEVELS, NEVER, Host
+from supervisor.simulation.play import World, rates
 
 _LEAST = 1e-6  # no box is ever quite ruled out: the wear of a warm one is only roughly known here
 _DRIFTS = 0.3  # of each reading's weight: readings share a drift, and ten of them do not say ten times as much

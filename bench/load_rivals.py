@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from supervisor.policy.level.worth import Costs, kept
-from supervisor.whatif.hosts import LEVELS
+from supervisor.simulation.hosts import LEVELS
 
 TOP = LEVELS - 1
 

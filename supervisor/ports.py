@@ -147,7 +147,7 @@ class Launcher(Protocol):
         """What became of the attempts (program -> (attempt, token)) that the journal believes alive. May block."""
         ...
 
-    def strangers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
+    def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """(attempt, Survivor) of each of these programs that runs although the journal knows of no start. May block."""
         ...
 

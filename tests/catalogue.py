@@ -233,7 +233,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "a worker runs out of memory (MemoryError)",
             "the next attempt gets the next smaller batch that divides, for good at this level; CUDA's errors likewise",
-            "supervisor/policy/worker/memory.py",
+            "supervisor/policy/worker/out_of_memory.py",
             WORKER_FAULTS + "test_a_memory_error_is_answered_with_smaller_batches_until_one_fits",
             "memory-error",
         ),
@@ -241,7 +241,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "the kernel's OOM killer takes a worker",
             "distinguished from an ordinary kill by the kernel's log or by the counter of the worker's cgroup; answered with a "
             "smaller batch as well",
-            "supervisor/policy/worker/memory.py",
+            "supervisor/policy/worker/out_of_memory.py",
             WORKER_FAULTS + "test_a_worker_that_the_kernel_takes_for_its_memory_is_told_from_one_that_is_killed",
             "oom-kill",
         ),
@@ -426,7 +426,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "the host reboots",
             "everything that ran resumes; the cause (panic, heat, hang, power ...) is one line in `reboot_alerts.log`; "
             "no program is blamed",
-            "supervisor/deciding/beginning.py",
+            "supervisor/deciding/startup.py",
             "e2e/test_reboot.py::test_after_a_power_cut_everything_that_ran_resumes",
         ),
         Row(
@@ -482,13 +482,13 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "the daemon is killed (-9)",
             "workers train on; the next daemon adopts all of them and reads the exit records of those that ended meanwhile",
-            "supervisor/deciding/beginning.py",
+            "supervisor/deciding/startup.py",
             "e2e/test_adoption.py::test_a_killed_daemon_loses_nobody",
         ),
         Row(
             "the daemon is upgraded",
             "`supervisorctl reload` replaces it in place; workers are not touched",
-            "supervisor/deciding/operator.py",
+            "supervisor/deciding/requests.py",
             "e2e/test_adoption.py::test_reload_replaces_the_daemon_in_place",
         ),
         Row(
@@ -508,7 +508,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "the configuration has a mistake at an update",
             "refused with a list of all mistakes; running programs are not touched",
-            "supervisor/deciding/operator.py",
+            "supervisor/deciding/requests.py",
             "e2e/test_operator.py::test_a_bad_edit_leaves_the_running_one_alone",
         ),
         Row(
@@ -540,7 +540,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "you stop a program",
             "it stays stopped, also after restarts of the daemon and reboots",
-            "supervisor/deciding/operator.py",
+            "supervisor/deciding/requests.py",
             "e2e/test_operator.py::test_stop_start_restart_and_what_is_stopped_stays_stopped",
         ),
         Row(

@@ -76,7 +76,7 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
     "journal": (["supervisor/adapters/journal"], ["tests/adapters/test_journal*.py"]),
     "processes": (
         ["supervisor/adapters/process", "supervisor/adapters/host/boot.py"],
-        [f"tests/adapters/test_{name}.py" for name in ("processes", "proc", "starts", "shim", "edges", "cgroups", "boot")],
+        [f"tests/adapters/test_{name}.py" for name in ("processes", "proc", "starts", "shim", "notify_sockets", "cgroups", "boot")],
     ),
     "adapters": (["supervisor/adapters"], ["tests/adapters"]),  # those that are in no part before
     "storage": (

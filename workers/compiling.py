@@ -63,7 +63,7 @@ def _run_once(learner: Learner, net: nn.Module) -> None:
     for rows in sorted({args.num_envs, args.batch_size}):
         begin_step(args)
         empty = torch.zeros((rows, spec.stack, *spec.frame_shape), dtype=torch.uint8, device=precision.device)
-        frames = net.arranged(empty)  # type: ignore[operator]  # every network of ours has it
+        frames = net.to_blocks(empty)  # type: ignore[operator]  # every network of ours has it
         with torch.no_grad(), precision.autocast():
             net(frames)
         if rows == args.batch_size and any(parameter.requires_grad for parameter in net.parameters()):

@@ -53,7 +53,7 @@ MOST_ENVS: Final = 16
 MOST_IDLE: Final = 7  # steps of doing nothing before a game is played
 
 
-class Trials:
+class EvaluationGames:
     """The tests of one attempt. Its environments are built at the first one and kept: 75-80 ms of CPU each."""
 
     def __init__(self, learner: Learner, run_dir: Path) -> None:

@@ -1,7 +1,7 @@
 """The networks: Mnih et al.'s body (Nature 2015) for Atari frames, a smaller one, a toy's, each with one of three heads.
 
-All take uint8 frames [B, stack, H, W], or what `arranged` or `seen` make of them. A Q network gives values [B, heads], a
-policy network logits [B, heads] and state values [B]; entries that are no actions are masked. The head is as wide as the
+All take uint8 frames [B, stack, H, W], or what `to_blocks` or `to_input` make of them. A Q network gives values [B, heads],
+a policy network logits [B, heads] and state values [B]; entries that are no actions are masked. The head is as wide as the
 next multiple of 8: that is the tile of tensor cores and AMX.
 
 The layers of body and head lie side by side in the network: `conv1`, ..., `out` are their names in checkpoints.
@@ -58,16 +58,16 @@ class Network(nn.Module):
         self.width = width
 
     @abstractmethod
-    def arranged(self, frames: torch.Tensor) -> torch.Tensor:
+    def to_blocks(self, frames: torch.Tensor) -> torch.Tensor:
         """uint8 [B, S, H, W] -> uint8 [B, S, ...], each frame for itself: who keeps frames does it once, as they come."""
 
     @abstractmethod
-    def seen(self, frames: torch.Tensor) -> torch.Tensor:
+    def to_input(self, frames: torch.Tensor) -> torch.Tensor:
         """uint8 frames as the first layer takes them: the same for all networks of a kind, so once is enough for two."""
 
     @abstractmethod
     def features(self, frames: torch.Tensor) -> torch.Tensor:
-        """Frames, or what `arranged` or `seen` make of them, to [B, width]."""
+        """Frames, or what `to_blocks` or `to_input` make of them, to [B, width]."""
 
     def forward(self, frames: torch.Tensor) -> Any:
         return self.head.answer(self, self.features(frames))
@@ -114,15 +114,15 @@ class ConvNetwork(Network):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._end_with(head, spec.actions)
 
-    def arranged(self, frames: torch.Tensor) -> torch.Tensor:
+    def to_blocks(self, frames: torch.Tensor) -> torch.Tensor:
         return blocks(frames, self.crop)
 
-    def seen(self, frames: torch.Tensor) -> torch.Tensor:
-        parts = frames if frames.dim() == _BLOCKS_DIM else self.arranged(frames)
+    def to_input(self, frames: torch.Tensor) -> torch.Tensor:
+        parts = frames if frames.dim() == _BLOCKS_DIM else self.to_blocks(frames)
         return self._numbers(as_one_image(parts) if frames.is_cuda else parts.permute(0, 4, 1, 2, 3))
 
     def features(self, frames: torch.Tensor) -> torch.Tensor:
-        x = self.seen(frames) if frames.dtype is torch.uint8 else frames
+        x = self.to_input(frames) if frames.dtype is torch.uint8 else frames
         x = self._activated(self._first(x), 0)
         x = self._activated(self._second(x.squeeze(2) if x.dim() == _BLOCKS_DIM else x), 1)
         x = self._activated(self.conv3(x), 2)
@@ -175,14 +175,14 @@ class ToyNetwork(Network):
         self.norms = nn.ModuleList([nn.LayerNorm(128) for _ in range(2)] if normed else [])
         self._end_with(head, spec.actions)
 
-    def arranged(self, frames: torch.Tensor) -> torch.Tensor:
+    def to_blocks(self, frames: torch.Tensor) -> torch.Tensor:
         return frames
 
-    def seen(self, frames: torch.Tensor) -> torch.Tensor:
+    def to_input(self, frames: torch.Tensor) -> torch.Tensor:
         return self._numbers(frames.flatten(1)) * _PIXEL
 
     def features(self, frames: torch.Tensor) -> torch.Tensor:
-        x = self.seen(frames) if frames.dtype is torch.uint8 else frames
+        x = self.to_input(frames) if frames.dtype is torch.uint8 else frames
         for place, layer in enumerate((self.fc1, self.fc2)):
             x = layer(x)
             x = F.relu(self.norms[place](x) if self.norms else x)

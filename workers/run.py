@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from workers import algorithms, auto, compiling, envs, memory, networks, precision
+from workers import algorithms, auto, compiling, envs, networks, out_of_memory, precision
 from workers.args import BadArguments, with_algorithm
 from workers.checkpoint import Checkpointer
 from workers.contract import (
@@ -41,7 +41,7 @@ from workers.contract import (
     Phase,
     TargetKind,
 )
-from workers.evaluate import Trials
+from workers.evaluate import EvaluationGames
 from workers.learner import GAMES_AVERAGED, Diverged
 from workers.options import AUTO
 from workers.records import Records
@@ -94,13 +94,13 @@ def run(args: Args, client: Client, asked: Asked) -> int:
     except (InUse, RolloutTooLarge) as error:
         return _told(error, EXIT_FAILED)
     except (ReplayError, OSError, MemoryError, RuntimeError) as error:
-        if not memory.is_out(error):
+        if not out_of_memory.is_out(error):
             if isinstance(error, ReplayError | OSError):
                 return _told(error, EXIT_FAILED)
-            if memory.is_refused_code(error):
+            if out_of_memory.is_refused_code(error):
                 return _told(_NO_CODE, EXIT_CONFIG)
             raise
-        what = memory.describe(error, args.batch_size)
+        what = out_of_memory.describe(error, args.batch_size)
     # Only here, where what the failed attempt held is free again, is there memory to tell of it.
     client.report("out_of_memory", **what)
     print(
@@ -292,7 +292,7 @@ class Session:
         self._marks: deque[tuple[float, int]] = deque()
         self._look_at_s = self._print_at_s = self._save_at_s = math.inf
         self._finish_by_s: float | None = None
-        self._trials = Trials(learner, run_dir)
+        self._trials = EvaluationGames(learner, run_dir)
         self._records = Records(learner, run_dir)
         self._training_since_s = math.nan
 

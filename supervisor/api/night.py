@@ -1,12 +1,12 @@
 """The page `report` in about ten lines of text: for the daily report (`[alerts] report_at`), and parts of it for people.
 
-Programs' names and their errors are strangers' texts: they go through `harmless`.
+Programs' names and their errors are strangers' texts: they go through `printable`.
 """
 
 from __future__ import annotations
 
 from supervisor.api.words import UNKNOWN, duration, number, percent, when
-from supervisor.harmless import harmless
+from supervisor.printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     """What trained, how well, what broke, what it cost, what comes next, what needs somebody."""
     trained = [_program(row) for row in found["programs"]]
     broke = [_cause(group) for group in found["broke"]]
-    needs = [harmless(each)[:_WHY_CHARS] for each in found["needs"]]
+    needs = [printable(each)[:_WHY_CHARS] for each in found["needs"]]
     return [
         headline(found), *_first(trained, _PROGRAMS, "programs"), *(_first(broke, _CAUSES, "causes") or ["nothing broke"]),
         f"next: {coming(found['next'])}", *would_have(found["levels"]),
@@ -42,7 +42,7 @@ def _first(every: list[str], most: int, what: str) -> list[str]:
 
 
 def _program(row: dict[str, Any]) -> str:
-    name, phase = harmless(row["name"]), harmless(row["phase"])
+    name, phase = printable(row["name"]), printable(row["phase"])
     scored = "" if row["last_return"] is None else f", return {returns(row)}"
     lost = "" if not row["lost_steps"] else f", {number(row['lost_steps'])} lost"
     return f"{name}: {phase}, {number(round(row['kept_steps']))} steps kept{lost}{scored}"
@@ -54,8 +54,8 @@ def returns(row: dict[str, Any]) -> str:
 
 
 def _cause(group: dict[str, Any]) -> str:
-    where = f" ({', '.join(map(harmless, group['programs'][:_PROGRAMS]))})" if group["programs"] else ""
-    return f"broke: {group['count']} x {harmless(group['what'])}{where}: {harmless(group['why'])[:_WHY_CHARS]}"
+    where = f" ({', '.join(map(printable, group['programs'][:_PROGRAMS]))})" if group["programs"] else ""
+    return f"broke: {group['count']} x {printable(group['what'])}{where}: {printable(group['why'])[:_WHY_CHARS]}"
 
 
 def headline(found: dict[str, Any]) -> str:
@@ -81,11 +81,11 @@ def _count(many: int, noun: str) -> str:
 def coming(found: dict[str, Any]) -> str:
     """The time to the end at the level in force, or why it is not known; then how the level stands."""
     if found["days"] is None:
-        end = f"when all is done is not known: {harmless(found['why'])}"
+        end = f"when all is done is not known: {printable(found['why'])}"
     else:
         dollars = "" if found["usd"] is None else f" for {usd(found['usd'])}"
-        end = f"all is done in {days(found)}{dollars} at level {harmless(found['level'])}"
-    return f"{end}; {harmless(found['line'])}" if found["line"] else end
+        end = f"all is done in {days(found)}{dollars} at level {printable(found['level'])}"
+    return f"{end}; {printable(found['line'])}" if found["line"] else end
 
 
 def days(found: dict[str, Any]) -> str:
@@ -105,9 +105,9 @@ def would_have(levels: list[dict[str, Any]]) -> list[str]:
         bound = "" if least is None else f" (at least {number(round(least))})"
         than = f"; {number(round(here))} are expected of the level in force" if here else ""
         told.append(
-            f"{harmless(best['name'])} would have kept {number(round(best['kept_steps']))} steps in this time{bound}{than}"
+            f"{printable(best['name'])} would have kept {number(round(best['kept_steps']))} steps in this time{bound}{than}"
         )
-    unknown = [harmless(level["name"]) for level in levels if level["why"] == "never measured"]
+    unknown = [printable(level["name"]) for level in levels if level["why"] == "never measured"]
     told += [f"never measured: {', '.join(unknown)}"] if unknown else []
     return [f"levels: {'; '.join(told)}"] if told else []
 

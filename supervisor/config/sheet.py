@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from supervisor.harmless import harmless
+from supervisor.printable import printable
 
 DEFAULT: Final = "default"
 FILE: Final = "file"
@@ -98,12 +98,12 @@ class Sheet:
         """An error that already says where it is. What is wrong with a section is told once, whatever was made of it."""
         for made in sorted(self.made_of, key=len, reverse=True):
             sentence = sentence.replace(made, self.made_of[made])
-        sentence = _cut(harmless(sentence))
+        sentence = _cut(printable(sentence))
         if sentence not in self.errors:  # ten programs may share one wrong default
             self.errors.append(sentence)
 
     def warn(self, origin: Origin, what: str) -> None:
-        sentence = _cut(harmless(f"{origin.place}: {what}"))
+        sentence = _cut(printable(f"{origin.place}: {what}"))
         if sentence not in self.warnings:  # the same of a program at every level
             self.warnings.append(sentence)
 

@@ -81,7 +81,7 @@ def _choose(programs: list[dict[str, Any]], names: list[str]) -> list[dict[str, 
     known = {sheet["name"] for sheet in programs}
     for name in wanted:
         if name not in known:
-            raise Failed(f"{text.harmless(name)}: ERROR (no such process)")
+            raise Failed(f"{text.printable(name)}: ERROR (no such process)")
     return [sheet for sheet in programs if sheet["name"] in wanted]
 
 
@@ -121,7 +121,7 @@ def _hours(seconds: float) -> str:
 
 def _table(sheets: list[dict[str, Any]], paint: text.Paint) -> list[str]:
     states = [state for state in sheets[0]["seconds"] if any(_booked(sheet, state) for sheet in sheets)]
-    heads = [text.harmless("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]) for sheet in sheets]
+    heads = [text.printable("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]) for sheet in sheets]
     rows = [[_cell(sheet, state) for sheet in sheets] for state in states]
     sums = [f"{text.duration(sheet['wall_s'])} {'':>6}" for sheet in sheets]
     widths = [max(text.width(cell) for cell in column) for column in zip(heads, sums, *rows, strict=True)]
@@ -175,13 +175,13 @@ def _bar(sheet: dict[str, Any], state: str) -> str:
 
 def _lines(programs: list[dict[str, Any]]) -> list[str]:
     """A program a line: the four largest of its states."""
-    wide = max(text.width(text.harmless(sheet["name"])) for sheet in programs)
+    wide = max(text.width(text.printable(sheet["name"])) for sheet in programs)
     out = []
     for sheet in programs:
         largest = sorted(sheet["seconds"].items(), key=lambda item: -item[1])[:4]
         told = ", ".join(f"{state} {_cell(sheet, state).strip()}" for state, seconds in largest if seconds > 0)
         out.append(
-            f"{text.pad(text.harmless(sheet['name']), wide)}  {text.duration(sheet['wall_s'])}: {told or 'nothing yet'}"
+            f"{text.pad(text.printable(sheet['name']), wide)}  {text.duration(sheet['wall_s'])}: {told or 'nothing yet'}"
         )
     return out
 
@@ -197,7 +197,7 @@ def _figures(sheets: list[dict[str, Any]]) -> list[str]:
 def _figure_row(sheet: dict[str, Any]) -> tuple[str, ...]:
     unknown = f" +{sheet['lost_unknown']} unknown" if sheet["lost_unknown"] else ""
     return (
-        text.harmless("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]),
+        text.printable("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]),
         text.percent(sheet["ettr"]),
         text.percent(sheet["goodput"]),
         text.percent(sheet["availability"]),
@@ -214,7 +214,7 @@ def _levels(levels: dict[str, dict[str, Any]]) -> list[str]:
     for name, level in levels.items():
         box = _mtbf(level["host_up_s"], level["reboots"], "reboot")
         programs = _mtbf(level["trained_s"], level["failures"], "failure")
-        out.append(f"level {text.harmless(name or text.UNKNOWN)}: box up {box}; trained {programs}")
+        out.append(f"level {text.printable(name or text.UNKNOWN)}: box up {box}; trained {programs}")
     return out
 
 

@@ -45,8 +45,8 @@ def _test(session: Session, *, as_json: bool) -> int:
     if as_json:
         session.say_json({"tried": tried})
     for each in [] if as_json else tried:
-        how = f"accepted in {each['took_s']:.1f} s" if each["ok"] else f"ERROR ({text.harmless(each['error'])})"
-        session.say(f"{text.harmless(each['target'])}: {how}")
+        how = f"accepted in {each['took_s']:.1f} s" if each["ok"] else f"ERROR ({text.printable(each['error'])})"
+        session.say(f"{text.printable(each['target'])}: {how}")
     return OK if all(each["ok"] for each in tried) else GENERIC
 
 
@@ -55,10 +55,10 @@ def page(found: dict[str, Any]) -> list[str]:
     now_s, lines = text.wall_s(), []
     if not found["targets"]:
         lines.append("alerts go nowhere: [alerts] has neither urls nor a command; history shows what happened")
-    lines += [f"{text.harmless(each['name'])}: {_how(each, now_s)}" for each in found["targets"]]
+    lines += [f"{text.printable(each['name'])}: {_how(each, now_s)}" for each in found["targets"]]
     if found["queue"]:
         lines += ["", "waiting:"]
-    lines += [f"  {_line(each, now_s)}  for {text.harmless(', '.join(each['owed']))}" for each in found["queue"]]
+    lines += [f"  {_line(each, now_s)}  for {text.printable(', '.join(each['owed']))}" for each in found["queue"]]
     if found["held"]:
         lines += ["", "held back by the limits, then sent as one alert each:"]
     lines += [
@@ -67,7 +67,7 @@ def page(found: dict[str, Any]) -> list[str]:
     if found["deliveries"]:
         lines += ["", "delivered:"]
     for each in reversed(found["deliveries"]):
-        when, target = text.when(each["wall_s"], now_s), text.harmless(each["target"])
+        when, target = text.when(each["wall_s"], now_s), text.printable(each["target"])
         lines.append(f"  {when}  {each['kind']}{_about(each)} to {target}, after {text.duration(each['after_s'])}")
     return lines
 
@@ -78,7 +78,7 @@ def _how(target: dict[str, Any], now_s: float) -> str:
     if target["state"] == "failing":
         since = text.duration(now_s - target["failing_since_wall_s"])
         again = "" if target["retry_in_s"] is None else f", next try in {text.duration(target['retry_in_s'])}"
-        parts.append(f"FAILING for {since} ({text.harmless(target['error'])}){again}")
+        parts.append(f"FAILING for {since} ({text.printable(target['error'])}){again}")
     if target["dropped"]:
         parts.append(f"{target['dropped']} dropped")
     if target["last_wall_s"] is not None:
@@ -89,8 +89,8 @@ def _how(target: dict[str, Any], now_s: float) -> str:
 
 
 def _line(each: dict[str, Any], now_s: float) -> str:
-    return f"{text.when(each['wall_s'], now_s)}  {each['severity']:<8}  {each['kind']}: {text.harmless(each['text'])}"
+    return f"{text.when(each['wall_s'], now_s)}  {each['severity']:<8}  {each['kind']}: {text.printable(each['text'])}"
 
 
 def _about(each: dict[str, Any]) -> str:
-    return f" of {text.harmless(each['program'])}" if each["program"] else ""
+    return f" of {text.printable(each['program'])}" if each["program"] else ""

@@ -28,9 +28,9 @@ def backup(session: Session, args: list[str]) -> int:
     }
     result = session.client.post("/api/v1/backup", asked)
     if result["code"] != SUCCESS:
-        raise Failed(f"backup: ERROR ({text.harmless(result['text'])})")
+        raise Failed(f"backup: ERROR ({text.printable(result['text'])})")
     if "--no-wait" in options:
-        session.say(f"{text.harmless(result['name'])}: begun")
+        session.say(f"{text.printable(result['name'])}: begun")
         return OK
     return _follow(session, result["name"])
 
@@ -47,10 +47,11 @@ def rollback(session: Session, args: list[str]) -> int:
     asked: dict[str, object] = {"backup": name, "names": [] if "all" in names else names}
     result = session.client.post("/api/v1/rollback", asked)
     if result["code"] != SUCCESS:
-        raise Failed(f"{text.harmless(name)}: ERROR ({text.harmless(result['text'])})")
+        raise Failed(f"{text.printable(name)}: ERROR ({text.printable(result['text'])})")
     if "--no-wait" in options:
         session.say(
-            f"{text.harmless(name)}: extralife verifies it; the present state will be backup {text.harmless(result['text'])}"
+            f"{text.printable(name)}: extralife verifies it; "
+            f"the present state will be backup {text.printable(result['text'])}"
         )
         return OK
     return _follow(session, result["text"])
@@ -66,15 +67,15 @@ def _follow(session: Session, name: str) -> int:
             if end is not None:
                 _line(" " * text.width(shown), tty=tty)
                 _line("", tty=tty)
-                session.say(text.harmless(end["text"]))
+                session.say(text.printable(end["text"]))
                 return OK if end["ok"] else GENERIC
             if not _under_way(found, name):
-                raise Failed(f"{text.harmless(name)}: its result is unknown; see history and backups")
+                raise Failed(f"{text.printable(name)}: its result is unknown; see history and backups")
             shown = _progress(found["progress"])
             _line(shown, tty=tty)
             text.pause(_LOOK_S)
     except KeyboardInterrupt:
-        session.say(f"\n{text.harmless(name)} continues in the background")
+        session.say(f"\n{text.printable(name)} continues in the background")
         return OK
 
 
@@ -87,9 +88,9 @@ def _progress(progress: dict[str, Any] | None) -> str:
     """`20261121-0330: Pong, 120MB of 540MB`, in a field that a shorter one covers."""
     if progress is None:
         return f"{'waits':<60}"
-    program = f"{text.harmless(progress['program'])}, " if progress["program"] else ""
+    program = f"{text.printable(progress['program'])}, " if progress["program"] else ""
     size = f"{text.size(progress['done_bytes'])} of {text.size(progress['total_bytes'])}"
-    return f"{text.harmless(progress['name'])}: {program}{size}".ljust(60)
+    return f"{text.printable(progress['name'])}: {program}{size}".ljust(60)
 
 
 def _line(line: str, *, tty: bool) -> None:
@@ -126,12 +127,12 @@ def page(found: dict[str, Any]) -> list[str]:
     now_s = text.wall_s()
     rows = [("BACKUP", "WHEN", "WHY", "SIZE", "COMPLETE", "LABEL", "PROGRAMS")]
     for each in found["backups"]:
-        programs = ", ".join(f"{text.harmless(game['name'])} {text.number(game['steps'])}" for game in each["programs"])
+        programs = ", ".join(f"{text.printable(game['name'])} {text.number(game['steps'])}" for game in each["programs"])
         whole = "DAMAGED" if each["error"] else "yes, now" if each.get("checked") else "when made"
         when = text.when(each["created_wall_s"], now_s)
         size = f"{text.size(each['size_bytes'])} {each['method']}".strip()
-        label = text.harmless(each["label"]) or text.UNKNOWN
-        rows.append((text.harmless(each["name"]), when, each["cause"] or text.UNKNOWN, size, whole, label, programs))
+        label = text.printable(each["label"]) or text.UNKNOWN
+        rows.append((text.printable(each["name"]), when, each["cause"] or text.UNKNOWN, size, whole, label, programs))
         if each["error"]:
-            rows[-1] = (*rows[-1][:-1], text.harmless(each["error"]))
+            rows[-1] = (*rows[-1][:-1], text.printable(each["error"]))
     return text.table(rows)

@@ -62,10 +62,10 @@ def _asked(name: str, source: Source) -> Finding:
     try:
         found = source.read()
     except Unreadable as error:
-        return Finding(_NAME, "bad", f"{name}: {text.harmless(str(error))}", "docs/offsite.md, notices of the end")
+        return Finding(_NAME, "bad", f"{name}: {text.printable(str(error))}", "docs/offsite.md, notices of the end")
     told = "; ".join(f"THIS BOX ENDS: {each.what}" for each in found) or "no end is announced"
     return Finding(
-        _NAME, "bad" if found else "ok", f"{name}: {text.harmless(told)}", "let it save and copy" if found else ""
+        _NAME, "bad" if found else "ok", f"{name}: {text.printable(told)}", "let it save and copy" if found else ""
     )
 
 

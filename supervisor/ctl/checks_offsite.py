@@ -48,7 +48,7 @@ def _tried(rules: OffsiteSettings, state_dir: str) -> Finding:
         wrong = restoring.try_out(restic, directory / "probe", box=socket.gethostname())
         if wrong:
             do = "supervisorctl offsite init makes a repository; docs/offsite.md has examples of each backend"
-            return Finding("copies", "bad", text.harmless(wrong), do)
+            return Finding("copies", "bad", text.printable(wrong), do)
         return Finding("copies", "ok", f"a file went into the repository and came back; {_newest(restic)}")
 
 
@@ -56,7 +56,7 @@ def _newest(restic: Restic) -> str:
     try:
         found = [each for each in restic.snapshots() if COPY_TAG in each.tags]
     except ResticError as error:
-        return text.harmless(str(error))
+        return text.printable(str(error))
     if not found:
         return "it has no copy yet"
     count = "1 copy" if len(found) == 1 else f"{len(found)} copies"

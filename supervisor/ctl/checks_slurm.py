@@ -45,14 +45,14 @@ def cluster(who: Patient) -> Iterator[Finding]:
     version = slurm.version()
     if isinstance(version, Unknown):
         level = "bad" if version.why == "missing" else "unknown"
-        yield Finding("slurm", level, text.harmless(version.words), "run doctor where sbatch works: on a login node")
+        yield Finding("slurm", level, text.printable(version.words), "run doctor where sbatch works: on a login node")
         return
     if version < _OLDEST:
         yield Finding("slurm", "bad", f"Slurm {_told(version)} is older than {_told(_OLDEST)}: its jobs cannot be read")
         return
     partitions = slurm.partitions()
     if isinstance(partitions, Unknown):
-        what = f"the controller does not answer: {text.harmless(partitions.words)}"
+        what = f"the controller does not answer: {text.printable(partitions.words)}"
         yield Finding("slurm", "unknown", what, "try again later; trainings that run are not touched meanwhile")
         return
     yield Finding("slurm", "ok", f"Slurm {_told(version)} answers")
@@ -103,8 +103,8 @@ def _taken(slurm: Slurm, rules: LauncherSettings, settings: Settings) -> Finding
     if isinstance(answer, Done):
         return Finding("job", "ok", "Slurm would take a job of this partition, account, quality of service and size")
     if isinstance(answer, Unknown):
-        return Finding("job", "unknown", f"Slurm did not say whether it would take a job: {text.harmless(answer.words)}")
-    what = f"Slurm refuses such a job: {text.harmless(answer.words)}"
+        return Finding("job", "unknown", f"Slurm did not say whether it would take a job: {text.printable(answer.words)}")
+    what = f"Slurm refuses such a job: {text.printable(answer.words)}"
     return Finding(
         "job", "bad", what, _may_use() or "set [launcher] partition, account, qos and gpus as your cluster's guide says"
     )
@@ -118,7 +118,7 @@ def _may_use() -> str:
         f"account {account}" + (f", partition {partition}" if partition else "") + (f", qos {qos}" if qos else "")
         for account, partition, qos in rows
     ]
-    return f"you may use: {'; '.join(text.harmless(each) for each in told[:8])}" if told else ""
+    return f"you may use: {'; '.join(text.printable(each) for each in told[:8])}" if told else ""
 
 
 def setup(who: Patient) -> Iterator[Finding]:
@@ -200,7 +200,7 @@ def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
             if told is not None:
                 seen += 1
                 node_s = told.wall_s - path.stat().st_mtime
-                off |= {f"node {text.harmless(told.node)}, by {node_s:+.0f} s"} if abs(node_s) > _CLOCKS_S else set()
+                off |= {f"node {text.printable(told.node)}, by {node_s:+.0f} s"} if abs(node_s) > _CLOCKS_S else set()
     if off:
         what = f"clocks differ from the file server's: {', '.join(sorted(off))}"
         yield Finding(
@@ -226,7 +226,7 @@ def quota(who: Patient) -> Iterator[Finding]:
         what = "no quota is known of the file system of the state directory"
         yield Finding("quota", "unknown", what, "the cluster's own command may say it, `myquota` for example")
     for name, used, over, limit in limited:
-        told = f"{text.harmless(name)}: {used >> 20} of {limit >> 20} GiB used"
+        told = f"{text.printable(name)}: {used >> 20} of {limit >> 20} GiB used"
         if over or used > 0.95 * limit:
             yield Finding(
                 "quota", "bad", f"{told}: no checkpoint can be saved soon", "remove files, or move state_dir to scratch"

@@ -13,11 +13,11 @@ def cell(job: dict[str, Any] | None) -> str:
     """`17 on a14`, or `17 PENDING (Resources), begins about 14:05`."""
     if job is None:
         return text.UNKNOWN
-    number = text.harmless(str(job["id"]))
+    number = text.printable(str(job["id"]))
     if job["node"] and job["state"] in {None, "RUNNING"}:
-        return f"{number} on {text.harmless(job['node'])}"
-    state = f" {text.harmless(job['state'])}" if job["state"] else ""
-    reason = f" ({text.harmless(job['reason'])})" if job["reason"] else ""
+        return f"{number} on {text.printable(job['node'])}"
+    state = f" {text.printable(job['state'])}" if job["state"] else ""
+    reason = f" ({text.printable(job['reason'])})" if job["reason"] else ""
     expected_s = job["start_expected_wall_s"]
     begins = "" if expected_s is None else f", begins about {text.when(expected_s, text.wall_s())}"
     return f"{number}{state}{reason}{begins}"
@@ -30,12 +30,12 @@ def lines(cluster: dict[str, Any] | None) -> list[str]:
     found = []
     if cluster["unreachable_s"] is not None:
         for_s = text.duration(cluster["unreachable_s"])
-        found.append(f"the cluster has not answered for {for_s}: {text.harmless(cluster['error'])}; jobs run on")
+        found.append(f"the cluster has not answered for {for_s}: {text.printable(cluster['error'])}; jobs run on")
     if cluster["avoided"]:
-        nodes = ", ".join(f"{text.harmless(node)} for {text.duration(s)}" for node, s in cluster["avoided"].items())
+        nodes = ", ".join(f"{text.printable(node)} for {text.duration(s)}" for node, s in cluster["avoided"].items())
         found.append(f"nodes that new jobs avoid: {nodes}")
     used = [
-        f"{text.harmless(name)} {each['hours']:.1f} h in {each['jobs']} job{'' if each['jobs'] == 1 else 's'}"
+        f"{text.printable(name)} {each['hours']:.1f} h in {each['jobs']} job{'' if each['jobs'] == 1 else 's'}"
         + (f", {each['gpu_hours']:.1f} GPU hours" if each["gpu_hours"] else "")
         for name, each in cluster["accounts"].items()
     ]

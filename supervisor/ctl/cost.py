@@ -70,7 +70,7 @@ def _frames(found: dict[str, Any]) -> list[str]:
     else:
         out.append("useful frames: not known")
     if found["frames_unknown"]:
-        names = ", ".join(text.harmless(name) for name in found["frames_unknown"])
+        names = ", ".join(text.printable(name) for name in found["frames_unknown"])
         out.append(f"without {names}: the frames of one step are unknown")
     return out
 
@@ -80,11 +80,11 @@ def _levels(found: dict[str, Any]) -> list[str]:
     for level in found["levels"]:
         rate = text.UNKNOWN if level["steps_per_s"] is None else text.number(level["steps_per_s"])
         finish = text.UNKNOWN if level["days"] is None else days(level)
-        name = text.harmless(level["name"] or text.UNKNOWN) + (" (now)" if level["in_force"] else "")
+        name = text.printable(level["name"] or text.UNKNOWN) + (" (now)" if level["in_force"] else "")
         measured = text.duration(3600.0 * level["paid_hours"]) if level["paid_hours"] else text.UNKNOWN
-        why = f"not known: {text.harmless(level['why'])}" if level["why"] else ""
+        why = f"not known: {text.printable(level['why'])}" if level["why"] else ""
         rows.append((name, str(level["slots"]), measured, rate, finish, usd(level["usd"]), why))
     out = text.table(rows, right={1, 2, 3, 4, 5})
     for name, why in sorted(found["left_out"].items()):
-        out.append(f"not counted: {text.harmless(name)}, {text.harmless(why)}")
+        out.append(f"not counted: {text.printable(name)}, {text.printable(why)}")
     return out

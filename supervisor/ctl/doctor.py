@@ -26,7 +26,7 @@ def doctor(session: Session, args: list[str]) -> int:
     """
     names, options = take(args, "--json")
     if names:
-        raise Failed(f"Error: doctor takes no names, not {text.harmless(names[0])!r}")
+        raise Failed(f"Error: doctor takes no names, not {text.printable(names[0])!r}")
     found = examine(session)
     if "--json" in options:
         session.say_json({"findings": [each.as_json() for each in found]})
@@ -83,8 +83,8 @@ def page(found: list[Finding]) -> list[str]:
     wide = max((len(each.name) for each in found), default=0)
     out = []
     for each in found:
-        out.append(f"{each.level:<7}  {each.name:<{wide}}  {text.harmless(each.what)}")
+        out.append(f"{each.level:<7}  {each.name:<{wide}}  {text.printable(each.what)}")
         if each.do:
-            out.append(f"{'':<7}  {'':<{wide}}  -> {text.harmless(each.do)}")
+            out.append(f"{'':<7}  {'':<{wide}}  -> {text.printable(each.do)}")
     counts = [f"{sum(each.level == level for each in found)} {level}" for level in LEVELS]
     return [*out, "", ", ".join(counts)]

@@ -35,7 +35,7 @@ def export(session: Session, args: list[str]) -> int:
     columns = next(pages)
     count = _parquet(file, columns, pages) if file.endswith(_PARQUET) else _csv(file, columns, pages)
     if file != "-":
-        session.say(f"{text.harmless(file)}: {count:,} rows")
+        session.say(f"{text.printable(file)}: {count:,} rows")
     return OK
 
 

@@ -42,4 +42,4 @@ def aside(file: str) -> Iterator[str]:
         finally:
             os.close(fd)
     except OSError as error:
-        raise Failed(f"Error: {text.harmless(file)} cannot be written: {error.strerror or error}", GENERIC) from None
+        raise Failed(f"Error: {text.printable(file)} cannot be written: {error.strerror or error}", GENERIC) from None

@@ -16,23 +16,23 @@ def lines(daemon: dict[str, Any], now_s: float) -> list[str]:
     gpu = daemon.get("gpu") or {}
     told = []
     if gpu.get("error"):
-        told.append(f"GPUs unknown: {text.harmless(gpu['error'])}; decisions ignore them")
+        told.append(f"GPUs unknown: {text.printable(gpu['error'])}; decisions ignore them")
     for each in gpu.get("gpus") or []:
         told.append(_gpu(each))
         told += _minute(each)
     for veto in daemon.get("vetoes") or []:
         since = text.duration(now_s - veto["since_wall_s"])
-        why = text.harmless(veto["why"])
+        why = text.printable(veto["why"])
         told.append(
-            f"levels above {text.harmless(veto['cap'])} are vetoed, {since} so far ({text.harmless(veto['rule'])}): {why}"
+            f"levels above {text.printable(veto['cap'])} are vetoed, {since} so far ({text.printable(veto['rule'])}): {why}"
         )
     return told
 
 
 def _gpu(gpu: dict[str, Any]) -> str:
-    name = f"GPU {gpu['index']}" + (f" {text.harmless(gpu['name'])}" if gpu["name"] else "")
+    name = f"GPU {gpu['index']}" + (f" {text.printable(gpu['name'])}" if gpu["name"] else "")
     if gpu["lost"]:
-        return f"{name}: lost: {text.harmless(gpu['lost'])}"
+        return f"{name}: lost: {text.printable(gpu['lost'])}"
     busy, heat, limit = gpu["utilisation"], gpu["temperature_c"], gpu["slowdown_c"]
     parts = [f"{_mb(gpu['free_bytes'])} of {_mb(gpu['total_bytes'])} MiB free"]
     parts += [f"{busy:.0f} % busy"] if busy is not None else []
@@ -51,7 +51,7 @@ def _minute(gpu: dict[str, Any]) -> list[str]:
         used, busy = each["used"], each["utilisation"]
         shown = [f"up to {_mb(used['most'])} MiB"] if used else []
         shown += [f"{busy['mean']:.0f} % busy"] if busy else []
-        parts += [f"{text.harmless(each['phase'])} {', '.join(shown)}"] if shown else []
+        parts += [f"{text.printable(each['phase'])} {', '.join(shown)}"] if shown else []
     return [f"  in the last minute: {'; '.join(parts)}"] if parts else []
 
 

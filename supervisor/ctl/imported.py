@@ -63,7 +63,7 @@ def import_(session: Session, args: list[str]) -> int:
     out = options.get("--out", "-")
     files.write(out, [toml])
     for note in dict.fromkeys(found.notes):
-        session.warn(text.harmless(note))
+        session.warn(text.printable(note))
     if out != "-":
         session.say(f"{out}: {len(found.names)} programs; now: supervisord -c {out} --check")
     return OK

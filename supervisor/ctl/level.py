@@ -25,7 +25,7 @@ def level(session: Session, args: list[str]) -> int:
     word, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else ("show", args)
     perform = {"show": _show, "why": _why, "pin": _pin, "unpin": _unpin}.get(word)
     if perform is None:
-        raise Failed(f"Error: level takes show, why, pin or unpin, not {text.harmless(word)}", USAGE)
+        raise Failed(f"Error: level takes show, why, pin or unpin, not {text.printable(word)}", USAGE)
     return perform(session, rest)
 
 
@@ -59,14 +59,14 @@ def _why(session: Session, args: list[str]) -> int:
         session.say(line)
     session.say()
     for row in rows:
-        session.say(f"{text.when(row['wall_s'])}  {text.pad(_about(row), 12)}  {text.harmless(row['why'])}")
+        session.say(f"{text.when(row['wall_s'])}  {text.pad(_about(row), 12)}  {text.printable(row['why'])}")
     if not rows:
         session.say("nothing has changed so far")
     return OK
 
 
 def _about(row: dict[str, Any]) -> str:
-    return "ladder" if row["kind"] == "LadderLaid" else text.harmless(row["fields"]["level"])
+    return "ladder" if row["kind"] == "LadderLaid" else text.printable(row["fields"]["level"])
 
 
 def _pin(session: Session, args: list[str]) -> int:
@@ -92,12 +92,12 @@ def _asked(session: Session, body: dict[str, object], options: dict[str, str]) -
     try:
         told = session.client.post("/api/v1/level", body)
     except Refused as refused:
-        session.say(f"ERROR: {text.harmless(refused)}")
+        session.say(f"ERROR: {text.printable(refused)}")
         return GENERIC
     if "--json" in options:
         session.say_json(told)
     else:
-        session.say(f"{text.harmless(told['name'])}: {text.harmless(told['text'])}")
+        session.say(f"{text.printable(told['name'])}: {text.printable(told['text'])}")
     return OK
 
 
@@ -122,9 +122,10 @@ def head(view: dict[str, Any]) -> list[str]:
     """Where the box stands, since when and why."""
     since = "" if view["since_wall_s"] is None else f" since {text.when(view['since_wall_s'])}"
     how = " (on trial)" if view["trial"] else ""
-    out = [f"level {text.harmless(view['level'] or text.UNKNOWN)}{how}{since}: {text.harmless(view['why'] or text.UNKNOWN)}"]
+    level, why = (text.printable(view[key] or text.UNKNOWN) for key in ("level", "why"))
+    out = [f"level {level}{how}{since}: {why}"]
     if view["said"]:
-        out.append(f"now: {text.harmless(view['said'])}")
+        out.append(f"now: {text.printable(view['said'])}")
     bad = view.get("bad_hours")
     if bad is not None:
         when = f"{'are over' if bad['now'] else 'begin'} in {text.duration(bad['changes_in_s'])}"
@@ -132,7 +133,7 @@ def head(view: dict[str, Any]) -> list[str]:
     pin = view["pin"]
     if pin is not None:
         left = "until further notice" if pin["left_s"] is None else f"for another {text.duration(pin['left_s'])}"
-        out.append(f"pinned by {text.harmless(pin['by'])} at {text.when(pin['wall_s'])}, {left}")
+        out.append(f"pinned by {text.printable(pin['by'])} at {text.when(pin['wall_s'])}, {left}")
     return out
 
 
@@ -159,7 +160,7 @@ def _cells(level: dict[str, Any]) -> dict[str, str]:
     speed = "" if level["speed_error"] is None else f" +-{100 * level['speed_error']:.0f}"
     return {
         "": "*" if level["in_force"] else "",
-        "LEVEL": text.harmless(level["name"]),
+        "LEVEL": text.printable(level["name"]),
         "LOAD": load,
         "STEPS/MIN": text.number(level["steps_per_min"]),
         "SPEED": text.UNKNOWN if level["speed"] is None else f"{100 * level['speed']:.0f}{speed} %",
@@ -177,7 +178,7 @@ def _next(level: dict[str, Any]) -> str:
     if level["shortest_s"] is not None and failed:
         failed += f" (shortest {text.duration(level['shortest_s'])})"
     trial = "" if level["next_trial_s"] is None else f"trial in {text.duration(level['next_trial_s'])} at the earliest"
-    veto = f"vetoed: {text.harmless(level['veto'])}" if level["veto"] else ""
+    veto = f"vetoed: {text.printable(level['veto'])}" if level["veto"] else ""
     return "; ".join(part for part in (veto, failed, trial) if part)
 
 

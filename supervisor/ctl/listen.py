@@ -62,7 +62,7 @@ def listen(session: Session, args: list[str]) -> int:
     for word in wanted:
         if word not in {*TYPES, *NEVER}:
             session.suggest(word, TYPES)
-            raise Failed(f"Error: {text.harmless(word)} is no event of Supervisor's", USAGE)
+            raise Failed(f"Error: {text.printable(word)} is no event of Supervisor's", USAGE)
         if word in NEVER:
             session.warn(f"{word} never happens here: programs and clients send no events")
     timeout_s = whole(options.get("--timeout", str(_TIMEOUT_S)), "--timeout", least=1)
@@ -71,11 +71,11 @@ def listen(session: Session, args: list[str]) -> int:
     try:
         listener = Listener(command, _environment(session), timeout_s)
     except OSError as error:
-        raise Failed(f"Error: {text.harmless(command[0])} cannot be started: {error.strerror}", NOT_FOUND) from None
+        raise Failed(f"Error: {text.printable(command[0])} cannot be started: {error.strerror}", NOT_FOUND) from None
     try:
         Feed(session, listener, wanted).run()
     except Broken as broken:
-        session.warn(f"listen: {text.harmless(broken)}")
+        session.warn(f"listen: {text.printable(broken)}")
         return GENERIC
     except KeyboardInterrupt:
         return OK

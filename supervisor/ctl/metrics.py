@@ -23,5 +23,5 @@ def metrics(session: Session, args: list[str]) -> int:
         from supervisor.ctl import offline
 
         told = offline.metrics(session.options, session.dead(gone))
-    files.write(options.get("-o", "-"), [text.harmless(told, lines=True)])
+    files.write(options.get("-o", "-"), [text.printable(told, lines=True)])
     return OK

@@ -158,7 +158,7 @@ class DeadDaemon:
     def results(self) -> list[Outcome]:
         from pathlib import Path
 
-        from supervisor.adapters.process.tested import survey
+        from supervisor.adapters.process.results_reader import survey
 
         return survey(Path(self.paths.programs))
 

@@ -46,7 +46,7 @@ def offsite(session: Session, args: list[str]) -> int:
         raise Failed(f"Error: offsite takes one word, not {' '.join(words)!r}", USAGE)
     do = words[0] if words else "status"
     if do not in _DO:
-        raise Failed(f"Error: offsite {text.harmless(do)} is unknown; there are {', '.join(_DO)}", USAGE)
+        raise Failed(f"Error: offsite {text.printable(do)} is unknown; there are {', '.join(_DO)}", USAGE)
     return _DO[do](session, options)
 
 
@@ -71,17 +71,17 @@ def page(found: dict[str, Any]) -> list[str]:
     lines = [line(found) or "no copy off the box yet"]
     copied = found["copied"]
     if copied is not None:
-        steps = ", ".join(f"{text.harmless(name)} {text.number(step)}" for name, step in sorted(copied["steps"].items()))
+        steps = ", ".join(f"{text.printable(name)} {text.number(step)}" for name, step in sorted(copied["steps"].items()))
         sizes = f"{text.size(copied['size_bytes'])}, {text.size(copied['sent_bytes'])} of it new"
         lines.append(f"  {copied['snapshot']} ({copied['cause']}): {steps or 'no checkpoint'}; {sizes}, in "
                      f"{text.duration(copied['took_s'])}")  # fmt: skip
-        lines += [f"  not copied: {text.harmless(name)}: {text.harmless(why)}" for name, why in copied["missed"].items()]
+        lines += [f"  not copied: {text.printable(name)}: {text.printable(why)}" for name, why in copied["missed"].items()]
     if found["error"]:
-        lines.append(f"  the newest try failed: {text.harmless(found['error'])}")
+        lines.append(f"  the newest try failed: {text.printable(found['error'])}")
     if found["doing"]:
         lines.append(f"  now: {found['doing']}")
     for what, each in found["tended"].items():
-        told = f"ERROR ({text.harmless(each['error'])})" if each["error"] else "no errors"
+        told = f"ERROR ({text.printable(each['error'])})" if each["error"] else "no errors"
         lines.append(f"  {what}, {text.when(each['wall_s'], text.wall_s())}: {told}")
     if found["generation"]:
         lines.append(f"  this box holds the repository (generation {found['generation']})" * (found["fence"] is None))
@@ -91,10 +91,10 @@ def page(found: dict[str, Any]) -> list[str]:
 def line(found: dict[str, Any]) -> str:
     """One line for `status`: `copied off the box 4m ago (312MB)`; empty: nothing to say."""
     if found["fence"] is not None:
-        box = text.harmless(found["fence"]["box"])
+        box = text.printable(found["fence"]["box"])
         return f"box {box} HAS TAKEN OVER: no program runs here; `supervisorctl offsite take-over` brings them back"
     copied = found["copied"]
-    error = f": {text.harmless(found['error'])}" if found["error"] else ""
+    error = f": {text.printable(found['error'])}" if found["error"] else ""
     if copied is None:
         return f"NOTHING IS COPIED off the box{error}" if found["late"] or error else "no copy off the box yet"
     told = f"copied off the box {text.duration(found['age_s'])} ago ({text.size(copied['size_bytes'])})"
@@ -111,7 +111,7 @@ def _tell(session: Session, options: dict[str, str], *lines: str, well: bool = T
         session.say_json({"ok": well, "lines": list(lines)})
     else:
         for each in lines:
-            session.say(text.harmless(each))
+            session.say(text.printable(each))
     return OK if well else GENERIC
 
 
@@ -120,7 +120,7 @@ def _asked(session: Session, options: dict[str, str], do: str) -> int:
     before = session.client.get("/api/v1/offsite")
     result = session.client.post("/api/v1/offsite", {"do": do})
     if result["code"] != SUCCESS:
-        raise Failed(f"offsite {do}: ERROR ({text.harmless(result['text'])})")
+        raise Failed(f"offsite {do}: ERROR ({text.printable(result['text'])})")
     if "--no-wait" in options:
         return _tell(session, options, f"offsite {do}: begun")
     try:
@@ -158,7 +158,7 @@ def _list(session: Session, options: dict[str, str]) -> int:
     for each in reversed(found):
         lease = each.lease
         why = f"took over (generation {lease.generation})" if lease is not None else _cause(each)
-        rows.append((each.id, text.when(each.wall_s, text.wall_s()), text.harmless(each.host), text.harmless(why)))
+        rows.append((each.id, text.when(each.wall_s, text.wall_s()), text.printable(each.host), text.printable(why)))
     for row in text.table(rows) if found else ["the repository has no copy of extralife yet"]:
         session.say(row)
     return OK
@@ -212,7 +212,7 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
         lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.Here(_box(), text.wall_s()))
     )  # fmt: skip
     if claim is not Claim.HELD:
-        raise Failed(f"box {text.harmless(lease.box)} has taken over at the same moment: only one of you should go on")
+        raise Failed(f"box {text.printable(lease.box)} has taken over at the same moment: only one of you should go on")
     held = f"this box holds the repository (generation {lease.generation}); its programs run once the daemon starts"
     return _tell(session, options, held)
 
@@ -228,7 +228,7 @@ def _restore(session: Session, options: dict[str, str]) -> int:
 
     def say(said: str) -> None:
         if "--json" not in options:
-            session.say(text.harmless(said))
+            session.say(text.printable(said))
 
     try:
         snapshot = restoring.choose(_called(restic.snapshots), options.get("--snapshot", "latest"))
@@ -240,7 +240,7 @@ def _restore(session: Session, options: dict[str, str]) -> int:
             )
         )  # fmt: skip
     except restoring.NotRestored as error:
-        raise Failed(f"offsite restore: ERROR ({text.harmless(str(error))})") from error
+        raise Failed(f"offsite restore: ERROR ({text.printable(str(error))})") from error
     lines = told(made, taken="--take-over" in options)
     if "--json" in options:  # others were told before anything was taken over
         lines[1:1] = _lacks(made.about)
@@ -259,7 +259,7 @@ def _before(
     lacks = _lacks(about)
     if "--json" not in options:
         for each in lacks:
-            session.say(text.harmless(each))
+            session.say(text.printable(each))
     if not lacks or "--take-over" not in options or {"--yes", "--json"} & options.keys():
         return
     if sys.stdin.isatty() and sys.stdout.isatty():
@@ -295,7 +295,7 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
     try:
         written = moved.moved(config.read_text(), wanted)
     except moved.NotMoved as error:
-        raise Failed(f"{config}: {text.harmless(str(error))}") from error
+        raise Failed(f"{config}: {text.printable(str(error))}") from error
     to.parent.mkdir(parents=True, exist_ok=True)
     to.write_text(written)
 
@@ -303,10 +303,10 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
 def told(made: Restored, *, taken: bool) -> list[str]:
     """What was restored, how old it is, and what follows."""
     steps = ", ".join(
-        text.harmless(name) + ("" if step is None else f" at step {step:,}") for name, step in sorted(made.steps.items())
+        text.printable(name) + ("" if step is None else f" at step {step:,}") for name, step in sorted(made.steps.items())
     )
     age = text.duration(text.wall_s() - made.wall_s)
-    lines = [f"restored copy {made.snapshot} of box {text.harmless(made.box)}, {age} old{f': {steps}' if steps else ''}"]
+    lines = [f"restored copy {made.snapshot} of box {text.printable(made.box)}, {age} old{f': {steps}' if steps else ''}"]
     if made.own:
         lines.append(f"`supervisorctl rollback {made.own}` puts back what scripts had saved by themselves")
     if made.config is not None:
@@ -398,7 +398,7 @@ def _called(call: Any) -> Any:
     try:
         return call()
     except ResticError as error:
-        raise Failed(text.harmless(str(error))) from error
+        raise Failed(text.printable(str(error))) from error
     except OSError as error:
         raise Failed(f"{error.filename or 'a file'}: {error.strerror or error}") from error
 

@@ -18,7 +18,7 @@ from supervisor.model.state import State, fold
 from supervisor.policy.level import speeds as pace
 from supervisor.policy.level.load import LoadState
 from supervisor.policy.level.speeds import Speeds
-from supervisor.whatif.past import Past, Record
+from supervisor.simulation.past import Past, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -285,5 +285,5 @@ def _plain(axes: Axes) -> None:
 
 def _words(name: str) -> str:
     """Nothing in a name is a formula, and none hides from the legend."""
-    shown = text.harmless(name).replace("$", r"\$")
+    shown = text.printable(name).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown

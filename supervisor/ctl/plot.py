@@ -28,7 +28,7 @@ def plot(session: Session, args: list[str]) -> int:
     name, file = names[0], options.get("-o", f"{names[0]}.png")
     ending = file.rpartition(".")[2].lower()
     if ending not in _ENDINGS:
-        raise Failed(f"Error: -o takes a name that ends in .png or .svg, not {text.harmless(file)!r}", USAGE)
+        raise Failed(f"Error: -o takes a name that ends in .png or .svg, not {text.printable(file)!r}", USAGE)
     try:
         from supervisor.ctl import pictures
     except ImportError:
@@ -42,7 +42,7 @@ def plot(session: Session, args: list[str]) -> int:
         figure = pictures.learning(name, _curves(session, name, since), timeline)
     with files.aside(file) as path:
         pictures.written(figure, path, ending)
-    session.say(text.harmless(file))
+    session.say(text.printable(file))
     return OK
 
 
@@ -53,9 +53,9 @@ def _curves(session: Session, name: str, since: str | None) -> dict[str, Any]:
     if not chosen:
         known = sorted({view.get("game") or view["name"] for view in programs})
         raise Failed(
-            f"Error: no game or program is called {text.harmless(name)}; there are: {', '.join(known) or 'none'}", GENERIC
+            f"Error: no game or program is called {text.printable(name)}; there are: {', '.join(known) or 'none'}", GENERIC
         )
     found = session.page("curves", series="mean_return", subjects=",".join(chosen), since=since, points=_POINTS)
     if not any(value is not None for each in found["subjects"] for value in each["series"]["mean_return"]["mean"]):
-        raise Failed(f"Error: nothing was recorded of the returns of {text.harmless(name)} in that time", GENERIC)
+        raise Failed(f"Error: nothing was recorded of the returns of {text.printable(name)} in that time", GENERIC)
     return found

@@ -14,11 +14,11 @@ from supervisor.policy.level import speeds as pace
 from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.level.worth import mtbf_bound_s
 from supervisor.reports.climb_view import span
-from supervisor.whatif.compare import AS_IT_WAS, OURS, Replayed, drawn_path, replay
+from supervisor.simulation.compare import AS_IT_WAS, OURS, Replayed, drawn_path, replay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from supervisor.whatif.past import Past
+    from supervisor.simulation.past import Past
 
 _DRAWS = 8
 _DRAWS_OF_MONTHS = 3

@@ -70,7 +70,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     """A program's line of the table."""
     lost = text.number(row["lost_steps"]) + ("+?" if row["lost_unknown"] else "")
     return (
-        text.harmless(row["name"]), text.harmless(row["phase"]), text.duration(row["trained_s"]),
+        text.printable(row["name"]), text.printable(row["phase"]), text.duration(row["trained_s"]),
         text.number(round(row["kept_steps"])), lost, text.number(row["failures"]), returns(row),
         text.UNKNOWN if row["best_return"] is None else f"{row['best_return']:.1f}", text.duration(row["eta_s"]),
     )  # fmt: skip
@@ -81,17 +81,17 @@ def _broke(found: dict[str, Any]) -> list[str]:
         return ["nothing broke"]
     out = ["what broke"]
     for group in found["broke"]:
-        where = f" ({', '.join(map(text.harmless, group['programs']))})" if group["programs"] else ""
+        where = f" ({', '.join(map(text.printable, group['programs']))})" if group["programs"] else ""
         newest = text.when(group["newest_wall_s"], found["until_wall_s"])
-        why = text.clip(text.harmless(group["why"]), _WHY_WIDE)
-        out.append(f"  {group['count']:>3} x {text.harmless(group['what'])}{where}; newest {newest}: {why}")
+        why = text.clip(text.printable(group["why"]), _WHY_WIDE)
+        out.append(f"  {group['count']:>3} x {text.printable(group['what'])}{where}; newest {newest}: {why}")
     return out
 
 
 def _needs(needs: list[str]) -> list[str]:
     if not needs:
         return ["needs you: nothing"]
-    return ["needs you:", *(f"  {text.harmless(each)}" for each in needs)]
+    return ["needs you:", *(f"  {text.printable(each)}" for each in needs)]
 
 
 # --- Markdown ----------------------------------------------------------------------------------------------------------
@@ -100,7 +100,8 @@ def _needs(needs: list[str]) -> list[str]:
 def markdown(found: dict[str, Any]) -> list[str]:
     """The same as Markdown: a table of programs and lists."""
     broke = [
-        f"- {group['count']} x {_md(group['what'])}{_where(group)}: {_md(text.clip(text.harmless(group['why']), _WHY_WIDE))}"
+        f"- {group['count']} x {_md(group['what'])}{_where(group)}: "
+        f"{_md(text.clip(text.printable(group['why']), _WHY_WIDE))}"
         for group in found["broke"]
     ]
     return [
@@ -119,4 +120,4 @@ def _where(group: dict[str, Any]) -> str:
 
 def _md(said: object) -> str:
     """A stranger's text in which nothing is Markdown or HTML."""
-    return "".join(f"\\{char}" if char in "\\`*_{}[]<>#|!&" else char for char in text.harmless(said))
+    return "".join(f"\\{char}" if char in "\\`*_{}[]<>#|!&" else char for char in text.printable(said))

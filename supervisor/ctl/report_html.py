@@ -67,7 +67,7 @@ def _list(items: list[str]) -> list[str]:
 
 def _safe(said: object) -> str:
     """A stranger's text as text."""
-    return markup.escape(text.harmless(said))
+    return markup.escape(text.printable(said))
 
 
 def _where(group: dict[str, Any]) -> str:
@@ -99,7 +99,7 @@ def _picture(found: dict[str, Any], timeline: dict[str, Any], lanes: dict[str, l
 
 
 def _label(place: int, said: str) -> str:
-    return f'<text x="{_WIDE + 8}" y="{_LINE * place + 14}">{_safe(text.clip(text.harmless(said), 20))}</text>'
+    return f'<text x="{_WIDE + 8}" y="{_LINE * place + 14}">{_safe(text.clip(text.printable(said), 20))}</text>'
 
 
 def _bar(x: Callable[[float], float], place: int, span: dict[str, Any], kind: str, title: str) -> str:
@@ -138,7 +138,7 @@ def _returns(found: dict[str, Any], drawn: dict[str, dict[str, Any]], timeline: 
         out += [
             f'<svg viewBox="0 0 {_WIDE + 140} {high}" role="img" aria-label="mean return of {_safe(name)}">',
             *(f'<polyline class="curve" points="{path}"/>' for path in paths),
-            f'<text x="{_WIDE + 8}" y="14">{_safe(text.clip(text.harmless(name), 20))}</text>',
+            f'<text x="{_WIDE + 8}" y="14">{_safe(text.clip(text.printable(name), 20))}</text>',
             f'<text x="{_WIDE + 8}" y="32">{low:.1f} to {top:.1f}</text></svg>',
         ]
     return out

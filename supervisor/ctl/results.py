@@ -25,14 +25,15 @@ def results(session: Session, args: list[str]) -> int:
     """
     names, options = take(args, "--json", valued=("--csv",))
     if names:
-        raise Failed(f"Error: results takes no names, not {text.harmless(names[0])!r}; it compares all runs")
+        raise Failed(f"Error: results takes no names, not {text.printable(names[0])!r}; it compares all runs")
     file = options.get("--csv")
     session.warn_if_dead(aloud="--json" not in options and file != "-")
     found = session.page("results")
     if file is not None:
         files.write(file, [as_csv(found)])
         if file != "-":
-            session.say(f"{text.harmless(file)}: {len(found['rows'])} rows of games, {len(found['overall'])} over all games")
+            games, overall = len(found["rows"]), len(found["overall"])
+            session.say(f"{text.printable(file)}: {games} rows of games, {overall} over all games")
         return OK
     if "--json" in options:
         session.say_json(found)
@@ -53,8 +54,8 @@ def page(found: dict[str, Any]) -> list[str]:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     least, most = row["env_steps_min"], row["env_steps_max"]
     return (
-        text.harmless(row["game"]),
-        text.harmless(row["algo"] or text.UNKNOWN),
+        text.printable(row["game"]),
+        text.printable(row["algo"] or text.UNKNOWN),
         text.UNKNOWN if row["resolution"] is None else str(row["resolution"]),
         str(row["seeds"]),
         f"{least:,}" if least == most else f"{least:,}..{most:,}",
@@ -77,7 +78,7 @@ def _overall(row: dict[str, Any]) -> str:
     between = "one seed per game, so no interval" if low is None else f"95 % interval {low:.3f} to {high:.3f}"
     pixels = "" if row["resolution"] is None else f" at {row['resolution']} pixels"
     return (
-        f"{text.harmless(row['algo'] or 'unknown algorithm')}{pixels}: interquartile mean of the human-normalised scores "
+        f"{text.printable(row['algo'] or 'unknown algorithm')}{pixels}: interquartile mean of the human-normalised scores "
         f"{row['hns_iqm']:.3f} ({between}; {_count(row['runs'], 'run')} of {_count(row['games'], 'game')})"
     )
 

@@ -64,7 +64,7 @@ def run(session: Session, args: list[str]) -> int:
         return OK
     session.say(f"{name}: added process group")
     names = ", ".join(sorted(environment)) or "as the daemon has it"
-    session.warn(f"{name}: in {place.path}, directory {text.harmless(Path.cwd())}, environment: {names}")
+    session.warn(f"{name}: in {place.path}, directory {text.printable(Path.cwd())}, environment: {names}")
     if left_out:
         session.warn(
             f"left out, because the name looks like a secret: {', '.join(left_out)}; --env {left_out[0]} takes it along"
@@ -100,7 +100,7 @@ def remove(session: Session, args: list[str]) -> int:
     for name in done:
         session.say(f"{name}: removed process group")
     for name in unknown:
-        session.say(f"ERROR: no such process/group: {text.harmless(name)}")
+        session.say(f"ERROR: no such process/group: {text.printable(name)}")
         session.suggest(name, known)
     return GENERIC if unknown else OK
 
@@ -311,10 +311,10 @@ def _update(session: Session, name: str) -> None:
     try:
         session.client.post("/api/v1/update", {"names": [name], "dry_run": False})
     except Refused as refused:
-        raise Failed(f"ERROR: {text.harmless(refused)}") from None
+        raise Failed(f"ERROR: {text.printable(refused)}") from None
 
 
 def _take_out(session: Session, name: str) -> None:
     answer: dict[str, Any] = session.client.post("/api/v1/remove", {"name": name})
     if answer["text"]:
-        session.warn(text.harmless(answer["text"]))
+        session.warn(text.printable(answer["text"]))

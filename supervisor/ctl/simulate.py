@@ -6,12 +6,12 @@ from supervisor.ctl.outcome import USAGE, Failed
 from supervisor.ctl.session import Session, take, whole
 from supervisor.ctl.simulated import draw, level_index, tell
 from supervisor.policy.level.load import DEFAULT_NAMES
-from supervisor.whatif.compare import Compared, compare, drawing
-from supervisor.whatif.hosts import ARCHETYPES, drawn
+from supervisor.simulation.compare import Compared, compare, drawing
+from supervisor.simulation.hosts import ARCHETYPES, drawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from supervisor.whatif.hosts import Host
+    from supervisor.simulation.hosts import Host
 
 _MOST_DAYS = 366
 

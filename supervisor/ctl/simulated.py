@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from supervisor.ctl.outcome import OK, USAGE, Failed
-from supervisor.whatif.play import DAY_S
+from supervisor.simulation.play import DAY_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from supervisor.ctl.session import Session
-    from supervisor.whatif.compare import Compared, Path, Replayed
+    from supervisor.simulation.compare import Compared, Path, Replayed
 
 
 def tell(session: Session, options: dict[str, str], found: Compared | Replayed, lines: list[str]) -> int:

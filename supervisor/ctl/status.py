@@ -128,7 +128,7 @@ def choose(views: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
 def page(status: dict[str, Any], names: list[str], columns: int | None, paint: text.Paint) -> list[str]:
     """All lines. `columns` is the terminal's width, None for as wide as it gets."""
     chosen, bad = choose(status["programs"], names)
-    lines = [f"{text.harmless(name)}: ERROR (no such process)" for name in bad]
+    lines = [f"{text.printable(name)}: ERROR (no such process)" for name in bad]
     dead = status["daemon"]["state"] == "dead"
     if not names or dead:
         lines += [text.clip(line, columns) if columns else line for line in header(status, columns)]
@@ -158,15 +158,15 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     lines += hardware.lines(daemon, now_s)
     lines += _port(daemon.get("http") or {"error": ""})
     unmet = (daemon.get("cgroups") or {}).get("unmet")
-    lines += [text.harmless(unmet)] if unmet else []
+    lines += [text.printable(unmet)] if unmet else []
     lines += _box(daemon.get("box"), now_s)
     lines += _notices(daemon.get("notices") or {"standing": [], "errors": {}})
     lines += _offsite(daemon.get("offsite"))
     lines += cluster.lines(daemon.get("cluster"))
     if daemon.get("reboot_pattern"):
-        lines.append(f"reboots form a pattern: {text.harmless(daemon['reboot_pattern'])}")
+        lines.append(f"reboots form a pattern: {text.printable(daemon['reboot_pattern'])}")
     level = daemon["level"]
-    parts = [f"level {text.harmless(level['name'] or text.UNKNOWN)}{_how(level)}: {_level(level)}"]
+    parts = [f"level {text.printable(level['name'] or text.UNKNOWN)}{_how(level)}: {_level(level)}"]
     if daemon["state"] != "dead":
         state = "" if daemon["state"] == "running" else f" ({daemon['state']})"
         parts.append(f"daemon pid {daemon['pid']} up {text.clock(daemon['uptime_s'])}{state}")
@@ -193,7 +193,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
             lines.append(joined)
             longer = part
         joined = longer
-    line = text.harmless(level.get("line") or "") if level.get("mode") == "climb" else ""
+    line = text.printable(level.get("line") or "") if level.get("mode") == "climb" else ""
     return [*lines, joined, *([line] if line else [])]
 
 
@@ -219,7 +219,7 @@ def _config(fault: dict[str, Any] | None, now_s: float) -> list[str]:
             f"the configuration cannot be used: {fault['by']} asked to load it {since} ago; the previous one stays in use"
         )
     reasons = [f"  {error}" for error in fault["errors"]]
-    return [text.harmless(line) for line in (first, *reasons, "  correct it, then: supervisorctl update")]
+    return [text.printable(line) for line in (first, *reasons, "  correct it, then: supervisorctl update")]
 
 
 def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
@@ -228,7 +228,7 @@ def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
     if journal is not None and journal["error"]:
         since = text.duration(now_s - journal["error_since_wall_s"])
         lines.append(
-            f"the journal has not been writable for {since} ({text.harmless(journal['error'])}): "
+            f"the journal has not been writable for {since} ({text.printable(journal['error'])}): "
             "workers train on; nothing else starts until it is writable again"
         )
     if journal is not None and _lately_damaged(journal, now_s):
@@ -238,7 +238,7 @@ def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
         lines.append(
             f"the journal was damaged {ago} ago: {lost} facts lost, {damage['kept']} kept; "
             + (
-                f"the damaged file is {text.harmless(damage['kept_as'])}"
+                f"the damaged file is {text.printable(damage['kept_as'])}"
                 if damage["kept_as"]
                 else "the damaged file is gone"
             )
@@ -248,19 +248,19 @@ def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
 
 def _port(port: dict[str, Any]) -> list[str]:
     """The TCP port, if it is wanted and not open."""
-    error = text.harmless(port["error"])
+    error = text.printable(port["error"])
     return [f"the TCP port {port['listen']} of [http] is not open: {error}"] if error else []
 
 
 def _trouble(trouble: dict[str, Any], now_s: float) -> str:
-    return f"trouble for {text.duration(now_s - trouble['since_wall_s'])}: {text.harmless(trouble['why'])}"
+    return f"trouble for {text.duration(now_s - trouble['since_wall_s'])}: {text.printable(trouble['why'])}"
 
 
 def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
     """That this is another box than the one before, for the first day."""
     if not box or not box["former"] or now_s - box["since_wall_s"] > _DAMAGE_SHOWN_S:
         return []
-    names = text.harmless(box["hostname"] or text.UNKNOWN), text.harmless(box["former"][-1]["hostname"] or text.UNKNOWN)
+    names = text.printable(box["hostname"] or text.UNKNOWN), text.printable(box["former"][-1]["hostname"] or text.UNKNOWN)
     ago = text.duration(now_s - box["since_wall_s"])
     return [f"the box changed {ago} ago: {names[0]} (before: {names[1]}), with a new record of levels and reboots"]
 
@@ -269,7 +269,7 @@ def _notices(found: dict[str, Any]) -> list[str]:
     """That this box ends, and sources that cannot say whether it does."""
     lines = []
     for each in found["standing"]:
-        told = f"{text.harmless(each['source'])} announced: {text.harmless(each['what'])}"
+        told = f"{text.printable(each['source'])} announced: {text.printable(each['what'])}"
         if each["kind"] == "risk":
             lines.append(f"this box MAY END; {told}; all is saved and copied, and training goes on")
             continue
@@ -277,7 +277,7 @@ def _notices(found: dict[str, Any]) -> list[str]:
         leaves = "" if each["leaves_s"] is None else f"; the programs leave in {text.duration(each['leaves_s'])}"
         lines.append(f"THIS BOX ENDS{when}; {told}{leaves}")
     errors = found["errors"].items()
-    return [*lines, *(f"notices of {text.harmless(name)} are not heard: {text.harmless(why)}" for name, why in errors)]
+    return [*lines, *(f"notices of {text.printable(name)} are not heard: {text.printable(why)}" for name, why in errors)]
 
 
 def _offsite(found: dict[str, Any] | None) -> list[str]:
@@ -355,8 +355,8 @@ def cells(view: dict[str, Any]) -> dict[str, str]:
     of_steps = view["target"] if view["target_kind"] == "env_steps" else None
     of_episodes = view["target"] if view["target_kind"] == "episodes" else None
     return {
-        "NAME": text.harmless(view["name"]),
-        "STATE": text.harmless(view["phase"]),
+        "NAME": text.printable(view["name"]),
+        "STATE": text.printable(view["phase"]),
         "PROCESS": _process(view),
         **({"JOB": cluster.cell(view["job"])} if "job" in view else {}),
         "STEPS/S": text.number(view["steps_per_s"]),
@@ -388,8 +388,8 @@ def _next(view: dict[str, Any]) -> str:
 
 
 def _why(view: dict[str, Any]) -> str:
-    phase, why = view["worker_phase"], text.harmless(view["why"] or "")
-    busy = text.harmless(phase) if phase is not None and (phase != "training" or not why) else ""
+    phase, why = view["worker_phase"], text.printable(view["why"] or "")
+    busy = text.printable(phase) if phase is not None and (phase != "training" or not why) else ""
     return " · ".join(part for part in (busy, why) if part) or text.UNKNOWN
 
 

@@ -85,12 +85,12 @@ class _Table:
 
     @staticmethod
     def _about(row: dict[str, Any]) -> str:
-        return text.harmless(row["program"] or text.UNKNOWN)
+        return text.printable(row["program"] or text.UNKNOWN)
 
     def line(self, row: dict[str, Any]) -> str:
         self._wide = max(self._wide, text.width(self._about(row)))
         about = text.pad(self._about(row), self._wide)
-        return f"{text.when(row['wall_s'])}  {about}  {text.pad(word(row['kind']), 14)}  {text.harmless(row['why'])}"
+        return f"{text.when(row['wall_s'])}  {about}  {text.pad(word(row['kind']), 14)}  {text.printable(row['why'])}"
 
 
 def _as_line(row: dict[str, Any]) -> str:
@@ -141,7 +141,7 @@ def _telling() -> list[str]:
 
 def _refuse_nobody(session: Session, name: str) -> None:
     if all(view["name"] != name for view in session.page("status")["programs"]):
-        raise Failed(f"{text.harmless(name)}: ERROR (no such process)")
+        raise Failed(f"{text.printable(name)}: ERROR (no such process)")
 
 
 # --- explain ---------------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def explain(session: Session, args: list[str]) -> int:
     session.warn_if_dead(aloud="--json" not in options)
     view = next((view for view in session.page("status")["programs"] if view["name"] == name), None)
     if view is None:
-        raise Failed(f"{text.harmless(name)}: ERROR (no such process)")
+        raise Failed(f"{text.printable(name)}: ERROR (no such process)")
     found = session.page("incidents", program=name, limit=min(most, _MOST_INCIDENTS), chars=_WHOLE_TEXTS)
     shown = sorted((each for cause in found["causes"] for each in cause["incidents"]), key=lambda each: each["seq"])[-most:]
     if "--json" in options:
@@ -169,7 +169,7 @@ def explain(session: Session, args: list[str]) -> int:
     for line in _now(view):
         session.say(line)
     if not shown:
-        session.say(f"\nNothing has gone wrong with {text.harmless(name)} so far.")
+        session.say(f"\nNothing has gone wrong with {text.printable(name)} so far.")
     for number, incident in zip(range(found["count"], 0, -1), reversed(shown), strict=False):
         session.say(f"\nincident {number} of {found['count']}, {text.when(incident['wall_s'])}")
         for row in incident["story"]:
@@ -186,12 +186,12 @@ def _now(view: dict[str, Any]) -> list[str]:
     cell = cells(view)
     out = [f"{cell['NAME']}: {cell['STATE']}, {cell['PROCESS']}", f"  why         {cell['WHY']}"]
     if view["spawn_error"]:
-        out.append(f"  spawn error {text.harmless(view['spawn_error'])}")
+        out.append(f"  spawn error {text.printable(view['spawn_error'])}")
     deaths = text.number(view["deaths_in_window"])
     out.append(f"  restarts    {cell['RESTARTS']}; deaths that count now: {deaths}; next: {cell['NEXT']}")
     lowered = view["lowered_batch"]
     if lowered is not None:
-        out.append(f"  batch       {lowered} at level {text.harmless(view['level'])}, since it ran out of memory")
+        out.append(f"  batch       {lowered} at level {text.printable(view['level'])}, since it ran out of memory")
     if view["rollbacks"]:
         out.append(f"  rollbacks   {view['rollbacks']} after a divergence or an illness")
     shares = view.get("time_shares")
@@ -207,7 +207,9 @@ def _now(view: dict[str, Any]) -> list[str]:
         out.append(f"  learner     {', '.join(found)}")
     own = view.get("figures")
     if own:
-        out.append(f"  figures     {', '.join(f'{text.harmless(name)} {value:.4g}' for name, value in sorted(own.items()))}")
+        out.append(
+            f"  figures     {', '.join(f'{text.printable(name)} {value:.4g}' for name, value in sorted(own.items()))}"
+        )
     if view.get("test_return") is not None:
         out.append(f"  last test   mean return {view['test_return']:.2f}")
     out.append(f"  checkpoint  step {text.number(view['ckpt_step'])}, {cell['CKPT']} old; now at step {cell['STEPS']}")
@@ -216,7 +218,7 @@ def _now(view: dict[str, Any]) -> list[str]:
 
 def _told(row: dict[str, Any]) -> list[str]:
     """One fact of an incident, with its evidence below it."""
-    out = [f"  {text.when(row['wall_s'])}  {text.pad(word(row['kind']), 22)}  {text.harmless(row['why'])}"]
+    out = [f"  {text.when(row['wall_s'])}  {text.pad(word(row['kind']), 22)}  {text.printable(row['why'])}"]
     measured = [f"{key} {_value(value)}" for key, value in row["measured"].items()]
     if measured:
         out.append(f"      {', '.join(measured)}")
@@ -229,17 +231,17 @@ def _value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
     if isinstance(value, list | tuple):
-        return text.harmless(", ".join(map(str, value)))
-    return text.harmless(value)
+        return text.printable(", ".join(map(str, value)))
+    return text.printable(value)
 
 
 def _block(title: str, body: object) -> list[str]:
-    lines = text.harmless(body, lines=True).strip("\n").split("\n")
+    lines = text.printable(body, lines=True).strip("\n").split("\n")
     more = len(lines) - _EVIDENCE_LINES
     cut = [*lines[:_EVIDENCE_LINES], f"... {more} more lines, see --json"] if more > 0 else lines
     if len(cut) == 1:
-        return [f"      {text.harmless(title)}: {cut[0]}"]
-    return [f"      {text.harmless(title)}:", *(f"        | {line}" for line in cut)]
+        return [f"      {text.printable(title)}: {cut[0]}"]
+    return [f"      {text.printable(title)}:", *(f"        | {line}" for line in cut)]
 
 
 # --- reboots ---------------------------------------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ def reboots(session: Session, args: list[str]) -> int:
         return OK
     pattern = session.page("status")["daemon"].get("reboot_pattern")
     if pattern:
-        session.say(f"pattern: {text.harmless(pattern)}")
+        session.say(f"pattern: {text.printable(pattern)}")
     return OK
 
 
@@ -277,12 +279,12 @@ def _reboot(row: dict[str, Any]) -> str:
     return "  ".join(
         (
             text.when(row["wall_s"]),
-            text.pad(text.harmless(_cause(fields)), 18),
+            text.pad(text.printable(_cause(fields)), 18),
             text.pad(f"down {text.duration(fields['down_s'])}", 12),
             text.pad(f"after {text.duration(up)} up", 16),
-            text.pad(f"level {text.harmless(fields['level'] or text.UNKNOWN)}", 12),
+            text.pad(f"level {text.printable(fields['level'] or text.UNKNOWN)}", 12),
             f"ran: {_value(fields['programs']) or 'nothing'}",
-            f"({text.harmless('; '.join([fields['evidence'], *fields.get('last_words', [])[:1]]))})",
+            f"({text.printable('; '.join([fields['evidence'], *fields.get('last_words', [])[:1]]))})",
         )
     )
 

@@ -82,11 +82,11 @@ def _show(session: Session, name: str | None, channel: str, size_bytes: int, *, 
     try:
         chunk = _end_of(session, name, channel, size_bytes, write)
     except FileNotFoundError:
-        session.say(f"{text.harmless(name or 'supervisord')}: ERROR (no log file)")
+        session.say(f"{text.printable(name or 'supervisord')}: ERROR (no log file)")
         return GENERIC
     except Refused as refused:
         detail = "no such process name" if "no such program" in str(refused) else str(refused)
-        session.say(f"{text.harmless(name or 'supervisord')}: ERROR ({detail})")
+        session.say(f"{text.printable(name or 'supervisord')}: ERROR ({detail})")
         return GENERIC
     if not follow:
         write(chunk.data)
@@ -171,7 +171,7 @@ def _writer() -> Callable[[bytes], None]:
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")  # a character may be cut by the chunk's end
 
     def write(data: bytes) -> None:
-        sys.stdout.write(text.harmless(decoder.decode(data), lines=True))
+        sys.stdout.write(text.printable(decoder.decode(data), lines=True))
         sys.stdout.flush()
 
     return write

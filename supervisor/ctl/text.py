@@ -13,13 +13,13 @@ import time
 import unicodedata
 
 from supervisor.api.words import UNKNOWN, clock, duration, number, percent, signed, when
-from supervisor.harmless import harmless
+from supervisor.printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-__all__ = ["UNKNOWN", "clock", "duration", "harmless", "number", "percent", "signed", "when"]  # beside what is defined here
+__all__ = ["UNKNOWN", "clock", "duration", "number", "percent", "printable", "signed", "when"]  # beside what is defined here
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "dim": "2", "bold": "1"}
 

@@ -146,7 +146,7 @@ def frame(
         lines += ["", *_table(found, look, columns, None if rows is None else room(found, columns, rows, now_wall_s), paint)]
     if rows is None:
         return lines
-    foot = f"filter: {text.harmless(look.typing)}_" if look.typing is not None else _foot(look)
+    foot = f"filter: {text.printable(look.typing)}_" if look.typing is not None else _foot(look)
     lines = [*lines[: rows - 1], *[""] * (rows - 1 - len(lines))]
     return [*lines, _cut(foot, columns, paint, "" if look.typing is not None else "dim")]
 
@@ -157,7 +157,7 @@ def room(found: Found, columns: int | None, rows: int, now_wall_s: float) -> int
 
 
 def _foot(look: Look) -> str:
-    filtered = f"only {text.harmless(look.filter)!r} (escape: all) · " if look.filter else ""
+    filtered = f"only {text.printable(look.filter)!r} (escape: all) · " if look.filter else ""
     return f"{filtered}q end · ? keys · / filter · sorted by {look.sort}{', turned round' if look.turned else ''}"
 
 
@@ -169,23 +169,23 @@ def _header(found: Found, columns: int | None, now_wall_s: float) -> list[tuple[
     """(line, colour) of what stands above the programs."""
     status = found.status
     if status is None:
-        return [(text.harmless(found.error) or "asking the daemon ...", "red" if found.error else "dim")]
+        return [(text.printable(found.error) or "asking the daemon ...", "red" if found.error else "dim")]
     daemon, programs = status["daemon"], status["programs"]
     lines = [(line, "bold") for line in _flowing(_box_parts(daemon, now_wall_s), columns)]
     lines += [(line, "") for line in _flowing(_counts(daemon, programs), columns)]
     age_s = now_wall_s - status["wall_s"]
     if found.dead:
-        lines.insert(0, (f"{text.harmless(daemon['says'])}; looking for it", "red"))
+        lines.insert(0, (f"{text.printable(daemon['says'])}; looking for it", "red"))
     elif found.error:
         ago = text.duration(now_wall_s - found.at_wall_s)
-        lines.insert(0, (f"no answer since {ago}: {text.harmless(found.error)}; this is how it was then", "red"))
+        lines.insert(0, (f"no answer since {ago}: {text.printable(found.error)}; this is how it was then", "red"))
     elif age_s > _STALE_S:
         lines.insert(0, (f"the daemon answers, but has decided nothing for {text.duration(age_s)}: see maintail", "red"))
     error = daemon["journal"]["error"]
-    lines += [(f"the journal cannot be written: {text.harmless(error)}", "red")] if error else []
-    lines += [(text.harmless(each["why"]), "red") for each in daemon["foundations"]]
+    lines += [(f"the journal cannot be written: {text.printable(error)}", "red")] if error else []
+    lines += [(text.printable(each["why"]), "red") for each in daemon["foundations"]]
     if daemon.get("config"):
-        lines.append((f"the configuration cannot be used: {text.harmless(daemon['config']['errors'][0])}", "red"))
+        lines.append((f"the configuration cannot be used: {text.printable(daemon['config']['errors'][0])}", "red"))
     return [*lines, *_gpu_lines(daemon)]
 
 
@@ -204,9 +204,9 @@ def _box_parts(daemon: dict[str, Any], now_wall_s: float) -> list[str]:
     size = [f"{text.number(level['slots'])} slots"]
     size += [f"{level['num_envs']} environments"] if level["num_envs"] is not None else []
     size += [f"batch {level['batch_size']}"] if level["batch_size"] is not None else []
-    box = text.harmless((daemon.get("box") or {}).get("hostname") or "")
+    box = text.printable((daemon.get("box") or {}).get("hostname") or "")
     parts = ["extralife" + (f" on {box}" if box else ""), time.strftime("%H:%M:%S", time.localtime(now_wall_s))]
-    parts.append(f"level {text.harmless(level['name'] or text.UNKNOWN)}{f' ({how})' if how else ''}: {', '.join(size)}")
+    parts.append(f"level {text.printable(level['name'] or text.UNKNOWN)}{f' ({how})' if how else ''}: {', '.join(size)}")
     if daemon["boot_up_s"] is not None:
         parts.append(f"box up {text.duration(daemon['boot_up_s'])}")
     return parts
@@ -221,7 +221,7 @@ def _counts(daemon: dict[str, Any], programs: Sequence[dict[str, Any]]) -> list[
     reboots = daemon["reboots_24h"]
     if reboots is not None:
         last = daemon["last_reboot"]
-        ago = "" if last is None else f" (last {text.duration(last['ago_s'])} ago, {text.harmless(last['cause'])})"
+        ago = "" if last is None else f" (last {text.duration(last['ago_s'])} ago, {text.printable(last['cause'])})"
         parts.append(f"{reboots} reboot{'' if reboots == 1 else 's'} in 24 h{ago}")
     if daemon["mtbf_s"] is not None:
         parts.append(f"MTBF {text.duration(daemon['mtbf_s'])}")
@@ -230,11 +230,11 @@ def _counts(daemon: dict[str, Any], programs: Sequence[dict[str, Any]]) -> list[
 
 def _gpu_lines(daemon: dict[str, Any]) -> list[tuple[str, str]]:
     gpu = daemon.get("gpu") or {}
-    lines = [(f"GPUs unknown: {text.harmless(gpu['error'])}", "red")] if gpu.get("error") else []
+    lines = [(f"GPUs unknown: {text.printable(gpu['error'])}", "red")] if gpu.get("error") else []
     for each in gpu.get("gpus") or []:
-        name = f"GPU {each['index']} {text.harmless(each['name'])}".rstrip()
+        name = f"GPU {each['index']} {text.printable(each['name'])}".rstrip()
         if each["lost"]:
-            lines.append((f"{name}: lost: {text.harmless(each['lost'])}", "red"))
+            lines.append((f"{name}: lost: {text.printable(each['lost'])}", "red"))
             continue
         busy = None if each["utilisation"] is None else each["utilisation"] / 100.0
         total, free = each["total_bytes"], each["free_bytes"]
@@ -243,7 +243,7 @@ def _gpu_lines(daemon: dict[str, Any]) -> list[tuple[str, str]]:
         parts += [f"{each['temperature_c']:.0f} °C"] if each["temperature_c"] is not None else []
         parts += [f"{each['power_w']:.0f} W"] if each["power_w"] is not None else []
         held = set(each["reasons"] or ()) - {"idle", "clocks_setting"}
-        parts += [f"clocks limited by {text.harmless(', '.join(sorted(held)))}"] if held else []
+        parts += [f"clocks limited by {text.printable(', '.join(sorted(held)))}"] if held else []
         lines.append((f"{name}  {'  '.join(parts)}", "yellow" if held else ""))
     return lines
 
@@ -258,7 +258,7 @@ def _table(found: Found, look: Look, columns: int | None, page: int | None, pain
         return [_cut("no program has that text" if look.filter else "no programs", columns, paint, "dim")]
     most = len(rows) if page is None else page
     offset = max(0, min(look.offset, len(rows) - most))
-    names_wide = max(text.width(text.harmless(row["name"])) for row in rows)  # of all, so that scrolling moves no column
+    names_wide = max(text.width(text.printable(row["name"])) for row in rows)  # of all, so that scrolling moves no column
     rows, part = rows[offset : offset + most], _part(offset, most, len(rows))
     cells = [_cells(row) for row in rows]
     titles = list(cells[0])

@@ -111,7 +111,7 @@ def _told(session: Session, results: list[Any], forgiven: int | None = None, *, 
 
 def _say_results(session: Session, results: list[Any]) -> None:
     for result in results:
-        fault, name, said = result["code"], text.harmless(result["name"]), text.harmless(result["text"])
+        fault, name, said = result["code"], text.printable(result["name"]), text.printable(result["text"])
         session.say(f"{name}: {said}" if fault == codes.SUCCESS else f"{name}: ERROR ({_ERRORS.get(fault, said)})")
     nobody = [result["name"] for result in results if result["code"] == codes.BAD_NAME]
     if nobody:
@@ -143,7 +143,7 @@ def pid(session: Session, args: list[str]) -> int:
     exit_code = OK
     for name in wanted:
         if "--json" not in options:
-            session.say(str(pids[name]) if name in pids else f"No such process {text.harmless(name)}")
+            session.say(str(pids[name]) if name in pids else f"No such process {text.printable(name)}")
         if name not in pids:
             session.suggest(name, pids)
             exit_code = GENERIC
@@ -172,9 +172,9 @@ def avail(session: Session, args: list[str]) -> int:
     for view in views:
         auto = {True: "auto", False: "manual", None: text.UNKNOWN}[view["autostart"]]
         priority = text.UNKNOWN if view["priority"] is None else view["priority"]
-        session.say(f"{text.harmless(view['name']):<32} {'in use':<9} {auto:<9} {priority}:{priority}")
+        session.say(f"{text.printable(view['name']):<32} {'in use':<9} {auto:<9} {priority}:{priority}")
     for name in added:
-        session.say(f"{text.harmless(name):<32} {'avail':<9} {text.UNKNOWN:<9} {text.UNKNOWN}:{text.UNKNOWN}")
+        session.say(f"{text.printable(name):<32} {'avail':<9} {text.UNKNOWN:<9} {text.UNKNOWN}:{text.UNKNOWN}")
     return OK
 
 
@@ -213,7 +213,7 @@ def update(session: Session, args: list[str]) -> int:
     if any(changes.values()) or dry_run:
         _say_changes(session, changes, words if dry_run else done)
     for name in nobody:
-        session.say(f"ERROR: no such group: {text.harmless(name)}")
+        session.say(f"ERROR: no such group: {text.printable(name)}")
         session.suggest(name, known)
     return GENERIC if nobody else OK
 
@@ -234,9 +234,9 @@ def add(session: Session, args: list[str]) -> int:
             session.say("ERROR: process group already active")
         elif name in new:
             _changes(session, "/api/v1/update", {"names": [name], "dry_run": False})
-            session.say(f"{text.harmless(name)}: added process group")
+            session.say(f"{text.printable(name)}: added process group")
         else:
-            session.say(f"ERROR: no such process/group: {text.harmless(name)}")
+            session.say(f"ERROR: no such process/group: {text.printable(name)}")
             session.suggest(name, new)
             exit_code = GENERIC
     return exit_code
@@ -266,14 +266,14 @@ def _changes(session: Session, page: str, body: dict[str, object]) -> dict[str, 
     except Refused as refused:
         if refused.status != 422:
             raise
-        raise Failed(f"ERROR: CANT_REREAD: {text.harmless(refused)}") from None
+        raise Failed(f"ERROR: CANT_REREAD: {text.printable(refused)}") from None
     return {key: told[key] for key in ("added", "changed", "removed")}
 
 
 def _say_changes(session: Session, changes: dict[str, list[str]], words: dict[str, str]) -> None:
     lines = sorted((name, words[key]) for key, names in changes.items() for name in names)
     for name, what in lines:
-        session.say(f"{text.harmless(name)}: {what}")
+        session.say(f"{text.printable(name)}: {what}")
     if not lines:
         session.say("No config updates to processes")
 
@@ -340,7 +340,7 @@ def config(session: Session, args: list[str]) -> int:
     wide = max((len(row["key"]) for row in rows), default=0)
     for row in rows:
         value = json.dumps(row["value"])
-        session.say(f"{row['key']:<{wide}} = {text.harmless(value)}  ({text.harmless(row['origin'])})")
+        session.say(f"{row['key']:<{wide}} = {text.printable(value)}  ({text.printable(row['origin'])})")
     return OK
 
 

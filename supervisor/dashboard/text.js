@@ -4,7 +4,7 @@ export const UNKNOWN = "–";
 
 const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
 
-/** Text of strangers, as `supervisor/harmless.py` prints it: ESC becomes the four characters \x1b, U+202E becomes \u202e. */
+/** Text of strangers, as `supervisor/printable.py` prints it: ESC becomes the four characters \x1b, U+202E becomes \u202e. */
 export function visible(text, { lines = false } = {}) {
   return String(text).replace(UNPRINTABLE, (char) => {
     if ("\n\t\r".includes(char)) return lines && char !== "\r" ? char : " ";

@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from supervisor.deciding.turn import Turn
-from supervisor.harmless import harmless
 from supervisor.model import commands, facts
 from supervisor.model.alert_record import Queued
 from supervisor.model.inputs import AlertTried, ReportDue
-from supervisor.model.memory import Reaching
+from supervisor.model.memory import DeliveryState
 from supervisor.model.state import State
 from supervisor.policy.upkeep import alerting as rule
 from supervisor.policy.upkeep.alerting import CRITICAL, INFO, WARNING, Notice
@@ -27,6 +26,7 @@ from supervisor.policy.upkeep.backups import is_due
 from supervisor.policy.worker import service_health
 from supervisor.policy.worker.loss import IN_WORDS, Loss
 from supervisor.policy.worker.restart import span
+from supervisor.printable import printable
 
 _MOST_TEXT: Final = 1000
 _MOST_REPORT: Final = 4000
@@ -63,8 +63,8 @@ def pursue(turn: Turn, before: State) -> None:
 def _shown(alert: Alert) -> str:
     """Its text, harmless and of a bounded length. A report alone has more than one line."""
     if alert.kind == rule.REPORT:
-        return harmless(alert.text, lines=True)[:_MOST_REPORT]
-    return harmless(alert.text)[:_MOST_TEXT]
+        return printable(alert.text, lines=True)[:_MOST_REPORT]
+    return printable(alert.text)[:_MOST_TEXT]
 
 
 def on_report(turn: Turn, item: ReportDue) -> None:
@@ -82,13 +82,13 @@ def on_tried(turn: Turn, item: AlertTried) -> None:
         return
     if not item.error:
         turn.record(facts.AlertDelivered(f"{item.target} accepted alert {item.id}", item.id, item.target))
-        _remember(turn, item.target, Reaching())
+        _remember(turn, item.target, DeliveryState())
         return
-    failures, error = was.failures + 1, harmless(item.error)[:_MOST_TEXT]
+    failures, error = was.failures + 1, printable(item.error)[:_MOST_TEXT]
     if item.target not in turn.state.alerts.failing:
         why = f"{item.target} does not accept alerts: {error}; extralife keeps them and tries again"
         turn.record(facts.AlertTargetFailing(why, item.target, error))
-    _remember(turn, item.target, Reaching("", failures, turn.now_s + rule.retry_s(failures)))
+    _remember(turn, item.target, DeliveryState("", failures, turn.now_s + rule.retry_s(failures)))
 
 
 def notice(queued: Queued, dropped: int = 0) -> Notice:
@@ -101,7 +101,7 @@ def notice(queued: Queued, dropped: int = 0) -> Notice:
 def unwritable(error: str, at_s: float, wall_s: float) -> Notice:
     """The alert that cannot be a fact, because no fact can be recorded."""
     id_ = hashlib.blake2b(f"unwritable/{at_s!r}/{wall_s!r}".encode(), digest_size=8).hexdigest()
-    text = harmless(f"the journal cannot be written ({error}): workers train on, but nothing starts until it can")[
+    text = printable(f"the journal cannot be written ({error}): workers train on, but nothing starts until it can")[
         :_MOST_TEXT
     ]
     return Notice(id_, "disk" if _is_full(error) else "journal", CRITICAL, text, wall_s)
@@ -110,7 +110,7 @@ def unwritable(error: str, at_s: float, wall_s: float) -> Notice:
 def damaged(text: str, at_s: float, wall_s: float) -> Notice:
     """The alert for a journal that was rebuilt while the daemon ran and has lost facts."""
     id_ = hashlib.blake2b(f"damaged/{at_s!r}/{wall_s!r}".encode(), digest_size=8).hexdigest()
-    return Notice(id_, "journal", CRITICAL, harmless(text)[:_MOST_TEXT], wall_s)
+    return Notice(id_, "journal", CRITICAL, printable(text)[:_MOST_TEXT], wall_s)
 
 
 # --- which facts raise an alert ---------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def _send(turn: Turn) -> None:
     """Send each idle target the oldest alert that it is owed."""
     record, rules = turn.state.alerts, turn.settings.alerts
     for target in rules.targets:
-        owed, now = record.owed(target), turn.memory.reaching.get(target, Reaching())
+        owed, now = record.owed(target), turn.memory.reaching.get(target, DeliveryState())
         if not owed:
             continue
         _wake(turn, owed[0].at_s + rules.keep_s)
@@ -339,5 +339,5 @@ def _wake(turn: Turn, at_s: float) -> None:
     turn.alert_due_s = at_s if turn.alert_due_s is None else min(turn.alert_due_s, at_s)
 
 
-def _remember(turn: Turn, target: str, reaching: Reaching) -> None:
+def _remember(turn: Turn, target: str, reaching: DeliveryState) -> None:
     turn.memory = replace(turn.memory, reaching={**turn.memory.reaching, target: reaching})

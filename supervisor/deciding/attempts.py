@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.deciding import cluster, own_checkpoints, tally
+from supervisor.deciding import cluster, own_checkpoints, time_spent
 from supervisor.deciding.gating import admit
 from supervisor.deciding.hardware import gpu_of
 from supervisor.deciding.remedies import remedy
@@ -16,7 +16,7 @@ from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box.gate import Answer, Verdict
 from supervisor.policy.cluster import job_end
-from supervisor.policy.worker import memory, newest_whole, restart, starting
+from supervisor.policy.worker import newest_whole, out_of_memory, restart, starting
 from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
 
@@ -245,7 +245,7 @@ def stop(
     if grace_s is None:
         spec = turn.spec(name)
         grace_s = _GRACE_S if spec is None else spec.stop_grace_s
-    tally.tell(turn, name)
+    time_spent.tell(turn, name)
     turn.record(facts.StopIntended(why, name, attempt.token, reason, by, grace_s))
     set_control(turn, name, attempt.token, leave_by_s=turn.now_s + grace_s)
     turn.command(commands.AskToLeave(name, attempt.token))
@@ -269,7 +269,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         on_report(turn, name, attempt.token, report)
     program, attempt = turn.present(name)
     spec = turn.spec(name)
-    oom_kill = memory.oom_kill(
+    oom_kill = out_of_memory.oom_kill(
         line=ending.oom_line, oom_kills=ending.oom_kills, accounted=turn.state.oom_kills,
         own=ending.oom_own, limit_bytes=ending.memory_max_bytes,
     )  # fmt: skip
@@ -290,11 +290,12 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
     if name in turn.state.cluster.jobs:
         partition = turn.state.cluster.jobs[name].partition
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(turn.now_s, ending.ended_at_s))
-    tally.tell_end(turn, *turn.present(name), ending, ended_at_s)
+    time_spent.tell_end(turn, *turn.present(name), ending, ended_at_s)
     own_checkpoints.note_last(turn, name)
     accounted = turn.state.oom_kills
     if not ending.oom_own:
-        accounted = memory.accounted_after(ending.oom_kills, accounted, killed=verdict.cause == memory.OOM_KILLED)
+        killed = verdict.cause == out_of_memory.OOM_KILLED
+        accounted = out_of_memory.accounted_after(ending.oom_kills, accounted, killed=killed)
     early = spec is not None and _is_early(turn, spec, attempt, verdict, ended_at_s)
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
         reason = f"ended within {spec.start_s:g} s of its start" if early else "ended, and is to run always"
@@ -484,8 +485,6 @@ def note_resume(turn: Turn, name: str, sample: Sample) -> None:
     step = own_checkpoints.begins_at(attempt, sample)
     if step is not None:
         resumed(turn, program, attempt.token, step)
-        return
-    if program.exposure_s <= 0.0:
         return
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     told = "did not report from which step"

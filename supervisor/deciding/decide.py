@@ -12,18 +12,18 @@ from typing import assert_never
 from supervisor.deciding import (
     alerting,
     backups,
-    climbing,
     clocks,
     cluster,
     foundations,
+    levels,
     notices,
     offsite,
     own_checkpoints,
 )
 from supervisor.deciding.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
-from supervisor.deciding.beginning import on_began
 from supervisor.deciding.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
-from supervisor.deciding.operator import end_if_empty, on_asked, on_config, on_config_fault, on_terminated
+from supervisor.deciding.requests import end_if_empty, on_asked, on_config, on_config_fault, on_terminated
+from supervisor.deciding.startup import on_began
 from supervisor.deciding.turn import Decision, Turn
 from supervisor.model import facts
 from supervisor.model.inputs import (  # fmt: skip
@@ -76,7 +76,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     match item:
         case Sampled():
             on_sampled(turn, item)
-            climbing.on_look(turn)
+            levels.on_look(turn)
         case Woke():
             pass  # deadlines are looked at after every input, below
         case Ended():
@@ -99,7 +99,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     backups.pursue(turn)
     notices.pursue(turn)
     offsite.pursue(turn)
-    climbing.on_deadlines(turn)
+    levels.on_deadlines(turn)
     fill_slots(turn)
     end_if_empty(turn)
     alerting.pursue(turn, state)

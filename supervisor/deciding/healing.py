@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from supervisor.deciding import checkups, own_checkpoints, tally
+from supervisor.deciding import health, own_checkpoints, time_spent
 from supervisor.deciding.attempts import note_resume, on_report, resumed, set_control, shows_first, stop
 from supervisor.deciding.hardware import on_hardware
 from supervisor.deciding.turn import Turn, kill_due_s
@@ -139,13 +139,13 @@ def notice_own_absence(turn: Turn) -> None:
 
 
 def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look_s: float | None) -> None:
-    turn.keep_watch(name, tally.on_look(turn, name, before, turn.memory.watches[name]))
+    turn.keep_watch(name, time_spent.on_look(turn, name, before, turn.memory.watches[name]))
     if before is not None and last_look_s is not None and turn.memory.watches[name].moves > before.moves:
         _learn_gap(turn, name, before, sample, last_look_s)
     _note_gpu(turn, name, sample)
     _become_ready(turn, name, sample)
     if before is not None:
-        checkups.note(turn, name, before)
+        health.note(turn, name, before)
     _note_resume(turn, name, sample)
     _note_unread(turn, name, sample)
     if sample.ckpt_count == 0:
@@ -178,7 +178,7 @@ def _become_ready(turn: Turn, name: str, sample: Sample) -> None:
     if program.phase is not Phase.STARTING or not _is_ready(turn, program, attempt, sample):
         return
     after_s = turn.now_s - attempt.intended_at_s
-    tally.tell_start(turn, name)
+    time_spent.tell_start(turn, name)
     spec = turn.spec(name)
     told = "training began" if spec is None or spec.start_s is None else "counts as started,"
     turn.record(facts.BecameReady(f"{told} {after_s:.1f} s after its start", name, attempt.token, after_s))
@@ -270,7 +270,7 @@ def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:
     told_at_s = None if again else program.ckpt_at_s
     if told_at_s is None or turn.now_s - told_at_s >= _CKPT_FACT_S:
         why = f"checkpoint at step {sample.ckpt_step:,} is durable"
-        well = checkups.is_well(turn.memory.watches[name], turn.present(name)[1])
+        well = health.is_well(turn.memory.watches[name], turn.present(name)[1])
         turn.record(
             facts.Checkpointed(why, name, sample.token, sample.ckpt_step, sample.ckpt_stall_s, sample.ckpt_write_s, well)
         )
@@ -456,7 +456,7 @@ def _unhealthy(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -
 def _examine(turn: Turn, name: str, attempt: Attempt, watch: Watch, verdict: stall.StallVerdict) -> None:
     """Ask for evidence; for a stopped process, send SIGCONT first and wait."""
     if attempt.stall != verdict.kind:
-        tally.tell(turn, name, stalls=True)
+        time_spent.tell(turn, name, stalls=True)
         turn.record(facts.Stalled(verdict.why, name, attempt.token, verdict.kind, verdict.age_s, verdict.limit_s))
         watch = replace(watch, continued_at_s=None)
     if verdict.action is stall.Action.CONTINUE:

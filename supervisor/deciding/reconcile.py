@@ -10,7 +10,7 @@ from supervisor.model.facts import LevelChosen
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import ProgramSpec
 from supervisor.model.state import Program
-from supervisor.policy.worker import memory
+from supervisor.policy.worker import out_of_memory
 
 
 def reconcile(turn: Turn, why: str, *, chosen: LevelChosen | None = None) -> None:
@@ -82,5 +82,5 @@ def _move(turn: Turn, program: Program, spec: ProgramSpec, why: str) -> None:
         stop(
             turn, program, program.attempt, reason="level", by="extralife", why=f"moves to level {turn.settings.level.name}"
         )
-    elif program.phase is Phase.FATAL and program.wanted and program.exit_cause in memory.CAUSES:
+    elif program.phase is Phase.FATAL and program.wanted and program.exit_cause in out_of_memory.CAUSES:
         turn.record(facts.Requeued(f"level {turn.settings.level.name} may need less memory", program.name))

@@ -6,7 +6,7 @@ from supervisor.deciding.turn import Turn
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Ending
 from supervisor.model.state import Attempt, Program
-from supervisor.policy.worker import divergence, health, memory, restart, torn
+from supervisor.policy.worker import divergence, health, out_of_memory, restart, torn
 from supervisor.policy.worker.diagnosis import Diagnosis
 
 
@@ -16,7 +16,7 @@ def remedy(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Dia
         return _roll_back(turn, name, attempt)
     if verdict.cause == "sick":
         return _heal_illness(turn, name, attempt)
-    if verdict.cause in memory.CAUSES:
+    if verdict.cause in out_of_memory.CAUSES:
         _lower_batch(turn, name, ending)
     else:
         _quarantine(turn, name)
@@ -25,9 +25,9 @@ def remedy(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Dia
 
 def _heal_illness(turn: Turn, name: str, attempt: Attempt) -> str:
     what = health.WORDS.get(attempt.ill, "its training went wrong")
-    if attempt.cure == health.GIVE_UP:
+    if attempt.illness_action == health.GIVE_UP:
         return f"{what}, and the config says to give up"
-    if attempt.cure == health.NEW_SEED:
+    if attempt.illness_action == health.NEW_SEED:
         return _new_seed(turn, name, what)
     return _roll_back(turn, name, attempt, what)
 
@@ -72,7 +72,7 @@ def _lower_batch(turn: Turn, name: str, ending: Ending) -> None:
     if ran_with is None or (given is not None and ran_with > given):
         return
     fallback = spec.fallback_batch if spec is not None else None
-    batch_size = memory.smaller_batch(ran_with, fallback=fallback, lowered=given is not None)
+    batch_size = out_of_memory.smaller_batch(ran_with, fallback=fallback, lowered=given is not None)
     if batch_size is not None:
         why = f"ran out of memory with batch {ran_with} at level {level}: {batch_size} from now on"
         turn.record(facts.BatchLowered(why, name, level, batch_size, ran_with))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from supervisor.harmless import harmless
 from supervisor.model.codes import SUCCESS
 from supervisor.model.commands import Command, Reply
 from supervisor.model.facts import Fact, Stamped
@@ -14,6 +13,7 @@ from supervisor.model.memory import Memory, Pending, Watch
 from supervisor.model.settings import SILENT, ProgramSpec, Settings
 from supervisor.model.state import Attempt, Program, State, Stop, fold
 from supervisor.policy.worker import ending
+from supervisor.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Turn:
 
     def record(self, fact: Fact) -> None:
         if not fact.why.isprintable():  # it may quote a worker's output, which is printed on terminals
-            fact = replace(fact, why=harmless(fact.why))
+            fact = replace(fact, why=printable(fact.why))
         self.state = fold(self.state, Stamped(0, self.now_s, self.wall_s, self.boot_id, fact))
         self.facts.append(fact)
 

@@ -893,7 +893,7 @@ class NeedLearned(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class Tallied(AttemptFact):
-    """How an attempt spent its time from `from_s` to `until_s`, as far as the default would be wrong (`deciding/tally.py`).
+    """How an attempt spent its time from `from_s` to `until_s`, where the default would be wrong (`deciding/time_spent.py`).
 
     `seconds` by the worker's own phase, or `starting`, `slow`, `blind`; the default is starting, then training.
     `ckpt_stall_s` of the training went into saves. `doing` is what it was busy with at the end.

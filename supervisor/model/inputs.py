@@ -202,7 +202,7 @@ class Began(Input):
     pid: int
     version: str
     salt: str = ""
-    strangers: dict[str, tuple[int, Survivor]] = field(default_factory=dict)  # alive, not on record: (attempt, what)
+    unrecorded_workers: dict[str, tuple[int, Survivor]] = field(default_factory=dict)  # alive: (attempt, what)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class Away:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Seconds of an attempt by the worker's phase that are not recorded yet (`deciding/tally.py`)."""
+    """Seconds of an attempt by the worker's phase that are not recorded yet (`deciding/time_spent.py`)."""
 
     from_s: float
     until_s: float  # to the newest sign of progress
@@ -60,7 +60,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class IllnessSpell:
     """An illness that has shown since `since_s`, recorded or not; `episodes` had ended before it (None: unknown)."""
 
     since_s: float
@@ -82,7 +82,7 @@ class Watch:
     slow_told: bool = False
     fine_step: int | None = None  # at the last look before those
     nan_since_s: float | None = None  # every sample with progress since then reported additional non-finite updates
-    spells: dict[str, Spell] = field(default_factory=dict)  # by illness
+    spells: dict[str, IllnessSpell] = field(default_factory=dict)  # by illness
     well_at: dict[str, int] = field(default_factory=dict)  # the newest step at which it did not have it
     tally: Tally | None = None
     gpu_at_s: float | None = None  # when its GPU was last seen in use by it alone
@@ -145,7 +145,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Reaching:
+class DeliveryState:
     """How a target of alerts is just now: an alert is on its way to it, or it is left alone until `retry_at_s`."""
 
     sending: str = ""  # the alert's id
@@ -193,7 +193,7 @@ class Memory:
     foundations: dict[str, Standing] = field(default_factory=dict)  # by name of the watched thing
     foundations_at_s: dict[str, float] = field(default_factory=dict)  # when each was last put on record
     backups_begun: frozenset[str] = frozenset()  # what this daemon has asked its thread of backups to do
-    reaching: dict[str, Reaching] = field(default_factory=dict)  # by target of alerts
+    reaching: dict[str, DeliveryState] = field(default_factory=dict)  # by target of alerts
     offsite: str = ""  # what the thread of copies off the box is doing for this daemon; empty: nothing
     offsite_looked: str = ""  # the repository (`OffsiteSettings.place`) whose lease this daemon has asked for, and when
     offsite_looked_s: float = 0.0

@@ -73,9 +73,9 @@ class Attempt:
     quiet_at_s: float | None = None  # since then it is known to work without a word
     reports: tuple[str, ...] = ()  # the keys of those that are facts already
     fine_step: int | None = None  # it has diverged, or sickened, since
-    ills: tuple[str, ...] = ()  # present ones
+    illnesses: tuple[str, ...] = ()  # present ones
     ill: str = ""  # for which of them it is ended ...
-    cure: str = ""  # ... and what follows then
+    illness_action: str = ""  # ... and what follows then
     slow_at_s: float | None = None  # it was called slow then, and still is
     save_error: str = ""  # why its last checkpoint could not be written ...
     save_failed_step: int | None = None  # ... and at which step
@@ -217,7 +217,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """Where the box stands on its ladder, and why: `deciding/climbing.py`."""
+    """Where the box stands on its ladder, and why: `deciding/levels.py`."""
 
     load: str = ""  # what the rule remembers, as JSON
     ladder: tuple[tuple[str, str], ...] = ()  # (name, shape) of each level that `load` is a record of
@@ -865,11 +865,12 @@ def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
         case facts.Diverged(fine_step=fine_step, key=key):
             return replace(attempt, fine_step=fine_step, reports=(*attempt.reports, key))
         case facts.Sickened(illness=illness, action="tell"):
-            return replace(attempt, ills=(*attempt.ills, illness))
+            return replace(attempt, illnesses=(*attempt.illnesses, illness))
         case facts.Sickened(illness=illness, action=action, fine_step=fine_step):
-            return replace(attempt, ills=(*attempt.ills, illness), ill=illness, cure=action, fine_step=fine_step)
+            illnesses = (*attempt.illnesses, illness)
+            return replace(attempt, illnesses=illnesses, ill=illness, illness_action=action, fine_step=fine_step)
         case facts.Healed(illness=illness):
-            return replace(attempt, ills=tuple(ill for ill in attempt.ills if ill != illness))
+            return replace(attempt, illnesses=tuple(ill for ill in attempt.illnesses if ill != illness))
         case facts.PaceRegained():
             return replace(attempt, slow_at_s=None)
         case facts.Quiet():

@@ -17,7 +17,7 @@ from typing import Final
 
 from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep.accounting import COMPUTING, Account
-from supervisor.reports.ledger import ROUNDING_S, Book, Incident, Ledger, Slice, fold_accounts
+from supervisor.reports.ledger import ROUNDING_S, Incident, Ledger, ProgramTimeline, Slice, fold_accounts
 
 Seconds = dict[Account, float]
 
@@ -97,7 +97,7 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
     since_s = first_s if since_s is None else max(since_s, first_s)
     until_s = ledger.at_s if until_s is None else min(until_s, ledger.at_s)
     until_s = max(since_s, until_s)
-    by_name: dict[str, list[Book]] = {}
+    by_name: dict[str, list[ProgramTimeline]] = {}
     for book in ledger.all_books():
         by_name.setdefault(book.name, []).append(book)
     held: Seconds = {}
@@ -126,7 +126,7 @@ def _slots(ledger: Ledger, held: Seconds, since_s: float, until_s: float) -> She
     return _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, _plus(held, free))
 
 
-def within(book: Book, since_s: float, until_s: float) -> Iterator[Slice]:
+def within(book: ProgramTimeline, since_s: float, until_s: float) -> Iterator[Slice]:
     """The slices of a window, cut at its ends."""
     slices = book.slices
     for place in range(bisect_right(slices, since_s, key=_BY_END), len(slices)):
@@ -150,7 +150,7 @@ def _plus(one: Seconds, other: Seconds) -> Seconds:
     return {a: one.get(a, 0.0) + other.get(a, 0.0) for a in Account if a in one or a in other}
 
 
-def _sheet(name: str, books: list[Book], pieces: list[Slice], since_s: float, until_s: float) -> Sheet:
+def _sheet(name: str, books: list[ProgramTimeline], pieces: list[Slice], since_s: float, until_s: float) -> Sheet:
     seconds: Seconds = {}
     _add(seconds, pieces)
     wall_s = fsum(piece.end_s - piece.start_s for piece in pieces)
@@ -158,7 +158,7 @@ def _sheet(name: str, books: list[Book], pieces: list[Slice], since_s: float, un
 
 
 def _with_figures(
-    name: str, books: list[Book], since_s: float, until_s: float, wall_s: float, seconds: Seconds
+    name: str, books: list[ProgramTimeline], since_s: float, until_s: float, wall_s: float, seconds: Seconds
 ) -> Sheet:  # fmt: skip
     """An incident belongs to the moment at which it began, a loss to that at which it was told."""
     incidents = [item for book in books for item in book.incidents if since_s <= item.failed_at_s < until_s]
@@ -278,7 +278,7 @@ def _changes(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[f
             yield end_s, what, -how_many
 
 
-def _stays(book: Book, since_s: float, until_s: float) -> Iterator[tuple[float, float, str]]:
+def _stays(book: ProgramTimeline, since_s: float, until_s: float) -> Iterator[tuple[float, float, str]]:
     """(from, to, `workers` or what it waits for), neighbours joined."""
     begin_s, end_s, now = since_s, since_s, ""
     for piece in within(book, since_s, until_s):
@@ -318,7 +318,7 @@ def faults(ledger: Ledger, now_s: float) -> list[str]:
     return said
 
 
-def _book_faults(book: Book, ledger: Ledger) -> Iterator[str]:
+def _book_faults(book: ProgramTimeline, ledger: Ledger) -> Iterator[str]:
     """End to end, nothing negative, each slice as long as its seconds."""
     end_s = book.from_s
     for piece in book.slices:

@@ -19,7 +19,7 @@ from supervisor.model.settings import Level, ProgramSpec, Settings
 from supervisor.model.state import Program, State
 from supervisor.policy.upkeep import cost
 from supervisor.reports.accounts import Summary
-from supervisor.reports.ledger import Book, Ledger
+from supervisor.reports.ledger import Ledger, ProgramTimeline
 from supervisor.reports.sources import Sources
 from workers.options import EXTRA_GAMES, FRAMES_PER_STEP, OPTIONS
 
@@ -95,7 +95,7 @@ def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, us
 # --- steps that were kept ------------------------------------------------------------------------------------------------
 
 
-def kept_steps(book: Book, from_s: float, to_s: float, now: tuple[float, int] | None = None) -> float:
+def kept_steps(book: ProgramTimeline, from_s: float, to_s: float, now: tuple[float, int] | None = None) -> float:
     """Steps that a program has come forward in a stretch, rolled-back ones not counted; 0 where none is known.
 
     `now` is where it is at this moment, if anybody knows: its newest mark may be ten minutes old.
@@ -125,7 +125,7 @@ def _position(marks: list[tuple[float, int]], at_s: float) -> float:
     return low + (high - low) * (at_s - from_s) / (to_s - from_s)
 
 
-def _now(ledger: Ledger, games: Games, book: Book) -> tuple[float, int] | None:
+def _now(ledger: Ledger, games: Games, book: ProgramTimeline) -> tuple[float, int] | None:
     """Where the program of a present book is at this moment."""
     sample = games.samples.get(book.name)
     if sample is None or sample.token != book.token or sample.steps is None or ledger.books.get(book.name) is not book:

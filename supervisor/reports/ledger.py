@@ -82,7 +82,7 @@ class Loss(NamedTuple):
 
 
 @dataclass(slots=True)
-class Book:
+class ProgramTimeline:
     """One program from `ProgramConfigured` to `ProgramRemoved`."""
 
     name: str
@@ -103,7 +103,7 @@ class Book:
     losses: list[Loss] = field(default_factory=list)
     unproven_s: float = -1.0  # up to here all training is booked as UNPROVEN, if it was not proven
 
-    def copy(self) -> Book:
+    def copy(self) -> ProgramTimeline:
         return replace(
             self, slices=[*self.slices], marks=[*self.marks], incidents=[*self.incidents], losses=[*self.losses]
         )  # fmt: skip
@@ -114,7 +114,7 @@ class Book:
         self.account = account
 
     def close(self, at_s: float) -> None:
-        """Book up to this moment."""
+        """ProgramTimeline up to this moment."""
         start_s, holds = self.since_s, self.token is not None and not self.service
         if at_s <= start_s:
             return
@@ -169,7 +169,7 @@ class Book:
         self.marks.append((at_s, step))
 
     def roll_back(self, at_s: float, step: int, told_s: float | None) -> float | None:
-        """Book as LOST what was computed behind `step` before this attempt; the seconds of it, None: unknown."""
+        """ProgramTimeline as LOST what was computed behind `step` before this attempt; the seconds of it, None: unknown."""
         ahead: tuple[float, int] | None = None
         while self.marks and self.marks[-1][1] > step:
             ahead = self.marks.pop()
@@ -311,8 +311,8 @@ class Ledger:
     first_s: float | None = None
     at_s: float = 0.0
     wall_s: float = 0.0
-    books: dict[str, Book] = field(default_factory=dict)
-    ended: list[Book] = field(default_factory=list)  # of programs that left the config
+    books: dict[str, ProgramTimeline] = field(default_factory=dict)
+    ended: list[ProgramTimeline] = field(default_factory=list)  # of programs that left the config
     levels: list[tuple[float, str, int]] = field(default_factory=list)  # (from when, name, slots)
     reboots: list[Reboot] = field(default_factory=list)
     stopped_at_s: float | None = None  # the daemon ended in order
@@ -339,18 +339,18 @@ class Ledger:
         out.at_s = now_s
         return out
 
-    def all_books(self) -> list[Book]:
+    def all_books(self) -> list[ProgramTimeline]:
         """Of every program that ever was, those that left first."""
         return [*self.ended, *self.books.values()]
 
-    def trainings(self) -> list[Book]:
+    def trainings(self) -> list[ProgramTimeline]:
         """The same without services."""
         return [book for book in self.all_books() if not book.service]
 
     # --- the box -----------------------------------------------------------------------------------------------------
 
     def add(self, stamped: Stamped) -> None:
-        """Book one more fact."""
+        """ProgramTimeline one more fact."""
         fact, at_s = stamped.fact, stamped.at_s
         if self.first_s is None:
             self.first_s = self.at_s = at_s
@@ -391,7 +391,8 @@ class Ledger:
         self.levels.append((stamped.at_s, state.level, state.slots))
         self.clocks.append((stamped.at_s, stamped.wall_s))
         for name, program in state.programs.items():
-            book = self.books[name] = Book(name, stamped.at_s, stamped.at_s, _BEGINS[program.phase], program.service)
+            begins = _BEGINS[program.phase]
+            book = self.books[name] = ProgramTimeline(name, stamped.at_s, stamped.at_s, begins, program.service)
             book.retry_at_s = program.retry_at_s
             book.mark(stamped.at_s, program.steps)
             if program.attempt is not None:
@@ -434,7 +435,7 @@ class Ledger:
         if book is None:
             if isinstance(fact, facts.ProgramConfigured):
                 account = Account.ADMISSION if fact.autostart else Account.IDLE
-                self.books[fact.program] = Book(fact.program, at_s, at_s, account, fact.service)
+                self.books[fact.program] = ProgramTimeline(fact.program, at_s, at_s, account, fact.service)
             return
         match fact:
             case facts.SpawnIntended(token=token):
@@ -457,11 +458,11 @@ class Ledger:
                 pass
 
     @staticmethod
-    def _left(book: Book, at_s: float, account: Account) -> None:
+    def _left(book: ProgramTimeline, at_s: float, account: Account) -> None:
         book.turn(at_s, account)
         book.token, book.retry_at_s = None, None
 
-    def _attempt(self, book: Book, at_s: float, fact: facts.AttemptFact) -> None:
+    def _attempt(self, book: ProgramTimeline, at_s: float, fact: facts.AttemptFact) -> None:
         match fact:
             case facts.BecameReady():
                 book.turn(at_s, Account.PRODUCTIVE)
@@ -493,7 +494,7 @@ class Ledger:
                 pass
 
     @staticmethod
-    def _resumed(book: Book, at_s: float, fact: facts.Resumption | facts.ResumeUnknown) -> None:
+    def _resumed(book: ProgramTimeline, at_s: float, fact: facts.Resumption | facts.ResumeUnknown) -> None:
         book.close(at_s)
         if isinstance(fact, facts.ResumeUnknown):
             book.unprove()
@@ -504,7 +505,7 @@ class Ledger:
             book.losses.append(Loss(at_s, fact.lost_steps, lost_s, again, fact.cause))
 
     @staticmethod
-    def _tallied(book: Book, at_s: float, fact: facts.Tallied) -> None:
+    def _tallied(book: ProgramTimeline, at_s: float, fact: facts.Tallied) -> None:
         """What the readings say of a stretch of this attempt's time; also of one in which no daemon looked."""
         book.close(at_s)
         told: dict[Account, float] = {}
@@ -531,7 +532,7 @@ class Ledger:
         if book.account in _OWN:
             book.account = booked_as(fact.doing, ready=book.ready)
 
-    def _stalled(self, book: Book, at_s: float, age_s: float) -> None:
+    def _stalled(self, book: ProgramTimeline, at_s: float, age_s: float) -> None:
         """From its last sign of progress to now nobody knew; from here on it is being healed."""
         if not book.stalled:
             book.close(at_s)
@@ -541,7 +542,7 @@ class Ledger:
         book.turn(at_s, Account.TERMINATE)
         book.stalled = True
 
-    def _exited(self, book: Book, at_s: float, fact: facts.Exited) -> None:
+    def _exited(self, book: ProgramTimeline, at_s: float, fact: facts.Exited) -> None:
         book.close(at_s)
         ended_s = at_s if fact.ended_at_s is None else max(book.began_s, min(at_s, fact.ended_at_s))
         book.rebook(ended_s, at_s, _only(_OWN, _all(Account.DETECT)))
@@ -550,12 +551,12 @@ class Ledger:
             self._fail(book, "death", ended_s, at_s)
         self._left(book, at_s, Account.UNKNOWN)  # the same transaction says what follows
 
-    def _fail(self, book: Book, kind: str, failed_s: float, at_s: float) -> None:
+    def _fail(self, book: ProgramTimeline, kind: str, failed_s: float, at_s: float) -> None:
         level = self.levels[-1][1] if self.levels else ""
         book.incidents.append(Incident(kind, failed_s, at_s, level))
 
     @staticmethod
-    def _mend(book: Book, at_s: float) -> None:
+    def _mend(book: ProgramTimeline, at_s: float) -> None:
         """It trains again: that ends every outage that was open."""
         for place in range(book.mended, len(book.incidents)):
             book.incidents[place] = book.incidents[place]._replace(trains_at_s=at_s)

@@ -24,7 +24,7 @@ _CAUSES: Final = (
     "operator",
     "unclean",
     "preempted",
-)  # of a reboot, in `policy/box/reboot_cause.py` and `deciding/beginning.py`
+)  # of a reboot, in `policy/box/reboot_cause.py` and `deciding/startup.py`
 
 Number = float | None
 

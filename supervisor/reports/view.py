@@ -206,7 +206,8 @@ def _trouble(attempt: Attempt | None) -> str | None:
     """What is wrong with a live attempt in one word: stalled, unsaved, ill or slow; None: nothing."""
     if attempt is None:
         return None
-    found = (("stalled", attempt.stall), ("unsaved", attempt.save_error), ("ill", attempt.ills), ("slow", attempt.slow_at_s))
+    stalled, unsaved = ("stalled", attempt.stall), ("unsaved", attempt.save_error)
+    found = (stalled, unsaved, ("ill", attempt.illnesses), ("slow", attempt.slow_at_s))
     return next((word for word, seen in found if seen), None)
 
 
@@ -223,8 +224,8 @@ def _why(program: Program, sample: Sample | None, now_s: float) -> str:
         return f"stalled ({attempt.stall}), {doing}"
     if attempt is not None and attempt.save_error:
         return f"training, but cannot save: {attempt.save_error}"
-    if attempt is not None and attempt.ills:
-        return f"training, but {' and '.join(WORDS.get(ill, ill) for ill in attempt.ills)}: see explain"
+    if attempt is not None and attempt.illnesses:
+        return f"training, but {' and '.join(WORDS.get(ill, ill) for ill in attempt.illnesses)}: see explain"
     if attempt is not None and attempt.slow_at_s is not None:
         return "training, but at less than half of its usual rate"
     if sample is not None and sample.halted:

@@ -22,7 +22,7 @@ from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.process import stdin
 from supervisor.adapters.process.presence import corrected
-from supervisor.adapters.process.tested import survey
+from supervisor.adapters.process.results_reader import survey
 from supervisor.adapters.recorder import events, store
 from supervisor.api.port import Json, Result
 from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NO_FILE, NOT_RUNNING, SUCCESS
@@ -42,8 +42,8 @@ from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES
 from supervisor.reports.recorded import readings
 from supervisor.reports.results_view import Outcome
-from supervisor.shell.books import Books
 from supervisor.shell.inbox import Inbox
+from supervisor.shell.ledger_cache import LedgerCache
 from supervisor.shell.loop import Loop
 from supervisor.shell.replies import Replies
 
@@ -117,7 +117,7 @@ class DaemonBackend:
         self._gaps = Gaps()
         self.backup_progress, self.cgroups = backup_progress, cgroups
         self.http: Callable[[], Json | None] = lambda: None  # the API is opened last
-        self.books = Books(loaded.settings.paths.journal)
+        self.books = LedgerCache(loaded.settings.paths.journal)
 
     def publish(self, loop: Loop) -> None:
         """By the deciding thread, at the end of each turn."""

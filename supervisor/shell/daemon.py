@@ -42,8 +42,8 @@ from supervisor.adapters.notices.thread import NoticeWatch
 from supervisor.adapters.offsite.thread import Offsite
 from supervisor.adapters.process import cgroups, checkpoints, limits, orphans, starts
 from supervisor.adapters.process.controls import Controls
-from supervisor.adapters.process.edges import Edges
 from supervisor.adapters.process.evidence import LocalEvidence
+from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
@@ -128,7 +128,7 @@ class _Parts:
     clock: clock.SystemClock
     inbox: Inbox
     replies: Replies
-    edges: Edges
+    edges: NotifySockets
     launcher: LocalLauncher | SlurmLauncher
     probes: LocalProbes | SlurmProbes
     figures: FigureReader
@@ -260,7 +260,7 @@ class Daemon:
             log.warning("no_subreaper", consequence="a process in a session of its own outlives a shim that is killed")
         figures = FigureReader(paths, system_clock, lambda name: loop.settings.program(name))  # noqa: PLW0108  they change
         wake = threading.Event()  # set by edges, awaited by the sampler
-        edges = Edges(paths.notify_socket, wake.set)
+        edges = NotifySockets(paths.notify_socket, wake.set)
 
         def newest_own(name: str) -> OwnCheckpoint | None:
             spec = loop.settings.program(name)
@@ -525,7 +525,7 @@ class Daemon:
             newest = self._newest_steps(parts.pool, list(expected))
             evidence = replace(evidence, ckpt_steps={**_recorded(state, evidence.ckpt_steps), **newest})
         survivors = parts.launcher.survey(expected)
-        found = parts.launcher.strangers(spec.name for spec in self._settings.programs)
+        found = parts.launcher.unrecorded_workers(spec.name for spec in self._settings.programs)
         known = {token for _, token in expected.values()}
         strangers = {name: (number, each) for name, (number, each) in found.items() if each.token not in known}
         for program in (*expected, *strangers):

@@ -17,7 +17,7 @@ from supervisor.adapters.host import boot
 from supervisor.adapters.journal.sqlite import Journal
 from supervisor.adapters.main_log import MainLog
 from supervisor.adapters.process.controls import Controls
-from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Singleton
 from supervisor.api.listener import Listener
@@ -78,8 +78,8 @@ def read_only(directory: str) -> str:
 
 
 def runtime_rows(
-    paths: Paths, listener: Listener, edges: Edges, launcher: Records, controls: Controls, this_boot: boot.Boot,
-    group: Callable[[], str],
+    paths: Paths, listener: Listener, edges: NotifySockets, launcher: Records, controls: Controls,
+    this_boot: boot.Boot, group: Callable[[], str],
 ) -> tuple[Watched, ...]:  # fmt: skip
     """What lies in the runtime directory. Each round restores in this order: the directory first, then what is in it."""
     whole, marker = Remembered(paths.runtime_dir), Remembered(paths.marker)

@@ -18,8 +18,8 @@ import structlog
 
 from supervisor.adapters.host import sd_journal
 from supervisor.adapters.main_log import MainLog
-from supervisor.harmless import harmless
 from supervisor.model.settings import DaemonSettings
+from supervisor.printable import printable
 
 
 def configure(main_log: str, settings: DaemonSettings, *, to_stdout: bool) -> MainLog:
@@ -124,6 +124,6 @@ def _formatter(renderer: Any, shared: list[Any], *before: Any) -> logging.Format
 def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """For people's terminals; a traceback keeps its lines. JSON is ASCII and needs nothing."""
     return {
-        harmless(key): harmless(value, lines=key == "exception") if isinstance(value, str) else value
+        printable(key): printable(value, lines=key == "exception") if isinstance(value, str) else value
         for key, value in event.items()
     }

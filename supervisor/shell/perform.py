@@ -18,7 +18,7 @@ from supervisor.adapters.foundations import Foundations
 from supervisor.adapters.offsite.thread import Offsite
 from supervisor.adapters.process import checkpoints, logs
 from supervisor.adapters.process.controls import Controls
-from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_checkpoints import BeforeStart, OwnCheckpoints
 from supervisor.deciding.decide import AnyInput
 from supervisor.deciding.turn import Decision
@@ -44,7 +44,7 @@ class Performer:
     paths: Paths
     launcher: Launcher
     probes: Probes
-    edges: Edges
+    edges: NotifySockets
     controls: Controls
     replies: Replies
     pool: Executor

@@ -13,7 +13,7 @@ from cgroups_kit import FILES, LIMITS, MB, Files, Kernel, fake_mkdir, fake_rmdir
 
 from supervisor.adapters.process import cgroups
 from supervisor.adapters.process.cgroups import Cgroups, Confined, Load, Part, find, read_note
-from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.model.inputs import Ended, Survival
 from supervisor.model.settings import Paths, Progress
@@ -360,7 +360,7 @@ def test_pressure_is_a_reading_now_and_then_and_the_same_again_is_the_same_readi
     told, clock = Told(), Clock()
     told.load = Load((("cpu some", 40.0),), 4096)
     paths = Paths(str(tmp_path), str(tmp_path))
-    probes = LocalProbes(paths, clock, Edges(paths.notify_socket, lambda: None), told)
+    probes = LocalProbes(paths, clock, NotifySockets(paths.notify_socket, lambda: None), told)
     probes.watch(spec("Pong", ["x"], progress=Progress.NONE), 1, TOKEN, os.getpid())
     first = probes.sample()["Pong"]
     assert (first.pressure, first.memory_bytes) == ((("cpu some", 40.0),), 4096)

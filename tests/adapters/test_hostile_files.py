@@ -17,7 +17,7 @@ from attempts_kit import REPO, World, python, spec
 
 from supervisor.adapters import files
 from supervisor.adapters.process import checkpoints, endings
-from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.api import logfiles
 from supervisor.model.inputs import Ended, SpawnBroke
@@ -137,7 +137,7 @@ class Looking:
         from fakes import FakeClock
 
         Path(paths.runtime_dir, "shims").mkdir(parents=True, exist_ok=True)
-        self.edges = Edges(paths.notify_socket, lambda: None)
+        self.edges = NotifySockets(paths.notify_socket, lambda: None)
         self.probes = LocalProbes(paths, FakeClock(), self.edges)
         self.probes.watch(spec("Pong", ["x"], progress=Progress.BEAT), 1, TOKEN, os.getpid())
         self.reports = Path(paths.attempt_dir("Pong", 1, TOKEN)) / contract.REPORTS_FILE

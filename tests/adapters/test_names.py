@@ -16,8 +16,8 @@ from test_backups import make, restore, run_dirs, steps
 from test_checkpoints import TOKEN, commit
 
 from supervisor.adapters.backups import store as backups
-from supervisor.adapters.process import checkpoints, tested
-from supervisor.adapters.process.processes import LocalLauncher
+from supervisor.adapters.process import checkpoints, results_reader
+from supervisor.adapters.process.processes import LocalLauncher, prune
 from supervisor.reports.results_view import results_view
 from workers import results
 from workers.contract import Manifest, checked_name, checked_path, open_below
@@ -243,7 +243,7 @@ def test_the_page_of_results_shows_the_others(tmp_path, score):
         (tmp_path / name).mkdir()
         rows = [f"{name},Pong,dqn,{seed},84,100,400,1,{seed},{value},5,," for seed in range(4)]
         (tmp_path / name / "results.csv").write_text("\n".join([titles, *rows, ""]))
-    page = results_view(tested.survey(tmp_path))
+    page = results_view(results_reader.survey(tmp_path))
     assert [run["program"] for run in page["runs"]] == ["Pong"]
     json.dumps(page, allow_nan=False)
 
@@ -258,7 +258,7 @@ def test_odd_names_among_the_attempts_hold_up_no_start(tmp_path):
         for name in ("\N{SUPERSCRIPT TWO}-x", "9" * 200 + "-x", "-", "1-", "\N{ARABIC-INDIC DIGIT ONE}-y"):
             (attempts / name).mkdir()
         assert isinstance(world.launcher, LocalLauncher)
-        world.launcher._prune("Pong", 5)
+        prune(world.paths, "Pong", 5)
         assert world.launcher._attempt_number("Pong", "x") >= 0
         assert world.run(["true"], attempt=2)
     finally:

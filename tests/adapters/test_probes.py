@@ -14,8 +14,8 @@ import pytest
 from fakes import FakeClock
 
 from supervisor.adapters import procfs
-from supervisor.adapters.process.edges import Edges
 from supervisor.adapters.process.logs import rotate
+from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.model.inputs import Report, Sample
 from supervisor.model.settings import Paths, ProgramSpec, Progress
@@ -34,7 +34,7 @@ class Scene:
         (root / "run" / "beats").mkdir(parents=True)
         (root / "run" / "shims").mkdir()
         self.clock = FakeClock(at_s=contract.now_ns() / 1e9)
-        self.edges = Edges(self.paths.notify_socket, lambda: None)
+        self.edges = NotifySockets(self.paths.notify_socket, lambda: None)
         self.probes = LocalProbes(self.paths, self.clock, self.edges)
         self.process = subprocess.Popen(["sleep", "1000"])
         self.clients = []

@@ -249,7 +249,7 @@ def test_a_worker_of_another_boot_id_that_still_runs_blocks_nobody(world):
     world.launcher.close()
     other = processes.LocalLauncher(world.paths, "f" * 32, world.inbox, BootClock())
     try:
-        assert other.strangers(["Pong", "Nobody"]) == {}
+        assert other.unrecorded_workers(["Pong", "Nobody"]) == {}
         assert gone(started.pid)
         token = world.token()
         other.spawn(spec("Pong", python("print('again')")), 2, token)
@@ -268,7 +268,7 @@ def test_a_shim_that_hangs_without_its_worker_blocks_nobody(world, monkeypatch):
     Path(world.paths.shim_record("Pong")).unlink()
     kill(started.pid)
     assert eventually(lambda: gone(started.pid))
-    assert again.strangers(["Pong"]) == {}
+    assert again.unrecorded_workers(["Pong"]) == {}
     assert gone(started.shim_pid)
 
 
@@ -278,7 +278,7 @@ def test_a_lock_that_somebody_else_holds_is_left_alone(world, monkeypatch):
     directory.mkdir(parents=True)
     with (directory / contract.LOCK_FILE).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert world.launcher.strangers(["Pong"]) == {}
+        assert world.launcher.unrecorded_workers(["Pong"]) == {}
 
 
 def test_the_last_lines_are_of_this_attempt_alone(world):

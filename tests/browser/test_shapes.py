@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.api.stream import changed
-from supervisor.harmless import harmless
+from supervisor.printable import printable
 from workers.scores import REFERENCES, human_normalised
 
 DASH = "\u2013"
@@ -141,7 +141,7 @@ def test_programs_that_need_a_look_come_first(shapes: Any) -> None:
     "text", ["\x1b[31mred\x1b[0m", "a\u202eb", "tab\there", "\x00\x07\x7f\x9b", "\U000e0041", "ünï ✓ 漢", "a\xa0b"]
 )
 def test_text_is_made_visible_as_everywhere_else(shapes: Any, text: str) -> None:
-    assert shapes("text", "return it.visible(given)", text) == harmless(text)
+    assert shapes("text", "return it.visible(given)", text) == printable(text)
 
 
 def test_words_for_numbers_and_times(shapes: Any) -> None:

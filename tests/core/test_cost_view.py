@@ -15,7 +15,7 @@ from supervisor.policy.upkeep.cost import spread_of
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import Since, since_s
 from supervisor.reports.cost_view import Games, Left, cost_view, frames_per_step, games_left, kept_steps
-from supervisor.reports.ledger import Book, fold_accounts
+from supervisor.reports.ledger import ProgramTimeline, fold_accounts
 
 GAME = ("--steps", "2000000")
 
@@ -130,7 +130,7 @@ def test_frames_are_known_of_games_and_of_what_tells_them():
 
 
 def test_steps_of_a_book_without_marks_and_between_them():
-    book = Book("P", 0.0, 0.0, Account.PRODUCTIVE)
+    book = ProgramTimeline("P", 0.0, 0.0, Account.PRODUCTIVE)
     assert kept_steps(book, 0, 10) == 0.0
     book.marks = [(10.0, 100), (20.0, 300)]
     assert [kept_steps(book, 0, at_s) for at_s in (5, 10, 15, 20, 99)] == [0, 0, 100, 200, 200]

@@ -1,7 +1,7 @@
 """Another box: its own record of levels and reboots begins, and everything resumes all the same."""
 
 from core_kit import Core, commands, facts, kinds, of, settings
-from test_climbing import climbed
+from test_decide_levels import climbed
 
 from supervisor.model.state import fold_all
 from supervisor.policy.box.readings import Gpu, Gpus

@@ -124,7 +124,7 @@ def test_a_collapsed_policy_is_told_once_shown_and_over_when_it_tries_again():
     assert view["why"] == "training, but its policy collapsed: see explain"
     core.watch(2, Pong={"steps": counting(9000), **low, "entropy_share": 0.2})
     assert [fact.illness for fact in core.told(facts.Healed)] == ["collapsed"]
-    assert core.attempt("Pong").ills == ()
+    assert core.attempt("Pong").illnesses == ()
 
 
 @pytest.mark.fault("falling-return")
@@ -175,7 +175,7 @@ def test_games_that_are_not_counted_are_no_fall_and_a_worker_that_leaves_is_not_
 
 
 def test_nothing_is_known_of_a_worker_that_tells_nothing():
-    from supervisor.deciding.checkups import figures
+    from supervisor.deciding.health import figures
     from supervisor.model.inputs import Sample
 
     assert figures(Sample("t")) == "no figures known"

@@ -24,7 +24,7 @@ import test_decide_operator
 import test_decide_remedies
 from core_kit import Core, gpu, gpus, settings
 from fakes import FakeSources
-from test_climbing import Box, ladder, power_cut
+from test_decide_levels import Box, ladder, power_cut
 
 from supervisor.model.codec import encode
 from supervisor.model.inputs import (

@@ -16,8 +16,8 @@ from supervisor.model.snapshot import encoded
 from supervisor.model.state import Climb, State
 from supervisor.policy.level import load
 from supervisor.policy.level.load import LoadSettings
-from supervisor.whatif.compare import ORACLE, OURS, replay
-from supervisor.whatif.past import Past, Record, drawn_from, world
+from supervisor.simulation.compare import ORACLE, OURS, replay
+from supervisor.simulation.past import Past, Record, drawn_from, world
 
 NAMES = ("light", "medium", "heavy")
 LAID = facts.LadderLaid("a ladder of 3", NAMES, ("1", "2", "3"), encoded(load.begin(3)))

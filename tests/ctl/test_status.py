@@ -322,11 +322,11 @@ def test_uptimes_are_written_as_supervisor_writes_them(seconds: float | None, sh
     ],
 )  # fmt: skip
 def test_what_programs_say_is_made_harmless(raw: str, shown: str) -> None:
-    assert text.harmless(raw) == shown
+    assert text.printable(raw) == shown
 
 
 def test_lines_stay_lines_and_progress_bars_too() -> None:
-    assert text.harmless("a\r\nb\rc\td\x1b", lines=True) == "a\nb\nc\td\\x1b"
+    assert text.printable("a\r\nb\rc\td\x1b", lines=True) == "a\nb\nc\td\\x1b"
 
 
 def test_wide_characters_are_counted_as_they_are_shown() -> None:

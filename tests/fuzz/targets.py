@@ -37,8 +37,8 @@ from supervisor.adapters.backups import store as backups
 from supervisor.adapters.figures import reading
 from supervisor.adapters.host import boot
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
-from supervisor.adapters.process import checkpoints, edges, endings, processes
-from supervisor.adapters.process.edges import Edges
+from supervisor.adapters.process import checkpoints, endings, notify_sockets, processes
+from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.api.listener import listen
 from supervisor.api.rpc import wire
@@ -125,7 +125,7 @@ def probes() -> tuple[LocalProbes, Paths]:
     Path(paths.runtime_dir, "beats").mkdir(parents=True)
     Path(paths.runtime_dir, "shims").mkdir()
     clock = FakeClock(at_s=contract.now_ns() / 1e9)
-    looking = LocalProbes(paths, clock, Edges(paths.notify_socket, lambda: None))
+    looking = LocalProbes(paths, clock, NotifySockets(paths.notify_socket, lambda: None))
     return looking, paths
 
 
@@ -162,11 +162,11 @@ SAID = [
 
 
 def check_notify(data: bytes) -> None:
-    heard = edges.Heard(TOKEN)
+    heard = notify_sockets.Heard(TOKEN)
     for at_ns in (1, 2):
-        said = edges.parse(data[:4096])
+        said = notify_sockets.parse(data[:4096])
         assert len(said) <= 1 + data.count(b"\n"), "only a line end begins another assignment"
-        heard = edges.hear(heard, said, at_ns)
+        heard = notify_sockets.hear(heard, said, at_ns)
     assert heard.status.isprintable()
     assert len(heard.status) <= 200
     assert all(value is None or 0 <= value < 2**70 for value in (heard.steps, heard.ckpt_step, heard.deadline_ns))

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker import memory
+from supervisor.policy.worker import out_of_memory
 
-HOST, GPU = memory.OUT_OF_MEMORY, memory.CUDA_OUT_OF_MEMORY
+HOST, GPU = out_of_memory.OUT_OF_MEMORY, out_of_memory.CUDA_OUT_OF_MEMORY
 
 
 @pytest.mark.fault("memory-error")
@@ -33,7 +33,7 @@ HOST, GPU = memory.OUT_OF_MEMORY, memory.CUDA_OUT_OF_MEMORY
     ],
 )  # fmt: skip
 def test_the_last_error_decides(lines, cause):
-    assert memory.of_last_lines(lines) == cause
+    assert out_of_memory.of_last_lines(lines) == cause
 
 
 @pytest.mark.fault("oom-kill")
@@ -42,7 +42,7 @@ def test_the_last_error_decides(lines, cause):
     [(None, 3, None), ((0, 0), None, 0), ((0, 1), None, 1), ((3, 5), 4, 1), ((3, 5), 5, 0), ((0, 1), 7, 1), ((5, 5), 3, 0)],
 )
 def test_a_kill_counts_against_one_attempt_only(oom_kills, accounted, left):
-    assert memory.kills(oom_kills, accounted) == left
+    assert out_of_memory.kills(oom_kills, accounted) == left
 
 
 @pytest.mark.fault("oom-kill")
@@ -50,30 +50,30 @@ def test_two_killed_at_once_are_both_killed_and_a_later_plain_kill_is_not():
     """Three lived while the counter rose from 0 to 2; two of them died of it, the third of kill -9 an hour later."""
     accounted, told = None, []
     for _ in range(3):
-        said = memory.oom_kill(line="", oom_kills=(0, 2), accounted=accounted)
+        said = out_of_memory.oom_kill(line="", oom_kills=(0, 2), accounted=accounted)
         told.append(bool(said))
-        accounted = memory.accounted_after((0, 2), accounted, killed=bool(said))
+        accounted = out_of_memory.accounted_after((0, 2), accounted, killed=bool(said))
     assert told == [True, True, False]
-    assert memory.accounted_after(None, 4, killed=True) == 4
-    assert memory.accounted_after((0, 2), None, killed=False) == 2, "a kill of something else is nobody's"
+    assert out_of_memory.accounted_after(None, 4, killed=True) == 4
+    assert out_of_memory.accounted_after((0, 2), None, killed=False) == 2, "a kill of something else is nobody's"
 
 
 @pytest.mark.fault("oom-kill")
 def test_the_kernels_own_line_is_worth_more_than_a_counter():
-    assert memory.oom_kill(line="Killed process 7", oom_kills=(0, 0), accounted=None) == "Killed process 7"
-    assert memory.oom_kill(line="", oom_kills=None, accounted=None) == ""
+    assert out_of_memory.oom_kill(line="Killed process 7", oom_kills=(0, 0), accounted=None) == "Killed process 7"
+    assert out_of_memory.oom_kill(line="", oom_kills=None, accounted=None) == ""
 
 
 @pytest.mark.parametrize(
     ("batch", "smaller"), [(2048, 1024), (512, 256), (96, 48), (24, 8), (16, 8), (8, None), (100, 50), (7, 1), (1, None)]
 )
 def test_the_next_smaller_batch_that_divides(batch, smaller):
-    assert memory.next_batch(batch) == smaller
+    assert out_of_memory.next_batch(batch) == smaller
 
 
 @given(st.integers(1, 65536))
 def test_it_always_divides_and_is_the_largest_that_does(batch):
-    smaller = memory.next_batch(batch)
+    smaller = out_of_memory.next_batch(batch)
     unit = 8 if batch % 8 == 0 else 1
     fits = [size for size in range(unit, batch, unit) if batch % size == 0]
     assert smaller == max(fits, default=None)
@@ -87,7 +87,7 @@ def test_it_always_divides_and_is_the_largest_that_does(batch):
     ],
 )  # fmt: skip
 def test_a_fallback_batch_comes_first(ran_with, fallback, lowered, next_one):
-    assert memory.smaller_batch(ran_with, fallback=fallback, lowered=lowered) == next_one
+    assert out_of_memory.smaller_batch(ran_with, fallback=fallback, lowered=lowered) == next_one
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_a_fallback_batch_comes_first(ran_with, fallback, lowered, next_one):
 )
 def test_a_cgroup_of_its_own_counts_nobody_elses_kills(oom_kills, limit_bytes, said):
     """What earlier deaths have accounted for was counted elsewhere."""
-    assert memory.oom_kill(line="", oom_kills=oom_kills, accounted=5, own=True, limit_bytes=limit_bytes) == said
+    assert out_of_memory.oom_kill(line="", oom_kills=oom_kills, accounted=5, own=True, limit_bytes=limit_bytes) == said

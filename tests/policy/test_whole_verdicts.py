@@ -17,7 +17,7 @@ from supervisor.policy.level.attribution import Attribution, attribute
 from supervisor.policy.upkeep import alerting, backups, cost
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.alerting import AlertSettings, Gone
-from supervisor.policy.worker import checkpointing, collapse, divergence, falling, health, memory, restart, stall
+from supervisor.policy.worker import checkpointing, collapse, divergence, falling, health, out_of_memory, restart, stall
 from supervisor.policy.worker.checkpointing import CheckpointSettings, History
 from supervisor.policy.worker.divergence import DivergenceSettings
 
@@ -382,11 +382,11 @@ def test_a_share_of_entropy_at_its_edges():
 
 def test_what_speaks_for_the_oom_killer():
     assert (
-        memory.oom_kill(line="", oom_kills=(3, 4), accounted=None)
+        out_of_memory.oom_kill(line="", oom_kills=(3, 4), accounted=None)
         == "it acted in a cgroup that the worker shares, while it ran"
     )
-    assert memory.accounted_after(None, 7, killed=True) == 7
-    assert memory.accounted_after((3, 3), None, killed=False) == 3
+    assert out_of_memory.accounted_after(None, 7, killed=True) == 7
+    assert out_of_memory.accounted_after((3, 3), None, killed=False) == 3
 
 
 def test_a_rule_that_could_not_look_keeps_its_time_for_a_minute():

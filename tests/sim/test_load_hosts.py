@@ -5,12 +5,12 @@ import itertools
 import pytest
 
 from supervisor.policy.level import load
-from supervisor.whatif.compare import compare, drawing
-from supervisor.whatif.held import Held
-from supervisor.whatif.hosts import ARCHETYPES, NEVER, Host, Regime, drawn
-from supervisor.whatif.play import DAY_S, Fixed, Play, World, oracle, rates
-from supervisor.whatif.sensors import Sensors, Shown
-from supervisor.whatif.watched import Checked, WatchedPlay
+from supervisor.simulation.compare import compare, drawing
+from supervisor.simulation.hosts import ARCHETYPES, NEVER, Host, Regime, drawn
+from supervisor.simulation.play import DAY_S, Fixed, Play, World, oracle, rates
+from supervisor.simulation.policy_player import Held
+from supervisor.simulation.sensors import Sensors, Shown
+from supervisor.simulation.watched import Checked, WatchedPlay
 
 WEEK = (DAY_S, 7 * DAY_S)
 

@@ -5,8 +5,8 @@ from test_stories_of_levels import box, live
 from supervisor.ctl.past import _records, past_of
 from supervisor.policy.level import load
 from supervisor.policy.level.load import LevelKnown, LoadSettings, Other
-from supervisor.whatif.compare import OURS, replay
-from supervisor.whatif.past import Record
+from supervisor.simulation.compare import OURS, replay
+from supervisor.simulation.past import Record
 
 
 def test_the_past_of_a_box_that_dies_at_heavy():

@@ -7,7 +7,7 @@ import pytest
 from boxes import night
 from shrinking import shrink, told
 
-from supervisor.deciding import beginning, decide, turn
+from supervisor.deciding import decide, startup, turn
 from supervisor.model.inputs import Survival
 from supervisor.shell.loop import Loop
 
@@ -26,12 +26,12 @@ def kinds(found):
 
 
 def test_a_reboot_that_counts_as_a_death(monkeypatch):
-    settle = beginning._settle_attempt
+    settle = startup._settle_attempt
 
     def broken(turn, program, attempt, survivor, *, rebooted, last_sign_s):
         settle(turn, program, attempt, survivor, rebooted=False, last_sign_s=last_sign_s)
 
-    monkeypatch.setattr(beginning, "_settle_attempt", broken)
+    monkeypatch.setattr(startup, "_settle_attempt", broken)
     found, _ = shortest()
     assert found.name == "no reboot is charged to a program"
     assert kinds(found) == ["reboot"]
@@ -40,7 +40,7 @@ def test_a_reboot_that_counts_as_a_death(monkeypatch):
 
 def test_a_worker_that_is_not_adopted(monkeypatch):
     """It takes two: a daemon that is killed, and (here) that the attempt's fate is looked at."""
-    settle = beginning._settle_attempt
+    settle = startup._settle_attempt
 
     def broken(turn, program, attempt, survivor, **more):
         if survivor is not None:
@@ -50,7 +50,7 @@ def test_a_worker_that_is_not_adopted(monkeypatch):
             )
         settle(turn, program, attempt, survivor, **more)
 
-    monkeypatch.setattr(beginning, "_settle_attempt", broken)
+    monkeypatch.setattr(startup, "_settle_attempt", broken)
     found, before = shortest()
     assert found.name == "every process is known"
     assert "kill" in kinds(found)

@@ -29,7 +29,7 @@ def said(net, frames, precision):
 
 
 def same(actor, net, precision, rows=3):
-    frames = net.arranged(torch.randint(0, 256, (rows, 4, *([net.side] * 2)), dtype=torch.uint8))
+    frames = net.to_blocks(torch.randint(0, 256, (rows, 4, *([net.side] * 2)), dtype=torch.uint8))
     pairs = list(zip(said(actor, frames, precision), said(net, frames, precision), strict=True))
     assert all(mine.dtype is theirs.dtype for mine, theirs in pairs)
     return all(torch.equal(mine, theirs) for mine, theirs in pairs)

@@ -9,7 +9,7 @@ from learners import learner, settings
 
 from workers import contract, envs, evaluate, results, run
 from workers.contract import Client, Phase
-from workers.evaluate import Trials
+from workers.evaluate import EvaluationGames
 from workers.listen import Asked
 
 GAMES = 5
@@ -217,7 +217,7 @@ def test_the_environments_are_built_once_and_play_whole_games_unclipped(monkeypa
         "Breakout", num_envs=2, batch_size=8, threads=1, replay_size=1_000, resolution=44, num_test_episodes=3,
     )  # fmt: skip
     made = learner(args)
-    trials = Trials(made, tmp_path)
+    trials = EvaluationGames(made, tmp_path)
     assert trials.run(Client({}), lambda: True) is not None
     made.env_steps += 1000
     found = trials.run(Client({}), lambda: True)
@@ -240,7 +240,7 @@ def test_what_a_test_plays_does_not_depend_on_the_tests_before_it(tmp_path, monk
     for tests_at in ((500, 1000), (1000,), (1500,)):
         (tmp_path / str(tests_at)).mkdir()
         made = learner(args)
-        trials = Trials(made, tmp_path / str(tests_at))
+        trials = EvaluationGames(made, tmp_path / str(tests_at))
         for made.env_steps in tests_at:
             newest = trials.run(Client({}), lambda: True)
         found.append([(row.score, row.length) for row in newest.rows])
@@ -261,7 +261,7 @@ def test_a_policy_that_stands_still_is_freed(monkeypatch, tmp_path):
     args = settings("Breakout", num_envs=2, batch_size=8, threads=1, replay_size=1_000, resolution=44, num_test_episodes=2)
     made = learner(args)
     monkeypatch.setattr(type(made), "greedy", lambda self, step: 0 * self._draw.integers(1, size=len(step.obs)))
-    trials = Trials(made, tmp_path)
+    trials = EvaluationGames(made, tmp_path)
     found = trials.run(Client({}), lambda: True)
     assert len(found.rows) == 2
     assert all(100 < row.length < 27_000 for row in found.rows)

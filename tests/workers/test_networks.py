@@ -47,9 +47,9 @@ def test_it_is_the_network_of_the_paper(size, kind):
     torch.testing.assert_close(values(net, x), wanted, rtol=1e-4, atol=1e-5)
     # Only now a reason to believe in the gradients too.
     theirs = torch.autograd.grad(wanted.square().sum(), list(net.parameters()))
-    as_on_a_gpu = as_one_image(net.arranged(x)).float()
+    as_on_a_gpu = as_one_image(net.to_blocks(x)).float()
     torch.testing.assert_close(values(net, as_on_a_gpu), wanted, rtol=1e-4, atol=1e-5)
-    for given in (x, net.arranged(x), as_on_a_gpu):
+    for given in (x, net.to_blocks(x), as_on_a_gpu):
         ours = torch.autograd.grad(values(net, given).square().sum(), list(net.parameters()))
         for mine, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
@@ -59,10 +59,10 @@ def test_it_is_the_network_of_the_paper(size, kind):
 def test_what_one_network_has_seen_another_of_its_kind_may_take(kind, size):
     torch.manual_seed(1)
     one, other, x = network(kind, size), network(kind, size), frames(size)
-    ahead = one.seen(x)
+    ahead = one.to_input(x)
     first = one(ahead)
     assert torch.equal(other(ahead), other(x))
-    assert torch.equal(other(one.arranged(x)), other(x)), "nor is anything lost where frames are kept as they are arranged"
+    assert torch.equal(other(one.to_blocks(x)), other(x)), "nor is anything lost where frames are kept as they are arranged"
     assert torch.equal(first, one(x)), "nobody has changed it in passing"
 
 

@@ -20,7 +20,7 @@ def test_the_observations_are_those_that_were_acted_on(game):
     """Rebuilt from single frames, over lost lives, ends of games and borders of rollouts, to the pixel."""
     spec, count, steps = envs.spec_of(game, 44), 6, 97
     games = envs.make(spec, envs.env_seeds(3, 1, 0, count), threads=1)
-    arrange = networks.build(spec, "small", networks.POLICY).arranged
+    arrange = networks.build(spec, "small", networks.POLICY).to_blocks
     rng, rollout = np.random.default_rng(0), Rollout(steps, count, spec, CPU, arrange)
     now, ends, fakes = games.reset(), 0, 0
     for _ in range(12):

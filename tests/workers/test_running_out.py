@@ -14,7 +14,7 @@ import preload
 import pytest
 import torch
 
-from workers import background, contract, memory
+from workers import background, contract, out_of_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 REFUSE_CODE = """
@@ -27,7 +27,7 @@ CONVOLVE = """
 import resource, sys
 from pathlib import Path
 import torch
-from workers import memory
+from workers import out_of_memory
 
 torch.set_num_threads(1)
 frames, network = torch.zeros(2, 4, 8, 8), torch.nn.Conv2d(4, 32, 3)
@@ -37,7 +37,7 @@ if sys.argv[1] == "little":  # enough for the tensors, too little for what oneDN
 try:
     network(frames)
 except RuntimeError as error:
-    print(error, memory.is_out(error), memory.is_refused_code(error), sep="|")
+    print(error, out_of_memory.is_out(error), out_of_memory.is_refused_code(error), sep="|")
 else:
     print("fine")
 """
@@ -141,16 +141,16 @@ def test_with_memory_and_leave_the_same_convolution_is_made() -> None:
     ],
 )
 def test_where_memory_ran_out(error: Exception, where: str | None) -> None:
-    assert memory.is_out(error) == (where is not None)
-    assert not memory.is_refused_code(error)
+    assert out_of_memory.is_out(error) == (where is not None)
+    assert not out_of_memory.is_refused_code(error)
     if where:
-        assert memory.describe(error, 64)["where"] == where
+        assert out_of_memory.describe(error, 64)["where"] == where
 
 
 def test_a_real_failure_to_allocate_is_one_of_the_host() -> None:
     with pytest.raises((RuntimeError, MemoryError)) as raised:
         torch.empty(1 << 60, dtype=torch.uint8)  # beyond any address space: no overcommit grants it
-    assert memory.is_out(raised.value)
-    told = memory.describe(raised.value, 32)
+    assert out_of_memory.is_out(raised.value)
+    told = out_of_memory.describe(raised.value, 32)
     assert (told["where"], told["batch_size"]) == ("host", 32)
     assert told["peak_rss_bytes"] > 1 << 20

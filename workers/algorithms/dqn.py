@@ -93,7 +93,7 @@ class Learner(common.Learner):
         compiling.begin_step(self.args)
         obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
         with torch.no_grad(), self.precision.autocast():
-            best: NDArray[np.int64] = self.online(self.online.arranged(obs)).argmax(1).cpu().numpy()
+            best: NDArray[np.int64] = self.online(self.online.to_blocks(obs)).argmax(1).cpu().numpy()
         return best
 
     # learning
@@ -127,8 +127,8 @@ class Learner(common.Learner):
         """One step of Adam on the Huber loss between Q(s, a) and the n-step Double DQN target y."""
         compiling.begin_step(self.args)
         with torch.no_grad(), self.precision.autocast():
-            # A compiled network was compiled for frames as they are arranged.
-            prepare = self.target.arranged if compiling.wanted(self.args) else self.target.seen
+            # A compiled network was compiled for frames as they are to_blocks.
+            prepare = self.target.to_blocks if compiling.wanted(self.args) else self.target.to_input
             ahead = prepare(batch.next_obs)
             next_q = self.target(ahead)
             chooser = self.online(ahead) if self.args.use_double_dqn else next_q
@@ -136,7 +136,7 @@ class Learner(common.Learner):
             next_value = next_q.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
             y = batch.returns + batch.discounts * next_value.float()
         with self.precision.autocast():
-            q = self.online(self.online.arranged(batch.obs)).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+            q = self.online(self.online.to_blocks(batch.obs)).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
         self._estimates = q.detach()
         loss = F.huber_loss(q.float(), y)
         self.descend(loss)

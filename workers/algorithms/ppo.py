@@ -47,7 +47,7 @@ class Learner(on_policy.Learner):
         self.policy = networks.build(spec, args.network, networks.POLICY).to(precision.device)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), args.lr, eps=1e-5, fused=True)
         self._actor = Actor(self.policy, precision, self.optimizer, compiled=compiling.wanted(args))
-        self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.policy.arranged)
+        self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.policy.to_blocks)
         self._log_probs = np.zeros((args.n_steps, args.num_envs), np.float32)
         self._values = np.zeros((args.n_steps + 1, args.num_envs), np.float32)
         self._entropy = self._kl = self._clipped = float("nan")  # of the last rollout, for people
@@ -82,7 +82,7 @@ class Learner(on_policy.Learner):
         compiling.begin_step(self.args)
         obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
         with torch.no_grad(), self.precision.autocast():
-            logits, values = self._actor(self.policy.arranged(obs))
+            logits, values = self._actor(self.policy.to_blocks(obs))
             both = torch.cat([logits.float().log_softmax(1), values.float().unsqueeze(1)], 1).cpu().numpy()
         return both[:, :-1], both[:, -1]
 

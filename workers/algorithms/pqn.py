@@ -43,7 +43,7 @@ class Learner(on_policy.Learner):
         self.online = networks.build(spec, args.network, normed=True).to(precision.device)
         self.optimizer = torch.optim.RAdam(self.online.parameters(), args.lr, foreach=True)
         self._actor = Actor(self.online, precision, self.optimizer, compiled=compiling.wanted(args))
-        self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.online.arranged)
+        self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.online.to_blocks)
         self._best = np.zeros((args.n_steps + 1, args.num_envs), np.float32)  # max_a Q of each observation
         self.reserve()
 
@@ -70,7 +70,7 @@ class Learner(on_policy.Learner):
         compiling.begin_step(self.args)
         obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
         with torch.no_grad(), self.precision.autocast():
-            values = self._actor(self.online.arranged(obs)).float().cpu().numpy()
+            values = self._actor(self.online.to_blocks(obs)).float().cpu().numpy()
         return values.argmax(1), values.max(1)
 
     # learning

@@ -17,8 +17,8 @@ from typing import Final
 from supervisor import config
 from supervisor.adapters import last_config
 from supervisor.adapters.alerts.delivery import Tried, deliver_to_all, tell_systemd
-from supervisor.harmless import harmless
 from supervisor.policy.upkeep.alerting import CRITICAL, AlertSettings, Notice, wanted
+from supervisor.printable import printable
 
 _PAUSES_S: Final = (0.0, 5.0, 30.0, 120.0)
 
@@ -42,7 +42,7 @@ def tell(
     pause: Callable[[float], None] = time.sleep,
 ) -> list[Tried]:
     """An alert of kind `service` to everybody; the newest failure of each who has not taken it."""
-    notice = Notice(uuid.uuid4().hex[:16], "service", CRITICAL, harmless(text), time.time())
+    notice = Notice(uuid.uuid4().hex[:16], "service", CRITICAL, printable(text), time.time())
     try:
         tell_systemd(notice)
     except (OSError, ValueError) as error:
@@ -76,7 +76,7 @@ def _rules(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"{harmless(line)}\n")
+    sys.stderr.write(f"{printable(line)}\n")
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ import os
 from pathlib import Path
 
 from supervisor.adapters.durable import sync_directory
-from supervisor.harmless import harmless
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.facts import JournalSalvaged
 from supervisor.policy.box import wall_clock
 from supervisor.policy.worker.loss import Loss
+from supervisor.printable import printable
 
 
 def reboot_line(alert: AlertReboot, wall_s: float) -> str:
@@ -50,7 +50,7 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     if moved:
         del fields["n"]
     said = "MOVED" if moved else "REBOOT"
-    return harmless(f"{when} {said} " + " ".join(f"{key}={value}" for key, value in fields.items()))
+    return printable(f"{when} {said} " + " ".join(f"{key}={value}" for key, value in fields.items()))
 
 
 def clock_line(alert: AlertClock, wall_s: float) -> str:
@@ -70,14 +70,14 @@ def journal_line(fact: JournalSalvaged, wall_s: float) -> str:
     when = _when(wall_s)
     lost = "?" if fact.lost is None else fact.lost
     quoted = fact.error.replace('"', "'")
-    return harmless(f'{when} JOURNAL damaged kept={fact.kept} lost={lost} file={fact.kept_as or "none"} error="{quoted}"')
+    return printable(f'{when} JOURNAL damaged kept={fact.kept} lost={lost} file={fact.kept_as or "none"} error="{quoted}"')
 
 
 def config_line(errors: tuple[str, ...], in_use: str, wall_s: float) -> str:
     """The line for a start with the last good configuration, without its newline."""
     when = _when(wall_s)
     quoted = "; ".join(errors).replace('"', "'")
-    return harmless(f'{when} CONFIG refused in_use="{in_use}" error="{quoted}"')
+    return printable(f'{when} CONFIG refused in_use="{in_use}" error="{quoted}"')
 
 
 def service_line(starts: int, within_s: float, wall_s: float) -> str:

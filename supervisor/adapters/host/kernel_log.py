@@ -3,7 +3,7 @@
 Called once for a worker that died of a SIGKILL. The line names the pid and what the process held, which no counter does:
 `Memory cgroup out of memory: Killed process 24007 (python3) total-vm:221356kB, anon-rss:61184kB, ...`. Reading never
 waits and is bounded. Without the right to read (CAP_SYSLOG, `kernel.dmesg_restrict`), or in a container with pids of its
-own, nothing is found: then the counter of the cgroup has to do (`policy/worker/memory.py`).
+own, nothing is found: then the counter of the cgroup has to do (`policy/worker/out_of_memory.py`).
 
 Each record is a read of its own, and a box that was up for months has tens of thousands of them, all between a death and
 the next start. So first the kernel's count of such kills is asked (`oom_kill` in /proc/vmstat, since Linux 4.13).

@@ -25,10 +25,10 @@ from typing import Final
 
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.notices.web import Unreadable
-from supervisor.harmless import harmless
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.notices import COMMAND, END, FILE, RISK, EndNotice
 from supervisor.ports import Clock
+from supervisor.printable import printable
 from workers import contract
 
 _MOST_BYTES: Final = 4096
@@ -49,7 +49,7 @@ def notice(line: str, source: str, clock: Clock, *, from_wall_s: float | None = 
         until_s = _until_s(when, clock, from_wall_s)
     else:
         why = f"{when} {why}"
-    told = harmless(why.strip())[:_SHOWN] or ("an end may come" if kind == RISK else "an end")
+    told = printable(why.strip())[:_SHOWN] or ("an end may come" if kind == RISK else "an end")
     return EndNotice(f"{source} {kind}", source, kind, told, None if kind == RISK else until_s)
 
 

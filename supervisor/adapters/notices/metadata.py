@@ -20,10 +20,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol
 
 from supervisor.adapters.notices.web import Answer, Unreadable, Web, odd, refused
-from supervisor.harmless import harmless
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.notices import AWS, AZURE, END, GOOGLE, RISK, EndNotice
 from supervisor.ports import Clock
+from supervisor.printable import printable
 
 _TOKEN_S: Final = 21_600
 _TOKEN_HEADER: Final = "X-aws-ec2-metadata-token"  # noqa: S105  a header's name
@@ -215,4 +215,4 @@ def _iso(text: object) -> float | None:
 
 
 def _is_token(text: str) -> bool:
-    return 0 < len(text) <= 1024 and text.isascii() and text.isprintable() and harmless(text) == text
+    return 0 < len(text) <= 1024 and text.isascii() and text.isprintable() and printable(text) == text

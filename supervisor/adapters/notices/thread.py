@@ -16,11 +16,11 @@ import structlog
 from supervisor.adapters.notices.local import Command, File
 from supervisor.adapters.notices.metadata import PROVIDERS, Source
 from supervisor.adapters.notices.web import Unreadable, Web
-from supervisor.harmless import harmless
 from supervisor.model.inputs import EndNoticesRead
 from supervisor.model.settings import Settings
 from supervisor.policy.upkeep.notices import AUTO, COMMAND, FILE, OFF, EndNotice, NoticeSettings, is_same
 from supervisor.ports import Clock, Inbox
+from supervisor.printable import printable
 
 log = structlog.get_logger()
 
@@ -88,7 +88,7 @@ class NoticeWatch:
         try:
             return _Said(source.read(), name)
         except Unreadable as error:
-            return _Said((), name, harmless(str(error)))
+            return _Said((), name, printable(str(error)))
         except Exception as error:
             log.exception("notices_not_read", source=name)
             return _Said((), name, f"it stopped at a bug ({type(error).__name__}); see the daemon's log")

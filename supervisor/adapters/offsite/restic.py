@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config.offsite import lines_in, masked
-from supervisor.harmless import harmless
 from supervisor.policy.upkeep.offsite import Lease, OffsiteSettings
+from supervisor.printable import printable
 from workers import contract
 
 COPY_TAG: Final = "extralife"
@@ -218,7 +218,7 @@ class Restic:
         told = "; ".join(_NOISE.sub("", line) for line in lines)
         for secret in sorted(_secrets(self._rules), key=len, reverse=True):
             told = told.replace(secret, "***")
-        return f"restic {what}: {harmless(masked(told))[-_MOST_SAID:] or f'ended with status {code} and said nothing'}"
+        return f"restic {what}: {printable(masked(told))[-_MOST_SAID:] or f'ended with status {code} and said nothing'}"
 
 
 def lowered() -> list[str]:

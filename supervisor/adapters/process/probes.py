@@ -34,8 +34,8 @@ from supervisor.adapters import procfs
 from supervisor.adapters.figures.thread import FigureReader, Told
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import cgroups
-from supervisor.adapters.process.edges import Edges, Heard
 from supervisor.adapters.process.health_checks import HealthChecks
+from supervisor.adapters.process.notify_sockets import Heard, NotifySockets
 from supervisor.adapters.process.processes import read_record
 from supervisor.adapters.process.trees import Scans, Tree, own_directory, touched
 from supervisor.adapters.threads import Tasks
@@ -98,7 +98,7 @@ class LocalProbes:
     """`ports.Probes` for this machine's workers."""
 
     def __init__(
-        self, paths: Paths, clock: Clock, edges: Edges, groups: cgroups.Cgroups = cgroups.NONE,
+        self, paths: Paths, clock: Clock, edges: NotifySockets, groups: cgroups.Cgroups = cgroups.NONE,
         own: Callable[[str], OwnCheckpoint | None] = lambda _: None,
         figures: FigureReader | None = None,
     ) -> None:  # fmt: skip

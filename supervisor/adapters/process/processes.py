@@ -634,7 +634,7 @@ class LocalLauncher:
         """What became of the attempts (program -> (attempt, token)) that the journal believes alive. May block."""
         return {program: self._survey(program, *attempt) for program, attempt in sorted(expected.items())}
 
-    def strangers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
+    def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """(attempt, Survivor) of each of these programs that runs although nobody expects it: its shim holds the lock.
 
         A holder that cannot be adopted is ended: its record is of another boot id, its worker is gone, or it hangs. A held

@@ -22,8 +22,8 @@ from typing import Final, Literal, TypeVar
 
 from supervisor.adapters.slurm import reading
 from supervisor.adapters.slurm.reading import FIELD, RECORD, Garbage
-from supervisor.harmless import harmless
 from supervisor.policy.cluster.jobs import Job, Node, Partition
+from supervisor.printable import printable
 from workers import contract
 
 Why = Literal["timeout", "unreachable", "garbage", "missing"]
@@ -115,7 +115,7 @@ class Slurm:
         if len(numbers) == 1:
             return Submitted(int(numbers[0]))
         if said.code == 0:
-            return Unknown(f"sbatch: an answer without a job's number: {harmless(said.out.strip())[:200]!r}", "garbage")
+            return Unknown(f"sbatch: an answer without a job's number: {printable(said.out.strip())[:200]!r}", "garbage")
         answer = _refusal("sbatch", said)
         if isinstance(answer, Refused) and not _SBATCH_SAYS.search(said.err):
             return Unknown(answer.words, "garbage")  # a site's wrapper around it broke, perhaps after the submission
@@ -220,7 +220,7 @@ class Slurm:
         try:
             return parse(said.out)
         except Garbage as error:
-            return Unknown(harmless(error), "garbage")
+            return Unknown(printable(error), "garbage")
 
     def _run(self, argv: Sequence[str], *, given: str = "", cwd: str = "/") -> _Said | Unknown:
         self.calls += 1
@@ -269,4 +269,4 @@ def _refusal(command: str, said: _Said) -> Refused | Unknown:
 
 def _words(said: _Said) -> str:
     lines = [_NOISE.sub("", line.strip()) for line in (said.err.splitlines() or said.out.splitlines())]
-    return harmless("; ".join(line for line in dict.fromkeys(lines) if line))[:_MOST_SAID]
+    return printable("; ".join(line for line in dict.fromkeys(lines) if line))[:_MOST_SAID]

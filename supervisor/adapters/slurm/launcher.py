@@ -289,7 +289,7 @@ class SlurmLauncher:
             return True
         return self._fence_of(program) != "" and not Path(self._paths.attempt_dir(program, number, token)).is_dir()
 
-    def strangers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
+    def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """Jobs of ours that the journal knows nothing of, because it was damaged or is older than they are. May block."""
         answer = self._cluster.jobs() if self._anything(programs) else None
         if not isinstance(answer, Jobs):

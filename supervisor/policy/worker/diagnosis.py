@@ -13,7 +13,7 @@ The rule, first match wins:
 | code 77 from a program of the contract | `fenced` | yes: another attempt owned the directory |
 | code 75 from a program of the contract, unasked | `left` | yes: SIGTERM from someone, or it always does |
 | code 65 from a program of the contract | `diverged` | yes: [rolled back](divergence.py) |
-| it ran out of memory | `out_of_memory`, `cuda_out_of_memory`, `oom_killed` | yes: [a smaller batch](memory.py) |
+| it ran out of memory | `out_of_memory`, `cuda_out_of_memory`, `oom_killed` | yes: [a smaller batch](out_of_memory.py) |
 | a signal | `crash`, or `killed` for SIGKILL and SIGTERM that were not ours | yes |
 | any other code | `crash` | yes |
 | no code, no signal | `lost` | yes |
@@ -32,7 +32,7 @@ import signal as signals
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor.policy.worker import memory
+from supervisor.policy.worker import out_of_memory
 from workers.contract import EXIT_CONFIG, EXIT_DIVERGED, EXIT_FENCED, EXIT_LEFT, EXIT_NO_MEMORY
 
 
@@ -59,7 +59,7 @@ def diagnose(
 ) -> Diagnosis:
     """`stop_reason` is ours, None if we had not asked; `contract`: its exit codes follow workers/contract.py.
 
-    `oom_kill` is the evidence for the kernel's OOM killer if the signal was SIGKILL (`memory.oom_kill`).
+    `oom_kill` is the evidence for the kernel's OOM killer if the signal was SIGKILL (`out_of_memory.oom_kill`).
     """
     how = _how(code, signal, fate)
     if stop_reason == "diverged":
@@ -96,15 +96,15 @@ _CONTRACT: Final[dict[int | None, tuple[str, bool, str]]] = {
 def _out_of_memory(
     code: int | None, signal: int | None, last_lines: tuple[str, ...], *, contract: bool, oom_kill: str
 ) -> Diagnosis | None:
-    """What the rule of `memory.py` says; None when memory had nothing to do with it."""
+    """What the rule of `out_of_memory.py` says; None when memory had nothing to do with it."""
     if signal == signals.SIGKILL and oom_kill:
-        return Diagnosis(memory.OOM_KILLED, counted=True, why=f"killed by the kernel's OOM killer: {oom_kill}")
-    cause = memory.of_last_lines(last_lines) if signal == signals.SIGABRT or code is not None else None
+        return Diagnosis(out_of_memory.OOM_KILLED, counted=True, why=f"killed by the kernel's OOM killer: {oom_kill}")
+    cause = out_of_memory.of_last_lines(last_lines) if signal == signals.SIGABRT or code is not None else None
     if cause is None and contract and code == EXIT_NO_MEMORY:
-        cause = memory.OUT_OF_MEMORY
+        cause = out_of_memory.OUT_OF_MEMORY
     if cause is None:
         return None
-    where = "the GPU's" if cause == memory.CUDA_OUT_OF_MEMORY else "the host's"
+    where = "the GPU's" if cause == out_of_memory.CUDA_OUT_OF_MEMORY else "the host's"
     return Diagnosis(cause, counted=True, why=_with_last(f"ran out of {where} memory, {_how(code, signal, '')}", last_lines))
 
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tools import needs
 
-from supervisor.adapters.process import edges as module
-from supervisor.adapters.process.edges import Edges, Heard, hear, parse
+from supervisor.adapters.process import notify_sockets as module
+from supervisor.adapters.process.notify_sockets import Heard, NotifySockets, hear, parse
 from workers.contract import ENV_TOKEN, Client, Phase
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,13 +33,13 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
 
 
 class Ear:
-    """Edges on a directory of their own, waiting for what comes."""
+    """NotifySockets on a directory of their own, waiting for what comes."""
 
     def __init__(self, root):
         self.root = root
         self.came = threading.Semaphore(0)
         self.statuses = []  # of Pong, after each message that was taken
-        self.edges = Edges(self.path, self.wake)
+        self.edges = NotifySockets(self.path, self.wake)
 
     def path(self, program):
         return str(self.root / "notify" / program)
@@ -303,7 +303,7 @@ def test_a_next_daemon_binds_the_same_path(tmp_path, ear):
         assert again.wait().status == "hello again"
     finally:
         again.edges.close()
-        ear.edges = Edges(ear.path, ear.wake)  # for the fixture to close
+        ear.edges = NotifySockets(ear.path, ear.wake)  # for the fixture to close
 
 
 def test_binding_again_does_nothing_unless_the_path_was_removed(ear):

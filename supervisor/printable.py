@@ -12,7 +12,7 @@ something is printed, it goes through here. JSON that is printed is ASCII (`\u00
 from __future__ import annotations
 
 
-def harmless(text: object, *, lines: bool = False) -> str:
+def printable(text: object, *, lines: bool = False) -> str:
     """`text` on one line of printable characters. With `lines`, line ends and tabs stay as they are."""
     found = str(text)
     if found.isprintable():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters.process import tested
+from supervisor.adapters.process import results_reader
 from workers import results
 from workers.results import Row
 
@@ -26,7 +26,7 @@ def put(programs: Path, name: str, rows: list[Row]) -> Path:
 def test_the_newest_whole_one_counts(tmp_path: Path) -> None:
     put(tmp_path, "Pong-s4", [row(100, 1), row(100, 2), row(200, 1, 14.0), row(200, 2, 15.2), row(300, 1)])
     (tmp_path / "Qbert").mkdir()
-    (found,) = tested.survey(tmp_path)
+    (found,) = results_reader.survey(tmp_path)
     assert (found.program, found.env_steps, found.games, found.mean_return) == ("Pong-s4", 200, 2, 14.6)
     assert found.hns == pytest.approx(1.0)
     assert (found.seed, found.resolution, found.hours_trained, found.algo) == (4, 84, 1.5, "ppo")
@@ -35,15 +35,15 @@ def test_the_newest_whole_one_counts(tmp_path: Path) -> None:
 def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
     put(tmp_path, "a", [row(100, 1)])
     put(tmp_path, "b", [])
-    assert tested.survey(tmp_path) == []
-    assert tested.survey(tmp_path / "not there") == []
+    assert results_reader.survey(tmp_path) == []
+    assert results_reader.survey(tmp_path / "not there") == []
 
 
 def test_of_a_long_file_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tested, "_TAIL_BYTES", 1000)
+    monkeypatch.setattr(results_reader, "_TAIL_BYTES", 1000)
     path = put(tmp_path, "a", [row(step, episode, 20.0) for step in range(100, 10_000, 100) for episode in (1, 2)])
     assert path.stat().st_size > 5000
-    (found,) = tested.survey(tmp_path)
+    (found,) = results_reader.survey(tmp_path)
     assert (found.env_steps, found.games) == (9900, 2)
 
 
@@ -56,4 +56,4 @@ def test_what_is_no_file_of_results_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "link" / results.RESULTS_FILE).symlink_to(secret)
     (tmp_path / "directory" / results.RESULTS_FILE).mkdir()
     (tmp_path / "rubbish" / results.RESULTS_FILE).write_bytes(os.urandom(5000))
-    assert tested.survey(tmp_path) == []
+    assert results_reader.survey(tmp_path) == []

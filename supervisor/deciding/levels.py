@@ -22,7 +22,7 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import Final
 
-from supervisor.deciding import tally
+from supervisor.deciding import time_spent
 from supervisor.deciding.reconcile import reconcile
 from supervisor.deciding.turn import Turn
 from supervisor.model import commands, facts
@@ -167,7 +167,7 @@ def _seen(turn: Turn, tenure: Tenure) -> Tenure:
     """The tenure with one more sample. Time without samples does not count."""
     gap_s = turn.now_s - tenure.seen_s
     blind = turn.memory.blind_until_s is not None and turn.now_s < turn.memory.blind_until_s
-    if blind or gap_s > tally.look_gap_s(turn):
+    if blind or gap_s > time_spent.look_gap_s(turn):
         return replace(tenure, seen_s=turn.now_s, marks={})
     training = _training(turn)
     trainings = [program for program in turn.state.programs.values() if not program.service]

@@ -8,7 +8,7 @@ from supervisor.deciding.attempts import stop
 from supervisor.deciding.turn import Turn
 from supervisor.model import facts
 from supervisor.model.inputs import Sample
-from supervisor.model.memory import Spell, Watch
+from supervisor.model.memory import IllnessSpell, Watch
 from supervisor.model.state import Attempt
 from supervisor.policy.worker import collapse, exploding, falling, health
 from supervisor.policy.worker.health import HealthSettings, Returns
@@ -43,7 +43,7 @@ def _well(turn: Turn, name: str, illness: str) -> None:
     spells = {key: spell for key, spell in watch.spells.items() if key != illness}
     well_at = watch.well_at if watch.sample.steps is None else {**watch.well_at, illness: watch.sample.steps}
     turn.keep_watch(name, replace(watch, spells=spells, well_at=well_at))
-    if illness in attempt.ills:
+    if illness in attempt.illnesses:
         turn.record(facts.Healed(f"healthy again ({illness}): {figures(watch.sample)}", name, attempt.token, illness))
 
 
@@ -52,10 +52,10 @@ def _goes_on(turn: Turn, name: str, illness: str, *, began: bool) -> None:
     spell = watch.spells.get(illness)
     if spell is None:
         if began:
-            spell = Spell(turn.now_s, watch.sample.episodes)
+            spell = IllnessSpell(turn.now_s, watch.sample.episodes)
             turn.keep_watch(name, replace(watch, spells={**watch.spells, illness: spell}))
         return
-    if illness in attempt.ills or attempt.stop is not None:
+    if illness in attempt.illnesses or attempt.stop is not None:
         return
     played = watch.sample.episodes
     games = None if played is None or spell.episodes is None else played - spell.episodes
@@ -105,4 +105,4 @@ def figures(sample: Sample) -> str:
 def is_well(watch: Watch, attempt: Attempt) -> bool:
     """Whether a checkpoint saved now counts as healthy: not during an illness, nor while Q exceeds its bound."""
     q, bound = (watch.sample.figures.get(name) for name in ("q_max_abs", "q_bound"))
-    return not watch.spells and not attempt.ills and (q is None or bound is None or q <= bound)
+    return not watch.spells and not attempt.illnesses and (q is None or bound is None or q <= bound)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.deciding import climbing, clocks
+from supervisor.deciding import clocks, levels
 from supervisor.deciding.attempts import fill_slots, finish, set_control, stop
 from supervisor.deciding.reconcile import reconcile
 from supervisor.deciding.turn import Turn
@@ -30,7 +30,7 @@ def on_began(turn: Turn, item: Began) -> None:
     boot_at_s = None if item.boot.boot_wall_s is None else turn.now_s - (turn.wall_s - item.boot.boot_wall_s)
     turn.memory = replace(turn.memory, boot_at_s=boot_at_s)
     clocks.notice(turn)
-    ran = climbing.ran(turn)
+    ran = levels.ran(turn)
     identity = _compared(turn, item.boot)
     rebooted = _rebooted(turn, item.boot, identity) if item.boot.rebooted else None
     _identify(turn, item.boot, identity)
@@ -50,11 +50,11 @@ def on_began(turn: Turn, item: Began) -> None:
         )  # fmt: skip
     for program in sorted(turn.state.programs.values(), key=lambda each: each.name):
         _fill_hole(turn, program)
-    climbing.settle_in(turn)
+    levels.settle_in(turn)
     if rebooted is not None and not identity.another:
-        climbing.on_reboot(turn, rebooted, ran)
+        levels.on_reboot(turn, rebooted, ran)
     reconcile(turn, why="extralife started")
-    for name, (number, stranger) in sorted(item.strangers.items()):
+    for name, (number, stranger) in sorted(item.unrecorded_workers.items()):
         _take_in(turn, name, number, stranger)
     fill_slots(turn, staggered=False)
     if rebooted is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.deciding import backups, climbing, offsite
+from supervisor.deciding import backups, levels, offsite
 from supervisor.deciding.attempts import fill_slots, stop
 from supervisor.deciding.reconcile import reconcile
 from supervisor.deciding.turn import Turn
@@ -27,7 +27,7 @@ _MOST_ERRORS = 5  # in one sentence
 def on_asked(turn: Turn, item: Asked) -> None:
     """One request; it is answered now, or by `Turn.settle` once its programs have reached the requested state."""
     if item.verb in {Verb.PIN, Verb.UNPIN}:
-        climbing.on_asked(turn, item)
+        levels.on_asked(turn, item)
         return
     turn.record(
         facts.OperatorAsked(
@@ -177,7 +177,7 @@ def on_config(turn: Turn, item: ConfigLoaded) -> None:
     if item.of_file and turn.state.config is not None:
         turn.record(facts.ConfigMended(f"the configuration is valid again: {item.by} requested update"))
     turn.settings = merged(turn.settings, item.settings, item.only)
-    climbing.settle_in(turn)
+    levels.settle_in(turn)
     reconcile(turn, why="the configuration was updated")
     fill_slots(turn)
     if item.request_id:

@@ -27,8 +27,8 @@ from typing import Final
 
 from supervisor.policy.level.speeds import Speeds
 from supervisor.policy.level.worth import PRIOR_MTBF_S, PRIOR_UP_S, Costs
-from supervisor.whatif.hosts import NEVER, Host, Regime
-from supervisor.whatif.play import World
+from supervisor.simulation.hosts import NEVER, Host, Regime
+from supervisor.simulation.play import World
 
 _WEARS: Final = 3  # runs that ended alike
 _ALIKE: Final = 0.25  # of their mean: their scatter; without wear it is the whole mean

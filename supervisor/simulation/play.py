@@ -13,7 +13,7 @@ from functools import cache
 from random import Random
 from typing import Final, Protocol
 
-from supervisor.whatif.hosts import NEVER, Host
+from supervisor.simulation.hosts import NEVER, Host
 
 DAY_S: Final = 86400.0
 _COOLS_S: Final = 600.0

@@ -10,7 +10,7 @@ from supervisor.model.facts import Stamped
 from supervisor.reports.ledger import Ledger
 
 
-class Books:
+class LedgerCache:
     """Three weeks of facts are folded in a second; nobody should wait for it twice, and the daemon's start not at all."""
 
     def __init__(self, journal: str) -> None:

@@ -16,7 +16,7 @@ from random import Random
 from typing import Final
 
 from supervisor.policy.box.readings import Gpu, Gpus
-from supervisor.whatif.hosts import NEVER
+from supervisor.simulation.hosts import NEVER
 
 _GIB: Final = 2**30
 TOTAL_BYTES: Final = 80 * _GIB

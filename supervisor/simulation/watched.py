@@ -1,7 +1,7 @@
 """The load policy with its pre-checks, on a box whose GPU is read: what vetoes do, and what readings that are missing cost.
 
 The rules are the daemon's own (`policy/box/prechecks.py`), asked at every look of the sensors and not only at a review: a
-level that is vetoed is left at once, and a veto outlives reboots, as in `deciding/hardware.py` and `deciding/climbing.py`.
+level that is vetoed is left at once, and a veto outlives reboots, as in `deciding/hardware.py` and `deciding/levels.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from supervisor.policy.box import prechecks
 from supervisor.policy.box.prechecks import Box, Need, PrecheckSettings, Rung
 from supervisor.policy.level import load
 from supervisor.policy.level.load import Cap
-from supervisor.whatif.held import Held
-from supervisor.whatif.hosts import LEVELS, Host
-from supervisor.whatif.play import Play, World
-from supervisor.whatif.sensors import PROGRAM_BYTES, Sensors, Shown
+from supervisor.simulation.hosts import LEVELS, Host
+from supervisor.simulation.play import Play, World
+from supervisor.simulation.policy_player import Held
+from supervisor.simulation.sensors import PROGRAM_BYTES, Sensors, Shown
 
 _SLOTS: Final = (2, 3, 4, 5, 6, 8)
 _COOL: Final = (

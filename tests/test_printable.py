@@ -14,11 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from supervisor.adapters.alerts.reboot_log import reboot_line
-from supervisor.harmless import harmless
 from supervisor.model import facts
 from supervisor.model.commands import AlertReboot
 from supervisor.model.settings import DaemonSettings
 from supervisor.policy.worker.loss import Loss
+from supervisor.printable import printable
 from supervisor.shell import logs
 
 ATTACKS = [
@@ -42,19 +42,19 @@ def steers(text: str, allowed: str = "") -> bool:
 @given(texts)
 @example("".join(map(chr, [*range(0x3000), *range(0xD7F0, 0xE010), *range(0xFE00, 0x10000), *range(0xE0000, 0xE0080)])))
 def test_nothing_that_a_terminal_would_obey_is_left(text: str) -> None:
-    shown, block = harmless(text), harmless(text, lines=True)
+    shown, block = printable(text), printable(text, lines=True)
     assert shown.isprintable()
     assert not steers(shown)
     assert not steers(block, "\n\t")
     assert len(shown) <= 10 * len(text)
     shown.encode()
-    assert harmless(shown) == shown, "shown twice it is the same"
+    assert printable(shown) == shown, "shown twice it is the same"
 
 
 @settings(deadline=None)
 @given(texts.filter(str.isprintable))
 def test_what_is_printable_stays_as_it_is(text: str) -> None:
-    assert harmless(text) == harmless(text, lines=True) == text
+    assert printable(text) == printable(text, lines=True) == text
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""Edges: sd_notify(3) datagrams from workers. They wake the daemon early and may be lost; for NOTIFY programs they are all.
+"""sd_notify(3) datagrams from workers. They wake the daemon early and may be lost; for NOTIFY programs they are all.
 
 One datagram socket a program, at a path that stays the same over attempts and daemons, so a sender is known by where it
 sent to. Its credentials (SO_PASSCRED) must be our own user's or root's; and where its environment can be read, it must
@@ -111,7 +111,7 @@ class _Bound:
     inode: int
 
 
-class Edges:
+class NotifySockets:
     """The sockets of all programs and the thread that reads them."""
 
     def __init__(self, path_of: Callable[[str], str], wake: Callable[[], None]) -> None:

@@ -8,10 +8,10 @@ from statistics import mean
 from typing import Final
 
 from supervisor.policy.level.load import LoadSettings
-from supervisor.whatif.held import Held
-from supervisor.whatif.hosts import Host
-from supervisor.whatif.past import Past, drawn_from, world
-from supervisor.whatif.play import DAY_S, Fixed, Play, Played, World, oracle
+from supervisor.simulation.hosts import Host
+from supervisor.simulation.past import Past, drawn_from, world
+from supervisor.simulation.play import DAY_S, Fixed, Play, Played, World, oracle
+from supervisor.simulation.policy_player import Held
 
 OURS: Final = "hold and probe"
 ORACLE: Final = "oracle"
