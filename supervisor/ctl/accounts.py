@@ -41,7 +41,8 @@ def accounts(session: Session, args: list[str]) -> int:
     since, until = since_query(options.get("--since", "all")), until_query(options.get("--until"))
     session.warn_if_dead(aloud="--json" not in options)
     found = session.page("accounts", since=since, until=until)
-    chosen = _choose(found["programs"], names)
+    grouped = any(":" in name for name in names)
+    chosen = _choose(found["programs"], expand(names, session.page("status")["programs"]) if grouped else names)
     if "--json" in options:
         session.say_json({**found, "programs": chosen})
         return OK
@@ -74,8 +75,8 @@ def _moment(said: str, takes: str) -> str:
         raise Failed(f"Error: {takes}, not {said!r}", USAGE) from None
 
 
-def _choose(programs: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
-    wanted = expand(names, programs)
+def _choose(programs: list[dict[str, Any]], wanted: list[str]) -> list[dict[str, Any]]:
+    """The page knows programs that are gone, and no groups; those that run now are in `status`."""
     if not wanted or "all" in wanted:
         return programs
     known = {sheet["name"] for sheet in programs}

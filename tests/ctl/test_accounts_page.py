@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend
+from fake_backend import FakeBackend, program
 from running import Terminal, ctl
 
 from supervisor.adapters.host.boot import AliveMark, AliveWriter
@@ -76,6 +76,13 @@ def test_one_program_alone(api: Path, shown: FakeBackend) -> None:
     assert ctl("accounts", "all", socket=api).stdout == ctl("accounts", socket=api).stdout
     nobody = ctl("accounts", "Nobody", socket=api)
     assert (nobody.returncode, nobody.stdout) == (1, "Nobody: ERROR (no such process)\n")
+
+
+def test_a_group_is_its_programs(api: Path, shown: FakeBackend) -> None:
+    shown.add(program("Pong", group="Atari"), program("Elsewhere", group="Other"))
+    assert ctl("accounts", "Atari:*", socket=api).stdout == ctl("accounts", "Pong", socket=api).stdout
+    nobody = ctl("accounts", "Nothing:*", socket=api)
+    assert (nobody.returncode, nobody.stdout) == (1, "Nothing:*: ERROR (no such process)\n")
 
 
 def test_lost_time_that_nobody_knows_is_shown_as_unknown(api: Path, backend: FakeBackend) -> None:

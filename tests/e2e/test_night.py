@@ -35,7 +35,10 @@ slots = 3
 
 
 def begin(box: Box, cool_s: float = 8.0) -> None:
-    box.config_file.write_text(NIGHT.format(box=box, cool_s=cool_s) + "".join(box.trainer(name) for name in "abc"))
+    box.config_file.write_text(
+        NIGHT.format(box=box, cool_s=cool_s)
+        + "".join(box.trainer(name, keys='level_values = ["num_envs"]') for name in "abc")
+    )
     box.start()
 
 

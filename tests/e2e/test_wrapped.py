@@ -99,7 +99,8 @@ def test_a_shell_that_is_killed_leaves_its_trainer_the_time_to_save(box: Box) ->
     configure(box, "then")
     box.start()
     wait_for(box, "then", "up")
-    os.kill(box.program("then")["pid"], signal.SIGKILL)
+    pid = until(lambda: box.program("then").get("pid"), 20, "its pid")  # the script may be up before the daemon knows
+    os.kill(pid, signal.SIGKILL)
     exited = box.wait_fact("Exited", "then")
     assert there(box, "then", "saved")
     assert len(exited["leftovers"]) == 1

@@ -403,8 +403,8 @@ http = (
 
 
 @cache
-def server() -> tuple[str, list[dict[str, Any]]]:
-    """A real server over a backend that does nothing real; what it logs is kept."""
+def server() -> tuple[str, list[dict[str, Any]], int]:
+    """A real server over a backend that does nothing real, what it logs, and how many threads there were before it."""
     import structlog
 
     said: list[dict[str, Any]] = []
@@ -414,17 +414,18 @@ def server() -> tuple[str, list[dict[str, Any]]]:
         raise structlog.DropEvent
 
     structlog.configure(processors=[keep])
+    before = threading.active_count()
     backend = FakeBackend()
     backend.add(program("Pong"), program("Breakout", "QUEUED", attempt=0))
     path = str(place() / "s.sock")
     serving = Server(backend, listen(path), time.time)
     serving.start()
     atexit.register(serving.stop)
-    return path, said
+    return path, said, before
 
 
 def check_http(data: bytes) -> None:
-    path, said = server()
+    path, said, before = server()
     got = b""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(path)
@@ -439,7 +440,7 @@ def check_http(data: bytes) -> None:
     bugs = [entry for entry in said if entry["event"] not in {"uvicorn", "request_failed_unheard"}]
     said.clear()
     assert not bugs, bugs
-    assert threading.active_count() < 100
+    assert threading.active_count() < before + 100
 
 
 def check_rpc(data: bytes) -> None:
