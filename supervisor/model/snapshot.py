@@ -29,7 +29,7 @@ T = TypeVar("T")
 def encoded(state: Any) -> str:
     """A frozen dataclass or a NamedTuple as text. Raises MalformedFact for what would not come back as it is."""
     try:
-        text = json.dumps(_plain(state), separators=(",", ":"), allow_nan=False)
+        text = json.dumps(as_fields(state), separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise MalformedFact(f"a {type(state).__name__} that is not JSON: {error}") from error
     if decoded(type(state), text) != state:
@@ -47,15 +47,15 @@ def decoded(cls: type[T], text: str) -> T:
     return made
 
 
-def _plain(value: Any) -> Any:
+def as_fields(value: Any) -> Any:
     """A record as an object of its fields, at every depth. `dataclasses.asdict` makes a NamedTuple a list, without names."""
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
-        return [_plain(each) for each in value] if names is None else dict(zip(names, map(_plain, value), strict=True))
+        return [as_fields(each) for each in value] if names is None else dict(zip(names, map(as_fields, value), strict=True))
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: as_fields(each) for key, each in value.items()}
     if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: as_fields(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return value
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
+from supervisor.model.snapshot import as_fields
 from supervisor.model.state import State
 from supervisor.policy.box.readings import Gpu, Gpus
 
@@ -23,10 +23,9 @@ def gpu_view(gpus: Gpus | None, state: State) -> Json:
 
 
 def _one(gpu: Gpu) -> Json:
-    shown = asdict(gpu)
+    shown: Json = as_fields(gpu)
     del shown["free_by_second"]
-    shown["by_phase"] = list(shown["by_phase"])
-    return {**shown, "reasons": None if gpu.reasons is None else list(gpu.reasons)}
+    return shown
 
 
 def vetoes_view(state: State) -> list[Json]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Least, mean and most of a minute of readings."""
+class Spread(NamedTuple):
+    """Least, mean and most of a minute of readings. A tuple, because a look at the recorder's file makes ten thousand."""
 
     least: float
     mean: float
