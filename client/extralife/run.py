@@ -353,6 +353,9 @@ class Run:
     def leave(self) -> NoReturn:
         """End the process with the code that fits: 0 when `total` is reached, 75 when asked to leave, 65, 77."""
         self._enter(Phase.LEAVING)
+        with contextlib.suppress(ValueError, OSError):  # not the main thread
+            # While Python ends, SIGTERM has its default again: one that comes now would make a death of a leave.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         code = contract.EXIT_LEFT
         if self._why is not None:
             code = self._why

@@ -409,6 +409,17 @@ def test_two_processes_never_share_a_directory_without_a_daemon(tmp_path):
         first.communicate("\n")
 
 
+def test_a_sigterm_while_python_ends_is_no_death(tmp_path):
+    """The daemon's request may be seen in the loop before its signal comes, and Python has put the default back by then."""
+    late = (
+        "import os, signal\nclass Late:\n    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):\n"
+        "        kill(pid, number)\nlate = Late()\nimport builtins\nbuiltins.late = late\n"
+    )
+    done = script(late + COUNTER, "3", "0", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert script(late + "raise SystemExit(0)", cwd=tmp_path).returncode == -signal.SIGTERM, "without the client's leave"
+
+
 # --- being asked ---------------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ import pytest
 from box import Box, until
 from cluster import Cluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]  # the first one is cheap enough for CI, the others are slow
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -139,6 +139,7 @@ def test_two_programs_run_to_their_end_and_each_was_submitted_once(box: Box, slu
     assert box.ctl("tail", "mine").stdout.splitlines()[-1].startswith("3 on n")
 
 
+@pytest.mark.slow
 def test_two_real_games_train_to_their_end_as_jobs(box: Box, slurm: Cluster):
     games = "[training]\nsteps = 1500\nlearning_starts = 100\nreplay_size = 5000\n[program.Pong]\n[program.Breakout]\n"
     configure(box, games, memory_mb=2500)
@@ -149,6 +150,7 @@ def test_two_real_games_train_to_their_end_as_jobs(box: Box, slurm: Cluster):
     assert box.ctl("results").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_a_checkpoint_and_the_next_link_loses_no_step(box: Box, slurm: Cluster):
     configure(box, counting("a", "--steps", "100000"), time_limit_s=60, signal_lead_s=30)
     box.start()
@@ -162,6 +164,7 @@ def test_a_time_limit_is_a_checkpoint_and_the_next_link_loses_no_step(box: Box, 
     assert box.program("a")["phase"] in {"RUNNING", "STARTING"}
 
 
+@pytest.mark.slow
 def test_a_node_that_loses_power_is_replaced_and_the_training_goes_on(box: Box, slurm: Cluster):
     configure(box, counting("a"))
     box.start()
@@ -175,6 +178,7 @@ def test_a_node_that_loses_power_is_replaced_and_the_training_goes_on(box: Box, 
     assert len(running(slurm, box)) == 1
 
 
+@pytest.mark.slow
 def test_a_stale_node_can_not_write_over_the_newer_attempt(box: Box, slurm: Cluster):
     """Its slurmd dies, so Slurm starts the job elsewhere, while the first copy goes on and knows nothing of it."""
     configure(box, counting("a"))
@@ -191,6 +195,7 @@ def test_a_stale_node_can_not_write_over_the_newer_attempt(box: Box, slurm: Clus
     assert writer(box) == second["token"]
 
 
+@pytest.mark.slow
 def test_preemption_saves_first_and_goes_on_with_nothing_counted(box: Box, slurm: Cluster):
     configure(box, counting("a"), options="--nodelist=n1")
     box.start()
@@ -205,6 +210,7 @@ def test_preemption_saves_first_and_goes_on_with_nothing_counted(box: Box, slurm
     assert not box.facts("NodeFaulted")
 
 
+@pytest.mark.slow
 def test_a_job_that_eats_more_memory_than_it_asked_for_is_told(box: Box, slurm: Cluster):
     configure(box, counting("a", "--eat-mib", "900", keys='restart = "never"'))
     box.start()
@@ -212,6 +218,7 @@ def test_a_job_that_eats_more_memory_than_it_asked_for_is_told(box: Box, slurm: 
     assert "needed more memory than it was given" in box.ctl("history", "a").stdout
 
 
+@pytest.mark.slow
 def test_a_killed_daemon_adopts_its_job(box: Box, slurm: Cluster):
     configure(box, counting("a"))
     box.start()
@@ -226,6 +233,7 @@ def test_a_killed_daemon_adopts_its_job(box: Box, slurm: Cluster):
     assert len(trace(box, event="begins")) == 1
 
 
+@pytest.mark.slow
 def test_a_controller_that_is_down_is_unknown_and_nothing_is_submitted_again(box: Box, slurm: Cluster):
     configure(box, counting("a"))
     box.start()
@@ -243,6 +251,7 @@ def test_a_controller_that_is_down_is_unknown_and_nothing_is_submitted_again(box
     assert len(trace(box, event="begins")) == 1
 
 
+@pytest.mark.slow
 def test_a_job_deleted_by_hand_stays_down_until_somebody_starts_it(box: Box, slurm: Cluster):
     configure(box, counting("a"))
     box.start()
@@ -255,6 +264,7 @@ def test_a_job_deleted_by_hand_stays_down_until_somebody_starts_it(box: Box, slu
     assert begun(box, 2, timeout_s=90)["step"] > 0
 
 
+@pytest.mark.slow
 def test_the_daemon_in_a_job_of_its_own_is_followed_by_another_that_adopts_everything(box: Box, slurm: Cluster):
     configure(box, counting("a"))
     script = str(ROOT / "deploy" / "slurm" / "daemon.sbatch")
@@ -276,6 +286,7 @@ def test_the_daemon_in_a_job_of_its_own_is_followed_by_another_that_adopts_every
     (ROOT / "extralife-daemon.out").unlink()  # the successor's; the first one's is elsewhere
 
 
+@pytest.mark.slow
 def test_twenty_random_faults_submit_nothing_twice(box: Box, slurm: Cluster, tmp_path: Path):
     """The daemon is killed, sbatch answers late, fails after submitting or not at all, the controller restarts or stalls."""
     dice = random.Random(20)
