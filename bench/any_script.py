@@ -63,7 +63,7 @@ step = json.loads(newest.read_text())["step"] if newest else 0
 (here / "pid").write_text(str(os.getpid()))
 record, saved_s = os.open(here / "step", os.O_RDWR | os.O_CREAT), time.monotonic()
 while True:
-    time.sleep(1 / steps_per_s)
+    time.sleep(1 / steps_per_s)  # stands for the work of a step
     step += 1
     os.pwrite(record, b"%12d" % step, 0)
     if time.monotonic() - saved_s >= saves_s:
@@ -253,21 +253,22 @@ def measure(names: list[str], seed: int, length_s: float) -> dict[str, dict[str,
         began_s = time.monotonic()
         struck = dict.fromkeys(runs, 0)
         for at_s, program, kind in faults(seed, length_s):
-            time.sleep(max(0.0, began_s + at_s - time.monotonic()))
+            time.sleep(max(0.0, began_s + at_s - time.monotonic()))  # the moment of the next fault
             for name, run in runs.items():
                 struck[name] += run.harm(program, kind)
-        time.sleep(max(0.0, began_s + length_s - time.monotonic()))
+        time.sleep(max(0.0, began_s + length_s - time.monotonic()))  # the rest of the time, for all sides alike
         passed_s = time.monotonic() - began_s
         return {
-            name: told([run.step(f"p{number}") - before[name][number] for number in range(PROGRAMS)], passed_s)
+            name: shares([run.step(f"p{number}") - before[name][number] for number in range(PROGRAMS)], passed_s)
             | {"faults that found a trainer": struck[name]}
             for name, run in runs.items()
         }
 
 
-def told(steps: list[int], passed_s: float) -> dict[str, Any]:
-    shares = [each / (passed_s * STEPS_PER_S) for each in steps]
-    return {"kept": statistics.mean(shares), "kept by the worst program": min(shares)}
+def shares(steps: list[int], passed_s: float) -> dict[str, Any]:
+    """What each program kept of the steps that an undisturbed one makes."""
+    kept = [each / (passed_s * STEPS_PER_S) for each in steps]
+    return {"kept": statistics.mean(kept), "kept by the worst program": min(kept)}
 
 
 def main() -> None:

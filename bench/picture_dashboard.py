@@ -65,7 +65,7 @@ usd_per_hour = 1.2
 
 
 def night(box: Box, minutes: float) -> None:
-    """The hour itself, told as it goes."""
+    """The hour itself; prints each fault."""
     began_s = time.monotonic()
     box.power_on()
     for share, fault in FAULTS.items():

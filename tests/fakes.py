@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.model.facts import Stamped
-from supervisor.model.inputs import AlertTried, Sample
+from supervisor.model.inputs import AlertTried, Input, Sample
 from supervisor.model.memory import Memory
 from supervisor.model.recording import PROGRAMS, Drawn, Row, Sheet
 from supervisor.model.settings import Settings
@@ -56,6 +56,23 @@ class FakeClock:
     def step_wall(self, seconds: float) -> None:
         """Somebody sets the wall clock."""
         self.at_wall_s += seconds
+
+
+class OneClock(FakeClock):
+    """Its wall clock is journal time and `at_wall_s`, so a test may set `at_s` alone."""
+
+    def wall_s(self) -> float:
+        return self.at_wall_s + self.at_s
+
+
+class ListInbox:
+    """What was posted, in `items`."""
+
+    def __init__(self) -> None:
+        self.items: list[Input] = []
+
+    def post(self, item: Input) -> None:
+        self.items.append(item)
 
 
 @dataclass

@@ -6,7 +6,7 @@
 
 `id` is the number of the newest fact. A reader that connects anew gets a `whole`, whatever id it has.
 
-Readings that are dear to look up come less often: after an event that took 8 ms of CPU, the next one with nothing but
+Readings that are expensive to collect come less often: after an event that took 8 ms of CPU, the next one with nothing but
 readings comes after 2 s, so that they take 0.4 % of a core. A new fact is sent within half a second all the same.
 
 The newest state wins. One task looks at the newest page while somebody listens; each event is made once, and all readers

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes import ListInbox, OneClock
 
 from supervisor.adapters.slurm import node, report
 from supervisor.adapters.slurm.client import Done, Jobs, Refused, Submitted, Unknown
@@ -30,30 +31,6 @@ SETTINGS = LauncherSettings(
     setup="module load conda\nconda activate rl", options="--nice=5\n\n--reservation=x",
 )  # fmt: skip
 SPEC = ProgramSpec("Pong", ("sleep", "1"), "d", progress=Progress.BEAT)
-
-
-class Clock:
-    at_s = 1000.0
-
-    def now_s(self):
-        return self.at_s
-
-    def wall_s(self):
-        return 5000.0 + self.at_s
-
-    def from_boot_ns(self, at_ns):
-        return at_ns / 1e9
-
-    def to_boot_ns(self, at_s):
-        return int(at_s * 1e9)
-
-
-class Inbox:
-    def __init__(self):
-        self.items = []
-
-    def post(self, item):
-        self.items.append(item)
 
 
 class Cluster:
@@ -81,7 +58,7 @@ class Cluster:
 class World:
     def __init__(self, tmp_path):
         self.paths = remote_paths(Paths(str(tmp_path / "a state"), str(tmp_path / "run")))
-        self.clock, self.inbox, self.cluster = Clock(), Inbox(), Cluster()
+        self.clock, self.inbox, self.cluster = OneClock(at_wall_s=5000.0), ListInbox(), Cluster()
         self.launcher = SlurmLauncher(self.paths, lambda: SETTINGS, self.cluster, self.inbox, self.clock)
         Path(self.paths.run_dir("Pong")).mkdir(parents=True)
 

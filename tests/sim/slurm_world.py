@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 
 from core_kit import Core, commands, settings
+from fakes import ListInbox, OneClock
 
 from supervisor.adapters.slurm import node
 from supervisor.adapters.slurm.client import Done, Jobs, Submitted, Unknown
@@ -35,31 +36,6 @@ MOST_DELAY_S = 60.0  # of a submission that nobody has answered: less than SETTL
 
 class DaemonKilled(BaseException):
     pass
-
-
-class Clock:
-    def __init__(self):
-        self.at_s = 1000.0
-
-    def now_s(self):
-        return self.at_s
-
-    def wall_s(self):
-        return WALL_S + self.at_s
-
-    def from_boot_ns(self, at_ns):
-        return at_ns / 1e9
-
-    def to_boot_ns(self, at_s):
-        return int(at_s * 1e9)
-
-
-class Inbox:
-    def __init__(self):
-        self.items = []
-
-    def post(self, item):
-        self.items.append(item)
 
 
 @dataclass
@@ -205,7 +181,7 @@ class SimSlurm:
 
 class SlurmWorld:
     def __init__(self, seed, tmp_path, programs=3, settle_s=SETTLE_S):
-        self.chance, self.clock, self.progress = random.Random(seed), Clock(), {}
+        self.chance, self.clock, self.progress = random.Random(seed), OneClock(at_wall_s=WALL_S), {}
         self.paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
         self.names = [f"P{number}" for number in range(programs)]
         launcher = LauncherSettings(kind="slurm", poll_s=POLL_S, settle_s=settle_s, time_limit_s=LIMIT_S)
@@ -216,7 +192,7 @@ class SlurmWorld:
 
     def start(self):
         """A daemon, with what the one before has left."""
-        self.inbox = Inbox()
+        self.inbox = ListInbox()
         self.launcher = SlurmLauncher(
             remote_paths(self.paths), lambda: self.core.settings.launcher, self.slurm, self.inbox, self.clock
         )
