@@ -6,8 +6,8 @@
 
 `id` is the number of the newest fact. A reader that connects anew gets a `whole`, whatever id it has.
 
-Readings that are expensive to collect come less often: after an event that took 8 ms of CPU, the next one with nothing but
-readings comes after 2 s, so that they take 0.4 % of a core. A new fact is sent within half a second all the same.
+Readings that are expensive to collect come less often (`policy/upkeep/refresh.py`), so that they take 0.4 % of a core. A new
+fact is sent within half a second all the same.
 
 The newest state wins. One task looks at the newest page while somebody listens; each event is made once, and all readers
 are sent the same bytes. Nobody waits for a slow reader: while it has not taken an event, it is sent none, and then it gets
@@ -35,14 +35,13 @@ from supervisor.api.lasting import Lasting
 from supervisor.api.peer import abandon, unread_bytes
 from supervisor.api.port import Backend, Json
 from supervisor.api.refused import Refused
+from supervisor.policy.upkeep import refresh
 
 log = structlog.get_logger()
 
 MOST_STREAMS: Final = 128  # with 64 followers of logs and 64 waiting requests, 128 of 384 connections are left
 LOOK_S: Final = 0.5  # between two looks for a new fact
-PERIOD_S: Final = 1.0  # at least, between two events that say nothing but new readings
-LONGEST_PERIOD_S: Final = 5.0
-READINGS_SHARE: Final = 0.004  # of a core, for making such events
+READINGS_SHARE: Final = 0.004  # of a core, for making events that say nothing but new readings
 HEARTBEAT_S: Final = 15.0
 UNREAD_S: Final = 30.0
 _RETRY: Final = b"retry: 1000\n"  # milliseconds after which a browser connects anew
@@ -144,7 +143,7 @@ class Stream:
     def _renewed(self, silent_s: float) -> bool:
         """Whether there was something to tell, `silent_s` seconds after the last event."""
         last, seq = self._news, self._backend.newest_fact()
-        if last is None or (seq == last.seq and silent_s < period_s(last.took_s)):
+        if last is None or (seq == last.seq and silent_s < refresh.period_s(last.took_s, READINGS_SHARE)):
             return False
         began_s = time.thread_time()
         page = self._backend.page("status", {})
@@ -171,14 +170,6 @@ class _Patience:
             self._since_s = now_s
         self._left = left
         return left > 0 and now_s - self._since_s >= UNREAD_S
-
-
-def period_s(took_s: float) -> float:
-    """Seconds from an event that took `took_s` of CPU to the next one that says nothing but new readings.
-
-    Example: 2 ms -> 1 s; 8 ms -> 2 s; 100 ms -> 5 s.
-    """
-    return min(max(PERIOD_S, took_s / READINGS_SHARE), LONGEST_PERIOD_S)
 
 
 def changed(old: Json, new: Json) -> Json:

@@ -12,13 +12,15 @@ from supervisor.ctl.client import Refused, Unreachable
 from supervisor.ctl.outcome import OK, STATUS_UNKNOWN, USAGE, Failed
 from supervisor.ctl.session import Session, take
 from supervisor.ctl.top_frame import Found, Look, chosen, frame, pressed, room
+from supervisor.policy.upkeep import refresh
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Self
 
-_PERIOD_S = 1.0
+_SHARE = 0.005  # of a core, for looks and the frames that they lead to
+_LATE_S = 0.5  # of a look: the next frame does not wait for it, so that the age of what it shows is true
 _CURVES_S = 60.0
 _FIRST_S = 0.2  # most daemons have answered by then, and the first frame is a whole one
 
@@ -27,8 +29,9 @@ def top(session: Session, args: list[str]) -> int:
     """`top`.
 
     Programs live, once a second: states, speeds, returns, ages of checkpoints, CPU and memory, and the box above them.
-    Keys: q ends, arrows scroll and choose the column to sort by, r turns round, / filters, ? explains. Where standard
-    output is no terminal, one frame is printed.
+    Hundreds of programs are shown less often, so that it takes no more than a hundredth of a core. Keys: q ends, arrows
+    scroll and choose the column to sort by, r turns round, / filters, ? explains. Where standard output is no terminal,
+    one frame is printed.
     """
     names, _ = take(args)
     if names:
@@ -60,9 +63,11 @@ def _live(screen: Any, feed: Feed) -> int:
     look, paint = Look(), text.Paint(on=True)
     feed.first.wait(_FIRST_S)
     while True:
+        began_s = time.thread_time()
         found, now_wall_s, (columns, rows) = feed.found, text.wall_s(), screen.size
         screen.show(frame(found, look, columns, rows, paint, now_wall_s))
-        for key in screen.wait(_PERIOD_S):
+        feed.frame_s = time.thread_time() - began_s
+        for key in screen.wait(feed.period_s + _LATE_S):
             if look.typing is None and key == "q":
                 return OK
             look = pressed(look, key, room(found, columns, rows, now_wall_s), len(chosen(found, look)))
@@ -143,11 +148,17 @@ def _cores(
 
 
 class Feed:
-    """Asks the daemon once a second in a thread of its own: keys are answered while the daemon is not."""
+    """Asks the daemon again and again in a thread of its own: keys are answered while the daemon is not.
+
+    The next look comes after `period_s`, which bounds the CPU that looks and their frames take.
+    """
 
     def __init__(self, session: Session, wake: Callable[[], None]) -> None:
         self.found = Found()
         self.first = threading.Event()
+        self.frame_s = 0.0  # CPU of the newest frame
+        self.period_s = refresh.SHORTEST_S
+        self._curves_s = -_CURVES_S  # when they were asked for, as seconds since the boot
         self._session, self._wake = session, wake
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
@@ -160,15 +171,20 @@ class Feed:
         self._over.set()
 
     def _run(self) -> None:
-        curves_s = None
         while not self._over.is_set():
-            self.found = renewed(self.found, self._session)
+            self.look()
+            self._over.wait(self.period_s)
+
+    def look(self) -> None:
+        """Ask once, and find out when to ask again."""
+        began_s = time.thread_time()
+        self.found = renewed(self.found, self._session)
+        self._tell()
+        now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        if self.found.status is not None and now_s - self._curves_s >= _CURVES_S:
+            self.found, self._curves_s = with_curves(self.found, self._session, _live_names(self.found.status)), now_s
             self._tell()
-            now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-            if self.found.status is not None and (curves_s is None or now_s - curves_s >= _CURVES_S):
-                self.found, curves_s = with_curves(self.found, self._session, _live_names(self.found.status)), now_s
-                self._tell()
-            self._over.wait(_PERIOD_S)
+        self.period_s = refresh.period_s(time.thread_time() - began_s + self.frame_s, _SHARE)
 
     def _tell(self) -> None:
         self.first.set()

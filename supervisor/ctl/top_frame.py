@@ -140,10 +140,11 @@ def frame(
 ) -> list[str]:  # fmt: skip
     """Every line of the screen, none wider than it. Without a size: all rows and columns."""
     lines = [_cut(line, columns, paint, colour) for line, colour in _header(found, columns, now_wall_s)]
+    page = None if rows is None else _page(rows, len(lines))
     if look.help:
         lines += ["", *(_cut(line, columns, paint, "") for line in _HELP)]
     elif found.status is not None:
-        lines += ["", *_table(found, look, columns, None if rows is None else room(found, columns, rows, now_wall_s), paint)]
+        lines += ["", *_table(found, look, columns, page, paint)]
     if rows is None:
         return lines
     foot = f"filter: {text.printable(look.typing)}_" if look.typing is not None else _foot(look)
@@ -153,7 +154,11 @@ def frame(
 
 def room(found: Found, columns: int | None, rows: int, now_wall_s: float) -> int:
     """How many programs fit."""
-    return max(1, rows - len(_header(found, columns, now_wall_s)) - 3)  # a line between, the titles, the foot
+    return _page(rows, len(_header(found, columns, now_wall_s)))
+
+
+def _page(rows: int, header: int) -> int:
+    return max(1, rows - header - 3)  # a line between, the titles, the foot
 
 
 def _foot(look: Look) -> str:
@@ -213,7 +218,10 @@ def _box_parts(daemon: dict[str, Any], now_wall_s: float) -> list[str]:
 
 
 def _counts(daemon: dict[str, Any], programs: Sequence[dict[str, Any]]) -> list[str]:
-    counts = {phase: sum(view["phase"] == phase for view in programs) for phase in _ORDER}
+    counts = dict.fromkeys(_ORDER, 0)
+    for view in programs:
+        if view["phase"] in counts:
+            counts[view["phase"]] += 1
     parts = [f"{counts.pop('RUNNING')} of {len(programs)} train"]
     parts += [f"{count} {phase}" for phase, count in counts.items() if count]
     speeds = [view["steps_per_s"] for view in programs if view["steps_per_s"] is not None]

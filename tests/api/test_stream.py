@@ -21,6 +21,7 @@ from tools import allow_open_files
 from supervisor.api import limits, stream
 from supervisor.api.encoding import encoded
 from supervisor.model.facts import DaemonSuspended, Stamped
+from supervisor.policy.upkeep import refresh
 
 STREAM = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -28,7 +29,7 @@ STREAM = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "LOOK_S", 0.02)
-    monkeypatch.setattr(stream, "PERIOD_S", 0.02)
+    monkeypatch.setattr(refresh, "SHORTEST_S", 0.02)
 
 
 @pytest.fixture
@@ -41,10 +42,13 @@ class Reader:
     """A client of the stream, as a browser's EventSource reads it."""
 
     def __init__(self, path: Path, **headers: str) -> None:
-        connection = Connection(path)
-        connection.request("GET", "/api/v1/stream", headers=headers)
-        self.response = connection.getresponse()  # it has the socket from now on
-        self.close = self.response.close
+        self._connection = Connection(path)
+        self._connection.request("GET", "/api/v1/stream", headers=headers)
+        self.response = self._connection.getresponse()
+
+    def close(self) -> None:
+        self.response.close()  # it has the socket of a stream
+        self._connection.close()  # which has that of a refusal
 
     def lines(self) -> list[str]:
         """Of the next event or comment; none: the stream has ended."""
@@ -141,7 +145,7 @@ def watched(made: list[Any], during_s: float) -> bool:
 def test_readings_come_once_a_period_and_a_fact_at_the_next_look(
     path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "PERIOD_S", 1e9)
+    monkeypatch.setattr(refresh, "SHORTEST_S", 1e9)
     reader = Reader(path)
     reader.event()
     backend.change("Pong", steps=1)
@@ -227,12 +231,6 @@ def test_who_never_reads_is_let_go_and_nobody_waits_for_it(
 def test_patience_ends_with_who_takes_nothing_for_30_s(left: list[int], over: bool) -> None:
     patience = stream._Patience()
     assert [patience.is_over(bytes_left, 10.0 * number) for number, bytes_left in enumerate(left)][-1] == over
-
-
-@pytest.mark.parametrize(("took_s", "period_s"), [(0.0, 1.0), (0.002, 1.0), (0.008, 2.0), (0.1, 5.0)])
-def test_dear_readings_come_less_often(took_s: float, period_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "PERIOD_S", 1.0)
-    assert stream.period_s(took_s) == pytest.approx(period_s)
 
 
 def test_a_page_that_takes_much_cpu_time_makes_mere_readings_rare(

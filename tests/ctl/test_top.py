@@ -23,13 +23,15 @@ from running import CTL, Terminal, ctl, environment
 from serving import served
 
 from supervisor.ctl import text
-from supervisor.ctl.outcome import READER_LEFT
+from supervisor.ctl.outcome import READER_LEFT, Options
 from supervisor.ctl.screen import keys
-from supervisor.ctl.top import _cores
+from supervisor.ctl.session import Session
+from supervisor.ctl.top import Feed, _cores
 from supervisor.ctl.top_frame import Found, Look, bar, chosen, frame, pressed, spark
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.recording import Row
+from supervisor.policy.upkeep import refresh
 
 PLAIN = text.Paint(on=False)
 NOW_S = 1_763_700_000.0
@@ -194,6 +196,24 @@ def test_ctrl_z_and_back(api: Path, box: FakeBackend) -> None:
         top.shows("Alien")  # the whole frame anew; a group without a shell is not stopped (POSIX: it is orphaned)
         top.type("q")
         assert top.end()[1] == 0
+
+
+class _Dear(Session):
+    """Its page takes 20 ms of CPU."""
+
+    def page(self, name: str, **query: Any) -> dict[str, Any]:
+        ends_s = time.thread_time() + 0.02
+        while time.thread_time() < ends_s:
+            pass
+        return {"programs": [], "daemon": daemon(), "wall_s": NOW_S}
+
+
+def test_looks_that_cost_much_come_less_often() -> None:
+    feed = Feed(_Dear(Options()), lambda: None)
+    feed.frame_s = 0.005
+    assert feed.period_s == refresh.SHORTEST_S
+    feed.look()
+    assert feed.period_s >= (0.02 + 0.005) / 0.01, "at most 1 % of a core"
 
 
 # --- elsewhere -------------------------------------------------------------------------------------------------------------
