@@ -8,6 +8,9 @@ there are trainings to look after, and the journal itself says what it could not
 A runtime directory that another user could change is refused: what lies there is believed. The same of a state directory
 is a warning only. Rented boxes mount their volumes with mode 0777, often on file systems that keep no modes, and have no
 second user (docs/adr/0030-shim-started-from-memory.md).
+
+With jobs of a cluster the state directory must be shared with the nodes; on one machine it must not be. Both are warnings:
+what a file system is called does not say what a site has made of it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Final
 
 from supervisor import trust
 from supervisor.config.sheet import DEFAULT, Origin, Sheet
-from supervisor.filesystems import MEMORY, kind_of, unsafe
+from supervisor.filesystems import MEMORY, kind_of, shared, unsafe
 from supervisor.model.settings import Paths
 
 LEAST_FREE_BYTES: Final = 64 * 2**20
@@ -42,19 +45,19 @@ def user_of(paths: Paths) -> int:
 
 
 def check(
-    sheet: Sheet, paths: Paths, state: Origin, runtime: Origin, programs: Iterable[str], uid: int | None = None
-) -> None:
+    sheet: Sheet, paths: Paths, state: Origin, runtime: Origin, programs: Iterable[str], uid: int | None = None,
+    *, cluster: bool = False,
+) -> None:  # fmt: skip
     """Errors and warnings on both directories, and on the length of the sockets in the second.
 
-    `uid` is the user that the daemon will run as; without it, our own.
+    `uid` is the user that the daemon will run as; without it, our own. `cluster`: programs run on other hosts.
     """
     uid = os.geteuid() if uid is None else uid
     existing = _writable(sheet, "state_dir", Path(paths.state_dir), state, uid)
     if existing is not None:
         _room(sheet, paths, existing, state)
-        kind = kind_of(existing)
-        if kind not in MEMORY and (why := unsafe(kind)):  # a state in memory is for trying things out, and doctor tells
-            sheet.warn(state, f"daemon.state_dir: {existing} {why}; choose a disk of this machine with --state-dir")
+        if why := _place(kind_of(existing), cluster=cluster):
+            sheet.warn(state, f"daemon.state_dir: {existing} {why} with --state-dir")
         if why := _loose(Path(paths.state_dir), uid):
             sheet.warn(state, f"daemon.state_dir: {why}; another user could replace checkpoints; chmod go-w")
     if _writable(sheet, "runtime_dir", Path(paths.runtime_dir), runtime, uid) is not None:
@@ -69,6 +72,16 @@ def check(
             f"daemon.runtime_dir makes the path of a socket {length} bytes long, {longest}, "
             f"and the kernel allows {MOST_SOCKET_BYTES}; choose a shorter one with --runtime-dir",
         )
+
+
+def _place(kind: str, *, cluster: bool) -> str:
+    """What speaks against a file system of this kind, and what to choose; empty: nothing, or it cannot be told."""
+    if cluster and kind and not shared(kind):
+        return f"lies on {kind}, which nodes of the cluster do not see; choose a directory that they share"
+    why = unsafe(kind, cluster=cluster)
+    if not why or kind in MEMORY:  # a state in memory is for trying things out, and doctor tells
+        return ""
+    return f"{why}; choose a disk of this machine"
 
 
 def _writable(sheet: Sheet, key: str, path: Path, origin: Origin, uid: int) -> Path | None:

@@ -19,6 +19,7 @@ from supervisor.config.tables import (
     ladder_keys,
     process_keys,
     program_keys,
+    resource_keys,
     section_keys,
     unset,
 )
@@ -100,6 +101,25 @@ one of them. Without any, `mode = "climb"` takes these levels, less those that a
     f"| {level.name} | {level.slots} | {level.num_envs} | {level.batch_size} |\n" for level in DEFAULT_LADDER
 )  # fmt: skip
 
+_RESOURCES: Final = f"""\
+### [levels.NAME.launcher]
+
+What the jobs of a level ask for in place of [launcher], with `kind = "slurm"`:
+{", ".join(f"`{key}`" for key in resource_keys())}. A key that a level leaves out is as in the level before it, and in the
+lowest as in [launcher]. A change of level that changes one of them lets each training save and leave, and submits it anew.
+
+```toml
+[levels.heavy]
+slots = 8
+num_envs = 256
+
+[levels.heavy.launcher]
+partition = "h100"
+gpus = 2
+cpus = 32
+```
+"""
+
 _PROGRAM: Final = """\
 ## [program.NAME]
 
@@ -151,7 +171,7 @@ def page() -> str:
             rows = [*(_special(name, section) for name in ALERT_LISTS), *rows]
         parts.append(f"## [{section}]\n\n{_SECTION_INTRO[section]}\n\n{_table(rows)}")
     rows = [_row(name, _type(key), _default(key), key.option.help) for name, key in ladder_keys().items()]
-    parts.append(f"{_LEVELS}\n{_table(rows)}")
+    parts.append(f"{_LEVELS}\n{_table(rows)}\n{_RESOURCES}")
     common = program_keys()
     rows = [_of_key(common[name]) if name in common else _special(name) for name in COMMON_KEYS]
     parts.append(f"{_PROGRAM}\n{_table(rows)}")

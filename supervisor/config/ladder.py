@@ -2,7 +2,8 @@
 
 A file has a ladder when it has [levels], or says `mode = "climb"` in [load]; else [level] is all there is, as ever. What a
 level leaves out is as in the level before it. Every level is at least as heavy as the one before in every respect, and
-heavier in one: the rule that climbs knows no other order, and a reboot must have a "below" to go back to.
+heavier in one: the rule that climbs knows no other order, and a reboot must have a "below" to go back to. Resources of jobs
+([levels.NAME.launcher]) have no order: a heavier level may be on another partition, with fewer processors.
 
 Example: [levels.light] slots = 2, then [levels.wide] num_envs = 16 is refused: light has 32, so wide is not above it.
 
@@ -17,10 +18,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from supervisor.config import launcher
 from supervisor.config.cores import usable_cores, usable_memory_mb
 from supervisor.config.sheet import DEFAULT, DERIVED, FILE, Origin, Sheet, label, shown
 from supervisor.config.tables import Key, ladder_keys
 from supervisor.model.settings import CLIMB, FIXED, Level, LoadSettings, Rung
+from supervisor.policy.cluster.launcher import JobResources
 from workers.options import nearest
 
 DEFAULT_LADDER: Final = (
@@ -30,6 +33,7 @@ DEFAULT_LADDER: Final = (
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _MOST: Final = 64
 _GROWS: Final = ("slots", "num_envs", "batch_size")
+LAUNCHER: Final = "launcher"  # the section of a level's jobs
 
 Overrides = Mapping[tuple[str, str], tuple[object, Origin]]
 
@@ -54,11 +58,15 @@ def levels(sheet: Sheet, load: LoadSettings, overrides: Overrides) -> tuple[tupl
     return made, load
 
 
-def veto(level: Level, *, built_in: bool) -> str:
+def veto(level: Level, *, built_in: bool, remote: bool = False) -> str:
     """Why this box cannot hold a level, by what is known before it was ever tried; empty: nothing speaks against it.
+
+    Jobs of a cluster run on its nodes (`remote`): cores and memory of the daemon's host limit none of them.
 
     Of the built-in ladder no level is tried that has more programs than the box has cores; who writes a ladder knows why.
     """
+    if remote:
+        return ""
     cores = usable_cores()
     if built_in and level.slots > max(cores, DEFAULT_LADDER[0].slots):
         return f"{level.slots} programs at once on {cores} core{'' if cores == 1 else 's'}"
@@ -127,8 +135,12 @@ def _level(sheet: Sheet, name: str, table: Mapping[str, Any], below: Level | Non
     """One section; a key that it leaves out is as in the level before, one that is wrong too, besides being an error."""
     rules = ladder_keys()
     values: dict[str, Any] = {}
+    jobs = JobResources() if below is None else below.launcher
+    jobs = launcher.resources(sheet, name, table.get(LAUNCHER, {}), jobs) if LAUNCHER in table or jobs.given() else jobs
     for key, value in table.items():
         path = ("levels", name, key)
+        if key == LAUNCHER:
+            continue
         if key not in rules:
             hint = nearest(key, rules) or f"; a level has {', '.join(rules)}"
             sheet.error(sheet.at(*path), f"{label(*path)} is not a setting{hint}")
@@ -138,7 +150,8 @@ def _level(sheet: Sheet, name: str, table: Mapping[str, Any], below: Level | Non
         except ValueError as error:
             sheet.error(sheet.at(*path), str(error))
     base = Level(name) if below is None else replace(below, name=name)
-    return _noted(sheet, replace(base, **values), {key: below for key in rules if key not in values}, overrides)
+    left_out = {key: below for key in rules if key not in values}
+    return _noted(sheet, replace(base, launcher=jobs, **values), left_out, overrides)
 
 
 def _noted(sheet: Sheet, level: Level, left_out: Mapping[str, Level | None], overrides: Overrides) -> Level:

@@ -6,11 +6,19 @@ and a submission that it refuses is reported in its own words.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from supervisor.config.sheet import Sheet
-from supervisor.policy.cluster.launcher import SLURM, LauncherSettings
+from supervisor.config.sheet import DERIVED, Origin, Sheet, label, shown
+from supervisor.config.tables import resource_keys, section_keys
+from supervisor.model.settings import ProgramSpec
+from supervisor.policy.cluster.launcher import LEAST_PATIENCE_S, SLURM, JobResources, LauncherSettings
+from supervisor.policy.worker.stall import StallSettings
+from workers.options import nearest
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_.@+-]{1,64}", re.ASCII)
 _LIST: Final = re.compile(r"[A-Za-z0-9_.@+-]{1,64}(,[A-Za-z0-9_.@+-]{1,64})*", re.ASCII)
@@ -38,18 +46,10 @@ def complete(sheet: Sheet, made: LauncherSettings) -> LauncherSettings:
     if "launcher" not in sheet.source.body:
         sheet.forget("launcher.")
         return made
-    for key in _SECTION:
-        text, (form, what) = getattr(made, key), _WORDS[key]
-        if text and not form.fullmatch(text):
-            sheet.error(sheet.at("launcher", key), f"launcher.{key} must be {what}, not {text!r:.80}")
-    if made.gres and made.gpus:
-        sheet.error(sheet.at("launcher", "gres"), "launcher.gres and launcher.gpus both ask for GPUs; leave one of them out")
+    _check_words(sheet, ("launcher",), {key: getattr(made, key) for key in _SECTION})
+    _check_gpus(sheet, ("launcher",), made.gres, made.gpus)
     if made.signal_lead_s > made.time_limit_s / 2:
-        sheet.error(
-            sheet.at("launcher", "signal_lead_s"),
-            f"launcher.signal_lead_s, {made.signal_lead_s:g}, leaves less than half of launcher.time_limit_s, "
-            f"{made.time_limit_s:g}, for training; lower the first or raise the second",
-        )
+        _short(sheet, sheet.at("launcher", "signal_lead_s"), made.signal_lead_s, "launcher", made.time_limit_s)
     for line in made.options.splitlines():
         _check_option(sheet, line.strip())
     if "\0" in made.setup or "\r" in made.setup:
@@ -59,12 +59,100 @@ def complete(sheet: Sheet, made: LauncherSettings) -> LauncherSettings:
     return made
 
 
-def cpus_of_a_job(sheet: Sheet) -> int | None:
+def check_patience(sheet: Sheet, made: LauncherSettings, stall: StallSettings) -> None:
+    """No limit on progress is so short that the way of a job's beats through the shared file system breaks it."""
+    limits: list[tuple[tuple[str, ...], float]] = [(("stall", "floor_s"), stall.floor_s)]
+    for name, table in sheet.table("program").items():
+        given = table.get("stall_timeout_s") if isinstance(table, dict) else None
+        if isinstance(given, int | float) and given > 0:
+            limits.append((("program", name, "stall_timeout_s"), given))
+    for path, given_s in limits:
+        if made.remote and given_s < LEAST_PATIENCE_S:
+            told = f"{label(*path)} must be at least {LEAST_PATIENCE_S:g} for jobs of a cluster, not {given_s:g}"
+            why = "their beats come through the shared file system, some seconds late"
+            sheet.error(sheet.at(*path), f"{told}: {why}, and training jobs would be called stalled")
+
+
+def resources(sheet: Sheet, name: str, value: object, below: JobResources) -> JobResources:
+    """[levels.NAME.launcher]; a key that it leaves out is as in the level before it."""
+    path = ("levels", name, "launcher")
+    if not isinstance(value, dict):
+        sheet.error(sheet.at(*path), f"{label(*path)} must be a section, [{label(*path)}], not {shown(value)}")
+        return below
+    if not _on_cluster(sheet):
+        sheet.error(sheet.at(*path), f'{label(*path)} is for jobs of a cluster; add [launcher] kind = "slurm", or remove it')
+    rules, given = resource_keys(), {}
+    for key, each in value.items():
+        if key not in rules:
+            hint = nearest(key, rules) or f"; a level may have its own {', '.join(rules)}"
+            hint = "; it is the same at all levels: set it in [launcher]" if key in section_keys("launcher") else hint
+            sheet.error(sheet.at(*path, key), f"{label(*path, key)} is not a setting{hint}")
+            continue
+        try:
+            given[key] = rules[key].check(each, label(*path, key))
+        except ValueError as error:
+            sheet.error(sheet.at(*path, key), str(error))
+    _check_words(sheet, path, given)
+    _check_gpus(sheet, path, given.get("gres"), given.get("gpus"))
+    lead_s, limit_s = sheet.values.get("launcher.signal_lead_s"), given.get("time_limit_s")
+    if isinstance(lead_s, float) and isinstance(limit_s, float) and lead_s > limit_s / 2:
+        _short(sheet, sheet.at(*path, "time_limit_s"), lead_s, label(*path), limit_s)
+    made = below.then(given)
+    for key, each in made.given().items():
+        origin = sheet.at(*path, key) if key in given else Origin(DERIVED, "as in the level before")
+        sheet.note(label(*path, key), each, origin)
+    return made
+
+
+def with_resources(levels: Mapping[str, JobResources], made: dict[str, tuple[ProgramSpec, ...]]) -> None:
+    """Give each training the resources of its level. They are in its digests: a level that changes them moves it.
+
+    Where no level has any, digests stay what they are without.
+    """
+    if not any(each.given() for each in levels.values()):
+        return
+    for name, specs in made.items():
+        made[name] = tuple(spec if spec.service else _given(spec, levels[name]) for spec in specs)
+
+
+def _given(spec: ProgramSpec, job: JobResources) -> ProgramSpec:
+    body = json.dumps([spec.digest, job.given()], sort_keys=True)
+    digest = hashlib.blake2b(body.encode(), digest_size=8).hexdigest()
+    # A script that takes nothing else of the level is another job there all the same.
+    return replace(spec, job=job, digest=digest, own_digest=spec.own_digest or spec.digest)
+
+
+def cpus_of_a_job(sheet: Sheet, level: JobResources) -> int | None:
     """How many processors a program has on its node; None: programs run on this machine."""
-    if sheet.values.get("launcher.kind") != SLURM:
+    if not _on_cluster(sheet):
         return None
-    cpus = sheet.values["launcher.cpus"]
+    cpus = sheet.values["launcher.cpus"] if level.cpus is None else level.cpus
     return cpus if isinstance(cpus, int) else None
+
+
+def _on_cluster(sheet: Sheet) -> bool:
+    return sheet.values.get("launcher.kind") == SLURM
+
+
+def _check_words(sheet: Sheet, path: tuple[str, ...], given: Mapping[str, object]) -> None:
+    for key, (form, what) in _WORDS.items():
+        text = given.get(key)
+        if text and not form.fullmatch(str(text)):
+            sheet.error(sheet.at(*path, key), f"{label(*path, key)} must be {what}, not {text!r:.80}")
+
+
+def _check_gpus(sheet: Sheet, path: tuple[str, ...], gres: object, gpus: object) -> None:
+    if gres and gpus:
+        both = f"{label(*path, 'gres')} and {label(*path, 'gpus')}"
+        sheet.error(sheet.at(*path, "gres"), f"{both} both ask for GPUs; leave one of them out")
+
+
+def _short(sheet: Sheet, origin: Origin, lead_s: float, section: str, limit_s: float) -> None:
+    sheet.error(
+        origin,
+        f"launcher.signal_lead_s, {lead_s:g}, leaves less than half of {section}.time_limit_s, "
+        f"{limit_s:g}, for training; lower the first or raise the second",
+    )
 
 
 def _check_option(sheet: Sheet, line: str) -> None:

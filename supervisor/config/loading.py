@@ -100,23 +100,27 @@ def _checked(
     made["notice"] = notice.complete(sheet, made["notice"])
     made["http"] = http.complete(sheet, made["http"], look=look)
     made["launcher"] = launcher.complete(sheet, made["launcher"])
+    launcher.check_patience(sheet, made["launcher"], made["stall"])
     paths = _paths(sheet, environ, overrides)
     levels, made["load"] = ladder.levels(sheet, made["load"], overrides)
     if levels:
         made["level"] = ladder.start_of(levels, made["load"])
-        made["ladder"] = _rungs(sheet, tables, levels, made["level"], rl, environ, paths)
+        remote = made["launcher"].remote
+        made["ladder"] = _rungs(sheet, tables, levels, made["level"], rl, environ, paths, remote=remote)
         specs = next(rung.programs for rung in made["ladder"] if rung.level is made["level"])
         _warn_ladder(sheet, made["ladder"], specs, climbs=made["load"].mode == CLIMB)
         sheet.forget("level.")
     else:
         specs = programs(sheet, tables, _defaults(sheet, made["level"], "level", rl, environ, paths))
-        _warn_memory(sheet, made["level"])
+        if not made["launcher"].remote:
+            _warn_memory(sheet, made["level"])
     if not tables and sheet.source.body.get("program", {}) == {}:
         sheet.error(sheet.at("program"), "there is no program; add a section such as [program.Pong]")
     if look and paths is not None:
         runtime, state = (sheet.origins[f"daemon.{key}"] for key in ("runtime_dir", "state_dir"))
         uid = directories.user_of(paths) if as_owner else None
-        directories.check(sheet, paths, state, runtime, [spec.name for spec in specs], uid)
+        names, cluster = [spec.name for spec in specs], made["launcher"].remote
+        directories.check(sheet, paths, state, runtime, names, uid, cluster=cluster)
     if paths is not None:
         _check_group(sheet, made["daemon"].socket_group, paths.state_dir, look=look, starting=starting)
     if sheet.errors or paths is None:
@@ -279,14 +283,18 @@ def _rungs(
     rl: Options,
     environ: Mapping[str, str],
     paths: Paths | None,
+    *,
+    remote: bool,
 ) -> tuple[Rung, ...]:
     """Every program at every level. That of the start is made last: `config` shows the values of there."""
     made: dict[str, tuple[ProgramSpec, ...]] = {}
     for level in sorted(levels, key=lambda level: level is start):
         defaults = _defaults(sheet, level, label("levels", level.name), rl, environ, paths)
         made[level.name] = programs(sheet, tables, defaults)
+    launcher.with_resources({level.name: level.launcher for level in levels}, made)
     built_in = "levels" not in sheet.source.body
-    rungs = tuple(Rung(level, made[level.name], ladder.veto(level, built_in=built_in)) for level in levels)
+    vetoes = {level.name: ladder.veto(level, built_in=built_in, remote=remote) for level in levels}
+    rungs = tuple(Rung(level, made[level.name], vetoes[level.name]) for level in levels)
     return ladder.distinct(sheet, rungs, start)
 
 
@@ -319,9 +327,10 @@ def _defaults(
         origin = sheet.origins[f"{section}.{key}"]
         load[key] = getattr(level, key), Origin(DEFAULT, f"{section}.{key}") if origin.kind == DEFAULT else origin
     threads = level.threads
-    if threads is None and (cpus := launcher.cpus_of_a_job(sheet)) is not None:
+    if threads is None and (cpus := launcher.cpus_of_a_job(sheet, level.launcher)) is not None:
         threads = cpus
-        load["threads"] = threads, Origin(DERIVED, "launcher.cpus")
+        of_level = label("levels", level.name) + "." if level.launcher.cpus is not None else ""
+        load["threads"] = threads, Origin(DERIVED, f"{of_level}launcher.cpus")
     elif threads is None:
         threads = max(1, usable_cores() // level.slots)
         load["threads"] = threads, Origin(DERIVED, "cores / slots")

@@ -17,6 +17,7 @@ from supervisor.config.sheet import shown
 from supervisor.model.settings import CLIMB, FIXED, SECTIONS, ProgramSpec, Progress
 from supervisor.policy.box.gate import ON_TIMEOUT
 from supervisor.policy.cluster.launcher import KINDS as KINDS_OF_LAUNCHER
+from supervisor.policy.cluster.launcher import JobResources
 from supervisor.policy.upkeep.alerting import SEVERITIES
 from supervisor.policy.upkeep.notices import PROVIDERS
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
@@ -431,7 +432,7 @@ DIRECTORIES: Final = ("state_dir", "runtime_dir")
 @functools.cache
 def section_keys(section: str) -> dict[str, Key]:
     """The keys of a section that is a dataclass."""
-    others = {"alerts": ALERT_LISTS, "http": HTTP_MADE}.get(section, ())
+    others = {"alerts": ALERT_LISTS, "http": HTTP_MADE, "level": ("launcher",)}.get(section, ())
     return _keys_of(SECTIONS[section], section, [each.name for each in fields(SECTIONS[section]) if each.name not in others])
 
 
@@ -450,6 +451,11 @@ def process_keys() -> dict[str, Key]:
 def ladder_keys() -> dict[str, Key]:
     """The keys of one level of [levels]: those of [level] but its name, which is that of its section."""
     return {key: rule for key, rule in section_keys("level").items() if key != "name"}
+
+
+def resource_keys() -> dict[str, Key]:
+    """The keys of [levels.NAME.launcher]: those of [launcher] that a level may have of its own."""
+    return {each.name: section_keys("launcher")[each.name] for each in fields(JobResources)}
 
 
 def directory_keys() -> dict[str, Key]:

@@ -56,13 +56,19 @@ def cluster(who: Patient) -> Iterator[Finding]:
         yield Finding("slurm", "unknown", what, "try again later; trainings that run are not touched meanwhile")
         return
     yield Finding("slurm", "ok", f"Slurm {_told(version)} answers")
-    yield from _partition(rules, partitions)
-    yield _taken(slurm, rules, who.settings)
+    for asked in _asked(rules, who.settings):
+        yield from _partition(asked, partitions)
+        yield _taken(slurm, asked, who.settings)
 
 
 def _rules(who: Patient) -> LauncherSettings | None:
     """None: programs run on this machine."""
     return who.settings.launcher if who.settings is not None and who.settings.launcher.remote else None
+
+
+def _asked(rules: LauncherSettings, settings: Settings) -> list[LauncherSettings]:
+    """What jobs ask for at each level, each once."""
+    return list(dict.fromkeys(rung.level.launcher.over(rules) for rung in settings.rungs))
 
 
 def _told(version: tuple[int, int]) -> str:

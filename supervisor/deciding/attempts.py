@@ -310,7 +310,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
             None if ending.ckpt_at_s is None else min(turn.now_s, ending.ckpt_at_s), early,
         )
     )  # fmt: skip
-    cluster.note_end(turn, name, ending, partition, fault=fault)
+    cluster.note_end(turn, name, ending, partition, asked=attempt.stop is not None, fault=fault)
     turn.memory = turn.memory.forget(name)
     turn.command(commands.Forget(name, attempt.token))
     _follow(turn, name, attempt, ending, verdict)

@@ -51,12 +51,15 @@ def verdict(ending: Ending, done_codes: tuple[int, ...], by_exit: Diagnosis) -> 
     return (by_exit, False) if found is None else (Diagnosis(found.cause, found.counted, found.why), found.fault)
 
 
-def note_end(turn: Turn, name: str, ending: Ending, partition: str, *, fault: bool) -> None:
-    """After the attempt's end is on record: the job goes on by itself, or its node has a fault."""
+def note_end(turn: Turn, name: str, ending: Ending, partition: str, *, asked: bool, fault: bool) -> None:
+    """After the attempt's end is on record: the job goes on by itself, or its node has a fault.
+
+    One that we had asked to leave goes on as another job: this one is deleted, or has the order of before.
+    """
     job = ending.job
     if job is None:
         return
-    if job.requeued:
+    if job.requeued and job.next_token and not asked:
         why = f"Slurm starts job {job.job} again by itself: the next attempt is the same job"
         turn.record(facts.JobRequeued(why, name, job.job, job.next_token))
     if not fault or not job.node:

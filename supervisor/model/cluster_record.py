@@ -77,6 +77,9 @@ def recorded(record: ClusterRecord, stamped: Stamped) -> ClusterRecord:
                 gpus=fact.gpus,
             )  # fmt: skip
             return replace(record, jobs={**record.jobs, name: begun})
+        case facts.ProgramConfigured(program=name) if name in record.next_tokens:
+            # The job that Slurm starts again has the order of before: its program is submitted anew.
+            return replace(record, next_tokens={key: each for key, each in record.next_tokens.items() if key != name})
         case facts.JobRequeued(program=name, next_token=token):
             return replace(record, next_tokens={**record.next_tokens, name: token})
         case facts.Exited(program=name) if name in record.jobs:

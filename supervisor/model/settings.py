@@ -12,7 +12,7 @@ from typing import Final
 
 from supervisor.policy.box.gate import GateSettings
 from supervisor.policy.box.prechecks import PrecheckSettings
-from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
 from supervisor.policy.level import load
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
@@ -57,11 +57,13 @@ class Level:
     batch_size: int = 512
     threads: int | None = None  # CPU threads of each worker (torch and envpool); None: cores / slots
     memory_mb: int | None = None  # host memory that one program is given to need here; None: not told
+    launcher: JobResources = field(default_factory=JobResources)  # of its jobs, in place of [launcher]'s
 
     @property
     def shape(self) -> str:
         """What makes it the same level again: a record under another shape is another level's."""
-        return f"{self.slots} x {self.num_envs}, batch {self.batch_size}"
+        resources = "".join(f", {key} {value}" for key, value in self.launcher.given().items())
+        return f"{self.slots} x {self.num_envs}, batch {self.batch_size}{resources}"
 
 
 _RULE: Final = load.LoadSettings()
@@ -154,6 +156,7 @@ class ProgramSpec:
     gate_poll_s: float | None = None
     gate_timeout_s: float | None = None
     cpu_weight: int | None = None  # in place of [cgroups]'s; taken at its next start
+    job: JobResources = field(default_factory=JobResources)  # what its jobs ask for at this level
 
     def log_place(self, channel: str) -> str:
         """LOG_AUTO, LOG_NONE or a path: where one channel of its output has a log of its own."""

@@ -268,3 +268,27 @@ def test_a_file_system_of_another_kind_is_a_warning(
 def test_one_that_keeps_what_it_is_given_is_none(place: Place, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(directories, "kind_of", lambda _path: kind)
     assert place.load(PONG).warnings == ()
+
+
+SLURM = '[launcher]\nkind = "slurm"\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("ext4", "lies on ext4, which nodes of the cluster do not see; choose a directory that they share with --state-dir"),
+        ("tmpfs", "lies on tmpfs, which nodes of the cluster do not see"),
+    ],
+)
+def test_nodes_of_a_cluster_must_see_the_state_directory(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, says: str
+) -> None:
+    monkeypatch.setattr(directories, "kind_of", lambda _path: kind)
+    (warning,) = place.load(SLURM + PONG).warnings
+    assert f"daemon.state_dir: {place.directory} {says}" in warning
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "lustre", "gpfs", "fuse.sshfs", ""])
+def test_a_shared_one_is_right_for_a_cluster(place: Place, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(directories, "kind_of", lambda _path: kind)
+    assert place.load(SLURM + PONG).warnings == ()

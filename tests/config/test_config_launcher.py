@@ -100,3 +100,131 @@ def test_settings_of_a_cluster_without_its_kind_are_a_mistake(tmp_path):
     assert "add kind" in errors(tmp_path, '[launcher]\npartition = "gpu"')[0]
     assert "carriage return" in errors(tmp_path, '[launcher]\nkind = "slurm"\nsetup = "module load x\\r\\n"')[0]
     assert not load(tmp_path, '[launcher]\nkind = "local"').settings.launcher.remote
+
+
+# --- resources of a level -------------------------------------------------------------------------------------------------
+
+LADDER = """
+[launcher]
+kind = "slurm"
+gpus = 1
+cpus = 4
+signal_lead_s = 300
+
+[levels.light]
+slots = 2
+
+[levels.wide]
+slots = 4
+
+[levels.wide.launcher]
+partition = "h100"
+cpus = 16
+
+[levels.heavy]
+num_envs = 64
+
+[levels.heavy.launcher]
+gres = "gpu:h100:2"
+"""
+SCRIPTS = '[program.Plain]\ncommand = "./train"\n[program.Tensorboard]\ncommand = "./board"\nkind = "service"\n'
+
+
+def at_levels(tmp_path, program=PROGRAM):
+    settings = load(tmp_path, LADDER, program).settings
+    return {rung.level.name: rung for rung in settings.ladder}
+
+
+def test_a_level_has_resources_of_its_own_and_those_of_the_level_before(tmp_path):
+    base = load(tmp_path, LADDER).settings.launcher
+    asked = {name: rung.programs[0].job.over(base) for name, rung in at_levels(tmp_path).items()}
+    assert [(each.partition, each.cpus, each.gpus, each.gres) for each in asked.values()] == [
+        ("", 4, 1, ""), ("h100", 16, 1, ""), ("h100", 16, 0, "gpu:h100:2"),
+    ]  # fmt: skip
+    found = load(tmp_path, LADDER)
+    assert found.values["levels.heavy.launcher.cpus"] == 16
+    assert str(found.origins["levels.heavy.launcher.cpus"]) == "as in the level before"
+
+
+def test_a_change_of_resources_moves_each_training_and_no_service(tmp_path):
+    for program in (PROGRAM, SCRIPTS):
+        light, wide = (at_levels(tmp_path, program)[name].programs[0] for name in ("light", "wide"))
+        assert light.digest != wide.digest
+        assert light.own_digest == wide.own_digest != ""
+    light, wide = (at_levels(tmp_path, SCRIPTS)[name].programs[1] for name in ("light", "wide"))
+    assert (light.digest, light.own_digest, light.job) == (wide.digest, "", wide.job)
+
+
+def test_levels_that_differ_in_resources_alone_are_two_levels(tmp_path):
+    text = LADDER.replace("slots = 4\n", "slots = 2\n")
+    assert [rung.level.shape for rung in load(tmp_path, text).settings.ladder][:2] == [
+        "2 x 32, batch 512", "2 x 32, batch 512, partition h100, cpus 16",
+    ]  # fmt: skip
+
+
+def test_the_threads_of_a_level_are_the_processors_of_its_jobs(tmp_path):
+    argv = at_levels(tmp_path)["wide"].programs[0].argv
+    assert argv[argv.index("--threads") + 1] == "16"
+
+
+def test_a_level_that_asks_for_gpus_by_number_drops_the_words_of_the_section(tmp_path):
+    text = LADDER.replace("gpus = 1", 'gres = "gpu:a100:1"').replace('gres = "gpu:h100:2"', "gpus = 2")
+    settings = load(tmp_path, text).settings
+    made = settings.ladder[2].programs[0].job.over(settings.launcher)
+    assert (made.gres, made.gpus) == ("", 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("poll_s = 3", "levels.heavy.launcher.poll_s is not a setting; it is the same at all levels: set it in [launcher]"),
+        ("cpu = 3", "levels.heavy.launcher.cpu is not a setting; did you mean cpus?"),
+        ("cpus = 0", "levels.heavy.launcher.cpus must be at least 1"),
+        ('partition = "a b"', "levels.heavy.launcher.partition must be the name of a partition"),
+        ("gpus = 2", "levels.heavy.launcher.gres and levels.heavy.launcher.gpus both ask for GPUs"),
+        (
+            "time_limit_s = 400",
+            "launcher.signal_lead_s, 300, leaves less than half of levels.heavy.launcher.time_limit_s, 400",
+        ),
+    ],
+)
+def test_each_mistake_of_a_level_is_one_sentence_with_its_line(tmp_path, line, word):
+    found = errors(tmp_path, f"{LADDER}{line}\n")
+    assert any(word in sentence and "line" in sentence for sentence in found), found
+
+
+def test_a_level_has_resources_on_a_cluster_alone(tmp_path):
+    local = LADDER.replace('kind = "slurm"\ngpus = 1\ncpus = 4\nsignal_lead_s = 300', 'kind = "local"')
+    told = 'levels.wide.launcher is for jobs of a cluster; add [launcher] kind = "slurm", or remove it'
+    assert any(told in sentence for sentence in errors(tmp_path, local))
+    odd = LADDER.replace('[levels.heavy.launcher]\ngres = "gpu:h100:2"', "launcher = 3")
+    assert any("levels.heavy.launcher must be a section" in sentence for sentence in errors(tmp_path, odd))
+    fixed = '[launcher]\nkind = "slurm"\n[level]\nlauncher = { cpus = 2 }\n'
+    assert any("level.launcher is not a setting" in sentence for sentence in errors(tmp_path, fixed))
+
+
+def test_cores_and_memory_of_the_daemons_host_limit_no_job(tmp_path, monkeypatch):
+    monkeypatch.setattr("supervisor.config.ladder.usable_memory_mb", lambda: 1000)
+    monkeypatch.setattr("supervisor.config.ladder.usable_cores", lambda: 2)
+    climb = '[launcher]\nkind = "slurm"\n[load]\nmode = "climb"\n'
+    settings = load(tmp_path, climb, "".join(f"[program.{each}]\n" for each in GAMES)).settings
+    assert [rung.veto for rung in settings.ladder] == [""] * 6
+    loaded = load(tmp_path, '[launcher]\nkind = "slurm"\n[level]\nmemory_mb = 900\nslots = 4\n')
+    assert not any("memory_mb" in sentence for sentence in loaded.warnings)
+
+
+GAMES = ("Pong", "Breakout", "Qbert", "Seaquest", "Enduro", "Freeway", "BeamRider", "Asteroids")
+
+
+# --- patience --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_on_progress_is_longer_than_the_way_of_a_beat(tmp_path):
+    text = '[launcher]\nkind = "slurm"\n[stall]\nfloor_s = 2\n'
+    with pytest.raises(ConfigError) as raised:
+        load(tmp_path, text, "[program.Pong]\nstall_timeout_s = 9.5\n")
+    floor, own = raised.value.errors
+    assert "line 7: stall.floor_s must be at least 10 for jobs of a cluster, not 2: their beats come through" in floor
+    assert "program.Pong.stall_timeout_s must be at least 10 for jobs of a cluster, not 9.5" in own
+    assert load(tmp_path, "[stall]\nfloor_s = 2\n").settings.stall.floor_s == 2
+    assert load(tmp_path, text.replace("= 2", "= 10")).settings.stall.floor_s == 10

@@ -7,6 +7,7 @@ from core_kit import Core, commands, facts, of, settings, spec
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, Survival, Survivor, Terminated
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
+from supervisor.model.state import fold
 from supervisor.policy.box.readings import Gpus
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.launcher import LauncherSettings
@@ -135,6 +136,26 @@ def test_a_job_that_was_put_back_while_its_program_was_to_stop_is_not_gone_on_wi
     core.ask("stop", "Pong")
     ended(core, state="PENDING", requeued=True, next_token="cd" * 16)
     assert core.phase("Pong") is Phase.STOPPED
+
+
+def test_a_job_that_was_put_back_while_it_was_to_leave_is_submitted_anew():
+    """Its order is of before, and it was deleted already."""
+    core = cluster()
+    runs(core)
+    core.ask("restart", "Pong")
+    ended(core, state="PENDING", requeued=True, next_token="cd" * 16)
+    assert core.told(facts.JobRequeued) == []
+    assert core.token("Pong") != "cd" * 16
+
+
+def test_a_job_that_was_put_back_is_not_gone_on_with_after_a_change_of_its_program():
+    core = cluster("Pong", "Qbert", slots=1)
+    told = facts.JobRequeued("it goes on", "Qbert", "18", "ef" * 16)
+    changed = facts.ProgramConfigured("changed", "Qbert", "new digest", autostart=True)
+    state = core.state
+    for fact in (told, changed):
+        state = fold(state, facts.Stamped(0, core.now_s, 0.0, "boot", fact))
+    assert state.cluster.next_tokens == {}
 
 
 def test_a_start_that_failed_leaves_no_job_on_record():

@@ -180,9 +180,8 @@ class SlurmLauncher:
         """Submit one attempt, or go on with the job that Slurm has put back into its queue for it."""
         held = _Held(spec.name, attempt, token, token)
         with self._guard:
-            back = self._back.get(spec.name)
+            back = self._back.pop(spec.name, None)  # of another token: nobody goes on with it, and it is deleted
             if back is not None and back.token == token:
-                del self._back[spec.name]
                 held = replace(held, base=back.base, restart=back.restart, job=back.job, submitting=False)
             self._held[token] = held
         if held.job is None:
@@ -379,7 +378,8 @@ class SlurmLauncher:
 
     def _prepare(self, held: _Held, spec: ProgramSpec, avoid: tuple[str, ...]) -> str:
         """Write all that the job needs. The fence comes last: from then on no older attempt may commit."""
-        settings, directory = self._settings(), self._paths.attempt_dir(spec.name, held.number, held.token)
+        settings = spec.job.over(self._settings())
+        directory = self._paths.attempt_dir(spec.name, held.number, held.token)
         make_dir(directory)
         if Path(directory, contract.EXIT_FILE).exists() or Path(directory, "claim").exists():
             raise ValueError(
@@ -539,11 +539,13 @@ class SlurmLauncher:
 
     def _went_back(self, held: _Held, row: Job) -> None:
         """Slurm has restarted the job, or will: this attempt is over, and the next one is the same job."""
+        if held.leaving:
+            self._cancel(held)
+            self._end(held, row.state, requeued=True)
+            return
         token = contract.next_token(held.token)
         with self._guard:
             self._back[held.program] = _Back(row.id, held.base, held.restart + 1, token, self._clock.now_s())
-        if held.leaving:
-            self._cancel(held)
         self._end(held, row.state, requeued=True, next_token=token)
 
     def _end_strays(self, look: _Look) -> None:

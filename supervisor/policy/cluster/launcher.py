@@ -10,12 +10,15 @@ the job is killed in the middle of its save and the work since the checkpoint be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 LOCAL: Final = "local"
 SLURM: Final = "slurm"
 KINDS: Final = (LOCAL, SLURM)
+LEAST_PATIENCE_S: Final = 10.0
+"""The shortest limit on progress of a job. A node writes its report every 2 s, the daemon samples every second, and a file
+system that many hosts share may take some seconds for either: with 2 s each healthy job would be killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +47,46 @@ class LauncherSettings:
     def remote(self) -> bool:
         """Whether programs run on other hosts than the daemon."""
         return self.kind != LOCAL
+
+
+@dataclass(frozen=True, slots=True)
+class JobResources:
+    """`[levels.NAME.launcher]`: what the jobs of a level ask for in place of `[launcher]`. None: as there.
+
+    A level says how many jobs there are at once (`slots`), at which size (`num_envs`, `batch_size`), and here with which
+    resources. Worked example: `[launcher]` has one GPU on partition a100, and heavy has `gpus = 2` and `cpus = 32`: its
+    jobs ask for two GPUs and 32 processors on a100. GPUs are asked for in one way: `gres` of a level replaces `gpus` of
+    [launcher], and the other way round.
+
+    They belong to what a program is started with, so a change of level that changes them asks the program to save and
+    leave, and submits it anew. A job that waits in the queue is deleted and submitted anew at once.
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gres: str | None = None
+    gpus: int | None = None
+    cpus: int | None = None
+    memory_mb: int | None = None
+    time_limit_s: float | None = None
+
+    def over(self, settings: LauncherSettings) -> LauncherSettings:
+        """What a job of this level asks for."""
+        given = self.given()
+        if "gpus" in given:
+            given.setdefault("gres", "")
+        elif "gres" in given:
+            given["gpus"] = 0
+        return replace(settings, **given)
+
+    def then(self, above: dict[str, Any]) -> JobResources:
+        """Those of the next level, which gives these keys and has the others from here."""
+        if "gpus" in above or "gres" in above:
+            above = {"gpus": None, "gres": None, **above}
+        return replace(self, **above)
+
+    def given(self) -> dict[str, Any]:
+        """The keys that are set."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
