@@ -1,5 +1,7 @@
 """How large the recorder's file is, and what a question costs: 20 programs that have run for 30 days.
 
+The same for 20 scripts that report steps, returns, losses and as many figures of their own names as are kept.
+
 Usage: .venv/bin/python bench/recorder.py [--programs 20] [--rounds 9]. Every tier is filled as far back as it is kept (an
 hour's rows for 30 days) with numbers that do not repeat: of a worker's figures all but those that its algorithm cannot know.
 A question goes through the page's own reader. Also: the commit of one moment's rows, and what the event files of a worker
@@ -30,7 +32,15 @@ from tensorboardX.record_writer import RecordWriter  # noqa: E402
 
 from supervisor.adapters.recorder import events  # noqa: E402
 from supervisor.adapters.recorder.store import Recording, RecordingReader, fill  # noqa: E402
-from supervisor.model.recording import PROGRAMS, Row, Sheet, tag_of  # noqa: E402
+from supervisor.model.recording import (  # noqa: E402
+    FIGURES_OF_ITS_OWN,
+    MOST_OF_ITS_OWN,
+    PROGRAMS,
+    Row,
+    Sheet,
+    as_places,
+    tag_of,
+)  # fmt: skip
 from supervisor.policy.box.readings import Spread  # noqa: E402
 from supervisor.policy.upkeep.resolution import TIERS, Tier  # noqa: E402
 from supervisor.reports.curves import needed  # noqa: E402
@@ -59,6 +69,25 @@ def rows(tier: Tier, names: list[str]) -> Iterator[Row]:
         for place, name in enumerate(names):
             told = values(at_s, place, folded=tier is not TIERS[0])
             yield Row(at_s, 1.8e9 + at_s, (name, f"{place:032x}"), ("RUNNING", "training", "heavy"), told)
+
+
+def rows_of_scripts(tier: Tier, names: list[str]) -> Iterator[tuple[Row, Row]]:
+    """Rows of scripts that know nothing of the recorder: few known figures, and all that are kept of other names."""
+    for row in rows(tier, names):
+        known = {name: row.values[name] for name in ("mean_return", "loss", "env_steps", "steps_per_s", "memory_bytes")}
+        own = {f"train/figure_{number:02}": random.random() for number in range(MOST_OF_ITS_OWN)}
+        own_row = as_places(row.at_s, row.wall_s, *row.keys, row.values["env_steps"], own)
+        yield row._replace(values=known), own_row
+
+
+def size_of_scripts(path: Path, names: list[str]) -> int:
+    recording = Recording(path, now_s=SPAN_S)
+    for tier in TIERS:
+        fill(recording, PROGRAMS, tier, (row for row, _ in rows_of_scripts(tier, names)))
+        fill(recording, FIGURES_OF_ITS_OWN, tier, (row for _, row in rows_of_scripts(tier, names)))
+    size_bytes = recording.size_bytes
+    recording.close()
+    return size_bytes
 
 
 def timed(work: Callable[[], int], rounds: int) -> tuple[list[float], int]:
@@ -122,6 +151,13 @@ def main() -> None:
         }
         took = {said: timed(lambda asks=asks: asked(path, *asks), given.rounds) for said, asks in questions.items()}
         recording.close()
+        scripts = Path(where) / "scripts.sqlite"
+        scripts_bytes = size_of_scripts(scripts, names)
+        for said, subjects in (("all scripts", ()), ("one script", (names[0],))):
+            asks = FIGURES_OF_ITS_OWN, TIERS[3], 0.0, subjects
+            took[f"{MOST_OF_ITS_OWN} figures of other names of {said}, 30 d by the hour"] = timed(
+                lambda asks=asks: asked(scripts, *asks), given.rounds
+            )
         drawn(Path(where))
         for curves in (("mean_return",), ("mean_return", "loss")):
             took[f"{len(curves)} of 20 curves of 300,000 scalars in event files"] = timed(
@@ -129,10 +165,12 @@ def main() -> None:
             )
     took["commit of one moment"] = commit_ms, len(names)
     print(f"{platform.machine()}, {given.programs} programs, 30 days: {size_bytes / 2**20:.1f} MiB of {TARGET_BYTES >> 20}")
+    print(f"the same of scripts with {MOST_OF_ITS_OWN} figures of other names: {scripts_bytes / 2**20:.1f} MiB")
     for said, (spent_ms, count) in took.items():
         print(f"{said:<58} {min(spent_ms):7.1f} {statistics.median(spent_ms):7.1f} {max(spent_ms):7.1f} ms  {count:6} rows")
     found = {
-        "size_bytes": size_bytes, "target_bytes": TARGET_BYTES, "target_ms": TARGET_MS, "programs": given.programs,
+        "size_bytes": size_bytes, "scripts_bytes": scripts_bytes, "target_bytes": TARGET_BYTES, "target_ms": TARGET_MS,
+        "programs": given.programs,
         "took_ms": {said: [min(spent), statistics.median(spent), max(spent)] for said, (spent, _) in took.items()},
     }  # fmt: skip
     out = ROOT / "bench" / "results" / "recorder.json"

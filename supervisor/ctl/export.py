@@ -17,14 +17,14 @@ _ROWS = 5000  # asked for at once
 
 
 def export(session: Session, args: list[str]) -> int:
-    """`export [programs|host|gpus] [--period 10|60|600|3600] [--since 1h|2d|TIME|boot] [--out FILE.csv|.parquet]`.
+    """`export [programs|figures|host|gpus] [--period 10|60|600|3600] [--since 1h|2d|TIME|boot] [--out FILE.csv|.parquet]`.
 
-    What was recorded, as a table: a row for each program (or the host, or GPU) and period. CSV, unless the name
-    ends in .parquet.
+    What was recorded, as a table: a row for each program (or the host, or GPU) and period; figures: a row for each
+    figure of a script's own name. CSV, unless the name ends in .parquet.
     """
     names, options = take(args, valued=("--period", "--since", "--out"))
     if len(names) > 1:
-        raise Failed("Error: export takes one sheet: programs, host or gpus", USAGE)
+        raise Failed("Error: export takes one sheet: programs, figures, host or gpus", USAGE)
     file = options.get("--out", "-")
     asked = {
         "sheet": names[0] if names else None, "period_s": options.get("--period"),
@@ -81,9 +81,9 @@ def _parquet(file: str, columns: list[str], pages: Iterator[list[Any]]) -> int:
         raise Failed(
             "Error: Parquet needs pyarrow: pip install 'extralife[parquet]', or give --out a name that ends in .csv", GENERIC
         ) from None
-    from supervisor.model.recording import SHEETS
+    from supervisor.model.recording import ONE_BY_ONE, SHEETS
 
-    words = {name for sheet in SHEETS.values() for name in (*sheet.keys, *sheet.words)}
+    words = {name for sheet in (*SHEETS.values(), ONE_BY_ONE) for name in (*sheet.keys, *sheet.words)}
     count = 0
     schema = pa.schema([(name, pa.string() if name in words else pa.float64()) for name in columns])
     with files.aside(file) as path, pq.ParquetWriter(path, schema) as out:

@@ -27,6 +27,7 @@ _DAY_S: Final = 86_400.0
 _GAP: Final = 3.5  # so many periods without a row are a gap, and stay one
 _GRID: Final = 200
 _SPANNED: Final = {"reboot", "no daemon", "suspended"}
+_TITLES: Final = {"mean_return": ("mean return of the last episodes", "return")}
 _MARKS: Final = {"stall": "v", "death": "x", "divergence": "D", "rollback": "<", "illness": "P"}
 
 
@@ -36,11 +37,13 @@ def written(figure: Figure, path: str, ending: str) -> None:
         figure.savefig(path, format=ending, dpi=150, metadata={"Date": None} if ending == "svg" else None)
 
 
-def learning(name: str, curves: Json, timeline: Json) -> Figure:
-    """The returns of all programs of a game: over steps, and over time with levels and reboots behind them."""
+def learning(name: str, series: str, curves: Json, timeline: Json) -> Figure:
+    """A figure of all programs of a game: over steps, and over time with levels and reboots behind them."""
+    title, unit = _TITLES.get(series, (_words(series), _words(series)))
     figure = Figure(figsize=(10, 7.5), layout="constrained")
     by_steps, by_time = figure.subplots(2, 1)
-    subjects = [each for each in curves["subjects"] if any(v is not None for v in each["series"]["mean_return"]["mean"])]
+    found = [each | {"drawn": _lines(each["series"][series])} for each in curves["subjects"]]
+    subjects = [each for each in found if any(value is not None for value in each["drawn"]["mean"])]
     for place, each in enumerate(subjects):
         colour, label = _SEEDS[place % len(_SEEDS)], _words(each["program"])
         alone = len(subjects) == 1
@@ -52,7 +55,7 @@ def learning(name: str, curves: Json, timeline: Json) -> Figure:
         by_steps.plot(xs, middle, color="black", linewidth=2.0, label=f"mean of {count} seeds, ± standard error")
         low, high = [m - e for m, e in zip(middle, error, strict=True)], [m + e for m, e in zip(middle, error, strict=True)]
         by_steps.fill_between(xs, low, high, color="black", alpha=0.15, linewidth=0)
-    by_steps.set_title(f"{_words(name)}: mean return of the last episodes")
+    by_steps.set_title(f"{_words(name)}: {title}")
     by_steps.set_xlabel("environment steps")
     by_steps.xaxis.set_major_formatter(EngFormatter(sep=""))
     if any(_lost(each) for each in subjects):
@@ -61,15 +64,21 @@ def learning(name: str, curves: Json, timeline: Json) -> Figure:
     walls = [wall_s for each in subjects for wall_s in each["wall_s"]]
     _dates(by_time, min(walls), max(walls))
     for axes in (by_steps, by_time):
-        axes.set_ylabel("return")
+        axes.set_ylabel(unit)
         _plain(axes)
         axes.legend(loc="upper left", fontsize="small", framealpha=0.8)
     return figure
 
 
+def _lines(series: Json) -> Json:
+    """A total has its newest values alone, and what is measured without bounds its means."""
+    mean = series.get("mean") or series.get("newest") or []
+    return {"mean": mean, "least": series.get("least", mean), "most": series.get("most", mean)}
+
+
 def _curve(axes: Axes, xs: Sequence[Any], each: Json, period_s: float, colour: str, label: str, *, thin: bool) -> None:
     """Kept points as a line with the least and most of each period around it, what was taken back dotted."""
-    series = each["series"]["mean_return"]
+    series = each["drawn"]
     rows = list(zip(xs, series["mean"], series["least"], series["most"], each["kept"], each["wall_s"], strict=True))
     for kept in (True, False):
         for run in _runs(rows, kept=kept, gap_s=period_s * _GAP):
@@ -100,8 +109,8 @@ def _runs(rows: Iterable[Any], *, kept: bool, gap_s: float) -> Iterator[list[Any
 
 
 def _kept(each: Json) -> Iterator[Point]:
-    """(step, return) of what was kept, in the order of steps."""
-    for step, value, kept in zip(each["env_steps"], each["series"]["mean_return"]["mean"], each["kept"], strict=True):
+    """(step, value) of what was kept, in the order of steps."""
+    for step, value, kept in zip(each["env_steps"], each["drawn"]["mean"], each["kept"], strict=True):
         if kept and step is not None and value is not None:
             yield step, value
 

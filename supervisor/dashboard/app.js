@@ -16,7 +16,7 @@ import { openBand, openCause } from "./view/incident.js";
 import { next } from "./view/next.js";
 import { openProgram } from "./view/program.js";
 import { shownPrograms, trained } from "./view/trained.js";
-import { Charts, SERIES, shownGames, well } from "./view/well.js";
+import { Charts, choices, shownGames, well } from "./view/well.js";
 
 const OLD_MS = 10_000; // news older than this greys the page
 const SOON_MS = 1_500; // from a change of a program's state to new reports
@@ -26,6 +26,7 @@ const AT_ONCE = 2;
 const POINTS = 300;
 const MOST_SUBJECTS = 72; // of charts: six seeds of each of twelve games
 const LEAST_SEEDS = 3;
+const RETURN = "mean_return";
 const MOST_ROWS = 24; // with a line in the table
 
 // What the reader has chosen is kept in the address, so that a link shows the same.
@@ -33,7 +34,7 @@ const given = new URLSearchParams(location.hash.slice(1));
 const choice = {
   window: given.get("window") in WINDOWS ? given.get("window") : "12h",
   axis: given.get("axis") in AXES ? given.get("axis") : "wall",
-  series: given.get("series") in SERIES ? given.get("series") : "mean_return",
+  series: given.get("series") ?? RETURN,
   human: given.get("human") === "yes",
   tables: given.get("tables") === "yes",
   page: 0,
@@ -97,7 +98,10 @@ function subjects() {
   return [...new Set([...drawn, ...rows.slice(0, MOST_ROWS)])];
 }
 
-const series = () => [...new Set(["mean_return", "steps_per_s", choice.series])];
+/** The choice, as far as there is such a figure now: a script's own is gone with the script. */
+const present = () => (choices(state.status).has(choice.series) ? choice : { ...choice, series: RETURN });
+
+const series = () => [...new Set([RETURN, "steps_per_s", present().series])];
 
 // --- news ------------------------------------------------------------------------------------------------------------------
 
@@ -189,7 +193,7 @@ function drawNow() {
   render(report ? html`<p class="sentence">${sentence(report)}</p>` : html`<p class="sentence">&nbsp;</p>`, at("sentence"));
   render(trained({ status, subjects: curve, open, on }), at("trained"));
   render(next({ report, level, cost: bill, on }), at("next"));
-  render(well({ status, curves, choice, error: errors.curves, charts, on }), at("well"));
+  render(well({ status, curves, choice: status ? present() : choice, error: errors.curves, charts, on }), at("well"));
   render(broke({ incidents, bands: state.bands, error: errors.incidents, all: state.all_causes, on }), at("broke"));
   render(cost({ cost: bill, days }), at("cost"));
   charts.sync(at("well"));

@@ -2,11 +2,15 @@
 
 A row of the finest tier is one reading. A row of a coarser tier is the fold of the rows of its period: of a measured
 series its least, mean and most, of a counted one its newest value. None is "not known" and is left out of a fold.
+
+The columns of a sheet are fixed. Figures of a script's own names (`kl`, `success_rate`) have a sheet of their own: all names
+together are one of its keys, a line each, and the values have numbered columns, in the order of the names. So a figure costs
+eight bytes a row, and a program that reports other figures than before is another subject.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -41,6 +45,10 @@ class Sheet:
     def only(self, names: Collection[str]) -> Sheet:
         """The same sheet with fewer series: reading a row costs as much as it has numbers."""
         return replace(self, series=tuple(series for series in self.series if series.name in names))
+
+    def also(self, names: Iterable[str]) -> Sheet:
+        """The same sheet with figures of a script's own names."""
+        return replace(self, series=(*self.series, *(Series(name, "", "") for name in names)))
 
 
 class Row(NamedTuple):
@@ -130,7 +138,44 @@ GPUS: Final = Sheet(
     ),
     ("used_bytes", "utilisation", "temperature_c"),
 )  # fmt: skip
-SHEETS: Final[dict[str, Sheet]] = {sheet.name: sheet for sheet in (PROGRAMS, HOST, GPUS)}
+_STEPS: Final = next(series for series in PROGRAMS.series if series.name == "env_steps")
+# So many of a program, the first by their names: with them 20 scripts take as much room as 20 built-in programs.
+MOST_OF_ITS_OWN: Final = 16
+_PLACES: Final = tuple(f"value{place}" for place in range(MOST_OF_ITS_OWN))
+FIGURES_OF_ITS_OWN: Final = Sheet(
+    "figures", ("program", "names", "token"), (), (_STEPS, *(Series(place, "", "") for place in _PLACES)), ()
+)  # fmt: skip
+ONE_BY_ONE: Final = Sheet(  # the same for people: a row a figure
+    "figures", ("program", "token", "figure"), (), (_STEPS, Series("value", "", "a figure of the script's own")), ()
+)  # fmt: skip
+SHEETS: Final[dict[str, Sheet]] = {sheet.name: sheet for sheet in (PROGRAMS, FIGURES_OF_ITS_OWN, HOST, GPUS)}
+
+
+def of_other_names(figures: Mapping[str, float]) -> dict[str, float]:
+    """The figures that have no column among those of programs. Shares of time are columns, or nobody's."""
+    return {name: value for name, value in figures.items() if name not in FIGURES and not name.startswith("share_")}
+
+
+def as_places(at_s: float, wall_s: float, program: str, token: str, steps: float | None, own: Mapping[str, float]) -> Row:
+    """Figures of a script's own names as one row of their sheet. Example: kl and success_rate are value0 and value1."""
+    names = sorted(own)[:MOST_OF_ITS_OWN]
+    values = {_STEPS.name: steps, **{place: own[name] for place, name in zip(_PLACES, names, strict=False)}}
+    return Row(at_s, wall_s, (program, "\n".join(names), token), (), values)
+
+
+def by_name(row: Row) -> dict[str, float]:
+    """The inverse: what a row of that sheet says, without what is not known."""
+    known = ((name, row.values.get(place)) for name, place in zip(row.keys[1].split("\n"), _PLACES, strict=False))
+    return {name: as_spread(value).mean for name, value in known if value is not None}
+
+
+def one_by_one(rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows of that sheet, each as one row a figure."""
+    for row in rows:
+        program, _, token = row.keys
+        for name, value in by_name(row).items():
+            values = {_STEPS.name: row.values.get(_STEPS.name), "value": value}
+            yield row._replace(keys=(program, token, name), values=values)
 
 
 def folded(sheet: Sheet, at_s: float, rows: Sequence[Row]) -> Row:

@@ -10,11 +10,11 @@ What a program did before its first recorded row is read from the event files of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
-from supervisor.model.recording import PROGRAMS, Drawn, Row, Series, Sheet, as_spread, folded
+from supervisor.model.recording import PROGRAMS, Drawn, Row, Series, Sheet, as_spread, by_name, folded
 from supervisor.policy.upkeep.resolution import bucket_of
 
 Json = dict[str, Any]
@@ -27,6 +27,20 @@ _ATTEMPT, _STEPS, _RESUMED = "attempt", "env_steps", "resumed_step"
 def needed(sheet: Sheet, names: Sequence[str]) -> Sheet:
     """The sheet with the series that `curves_view` reads to draw these."""
     return sheet.only({*names, _ATTEMPT, _STEPS, _RESUMED})
+
+
+def with_own(rows: Iterable[Row], figures: Iterable[Row], names: Collection[str]) -> tuple[list[Row], set[str]]:
+    """Rows of programs with those figures of the scripts' own names that are asked for, and all names of such figures.
+
+    `figures` are rows of their sheet, of the same time and period.
+    """
+    found: dict[tuple[float, str], dict[str, float]] = {}
+    known: set[str] = set()
+    for row in figures:
+        told = by_name(row)
+        known |= told.keys()
+        found.setdefault((row.at_s, row.keys[-1]), {}).update((name, told[name]) for name in names if name in told)
+    return [row._replace(values={**row.values, **found.get((row.at_s, row.keys[-1]), {})}) for row in rows], known
 
 
 def curves_view(sheet: Sheet, rows: Iterable[Row], names: Sequence[str]) -> list[Json]:

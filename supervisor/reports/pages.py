@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # importing typing takes longer than the request
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Final
 
     from supervisor.model.recording import Row, Sheet
@@ -95,6 +95,15 @@ def _sheet(key: str, text: str | None) -> Sheet:
     if text is not None and text not in SHEETS:
         raise BadQuery(f"{key} must be one of {', '.join(SHEETS)}, not {text[:40]!r}")
     return PROGRAMS if text is None else SHEETS[text]
+
+
+def _drawn_sheet(key: str, text: str | None) -> Sheet:
+    """Figures of a script's own names are drawn as series of `programs`."""
+    from supervisor.model.recording import FIGURES_OF_ITS_OWN
+
+    if text == FIGURES_OF_ITS_OWN.name:
+        raise BadQuery(f"{key} must be programs for figures of a script's own names: series takes them too")
+    return _sheet(key, text)
 
 
 def _period(key: str, text: str | None) -> float:
@@ -210,23 +219,28 @@ def cost(sources: Sources, since: Since, until: Since) -> Json:
     return cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
 
 
-@_page(sheet=_sheet, subjects=_words, series=_words, since=_since, until=_until, points=_whole(500, 10, 2000))
+@_page(sheet=_drawn_sheet, subjects=_words, series=_words, since=_since, until=_until, points=_whole(500, 10, 2000))
 def curves(
     sources: Sources, sheet: Sheet, subjects: list[str], series: list[str], since: Since, until: Since, points: int
 ) -> Json:
     """Curves, in at most so many points a subject and attempt. No subjects: all; no series: the sheet's usual ones."""
-    from supervisor.model.recording import PROGRAMS
+    from supervisor.model.recording import FIGURES_OF_ITS_OWN, PROGRAMS
     from supervisor.policy.upkeep.resolution import TIERS, tier_for
-    from supervisor.reports.curves import MOST_SERIES, curves_view, needed
+    from supervisor.reports.curves import MOST_SERIES, curves_view, needed, with_own
 
-    series = series or [*sheet.usual]
-    _must_be_series(sheet, series, MOST_SERIES)
+    series, known = series or [*sheet.usual], [each.name for each in sheet.series]
+    own = [name for name in series if name not in known]  # figures of the scripts' own names
+    _must_be_series(sheet, series, MOST_SERIES, [*known, *(own if sheet is PROGRAMS else [])])
     closed, wall_s = sources.closed()
     begun_s, end_s = _window(closed, since, until)
     begun_s = max(begun_s, min(end_s, closed.at_s - TIERS[-1].keep_s))
     tier = tier_for(TIERS, sources.recorded_since(sheet), begun_s, end_s, points)
     rows = list(sources.recorded(needed(sheet, series), tier, begun_s, end_s, subjects))
-    if sheet is PROGRAMS:
+    if own:
+        rows, found = with_own(rows, sources.recorded(FIGURES_OF_ITS_OWN, tier, begun_s, end_s, subjects), own)
+        _must_be_series(sheet, series, MOST_SERIES, [*known, *sorted(found | _reported(sources))])
+        sheet = sheet.also(own)
+    if sheet.name == PROGRAMS.name:
         rows = [*_before(sources, closed, wall_s, rows, subjects, series, (begun_s, end_s), points), *rows]
     units = {each.name: each.unit for each in sheet.series if each.name in series}
     return {
@@ -261,8 +275,14 @@ def _before(
     return found
 
 
-def _must_be_series(sheet: Sheet, names: list[str], most: int) -> None:
-    known = [each.name for each in sheet.series]
+def _reported(sources: Sources) -> set[str]:
+    """The names that running scripts have for figures of their own."""
+    from supervisor.model.recording import of_other_names
+
+    return {name for watch in sources.memory.watches.values() for name in of_other_names(watch.sample.figures)}
+
+
+def _must_be_series(sheet: Sheet, names: list[str], most: int, known: Sequence[str]) -> None:
     if len(names) > most:
         raise BadQuery(f"series must name at most {most} of: {', '.join(known)}")
     for name in names:
@@ -342,6 +362,7 @@ def recorded(sources: Sources, sheet: Sheet, period_s: float, since: Since, afte
     from itertools import islice
     from math import inf, nextafter
 
+    from supervisor.model.recording import FIGURES_OF_ITS_OWN, ONE_BY_ONE, one_by_one
     from supervisor.policy.upkeep.resolution import TIERS
     from supervisor.reports.accounts_view import since_s
     from supervisor.reports.curves import as_table, columns
@@ -349,6 +370,8 @@ def recorded(sources: Sources, sheet: Sheet, period_s: float, since: Since, afte
     tier = next(tier for tier in TIERS if tier.period_s == period_s)
     begun_s = max(nextafter(after, inf), since_s(sources.closed()[0], since) if since.given else 0.0)
     rest = iter(sources.recorded(sheet, tier, begun_s, inf, ()))
+    if sheet is FIGURES_OF_ITS_OWN:
+        sheet, rest = ONE_BY_ONE, one_by_one(rest)
     rows = list(islice(rest, limit))
     for row in rest:
         if row.at_s != rows[-1].at_s:

@@ -7,7 +7,7 @@ from typing import Final
 
 from supervisor.model.inputs import Sample
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Row
+from supervisor.model.recording import Row, as_places, of_other_names
 from supervisor.model.state import Attempt, Program, State
 from supervisor.policy.box.readings import Gpu, Gpus, Host
 
@@ -16,11 +16,17 @@ WHOLE: Final = ""  # in place of a worker's phase: of the GPU at any time
 
 def readings(state: State, memory: Memory, *, now_s: float, wall_s: float) -> dict[str, list[Row]]:
     """The rows of every sheet, by its name. Programs that do not run have none, and so has what could not be read."""
+    live = [
+        (program, attempt, watch.sample)
+        for _, program in sorted(state.live.items())
+        if (attempt := program.attempt) is not None and (watch := memory.watch(program.name, attempt.token)) is not None
+    ]
     return {
-        "programs": [
-            _program(state, program, attempt, watch.sample, now_s, wall_s)
-            for _, program in sorted(state.live.items())
-            if (attempt := program.attempt) is not None and (watch := memory.watch(program.name, attempt.token)) is not None
+        "programs": [_program(state, program, attempt, sample, now_s, wall_s) for program, attempt, sample in live],
+        "figures": [
+            as_places(now_s, wall_s, program.name, attempt.token, sample.steps, own)
+            for program, attempt, sample in live
+            if (own := of_other_names(sample.figures))
         ],
         "host": [] if memory.host is None else [_host(state, memory.host, now_s, wall_s)],
         "gpus": [] if memory.gpus is None else list(_gpus(memory.gpus, now_s, wall_s)),

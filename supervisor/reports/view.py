@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from supervisor.model.inputs import Sample
+from supervisor.model.recording import of_other_names
 from supervisor.model.settings import ProgramSpec, Progress, Settings
 from supervisor.model.state import Attempt, Program, State
 from supervisor.policy.worker.health import WORDS
@@ -104,7 +105,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "progress_source": _source(spec, sample),
         "quiet_s": _quiet_s(program, sample, now_s),
         "health": None if spec is None or spec.health is None else _health(sample, now_s),
-        "figures": {n: value for n, value in told.items() if n not in FIGURES and not n.startswith(_SHARE)} or None,
+        "figures": of_other_names(told) or None,
     }
 
 

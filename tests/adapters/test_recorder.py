@@ -20,7 +20,7 @@ from tools import mounted
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
 from supervisor.adapters.recorder.thread import Recorder
-from supervisor.model.recording import HOST, PROGRAMS, Row
+from supervisor.model.recording import FIGURES_OF_ITS_OWN, HOST, PROGRAMS, Row, as_places, by_name, one_by_one
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS
 
@@ -79,6 +79,19 @@ def test_of_a_sheet_with_fewer_series_only_those_are_read(path: Path, recording:
     for tier in (TEN_S, MINUTE, TEN_MIN):
         few, whole = list(read(path, PROGRAMS.only({"loss"}), tier, 0.0, 99.0, ())), rows(path, tier, 0.0, 99.0)
         assert [each.values for each in few] == [{"loss": each.values["loss"]} for each in whole]
+
+
+def test_figures_of_other_names_come_back_by_name_at_every_resolution(path: Path, recording: Recording) -> None:
+    for at_s in range(0, 120, 10):
+        own = {"kl": float(at_s)} | ({} if at_s < 60 else {"success_rate": 1.0})
+        recording.add({"figures": [as_places(at_s, WALL_S + at_s, "Pong", "a", 7 * at_s, own)]})
+    recording.fold(120.0)
+    found = [(each.at_s, by_name(each)) for each in read(path, FIGURES_OF_ITS_OWN, MINUTE, 0.0, 1e9, ("Pong",))]
+    assert found == [(0.0, {"kl": 25.0}), (60.0, {"kl": 85.0, "success_rate": 1.0})]
+    finest = list(one_by_one(read(path, FIGURES_OF_ITS_OWN, TEN_S, 110.0, 1e9, ())))
+    assert [(each.keys, each.values) for each in finest] == [
+        (("Pong", "a", "kl"), {"env_steps": 770, "value": 110.0}), (("Pong", "a", "success_rate"), {"env_steps": 770, "value": 1.0}),
+    ]  # fmt: skip
 
 
 def test_nothing_recorded_is_no_error(tmp_path: Path) -> None:
@@ -169,7 +182,7 @@ def test_a_file_that_is_too_large_becomes_smaller_and_keeps_the_newest(path: Pat
     fill(recording, now_s, *"ABCDE")
     recording.fold(now_s)
     large = recording.size_bytes
-    for _ in range(3):  # once a minute; the first time cuts by the size as a whole, empty tables included
+    for _ in range(4):  # once a minute; the first time cuts by the size as a whole, empty tables included
         recording.forget(now_s, large // 2)
     assert recording.size_bytes <= large // 2
     recording.close()  # the log goes into the file

@@ -87,6 +87,20 @@ def test_what_strangers_wrote_stays_text(opened: Any) -> None:
         assert char.isprintable() or char not in page.locator("body").inner_text().replace("\n", "")
 
 
+def test_a_figure_of_another_name_has_a_curve(opened: Any) -> None:
+    page = opened("series=success_rate&tables=yes").page
+    drawn(page)
+    page.get_by_role("region", name="table").first.wait_for()
+    assert page.locator("select").filter(has_text="success_rate").input_value() == "success_rate"
+    assert page.locator(".chart table th", has_text="success_rate").count() == 4
+    assert page.locator(".chart .value").first.inner_text() != "\u2013"
+    page.get_by_role("button", name="Pong-s1", exact=True).click()
+    assert page.get_by_role("dialog").locator("dt", has_text="success_rate").count() == 1
+    gone = opened("series=constructor").page
+    drawn(gone)
+    assert "mean return" in gone.locator(".plot").first.get_attribute("aria-label")
+
+
 # --- live ----------------------------------------------------------------------------------------------------------------
 
 

@@ -62,6 +62,12 @@ def test_a_resume_rewinds_a_curve_and_keeps_what_was_lost_faint(shapes: Any) -> 
     assert lost == [{"xs": [200, 300], "ys": [2, 3]}], "and drawn from the last point that was kept"
 
 
+@pytest.mark.parametrize("drawn", [{"mean": [1, None, 3]}, {"newest": [1, None, 3]}])
+def test_what_has_no_bounds_is_its_own_bounds(shapes: Any, drawn: Any) -> None:
+    found = subject(env_steps=[1, 2, 3], y=[0, 0, 0]) | {"series": {"mean_return": drawn}}
+    assert [[point["low"], point["y"], point["high"]] for point in points(shapes, found, "steps")] == [[1] * 3, [3] * 3]
+
+
 def test_a_time_without_readings_is_a_gap(shapes: Any) -> None:
     found = subject(env_steps=[1, 2, 3], y=[1, 2, 3], at_s=[1000.0, 1010.0, 1100.0])
     line = shapes("shape/curves", "return it.keptLine(it.points(given[0], 'mean_return', 'wall', given[1]))", [found, ABOUT])

@@ -12,7 +12,7 @@ from fakes import FakeSources
 
 from supervisor.model.backup_record import BackupEnd, BackupRecord, Making, Rollback
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Drawn, Row
+from supervisor.model.recording import Drawn, Row, as_places
 from supervisor.reports import pages
 from supervisor.reports.accounts_view import Since
 from supervisor.reports.backups_view import backups_view
@@ -151,6 +151,36 @@ def test_curves_of_a_window(core):
     assert [each["program"] for each in found["subjects"]] == ["Pong"]
 
 
+class Own(Sources):
+    """Pong's script reports kl, and for a while success_rate."""
+
+    def recorded(self, sheet, tier, since_s, until_s, subjects):
+        if sheet.name != "figures":
+            return super().recorded(sheet, tier, since_s, until_s, subjects)
+        told = {10.0: {"kl": 0.5}, 20.0: {"kl": 0.25, "success_rate": 1.0}, 40.0: {"kl": 9.0}}
+        return [as_places(at_s, self.wall_s, "Pong", "a", at_s, own) for at_s, own in told.items()]
+
+
+def test_figures_of_a_scripts_own_names_are_series_of_programs(core):
+    core.look(Pong={"steps": 2000, "lr": 0.1})
+    core.now_s += 100.0
+    found = PAGES["curves"].of(Own(core), {"series": "env_steps,kl,success_rate,lr"})
+    assert found["subjects"][0]["series"] == {
+        "env_steps": {"newest": [10.0, 20.0, 20.0, 30.0]}, "kl": {"mean": [0.5, 0.25, 0.25, None]},
+        "success_rate": {"mean": [None, 1.0, 1.0, None]}, "lr": {"mean": [None] * 4},
+    }  # fmt: skip
+    with pytest.raises(BadQuery, match=r"^programs have no series 'kll'; there are: .*, kl, lr, success_rate$"):
+        PAGES["curves"].of(Own(core), {"series": "kll"})
+
+
+def test_figures_of_a_scripts_own_names_are_a_table_of_one_a_row(core):
+    found = PAGES["recorded"].of(Own(core), {"sheet": "figures"})
+    assert found["columns"] == ["at_s", "wall_s", "readings", "program", "token", "figure", "env_steps", "value"]
+    assert [row[5:] for row in found["rows"]] == [
+        ["kl", 10.0, 0.5], ["kl", 20.0, 0.25], ["success_rate", 20.0, 1.0], ["kl", 40.0, 9.0],
+    ]  # fmt: skip
+
+
 def test_curves_reach_back_as_far_as_anything_is_kept(core):
     core.now_s += 365 * 86400.0
     found = PAGES["curves"].of(Sources(core), {"sheet": "host"})
@@ -206,7 +236,9 @@ def test_what_came_before_the_recorder_is_read_from_event_files(core):
     [
         ({"series": "los"}, "programs have no series 'los'; there are: env_steps, "),
         ({"series": ",".join(["loss"] * 21)}, "series must name at most 20 of: "),
-        ({"sheet": "disks"}, "sheet must be one of programs, host, gpus, not 'disks'"),
+        ({"sheet": "disks"}, "sheet must be one of programs, figures, host, gpus, not 'disks'"),
+        ({"sheet": "host", "series": "kl"}, "host have no series 'kl'; there are: available_bytes, "),
+        ({"sheet": "figures"}, "sheet must be programs for figures of a script's own names: series takes them too"),
         ({"points": "2001"}, "points must be a whole number from 10 to 2000, not '2001'"),
     ],
 )

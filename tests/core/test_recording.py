@@ -7,7 +7,20 @@ from core_kit import WALL_S, Core, gpu, gpus, settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.model.recording import GPUS, HOST, PROGRAMS, SHEETS, Row, by_subject, folded, tag_of
+from supervisor.model.recording import (
+    FIGURES_OF_ITS_OWN,
+    GPUS,
+    HOST,
+    MOST_OF_ITS_OWN,
+    PROGRAMS,
+    SHEETS,
+    Row,
+    as_places,
+    by_name,
+    by_subject,
+    folded,
+    tag_of,
+)  # fmt: skip
 from supervisor.policy.box.readings import Gpus, Host, InPhase, Spread
 from supervisor.reports.curves import as_table, columns, curves_view, kept
 from supervisor.reports.recorded import readings
@@ -111,10 +124,22 @@ def test_a_running_program_is_recorded_with_its_figures_and_a_stopped_one_is_not
     assert found.values.get("entropy") is None
 
 
+def test_figures_of_other_names_have_a_row_and_are_found_again_by_name():
+    core = Core(settings("Pong", "Qbert", slots=2)).running("Pong", "Qbert")
+    core.look(Pong={"steps": 1000, "loss": 0.5, "share_env": 1.0, "success_rate": 0.25, "kl": 2.0}, Qbert={"loss": 1.0})
+    (found,) = recorded(core)["figures"]
+    assert found.keys == ("Pong", "kl\nsuccess_rate", core.state.programs["Pong"].attempt.token)
+    assert by_name(found) == {"kl": 2.0, "success_rate": 0.25}
+    later = found._replace(values={"env_steps": 3000.0, "value0": 4.0})
+    assert by_name(folded(FIGURES_OF_ITS_OWN, 0.0, [found, later])) == {"kl": 3.0, "success_rate": 0.25}
+    many = as_places(0.0, 0.0, "Pong", "a", None, {f"x{number:03}": 1.0 for number in range(200)})
+    assert len(by_name(many)) == MOST_OF_ITS_OWN
+
+
 def test_nothing_is_recorded_of_a_host_or_gpus_that_nobody_has_looked_at():
     core = Core(settings("Pong"))
     core.memory = replace(core.memory, host=None, gpus=None)
-    assert recorded(core) == {"programs": [], "host": [], "gpus": []}
+    assert recorded(core) == {"programs": [], "figures": [], "host": [], "gpus": []}
     core.memory = replace(core.memory, gpus=Gpus(None, error="no driver"))
     assert recorded(core)["gpus"] == []
 

@@ -14,7 +14,7 @@ from supervisor.ctl import export
 from supervisor.ctl.actions import run
 from supervisor.ctl.outcome import Options
 from supervisor.ctl.session import Session
-from supervisor.model.recording import GPUS, PROGRAMS, Row
+from supervisor.model.recording import GPUS, PROGRAMS, Row, as_places
 from supervisor.policy.box.readings import Spread
 
 
@@ -84,6 +84,18 @@ def test_nothing_recorded_is_a_table_without_rows(api: Path, backend: FakeBacken
     assert len(done.stdout.split(",")) == 3 + len(GPUS.keys) + len(GPUS.words) + 3 * len(GPUS.series)
 
 
+def test_figures_of_other_names_are_a_row_each(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
+    backend.rows = [as_places(10.0, 1_800_000_000.0, "Pong", "t1", 64, {"success_rate": 0.25, "kl": 0.5})]
+    done = ctl("export", "figures", socket=api)
+    assert done.stdout.splitlines() == [
+        "at_s,wall_s,readings,program,token,figure,env_steps,value",
+        "10.0,1800000000.0,1,Pong,t1,kl,64,0.5", "10.0,1800000000.0,1,Pong,t1,success_rate,64,0.25",
+    ]  # fmt: skip
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert ctl("export", "figures", "--out", str(tmp_path / "own.parquet"), socket=api).returncode == 0
+    assert parquet.read_table(tmp_path / "own.parquet").column("figure").to_pylist() == ["kl", "success_rate"]
+
+
 def test_parquet_holds_the_same(api: Path, recorded: FakeBackend, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     file = tmp_path / "night.parquet"
@@ -106,9 +118,9 @@ def test_without_pyarrow_it_says_what_to_do(api: Path, recorded: FakeBackend, tm
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("disks",), "sheet must be one of programs, host, gpus, not 'disks'"),
+        (("disks",), "sheet must be one of programs, figures, host, gpus, not 'disks'"),
         (("--period", "30"), "period_s must be one of 10, 60, 600, 3600, not '30'"),
-        (("programs", "host"), "export takes one sheet: programs, host or gpus"),
+        (("programs", "host"), "export takes one sheet: programs, figures, host or gpus"),
         (("--out", "/nowhere/at/all.csv"), "/nowhere/at/all.csv cannot be written: No such file or directory"),
     ],
 )

@@ -12,7 +12,7 @@ from running import ROOT, ctl
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
-from supervisor.model.recording import Row
+from supervisor.model.recording import Row, as_places
 
 pytest.importorskip("matplotlib")
 from supervisor.ctl.pictures import _band, _runs, learning, stability
@@ -90,6 +90,16 @@ def test_the_curves_of_a_game(api: Path, night: FakeBackend, tmp_path: Path) -> 
         assert wanted in words
 
 
+def test_another_figure_of_a_game(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+    own = [as_places(row.at_s, row.wall_s, row.keys[0], row.keys[1], None, {"kl": 0.5}) for row in night.rows]
+    night.rows += own
+    for series, wanted in (("kl", "Pong: kl"), ("attempt", "Pong: attempt")):
+        file = tmp_path / f"{series}.svg"
+        told = ctl("plot", "Pong", "--series", series, "-o", str(file), socket=api)
+        assert (told.stderr, told.returncode) == ("", 0)
+        assert wanted in texts(file)
+
+
 def test_stability_as_png(api: Path, night: FakeBackend, tmp_path: Path) -> None:
     assert ctl("plot", "stability", cwd=tmp_path, socket=api).stdout == "stability.png\n"
     assert (tmp_path / "stability.png").read_bytes().startswith(b"\x89PNG\r\n")
@@ -100,6 +110,8 @@ def test_stability_as_png(api: Path, night: FakeBackend, tmp_path: Path) -> None
     [
         (("Nobody",), "no game or program is called Nobody; there are: Breakout, Pong"),
         (("Breakout",), "nothing was recorded of the returns of Breakout in that time"),
+        (("Pong", "--series", "loss"), "nothing was recorded of the loss of Pong in that time"),
+        (("Pong", "--series", "kl"), "programs have no series 'kl'; there are: env_steps, "),
         (("Pong", "-o", "pong.gif"), "-o takes a name that ends in .png or .svg, not 'pong.gif'"),
         (("Pong", "-o", "/nonexistent/pong.png"), "/nonexistent/pong.png cannot be written: No such file or directory"),
         ((), "plot takes the name of a game or program, or stability"),
@@ -125,7 +137,7 @@ def test_hostile_names_are_words(tmp_path: Path) -> None:
         "program": HOSTILE, "env_steps": [1.0, 2.0], "wall_s": [WALL_S, WALL_S + 10], "kept": [True, True],
         "series": {"mean_return": {"mean": [1.0, 2.0], "least": [1.0, 1.0], "most": [1.0, 3.0]}},
     }  # fmt: skip
-    figure = learning(HOSTILE, {"period_s": 10.0, "subjects": [seed]}, TIMELINE)
+    figure = learning(HOSTILE, "mean_return", {"period_s": 10.0, "subjects": [seed]}, TIMELINE)
     figure.savefig(tmp_path / "l.svg")
     labels = [entry.get_text() for axes in figure.axes for entry in axes.get_legend().get_texts()]
     assert labels.count(r" _a\$x^2\$<script>") == 2

@@ -45,7 +45,8 @@ export function points(subject, name, axis, about, scale = (value) => value) {
   return found;
 }
 
-const measured = ({ newest, least, mean, most }) => (newest ? { least: newest, mean: newest, most: newest } : { least, mean, most });
+/** A total has its newest values alone, and what is recorded without bounds its means. */
+const measured = ({ newest, mean = newest, least = mean, most = mean }) => ({ least, mean, most });
 
 /** The kept points as one line, broken at gaps and where a stretch was lost. */
 export function keptLine(list, value = ({ y }) => y) {

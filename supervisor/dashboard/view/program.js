@@ -55,6 +55,7 @@ const rows = (view) => [
   ["memory", known(view.memory_bytes ?? view.rss_bytes) ? `${count(view.memory_bytes ?? view.rss_bytes)}B` : UNKNOWN],
   ["load", known(view.num_envs) ? `${count(view.num_envs)} environments, batch ${figures(view.batch_size)}` : UNKNOWN],
   ["time goes to", shares(view.time_shares)],
+  ...Object.entries(view.figures ?? {}).map(([name, value]) => [name, figures(value)]),
 ];
 
 const shares = (found) => (found

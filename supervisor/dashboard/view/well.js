@@ -9,10 +9,16 @@ import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { Chart } from "./chart.js";
 
 export const MOST_CHARTS = 12;
-export const SERIES = {
+const SERIES = {
   mean_return: "mean return", steps_per_s: "steps a second", loss: "loss", q_max_abs: "largest |Q|", entropy: "entropy",
   grad_norm: "gradient norm", memory_bytes: "memory",
 };
+
+/** What a chart can show, in words: what any training may report, then figures of the scripts' own names. */
+export function choices({ programs }) {
+  const own = programs.flatMap((view) => Object.keys(view.figures ?? {})).filter((name) => !name.includes(",")).sort();
+  return new Map([...Object.entries(SERIES), ...own.map((name) => [name, name])]);
+}
 
 /** Games with the programs of each, in the order of their names. */
 export function games(programs) {
@@ -32,6 +38,7 @@ export function shownGames(status, choice) {
 export function well({ status, curves, choice, error, charts, on }) {
   if (!status) return html`<p class="muted">Waits for news …</p>`;
   const { all, page, shown } = shownGames(status, choice);
+  const words = choices(status);
   const silent = curves ? shown.filter(([game, names]) => !charts.model(game, names, curves, choice).data[0].length) : [];
   const drawn = shown.filter((group) => !silent.includes(group));
   charts.keep(drawn.map(([game]) => game));
@@ -39,7 +46,7 @@ export function well({ status, curves, choice, error, charts, on }) {
     <div class="tools">
       ${radios("Axis", "axis", AXES, choice.axis, (axis) => on.choose({ axis }))}
       <label>Show <select @change=${(event) => on.choose({ series: event.target.value })}>
-        ${Object.entries(SERIES).map(([name, word]) => html`<option value=${name} ?selected=${name === choice.series}>${word}</option>`)}
+        ${[...words].map(([name, word]) => html`<option value=${name} ?selected=${name === choice.series}>${word}</option>`)}
       </select></label>
       <label><input type="checkbox" .checked=${choice.human} ?disabled=${choice.series !== "mean_return"}
         @change=${(event) => on.choose({ human: event.target.checked })}> human-normalised (random 0, human 1)</label>
@@ -47,8 +54,8 @@ export function well({ status, curves, choice, error, charts, on }) {
     </div>
     ${error ? html`<p class="trouble">Curves: ${error}</p>` : nothing}
     ${legend(charts)}
-    <div class="charts">${repeat(drawn, ([game]) => game, ([game, names]) => cell(game, names, curves, choice, charts))}</div>
-    ${silent.length ? html`<p class="muted">No ${SERIES[choice.series]} in this time: ${silent.map(([game]) => game).join(", ")}.</p>` : nothing}
+    <div class="charts">${repeat(drawn, ([game]) => game, ([game, names]) => cell(game, names, curves, choice, words, charts))}</div>
+    ${silent.length ? html`<p class="muted">No ${words.get(choice.series)} in this time: ${silent.map(([game]) => game).join(", ")}.</p>` : nothing}
     ${all.length > MOST_CHARTS ? pager(all.length, page, on) : nothing}`;
 }
 
@@ -72,10 +79,10 @@ function pager(total, page, on) {
     <button ?disabled=${page === last} @click=${() => on.choose({ page: page + 1 })}>Later games</button></p>`;
 }
 
-function cell(game, names, curves, choice, charts) {
+function cell(game, names, curves, choice, words, charts) {
   const drawn = curves ? charts.model(game, names, curves, choice) : null;
   const value = drawn ? figures(drawn.last) : UNKNOWN;
-  const word = choice.human && drawn?.human ? "human-normalised score" : SERIES[choice.series];
+  const word = choice.human && drawn?.human ? "human-normalised score" : words.get(choice.series);
   return html`<figure class="chart">
     <figcaption><strong>${game}</strong> <span class="value">${value}</span>
       <span class="readout" aria-hidden="true"></span>
