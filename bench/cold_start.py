@@ -85,7 +85,7 @@ def until(process: subprocess.Popen[bytes], run_dir: Path, updates: int) -> dict
         if beat.phase.name != phase:
             spent[phase] = spent.get(phase, 0.0) + now - since
             phase, since = beat.phase.name, now
-        if beat.phase is contract.Phase.TRAINING and beat.updates > updates:
+        if beat.phase is contract.WorkerPhase.TRAINING and beat.updates > updates:
             spent[phase] = spent.get(phase, 0.0) + now - since
             return {"wall_s": now - begun, "cpu_s": cpu_s(process.pid), **spent}
     raise SystemExit(f"the worker ended with {process.returncode}")

@@ -111,9 +111,9 @@ class Beating(Ours):
 _COUNT = f"""
 import os, sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from workers.contract import Client, Phase
+from workers.contract import Client, WorkerPhase
 me, n, path = Client(), 0, sys.argv[1]
-me.phase(Phase.TRAINING)
+me.phase(WorkerPhase.TRAINING)
 while True:
     n += 1
     me.progress(env_steps=n)

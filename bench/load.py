@@ -22,17 +22,17 @@ from load_learner import Learner
 from load_rivals import Bandit, ManualLadder, ProbeCycle, RetryLadder
 
 from supervisor.policy.level.load import LoadSettings
-from supervisor.simulation.hosts import ARCHETYPES, Host, drawn
+from supervisor.simulation.hosts import ARCHETYPES, BoxModel, drawn
 from supervisor.simulation.play import DAY_S, Fixed, Play, World, oracle
-from supervisor.simulation.policy_player import Held
+from supervisor.simulation.policy_player import PolicyPlayer
 from supervisor.simulation.sensors import Sensors
-from supervisor.simulation.watched import Checked, WatchedPlay
+from supervisor.simulation.watched import VetoedPlayer, WatchedPlay
 
 DAYS = (1, 7, 30)
 POLICIES = {
-    "hold and probe": lambda _: Held(),
-    "same, start at medium": lambda _: Held(start=2),
-    "same, penalty 0": lambda _: Held(settings=LoadSettings(reboot_penalty_min=0.0)),
+    "hold and probe": lambda _: PolicyPlayer(),
+    "same, start at medium": lambda _: PolicyPlayer(start=2),
+    "same, penalty 0": lambda _: PolicyPlayer(settings=LoadSettings(reboot_penalty_min=0.0)),
     "always light": lambda _: Fixed(0),
     "always medium": lambda _: Fixed(2),
     "always heavy": lambda _: Fixed(5),
@@ -66,7 +66,7 @@ SENSORS = {  # the policy has its pre-checks (`supervisor/simulation/watched.py`
 }
 
 
-def host_of(name: str) -> Host:
+def host_of(name: str) -> BoxModel:
     return ARCHETYPES[name] if name in ARCHETYPES else drawn(int(name.removeprefix("fresh")))
 
 
@@ -78,7 +78,7 @@ def one(job: Job) -> Cell:
     ours, best, weekly = [0.0] * len(marks_s), [0.0] * len(marks_s), 0.0
     for seed in seeds:
         if world_name in SENSORS:
-            play: Play = WatchedPlay(host, Checked(), seed, world, SENSORS[world_name])
+            play: Play = WatchedPlay(host, VetoedPlayer(), seed, world, SENSORS[world_name])
         else:
             play = Play(host, POLICIES[policy](seed), seed, world)
         played = play.run(marks_s)
@@ -139,7 +139,7 @@ def speed() -> dict[str, float]:
     """Seconds of the slowest decision in a hundred, of a mean one, and of a year of one box."""
     took = []
 
-    class Timed(Held):
+    class Timed(PolicyPlayer):
         def review(self, at_s: float, up_s: float, reading: float | None) -> int:
             began = time.process_time()
             level = super().review(at_s, up_s, reading)
@@ -150,7 +150,7 @@ def speed() -> dict[str, float]:
     years_s = []
     for _ in range(3):
         began = time.process_time()
-        Play(ARCHETYPES["seed"], Held(), 0, World()).run((365 * DAY_S,))
+        Play(ARCHETYPES["seed"], PolicyPlayer(), 0, World()).run((365 * DAY_S,))
         years_s.append(time.process_time() - began)
     took.sort()
     return {

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from supervisor.simulation.hosts import ARCHETYPES, LEVELS, NEVER, Host
+from supervisor.simulation.hosts import ARCHETYPES, LEVELS, NEVER, BoxModel
 from supervisor.simulation.play import World, rates
 
 _LEAST = 1e-6  # no box is ever quite ruled out: the wear of a warm one is only roughly known here
@@ -63,16 +63,16 @@ class Learner:
             self.level, self.run_s = best, 0.0
         return self.level
 
-    def _rates(self, host: Host) -> tuple[float, float]:
+    def _rates(self, host: BoxModel) -> tuple[float, float]:
         regime = host.regimes[host.regime(self.at_s)[0]]
         return regime.mtbf_h[self.level] * 3600.0, regime.wear_min[self.level] * 60.0
 
-    def _survives(self, host: Host, up_s: float) -> float:
+    def _survives(self, host: BoxModel, up_s: float) -> float:
         """The chance of this much more training without a reboot."""
         mtbf_s, wear_s = self._rates(host)
         return math.exp(-up_s / mtbf_s) * _lives(self.run_s + up_s, wear_s) / max(1e-9, _lives(self.run_s, wear_s))
 
-    def _hazard(self, host: Host, up_s: float) -> float:
+    def _hazard(self, host: BoxModel, up_s: float) -> float:
         """How likely a reboot was just then, a second."""
         mtbf_s, wear_s = self._rates(host)
         if wear_s == NEVER:

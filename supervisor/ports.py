@@ -164,7 +164,7 @@ class Probes(Protocol):
     def sample(self) -> dict[str, Sample]: ...
 
 
-class Gpu(Protocol):
+class GpuReader(Protocol):
     """Readings of the GPUs, taken by a thread of the adapter's own."""
 
     def newest(self) -> Gpus | None:
@@ -172,7 +172,7 @@ class Gpu(Protocol):
         ...
 
 
-class Host(Protocol):
+class HostReader(Protocol):
     """Readings of the host, taken by a thread of the adapter's own."""
 
     def newest(self) -> HostReading | None:

@@ -45,7 +45,7 @@ _SETTLE_S = 1.0  # for `tee` to write what is left in its pipe, for a shell to e
 _LOOK_LEAST_S, _LOOK_MOST_S = 0.01, 0.5
 
 
-class Refused(Exception):
+class StartRefused(Exception):
     """No worker was started. The message is for the operator; `permanent`: the same order can never work."""
 
     def __init__(self, sentence: str, *, permanent: bool = False) -> None:
@@ -115,7 +115,7 @@ def _read_order() -> Order:
 def _prctl(option: int, argument: int) -> None:
     libc = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this process, as for dlopen(3)
     if _ctypes.call_function(_ctypes.dlsym(libc, "prctl"), (option, argument, 0, 0, 0)) != 0:
-        raise Refused(f"the kernel refused prctl({option}, {argument}), which keeps a worker's processes together")
+        raise StartRefused(f"the kernel refused prctl({option}, {argument}), which keeps a worker's processes together")
 
 
 def _limit_files(soft: int) -> None:
@@ -176,7 +176,7 @@ def _lock(order: Order) -> int:
         _signal.setitimer(_signal.ITIMER_REAL, 0)
     except TimeoutError:
         holder = os.pread(fd, 4096, 0).decode("utf-8", "replace").strip() or "an unknown process"
-        raise Refused(f"{order.run_dir} is in use by another attempt, which holds {path}: {holder}") from None
+        raise StartRefused(f"{order.run_dir} is in use by another attempt, which holds {path}: {holder}") from None
     return fd
 
 
@@ -186,11 +186,11 @@ def _claim(order: Order, lock: int) -> None:
     os.pwrite(lock, f"attempt {order.attempt}, token {order.token}, shim pid {os.getpid()}\n".encode(), 0)
     if _exists(order.attempt_dir + "/exit.json"):
         # A newer daemon found no sign of this attempt, took the lock and closed the attempt: do not start it late.
-        raise Refused(f"attempt {order.attempt} was cancelled before it started")
+        raise StartRefused(f"attempt {order.attempt} was cancelled before it started")
     if order.may_claim:
         _write_aside(order.run_dir + "/fence", order.token + "\n", sync=True)
     elif _read(order.run_dir + "/fence").strip() != order.token.encode():
-        raise Refused(f"attempt {order.attempt} is not the newest of {order.program}: another one owns {order.run_dir}")
+        raise StartRefused(f"attempt {order.attempt} is not the newest of {order.program}: another one owns {order.run_dir}")
 
 
 def _open_log(path: str) -> int:
@@ -205,7 +205,7 @@ def _open_log(path: str) -> int:
             raise
         fd = -1
     if fd < 0 or os.fstat(fd).st_mode & 0o170000 != 0o100000:  # S_ISREG without the stat module
-        raise Refused(f"{path} is a link or no regular file, and a log must be one: remove it")
+        raise StartRefused(f"{path} is a link or no regular file, and a log must be one: remove it")
     fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)  # the worker's standard output does not say O_NONBLOCK
     return fd
 
@@ -236,17 +236,17 @@ def _open_stdin(order: Order) -> tuple[int, int]:
 def _start(order: Order, stdin: int, out: int, err: int) -> int:
     """Fork and exec the worker; returns its pid once its own program image runs."""
     if not order.argv:
-        raise Refused("the command is empty", permanent=True)
+        raise StartRefused("the command is empty", permanent=True)
     shim_pid = os.getpid()
     result, tell = os.pipe2(os.O_CLOEXEC)
     try:
         pid = os.fork()
     except OSError as error:
-        raise Refused(f"cannot fork: {error.strerror}") from None
+        raise StartRefused(f"cannot fork: {error.strerror}") from None
     if pid == 0:
         try:
             _become_worker(order, shim_pid, (stdin, out, err))
-        except Refused as refused:
+        except StartRefused as refused:
             os.write(tell, (("P" if refused.permanent else "T") + str(refused)).encode("utf-8", "replace"))
         except BaseException as error:  # noqa: BLE001  whatever it is, this copy of the shim must not live on
             os.write(tell, f"T{type(error).__name__}: {error}".encode("utf-8", "replace"))
@@ -256,7 +256,7 @@ def _start(order: Order, stdin: int, out: int, err: int) -> int:
     os.close(result)
     if failure:
         os.waitpid(pid, 0)
-        raise Refused(failure[1:], permanent=failure[0] == "P")
+        raise StartRefused(failure[1:], permanent=failure[0] == "P")
     return pid
 
 
@@ -274,7 +274,7 @@ def _become_worker(order: Order, shim_pid: int, streams: tuple[int, int, int]) -
     try:
         os.chdir(order.cwd)
     except OSError as error:
-        raise Refused(f"cannot enter the directory {order.cwd!r}: {error.strerror}") from None
+        raise StartRefused(f"cannot enter the directory {order.cwd!r}: {error.strerror}") from None
     for number in _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}:
         _signal.signal(number, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
@@ -289,7 +289,7 @@ def _become_user(order: Order) -> None:
         os.setgid(order.user["gid"])  # type: ignore[arg-type]
         os.setuid(order.user["uid"])  # type: ignore[arg-type]
     except OSError as error:
-        raise Refused(f"cannot become user id {order.user['uid']}: {error.strerror}", permanent=True) from None
+        raise StartRefused(f"cannot become user id {order.user['uid']}: {error.strerror}", permanent=True) from None
 
 
 def _exec(argv: list[str], env: dict[str, str]) -> "NoReturn":
@@ -301,13 +301,13 @@ def _exec(argv: list[str], env: dict[str, str]) -> "NoReturn":
         try:
             os.execve(place, argv, env)
         except ValueError as error:  # a NUL byte, or "=" in a name
-            raise Refused(f"cannot start {name!r}: {error} in the command or its environment", permanent=True) from None
+            raise StartRefused(f"cannot start {name!r}: {error} in the command or its environment", permanent=True) from None
         except OSError as error:
             if worst is None or error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 worst = error
                 worst.filename = place
     assert worst is not None  # noqa: S101  there is at least one place
-    raise Refused(_exec_sentence(name, search, worst), permanent=worst.errno in _NEVER_WORKS)
+    raise StartRefused(_exec_sentence(name, search, worst), permanent=worst.errno in _NEVER_WORKS)
 
 
 def _exec_sentence(name: str, search: str, error: OSError) -> str:
@@ -617,7 +617,7 @@ def _launch(order: Order) -> tuple[int, dict[str, object]]:
         _claim(order, _lock(order))
         out, err = _open_log(order.stdout), _open_log(order.stderr)
     except OSError as error:
-        raise Refused(f"cannot use {error.filename or order.run_dir}: {error.strerror}") from None
+        raise StartRefused(f"cannot use {error.filename or order.run_dir}: {error.strerror}") from None
     sizes = os.fstat(out).st_size, os.fstat(err).st_size
     stdin, writes = _open_stdin(order)
     pid = _start(order, stdin, out, err)
@@ -648,7 +648,7 @@ def main() -> None:
     oom_kills = _oom_kills(cgroup=order.cgroup)
     try:
         pid, record = _launch(order)
-    except Refused as refused:
+    except StartRefused as refused:
         _answer({"spawn_error": str(refused), "permanent": refused.permanent})
         if not _exists(order.attempt_dir + "/exit.json"):
             _write_exit(order, {**_exit_record(order, 0, 0, None), "spawn_error": str(refused)})

@@ -18,7 +18,7 @@ from supervisor.policy.upkeep.alerting import Notice
 from supervisor.policy.upkeep.resolution import Tier
 from supervisor.ports import Inbox
 from supervisor.reports.ledger import Ledger, fold_accounts
-from supervisor.reports.results_view import Outcome
+from supervisor.reports.results_view import NewestResult
 
 READINGS = {each.name for each in fields(Sample)}
 
@@ -127,8 +127,8 @@ class FakeSources:
     def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> list[Drawn]:
         return []
 
-    def results(self) -> list[Outcome]:
-        return [Outcome("Pong", "Pong", "ppo", 84, 4, 1000, 30, 12.0, 0.93)]
+    def results(self) -> list[NewestResult]:
+        return [NewestResult("Pong", "Pong", "ppo", 84, 4, 1000, 30, 12.0, 0.93)]
 
     def backups(self) -> list[dict[str, Any]]:
         return [{"name": "b1"}]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from workers import background, output, prefetch
 from workers.args import BadArguments, parse
-from workers.contract import EXIT_CONFIG, EXIT_FAILED, Client, Phase
+from workers.contract import EXIT_CONFIG, EXIT_FAILED, Client, WorkerPhase
 from workers.listen import listen
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _trained(args: Args) -> int:
     client = Client()
     asked = listen(client)
     prefetch.begin(client.run_dir)
-    client.phase(Phase.IMPORTING, num_envs=args.num_envs, batch_size=args.batch_size)
+    client.phase(WorkerPhase.IMPORTING, num_envs=args.num_envs, batch_size=args.batch_size)
     _set_threads(args, os.environ)
     from workers.run import run
 

@@ -106,7 +106,7 @@ UNKNOWN: Final = 2**64 - 1
 NO_DEADLINE: Final = 0
 
 
-class Phase(enum.IntEnum):
+class WorkerPhase(enum.IntEnum):
     """What a worker is busy with; each phase has its own deadline (`policy/worker/stall.py`)."""
 
     IMPORTING = 1
@@ -226,7 +226,7 @@ class Beat:
     page of `explain` and the table in `docs/contract.md` are made of it. A new figure is a row at its end, and a writer.
     """
 
-    phase: Phase
+    phase: WorkerPhase
     attempt: int
     pid: int
     boot_id: str
@@ -282,7 +282,7 @@ _TOTALS: Final = ("env_steps", "frames", "updates", "episodes")  # of the traini
 
 def known_figures(beat: Beat) -> dict[str, Any]:
     """The figures of one beat by name, without those that are not known."""
-    begun = beat.phase >= Phase.TRAINING or beat.env_steps > 0
+    begun = beat.phase >= WorkerPhase.TRAINING or beat.env_steps > 0
     found = ((name, getattr(beat, name)) for name in FIGURES if begun or name not in _TOTALS)
     return {name: value for name, value in found if value != FIGURES[name].unknown and math.isfinite(value)}
 
@@ -370,7 +370,7 @@ def unpack_beat(body: bytes, live_ns: int, measured: Mapping[str, float] | None 
         raise ValueError(msg)
     moving = dict(zip(_MOVING, _WHAT.unpack_from(body, _WHO.size)))
     del moving[""]
-    moving["phase"], moving["target_kind"] = Phase(moving["phase"]), TargetKind(moving["target_kind"])
+    moving["phase"], moving["target_kind"] = WorkerPhase(moving["phase"]), TargetKind(moving["target_kind"])
     moving.update(measured or {})
     return Beat(
         attempt=attempt, pid=pid, boot_id=boot_id.hex(), token=token.hex(), start_ticks=ticks, live_ns=live_ns, **moving
@@ -610,10 +610,10 @@ class Client:
 
     Worked example, a script of the user's own::
 
-        from workers.contract import Client, Phase
+        from workers.contract import Client, WorkerPhase
 
         me = Client()
-        me.phase(Phase.TRAINING)
+        me.phase(WorkerPhase.TRAINING)
         for step in range(10_000):
             loss = train_one_step()
             me.progress(env_steps=step, loss=loss)      # under 2 us
@@ -638,7 +638,7 @@ class Client:
         self._interval: tuple[int, int] = (UNKNOWN, 0)
         self._closing = threading.Event()
         at_ns = now_ns()
-        blank = Beat(Phase.IMPORTING, self.attempt, os.getpid(), read_boot_id(), self.token, start_ticks(),
+        blank = Beat(WorkerPhase.IMPORTING, self.attempt, os.getpid(), read_boot_id(), self.token, start_ticks(),
                      at_ns, at_ns, at_ns)  # fmt: skip
         # The next beat is put together here, field by field, and copied into the record as a whole.
         who, self._next = pack_beat(blank)[: _WHO.size], bytearray(pack_beat(blank)[_WHO.size :])
@@ -716,14 +716,14 @@ class Client:
             if self._record is not None:
                 self._record.write(self._next, self._more)
 
-    def phase(self, phase: Phase, *, deadline_s: float | None = None, **counters: float | None) -> None:
+    def phase(self, phase: WorkerPhase, *, deadline_s: float | None = None, **counters: float | None) -> None:
         """Enter a phase; `deadline_s` from now is how long it may take (the daemon caps it)."""
         at_ns = now_ns()
         until_ns = NO_DEADLINE if deadline_s is None else at_ns + int(deadline_s * 1e9)
         moved = {"phase": phase, "phase_since_ns": at_ns, "progress_ns": at_ns, "phase_deadline_ns": until_ns}
         self._publish({**counters, **moved})
-        ready = "READY=1\n" if phase is Phase.TRAINING else ""
-        stopping = "STOPPING=1\n" if phase is Phase.LEAVING else ""
+        ready = "READY=1\n" if phase is WorkerPhase.TRAINING else ""
+        stopping = "STOPPING=1\n" if phase is WorkerPhase.LEAVING else ""
         self.edge(f"{ready}{stopping}STATUS={phase.name.lower()}\n")
 
     def committed(self, step: int, *, stall_s: float, write_s: float) -> None:

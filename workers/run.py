@@ -38,8 +38,8 @@ from workers.contract import (
     REPLAY_DIR,
     UNKNOWN,
     Client,
-    Phase,
     TargetKind,
+    WorkerPhase,
 )
 from workers.evaluate import EvaluationGames
 from workers.learner import GAMES_AVERAGED, Diverged
@@ -133,7 +133,7 @@ def _run(args: Args, client: Client, asked: Asked) -> int:
     run_dir = (client.run_dir or Path(RUNS_DIR) / args.program).absolute()
     args = _with_an_algorithm(args, chosen, run_dir, client)
     _banner(args, chosen, run_dir)
-    client.phase(Phase.RESTORING)
+    client.phase(WorkerPhase.RESTORING)
     with _alone(run_dir, client):
         return _trained(args, chosen, run_dir, client, asked)
 
@@ -157,10 +157,10 @@ def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Cli
             if client.leave_wanted:
                 return EXIT_LEFT
             if compiling.wanted(args):
-                client.phase(Phase.COMPILING)
+                client.phase(WorkerPhase.COMPILING)
                 session.say("compiling the networks")
                 compiling.warm_up(learner)
-            client.phase(Phase.BUILDING, num_envs=args.num_envs)
+            client.phase(WorkerPhase.BUILDING, num_envs=args.num_envs)
             session.say(f"building {args.num_envs} environments")
             # Else each attempt plays games of its own: whatever killed the one before need not come again.
             attempt = 1 if args.deterministic else client.attempt
@@ -304,7 +304,7 @@ class Session:
         self._records.begin(now_s, self._trials.beyond(), self._trials.newest())
         self._training_since_s = now_s
         self.say("training")
-        self.client.phase(Phase.TRAINING, **self.counters())
+        self.client.phase(WorkerPhase.TRAINING, **self.counters())
 
     # between two steps
 
@@ -445,7 +445,7 @@ class Session:
     def save_last(self) -> None:
         """The last checkpoint of this attempt, with all experience, before anything is allowed to end well."""
         reached = self.target_reached()
-        self.client.phase(Phase.SAVING if reached else Phase.LEAVING, **self.counters())
+        self.client.phase(WorkerPhase.SAVING if reached else WorkerPhase.LEAVING, **self.counters())
         hangs = f"the disk under {self.run_dir} hangs: the checkpoint at step {self.learner.env_steps} was not written"
         if not self.saver.wait(LAST_SAVE_S):
             raise OSError(hangs)
@@ -465,7 +465,7 @@ class Session:
         """The last test games, when they are asked for and not played yet."""
         if not self.learner.args.num_test_episodes or self._trials.is_done():
             return EXIT_DONE
-        self.client.phase(Phase.EVALUATING, **self.counters())
+        self.client.phase(WorkerPhase.EVALUATING, **self.counters())
         found = self._trials.run(self.client, lambda: not self._leave_wanted())
         if found is None:
             return EXIT_LEFT
@@ -476,7 +476,7 @@ class Session:
         """A test in the middle of the training; False when it had to make room for leaving."""
         watch = self.learner.watch
         watch.to(TEST)
-        self.client.phase(Phase.EVALUATING, **self.counters())
+        self.client.phase(WorkerPhase.EVALUATING, **self.counters())
 
         def go_on() -> bool:
             if self._save_due(time.monotonic()):
@@ -493,7 +493,7 @@ class Session:
         self._marks.clear()  # the rate is that of training
         self._marks.append((now_s, self.learner.env_steps))
         self._look_at_s = now_s + LOOK_S
-        self.client.phase(Phase.TRAINING, **self.counters())
+        self.client.phase(WorkerPhase.TRAINING, **self.counters())
         return True
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import contract
-from .contract import Client, Phase, TargetKind
+from .contract import Client, TargetKind, WorkerPhase
 from .saving import AllDamaged, Fenced, Restored, Saver, WrongIdentity
 
 __all__ = ["Restored", "Run", "init"]
@@ -154,15 +154,15 @@ class Run:
         `deadline_s` is how long it may take. The next `step` ends it, and so does leaving the block as `with`.
         """
         try:
-            phase = Phase[name.upper()]
+            phase = WorkerPhase[name.upper()]
         except (KeyError, AttributeError):
-            names = ", ".join(each.name.lower() for each in Phase)
+            names = ", ".join(each.name.lower() for each in WorkerPhase)
             self._tell(f"{name!r} is no phase; there are {names}")
         else:
             self._enter(phase, deadline_s)
         return _Away(self)
 
-    def _enter(self, phase: Phase, deadline_s: float | None = None) -> None:
+    def _enter(self, phase: WorkerPhase, deadline_s: float | None = None) -> None:
         self._away = True
         if self.speaks:
             with contextlib.suppress(Exception):
@@ -171,7 +171,7 @@ class Run:
     def _to_training(self, *, saved: bool = False) -> None:
         self._away = False
         total, kind = (contract.UNKNOWN, TargetKind.NONE) if self.total is None else (self.total, TargetKind.ENV_STEPS)
-        self._client.phase(Phase.TRAINING, deadline_s=self._silence_s, target=total, target_kind=kind)
+        self._client.phase(WorkerPhase.TRAINING, deadline_s=self._silence_s, target=total, target_kind=kind)
         if not saved:  # saving is a part of training, and of its rate
             self._marks.clear()
 
@@ -238,7 +238,7 @@ class Run:
 
         A damaged one is set aside and the one before it is taken. Exits with 78 when it is of another identity.
         """
-        self._enter(Phase.RESTORING)
+        self._enter(WorkerPhase.RESTORING)
         saver = self._opened()
         if saver is None:
             return None
@@ -288,7 +288,7 @@ class Run:
             return
         began_s, was_away = time.perf_counter(), self._away
         refusal = "the newest loss is not finite" if self._bad_row else ""
-        self._enter(Phase.SAVING, deadline_s)
+        self._enter(WorkerPhase.SAVING, deadline_s)
         try:
             with saver.saving(n, self._score(mean_return), refusal) as aside:
                 yield aside
@@ -352,7 +352,7 @@ class Run:
 
     def leave(self) -> NoReturn:
         """End the process with the code that fits: 0 when `total` is reached, 75 when asked to leave, 65, 77."""
-        self._enter(Phase.LEAVING)
+        self._enter(WorkerPhase.LEAVING)
         with contextlib.suppress(ValueError, OSError):  # not the main thread
             # While Python ends, SIGTERM has its default again: one that comes now would make a death of a leave.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -29,8 +29,8 @@ from supervisor.api.encoding import Once, encoded
 from supervisor.api.metrics import Metrics
 from supervisor.api.peer import who
 from supervisor.api.pins import MOST_PIN_S, is_span
-from supervisor.api.port import Backend, Result, Snapshot
-from supervisor.api.refused import Refused
+from supervisor.api.port import Backend, Result, StatusPage
+from supervisor.api.refused import RequestRefused
 from supervisor.api.rest import heard_out
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.same_site import same_site
@@ -126,7 +126,7 @@ class Api:
 
     async def healthz(self, _: Request) -> Response:
         """503 when the deciding loop has not run for long, and while something that it relies on is in trouble."""
-        snapshot = Snapshot(self._backend)
+        snapshot = StatusPage(self._backend)
         age_s = self._wall_s() - snapshot.wall_s
         if age_s > STALE_S:
             return answer({"error": f"the deciding loop has not run for {age_s:.0f} s", "age_s": age_s}, 503)
@@ -143,9 +143,9 @@ class Api:
         return self._assets.answer(request)
 
     async def program(self, request: Request) -> Response:
-        view = Snapshot(self._backend).program(plain(request.path_params["name"]))
+        view = StatusPage(self._backend).program(plain(request.path_params["name"]))
         if view is None:
-            raise Refused(404, f"no such program: {request.path_params['name']!r}")
+            raise RequestRefused(404, f"no such program: {request.path_params['name']!r}")
         return answer(view)
 
     def _page(self, name: str) -> Handler:
@@ -161,19 +161,19 @@ class Api:
 
     async def program_log(self, request: Request) -> Response:
         name, channel = request.path_params["name"], request.path_params["channel"]
-        view = Snapshot(self._backend).program(plain(name))
+        view = StatusPage(self._backend).program(plain(name))
         if view is None:
-            raise Refused(404, f"no such program: {name!r}")
+            raise RequestRefused(404, f"no such program: {name!r}")
         if channel not in {"stdout", "stderr"}:
-            raise Refused(404, f"no such channel: {channel!r}; there are stdout and stderr")
+            raise RequestRefused(404, f"no such channel: {channel!r}; there are stdout and stderr")
         return await self._log(request, view[f"{channel}_log"])
 
     async def main_log(self, request: Request) -> Response:
-        return await self._log(request, Snapshot(self._backend).daemon["main_log"])
+        return await self._log(request, StatusPage(self._backend).daemon["main_log"])
 
     async def _log(self, request: Request, path: str | None) -> Response:
         if path is None:
-            raise Refused(404, "no log file")
+            raise RequestRefused(404, "no log file")
         params = request.query_params
         try:
             if "offset" in params:
@@ -184,9 +184,9 @@ class Api:
                 tail = _whole(request, "tail", logfiles.TAIL_BYTES, least=0, most=logfiles.MOST_BYTES)
                 chunk = await self._read(logfiles.read_tail, path, tail)
         except FileNotFoundError:
-            raise Refused(404, "no log file") from None
+            raise RequestRefused(404, "no log file") from None
         except OSError as error:
-            raise Refused(500, f"cannot read the log: {error}") from None
+            raise RequestRefused(500, f"cannot read the log: {error}") from None
         headers = {"x-file": chunk.file_id, "x-next-offset": str(chunk.next_offset), "x-note": chunk.note}
         return Response(chunk.data, 200, headers, "application/octet-stream")
 
@@ -197,7 +197,7 @@ class Api:
         body = await _body(request, {"verb", "names", "signal", "wait", "timeout_s"})
         verb, names = _verb(body), _names(body)
         timeout_s, wait = _seconds(body), _flag(body, "wait", default=True)
-        snapshot = Snapshot(self._backend)
+        snapshot = StatusPage(self._backend)
         known = [view["name"] for view in snapshot.programs]
         wanted = expand(names, snapshot.programs)
         bad = {name: (name, BAD_NAME, "no such process") for name in wanted if name not in known}
@@ -213,9 +213,9 @@ class Api:
             by, uid = who(request.scope)
             done = await self._wait(self._backend.ask, verb, good, signal, by, uid, timeout_s)
             if verb in {Verb.SHUTDOWN, Verb.RELOAD} and done:  # nothing to say is how these succeed
-                raise Refused(422 if done[0][1] == CANT_REREAD else 503, done[0][2])
+                raise RequestRefused(422 if done[0][1] == CANT_REREAD else 503, done[0][2])
             if verb in {Verb.START, Verb.RESTART} and wait:
-                done = await starting.settled(lambda: Snapshot(self._backend), starting.attempts(snapshot), done)
+                done = await starting.settled(lambda: StatusPage(self._backend), starting.attempts(snapshot), done)
         told = {result[0]: result for result in done}
         return _results([bad.get(name) or told[name] for name in wanted if name in bad or name in told])
 
@@ -229,7 +229,7 @@ class Api:
         body = await _body(request, {"names", "backup"})
         name = _words(body, "backup")
         if not name:
-            raise Refused(400, "backup must be the name of a backup")
+            raise RequestRefused(400, "backup must be the name of a backup")
         return await self._backups(request, Verb.ROLLBACK, name, body)
 
     async def offsite(self, request: Request) -> Response:
@@ -237,18 +237,18 @@ class Api:
         body = await _body(request, {"do"})
         do = _words(body, "do")
         if do not in _OFFSITE:
-            raise Refused(400, f"do must be one of {', '.join(_OFFSITE)}")
+            raise RequestRefused(400, f"do must be one of {', '.join(_OFFSITE)}")
         by, uid = who(request.scope)
         name, code, said = await self._wait(self._backend.ask_backups, Verb.OFFSITE, do, [], by, uid, ASK_WAIT_S)
         return answer({"name": name, "code": code, "text": said})
 
     async def _backups(self, request: Request, verb: Verb, text: str, body: dict[str, Any]) -> Response:
-        names, programs = _names(body), Snapshot(self._backend).programs
+        names, programs = _names(body), StatusPage(self._backend).programs
         known = [view["name"] for view in programs]
         wanted = [] if "all" in names else expand(names, programs)
         for name in wanted:
             if name not in known:
-                raise Refused(404, f"no such program: {name!r}")
+                raise RequestRefused(404, f"no such program: {name!r}")
         by, uid = who(request.scope)
         name, code, said = await self._wait(self._backend.ask_backups, verb, text, wanted, by, uid, ASK_WAIT_S)
         return answer({"name": name, "code": code, "text": said})
@@ -271,13 +271,13 @@ class Api:
         body = await _body(request, {"name"})
         name = body.get("name")
         if not isinstance(name, str):
-            raise Refused(400, "name must be the name of a program")
-        if plain(name) not in [view["name"] for view in Snapshot(self._backend).programs]:
-            raise Refused(404, f"no such program: {name!r}")
+            raise RequestRefused(400, "name must be the name of a program")
+        if plain(name) not in [view["name"] for view in StatusPage(self._backend).programs]:
+            raise RequestRefused(404, f"no such program: {name!r}")
         by, uid = who(request.scope)
         name, code, text = await self._wait(self._backend.remove, plain(name), by, uid)
         if code != SUCCESS:
-            raise Refused(409, text)
+            raise RequestRefused(409, text)
         return answer({"name": name, "code": code, "text": text})
 
     async def send_stdin(self, request: Request) -> Response:
@@ -285,11 +285,11 @@ class Api:
         body = await _body(request, {"name", "text"})
         name, text = body.get("name"), body.get("text")
         if not isinstance(name, str) or not isinstance(text, str):
-            raise Refused(400, "name must be the name of a program, and text a string")
+            raise RequestRefused(400, "name must be the name of a program, and text a string")
         data = text.encode("utf-8", "surrogatepass")
         name, code, said = await self._wait(self._backend.send_stdin, plain(name), data)
         if code != SUCCESS:
-            raise Refused(404 if code == BAD_NAME else 409, said)
+            raise RequestRefused(404 if code == BAD_NAME else 409, said)
         return answer({"name": name, "code": code, "text": said})
 
     async def pin(self, request: Request) -> Response:
@@ -299,7 +299,7 @@ class Api:
         by, uid = who(request.scope)
         name, code, text = await self._wait(self._backend.pin, level, for_s, by, uid, ASK_WAIT_S)
         if code != SUCCESS:
-            raise Refused(404 if code == BAD_NAME else 409, text)
+            raise RequestRefused(404 if code == BAD_NAME else 409, text)
         return answer({"name": name, "code": code, "text": text})
 
     async def test_alerts(self, request: Request) -> Response:
@@ -314,7 +314,7 @@ class Api:
 
     async def _wait(self, call: Callable[..., Any], *args: object) -> Any:
         if self._asking >= MOST_ASKS:
-            raise Refused(503, f"{MOST_ASKS} requests are waiting already: try again")
+            raise RequestRefused(503, f"{MOST_ASKS} requests are waiting already: try again")
         self._asking += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._askers, call, *args)
@@ -344,7 +344,7 @@ def _guarded(handler: Handler) -> Handler:
     async def guarded(request: Request) -> Response:
         try:
             return await handler(request)
-        except Refused as refused:
+        except RequestRefused as refused:
             return answer({"error": str(refused)}, refused.status)
         except BadQuery as bad:
             return answer({"error": str(bad)}, 422)
@@ -373,18 +373,18 @@ async def _body(request: Request, allowed: set[str]) -> dict[str, Any]:
     async for piece in request.stream():
         data += piece
         if len(data) > MOST_BODY_BYTES:
-            raise Refused(413, f"the body is larger than {MOST_BODY_BYTES} bytes")
+            raise RequestRefused(413, f"the body is larger than {MOST_BODY_BYTES} bytes")
     if not data.strip():
         return {}
     try:
         body = json.loads(data, object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is not JSON: {error}") from None
+        raise RequestRefused(400, f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
-        raise Refused(400, "the body must be a JSON object")
+        raise RequestRefused(400, "the body must be a JSON object")
     unknown = sorted(set(body) - allowed)
     if unknown:
-        raise Refused(400, f"unknown key {unknown[0]!r}; there are: {', '.join(sorted(allowed)) or 'none'}")
+        raise RequestRefused(400, f"unknown key {unknown[0]!r}; there are: {', '.join(sorted(allowed)) or 'none'}")
     return body
 
 
@@ -404,46 +404,46 @@ def _verb(body: dict[str, Any]) -> Verb:
     try:
         return _VERBS[str(body.get("verb"))]
     except KeyError:
-        raise Refused(400, f"verb must be one of {', '.join(_VERBS)}") from None
+        raise RequestRefused(400, f"verb must be one of {', '.join(_VERBS)}") from None
 
 
 def _words(body: dict[str, Any], key: str) -> str:
     """A short text; none is empty."""
     text = body.get(key, "")
     if not isinstance(text, str) or len(text) > MOST_TEXT or not text.isprintable():
-        raise Refused(400, f"{key} must be a text of up to {MOST_TEXT} printable characters")
+        raise RequestRefused(400, f"{key} must be a text of up to {MOST_TEXT} printable characters")
     return text
 
 
 def _pin(body: dict[str, Any]) -> tuple[str | None, float | None]:
     level, for_s = body.get("pin"), body.get("for_s")
     if _flag(body, "unpin", default=False) != (level is None):
-        raise Refused(400, "give pin, a level's name, or unpin, true")
+        raise RequestRefused(400, "give pin, a level's name, or unpin, true")
     if level is not None and not isinstance(level, str):
-        raise Refused(400, "pin must be the name of a level")
+        raise RequestRefused(400, "pin must be the name of a level")
     if for_s is not None and not is_span(for_s):
-        raise Refused(400, f"for_s must be a number of seconds, more than 0 and at most {MOST_PIN_S:.0f}")
+        raise RequestRefused(400, f"for_s must be a number of seconds, more than 0 and at most {MOST_PIN_S:.0f}")
     return level, None if for_s is None else float(for_s)
 
 
 def _names(body: dict[str, Any]) -> list[str]:
     names = body.get("names", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise Refused(400, "names must be a list of program names")
+        raise RequestRefused(400, "names must be a list of program names")
     return names
 
 
 def _flag(body: dict[str, Any], key: str, *, default: bool) -> bool:
     value = body.get(key, default)
     if not isinstance(value, bool):
-        raise Refused(400, f"{key} must be true or false")
+        raise RequestRefused(400, f"{key} must be true or false")
     return value
 
 
 def _seconds(body: dict[str, Any]) -> float:
     value = body.get("timeout_s", ASK_WAIT_S)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_WAIT_S:
-        raise Refused(400, f"timeout_s must be a number of seconds up to {MOST_WAIT_S:.0f}")
+        raise RequestRefused(400, f"timeout_s must be a number of seconds up to {MOST_WAIT_S:.0f}")
     return float(value)
 
 
@@ -456,5 +456,5 @@ def _whole(request: Request, key: str, default: int, *, least: int, most: int) -
     except ValueError:
         value = least - 1
     if not least <= value <= most:
-        raise Refused(400, f"{key} must be a whole number from {least} to {most}, not {text[:40]!r}")
+        raise RequestRefused(400, f"{key} must be a whole number from {least} to {most}, not {text[:40]!r}")
     return value

@@ -20,7 +20,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.api.refused import Refused
+from supervisor.api.refused import RequestRefused
 from workers.scores import REFERENCES
 
 DIRECTORY: Final = Path(__file__).resolve().parents[1] / "dashboard"
@@ -70,7 +70,7 @@ class Assets:
         path = request.path_params.get("path", PAGE)
         asset = self._files.get(path)
         if asset is None:
-            raise Refused(404, "no such file of the dashboard")
+            raise RequestRefused(404, "no such file of the dashboard")
         known = request.path_params.get("stamp") == self._stamp
         headers = {**_HEADERS, "cache-control": _FOR_GOOD if known else "no-cache", "etag": f'"{self._stamp}"'}
         if headers["etag"] in request.headers.get("if-none-match", ""):

@@ -12,7 +12,7 @@ from typing import Final
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from supervisor.api.refused import Refused
+from supervisor.api.refused import RequestRefused
 
 _HEADERS: Final = {
     "x-accel-buffering": "no",  # a proxy in between must not collect it
@@ -31,7 +31,7 @@ class Lasting:
     def answer(self, pieces: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str] | None = None) -> _Lasting:
         """An answer that sends `pieces` as they come; return it at once. Raises Refused where there are enough."""
         if self.count >= self._most:
-            raise Refused(503, self._too_many)
+            raise RequestRefused(503, self._too_many)
         return _Lasting(self, pieces, 200, {**_HEADERS, **(headers or {})}, media_type)
 
 

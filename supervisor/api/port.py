@@ -16,7 +16,7 @@ Json = dict[str, Any]
 Result = tuple[str, int, str]  # program, one of `model/codes.py`, text
 
 
-class Snapshot:
+class StatusPage:
     """The page `status`, as the API itself reads it."""
 
     def __init__(self, backend: Backend) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The sentence goes to its sender, with an HTTP status."""
 
     def __init__(self, status: int, sentence: str) -> None:

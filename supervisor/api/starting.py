@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from supervisor.api.port import Json, Result, Snapshot
+from supervisor.api.port import Json, Result, StatusPage
 from supervisor.model.codes import ABNORMAL_TERMINATION, BAD_NAME, NOT_RUNNING, SPAWN_ERROR, SUCCESS
 
 SETTLE_S: Final = 0.5
@@ -23,13 +23,13 @@ MOST_S: Final = 10.0
 _LOOK_S: Final = 0.02
 
 
-def attempts(snapshot: Snapshot) -> dict[str, int]:
+def attempts(snapshot: StatusPage) -> dict[str, int]:
     """How often each program had been started before the request."""
     return {view["name"]: view["attempt"] or 0 for view in snapshot.programs}
 
 
 async def settled(
-    snapshot: Callable[[], Snapshot], before: Mapping[str, int], results: list[Result], most_s: float = MOST_S
+    snapshot: Callable[[], StatusPage], before: Mapping[str, int], results: list[Result], most_s: float = MOST_S
 ) -> list[Result]:
     """`results`, with what became of each accepted start in place of its mere acceptance."""
     loop = asyncio.get_running_loop()

@@ -34,7 +34,7 @@ from supervisor.api.encoding import encoded
 from supervisor.api.lasting import Lasting
 from supervisor.api.peer import abandon, unread_bytes
 from supervisor.api.port import Backend, Json
-from supervisor.api.refused import Refused
+from supervisor.api.refused import RequestRefused
 from supervisor.policy.upkeep import refresh
 
 log = structlog.get_logger()
@@ -81,7 +81,7 @@ class Stream:
     async def answer(self, request: Request) -> Response:
         """The stream. Raises Refused, and what making the page raises."""
         if self._ending:
-            raise Refused(503, "extralife is stopping")
+            raise RequestRefused(503, "extralife is stopping")
         if request.method == "HEAD":
             return Response(None, 200, _HEADERS, _TYPE)
         if self._looking is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def run(session: Session, words: list[str]) -> int:
     """One action; returns its exit code. Everything that can go wrong is one sentence."""
-    from supervisor.ctl.client import Refused, Unreachable
+    from supervisor.ctl.client import DaemonRefused, Unreachable
     from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, Failed
 
     action, *args = words
@@ -33,7 +33,7 @@ def run(session: Session, words: list[str]) -> int:
     except Unreachable as gone:
         code = NOT_RUNNING if isinstance(gone.__cause__, FileNotFoundError | ConnectionRefusedError) else GENERIC
         return _failed(session, str(gone), code, as_json="--json" in own)
-    except Refused as refused:
+    except DaemonRefused as refused:
         return _failed(session, f"ERROR: {refused}", GENERIC, as_json="--json" in own)
 
 

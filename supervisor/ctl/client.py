@@ -23,7 +23,7 @@ class Unreachable(Exception):
     """Nobody answers on the socket: `no such file`, `refused connection` or what else the kernel says."""
 
 
-class Refused(Exception):
+class DaemonRefused(Exception):
     """The daemon answered that it will not, in one sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -71,7 +71,7 @@ class Client:
         if status == 401:
             wrong = "refused this user and password" if self._login else "asks for a user and a password"
             sentence = f"{self.url} {wrong}: give -u USER -p -, which asks for the password"
-        raise Refused(status, sentence)
+        raise DaemonRefused(status, sentence)
 
     def _request(self, method: str, target: str, body: bytes, timeout_s: float | None) -> tuple[int, dict[str, str], bytes]:
         host = self.path.split("://", 1)[1].partition("/")[0] if self._remote else "localhost"

@@ -9,7 +9,7 @@ import socket
 import sys
 
 from supervisor.ctl import text
-from supervisor.ctl.client import Refused
+from supervisor.ctl.client import DaemonRefused
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, take, whole
 
@@ -28,7 +28,7 @@ def dashboard(session: Session, args: list[str]) -> int:
     port = whole(options.get("--port", "0"), "--port")
     try:
         session.client.read("/healthz")
-    except Refused as unwell:
+    except DaemonRefused as unwell:
         session.warn(str(unwell))  # the dashboard shows it too
     with _listening(port) as sock:
         return _serve(session, sock)

@@ -6,7 +6,7 @@ import sys
 import threading
 
 from supervisor.ctl import tail
-from supervisor.ctl.client import Refused, Unreachable, quote
+from supervisor.ctl.client import DaemonRefused, Unreachable, quote
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session
 from supervisor.model.names import plain
@@ -27,7 +27,7 @@ def fg(session: Session, args: list[str]) -> int:
     name = plain(args[0])
     try:
         view = session.client.get(f"/api/v1/programs/{quote(name)}")
-    except Refused:
+    except DaemonRefused:
         raise Failed("ERROR: bad process name supplied") from None
     if view["phase"] not in {"STARTING", "RUNNING"} or view["pid"] is None:
         raise Failed("ERROR: process not running")
@@ -47,13 +47,13 @@ def fg(session: Session, args: list[str]) -> int:
 def _send(session: Session, name: str, line: str) -> None:
     try:
         session.client.post("/api/v1/stdin", {"name": name, "text": line})
-    except Refused as refused:
+    except DaemonRefused as refused:
         raise Failed(f"ERROR: {refused}", GENERIC) from None
 
 
 def _show(session: Session, name: str, over: threading.Event) -> None:
     try:
         tail.tail(session, ["-f", name])
-    except (Failed, Refused, Unreachable, OSError) as gone:
+    except (Failed, DaemonRefused, Unreachable, OSError) as gone:
         session.warn(f"==> {gone} <==")
     over.set()

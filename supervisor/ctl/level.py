@@ -87,11 +87,11 @@ def _unpin(session: Session, args: list[str]) -> int:
 
 
 def _asked(session: Session, body: dict[str, object], options: dict[str, str]) -> int:
-    from supervisor.ctl.client import Refused
+    from supervisor.ctl.client import DaemonRefused
 
     try:
         told = session.client.post("/api/v1/level", body)
-    except Refused as refused:
+    except DaemonRefused as refused:
         session.say(f"ERROR: {text.printable(refused)}")
         return GENERIC
     if "--json" in options:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from supervisor.adapters import durable
 from supervisor.ctl import text
-from supervisor.ctl.client import Refused, Unreachable, quote
+from supervisor.ctl.client import DaemonRefused, Unreachable, quote
 from supervisor.ctl.outcome import GENERIC, NOT_FOUND, OK, USAGE, Failed
 from supervisor.ctl.session import Session, take, whole
 from supervisor.model.names import group_of
@@ -217,7 +217,7 @@ class Feed:
             try:
                 after = self._facts(after)
                 self._tell_logs()
-            except (Unreachable, Refused):
+            except (Unreachable, DaemonRefused):
                 pass  # a daemon that is away or replaces itself: its facts wait in the journal
             self._tick()
             if self._listener.gone():
@@ -232,7 +232,7 @@ class Feed:
         while True:
             try:
                 newest = self._session.client.get("/api/v1/facts?limit=-1")["facts"]
-            except (Unreachable, Refused):
+            except (Unreachable, DaemonRefused):
                 text.pause(_LOOK_S)
                 continue
             return newest[-1]["seq"] if newest else 0
@@ -285,7 +285,7 @@ class Feed:
 
     def _group(self, name: str) -> str:
         if name not in self._groups:
-            with contextlib.suppress(Unreachable, Refused):
+            with contextlib.suppress(Unreachable, DaemonRefused):
                 views = self._session.client.get("/api/v1/status")["programs"]
                 self._groups |= {view["name"]: group_of(view) for view in views}
         return self._groups.get(name, name)
@@ -311,7 +311,7 @@ class Feed:
         query = "tail=0" if at is None else f"offset={at[0]}&file={quote(at[1])}&limit={_LOG_BYTES}"
         try:
             headers, data = self._session.client.read(f"{page}?{query}")
-        except Refused:
+        except DaemonRefused:
             return  # no log yet
         self._logs[view["name"], channel] = int(headers["x-next-offset"]), headers["x-file"]
         if at is not None and data:

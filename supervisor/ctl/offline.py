@@ -9,7 +9,7 @@ import os
 from functools import cached_property, lru_cache
 
 from supervisor.ctl import text
-from supervisor.ctl.client import Refused, Unreachable
+from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.locate import settings as find_settings
 from supervisor.ctl.locate import state_dir as find_state_dir
 from supervisor.ctl.outcome import NOT_RUNNING, Failed, Options
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from supervisor.model.state import Attempt, State
     from supervisor.policy.upkeep.resolution import Tier
     from supervisor.reports.ledger import Ledger
-    from supervisor.reports.results_view import Outcome
+    from supervisor.reports.results_view import NewestResult
 
 
 def page(options: Options, gone: Unreachable, name: str, query: Mapping[str, str]) -> dict[str, Any]:
@@ -39,9 +39,9 @@ def page(options: Options, gone: Unreachable, name: str, query: Mapping[str, str
     try:
         return PAGES[name].of(DeadDaemon(options, gone), query)
     except BadQuery as bad:
-        raise Refused(422, str(bad)) from bad
+        raise DaemonRefused(422, str(bad)) from bad
     except OSError as error:  # a damaged recording, a disk: not the code
-        raise Refused(503, f"this cannot be read now: {error}") from error
+        raise DaemonRefused(503, f"this cannot be read now: {error}") from error
 
 
 def metrics(options: Options, gone: Unreachable) -> str:
@@ -155,7 +155,7 @@ class DeadDaemon:
 
         return events.read(Path(self.paths.run_dir(program)), names, since_wall_s, until_wall_s)
 
-    def results(self) -> list[Outcome]:
+    def results(self) -> list[NewestResult]:
         from pathlib import Path
 
         from supervisor.adapters.process.results_reader import survey

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from supervisor.adapters.offsite.restic import Restic, Snapshot
+    from supervisor.adapters.offsite.restic import Restic, ResticSnapshot
     from supervisor.adapters.offsite.restoring import Restored
     from supervisor.policy.upkeep.offsite import OffsiteSettings
 
@@ -164,7 +164,7 @@ def _list(session: Session, options: dict[str, str]) -> int:
     return OK
 
 
-def _as_json(each: Snapshot) -> dict[str, Any]:
+def _as_json(each: ResticSnapshot) -> dict[str, Any]:
     lease = each.lease
     return {
         "id": each.id, "wall_s": each.wall_s, "box": each.host, "cause": None if lease else _cause(each),
@@ -172,7 +172,7 @@ def _as_json(each: Snapshot) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _cause(each: Snapshot) -> str:
+def _cause(each: ResticSnapshot) -> str:
     return next((tag.partition("=")[2] for tag in each.tags if tag.startswith("cause=")), text.UNKNOWN)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from supervisor.adapters import durable
 from supervisor.config import added
 from supervisor.ctl import locate, text
-from supervisor.ctl.client import Refused
+from supervisor.ctl.client import DaemonRefused
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
 from supervisor.model.names import plain
@@ -310,7 +310,7 @@ def _unlink(path: Path) -> None:
 def _update(session: Session, name: str) -> None:
     try:
         session.client.post("/api/v1/update", {"names": [name], "dry_run": False})
-    except Refused as refused:
+    except DaemonRefused as refused:
         raise Failed(f"ERROR: {text.printable(refused)}") from None
 
 

@@ -11,7 +11,7 @@ from supervisor.simulation.hosts import ARCHETYPES, drawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from supervisor.simulation.hosts import Host
+    from supervisor.simulation.hosts import BoxModel
 
 _MOST_DAYS = 366
 
@@ -46,7 +46,7 @@ def simulate(session: Session, args: list[str]) -> int:
     return tell(session, options, found, page(found))
 
 
-def _host(name: str) -> Host:
+def _host(name: str) -> BoxModel:
     if name in ARCHETYPES:
         return ARCHETYPES[name]
     number = name.removeprefix("fresh")

@@ -11,7 +11,7 @@ import os
 import sys
 
 from supervisor.ctl import cluster, hardware, text
-from supervisor.ctl.client import Refused, Unreachable
+from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, STATUS_NOT_RUNNING, STATUS_UNKNOWN, Failed
 from supervisor.ctl.session import Session, take, whole
 from supervisor.model.names import expand
@@ -75,7 +75,7 @@ def _with_cost(session: Session, status: dict[str, Any]) -> None:
     if status["daemon"].get("usd_per_hour") is not None:
         from supervisor.ctl.cost import short
 
-        with contextlib.suppress(Failed, Refused, Unreachable):  # the rest of the page is worth more than this line
+        with contextlib.suppress(Failed, DaemonRefused, Unreachable):  # the rest of the page is worth more than this line
             status["daemon"]["cost"] = short(session.page("cost"))
 
 
@@ -85,7 +85,7 @@ def _look(session: Session) -> tuple[dict[str, Any] | None, str]:
         return session.page("status"), ""
     except Failed as failed:
         return None, f"{failed}\n{_HINT}"
-    except (Unreachable, Refused) as gone:
+    except (Unreachable, DaemonRefused) as gone:
         return None, str(gone)
 
 

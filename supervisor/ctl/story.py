@@ -6,7 +6,7 @@ import json
 import sys
 
 from supervisor.ctl import text
-from supervisor.ctl.client import Refused, Unreachable
+from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.outcome import OK, Failed
 from supervisor.ctl.session import Session, take, whole
 from supervisor.model.names import plain
@@ -118,7 +118,11 @@ def _follow(
                 newest = _newest(session, after)
                 rows = session.facts(after=after, program=program, kinds=kinds) if newest > after else []
                 silent = ""
-            except (Unreachable, Refused, Failed) as gone:  # a daemon that starts again, or a journal that is being moved
+            except (
+                Unreachable,
+                DaemonRefused,
+                Failed,
+            ) as gone:  # a daemon restarts, or a journal is being moved
                 rows, newest = [], after
                 if str(gone) != silent:
                     session.warn(f"==> {gone}; waiting <==")

@@ -11,7 +11,7 @@ import os
 import sys
 
 from supervisor.ctl import text
-from supervisor.ctl.client import Refused, Unreachable, quote
+from supervisor.ctl.client import DaemonRefused, Unreachable, quote
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session
 from supervisor.model.names import plain
@@ -84,7 +84,7 @@ def _show(session: Session, name: str | None, channel: str, size_bytes: int, *, 
     except FileNotFoundError:
         session.say(f"{text.printable(name or 'supervisord')}: ERROR (no log file)")
         return GENERIC
-    except Refused as refused:
+    except DaemonRefused as refused:
         detail = "no such process name" if "no such program" in str(refused) else str(refused)
         session.say(f"{text.printable(name or 'supervisord')}: ERROR ({detail})")
         return GENERIC
@@ -124,7 +124,7 @@ def _follow(session: Session, name: str | None, channel: str, chunk: Chunk, writ
     while True:
         try:
             chunk = _fetch(session, name, channel, chunk)
-        except (Unreachable, Refused, Failed, OSError) as gone:
+        except (Unreachable, DaemonRefused, Failed, OSError) as gone:
             # A daemon that is started again, or a log between its rotation and its next line: both come back.
             if silent_s >= _PATIENCE_S:
                 session.warn(f"==> {gone} <==")

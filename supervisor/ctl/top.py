@@ -8,7 +8,7 @@ import threading
 import time
 
 from supervisor.ctl import text
-from supervisor.ctl.client import Refused, Unreachable
+from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.outcome import OK, STATUS_UNKNOWN, USAGE, Failed
 from supervisor.ctl.session import Session, take
 from supervisor.ctl.top_frame import Found, Look, chosen, frame, pressed, room
@@ -81,7 +81,7 @@ def renewed(found: Found, session: Session) -> Found:
     try:
         status = session.page("status")
         ticks = {} if found.status is None else _cpu_seconds(status)  # the first frame must not wait for it
-    except (Failed, Refused, Unreachable) as gone:
+    except (Failed, DaemonRefused, Unreachable) as gone:
         return found.but(error=str(gone))
     except Exception as error:  # noqa: BLE001  a page of another version: nothing may be printed across the screen
         return found.but(error=f"this version of supervisorctl does not understand the daemon: {error!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from supervisor.ctl import text
-from supervisor.ctl.client import Refused
+from supervisor.ctl.client import DaemonRefused
 from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, OK, USAGE, Failed
 from supervisor.ctl.session import Session, take
 from supervisor.model import codes
@@ -162,7 +162,7 @@ def avail(session: Session, args: list[str]) -> int:
     views = session.client.get("/api/v1/status")["programs"]
     try:
         added = session.client.post("/api/v1/reread", {})["added"]
-    except Refused:
+    except DaemonRefused:
         added = []  # a broken edit has no programs yet; `reread` says what is wrong with it
     if "--json" in options:
         rows = [{key: view[key] for key in ("name", "autostart", "priority")} | {"in_use": True} for view in views]
@@ -263,7 +263,7 @@ def _changes(session: Session, page: str, body: dict[str, object]) -> dict[str, 
     """What changes, or would. Raises Failed with all mistakes of a configuration that cannot be used."""
     try:
         told = session.client.post(page, body)
-    except Refused as refused:
+    except DaemonRefused as refused:
         if refused.status != 422:
             raise
         raise Failed(f"ERROR: CANT_REREAD: {text.printable(refused)}") from None

@@ -16,7 +16,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import ProgramSpec, Settings
 from supervisor.model.state import Program
 from supervisor.policy.box import prechecks
-from supervisor.policy.box.prechecks import Box, Need, Rung
+from supervisor.policy.box.prechecks import BoxReadings, Need, Rung
 from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.policy.box.visible import gpu_seen
 
@@ -170,7 +170,7 @@ def _precheck(turn: Turn, xids: tuple[int, ...]) -> None:
             turn.record(facts.Vetoed(change.why, change.rule, names[change.cap], turn.state.level))
 
 
-def _box(turn: Turn, ladder: tuple[Rung, ...], present: int, xids: tuple[int, ...]) -> Box:
+def _box(turn: Turn, ladder: tuple[Rung, ...], present: int, xids: tuple[int, ...]) -> BoxReadings:
     needs: list[Need] = []
     ours_gpu: dict[int, int | None] = {}
     ours_host = 0
@@ -189,7 +189,7 @@ def _box(turn: Turn, ladder: tuple[Rung, ...], present: int, xids: tuple[int, ..
         held, known = held_gpu_bytes(turn, program, spec), ours_gpu.get(index, 0)
         uses_it = any(needs[-1].gpu_bytes)
         ours_gpu[index] = None if known is None or (held is None and uses_it) else known + (held or 0)
-    return Box(ladder, present, turn.memory.gpus, turn.memory.host, tuple(needs), ours_gpu, ours_host, xids)
+    return BoxReadings(ladder, present, turn.memory.gpus, turn.memory.host, tuple(needs), ours_gpu, ours_host, xids)
 
 
 def _need(program: Program, index: int | None, ladder: tuple[Rung, ...]) -> Need:

@@ -17,7 +17,7 @@ from supervisor.deciding.turn import Turn, kill_due_s
 from supervisor.model import commands, facts
 from supervisor.model.inputs import EvidenceTaken, Sample, Sampled
 from supervisor.model.lifecycle import Phase
-from supervisor.model.memory import Away, Settled, Watch
+from supervisor.model.memory import Away, Observation, Settled
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, LevelRecord, Program, Stop
 from supervisor.policy.box.readings import Gpus
@@ -64,14 +64,14 @@ def on_sampled(turn: Turn, item: Sampled) -> None:
     _settle(turn, [name for name, _, _ in looks])
 
 
-def _keep_watch(turn: Turn, samples: dict[str, Sample]) -> list[tuple[str, Sample, Watch | None]]:
+def _keep_watch(turn: Turn, samples: dict[str, Sample]) -> list[tuple[str, Sample, Observation | None]]:
     """Remember the samples. Returns those that may have consequences, each with the watch before it.
 
     With 200 programs most samples equal the previous one; these are skipped cheaply. Sampling less often instead would
     delay the detection of every stall.
     """
     rates: dict[str, float] = {}
-    looks: list[tuple[str, Sample, Watch | None]] = []
+    looks: list[tuple[str, Sample, Observation | None]] = []
     for name, sample in sorted(samples.items()):
         found = turn.live(name, sample.token)
         if found is None:
@@ -79,7 +79,7 @@ def _keep_watch(turn: Turn, samples: dict[str, Sample]) -> list[tuple[str, Sampl
         before = turn.memory.watch(name, sample.token)
         if before is not None and _is_settled(turn, found[0], sample):
             continue
-        watch = Watch(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
+        watch = Observation(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
         turn.keep_watch(name, watch)
         if sample.steps_per_s is not None and sample.steps_per_s > 0:
             rates[name] = sample.steps_per_s
@@ -138,7 +138,7 @@ def notice_own_absence(turn: Turn) -> None:
         turn.record(facts.DaemonSuspended(why, away_s, until_s))
 
 
-def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look_s: float | None) -> None:
+def _look(turn: Turn, name: str, sample: Sample, before: Observation | None, last_look_s: float | None) -> None:
     turn.keep_watch(name, time_spent.on_look(turn, name, before, turn.memory.watches[name]))
     if before is not None and last_look_s is not None and turn.memory.watches[name].moves > before.moves:
         _learn_gap(turn, name, before, sample, last_look_s)
@@ -161,7 +161,7 @@ def _look(turn: Turn, name: str, sample: Sample, before: Watch | None, last_look
         _note_divergence(turn, name, before, sample)
 
 
-def _watch(before: Watch, sample: Sample) -> Watch:
+def _watch(before: Observation, sample: Sample) -> Observation:
     progress_at_s = sample.progress_at_s
     if progress_at_s is None or (before.progress_at_s is not None and progress_at_s <= before.progress_at_s):
         return replace(before, sample=sample)
@@ -184,7 +184,7 @@ def _become_ready(turn: Turn, name: str, sample: Sample) -> None:
     turn.record(facts.BecameReady(f"{told} {after_s:.1f} s after its start", name, attempt.token, after_s))
 
 
-def _learn_gap(turn: Turn, name: str, before: Watch, sample: Sample, last_look_s: float) -> None:
+def _learn_gap(turn: Turn, name: str, before: Observation, sample: Sample, last_look_s: float) -> None:
     """The largest healthy gap in training, from the age of progress at the look before it moved again.
 
     The first few moves are exempt (compilation, first batches), and so is whatever followed a stall, a SIGSTOP or our
@@ -453,7 +453,7 @@ def _unhealthy(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -
     return stall.StallVerdict(UNHEALTHY, stall.Action.HEAL, turn.now_s - found.failing_since_s, limit_s, why)
 
 
-def _examine(turn: Turn, name: str, attempt: Attempt, watch: Watch, verdict: stall.StallVerdict) -> None:
+def _examine(turn: Turn, name: str, attempt: Attempt, watch: Observation, verdict: stall.StallVerdict) -> None:
     """Ask for evidence; for a stopped process, send SIGCONT first and wait."""
     if attempt.stall != verdict.kind:
         time_spent.tell(turn, name, stalls=True)
@@ -619,7 +619,7 @@ def _is_slow(program: Program) -> bool:
     return program.attempt is not None and program.attempt.slow_at_s is not None
 
 
-def _note_divergence(turn: Turn, name: str, before: Watch, sample: Sample) -> None:
+def _note_divergence(turn: Turn, name: str, before: Observation, sample: Sample) -> None:
     """End a worker whose samples with progress all report more bad updates for long enough; it is then rolled back."""
     old, watch = before.sample, turn.memory.watches[name]
     if sample.nan_count is None or old.nan_count is None or watch.moves == before.moves:

@@ -8,13 +8,13 @@ from supervisor.deciding.attempts import stop
 from supervisor.deciding.turn import Turn
 from supervisor.model import facts
 from supervisor.model.inputs import Sample
-from supervisor.model.memory import IllnessSpell, Watch
+from supervisor.model.memory import IllnessSpell, Observation
 from supervisor.model.state import Attempt
 from supervisor.policy.worker import collapse, exploding, falling, health
 from supervisor.policy.worker.health import HealthSettings, Returns
 
 
-def note(turn: Turn, name: str, before: Watch) -> None:
+def note(turn: Turn, name: str, before: Observation) -> None:
     """Begin, record or end an episode of each illness. Only a sample with new progress counts."""
     watch = turn.memory.watches[name]
     if watch.moves == before.moves or watch.sample.phase != "training":
@@ -102,7 +102,7 @@ def figures(sample: Sample) -> str:
     return ", ".join(f"{key} {numbers[key]:.4g}" for key in told if numbers[key] is not None) or "no figures known"
 
 
-def is_well(watch: Watch, attempt: Attempt) -> bool:
+def is_well(watch: Observation, attempt: Attempt) -> bool:
     """Whether a checkpoint saved now counts as healthy: not during an illness, nor while Q exceeds its bound."""
     q, bound = (watch.sample.figures.get(name) for name in ("q_max_abs", "q_bound"))
     return not watch.spells and not attempt.illnesses and (q is None or bound is None or q <= bound)

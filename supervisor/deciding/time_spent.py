@@ -23,7 +23,7 @@ from typing import Final
 from supervisor.deciding.turn import Turn
 from supervisor.model import facts
 from supervisor.model.inputs import Ending, Sample
-from supervisor.model.memory import Away, Tally, Watch
+from supervisor.model.memory import Away, Observation, Tally
 from supervisor.model.settings import Progress
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.upkeep.accounting import BLIND, SLOW, STARTING, TRAINING, proven_s
@@ -37,7 +37,7 @@ _LEAST_LOOK_GAP_S: Final = 5.0
 Seconds = dict[str, float]
 
 
-def on_look(turn: Turn, name: str, before: Watch | None, watch: Watch) -> Watch:
+def on_look(turn: Turn, name: str, before: Observation | None, watch: Observation) -> Observation:
     """The watch with one more sample in its tally; records sums that are due."""
     program, attempt = turn.present(name)
     sample, tally = watch.sample, None if before is None else before.tally
@@ -141,13 +141,13 @@ def _fresh(turn: Turn, sample: Sample, doing: str, told: str) -> Tally:
     )
 
 
-def _moved(turn: Turn, name: str, before: Watch | None, watch: Watch) -> bool:
+def _moved(turn: Turn, name: str, before: Observation | None, watch: Observation) -> bool:
     """Whether the counted seconds can no longer become part of a stall."""
     spec = turn.spec(name)
     return before is None or watch.moves > before.moves or (spec is not None and spec.progress is Progress.NONE)
 
 
-def _counted(turn: Turn, name: str, tally: Tally, watch: Watch, *, moved: bool) -> Tally:
+def _counted(turn: Turn, name: str, tally: Tally, watch: Observation, *, moved: bool) -> Tally:
     """Add one more sample, and record the fact that may be due."""
     sample, now_s = watch.sample, turn.now_s
     _, attempt = turn.present(name)

@@ -9,7 +9,7 @@ from supervisor.model.codes import SUCCESS
 from supervisor.model.commands import Command, Reply
 from supervisor.model.facts import Fact, Stamped
 from supervisor.model.inputs import Sample
-from supervisor.model.memory import Memory, Pending, Watch
+from supervisor.model.memory import Memory, Observation, Pending
 from supervisor.model.settings import SILENT, ProgramSpec, Settings
 from supervisor.model.state import Attempt, Program, State, Stop, fold
 from supervisor.policy.worker import ending
@@ -43,7 +43,7 @@ class Turn:
         self.staggered_until_s: float | None = None  # a start waits for the one before it
         self.alert_due_s: float | None = None  # when an alert can be sent, or sent again
         self.upkeep_due_s: float | None = None  # when a copy off the box is due or too old, or a notice's next step
-        self._watches: dict[str, Watch] | None = None  # this turn's own copy of the memory's
+        self._watches: dict[str, Observation] | None = None  # this turn's own copy of the memory's
 
     def record(self, fact: Fact) -> None:
         if not fact.why.isprintable():  # it may quote a worker's output, which is printed on terminals
@@ -54,7 +54,7 @@ class Turn:
     def command(self, command: Command) -> None:
         self.commands.append(command)
 
-    def keep_watch(self, name: str, watch: Watch) -> None:
+    def keep_watch(self, name: str, watch: Observation) -> None:
         """Remember a watch. All watches are copied once a turn: a copy for each of 200 programs would be slow."""
         if self._watches is None or self.memory.watches is not self._watches:
             self._watches = dict(self.memory.watches)

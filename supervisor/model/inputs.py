@@ -64,7 +64,7 @@ class Sample:
     proc_state: str | None = None  # R S D T t Z of /proc/PID/stat; None: could not be read
     live_at_s: float | None = None  # last stamp of the worker's side thread
     progress_at_s: float | None = None  # the last sign of progress, from any source
-    phase: str | None = None  # a name of workers.contract.Phase in lower case
+    phase: str | None = None  # a name of workers.contract.WorkerPhase in lower case
     phase_since_s: float | None = None
     phase_deadline_s: float | None = None
     beat_lost: bool = False  # its beats cannot be read just now: `progress_at_s` is of its log and its CPU time

@@ -15,7 +15,7 @@ from supervisor.model.inputs import JobSight, Sample
 from supervisor.model.settings import Settings
 from supervisor.model.state import Program
 from supervisor.policy.box.foundations import Finding
-from supervisor.policy.box.prechecks import Held
+from supervisor.policy.box.prechecks import StandingObjection
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.worker.absence import Absence
 
@@ -68,7 +68,7 @@ class IllnessSpell:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class Observation:
     """What was lately seen of one attempt."""
 
     token: str
@@ -175,7 +175,7 @@ class Memory:
     absences: tuple[Absence, ...] = ()  # the newest times in which this process did not run
     blind_until_s: float | None = None
     away: Away | None = None  # the newest time in which nobody looked
-    watches: dict[str, Watch] = field(default_factory=dict)
+    watches: dict[str, Observation] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)  # newest steps/s by program, kept over attempts
     intervals_at_s: dict[str, float] = field(default_factory=dict)  # when each checkpoint interval was last chosen
     pending: tuple[Pending, ...] = ()
@@ -186,7 +186,7 @@ class Memory:
     xids_told: int = 0  # number of the newest one that was recorded
     xids_at_s: dict[tuple[int, int], float] = field(default_factory=dict)  # when each (GPU, code) was last put on record
     needs_at_s: dict[str, float] = field(default_factory=dict)  # when a program's need was last put on record
-    objections: dict[str, Held] = field(default_factory=dict)  # by rule of `policy/box/prechecks.py`
+    objections: dict[str, StandingObjection] = field(default_factory=dict)  # by rule of `policy/box/prechecks.py`
     tenure: Tenure | None = None
     trouble: Trouble | None = None  # set by the loop when a commit failed
     restored: JournalRestored | None = None  # set by the loop: the first fact of the next turn
@@ -213,7 +213,7 @@ class Memory:
         """Whether no worker may be started now: something that a start relies on is not in place."""
         return any(each.finding.holds_starts for each in self.foundations.values())
 
-    def watch(self, name: str, token: str) -> Watch | None:
+    def watch(self, name: str, token: str) -> Observation | None:
         found = self.watches.get(name)
         return found if found is not None and found.token == token else None
 

@@ -87,7 +87,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class MemoryPeak:
     """The most that a program was seen to hold at a level, of its GPU's memory and of the host's; None: not seen."""
 
     level: str
@@ -138,7 +138,7 @@ class Program:
     rollbacks: int = 0
     divergences: int = 0  # without a checkpoint beyond the step of the first
     diverged_step: int | None = None
-    needs: tuple[Held, ...] = ()  # measured memory, by level
+    needs: tuple[MemoryPeak, ...] = ()  # measured memory, by level
     batches: tuple[tuple[str, int], ...] = ()  # (level, the batch that it gets there since it ran out of memory)
     service: bool = False  # it takes no slot and is no training
     own_digest: str = ""  # of its settings without those of the level; empty: unknown
@@ -166,9 +166,9 @@ class Program:
         """The largest healthy gap seen in a phase."""
         return dict(self.gaps_s).get(phase)
 
-    def held(self, level: str) -> Held:
+    def held(self, level: str) -> MemoryPeak:
         """The most that it was seen to hold at this level."""
-        return next((held for held in self.needs if held.level == level), Held(level))
+        return next((held for held in self.needs if held.level == level), MemoryPeak(level))
 
     def batch_size(self, level: str) -> int | None:
         """The batch that it was lowered to at this level; None: the configured one."""
@@ -196,7 +196,7 @@ class Veto:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpus:
+class GpuRecord:
     """What the record says of the GPUs. `most` is the most that this box ever had; `unknown_since_s`: they can't be read."""
 
     count: int | None = None
@@ -316,7 +316,7 @@ class State:
     former_boxes: tuple[FormerBox, ...] = ()  # the last ones
     clock_steps: dict[str, float] = field(default_factory=dict)  # by boot: seconds by which a wrong clock was set
     oom_kills: int | None = None  # the count of our cgroup up to which OOM kills are accounted for
-    gpus: Gpus = Gpus()
+    gpus: GpuRecord = GpuRecord()
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
     damage: Damage | None = None
     config: ConfigFault | None = None  # as long as the configuration is refused
@@ -439,7 +439,7 @@ def _trouble(
     return replace(state, damage=damage, gaps=state.gaps + (fact.lost != 0))
 
 
-def _gpus(gpus: Gpus, at_s: float, fact: facts.Fact) -> Gpus:
+def _gpus(gpus: GpuRecord, at_s: float, fact: facts.Fact) -> GpuRecord:
     match fact:
         case facts.GpusFound(count=count):
             return replace(gpus, count=count, most=max(gpus.most, count), lost=())
@@ -590,7 +590,7 @@ def _identified(state: State, stamped: Stamped, fact: facts.BoxIdentified) -> St
     programs = {name: replace(program, needs=(), batches=()) for name, program in state.programs.items()}
     return replace(
         state, box=box, former_boxes=(*state.former_boxes, former)[-_BOXES_KEPT:], levels={}, reboots=(), reboots_total=0,
-        climb=Climb(level_since_s=stamped.at_s), gpus=Gpus(), vetoes={}, programs=programs, oom_kills=None,
+        climb=Climb(level_since_s=stamped.at_s), gpus=GpuRecord(), vetoes={}, programs=programs, oom_kills=None,
     )  # fmt: skip
 
 
@@ -697,7 +697,7 @@ def _learned(program: Program, fact: facts.ProgramFact) -> Program:
     match fact:
         case facts.NeedLearned(level=level, gpu_bytes=gpu_bytes, host_bytes=host_bytes):
             others = (held for held in program.needs if held.level != level)
-            needs = (*others, Held(level, gpu_bytes, host_bytes))
+            needs = (*others, MemoryPeak(level, gpu_bytes, host_bytes))
             return replace(program, needs=tuple(sorted(needs, key=lambda held: held.level)))
         case facts.BatchLowered(level=level, batch_size=batch_size):
             return replace(program, batches=tuple(sorted({**dict(program.batches), level: batch_size}.items())))

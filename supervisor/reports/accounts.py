@@ -17,7 +17,7 @@ from typing import Final
 
 from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep.accounting import COMPUTING, Account
-from supervisor.reports.ledger import ROUNDING_S, Incident, Ledger, ProgramTimeline, Slice, fold_accounts
+from supervisor.reports.ledger import ROUNDING_S, Interruption, Ledger, ProgramTimeline, Slice, fold_accounts
 
 Seconds = dict[Account, float]
 
@@ -45,7 +45,7 @@ class LevelFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class AccountSheet:
     """The account sheet of one program, or of all slots. `seconds` add up to `wall_s`."""
 
     name: str
@@ -82,8 +82,8 @@ class Summary:
 
     since_s: float
     until_s: float
-    slots: Sheet
-    programs: tuple[Sheet, ...]
+    slots: AccountSheet
+    programs: tuple[AccountSheet, ...]
     levels: dict[str, LevelFigures] = field(default_factory=dict)
 
 
@@ -113,7 +113,7 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
     return Summary(since_s, until_s, slots, tuple(sheets), _levels(ledger, trained, since_s, until_s))
 
 
-def slots_in(ledger: Ledger, since_s: float, until_s: float) -> Sheet:
+def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
     """The sheet of all slots in a window inside the ledger: a part of what `summary` says."""
     held: Seconds = {}
     for book in ledger.all_books():
@@ -121,7 +121,7 @@ def slots_in(ledger: Ledger, since_s: float, until_s: float) -> Sheet:
     return _slots(ledger, held, since_s, until_s)
 
 
-def _slots(ledger: Ledger, held: Seconds, since_s: float, until_s: float) -> Sheet:
+def _slots(ledger: Ledger, held: Seconds, since_s: float, until_s: float) -> AccountSheet:
     free, paid_s = free_slots(ledger, since_s, until_s)
     return _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, _plus(held, free))
 
@@ -150,7 +150,7 @@ def _plus(one: Seconds, other: Seconds) -> Seconds:
     return {a: one.get(a, 0.0) + other.get(a, 0.0) for a in Account if a in one or a in other}
 
 
-def _sheet(name: str, books: list[ProgramTimeline], pieces: list[Slice], since_s: float, until_s: float) -> Sheet:
+def _sheet(name: str, books: list[ProgramTimeline], pieces: list[Slice], since_s: float, until_s: float) -> AccountSheet:
     seconds: Seconds = {}
     _add(seconds, pieces)
     wall_s = fsum(piece.end_s - piece.start_s for piece in pieces)
@@ -159,12 +159,12 @@ def _sheet(name: str, books: list[ProgramTimeline], pieces: list[Slice], since_s
 
 def _with_figures(
     name: str, books: list[ProgramTimeline], since_s: float, until_s: float, wall_s: float, seconds: Seconds
-) -> Sheet:  # fmt: skip
+) -> AccountSheet:  # fmt: skip
     """An incident belongs to the moment at which it began, a loss to that at which it was told."""
     incidents = [item for book in books for item in book.incidents if since_s <= item.failed_at_s < until_s]
     failures = [item for item in incidents if item.kind != "reboot"]
     losses = [loss for book in books for loss in book.losses if since_s <= loss.at_s < until_s]
-    return Sheet(
+    return AccountSheet(
         name, wall_s, seconds, len(failures), len(incidents) - len(failures),
         _mean(item.detected_at_s - item.failed_at_s for item in failures), _mean(_repairs(incidents)),
         sum(loss.steps or 0 for loss in losses), sum(1 for loss in losses if loss.steps is None and loss.again),
@@ -172,7 +172,7 @@ def _with_figures(
     )  # fmt: skip
 
 
-def _repairs(incidents: list[Incident]) -> Iterator[float]:
+def _repairs(incidents: list[Interruption]) -> Iterator[float]:
     """From failure to training again. One that fails again before it trains has one long outage, from the first failure."""
     ends: dict[float, float] = {}
     for item in incidents:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.reports.accounts import LevelFigures, Sheet, Summary
+from supervisor.reports.accounts import AccountSheet, LevelFigures, Summary
 from supervisor.reports.ledger import Ledger
 
 Json = dict[str, Any]
@@ -76,7 +76,7 @@ def accounts_view(closed: Ledger, found: Summary, *, wall_s: float) -> Json:
     }
 
 
-def _sheet(sheet: Sheet) -> Json:
+def _sheet(sheet: AccountSheet) -> Json:
     return {
         "name": sheet.name,
         "wall_s": sheet.wall_s,

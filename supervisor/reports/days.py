@@ -17,7 +17,7 @@ from supervisor.reports.accounts import slots_in
 from supervisor.reports.accounts_view import journal_s, wall_clock_of
 from supervisor.reports.cost_view import NO_PRICE, Games, frames_in, kept_in
 from supervisor.reports.incidents import cause_in_words
-from supervisor.reports.ledger import Ledger, Loss
+from supervisor.reports.ledger import Ledger, ResumeCost
 
 Json = dict[str, Any]
 Zone = Callable[[float], tuple[str, float]]  # wall clock -> (name of the local time, seconds ahead of UTC)
@@ -98,5 +98,5 @@ def _lost(closed: Ledger, from_s: float, to_s: float) -> list[Json]:
     return sorted(found.values(), key=lambda group: (-group["steps"], group["cause"]))
 
 
-def _losses(closed: Ledger, from_s: float, to_s: float) -> Iterable[Loss]:
+def _losses(closed: Ledger, from_s: float, to_s: float) -> Iterable[ResumeCost]:
     return (loss for book in closed.all_books() for loss in book.losses if from_s <= loss.at_s < to_s)

@@ -61,7 +61,7 @@ class Slice(NamedTuple):
         return Slice(self.start_s, at_s, left, self.holds), Slice(at_s, self.end_s, right, self.holds)
 
 
-class Incident(NamedTuple):
+class Interruption(NamedTuple):
     """One interruption of a program: it stalled, died, or ended with the host. None: not yet."""
 
     kind: str  # stall, death, reboot
@@ -71,7 +71,7 @@ class Incident(NamedTuple):
     trains_at_s: float | None = None
 
 
-class Loss(NamedTuple):
+class ResumeCost(NamedTuple):
     """What a resume cost. None: unknown. `seconds` is what was booked as LOST."""
 
     at_s: float
@@ -98,9 +98,9 @@ class ProgramTimeline:
     retry_at_s: float | None = None
     told_s: float = 0.0  # up to here a `Tallied` has told how it was
     marks: list[tuple[float, int]] = field(default_factory=list)  # (moment, step), both rising
-    incidents: list[Incident] = field(default_factory=list)
+    incidents: list[Interruption] = field(default_factory=list)
     mended: int = 0  # so many of them are over
-    losses: list[Loss] = field(default_factory=list)
+    losses: list[ResumeCost] = field(default_factory=list)
     unproven_s: float = -1.0  # up to here all training is booked as UNPROVEN, if it was not proven
 
     def copy(self) -> ProgramTimeline:
@@ -295,7 +295,7 @@ _GONE: Final = frozenset({Account.IDLE, Account.HOST_DOWN})
 
 
 @dataclass(slots=True)
-class Reboot:
+class RebootEntry:
     """One restart of the box."""
 
     last_sign_s: float
@@ -314,7 +314,7 @@ class Ledger:
     books: dict[str, ProgramTimeline] = field(default_factory=dict)
     ended: list[ProgramTimeline] = field(default_factory=list)  # of programs that left the config
     levels: list[tuple[float, str, int]] = field(default_factory=list)  # (from when, name, slots)
-    reboots: list[Reboot] = field(default_factory=list)
+    reboots: list[RebootEntry] = field(default_factory=list)
     stopped_at_s: float | None = None  # the daemon ended in order
     clocks: list[tuple[float, float]] = field(default_factory=list)  # (journal time, wall clock) whenever it may have moved
     seq: int = 0
@@ -425,7 +425,7 @@ class Ledger:
             book.rebook(boot_s, at_s, lambda piece: piece._replace(holds=False))
             if book.token is not None:
                 self._fail(book, "reboot", off_s, at_s)
-        self.reboots.append(Reboot(off_s, boot_s, level, fact.cause == "unclean"))
+        self.reboots.append(RebootEntry(off_s, boot_s, level, fact.cause == "unclean"))
         self.stopped_at_s = None
 
     # --- programs ----------------------------------------------------------------------------------------------------
@@ -498,11 +498,11 @@ class Ledger:
         book.close(at_s)
         if isinstance(fact, facts.ResumeUnknown):
             book.unprove()
-            book.losses.append(Loss(at_s, None, None, again=True))
+            book.losses.append(ResumeCost(at_s, None, None, again=True))
         else:
             again = bool(book.marks)
             lost_s = book.roll_back(at_s, fact.step, fact.lost_s)
-            book.losses.append(Loss(at_s, fact.lost_steps, lost_s, again, fact.cause))
+            book.losses.append(ResumeCost(at_s, fact.lost_steps, lost_s, again, fact.cause))
 
     @staticmethod
     def _tallied(book: ProgramTimeline, at_s: float, fact: facts.Tallied) -> None:
@@ -553,7 +553,7 @@ class Ledger:
 
     def _fail(self, book: ProgramTimeline, kind: str, failed_s: float, at_s: float) -> None:
         level = self.levels[-1][1] if self.levels else ""
-        book.incidents.append(Incident(kind, failed_s, at_s, level))
+        book.incidents.append(Interruption(kind, failed_s, at_s, level))
 
     @staticmethod
     def _mend(book: ProgramTimeline, at_s: float) -> None:

@@ -12,7 +12,7 @@ from supervisor.model.facts import Stamped
 from supervisor.model.recording import PROGRAMS, as_spread
 from supervisor.policy.upkeep.accounting import COMPUTING
 from supervisor.policy.upkeep.resolution import TIERS, tier_for
-from supervisor.reports.accounts import Sheet, Summary
+from supervisor.reports.accounts import AccountSheet, Summary
 from supervisor.reports.climb_view import climb_view
 from supervisor.reports.cost_view import cost_view, games_of, kept_in
 from supervisor.reports.incidents import incidents
@@ -57,7 +57,9 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
     }
 
 
-def _program(view: Json, sheet: Sheet | None, kept: Mapping[str, float], returns: Mapping[str, tuple[float, float]]) -> Json:
+def _program(
+    view: Json, sheet: AccountSheet | None, kept: Mapping[str, float], returns: Mapping[str, tuple[float, float]]
+) -> Json:
     first, last = returns.get(view["name"], (None, None))
     return {
         "name": view["name"],

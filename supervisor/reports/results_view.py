@@ -33,7 +33,7 @@ _WORD: Final = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class NewestResult:
     """The newest whole test of one run. None is "not known"."""
 
     program: str
@@ -48,7 +48,7 @@ class Outcome:
     hours_trained: float | None = None
 
 
-def results_view(tested: Sequence[Outcome]) -> dict[str, Any]:
+def results_view(tested: Sequence[NewestResult]) -> dict[str, Any]:
     """{"rows": one a game, algorithm and resolution, "overall": one an algorithm and resolution, "runs": one a run}."""
     runs = sorted(tested, key=lambda run: (run.game, run.algo, run.resolution or 0, run.program))
     rows = [_row(key, group) for key, group in _grouped(runs).items()]
@@ -89,14 +89,14 @@ def _words(seed: int = 0) -> Iterator[int]:
         yield word ^ (word >> 31)
 
 
-def _grouped(runs: Sequence[Outcome]) -> dict[tuple[str, str, int | None], list[Outcome]]:
-    found: dict[tuple[str, str, int | None], list[Outcome]] = {}
+def _grouped(runs: Sequence[NewestResult]) -> dict[tuple[str, str, int | None], list[NewestResult]]:
+    found: dict[tuple[str, str, int | None], list[NewestResult]] = {}
     for run in runs:
         found.setdefault((run.game, run.algo, run.resolution), []).append(run)
     return found
 
 
-def _by_setting(runs: Sequence[Outcome]) -> dict[tuple[str, int | None], dict[str, list[float]]]:
+def _by_setting(runs: Sequence[NewestResult]) -> dict[tuple[str, int | None], dict[str, list[float]]]:
     """Scores by game, for each algorithm and resolution that has any."""
     found: dict[tuple[str, int | None], dict[str, list[float]]] = {}
     for run in runs:
@@ -105,7 +105,7 @@ def _by_setting(runs: Sequence[Outcome]) -> dict[tuple[str, int | None], dict[st
     return found
 
 
-def _row(key: tuple[str, str, int | None], runs: Sequence[Outcome]) -> dict[str, Any]:
+def _row(key: tuple[str, str, int | None], runs: Sequence[NewestResult]) -> dict[str, Any]:
     game, algo, resolution = key
     returns = [run.mean_return for run in runs]
     hns = [run.hns for run in runs if run.hns is not None]
@@ -128,7 +128,7 @@ def _overall(key: tuple[str, int | None], by_game: Mapping[str, Sequence[float]]
     }  # fmt: skip
 
 
-def _run(run: Outcome) -> dict[str, Any]:
+def _run(run: NewestResult) -> dict[str, Any]:
     return {
         "program": run.program, "game": run.game, "algo": run.algo, "resolution": run.resolution, "seed": run.seed,
         "env_steps": run.env_steps, "hours_trained": run.hours_trained, "test_games": run.games,

@@ -12,7 +12,7 @@ from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.upkeep.resolution import Tier
 from supervisor.reports.ledger import Ledger
-from supervisor.reports.results_view import Outcome
+from supervisor.reports.results_view import NewestResult
 
 Json = dict[str, Any]
 
@@ -93,7 +93,7 @@ class Sources(Protocol):
     def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterable[Drawn]:
         """The points that a program's workers have drawn for TensorBoard, in a stretch of the wall clock."""
 
-    def results(self) -> Sequence[Outcome]:
+    def results(self) -> Sequence[NewestResult]:
         """The newest whole test of every run."""
 
     def backups(self) -> list[Json]:

@@ -41,7 +41,7 @@ from supervisor.reports.ledger import Ledger
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES
 from supervisor.reports.recorded import readings
-from supervisor.reports.results_view import Outcome
+from supervisor.reports.results_view import NewestResult
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.ledger_cache import LedgerCache
 from supervisor.shell.loop import Loop
@@ -324,7 +324,7 @@ class Running:
     def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
         return events.read(Path(self._paths.run_dir(program)), names, since_wall_s, until_wall_s)
 
-    def results(self) -> list[Outcome]:
+    def results(self) -> list[NewestResult]:
         return survey(Path(self._paths.programs))
 
     def backups(self) -> list[Json]:

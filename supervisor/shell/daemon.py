@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from supervisor.adapters.housekeeping import Housekeeping
     from supervisor.adapters.main_log import MainLog
     from supervisor.adapters.slurm.launcher import SlurmLauncher
-    from supervisor.adapters.slurm.lease import Lease
+    from supervisor.adapters.slurm.lease import DaemonLease
     from supervisor.adapters.slurm.probes import SlurmProbes
     from supervisor.api.server import Server
     from supervisor.api.tcp import TcpPort
@@ -213,14 +213,14 @@ class Daemon:
             return exit_codes.REFUSED
         return exit_codes.SHUT_DOWN if self._notifier.heard and not self._signalled else exit_codes.STOPPED
 
-    def _lease(self) -> Lease | None:
+    def _lease(self) -> DaemonLease | None:
         """Where several hosts share the state directory: this one is its daemon. Raises Taken or OSError."""
         if not self._settings.launcher.remote:
             return None
-        from supervisor.adapters.slurm.lease import Lease
+        from supervisor.adapters.slurm.lease import DaemonLease
 
         self._notifier.busy("waits for another host's daemon to be gone", _OPEN_S)
-        lease = Lease(self._paths.state_dir, boot.read_boot(BootFiles.of(os.environ)).boot_id)
+        lease = DaemonLease(self._paths.state_dir, boot.read_boot(BootFiles.of(os.environ)).boot_id)
         lease.take()
         lease.keep(lambda: os._exit(exit_codes.REFUSED))  # as if killed: every job is the other daemon's now
         return lease

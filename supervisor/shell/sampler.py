@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from supervisor.model.inputs import ClockMoved, Report, Sampled
-from supervisor.ports import Clock, Gpu, Host, Inbox, Probes
+from supervisor.ports import Clock, GpuReader, HostReader, Inbox, Probes
 
 log = structlog.get_logger()
 
@@ -35,8 +35,8 @@ class Sampler:
         period_s: float,
         wake: threading.Event,
         clock_moved: Callable[[], None],
-        gpu: Gpu,
-        host: Host,
+        gpu: GpuReader,
+        host: HostReader,
     ) -> None:
         """`wake` is set from any thread by whoever knows that a look is worth it before the period is over.
 

@@ -8,10 +8,10 @@ from statistics import mean
 from typing import Final
 
 from supervisor.policy.level.load import LoadSettings
-from supervisor.simulation.hosts import Host
+from supervisor.simulation.hosts import BoxModel
 from supervisor.simulation.past import Past, drawn_from, world
 from supervisor.simulation.play import DAY_S, Fixed, Play, Played, World, oracle
-from supervisor.simulation.policy_player import Held
+from supervisor.simulation.policy_player import PolicyPlayer
 
 OURS: Final = "hold and probe"
 ORACLE: Final = "oracle"
@@ -20,7 +20,7 @@ Path = tuple[tuple[float, int], ...]  # (seconds, level)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PolicyOutcome:
     """What one way of choosing has made: kept work in days of training at light, and its share of the oracle's."""
 
     name: str
@@ -38,16 +38,16 @@ class Compared:
     days: float
     seed: int
     levels: tuple[str, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[PolicyOutcome, ...]
     path: Path
     deaths: Path
     whys: tuple[tuple[float, int, str], ...] = field(repr=False)
 
 
-def compare(host: Host, *, days: float, seed: int, start: int = 0, settings: LoadSettings | None = None) -> Compared:
+def compare(host: BoxModel, *, days: float, seed: int, start: int = 0, settings: LoadSettings | None = None) -> Compared:
     """One play each, with the same chances."""
     settings = LoadSettings() if settings is None else settings
-    held = Held(start, settings, whys=[])
+    held = PolicyPlayer(start, settings, whys=[])
     rows = _played(host, held, seed, World(), days)
     ours, best = rows[OURS], rows[ORACLE]
     return Compared(
@@ -62,7 +62,7 @@ def compare(host: Host, *, days: float, seed: int, start: int = 0, settings: Loa
     )
 
 
-def _played(host: Host, held: Held, seed: int, world: World, days: float) -> dict[str, Played]:
+def _played(host: BoxModel, held: PolicyPlayer, seed: int, world: World, days: float) -> dict[str, Played]:
     """The policy, the oracle and each fixed level on one box, with the same chances."""
     marks_s = (days * DAY_S,)
     found = {OURS: Play(host, held, seed, world).run(marks_s), ORACLE: oracle(host, seed, world, marks_s)}
@@ -71,8 +71,10 @@ def _played(host: Host, held: Held, seed: int, world: World, days: float) -> dic
     return found
 
 
-def _outcome(name: str, played: Played, best: Played) -> Outcome:
-    return Outcome(name, played.work[0] / DAY_S, played.work[0] / best.work[0], played.reboots[0], len(played.path) - 1)
+def _outcome(name: str, played: Played, best: Played) -> PolicyOutcome:
+    return PolicyOutcome(
+        name, played.work[0] / DAY_S, played.work[0] / best.work[0], played.reboots[0], len(played.path) - 1
+    )
 
 
 def drawing(compared: Compared, columns: int = 72) -> list[str]:
@@ -140,7 +142,7 @@ def replay(past: Past, settings: LoadSettings, *, days: float | None, seed: int,
     for_days = past.for_s / DAY_S if days is None else days
     start = past.path[0][1] if start is None else start
     hosts = [drawn_from(past, number) for number in range(seed, seed + draws)]
-    helds = [Held(start, settings, past.costs, whys=[]) for _ in hosts]
+    helds = [PolicyPlayer(start, settings, past.costs, whys=[]) for _ in hosts]
     plays = [
         _played(host, held, number, at, for_days) for number, (host, held) in enumerate(zip(hosts, helds, strict=True), seed)
     ]
@@ -159,7 +161,7 @@ def _way(name: str, plays: list[Played], best: list[float]) -> Way:
     return _told(name, [played.work[0] for played in plays], best, mean(reboots), mean(changes))
 
 
-def _as_it_was(past: Past, hosts: list[Host], at: World, best: list[float]) -> Way:
+def _as_it_was(past: Past, hosts: list[BoxModel], at: World, best: list[float]) -> Way:
     """What the box has made, by the speeds of each box that it could be; scored as the others are."""
     lost_s = at.interval_s / 2.0 + at.penalty_s
     works = []

@@ -31,7 +31,7 @@ class Regime:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class BoxModel:
     """A box. `changes` are (hour, regime) in order, the first at hour 0; with `daily` they repeat every 24 h."""
 
     name: str
@@ -61,21 +61,21 @@ _BAD_HOURS = Regime((NEVER, 40.0, 4.0, 2.0, 1.0, 0.45))
 ARCHETYPES: Final = {
     host.name: host
     for host in (
-        Host("seed", _DAYS_TABLE, (_USERS,)),
-        Host("seedeps", _EPISODES_TABLE, (_USERS,)),
-        Host("robust", _DAYS_TABLE, (_ROBUST,)),
-        Host("fragile", _DAYS_TABLE, (Regime((NEVER, 4.0, 0.7, 0.5, 0.35, 0.25)),)),
-        Host("basehaz", _FLAT_TABLE, (Regime((6.0,) * LEVELS),)),
-        Host("smooth", _DAYS_TABLE, (Regime((100.0, 40.0, 16.0, 6.0, 2.0, 0.6)),)),
-        Host("overheat", _DAYS_TABLE, (Regime(_NONE, (*_NONE[:4], 75.0, 17.5)),)),
-        Host("degrade", _DAYS_TABLE, (_ROBUST, _USERS), ((0.0, 0), (4.3 * 24.0, 1))),
-        Host("fixed", _DAYS_TABLE, (_USERS, _ROBUST), ((0.0, 0), (2.3 * 24.0, 1))),
-        Host("diurnal", _DAYS_TABLE, (_ROBUST, _BAD_HOURS), ((0.0, 0), (10.0, 1), (20.0, 0)), daily=True),
+        BoxModel("seed", _DAYS_TABLE, (_USERS,)),
+        BoxModel("seedeps", _EPISODES_TABLE, (_USERS,)),
+        BoxModel("robust", _DAYS_TABLE, (_ROBUST,)),
+        BoxModel("fragile", _DAYS_TABLE, (Regime((NEVER, 4.0, 0.7, 0.5, 0.35, 0.25)),)),
+        BoxModel("basehaz", _FLAT_TABLE, (Regime((6.0,) * LEVELS),)),
+        BoxModel("smooth", _DAYS_TABLE, (Regime((100.0, 40.0, 16.0, 6.0, 2.0, 0.6)),)),
+        BoxModel("overheat", _DAYS_TABLE, (Regime(_NONE, (*_NONE[:4], 75.0, 17.5)),)),
+        BoxModel("degrade", _DAYS_TABLE, (_ROBUST, _USERS), ((0.0, 0), (4.3 * 24.0, 1))),
+        BoxModel("fixed", _DAYS_TABLE, (_USERS, _ROBUST), ((0.0, 0), (2.3 * 24.0, 1))),
+        BoxModel("diurnal", _DAYS_TABLE, (_ROBUST, _BAD_HOURS), ((0.0, 0), (10.0, 1), (20.0, 0)), daily=True),
     )
 }
 
 
-def drawn(seed: int) -> Host:
+def drawn(seed: int) -> BoxModel:
     """A box drawn at random: a speed curve that may dip, a breaking level, half of them changing in time."""
     chance = Random(f"host {seed}")  # noqa: S311  a simulation
     speeds = _curve(chance)
@@ -83,12 +83,12 @@ def drawn(seed: int) -> Host:
     kind = chance.random()
     name = f"fresh{seed}"
     if kind < 0.5:
-        return Host(name, speeds, (first,))
+        return BoxModel(name, speeds, (first,))
     second = _regime(chance)
     if kind < 0.85:
-        return Host(name, speeds, (first, second), ((0.0, 0), (24.0 * chance.uniform(0.5, 6.0), 1)))
+        return BoxModel(name, speeds, (first, second), ((0.0, 0), (24.0 * chance.uniform(0.5, 6.0), 1)))
     start = chance.uniform(1.0, 14.0)
-    return Host(name, speeds, (first, second), ((0.0, 0), (start, 1), (start + chance.uniform(4.0, 9.0), 0)), daily=True)
+    return BoxModel(name, speeds, (first, second), ((0.0, 0), (start, 1), (start + chance.uniform(4.0, 9.0), 0)), daily=True)
 
 
 def _curve(chance: Random) -> tuple[float, ...]:

@@ -27,7 +27,7 @@ from typing import Final
 
 from supervisor.policy.level.speeds import Speeds
 from supervisor.policy.level.worth import PRIOR_MTBF_S, PRIOR_UP_S, Costs
-from supervisor.simulation.hosts import NEVER, Host, Regime
+from supervisor.simulation.hosts import NEVER, BoxModel, Regime
 from supervisor.simulation.play import World
 
 _WEARS: Final = 3  # runs that ended alike
@@ -97,7 +97,7 @@ def world(past: Past) -> World:
     )
 
 
-def drawn_from(past: Past, seed: int) -> Host:
+def drawn_from(past: Past, seed: int) -> BoxModel:
     """One of the boxes that this could be."""
     chance = Random(f"past {seed}")  # noqa: S311  a simulation
     mtbf_h: list[float] = []
@@ -115,7 +115,7 @@ def drawn_from(past: Past, seed: int) -> Host:
         unknown = not record.up_s and bool(mtbf_h)
         mtbf_h.append(min(own_h, mtbf_h[-1]) if unknown else own_h)
         wear_min.append(wear_min[-1] if unknown else NEVER)
-    return Host(f"drawn {seed}", _speeds(past, chance), (Regime(tuple(mtbf_h), tuple(wear_min)),))
+    return BoxModel(f"drawn {seed}", _speeds(past, chance), (Regime(tuple(mtbf_h), tuple(wear_min)),))
 
 
 def _speeds(past: Past, chance: Random) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ from functools import cache
 from random import Random
 from typing import Final, Protocol
 
-from supervisor.simulation.hosts import NEVER, Host
+from supervisor.simulation.hosts import NEVER, BoxModel
 
 DAY_S: Final = 86400.0
 _COOLS_S: Final = 600.0
@@ -59,7 +59,7 @@ class Played:
 class Play:
     """One play. Mutable, and as plain as can be: a year of it must take a second or two."""
 
-    def __init__(self, host: Host, chooser: Chooser, seed: int, world: World) -> None:
+    def __init__(self, host: BoxModel, chooser: Chooser, seed: int, world: World) -> None:
         self.host, self.chooser, self.world = host, chooser, world
         self.deaths_chance = Random(f"deaths {seed}")  # noqa: S311  a simulation
         self.readings_chance = Random(f"readings {seed}")  # noqa: S311
@@ -171,19 +171,19 @@ class Fixed:
 
 
 @cache
-def rates(host: Host, world: World) -> tuple[tuple[float, ...], ...]:
+def rates(host: BoxModel, world: World) -> tuple[tuple[float, ...], ...]:
     """Kept work a second of every level in every regime, by playing each alone for 200 days."""
     for_s, world = 200.0 * DAY_S, replace(world, review_s=DAY_S)  # a fixed level has nothing to review
     return tuple(
         tuple(
-            Play(Host(host.name, host.speeds, (regime,)), Fixed(level), 0, world).run((for_s,)).work[0] / for_s
+            Play(BoxModel(host.name, host.speeds, (regime,)), Fixed(level), 0, world).run((for_s,)).work[0] / for_s
             for level in range(len(host.speeds))
         )
         for regime in host.regimes
     )
 
 
-def oracle(host: Host, seed: int, world: World, marks_s: tuple[float, ...]) -> Played:
+def oracle(host: BoxModel, seed: int, world: World, marks_s: tuple[float, ...]) -> Played:
     """What the best level of each regime would have made, by one who knows all rates and changes at once."""
     best = [max(range(len(row)), key=row.__getitem__) for row in rates(host, world)]
     play = Play(host, Fixed(best[host.regime(0.0)[0]]), seed, world)

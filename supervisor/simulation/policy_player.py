@@ -10,7 +10,7 @@ from supervisor.policy.level.worth import Costs
 
 
 @dataclass(slots=True)
-class Held:
+class PolicyPlayer:
     """`policy/level/load.py` with its state. `whys` collects (when, level, why) for each change when it is a list."""
 
     start: int = 0

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from supervisor.policy.box import prechecks
-from supervisor.policy.box.prechecks import Box, Need, PrecheckSettings, Rung
+from supervisor.policy.box.prechecks import BoxReadings, Need, PrecheckSettings, Rung
 from supervisor.policy.level import load
 from supervisor.policy.level.load import Cap
-from supervisor.simulation.hosts import LEVELS, Host
+from supervisor.simulation.hosts import LEVELS, BoxModel
 from supervisor.simulation.play import Play, World
-from supervisor.simulation.policy_player import Held
+from supervisor.simulation.policy_player import PolicyPlayer
 from supervisor.simulation.sensors import PROGRAM_BYTES, Sensors, Shown
 
 _SLOTS: Final = (2, 3, 4, 5, 6, 8)
@@ -28,12 +28,12 @@ NEEDS: Final = (Need(0, (PROGRAM_BYTES,) * LEVELS, (None,) * LEVELS),) * max(_SL
 
 
 @dataclass(slots=True)
-class Checked(Held):
+class VetoedPlayer(PolicyPlayer):
     """`Held`, with vetoes. `vetoed` counts them by rule."""
 
     checks: PrecheckSettings = field(default_factory=PrecheckSettings)
     vetoes: dict[str, int] = field(default_factory=dict)
-    objected: dict[str, prechecks.Held] = field(default_factory=dict)
+    objected: dict[str, prechecks.StandingObjection] = field(default_factory=dict)
     vetoed: dict[str, int] = field(default_factory=dict)
 
     def look(self, shown: Shown, at_s: float, heat: float) -> bool:
@@ -66,18 +66,18 @@ class Checked(Held):
         step = load.rebooted(self.settings, self.costs, self.state, at_s=at_s, up_s=up_s, weight=weight, cap=self.cap)
         return self._told(step, at_s, before)
 
-    def _box(self, shown: Shown, at_s: float, heat: float) -> Box:
+    def _box(self, shown: Shown, at_s: float, heat: float) -> BoxReadings:
         level = self.state.level
         gpus = shown.gpus(at_s, level, _SLOTS[level], heat)
         free_bytes = gpus.gpus[0].free_bytes if gpus.gpus else None
         ours_bytes = None if free_bytes is None else _SLOTS[level] * PROGRAM_BYTES
-        return Box(LADDER, level, gpus, None, NEEDS, {0: ours_bytes})
+        return BoxReadings(LADDER, level, gpus, None, NEEDS, {0: ours_bytes})
 
 
 class WatchedPlay(Play):
     """A play in which the GPU is looked at every few seconds."""
 
-    def __init__(self, host: Host, chooser: Checked, seed: int, world: World, sensors: Sensors) -> None:
+    def __init__(self, host: BoxModel, chooser: VetoedPlayer, seed: int, world: World, sensors: Sensors) -> None:
         self.checked, self.shown, self.look_s = chooser, Shown(sensors, seed), sensors.look_s
         self.next_look_s = 0.0
         super().__init__(host, chooser, seed, world)

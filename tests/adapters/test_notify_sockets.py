@@ -16,7 +16,7 @@ from tools import needs
 
 from supervisor.adapters.process import notify_sockets as module
 from supervisor.adapters.process.notify_sockets import Heard, NotifySockets, hear, parse
-from workers.contract import ENV_TOKEN, Client, Phase
+from workers.contract import ENV_TOKEN, Client, WorkerPhase
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN, OTHER = "a" * 32, "b" * 32
@@ -200,8 +200,8 @@ def test_systemd_notify_is_heard_and_returns(ear):
 def test_the_small_client_is_heard(ear, tmp_path):
     ear.listen()
     code = (
-        "from workers.contract import Client, Phase\n"
-        "me = Client(); me.phase(Phase.TRAINING); me.committed(7, stall_s=0.0, write_s=0.0); me.phase(Phase.LEAVING)\n"
+        "from workers.contract import Client, WorkerPhase\n"
+        "me = Client(); me.phase(WorkerPhase.TRAINING); me.committed(7, stall_s=0.0, write_s=0.0); me.phase(WorkerPhase.LEAVING)\n"
         "input()"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), ENV_TOKEN: TOKEN, "EXTRALIFE_BEAT": str(tmp_path / "beat"),
@@ -211,7 +211,7 @@ def test_the_small_client_is_heard(ear, tmp_path):
     assert heard.ready
     assert heard.stopping
     assert heard.ckpt_step == 7
-    assert heard.status == Phase.LEAVING.name.lower()
+    assert heard.status == WorkerPhase.LEAVING.name.lower()
 
 
 def test_each_program_has_its_own_ear(ear):

@@ -20,7 +20,7 @@ from supervisor.adapters.process.probes import LocalProbes
 from supervisor.model.inputs import Report, Sample
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from workers import contract
-from workers.contract import Client, Phase
+from workers.contract import Client, WorkerPhase
 
 TOKEN = "ab" * 16
 
@@ -96,12 +96,12 @@ def scene(tmp_path):
 def test_a_beat_becomes_a_sample(scene):
     scene.watch()
     me = scene.client()
-    me.phase(Phase.BUILDING, deadline_s=60, num_envs=32, batch_size=512)
+    me.phase(WorkerPhase.BUILDING, deadline_s=60, num_envs=32, batch_size=512)
     building = scene.look()
     assert (building.phase, building.ready, building.num_envs, building.batch_size) == ("building", False, 32, 512)
     assert building.steps is None, "before training a count of 0 is not known"
     assert building.phase_deadline_s == pytest.approx(scene.clock.at_s + 60, abs=30)
-    me.phase(Phase.TRAINING, target=1000, target_kind=contract.TargetKind.EPISODES)
+    me.phase(WorkerPhase.TRAINING, target=1000, target_kind=contract.TargetKind.EPISODES)
     me.progress(env_steps=640, frames=2560, updates=10, episodes=3, loss=0.5, mean_return=-20.5, steps_per_s=900.0,
                 share_act=0.25, share_learn=0.5, test_return=-19.0)  # fmt: skip
     me.committed(600, stall_s=0.004, write_s=0.25)
@@ -128,7 +128,7 @@ def test_a_beat_becomes_a_sample(scene):
 
 def test_what_is_not_known_is_none(scene):
     scene.watch()
-    scene.client().phase(Phase.TRAINING, loss=math.nan, mean_return=math.inf)
+    scene.client().phase(WorkerPhase.TRAINING, loss=math.nan, mean_return=math.inf)
     seen = scene.look()
     assert {"updates": 0}.items() <= seen.figures.items(), "in training a count of 0 is one"
     assert not {name for name in seen.figures if contract.FIGURES[name].code == "d"}
@@ -152,7 +152,9 @@ def test_a_beat_of_another_attempt_is_none_of_ours(scene):
 
 
 @pytest.mark.parametrize(
-    "phase", [phase for phase in Phase if phase < Phase.TRAINING or phase is Phase.LEAVING], ids=lambda phase: phase.name
+    "phase",
+    [phase for phase in WorkerPhase if phase < WorkerPhase.TRAINING or phase is WorkerPhase.LEAVING],
+    ids=lambda phase: phase.name,
 )
 def test_only_training_is_ready(scene, phase):
     scene.watch()
@@ -163,7 +165,7 @@ def test_only_training_is_ready(scene, phase):
 def test_a_torn_beat_is_no_stall_the_newest_whole_one_stands(scene):
     scene.watch()
     me = scene.client()
-    me.phase(Phase.TRAINING, env_steps=10)
+    me.phase(WorkerPhase.TRAINING, env_steps=10)
     before = scene.look()
     path = Path(scene.paths.beat("Pong", 1))
     whole = path.read_bytes()
@@ -177,7 +179,7 @@ def test_a_torn_beat_is_no_stall_the_newest_whole_one_stands(scene):
 def test_a_removed_beat_is_read_from_the_record_that_its_worker_still_maps(scene):
     scene.watch(pid=os.getpid())
     me = scene.client()
-    me.phase(Phase.TRAINING, env_steps=10)
+    me.phase(WorkerPhase.TRAINING, env_steps=10)
     assert scene.look().steps == 10
     Path(scene.paths.beat("Pong", 1)).unlink()
     assert scene.probes.beat_defect("Pong", TOKEN) == "it is gone"
@@ -190,7 +192,7 @@ def test_a_removed_beat_is_read_from_the_record_that_its_worker_still_maps(scene
 
 def test_where_no_beat_can_be_read_the_log_and_the_cpu_time_are_witnesses(scene):
     scene.watch()
-    scene.client().phase(Phase.TRAINING, env_steps=10)
+    scene.client().phase(WorkerPhase.TRAINING, env_steps=10)
     before = scene.look()
     Path(scene.paths.beat("Pong", 1)).write_bytes(b"\xff" * 4096)
     assert scene.probes.beat_defect("Pong", TOKEN) == "it is no beat record any more"
@@ -215,7 +217,9 @@ def test_an_adopted_worker_whose_beat_file_is_gone_is_judged_by_its_witnesses(sc
 
 def test_a_stamp_that_was_never_set_or_is_of_another_clock_is_not_known(scene):
     scene.watch()
-    beat = contract.Beat(Phase.TRAINING, 1, 1, "b" * 32, TOKEN, 1, live_ns=0, progress_ns=time.time_ns(), phase_since_ns=0)
+    beat = contract.Beat(
+        WorkerPhase.TRAINING, 1, 1, "b" * 32, TOKEN, 1, live_ns=0, progress_ns=time.time_ns(), phase_since_ns=0
+    )
     record = contract._Record(scene.paths.beat("Pong", 1), contract._BEAT_MAGIC, b"", len(contract.pack_beat(beat)))
     record.write(contract.pack_beat(beat))
     record.close()
@@ -283,7 +287,7 @@ def test_what_was_notified_becomes_a_sample(scene):
 def test_a_real_datagram_reaches_the_sample(scene):
     scene.edges.bind("Pong")
     scene.watch(Progress.BEAT, pid=os.getpid())
-    scene.client().phase(Phase.TRAINING)
+    scene.client().phase(WorkerPhase.TRAINING)
     code = "import os,socket; s=socket.socket(1,2); s.sendto(b'STATUS=x' * 1, os.environ['NOTIFY_SOCKET']); input()"
     env = {contract.ENV_TOKEN: TOKEN, "NOTIFY_SOCKET": scene.paths.notify_socket("Pong")}
     with subprocess.Popen([sys.executable, "-S", "-I", "-c", code], env=env, stdin=subprocess.PIPE) as child:
@@ -460,7 +464,7 @@ def test_what_was_forgotten_is_not_read(scene):
 def test_ten_programs_are_sampled_in_two_milliseconds(scene):
     for number in range(10):
         scene.watch(name=f"game-{number}")
-        scene.client(name=f"game-{number}").phase(Phase.TRAINING, env_steps=1)
+        scene.client(name=f"game-{number}").phase(WorkerPhase.TRAINING, env_steps=1)
     scene.probes.sample()
     took_ms = []
     for _ in range(200):
@@ -489,9 +493,9 @@ def test_what_a_worker_does_just_now_is_known_by_its_process(scene):
     scene.watch()
     assert scene.probes.doing() == {}
     client = scene.client()
-    client.phase(Phase.COMPILING)
+    client.phase(WorkerPhase.COMPILING)
     assert scene.probes.doing() == {os.getpid(): ("compiling", 0)}
-    client.phase(Phase.TRAINING, env_steps=640)
+    client.phase(WorkerPhase.TRAINING, env_steps=640)
     assert scene.probes.doing() == {os.getpid(): ("training", 640)}
     scene.watch(Progress.LOG)
     assert scene.probes.doing() == {}, "it does not beat"

@@ -206,12 +206,12 @@ def test_only_the_newest_attempts_are_kept(world):
 
 CONTRACT_WORKER = """
 import os
-from workers.contract import Client, Phase
+from workers.contract import Client, WorkerPhase
 me = Client()
 me.report("resumed", step=10)
 with open(f"{os.environ['EXTRALIFE_RUN_DIR']}/attempts/1-{me.token}/reports.jsonl", "a") as reports:
     reports.write('{"kind": 3}\\n[]\\nnot json\\n{"kind": "odd", "x": NaN}\\n' + "[" * 100000 + "\\n")
-me.phase(Phase.TRAINING)
+me.phase(WorkerPhase.TRAINING)
 me.committed(40, stall_s=0.0, write_s=0.1)
 me.progress(env_steps=44)
 print("\\x1b]0;evil\\x07 first\\rlast\\u202e form", "x" * 1000, sep="\\n", flush=True)
@@ -754,7 +754,7 @@ def test_a_shim_is_ordered_to_the_letter(tmp_path, monkeypatch):
 
 def test_a_record_is_taken_with_all_its_fields_in_their_types_or_not_at_all(tmp_path):
     path = tmp_path / "record"
-    whole = processes.Attempt("boot", "Pong", 3, "ab" * 16, 10, 11, 12, 13, 14, 15, "/cgroup")
+    whole = processes.RunningAttempt("boot", "Pong", 3, "ab" * 16, 10, 11, 12, 13, 14, 15, "/cgroup")
     body = asdict(whole)
     path.write_text(json.dumps(body))
     assert processes.read_record(str(path)) == whole

@@ -4,11 +4,11 @@ import pytest
 
 from supervisor.adapters.singleton import Taken
 from supervisor.adapters.slurm import lease as leases
-from supervisor.adapters.slurm.lease import Lease
+from supervisor.adapters.slurm.lease import DaemonLease
 
 
 def on(tmp_path, host, wait=lambda _: None):
-    made = Lease(str(tmp_path), f"boot-of-{host}", wait)
+    made = DaemonLease(str(tmp_path), f"boot-of-{host}", wait)
     made._mine = leases.replace(made._mine, host=host)
     return made
 

@@ -12,7 +12,7 @@ import pytest
 from fakes import ListInbox, OneClock
 
 from supervisor.adapters.slurm import node, report
-from supervisor.adapters.slurm.client import Done, Jobs, Refused, Submitted, Unknown
+from supervisor.adapters.slurm.client import Done, Jobs, SlurmRefused, Submitted, Unknown
 from supervisor.adapters.slurm.controls import SlurmControls
 from supervisor.adapters.slurm.launcher import SlurmLauncher, node_order, remote_paths
 from supervisor.adapters.slurm.probes import FRESH_S, SlurmProbes
@@ -138,12 +138,16 @@ def test_a_job_is_known_by_its_comment_even_if_the_cluster_adds_to_it():
 
 
 def test_what_slurm_refuses_is_told_in_its_own_words(world):
-    world.cluster.answer = Refused("Batch job submission failed: Invalid account or account/partition combination specified")
+    world.cluster.answer = SlurmRefused(
+        "Batch job submission failed: Invalid account or account/partition combination specified"
+    )
     world.spawn()
     (told,) = world.inbox.items
     assert (type(told), told.permanent) == (SpawnBroke, True)
     assert "Slurm refuses the job of Pong: Batch job submission failed: Invalid account" in told.error
-    world.cluster.answer = Refused("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)")
+    world.cluster.answer = SlurmRefused(
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    )
     world.launcher.spawn(SPEC, 4, "cd" * 16)
     world.launcher.step()
     assert not world.inbox.items[-1].permanent  # there is room again later
@@ -271,7 +275,7 @@ def beat(world, progress_ns, at_ns):
         contract.ENV_BEAT: f"{path}.local", contract.ENV_TOKEN: TOKEN, contract.ENV_ATTEMPT: "3", contract.ENV_PROGRAM: "Pong",
         contract.ENV_BOOT_ID: "00" * 16,
     })  # fmt: skip
-    client.phase(contract.Phase.TRAINING)
+    client.phase(contract.WorkerPhase.TRAINING)
     client.close()
     made = contract.read_beat(f"{path}.local")
     record = contract._Record(

@@ -9,7 +9,7 @@ from typing import Any
 
 from fakes import FakeSources
 
-from supervisor.api.port import Json, Result, Snapshot
+from supervisor.api.port import Json, Result, StatusPage
 from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NO_FILE, NOT_RUNNING, SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Verb
@@ -27,7 +27,7 @@ from supervisor.reports.facts_view import select
 from supervisor.reports.ledger import Ledger, fold_accounts
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES
-from supervisor.reports.results_view import Outcome, results_view
+from supervisor.reports.results_view import NewestResult, results_view
 from supervisor.reports.status_view import status_view
 from supervisor.reports.view import program_view
 
@@ -89,7 +89,7 @@ class FakeBackend:
     refusal: list[Result] = field(default_factory=list)  # of a reload
     gate: threading.Event | None = None  # an ask waits for it
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    tested: list[Outcome] = field(default_factory=list)
+    tested: list[NewestResult] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)  # of the recorder
     reported: Json = field(default_factory=dict)
     windows: list[Since] = field(default_factory=list)  # for which a report was asked
@@ -115,8 +115,8 @@ class FakeBackend:
         state = fold_all(self.journal)
         return metrics_view(FakeSources(state, memory=self.memory))
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(self)
+    def snapshot(self) -> StatusPage:
+        return StatusPage(self)
 
     def page_status(self) -> Json:
         views = [self.programs[name] for name in sorted(self.programs)]

@@ -22,7 +22,7 @@ from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Verb
 from supervisor.reports.facts_view import fact_row, select
-from supervisor.reports.results_view import Outcome
+from supervisor.reports.results_view import NewestResult
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -47,7 +47,7 @@ def test_status_is_the_snapshot(api: Path) -> None:
 
 def test_results_of_all_runs(api: Path, backend: FakeBackend) -> None:
     assert call(api, "/api/v1/results") == (200, {"rows": [], "overall": [], "runs": []})
-    backend.tested = [Outcome("Pong", "Pong", "ppo", 84, 4, 1000, 30, 12.0, 0.93)]
+    backend.tested = [NewestResult("Pong", "Pong", "ppo", 84, 4, 1000, 30, 12.0, 0.93)]
     (row,) = call(api, "/api/v1/results")[1]["rows"]
     assert (row["game"], row["return_mean"], row["return_std"]) == ("Pong", 12.0, None)
 

@@ -180,12 +180,12 @@ def test_a_client_of_another_version_is_understood(tmp_path, around):
 
 def test_figures_fill_the_beat(around):
     run = around.run(total=500)
-    assert read_beat(around.beat_file).phase is contract.Phase.IMPORTING
+    assert read_beat(around.beat_file).phase is contract.WorkerPhase.IMPORTING
     run.phase("compiling", 60)
-    assert read_beat(around.beat_file).phase is contract.Phase.COMPILING
+    assert read_beat(around.beat_file).phase is contract.WorkerPhase.COMPILING
     run.step(3, loss=0.25, reward=1.5, entropy=0.7, updates=4)
     beat = read_beat(around.beat_file)
-    assert (beat.phase, beat.env_steps, beat.target) == (contract.Phase.TRAINING, 3, 500)
+    assert (beat.phase, beat.env_steps, beat.target) == (contract.WorkerPhase.TRAINING, 3, 500)
     assert beat.phase_deadline_ns > contract.now_ns() + 590 * 10**9, "a step may take ten minutes if nobody says otherwise"
     assert (beat.loss, beat.mean_return, beat.entropy, beat.updates) == (0.25, 1.5, 0.7, 4)
     assert beat.rss_bytes > 1 << 20
@@ -198,8 +198,8 @@ def test_figures_fill_the_beat(around):
     run.step(1000)
     assert read_beat(around.beat_file).steps_per_s == pytest.approx(500, rel=0.05)
     with run.phase("evaluating"):
-        assert read_beat(around.beat_file).phase is contract.Phase.EVALUATING
-    assert read_beat(around.beat_file).phase is contract.Phase.TRAINING
+        assert read_beat(around.beat_file).phase is contract.WorkerPhase.EVALUATING
+    assert read_beat(around.beat_file).phase is contract.WorkerPhase.TRAINING
 
 
 def test_figures_that_were_told_before_go_straight_to_their_places(around, capfd):
@@ -466,7 +466,7 @@ def test_sigterm_asks_to_save_first_and_then_to_leave_and_an_earlier_handler_sti
     with pytest.raises(SystemExit) as left:
         run.leave()
     assert left.value.code == contract.EXIT_LEFT
-    assert read_beat(around.beat_file).phase is contract.Phase.LEAVING
+    assert read_beat(around.beat_file).phase is contract.WorkerPhase.LEAVING
 
 
 def test_a_script_that_never_asks_to_save_stops_at_once(around):

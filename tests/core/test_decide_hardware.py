@@ -195,7 +195,7 @@ def test_what_the_prechecks_are_given(monkeypatch):
     core = Core(replace(settings("Pong", "Qbert"), level=Level("high", slots=2, memory_mb=70))).running("Pong", "Qbert")
     core.look(Pong={"cuda_bytes": 3 * MB, "rss_bytes": 40 * MB}, Qbert={"cuda_bytes": 5 * MB, "rss_bytes": 600 * MB})
     core.later(61.0).see(seen := gpus(gpu(), xids=(Xid(1, 0, 31),)), host := Host(available_bytes=9 * MB))
-    assert given[-1] == prechecks.Box(
+    assert given[-1] == prechecks.BoxReadings(
         (prechecks.Rung("high", 2, 70 * 10**6),), 0, seen, host,
         (prechecks.Need(0, (3 * MB,), (40 * MB,)), prechecks.Need(0, (5 * MB,), (600 * MB,))),
         {0: 8 * MB}, 640 * MB, (31,),

@@ -7,7 +7,7 @@ from core_kit import Core, facts, kinds, of, settings
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
-from supervisor.model.memory import Memory, Trouble, Watch
+from supervisor.model.memory import Memory, Observation, Trouble
 from supervisor.model.state import State, fold
 from supervisor.reports.status_view import journal_view
 
@@ -46,9 +46,9 @@ def test_an_hour_without_a_journal_is_no_absence_of_the_loop():
 
 def test_readings_are_shown_meanwhile_and_judged_later():
     mine, new = Sample("t1", steps=1), Sample("t1", steps=2)
-    memory = Memory(watches={"Pong": Watch("t1", mine, 5.0), "Qbert": Watch("t2", Sample("t2"), 5.0)})
+    memory = Memory(watches={"Pong": Observation("t1", mine, 5.0), "Qbert": Observation("t2", Sample("t2"), 5.0)})
     shown = memory.showing({"Pong": new, "Qbert": Sample("t3", steps=9), "Nobody": new})
-    assert shown.watches["Pong"] == Watch("t1", new, 5.0)
+    assert shown.watches["Pong"] == Observation("t1", new, 5.0)
     assert shown.watches["Qbert"] == memory.watches["Qbert"], "another attempt's reading"
     assert set(shown.watches) == {"Pong", "Qbert"}
 

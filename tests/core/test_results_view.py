@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.reports.results_view import Outcome, _words, interquartile_mean, interval, results_view
+from supervisor.reports.results_view import NewestResult, _words, interquartile_mean, interval, results_view
 
 
 def test_runs_are_drawn_by_the_published_numbers() -> None:
@@ -16,8 +16,8 @@ def test_runs_are_drawn_by_the_published_numbers() -> None:
     assert list(islice(_words(), 3)) == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
 
 
-def run(program: str, game: str, score: float, hns: float | None, **known: object) -> Outcome:
-    return Outcome(program, game, "ppo", 84, None, 1000, 30, score, hns, **known)  # type: ignore[arg-type]
+def run(program: str, game: str, score: float, hns: float | None, **known: object) -> NewestResult:
+    return NewestResult(program, game, "ppo", 84, None, 1000, 30, score, hns, **known)  # type: ignore[arg-type]
 
 
 def test_the_worked_examples() -> None:
@@ -44,8 +44,8 @@ def test_a_row_is_over_seeds() -> None:
 
 def test_a_row_has_every_figure_under_its_name() -> None:
     runs = [
-        Outcome("Pong-s4", "Pong", "ppo", 84, 4, 1000, 30, 10.0, 0.5, hours_trained=2.0),
-        Outcome("Pong-s6", "Pong", "ppo", 84, 6, 3000, 20, 14.0, 1.5, hours_trained=4.0),
+        NewestResult("Pong-s4", "Pong", "ppo", 84, 4, 1000, 30, 10.0, 0.5, hours_trained=2.0),
+        NewestResult("Pong-s6", "Pong", "ppo", 84, 6, 3000, 20, 14.0, 1.5, hours_trained=4.0),
     ]
     (row,) = results_view(runs)["rows"]
     assert row == {
@@ -61,8 +61,8 @@ def test_one_seed_a_game_has_no_interval() -> None:
 
 
 def test_algorithms_and_resolutions_are_not_mixed() -> None:
-    small = Outcome("c", "Pong", "ppo", 32, 1, 1, 1, 1.0, 0.5)
-    other = Outcome("d", "Pong", "dqn", 84, 1, 1, 1, 1.0, 0.7)
+    small = NewestResult("c", "Pong", "ppo", 32, 1, 1, 1, 1.0, 0.5)
+    other = NewestResult("d", "Pong", "dqn", 84, 1, 1, 1, 1.0, 0.7)
     found = results_view([run("a", "Pong", 1, 0.2), small, other])
     assert len(found["rows"]) == len(found["overall"]) == 3
     assert results_view([]) == {"rows": [], "overall": [], "runs": []}

@@ -13,7 +13,7 @@ from running import ctl
 from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl import results as page
 from supervisor.model import facts
-from supervisor.reports.results_view import Outcome
+from supervisor.reports.results_view import NewestResult
 from workers import results
 from workers.results import Row
 
@@ -21,9 +21,9 @@ from workers.results import Row
 @pytest.fixture
 def played(backend: FakeBackend) -> FakeBackend:
     backend.tested = [
-        Outcome("Pong-s4", "Pong", "ppo", 84, 4, 1_000_000, 30, 12.0, 0.92, 1.0),
-        Outcome("Pong-s6", "Pong", "ppo", 84, 6, 1_200_000, 30, 14.0, 0.98, 2.0),
-        Outcome("Catch", "Catch", "dqn", None, None, 600, 5, 1.0),
+        NewestResult("Pong-s4", "Pong", "ppo", 84, 4, 1_000_000, 30, 12.0, 0.92, 1.0),
+        NewestResult("Pong-s6", "Pong", "ppo", 84, 6, 1_200_000, 30, 14.0, 0.98, 2.0),
+        NewestResult("Catch", "Catch", "dqn", None, None, 600, 5, 1.0),
     ]
     return backend
 

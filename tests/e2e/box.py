@@ -19,7 +19,7 @@ from typing import Any
 
 from tools import MEMORY_DIR
 
-from supervisor.ctl.client import Client, Refused, Unreachable
+from supervisor.ctl.client import Client, DaemonRefused, Unreachable
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER = ROOT / "tests" / "e2e" / "programs" / "trainer.py"
@@ -173,7 +173,7 @@ settle_s = 0.0
 
     def status(self) -> dict[str, Any]:
         """The page that `supervisorctl status --json` prints. Asked without a process: tests ask until something has come."""
-        with contextlib.suppress(Unreachable, Refused):
+        with contextlib.suppress(Unreachable, DaemonRefused):
             found: dict[str, Any] = Client(str(self.runtime / "supervisor.sock")).get("/api/v1/status")
             return found
         done = self.ctl("status", "--json")  # of a dead daemon, too

@@ -47,7 +47,7 @@ from supervisor.model import codec, facts
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.worker import figures
 from workers import contract
-from workers.contract import Beat, Control, ControlReader, ControlWriter, ExitRecord, Manifest, Phase, TargetKind
+from workers.contract import Beat, Control, ControlReader, ControlWriter, ExitRecord, Manifest, TargetKind, WorkerPhase
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN, BOOT = "ab" * 16, "cd" * 16
@@ -89,7 +89,7 @@ def record(magic: bytes, body: bytes, sequence: int = 2, live_ns: int = 5) -> by
 
 
 _beat = Beat(
-    Phase.TRAINING,
+    WorkerPhase.TRAINING,
     1,
     os.getpid(),
     BOOT,
@@ -262,7 +262,7 @@ def check_reports(data: bytes) -> None:
         json.dumps(report.fields, allow_nan=False)
 
 
-ATTEMPT = asdict(processes.Attempt(BOOT, "Pong", 1, TOKEN, 5, 6, 7, 8, 9, 10))
+ATTEMPT = asdict(processes.RunningAttempt(BOOT, "Pong", 1, TOKEN, 5, 6, 7, 8, 9, 10))
 
 
 def check_shim_record(data: bytes) -> None:
@@ -507,7 +507,9 @@ def check_written(data: bytes) -> None:
                 file.write(part)
             answer = json.loads(json.dumps(reading.as_json(reading.look({**asked, "cursors": cursors})), allow_nan=False))
             cursors = answer["cursors"]
-            rows = [figures.Row(rank, 1.0, {k: float(v) for k, v in found.items()}) for rank, _, _, found in answer["rows"]]
+            rows = [
+                figures.FigureRow(rank, 1.0, {k: float(v) for k, v in found.items()}) for rank, _, _, found in answer["rows"]
+            ]
             known = figures.after(known, rows)
         json.dumps(asdict(known), allow_nan=False)
 

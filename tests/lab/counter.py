@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from workers.contract import EXIT_LEFT, Client, Phase
+from workers.contract import EXIT_LEFT, Client, WorkerPhase
 
 
 def main() -> int:
@@ -22,7 +22,7 @@ def main() -> int:
     assert me.run_dir is not None
     state = me.run_dir / "count"
     step = int(state.read_text()) if state.exists() else 0
-    me.phase(Phase.TRAINING, env_steps=step)
+    me.phase(WorkerPhase.TRAINING, env_steps=step)
     while not me.leave_wanted:
         time.sleep(0.1)
         step += 1
@@ -31,7 +31,7 @@ def main() -> int:
             state.with_suffix(".new").write_text(str(step))
             state.with_suffix(".new").rename(state)
             me.committed(step, stall_s=0.001, write_s=0.001)
-    me.phase(Phase.LEAVING)
+    me.phase(WorkerPhase.LEAVING)
     return EXIT_LEFT
 
 

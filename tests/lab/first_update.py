@@ -41,7 +41,7 @@ class Watch:
             return False
         now_s = time.monotonic()
         self.at_s.setdefault("first beat", now_s)
-        if beat.phase is contract.Phase.TRAINING:
+        if beat.phase is contract.WorkerPhase.TRAINING:
             self.at_s.setdefault("trains", now_s)
             self.earlier = beat.updates if self.earlier is None else self.earlier
             if beat.updates > self.earlier:

@@ -26,9 +26,9 @@ def test_what_a_gap_of_a_minute_proves(before, after, rate, progress, proven):
 
 
 def test_every_phase_of_a_worker_has_an_account():
-    from workers.contract import Phase
+    from workers.contract import WorkerPhase
 
-    booked = {phase.name.lower(): booked_as(phase.name.lower(), ready=True) for phase in Phase}
+    booked = {phase.name.lower(): booked_as(phase.name.lower(), ready=True) for phase in WorkerPhase}
     assert booked == {
         "importing": Account.STARTUP, "building": Account.STARTUP, "restoring": Account.RESTORE,
         "compiling": Account.WARMUP, "training": Account.PRODUCTIVE, "evaluating": Account.EVALUATE,

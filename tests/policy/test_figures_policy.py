@@ -12,8 +12,8 @@ from supervisor.policy.worker.figures import (
     LOG,
     MOST_OTHERS,
     OWN,
+    FigureRow,
     Figures,
-    Row,
     Sources,
     after,
     figure_of,
@@ -25,7 +25,7 @@ NAN, INF = math.nan, math.inf
 
 def told(*rows, before=None, rank=LOG, from_s=100.0):
     """One row a second."""
-    made = [Row(rank, from_s + place, row) for place, row in enumerate(rows)]
+    made = [FigureRow(rank, from_s + place, row) for place, row in enumerate(rows)]
     return after(before or Figures(), made)
 
 
@@ -76,15 +76,15 @@ def test_steps_their_first_one_their_pace_and_a_rewind():
 
 
 def test_the_pace_is_that_of_the_newest_minute():
-    slow = after(Figures(), [Row(LOG, at_s, {"step": at_s * 10}) for at_s in range(0, 600, 20)])
+    slow = after(Figures(), [FigureRow(LOG, at_s, {"step": at_s * 10}) for at_s in range(0, 600, 20)])
     assert slow.rate == 10.0
     assert len(slow.marks) <= 5
-    fast = after(slow, [Row(LOG, 580.0 + at_s, {"step": 5800.0 + at_s * 100}) for at_s in range(1, 101)])
+    fast = after(slow, [FigureRow(LOG, 580.0 + at_s, {"step": 5800.0 + at_s * 100}) for at_s in range(1, 101)])
     assert fast.rate == pytest.approx(100.0)
-    rare = after(Figures(), [Row(LOG, at_s, {"step": at_s}) for at_s in (0.0, 600.0, 1200.0)])
+    rare = after(Figures(), [FigureRow(LOG, at_s, {"step": at_s}) for at_s in (0.0, 600.0, 1200.0)])
     assert rare.rate == 1.0, "two lines in an hour are enough"
     assert steps(7).rate is None
-    burst = after(Figures(), [Row(LOG, 5.0, {"step": 1.0}), Row(LOG, 5.0, {"step": 9.0})])
+    burst = after(Figures(), [FigureRow(LOG, 5.0, {"step": 1.0}), FigureRow(LOG, 5.0, {"step": 9.0})])
     assert (burst.steps, burst.rate, burst.marks) == (9, None, ((5.0, 9),)), "no time has passed between the two"
 
 
@@ -94,7 +94,7 @@ def test_a_rate_that_the_script_says_itself_counts_before_ours():
 
 
 def test_the_first_step_is_known_only_from_the_beginning():
-    missed = after(Figures(), [Row(LOG, 1.0, {"step": 50.0}, whole=False), Row(LOG, 2.0, {"step": 60.0})])
+    missed = after(Figures(), [FigureRow(LOG, 1.0, {"step": 50.0}, whole=False), FigureRow(LOG, 2.0, {"step": 60.0})])
     assert (missed.steps, missed.first_step) == (60, None)
 
 
@@ -103,7 +103,7 @@ def test_the_steps_of_the_better_source_count():
     assert (seen.steps, seen.first_step) == (9, 9)
     seen = told({"step": 4.0}, rank=JSON_LINES, before=seen)
     assert (seen.steps, seen.first_step, seen.moves) == (4, 4, 2)
-    seen = after(seen, [Row(LOG, 200.0, {"step": 2.0}, whole=False), Row(LOG, 201.0, {"step": 3.0})])
+    seen = after(seen, [FigureRow(LOG, 200.0, {"step": 2.0}, whole=False), FigureRow(LOG, 201.0, {"step": 3.0})])
     assert (seen.steps, seen.first_step, seen.moves) == (3, None, 4)
     seen = told({"step": 99.0, "loss": 2.0}, rank=EVENTS, before=seen)
     assert (seen.steps, seen.moves, seen.values["loss"]) == (3, 4, 2.0)
@@ -189,7 +189,7 @@ names = st.sampled_from(
     ["step", "loss", "episode_return", "target", "steps_per_s", "frames", "episodes", "mean_return", "lr", "q_mean"]
 )
 rows = st.lists(
-    st.builds(Row, st.sampled_from([LOG, JSON_LINES, EVENTS]), st.floats(0, 1e6), st.dictionaries(names, values), st.booleans()),
+    st.builds(FigureRow, st.sampled_from([LOG, JSON_LINES, EVENTS]), st.floats(0, 1e6), st.dictionaries(names, values), st.booleans()),
     max_size=12,
 )  # fmt: skip
 

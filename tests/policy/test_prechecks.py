@@ -3,13 +3,13 @@
 import pytest
 
 from supervisor.policy.box.prechecks import (  # fmt: skip
-    Box,
+    BoxReadings,
     Change,
-    Held,
     Need,
     Objection,
     PrecheckSettings,
     Rung,
+    StandingObjection,
     objections,
     unseen,
     weigh,
@@ -22,11 +22,11 @@ SETTINGS = PrecheckSettings()
 
 
 def of(**gpu):
-    return Box(LADDER, 1, Gpus((Gpu(0, **gpu),)))
+    return BoxReadings(LADDER, 1, Gpus((Gpu(0, **gpu),)))
 
 
 def on(**host):
-    return Box(LADDER, 1, host=Host(**host))
+    return BoxReadings(LADDER, 1, host=Host(**host))
 
 
 def needing(count, gpu_mb=None, host_mb=None, *, index=0):
@@ -39,7 +39,12 @@ def found(box):
 
 
 def test_nothing_is_known_and_nothing_objects():
-    for box in (Box(LADDER, 1), Box(LADDER, 1, Gpus(None, "hung", 9.0), Host()), of(), Box(LADDER, 1, Gpus(()))):
+    for box in (
+        BoxReadings(LADDER, 1),
+        BoxReadings(LADDER, 1, Gpus(None, "hung", 9.0), Host()),
+        of(),
+        BoxReadings(LADDER, 1, Gpus(())),
+    ):
         assert objections(SETTINGS, box) == ()
 
 
@@ -51,7 +56,7 @@ def test_nothing_is_known_and_nothing_objects():
         (of(reasons=("sw_power_cap", "hw_power_brake")), "gpu_slowdown", 0),
         (of(lost="it needs a reset"), "gpu_lost", 1),
         (of(ecc_errors=1), "gpu_errors", 1),
-        (Box(LADDER, 1, xids=(31, 79)), "gpu_xid", 1),
+        (BoxReadings(LADDER, 1, xids=(31, 79)), "gpu_xid", 1),
         (on(memory_full=5.0), "pressure", 1),
         (on(memory_full=1.0, io_full=50.0), "pressure", 1),
         (on(swap_bytes=1000, swap_free_bytes=49, memory_bytes=1000, available_bytes=99), "swap", 1),
@@ -67,7 +72,7 @@ def test_what_objects(box, rule, cap):
     "box",
     [
         of(temperature_c=86.9, slowdown_c=90.0), of(temperature_c=95.0), of(slowdown_c=90.0), of(ecc_errors=0),
-        of(reasons=("sw_power_cap", "idle")), Box(LADDER, 1, xids=(13, 31, 43, 45)),
+        of(reasons=("sw_power_cap", "idle")), BoxReadings(LADDER, 1, xids=(13, 31, 43, 45)),
         on(memory_full=4.9, io_full=49.9), on(swap_bytes=1000, swap_free_bytes=49, memory_bytes=1000, available_bytes=100),
         on(swap_bytes=0, swap_free_bytes=0, memory_bytes=1000, available_bytes=9), on(disk_free_bytes=500 * MB), on(cores=2),
     ],
@@ -77,41 +82,43 @@ def test_what_does_not(box):
 
 
 def test_the_lowest_level_stays():
-    box = Box(LADDER, 0, Gpus((Gpu(0, reasons=("hw_slowdown",)),)), Host(cores=0))
+    box = BoxReadings(LADDER, 0, Gpus((Gpu(0, reasons=("hw_slowdown",)),)), Host(cores=0))
     assert found(box) == {"gpu_slowdown": 0, "cores": 0}
 
 
 def test_a_level_whose_programs_hold_more_than_the_gpu_has_for_us():
     """Four at medium hold 5,000 MiB each; eight at heavy need 40,000 at least, and 20,000 + 15,000 are for us."""
     gpus = Gpus((Gpu(0, free_bytes=15_000 * MB), Gpu(1, free_bytes=0), Gpu(2)))
-    box = Box(LADDER, 1, gpus, needs=(*needing(8, 5_000), *needing(1, 9, index=2)), ours_gpu_bytes={0: 20_000 * MB})
+    box = BoxReadings(LADDER, 1, gpus, needs=(*needing(8, 5_000), *needing(1, 9, index=2)), ours_gpu_bytes={0: 20_000 * MB})
     (only,) = objections(SETTINGS, box)
     assert (only.rule, only.cap) == ("gpu_memory", 1)
     assert only.why == "heavy needs 40,000 MiB of GPU 0, but only 35,000 MiB are available"
-    assert found(Box(LADDER, 0, gpus, needs=needing(8, 20_000))) == {"gpu_memory": 0}
-    enough = Box(LADDER, 1, gpus, needs=needing(8, 5_000), ours_gpu_bytes={0: 25_000 * MB})
+    assert found(BoxReadings(LADDER, 0, gpus, needs=needing(8, 20_000))) == {"gpu_memory": 0}
+    enough = BoxReadings(LADDER, 1, gpus, needs=needing(8, 5_000), ours_gpu_bytes={0: 25_000 * MB})
     assert objections(SETTINGS, enough) == ()
-    unknown = Box(LADDER, 1, gpus, needs=needing(8, 5_000), ours_gpu_bytes={0: None})
+    unknown = BoxReadings(LADDER, 1, gpus, needs=needing(8, 5_000), ours_gpu_bytes={0: None})
     assert objections(SETTINGS, unknown) == (), "what our own workers hold is not known"
-    unseen = Box(LADDER, 1, gpus, needs=needing(8))
+    unseen = BoxReadings(LADDER, 1, gpus, needs=needing(8))
     assert objections(SETTINGS, unseen) == (), "what nobody has seen is not guessed"
 
 
 def test_a_budget_that_no_gpu_here_can_hold():
     ladder = (*LADDER, Rung("beast", 8, memory_bytes=90_000 * MB))
     needs = tuple(Need(0, (None,) * 4, (None,) * 4) for _ in range(8))
-    (only,) = objections(SETTINGS, Box(ladder, 0, Gpus((Gpu(0, free_bytes=80_000 * MB),)), needs=needs))
+    (only,) = objections(SETTINGS, BoxReadings(ladder, 0, Gpus((Gpu(0, free_bytes=80_000 * MB),)), needs=needs))
     assert (only.rule, only.cap) == ("gpu_memory", 2)
 
 
 def test_a_level_whose_programs_hold_more_than_the_host_has_for_us():
-    box = Box(LADDER, 0, host=Host(available_bytes=1_000 * MB), needs=needing(8, None, 500), ours_host_bytes=900 * MB)
+    box = BoxReadings(
+        LADDER, 0, host=Host(available_bytes=1_000 * MB), needs=needing(8, None, 500), ours_host_bytes=900 * MB
+    )
     (only,) = objections(SETTINGS, box)
     assert (only.rule, only.cap, only.why) == (
         "host_memory", 0, "medium needs 2,000 MiB of memory, but only 1,900 MiB are available",
     )  # fmt: skip
-    assert found(Box(LADDER, 1, host=box.host, needs=box.needs, ours_host_bytes=2_000 * MB)) == {"host_memory": 1}
-    assert objections(SETTINGS, Box(LADDER, 1, host=box.host, needs=box.needs, ours_host_bytes=4_000 * MB)) == ()
+    assert found(BoxReadings(LADDER, 1, host=box.host, needs=box.needs, ours_host_bytes=2_000 * MB)) == {"host_memory": 1}
+    assert objections(SETTINGS, BoxReadings(LADDER, 1, host=box.host, needs=box.needs, ours_host_bytes=4_000 * MB)) == ()
 
 
 HOT = Objection("gpu_temperature", 1, "GPU 0 is at 88 C")
@@ -142,13 +149,13 @@ def test_a_short_wave_of_heat_is_no_veto():
 def test_what_is_sure_counts_at_once_and_once():
     changes, held = weigh(SETTINGS, [DISK], present=1, now_s=5.0, vetoes={}, held={})
     assert changes == (Change("disk", 1, "9 MiB are left"),)
-    assert held == {"disk": Held(5.0, 1, seen_s=5.0)}
+    assert held == {"disk": StandingObjection(5.0, 1, seen_s=5.0)}
     assert weigh(SETTINGS, [DISK], present=1, now_s=6.0, vetoes={"disk": 1}, held=held)[0] == ()
 
 
 def test_heat_that_is_left_after_a_step_down_does_not_push_again_at_once():
     slow = Objection("gpu_slowdown", 0, "the hardware slows GPU 0 down")
-    held = {"gpu_slowdown": Held(0.0, 2)}
+    held = {"gpu_slowdown": StandingObjection(0.0, 2)}
     changes, held = weigh(SETTINGS, [slow], present=1, now_s=100.0, vetoes={"gpu_slowdown": 1}, held=held)
     assert changes == ()
     changes, held = weigh(SETTINGS, [slow], present=1, now_s=160.0, vetoes={"gpu_slowdown": 1}, held=held)
@@ -181,7 +188,7 @@ def test_heat_lasts_over_looks_that_lack_its_reading():
 
 
 def test_a_reading_that_is_missing_does_not_keep_a_veto():
-    vetoes, held = {"gpu_temperature": 1}, {"gpu_temperature": Held(0.0, 1, seen_s=0.0)}
+    vetoes, held = {"gpu_temperature": 1}, {"gpu_temperature": StandingObjection(0.0, 1, seen_s=0.0)}
     for second in range(1, 1802):
         changes, held = weigh(
             SETTINGS, [], present=1, now_s=second, vetoes=vetoes, held=held, unseen={"gpu_temperature"}
@@ -192,9 +199,9 @@ def test_a_reading_that_is_missing_does_not_keep_a_veto():
 def test_which_rules_could_not_look():
     whole = Gpu(0, temperature_c=60.0, reasons=())
     host = Host(memory_full=0.0, io_full=0.0, swap_free_bytes=0, available_bytes=1)
-    assert unseen(Box(LADDER, 1, Gpus((whole,)), host)) == set()
-    assert unseen(Box(LADDER, 1, Gpus((Gpu(0, reasons=()),)), host)) == {"gpu_temperature"}
-    assert unseen(Box(LADDER, 1, Gpus((Gpu(0, temperature_c=60.0),)), host)) == {"gpu_temperature", "gpu_slowdown"}
-    assert unseen(Box(LADDER, 1, Gpus(None, "hung"), host)) == {"gpu_temperature", "gpu_slowdown"}
-    assert unseen(Box(LADDER, 1)) == {"pressure", "swap"}
-    assert unseen(Box(LADDER, 1, None, Host(memory_full=0.0, io_full=0.0))) == {"swap"}
+    assert unseen(BoxReadings(LADDER, 1, Gpus((whole,)), host)) == set()
+    assert unseen(BoxReadings(LADDER, 1, Gpus((Gpu(0, reasons=()),)), host)) == {"gpu_temperature"}
+    assert unseen(BoxReadings(LADDER, 1, Gpus((Gpu(0, temperature_c=60.0),)), host)) == {"gpu_temperature", "gpu_slowdown"}
+    assert unseen(BoxReadings(LADDER, 1, Gpus(None, "hung"), host)) == {"gpu_temperature", "gpu_slowdown"}
+    assert unseen(BoxReadings(LADDER, 1)) == {"pressure", "swap"}
+    assert unseen(BoxReadings(LADDER, 1, None, Host(memory_full=0.0, io_full=0.0))) == {"swap"}

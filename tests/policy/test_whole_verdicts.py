@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.policy.box import prechecks, reboot_pattern, visible
 from supervisor.policy.box.gate import MB, Answer, Verdict, Wish, check
-from supervisor.policy.box.prechecks import Box, Held, Need, Objection, PrecheckSettings, Rung
+from supervisor.policy.box.prechecks import BoxReadings, Need, Objection, PrecheckSettings, Rung, StandingObjection
 from supervisor.policy.box.readings import Gpu, Gpus, Host
 from supervisor.policy.box.reboot_pattern import Struck
 from supervisor.policy.level.attribution import Attribution, attribute
@@ -69,7 +69,7 @@ SETTINGS = PrecheckSettings()
 
 
 def objections(**box):
-    return prechecks.objections(SETTINGS, Box(LADDER, **{"present": 2, **box}))
+    return prechecks.objections(SETTINGS, BoxReadings(LADDER, **{"present": 2, **box}))
 
 
 def test_what_two_gpus_object_is_told_of_both():
@@ -144,13 +144,13 @@ def test_a_reading_of_two_that_is_missing_leaves_a_rule_blind():
     for missing, rule in (
         ("memory_full", "pressure"), ("io_full", "pressure"), ("swap_free_bytes", "swap"), ("available_bytes", "swap"),
     ):  # fmt: skip
-        assert prechecks.unseen(Box(LADDER, 1, host=Host(**{**whole, missing: None}))) == {rule}
-    assert prechecks.unseen(Box(LADDER, 1, host=Host(**whole))) == frozenset()
+        assert prechecks.unseen(BoxReadings(LADDER, 1, host=Host(**{**whole, missing: None}))) == {rule}
+    assert prechecks.unseen(BoxReadings(LADDER, 1, host=Host(**whole))) == frozenset()
 
 
 def test_a_veto_of_before_the_daemon_began_is_lifted_from_its_first_clear_look_on():
     changes, held = prechecks.weigh(SETTINGS, [], present=1, now_s=50.0, vetoes={"disk": 1}, held={})
-    assert (changes, held) == ((), {"disk": Held(clear_since_s=50.0)})
+    assert (changes, held) == ((), {"disk": StandingObjection(clear_since_s=50.0)})
     changes, held = prechecks.weigh(SETTINGS, [], present=1, now_s=50.0 + SETTINGS.clear_s, vetoes={"disk": 1}, held=held)
     assert changes == (prechecks.Change("disk", None, "the reason has been gone for 30 min"),)
     assert held == {}
@@ -390,7 +390,7 @@ def test_what_speaks_for_the_oom_killer():
 
 
 def test_a_rule_that_could_not_look_keeps_its_time_for_a_minute():
-    old = Held(since_s=0.0, present=1, seen_s=100.0)
+    old = StandingObjection(since_s=0.0, present=1, seen_s=100.0)
     for now_s, kept in ((160.0, {"pressure": old}), (160.1, {})):
         found = prechecks.weigh(
             SETTINGS, [], present=1, now_s=now_s, vetoes={}, held={"pressure": old}, unseen=frozenset({"pressure"})

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from supervisor.policy.worker.readiness import ready_after_s
 from supervisor.policy.worker.stall import Action, Reading, StallSettings, due_s, judge, limit_s
-from supervisor.policy.worker.witness import WORDS, Counts, GpuUse, works, works_on_gpu
+from supervisor.policy.worker.witness import WORDS, GpuUse, TreeUsage, works, works_on_gpu
 
 DEFAULT = StallSettings()
-BEFORE = Counts(100.0, cpu_s=50.0, io_bytes=10_000_000, written_ns=5)
+BEFORE = TreeUsage(100.0, cpu_s=50.0, io_bytes=10_000_000, written_ns=5)
 
 
 def silent(age_s, witness_age_s=None, **more):
@@ -43,7 +43,7 @@ def test_what_shows_that_a_tree_works(used, by):
 
 
 def test_a_first_count_and_one_of_the_same_moment_show_nothing():
-    assert works(Counts(100.0), dataclasses.replace(BEFORE, at_s=105.0)) == ""
+    assert works(TreeUsage(100.0), dataclasses.replace(BEFORE, at_s=105.0)) == ""
     assert works(BEFORE, dataclasses.replace(BEFORE, cpu_s=99.0)) == ""
 
 

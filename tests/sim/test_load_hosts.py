@@ -6,11 +6,11 @@ import pytest
 
 from supervisor.policy.level import load
 from supervisor.simulation.compare import compare, drawing
-from supervisor.simulation.hosts import ARCHETYPES, NEVER, Host, Regime, drawn
+from supervisor.simulation.hosts import ARCHETYPES, NEVER, BoxModel, Regime, drawn
 from supervisor.simulation.play import DAY_S, Fixed, Play, World, oracle, rates
-from supervisor.simulation.policy_player import Held
+from supervisor.simulation.policy_player import PolicyPlayer
 from supervisor.simulation.sensors import Sensors, Shown
-from supervisor.simulation.watched import Checked, WatchedPlay
+from supervisor.simulation.watched import VetoedPlayer, WatchedPlay
 
 WEEK = (DAY_S, 7 * DAY_S)
 
@@ -19,7 +19,7 @@ def share(name, seeds=(1, 2), world=World()):  # noqa: B008  frozen
     """Percent of the oracle after a day and after a week, and reboots a week."""
     host, ours, best, reboots = ARCHETYPES[name], [0.0, 0.0], [0.0, 0.0], 0
     for seed in seeds:
-        played, known = Play(host, Held(), seed, world).run(WEEK), oracle(host, seed, world, WEEK)
+        played, known = Play(host, PolicyPlayer(), seed, world).run(WEEK), oracle(host, seed, world, WEEK)
         ours = [a + b for a, b in zip(ours, played.work, strict=True)]
         best = [a + b for a, b in zip(best, known.work, strict=True)]
         reboots += played.reboots[-1]
@@ -110,7 +110,7 @@ def test_fresh_boxes_differ_and_come_back():
 
 
 def test_the_drawing_shows_levels_and_reboots():
-    host = Host("worn", (1.0,) * 6, (Regime((NEVER,) * 6, (10.0,) * 6),))
+    host = BoxModel("worn", (1.0,) * 6, (Regime((NEVER,) * 6, (10.0,) * 6),))
     lines = drawing(compare(host, days=1, seed=1), columns=24)
     assert len(lines) == 8
     assert all(len(line) <= 32 for line in lines)
@@ -124,7 +124,7 @@ def test_the_drawing_shows_levels_and_reboots():
 def test_bad_hours_of_every_day_are_known_after_a_few_and_cost_little_from_then_on():
     """Four per cent below the oracle in each week, where each afternoon is found out anew."""
     host, marks_s = ARCHETYPES["diurnal"], (5 * DAY_S, 15 * DAY_S)
-    held = Held()
+    held = PolicyPlayer()
     played, known = Play(host, held, 1, World()).run(marks_s), oracle(host, 1, World(), marks_s)
     later = (played.work[1] - played.work[0]) / (known.work[1] - known.work[0])
     assert later > 0.98
@@ -135,7 +135,7 @@ def test_bad_hours_of_every_day_are_known_after_a_few_and_cost_little_from_then_
 
 @pytest.mark.parametrize("name", ["seed", "smooth"])
 def test_a_box_without_bad_hours_is_given_none(name):
-    held = Held()
+    held = PolicyPlayer()
     Play(ARCHETYPES[name], held, 3, World()).run((20 * DAY_S,))
     assert held.state.hours.bad is None
 
@@ -144,7 +144,7 @@ def watched(name, sensors, days=3, seeds=(1, 2)):
     """Percent of the oracle, and vetoes by rule."""
     marks_s, ours, best, vetoes = (days * DAY_S,), 0.0, 0.0, {}
     for seed in seeds:
-        checked = Checked()
+        checked = VetoedPlayer()
         ours += WatchedPlay(ARCHETYPES[name], checked, seed, World(), sensors).run(marks_s).work[0]
         best += oracle(ARCHETYPES[name], seed, World(), marks_s).work[0]
         vetoes |= checked.vetoed
@@ -167,9 +167,9 @@ def test_gpu_readings_that_are_missing_cost_no_more_than_having_none(name, senso
 
 
 def test_a_box_that_is_cool_is_never_vetoed_whatever_is_missing():
-    without = Play(ARCHETYPES["robust"], Held(), 1, World()).run((DAY_S,)).work[0]
+    without = Play(ARCHETYPES["robust"], PolicyPlayer(), 1, World()).run((DAY_S,)).work[0]
     for sensors in (Sensors(), Sensors(missing=0.5, gap_h=1.0, between_h=1.0)):
-        checked = Checked()
+        checked = VetoedPlayer()
         assert WatchedPlay(ARCHETYPES["robust"], checked, 1, World(), sensors).run((DAY_S,)).work[0] == pytest.approx(
             without
         )
@@ -180,7 +180,7 @@ def test_no_reading_of_a_cool_box_speaks_against_anything():
     """What `WatchedPlay` passes over is what the pre-checks would have said nothing to."""
     shown = Shown(Sensors(), 1)
     for level in range(6):
-        checked = Checked()
+        checked = VetoedPlayer()
         checked.begin()
         checked.state = load.placed(checked.state, level)
         assert not checked.look(shown, 0.0, 0.6)

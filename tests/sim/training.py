@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from fakes import sample
 
 from supervisor.model.inputs import Ending, Halted, OwnCheckpoint, Report, Sample
-from supervisor.policy.worker.figures import LOG, Figures, Row, after
+from supervisor.policy.worker.figures import LOG, FigureRow, Figures, after
 
 STEPS_PER_S = 100.0
 START_S = 5.0  # import, environments, restore
@@ -197,7 +197,9 @@ class Worker:
         rows = []
         while step <= self.steps:
             at_s = self.at_s - (self.steps - step) / (self.pace * STEPS_PER_S)
-            rows.append(Row(LOG, min(now_s, at_s) + offset_s, {"step": float(step), "loss": self.loss, "return": 21.0}))
+            rows.append(
+                FigureRow(LOG, min(now_s, at_s) + offset_s, {"step": float(step), "loss": self.loss, "return": 21.0})
+            )
             step += self.prints_every
         self.printed = after(self.printed, rows)
 

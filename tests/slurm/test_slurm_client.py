@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.adapters.slurm import reading
-from supervisor.adapters.slurm.client import Done, Jobs, Refused, Slurm, Submitted, Unknown, environment
+from supervisor.adapters.slurm.client import Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown, environment
 
 HERE = Path(__file__).parent
 RECORDED = sorted(each.name for each in (HERE / "recorded").iterdir() if each.is_dir())
@@ -148,11 +148,11 @@ def test_a_version(told):
 
 def test_slurm_refuses_in_its_own_words(told):
     refused = told["slurm"].submit(SCRIPT.format("true"), ["--partition=nope"])
-    assert refused == Refused(
+    assert refused == SlurmRefused(
         "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified"
     )
-    assert isinstance(told["slurm"].submit(SCRIPT.format("true"), ["--foo"]), Refused)
-    assert told["slurm"].requeue("9999") == Refused("Invalid job id specified for job 9999")
+    assert isinstance(told["slurm"].submit(SCRIPT.format("true"), ["--foo"]), SlurmRefused)
+    assert told["slurm"].requeue("9999") == SlurmRefused("Invalid job id specified for job 9999")
     assert told["slurm"].cancel(["9999"]) == Done()  # Slurm says nothing of it
 
 
@@ -248,10 +248,10 @@ def test_no_slurm_at_all(tmp_path):
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
-        ("Batch job submission failed: Invalid account or account/partition combination specified", Refused),
-        ("Batch job submission failed: Invalid qos specification", Refused),
-        ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", Refused),
-        ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", Refused),
+        ("Batch job submission failed: Invalid account or account/partition combination specified", SlurmRefused),
+        ("Batch job submission failed: Invalid qos specification", SlurmRefused),
+        ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", SlurmRefused),
+        ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", SlurmRefused),
         ("Batch job submission failed: Socket timed out on send/recv operation", Unknown),
         ("Batch job submission failed: Unable to contact slurm controller (connect failure)", Unknown),
         ("Batch job submission failed: Zero Bytes were transmitted or received", Unknown),

@@ -8,7 +8,7 @@ import pytest
 from learners import learner, settings
 
 from workers import contract, envs, evaluate, results, run
-from workers.contract import Client, Phase
+from workers.contract import Client, WorkerPhase
 from workers.evaluate import EvaluationGames
 from workers.listen import Asked
 
@@ -48,7 +48,7 @@ def learned(where):
 class Leaving(Client):
     """Asked to leave while it plays test games, after so many steps of them."""
 
-    def __init__(self, after, phase=Phase.EVALUATING):
+    def __init__(self, after, phase=WorkerPhase.EVALUATING):
         super().__init__({})
         self.after, self.wanted, self.now = after, phase, None
 

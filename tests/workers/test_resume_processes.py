@@ -136,7 +136,7 @@ class Attempt:
 def killed(start, run_dir, number, settings):
     """The step of the checkpoint that an attempt leaves behind: saved while it trained, and not its last step."""
     with Attempt(start, run_dir, number, {**settings, "steps": 10_000_000}) as attempt:
-        began = attempt.until("training", lambda beat: beat.phase is contract.Phase.TRAINING).env_steps
+        began = attempt.until("training", lambda beat: beat.phase is contract.WorkerPhase.TRAINING).env_steps
         attempt.until("steps to be saved", lambda beat: beat.env_steps >= began + FIRST)
         os.kill(attempt.worker.pid, signal.SIGUSR2)
         saved = attempt.until("the checkpoint", lambda beat: beat.ckpt_count == 1).ckpt_step

@@ -18,7 +18,7 @@ import pytest
 from workers import contract, envs, replay, run
 from workers.algorithms.dqn import Learner
 from workers.args import make
-from workers.contract import Client, Control, ControlWriter, Phase, read_beat
+from workers.contract import Client, Control, ControlWriter, WorkerPhase, read_beat
 from workers.listen import Asked
 from workers.replay import Replay
 
@@ -61,7 +61,7 @@ class Attempt:
         return until(lambda: read_beat(self.beat_file), f"a beat; exit code {self.process.poll()}")
 
     def wait_training(self, more=400):
-        beat = until(lambda: (b := self.beat()).phase is Phase.TRAINING and b, f"training; {self.process.poll()}")
+        beat = until(lambda: (b := self.beat()).phase is WorkerPhase.TRAINING and b, f"training; {self.process.poll()}")
         return until(lambda: (b := self.beat()).env_steps >= beat.env_steps + more and b, "steps")
 
     def end(self):
@@ -122,7 +122,7 @@ def test_a_life_with_every_wish_then_resumed_to_its_target(attempt):
     assert "begins at step 0" in out
     assert "left as asked, everything is saved" in out
     left_at = first.beat().env_steps
-    assert first.beat().phase is Phase.LEAVING
+    assert first.beat().phase is WorkerPhase.LEAVING
     assert first.checkpoints()[-1] == left_at
 
     second = attempt(2, f"--steps={left_at + 800}", "--num-test-episodes=9")
@@ -132,7 +132,7 @@ def test_a_life_with_every_wish_then_resumed_to_its_target(attempt):
     assert f"replay: {min(left_at, 3992)} environment steps of this boot" in out
     assert "mean return of 9 test games" in out
     assert second.reports()[0]["step"] == second.beat().resumed_step == left_at
-    assert second.beat().phase is Phase.EVALUATING
+    assert second.beat().phase is WorkerPhase.EVALUATING
     rows = list(csv.DictReader((second.run_dir / "results.csv").read_text().splitlines()))
     assert [row["episode"] for row in rows] == [str(n) for n in range(1, 10)]
     assert {row["length"] for row in rows} == {"9"}, "a game of Catch is nine steps, the resetting one not counted"

@@ -33,8 +33,8 @@ from workers.contract import (
     ControlWriter,
     ExitRecord,
     Manifest,
-    Phase,
     TargetKind,
+    WorkerPhase,
     known_figures,
     pack_beat,
     pack_measured,
@@ -58,7 +58,7 @@ def kinds():
     by_format = {"I": U32, "Q": U64, "d": F64, "H": U16}
     made = {name: by_format[code] for name, (code, _) in contract._PLACES.items()}
     made |= dict.fromkeys(contract._MEASURED, F64)
-    made |= {"phase": st.sampled_from(Phase), "target_kind": st.sampled_from(TargetKind)}
+    made |= {"phase": st.sampled_from(WorkerPhase), "target_kind": st.sampled_from(TargetKind)}
     return made | {"attempt": U32, "pid": U32, "boot_id": HEX, "token": HEX, "start_ticks": U64, "live_ns": U64}
 
 
@@ -130,7 +130,7 @@ MEASURED = {name: float(number) for number, name in enumerate(contract._MEASURED
     ],
 )
 def test_a_worker_of_another_version_is_read_as_far_as_it_goes(tmp_path, more, known):
-    body = pack_beat(Beat(Phase.TRAINING, 1, 1, TOKEN, TOKEN, 1, 0, 1, 1, env_steps=7))
+    body = pack_beat(Beat(WorkerPhase.TRAINING, 1, 1, TOKEN, TOKEN, 1, 0, 1, 1, env_steps=7))
     (tmp_path / "beat").write_bytes(whole(body, more))
     found = beat_of(tmp_path)
     assert found.env_steps == 7
@@ -146,7 +146,7 @@ def test_an_older_daemon_reads_a_newer_worker(me, tmp_path):
 
 @given(st.integers(0, 63), st.integers(1, 255))
 def test_damage_beyond_the_body_costs_what_lies_there_and_no_more(at, by):
-    body = pack_beat(Beat(Phase.TRAINING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1))
+    body = pack_beat(Beat(WorkerPhase.TRAINING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1))
     data = bytearray(whole(body, struct.pack("<8d", *range(8))))
     data[contract._MORE_AT + 8 + at] ^= by
     assert unpack_measured(bytes(data)) == {}
@@ -169,7 +169,7 @@ def test_every_field_is_in_the_record():
 @given(BEATS)
 def test_what_is_not_known_is_no_figure(beat):
     """Known are finite numbers that are not the row's word for unknown; totals only once the training has begun."""
-    begun = beat.phase >= Phase.TRAINING or beat.env_steps > 0
+    begun = beat.phase >= WorkerPhase.TRAINING or beat.env_steps > 0
     told = known_figures(beat)
     for name, row in FIGURES.items():
         value, total = getattr(beat, name), name in {"env_steps", "frames", "updates", "episodes"}
@@ -178,7 +178,7 @@ def test_what_is_not_known_is_no_figure(beat):
 
 
 def test_a_fresh_beat_knows_nothing_but_what_it_has_counted():
-    assert known_figures(Beat(Phase.IMPORTING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1)) == dict.fromkeys(
+    assert known_figures(Beat(WorkerPhase.IMPORTING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1)) == dict.fromkeys(
         ("nan_count", "ckpt_stall_us", "ckpt_write_ms", "ckpt_count", "ckpt_bad_count"), 0
     )
 
@@ -193,7 +193,7 @@ def test_another_version_is_refused(beat, version):
 
 @pytest.mark.parametrize("phase", [0, 9, 65535])
 def test_an_unknown_phase_is_refused(phase):
-    body = bytearray(pack_beat(Beat(Phase.TRAINING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1)))
+    body = bytearray(pack_beat(Beat(WorkerPhase.TRAINING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1)))
     struct.pack_into("<H", body, contract._WHO.size, phase)
     with pytest.raises(ValueError, match="Phase"):
         unpack_beat(bytes(body), 0)
@@ -250,7 +250,7 @@ def test_a_record_that_is_cut_off_is_none(me, tmp_path):
 
 WRITER = """
 import sys
-from workers.contract import Client, Phase
+from workers.contract import Client, WorkerPhase
 
 class InPieces:
     # Copies as a slow machine would: without this a torn body is seen once in some seconds only.
@@ -262,7 +262,7 @@ class InPieces:
 
 me = Client(live_period_s=0.001)
 me._record._map = InPieces(me._record._map)
-me.phase(Phase.TRAINING)
+me.phase(WorkerPhase.TRAINING)
 print("ready", flush=True)
 step, last = int(sys.argv[1]), float(sys.argv[2])
 while step < last:
@@ -344,15 +344,15 @@ def test_who_beats(me, tmp_path):
 
 def test_progress_and_phases(me, tmp_path):
     before_ns = contract.now_ns()
-    me.phase(Phase.BUILDING, deadline_s=60, num_envs=64)
+    me.phase(WorkerPhase.BUILDING, deadline_s=60, num_envs=64)
     building = beat_of(tmp_path)
-    assert (building.phase, building.num_envs) == (Phase.BUILDING, 64)
+    assert (building.phase, building.num_envs) == (WorkerPhase.BUILDING, 64)
     assert building.phase_deadline_ns == building.phase_since_ns + 60 * 10**9
     assert before_ns <= building.phase_since_ns == building.progress_ns
-    me.phase(Phase.TRAINING, target=10, target_kind=TargetKind.EPISODES)
+    me.phase(WorkerPhase.TRAINING, target=10, target_kind=TargetKind.EPISODES)
     me.progress(env_steps=5, loss=0.25, nan_count=1, rss_bytes=10)
     training = beat_of(tmp_path)
-    assert (training.phase, training.target, training.target_kind) == (Phase.TRAINING, 10, TargetKind.EPISODES)
+    assert (training.phase, training.target, training.target_kind) == (WorkerPhase.TRAINING, 10, TargetKind.EPISODES)
     assert (training.env_steps, training.loss, training.nan_count, training.rss_bytes) == (5, 0.25, 1, 10)
     assert training.phase_deadline_ns == contract.NO_DEADLINE
     assert building.progress_ns < training.progress_ns <= contract.now_ns()
@@ -433,7 +433,7 @@ def test_a_signal_handler_may_beat_in_the_middle_of_a_beat(me, tmp_path):
     def handler(_number, _frame):
         nonlocal handled
         handled += 1
-        me.phase(Phase.TRAINING, nan_count=handled)
+        me.phase(WorkerPhase.TRAINING, nan_count=handled)
 
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
@@ -479,13 +479,13 @@ def test_edges_are_sd_notify(tmp_path):
         daemon.bind(str(tmp_path / "notify"))
         daemon.settimeout(PATIENCE_S)
         me = Client(environment(tmp_path, NOTIFY_SOCKET=str(tmp_path / "notify")), live_period_s=3600)
-        me.phase(Phase.TRAINING)
+        me.phase(WorkerPhase.TRAINING)
         assert daemon.recv(999) == b"READY=1\nSTATUS=training\n"
         me.committed(5, stall_s=0, write_s=0)
         assert daemon.recv(999) == b"X_EXTRALIFE_CHECKPOINT=5\n"
         me.report("resumed", step=5)
         assert daemon.recv(999) == b"X_EXTRALIFE_REPORT=resumed\n"
-        me.phase(Phase.LEAVING)
+        me.phase(WorkerPhase.LEAVING)
         assert daemon.recv(999) == b"STOPPING=1\nSTATUS=leaving\n"
         me.progress(env_steps=1)
         daemon.setblocking(False)
@@ -519,7 +519,7 @@ def test_without_a_supervisor_every_call_is_a_no_op(tmp_path, monkeypatch):
     threads = threading.active_count()
     me = Client({contract.ENV_RUN_DIR: str(tmp_path)})
     assert not me.supervised
-    me.phase(Phase.TRAINING, env_steps=1)
+    me.phase(WorkerPhase.TRAINING, env_steps=1)
     me.progress(env_steps=2, loss=0.5)
     me.committed(2, stall_s=0.0, write_s=0.0)
     me.report("resumed", step=1)
@@ -796,7 +796,7 @@ def test_the_documents_control_record_is_the_codes():
 def test_the_documents_names_are_the_codes():
     told = {row[0] for row in rows("The environment")}
     assert told == {value for name, value in vars(contract).items() if name.startswith("ENV_")}
-    assert {(row[0], row[1]) for row in rows("Phases")} == {(str(phase.value), phase.name) for phase in Phase}
+    assert {(row[0], row[1]) for row in rows("Phases")} == {(str(phase.value), phase.name) for phase in WorkerPhase}
     codes = {str(value) for name, value in vars(contract).items() if name.startswith("EXIT_") and isinstance(value, int)}
     assert codes <= {row[0] for row in rows("Exit codes")}
     for name in contract.STRIPPED_ENV:
@@ -896,7 +896,7 @@ def test_a_worker_makes_its_beat_again(tmp_path, how):
     path.parent.mkdir(parents=True)
     token = "ab" * 16
     me = contract.Client({contract.ENV_BEAT: str(path), contract.ENV_TOKEN: token}, live_period_s=0.02)
-    me.phase(contract.Phase.TRAINING, env_steps=10)
+    me.phase(contract.WorkerPhase.TRAINING, env_steps=10)
     if how == "unlinked":
         path.unlink()
     elif how == "directory":

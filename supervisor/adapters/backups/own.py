@@ -42,7 +42,7 @@ class Changed(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedFile:
     """One file. `path` is relative to the checkpoint; empty: it is the checkpoint."""
 
     path: str
@@ -57,7 +57,7 @@ class OwnSaved:
 
     path: str  # relative to where the program's pattern begins
     step: int | None
-    files: tuple[Copied, ...]
+    files: tuple[CopiedFile, ...]
 
     @property
     def size_bytes(self) -> int:
@@ -71,7 +71,7 @@ class OwnSaved:
     def from_json(cls, body: dict[str, Any]) -> OwnSaved:
         """Raises ValueError, KeyError or TypeError: also for a path that leads out of its directory."""
         files = tuple(
-            Copied(contract.checked_path(path) if path else "", int(size), str(digest), int(written_ns))
+            CopiedFile(contract.checked_path(path) if path else "", int(size), str(digest), int(written_ns))
             for path, size, digest, written_ns in body["files"]
         )
         if not 0 < len(files) <= _MOST_FILES or (len(files) > 1 and not all(each.path for each in files)):
@@ -116,7 +116,7 @@ def _copy(place: Place, path: str, step: int | None, target: Path, went_on: Went
         finally:
             os.close(fd)
         os.utime(copy, ns=(file.written_ns, file.written_ns))
-        copied.append(Copied(file.path, size, digest, file.written_ns))
+        copied.append(CopiedFile(file.path, size, digest, file.written_ns))
         methods.add(method)
     if whole_files.files_of(f"{place.base}/{path}", lambda: None) != before:
         raise Changed("its files are others now")

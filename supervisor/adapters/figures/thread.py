@@ -28,7 +28,7 @@ import structlog
 
 from supervisor.adapters.procfs import read_stat
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.figures import Figures, Row, Sources, after
+from supervisor.policy.worker.figures import FigureRow, Figures, Sources, after
 from supervisor.ports import Clock
 from workers import contract
 
@@ -235,10 +235,10 @@ def _asked(item: _Watched, *, search: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _row(given: list[Any], now_s: float, ahead_s: float) -> Row:
+def _row(given: list[Any], now_s: float, ahead_s: float) -> FigureRow:
     rank, wall_s, whole, values = given
     at_s = now_s if wall_s is None else min(now_s, wall_s - ahead_s)
-    return Row(rank, at_s, {name: float(value) for name, value in values.items()}, whole)
+    return FigureRow(rank, at_s, {name: float(value) for name, value in values.items()}, whole)
 
 
 def _newest(item: _Watched, cursors: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

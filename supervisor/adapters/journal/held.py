@@ -42,7 +42,7 @@ _HOLES: Final = """
 """
 
 
-class Held:
+class OpenJournalFiles:
     """The files of one open journal. Made before the connection, completed after it."""
 
     def __init__(self, path: Path) -> None:

@@ -44,7 +44,7 @@ from urllib.parse import quote
 
 from supervisor.adapters.foundations import Identity
 from supervisor.adapters.journal import schema
-from supervisor.adapters.journal.held import Held
+from supervisor.adapters.journal.held import OpenJournalFiles
 from supervisor.adapters.journal.salvage import carve, torn_commits
 from supervisor.adapters.journal.schema import (
     APPLICATION_ID,
@@ -163,7 +163,7 @@ class Journal:
         self._open()
 
     def _open(self) -> None:
-        held = Held(self._path)  # first, so that it is surely the file that the connection opens
+        held = OpenJournalFiles(self._path)  # first, so that it is surely the file that the connection opens
         try:
             db = connect(self._path)
             try:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from supervisor.adapters import durable
 from supervisor.adapters.files import open_regular
-from supervisor.adapters.offsite.restic import COPY_TAG, Restic, Snapshot
+from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticSnapshot
 from supervisor.policy.box.box_identity import Witnesses, compare
 from supervisor.policy.upkeep.offsite import Claim, Lease, judge, judge_moved, newest
 
@@ -61,7 +61,7 @@ def found(restic: Restic) -> Lease | None:
     return _newest(restic, restic.snapshots())
 
 
-def _newest(restic: Restic, snapshots: list[Snapshot]) -> Lease | None:
+def _newest(restic: Restic, snapshots: list[ResticSnapshot]) -> Lease | None:
     there = newest(lease for each in snapshots if (lease := each.lease) is not None)
     return None if there is None else replace(there, place=restic.place)
 
@@ -96,7 +96,7 @@ def claim(restic: Restic, offsite_dir: Path, known: Lease | None, here: Here) ->
     return verdict, there
 
 
-def _on_its_hardware(offsite_dir: Path, ours: Lease, here: Here, snapshots: list[Snapshot]) -> Claim:
+def _on_its_hardware(offsite_dir: Path, ours: Lease, here: Here, snapshots: list[ResticSnapshot]) -> Claim:
     """Whether the box that finds its own token is the one that wrote it: else its disk was cloned or moved."""
     wrote = _body(offsite_dir).get("hardware")
     wrote = {str(key): str(value) for key, value in wrote.items()} if isinstance(wrote, dict) else {}

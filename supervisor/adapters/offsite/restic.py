@@ -52,7 +52,7 @@ class Cut(ResticError):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ResticSnapshot:
     """One snapshot of a repository. `wall_s` is by the clock of the box that made it."""
 
     id: str
@@ -91,7 +91,7 @@ class Restic:
     def init(self) -> None:
         self._run("init")
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[ResticSnapshot]:
         """Copies and leases, the oldest first. Needs no lock: it can be asked while another box prunes."""
         said = self._run("snapshots", "--json", "--no-lock", "--tag", COPY_TAG, "--tag", LEASE_TAG)
         return sorted(_parsed(said), key=lambda each: (each.wall_s, each.id))
@@ -266,10 +266,10 @@ def _text(file: Any) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _parsed(said: str) -> list[Snapshot]:
+def _parsed(said: str) -> list[ResticSnapshot]:
     try:
         return [
-            Snapshot(
+            ResticSnapshot(
                 str(each["short_id"]), _wall_s(str(each["time"])), str(each.get("hostname") or ""),
                 tuple(map(str, each.get("tags") or ())),
             )

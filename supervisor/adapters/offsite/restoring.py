@@ -28,7 +28,7 @@ from supervisor.adapters.durable import sync, sync_directory
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite import staging
-from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError, Snapshot
+from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError, ResticSnapshot
 from supervisor.policy.upkeep.offsite import Claim, Lease
 from workers.contract import REPLAY_DIR, checked_name
 
@@ -54,7 +54,7 @@ class Restored:
     own: str = ""  # the backup with what scripts had saved by themselves; empty: there is none
 
 
-def choose(snapshots: list[Snapshot], wanted: str = "latest") -> Snapshot:
+def choose(snapshots: list[ResticSnapshot], wanted: str = "latest") -> ResticSnapshot:
     """The copy of that id, or the newest one of the newest generation. Raises NotRestored."""
     copies = [each for each in snapshots if COPY_TAG in each.tags]
     if not copies:
@@ -67,14 +67,14 @@ def choose(snapshots: list[Snapshot], wanted: str = "latest") -> Snapshot:
     return found[0]
 
 
-def _generation(snapshot: Snapshot) -> int:
+def _generation(snapshot: ResticSnapshot) -> int:
     said = [tag.partition("=")[2] for tag in snapshot.tags if tag.startswith("generation=")]
     return int(said[0]) if said and said[0].isdecimal() else 0
 
 
 def restore(
     restic: Restic,
-    snapshot: Snapshot,
+    snapshot: ResticSnapshot,
     target: Path,
     *,
     take_over: bool,

@@ -24,7 +24,7 @@ from workers import contract
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from supervisor.adapters.process.processes import Attempt
+    from supervisor.adapters.process.processes import RunningAttempt
     from supervisor.model.settings import Paths
     from supervisor.ports import Clock, Inbox
 
@@ -131,7 +131,7 @@ def _wait_until_quiet(size: Callable[[], int], before: int, timeout_s: float) ->
 class LocalEvidence:
     """Takes evidence of this machine's attempts, one thread each, and posts EvidenceTaken."""
 
-    def __init__(self, paths: Paths, attempt: Callable[[str], Attempt | None], inbox: Inbox, clock: Clock) -> None:
+    def __init__(self, paths: Paths, attempt: Callable[[str], RunningAttempt | None], inbox: Inbox, clock: Clock) -> None:
         """`attempt` tells who runs under a token: `LocalLauncher.attempt`."""
         self._paths, self._attempt, self._inbox, self._clock = paths, attempt, inbox, clock
         self._tasks = Tasks("evidence")

@@ -494,7 +494,7 @@ def beat_sample(
         phase=beat.phase.name.lower(),
         phase_since_s=at(beat.phase_since_ns),
         phase_deadline_s=deadline_s,
-        ready=contract.Phase.TRAINING <= beat.phase < contract.Phase.LEAVING,
+        ready=contract.WorkerPhase.TRAINING <= beat.phase < contract.WorkerPhase.LEAVING,
         steps=told.pop("env_steps", None),
         target_kind=_TARGETS[beat.target_kind],
         ckpt_at_s=at(beat.ckpt_ns),

@@ -68,7 +68,7 @@ _PYTHON_DEFAULTS: Final = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class RunningAttempt:
     """One attempt that runs, as its shim recorded it: the fields of the shim record."""
 
     boot_id: str
@@ -97,7 +97,7 @@ class _Live:
     token: str
     shim_fd: int
     shim: subprocess.Popen[bytes] | None = None  # None: started by an earlier daemon
-    attempt: Attempt | None = None
+    attempt: RunningAttempt | None = None
     lock_fd: int = -1  # of a run directory that was made again: the shim's lock is on the one before
 
 
@@ -184,7 +184,7 @@ def _user(spec: ProgramSpec) -> dict[str, object] | None:
     return {"uid": user.uid, "gid": user.gid, "groups": list(user.groups)} if user.uid != os.geteuid() else None
 
 
-def read_record(path: str) -> Attempt | None:
+def read_record(path: str) -> RunningAttempt | None:
     """The shim record in the file, or None when there is none or it is not one."""
     try:
         body = json.loads(files.read_bounded(path, 64 * 1024))
@@ -193,9 +193,9 @@ def read_record(path: str) -> Attempt | None:
     return _as_attempt(body)
 
 
-def _as_attempt(body: Any) -> Attempt | None:
+def _as_attempt(body: Any) -> RunningAttempt | None:
     try:
-        record = Attempt(**body)
+        record = RunningAttempt(**body)
     except TypeError:
         return None
     kinds = (type(value) for value in asdict(record).values())
@@ -465,7 +465,7 @@ class LocalLauncher:
 
     # --- watching --------------------------------------------------------------------------------------------------------
 
-    def attempt(self, token: str) -> Attempt | None:
+    def attempt(self, token: str) -> RunningAttempt | None:
         """The attempt of this token if its worker was started and its end is not known yet."""
         with self._guard:
             live = self._live.get(token)
@@ -513,7 +513,7 @@ class LocalLauncher:
             aside = run_dir / f"{contract.FENCE_FILE}.tmp"
             durable.replace(run_dir / contract.FENCE_FILE, f"{token}\n".encode("ascii"), aside=aside)
 
-    def _running(self) -> list[Attempt]:
+    def _running(self) -> list[RunningAttempt]:
         with self._guard:
             return [live.attempt for live in self._live.values() if live.attempt is not None]
 
@@ -607,7 +607,7 @@ class LocalLauncher:
         number = self._attempt_number(program, survivor.token)
         pids = survivor.pid, survivor.start_ticks, survivor.shim_pid, survivor.shim_start_ticks
         pid, ticks, shim_pid, shim_ticks = (0 if value is None else value for value in pids)
-        attempt = Attempt(self._boot_id, program, number, survivor.token, pid, ticks, shim_pid, shim_ticks)
+        attempt = RunningAttempt(self._boot_id, program, number, survivor.token, pid, ticks, shim_pid, shim_ticks)
         if record is not None and record.token == survivor.token:
             attempt = replace(attempt, stdout_from=record.stdout_from, stderr_from=record.stderr_from)
         fd = procfs.open_verified(shim_pid, shim_ticks)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from supervisor.adapters.files import open_regular
-from supervisor.reports.results_view import Outcome
+from supervisor.reports.results_view import NewestResult
 from workers import results
 from workers.scores import human_normalised
 
@@ -22,7 +22,7 @@ _HEAD_BYTES: Final = 4096
 _TAIL_BYTES: Final = 2 * 2**20
 
 
-def survey(programs: Path) -> list[Outcome]:
+def survey(programs: Path) -> list[NewestResult]:
     """One for each run below that has one. A file that can't be read, or makes no sense, is none."""
     try:
         runs = sorted(programs.iterdir())
@@ -31,7 +31,7 @@ def survey(programs: Path) -> list[Outcome]:
     return [found for run in runs if (found := newest(run.name, run / results.RESULTS_FILE)) is not None]
 
 
-def newest(program: str, path: Path) -> Outcome | None:
+def newest(program: str, path: Path) -> NewestResult | None:
     """Of one run. The human-normalised score is that of the mean return, by the table of this version."""
     try:
         text = _ends(path)
@@ -40,7 +40,7 @@ def newest(program: str, path: Path) -> Outcome | None:
     for found in _newest_first(text):
         if found.whole:
             row = found.first
-            return Outcome(
+            return NewestResult(
                 program, row.game, row.algo, row.resolution, row.seed, row.env_steps, len(found.rows), found.mean_return,
                 human_normalised(row.game, found.mean_return), row.hours_trained,
             )  # fmt: skip

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from supervisor.adapters import procfs
 from supervisor.model.inputs import Halted
-from supervisor.policy.worker.witness import Counts, works
+from supervisor.policy.worker.witness import TreeUsage, works
 from workers import contract
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Tree:
     witness: str = ""
     asked: bool = False  # for witnesses
     _still: dict[tuple[int, int], tuple[str, float, int]] = field(default_factory=dict)  # state, since, CPU ticks
-    _weighed: Counts | None = None
+    _weighed: TreeUsage | None = None
     _written_ns: int | None = None
     _files_due_s: float = 0.0
     _looking: bool = False
@@ -137,7 +137,7 @@ class Tree:
         before = self._weighed
         if before is not None and now_s - before.at_s < _WEIGH_S:
             return
-        now = Counts(now_s, self._cpu_s(forest, members))
+        now = TreeUsage(now_s, self._cpu_s(forest, members))
         by = "" if before is None else works(replace(before, io_bytes=None, written_ns=None), now)
         if not by:
             self._look_at_files(now_s, tasks)

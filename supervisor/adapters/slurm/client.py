@@ -59,7 +59,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class SlurmRefused:
     """Slurm answered, and said no. `words` are its own, on one line."""
 
     words: str
@@ -106,7 +106,7 @@ class Slurm:
         """(22, 5). It needs no controller."""
         return self._read(["sinfo", "--version"], reading.version_in)
 
-    def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | Refused | Unknown:
+    def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | SlurmRefused | Unknown:
         """Submit a batch script, which begins with `#!`. `options` count more than the script's #SBATCH lines."""
         said = self._run(["sbatch", "--parsable", *options], given=script, cwd=cwd)
         if isinstance(said, Unknown):
@@ -117,11 +117,11 @@ class Slurm:
         if said.code == 0:
             return Unknown(f"sbatch: an answer without a job's number: {printable(said.out.strip())[:200]!r}", "garbage")
         answer = _refusal("sbatch", said)
-        if isinstance(answer, Refused) and not _SBATCH_SAYS.search(said.err):
+        if isinstance(answer, SlurmRefused) and not _SBATCH_SAYS.search(said.err):
             return Unknown(answer.words, "garbage")  # a site's wrapper around it broke, perhaps after the submission
         return answer
 
-    def would_take(self, script: str) -> Done | Refused | Unknown:
+    def would_take(self, script: str) -> Done | SlurmRefused | Unknown:
         """Whether Slurm would take this script. Nothing is submitted."""
         said = self._run(["sbatch", "--test-only"], given=script)
         if isinstance(said, Unknown):
@@ -144,24 +144,24 @@ class Slurm:
             return Jobs(tuple(found), untold=past.words)
         return Jobs((*found, *past), frozenset(missing) - {job.id for job in past})
 
-    def cancel(self, targets: Collection[str]) -> Done | Refused | Unknown:
+    def cancel(self, targets: Collection[str]) -> Done | SlurmRefused | Unknown:
         """`Job.target`s. Slurm says nothing of one that has ended, or that it does not know: that is done too."""
         return self._ask(["scancel", *targets])
 
-    def signal(self, target: str, name: str, *, batch: bool = True) -> Done | Refused | Unknown:
+    def signal(self, target: str, name: str, *, batch: bool = True) -> Done | SlurmRefused | Unknown:
         """`batch`: to the batch script itself, or to the job's steps alone."""
         return self._ask(["scancel", f"--signal={name}", *(["--batch"] if batch else []), target])
 
-    def requeue(self, target: str) -> Done | Refused | Unknown:
+    def requeue(self, target: str) -> Done | SlurmRefused | Unknown:
         return self._ask(["scontrol", "requeue", target])
 
-    def hold(self, target: str) -> Done | Refused | Unknown:
+    def hold(self, target: str) -> Done | SlurmRefused | Unknown:
         return self._ask(["scontrol", "hold", target])
 
-    def release(self, target: str) -> Done | Refused | Unknown:
+    def release(self, target: str) -> Done | SlurmRefused | Unknown:
         return self._ask(["scontrol", "release", target])
 
-    def update(self, target: str, **fields: str) -> Done | Refused | Unknown:
+    def update(self, target: str, **fields: str) -> Done | SlurmRefused | Unknown:
         """`update("17", ExcNodeList="n1,n2")`: the names are scontrol's. Most of them change jobs that wait alone."""
         return self._ask(["scontrol", "update", f"JobId={target}", *(f"{name}={value}" for name, value in fields.items())])
 
@@ -203,7 +203,7 @@ class Slurm:
             return []
         return answer
 
-    def _ask(self, argv: Sequence[str]) -> Done | Refused | Unknown:
+    def _ask(self, argv: Sequence[str]) -> Done | SlurmRefused | Unknown:
         said = self._run(argv)
         if isinstance(said, Unknown):
             return said
@@ -259,12 +259,12 @@ def environment() -> dict[str, str]:
     return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 
 
-def _refusal(command: str, said: _Said) -> Refused | Unknown:
+def _refusal(command: str, said: _Said) -> SlurmRefused | Unknown:
     """What Slurm itself refused, or Unknown where the answer shows that nobody may have decided."""
     words = _words(said) or f"{command} ended with status {said.code} and said nothing"
     if said.code < 0 or words.startswith(f"{command} ended"):
         return Unknown(words, "garbage")
-    return Unknown(words, "unreachable") if _UNREACHABLE.search(words) else Refused(words)
+    return Unknown(words, "unreachable") if _UNREACHABLE.search(words) else SlurmRefused(words)
 
 
 def _words(said: _Said) -> str:

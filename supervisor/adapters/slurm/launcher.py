@@ -36,9 +36,9 @@ import structlog
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.files import read_bounded
 from supervisor.adapters.process import endings, limits, log_places
-from supervisor.adapters.process.processes import Attempt, filled_in, make_dir, prune, signal_number
+from supervisor.adapters.process.processes import RunningAttempt, filled_in, make_dir, prune, signal_number
 from supervisor.adapters.slurm import report
-from supervisor.adapters.slurm.client import Done, Jobs, Refused, Submitted, Unknown
+from supervisor.adapters.slurm.client import Done, Jobs, SlurmRefused, Submitted, Unknown
 from supervisor.adapters.slurm.script import Tag, batch_script, job_name, tag_of
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec, Progress
@@ -72,13 +72,13 @@ _HELD_BY_SYSTEM: Final = re.compile(r"launch.?fail|jobholdmaxrequeue|prolog", re
 class Cluster(Protocol):
     """What is needed of `adapters.slurm.client.Slurm`."""
 
-    def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | Refused | Unknown: ...
+    def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | SlurmRefused | Unknown: ...
 
     def jobs(self, wanted: Collection[int] = ()) -> Jobs | Unknown: ...
 
-    def cancel(self, targets: Collection[str]) -> Done | Refused | Unknown: ...
+    def cancel(self, targets: Collection[str]) -> Done | SlurmRefused | Unknown: ...
 
-    def signal(self, target: str, name: str, *, batch: bool = True) -> Done | Refused | Unknown: ...
+    def signal(self, target: str, name: str, *, batch: bool = True) -> Done | SlurmRefused | Unknown: ...
 
 
 @dataclass(slots=True)
@@ -229,7 +229,7 @@ class SlurmLauncher:
             if not Path(self._paths.run_dir(program), contract.FENCE_FILE).exists():
                 self._fence(program, token)
 
-    def attempt(self, token: str) -> Attempt | None:  # noqa: ARG002
+    def attempt(self, token: str) -> RunningAttempt | None:  # noqa: ARG002
         """No process of a job is on this host."""
         return None
 
@@ -372,7 +372,7 @@ class SlurmLauncher:
                 log.warning("submission_unanswered", program=spec.name, error=answer.words)
             case _:
                 self._drop(held)
-                never = isinstance(answer, Refused) and _NEVER_WORKS.search(answer.words) is not None
+                never = isinstance(answer, SlurmRefused) and _NEVER_WORKS.search(answer.words) is not None
                 said = f"Slurm refuses the job of {spec.name}: {answer.words}"
                 self._broke(spec.name, held.token, said, permanent=never)
 

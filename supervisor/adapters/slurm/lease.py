@@ -42,7 +42,7 @@ _MOST_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class DaemonClaim:
     """Whose lease it is. `count` moves while that daemon lives."""
 
     host: str
@@ -52,13 +52,13 @@ class Claim:
     count: int = 0
 
 
-class Lease:
+class DaemonLease:
     """The lease of this daemon."""
 
     def __init__(self, state_dir: str, boot_id: str, wait: Callable[[float], object] | None = None) -> None:
         """`wait` is for tests."""
         self._path, self._state_dir = Path(state_dir, "slurm", "lease"), state_dir
-        self._mine = Claim(socket.gethostname(), boot_id, os.getpid(), secrets.token_hex(8))
+        self._mine = DaemonClaim(socket.gethostname(), boot_id, os.getpid(), secrets.token_hex(8))
         self._over = threading.Event()
         self._wait = wait or threading.Event().wait
 
@@ -103,7 +103,7 @@ class Lease:
                 lost()
                 return
 
-    def _watch(self, found: Claim) -> None:
+    def _watch(self, found: DaemonClaim) -> None:
         waited_s = 0.0
         while waited_s < DEAD_S:
             self._wait(_LOOK_S)
@@ -118,15 +118,15 @@ class Lease:
     def _write(self) -> None:
         write_in_place(self._path, (json.dumps(asdict(self._mine)) + "\n").encode())
 
-    def _words(self, other: Claim) -> str:
+    def _words(self, other: DaemonClaim) -> str:
         who = f"pid {other.pid} on {other.host}"
         return f"another supervisord ({who}) runs on {self._state_dir}: stop that one first, or choose another state_dir"
 
 
-def read(path: Path) -> Claim | None:
+def read(path: Path) -> DaemonClaim | None:
     """None where there is none, or it is just being written."""
     try:
-        found = Claim(**json.loads(read_bounded(str(path), _MOST_BYTES)))
+        found = DaemonClaim(**json.loads(read_bounded(str(path), _MOST_BYTES)))
     except (ValueError, TypeError, RecursionError):
         return None
     kinds = tuple(type(value) for value in asdict(found).values())

@@ -132,7 +132,7 @@ class SlurmProbes:
             return
         at_s = found.at_ns / 1e9
         if item.cpu is not None:
-            before, now = witness.Counts(item.cpu[0], item.cpu[1]), witness.Counts(at_s, found.cpu_s)
+            before, now = witness.TreeUsage(item.cpu[0], item.cpu[1]), witness.TreeUsage(at_s, found.cpu_s)
             if witness.works(before, now):
                 item.worked_at_s = item.seen_at_s
         item.cpu = at_s, found.cpu_s

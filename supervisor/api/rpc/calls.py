@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import Any, Concatenate, Final, ParamSpec, get_origin
 
-from supervisor.api.port import Backend, Json, Result, Snapshot
+from supervisor.api.port import Backend, Json, Result, StatusPage
 from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
@@ -77,12 +77,12 @@ class Call:
     by: str = "operator"
     uid: int | None = None
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(self.backend)
+    def snapshot(self) -> StatusPage:
+        return StatusPage(self.backend)
 
-    def changing(self) -> Snapshot:
+    def changing(self) -> StatusPage:
         """The snapshot, for a call that changes something: refused while the daemon ends. Reads go on being answered."""
-        snapshot = Snapshot(self.backend)
+        snapshot = StatusPage(self.backend)
         if snapshot.daemon["state"] == "stopping":
             raise Fault(codes.SHUTDOWN_STATE)
         return snapshot
@@ -153,7 +153,7 @@ def _checked(value: Any, wanted: str) -> Any:
             raise Fault(codes.INCORRECT_PARAMETERS, f"{wanted} expected, not {type(value).__name__}")
 
 
-def named(snapshot: Snapshot, spec: str) -> tuple[list[Json], bool]:
+def named(snapshot: StatusPage, spec: str) -> tuple[list[Json], bool]:
     """The programs that a name means, and whether the name means a whole group. Raises Fault.
 
     `Pong` and `Pong:Pong` name a program, `Pong:*` and `Pong:` the group of that name: its seeds, or Pong alone.
@@ -164,7 +164,7 @@ def named(snapshot: Snapshot, spec: str) -> tuple[list[Json], bool]:
     return [view for view in snapshot.programs if view["name"] in found], is_group(spec)
 
 
-def of_group(snapshot: Snapshot, group: str) -> list[Json]:
+def of_group(snapshot: StatusPage, group: str) -> list[Json]:
     """The programs of a group, or the program of that name: `reloadConfig` names programs. Raises Fault."""
     found = [view for view in snapshot.programs if group_of(view) == group]
     single = snapshot.program(group)
@@ -173,7 +173,7 @@ def of_group(snapshot: Snapshot, group: str) -> list[Json]:
     return found or [single] if single is not None else found
 
 
-def one(spec: str, snapshot: Snapshot) -> Json:
+def one(spec: str, snapshot: StatusPage) -> Json:
     """The program that a name means; a group will not do. Raises Fault."""
     views, whole = named(snapshot, spec)
     if whole:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from supervisor.api.port import Json, Snapshot
+from supervisor.api.port import Json, StatusPage
 from supervisor.api.words import clock, duration, number, signed
 from supervisor.model.names import group_of
 
@@ -39,7 +39,7 @@ def state_of(view: Json) -> str:
     return _STATE_OF.get(view["phase"], "UNKNOWN")
 
 
-def info(view: Json, snapshot: Snapshot) -> dict[str, Any]:
+def info(view: Json, snapshot: StatusPage) -> dict[str, Any]:
     """The struct of getProcessInfo. Moments that are unknown are 0, as Supervisor's `never`."""
     state = state_of(view)
     failed = state in {"BACKOFF", "FATAL"}

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from supervisor.api import logfiles
 from supervisor.api.lasting import Lasting
 from supervisor.api.peer import hung_up, who
-from supervisor.api.port import Backend, Snapshot
-from supervisor.api.refused import Refused
+from supervisor.api.port import Backend, StatusPage
+from supervisor.api.refused import RequestRefused
 from supervisor.api.rpc import daemon, levels, logs, programs, system, wire
 from supervisor.api.rpc.calls import Call, Table, dispatch, named
 from supervisor.api.rpc.faults import Fault
@@ -57,14 +57,14 @@ class Rpc:
         try:
             name, params = wire.parse(body)
         except wire.Malformed as error:
-            raise Refused(400, str(error)) from None
+            raise RequestRefused(400, str(error)) from None
         by, uid = who(request.scope)
         call = Call(self._backend, TABLE, self._read, self._wait, self._do_later, by, uid)
         try:
             answer = wire.answer(await dispatch(call, name, params))
         except Fault as fault:
             answer = wire.refusal(fault)
-        except Refused as refused:  # too many requests wait already
+        except RequestRefused as refused:  # too many requests wait already
             answer = wire.refusal(Fault(codes.FAILED, str(refused)))
         return Response(answer, media_type="text/xml")
 
@@ -72,7 +72,7 @@ class Rpc:
         async def done() -> None:
             try:
                 await work
-            except (Fault, Refused) as error:
+            except (Fault, RequestRefused) as error:
                 log.warning("request_failed_unheard", error=str(error))
 
         task = asyncio.get_running_loop().create_task(done())
@@ -85,23 +85,23 @@ class Rpc:
         """GET /logtail/NAME[/CHANNEL]: the end of a program's log, and what is added to it, until the client goes."""
         name, _, channel = request.path_params["spec"].partition("/")
         try:
-            views, whole = named(Snapshot(self._backend), name)
+            views, whole = named(StatusPage(self._backend), name)
         except Fault:
-            raise Refused(404, "no such program") from None
+            raise RequestRefused(404, "no such program") from None
         path = None if whole else logs.log_of(views[0], channel or "stdout")
         return await self._follow(request, path)
 
     async def main_log_tail(self, request: Request) -> Response:
         """GET /mainlogtail: the same of the daemon's own log."""
-        return await self._follow(request, Snapshot(self._backend).daemon["main_log"])
+        return await self._follow(request, StatusPage(self._backend).daemon["main_log"])
 
     async def _follow(self, request: Request, path: str | None) -> Response:
         if path is None:
-            raise Refused(404, "no log file")
+            raise RequestRefused(404, "no log file")
         try:
             first = await self._read(logfiles.read_tail, path, _BEFORE_BYTES)
         except OSError:
-            raise Refused(404, "no log file") from None
+            raise RequestRefused(404, "no log file") from None
         pieces = self._pieces(path, first, lambda: self._ending or hung_up(request.scope))
         return self._followers.answer(pieces, "text/plain;charset=utf-8")
 
@@ -133,5 +133,5 @@ async def _body(request: Request) -> bytes:
     async for piece in request.stream():
         data += piece
         if len(data) > MOST_BODY_BYTES:
-            raise Refused(413, f"the body is larger than {MOST_BODY_BYTES} bytes")
+            raise RequestRefused(413, f"the body is larger than {MOST_BODY_BYTES} bytes")
     return data

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from supervisor.api import starting
-from supervisor.api.port import Json, Result, Snapshot
+from supervisor.api.port import Json, Result, StatusPage
 from supervisor.api.rpc import describe
 from supervisor.api.rpc.calls import Call, Method, Parameter, Table, method, named, of_group, one
 from supervisor.api.rpc.faults import Fault
@@ -54,7 +54,7 @@ async def get_all_process_info(call: Call) -> Structs:
 # --- start, stop, signal -------------------------------------------------------------------------------------------------
 
 
-Perform = Callable[[Call, Snapshot, list[str], Any], Awaitable[list[Result]]]
+Perform = Callable[[Call, StatusPage, list[str], Any], Awaitable[list[Result]]]
 
 
 def request(
@@ -84,7 +84,7 @@ def request(
             snapshot = call.changing()
             return await each(call, snapshot, snapshot.programs, value)
 
-        async def each(call: Call, snapshot: Snapshot, views: Iterable[Json], value: Any) -> Structs:
+        async def each(call: Call, snapshot: StatusPage, views: Iterable[Json], value: Any) -> Structs:
             names = [view["name"] for view in views if not idle(view)]
             return _structs(snapshot, await perform(call, snapshot, names, value) if names else [])
 
@@ -106,7 +106,7 @@ def request(
     all_text="Start every program that does not run.",
     idle=lambda view: view["phase"] in {"STARTING", "RUNNING", "BACKOFF"},
 )  # fmt: skip
-async def _start(call: Call, snapshot: Snapshot, names: list[str], wait: bool) -> list[Result]:
+async def _start(call: Call, snapshot: StatusPage, names: list[str], wait: bool) -> list[Result]:
     """Start a program, and want it running from now on.
 
     Answers once its process has lived for half a second, or trains; for a program that has no slot, that it is queued
@@ -138,7 +138,7 @@ def start_code(code: int, text: str) -> int:
     all_text="Stop every program that runs, waits for a slot, or would be started again.",
     idle=lambda view: view["phase"] in {"STOPPED", "DONE", "FATAL"},
 )  # fmt: skip
-async def _stop(call: Call, snapshot: Snapshot, names: list[str], wait: bool) -> list[Result]:
+async def _stop(call: Call, snapshot: StatusPage, names: list[str], wait: bool) -> list[Result]:
     """Stop a program: it saves and leaves, and stays down over restarts of daemon and host until it is started."""
     stopped = {view["name"] for view in snapshot.programs if view["phase"] == "STOPPED"}
     if stopped.issuperset(names):
@@ -155,7 +155,7 @@ async def _stop(call: Call, snapshot: Snapshot, names: list[str], wait: bool) ->
     all_text="Send a signal to every worker.",
     idle=lambda view: view["pid"] is None,
 )  # fmt: skip
-async def _signal(call: Call, _: Snapshot, names: list[str], signal: str) -> list[Result]:
+async def _signal(call: Call, _: StatusPage, names: list[str], signal: str) -> list[Result]:
     """Send a signal to the worker of a program."""
     full = signal_name(signal)
     if full is None:
@@ -205,7 +205,7 @@ def _true(spec: str, results: list[Result]) -> bool:
     return True
 
 
-def _structs(snapshot: Snapshot, results: list[Result]) -> Structs:
+def _structs(snapshot: StatusPage, results: list[Result]) -> Structs:
     groups = {view["name"]: group_of(view) for view in snapshot.programs}
     return [
         {

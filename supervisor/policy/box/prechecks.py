@@ -80,7 +80,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class BoxReadings:
     """All that the rules look at. `ours_*` are what our own workers hold now, which is not in anybody's way."""
 
     ladder: tuple[Rung, ...]
@@ -102,7 +102,7 @@ class Objection:
     why: str
 
 
-def objections(settings: PrecheckSettings, box: Box) -> tuple[Objection, ...]:
+def objections(settings: PrecheckSettings, box: BoxReadings) -> tuple[Objection, ...]:
     """Every rule that objects now. A cap is never below the lowest level."""
     found = (*_of_gpus(settings, box), *_of_needs(box), *_of_host(settings, box))
     return tuple(found)
@@ -111,7 +111,7 @@ def objections(settings: PrecheckSettings, box: Box) -> tuple[Objection, ...]:
 # --- the rules -----------------------------------------------------------------------------------------------------------
 
 
-def _of_gpus(settings: PrecheckSettings, box: Box) -> Iterator[Objection]:
+def _of_gpus(settings: PrecheckSettings, box: BoxReadings) -> Iterator[Objection]:
     grave = sorted(set(box.xids) - HARMLESS_XIDS)
     if grave:
         yield Objection("gpu_xid", box.present, f"the driver reported Xid {', '.join(map(str, grave))}")
@@ -139,7 +139,7 @@ def _heat(settings: PrecheckSettings, gpu: Gpu) -> str:
     return f"GPU {gpu.index} is at {gpu.temperature_c:.0f} C and slows down at {gpu.slowdown_c:.0f} C"
 
 
-def _of_needs(box: Box) -> Iterator[Objection]:
+def _of_needs(box: BoxReadings) -> Iterator[Objection]:
     """The lowest level above the present one that does not fit, by each of the three."""
     rungs = [(index, rung) for index, rung in enumerate(box.ladder) if index > box.present]
     cores = box.host.cores if box.host is not None else None
@@ -154,7 +154,7 @@ def _of_needs(box: Box) -> Iterator[Objection]:
                 break
 
 
-def _gpu_misfit(box: Box, index: int, rung: Rung) -> str:
+def _gpu_misfit(box: BoxReadings, index: int, rung: Rung) -> str:
     """Its programs at their known least against what is free and what we hold, GPU by GPU."""
     for gpu in _known(box.gpus):
         ours_bytes = box.ours_gpu_bytes.get(gpu.index, 0)
@@ -169,7 +169,7 @@ def _gpu_misfit(box: Box, index: int, rung: Rung) -> str:
     return ""
 
 
-def _host_misfit(box: Box, index: int, rung: Rung) -> str:
+def _host_misfit(box: BoxReadings, index: int, rung: Rung) -> str:
     if box.host is None or box.host.available_bytes is None:
         return ""
     room_bytes = box.host.available_bytes + box.ours_host_bytes
@@ -190,7 +190,7 @@ def _too_few(cores: int | None, rung: Rung) -> str:
     return f"{rung.name} has {rung.slots} programs for {cores} core{'' if cores == 1 else 's'}"
 
 
-def _of_host(settings: PrecheckSettings, box: Box) -> Iterator[Objection]:
+def _of_host(settings: PrecheckSettings, box: BoxReadings) -> Iterator[Objection]:
     host = box.host or Host()
     for share, limit, of in ((host.memory_full, _MEMORY_FULL, "memory"), (host.io_full, _IO_FULL, "the disk")):
         if share is not None and share >= limit:
@@ -213,7 +213,7 @@ def _known(gpus: Gpus | None) -> tuple[Gpu, ...]:
     return () if gpus is None or gpus.gpus is None else gpus.gpus
 
 
-def unseen(box: Box) -> frozenset[str]:
+def unseen(box: BoxReadings) -> frozenset[str]:
     """The rules with a time to hold that could not look: a reading of theirs is missing now."""
     gpus = _known(box.gpus)
     blind = box.gpus is not None and box.gpus.gpus is None
@@ -230,7 +230,7 @@ def unseen(box: Box) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StandingObjection:
     """How long a rule has objected at the present level, when it last did, and how long it has not. In journal time."""
 
     since_s: float | None = None
@@ -255,21 +255,21 @@ def weigh(
     present: int,
     now_s: float,
     vetoes: Mapping[str, int],
-    held: Mapping[str, Held],
+    held: Mapping[str, StandingObjection],
     unseen: Collection[str] = (),
-) -> tuple[tuple[Change, ...], dict[str, Held]]:
+) -> tuple[tuple[Change, ...], dict[str, StandingObjection]]:
     """What follows from a look: changes of the vetoes in force (rule -> cap), and what to remember until the next.
 
     An objection counts at the level where it was seen: a change of level starts its time anew, so that heat which is
     still there after a step down does not push a second time at once. `unseen` rules could not look this time.
     """
     changes: list[Change] = []
-    kept: dict[str, Held] = {}
+    kept: dict[str, StandingObjection] = {}
     objecting = {each.rule: each for each in found}
     for rule, each in objecting.items():
-        old = held.get(rule, Held())
+        old = held.get(rule, StandingObjection())
         since_s = old.since_s if old.since_s is not None and old.present == present else now_s
-        kept[rule] = Held(since_s, present, seen_s=now_s)
+        kept[rule] = StandingObjection(since_s, present, seen_s=now_s)
         in_force = vetoes.get(rule)
         if now_s - since_s >= _HELD_S.get(rule, 0.0) and (in_force is None or each.cap < in_force):
             changes.append(Change(rule, each.cap, each.why))
@@ -278,8 +278,8 @@ def weigh(
         if seen_s is not None and now_s - seen_s <= _BRIDGED_S:
             kept[rule] = held[rule]
     for rule in sorted(vetoes.keys() - objecting.keys()):
-        clear_since_s = held.get(rule, Held()).clear_since_s
-        bridged = kept.get(rule, Held())
+        clear_since_s = held.get(rule, StandingObjection()).clear_since_s
+        bridged = kept.get(rule, StandingObjection())
         kept[rule] = replace(bridged, clear_since_s=now_s if clear_since_s is None else clear_since_s)
         if clear_since_s is not None and now_s - clear_since_s >= settings.clear_s:
             changes.append(Change(rule, None, f"the reason has been gone for {settings.clear_s / 60:g} min"))

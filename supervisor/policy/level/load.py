@@ -86,7 +86,7 @@ class LevelKnown(NamedTuple):
     shortest_s: float | None = None  # the shortest run at this level that a reboot has ended
 
 
-class Cluster(NamedTuple):
+class RebootCluster(NamedTuple):
     """Reboots in quick succession at a level whose record promised better."""
 
     level: int = 0
@@ -111,7 +111,7 @@ class LoadState(NamedTuple):
     trial: int | None = None
     stretch_s: float = 0.0  # training since the last reboot or change of level
     at_s: float = 0.0
-    cluster: Cluster = Cluster()
+    cluster: RebootCluster = RebootCluster()
     recent_s: tuple[float, ...] = ()  # times of the last reboots that counted against the load
     hours: Hours = Hours()
     bad: bool = False  # whether `known` and `home` are those of the bad hours
@@ -151,7 +151,7 @@ def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None
     known = every[level]
     if cluster.alarm > 0.0 and cluster.level == level:
         alarm = max(0.0, cluster.alarm - 7.0 * up_s * reboot_rate(known.reboots, known.up_s))
-        cluster = Cluster(level, alarm, cluster.reboots, cluster.up_s + up_s) if alarm > 0.0 else Cluster()
+        cluster = RebootCluster(level, alarm, cluster.reboots, cluster.up_s + up_s) if alarm > 0.0 else RebootCluster()
     ran = LevelKnown(known.up_s + up_s, *known[1:])
     hours = clock.ran(hours if hours.up_s else clock.unseen(len(every)), level, before_s=before_s, at_s=at_s, up_s=up_s)
     levels = list(every)
@@ -420,7 +420,7 @@ def _turned(state: LoadState) -> LoadState:
         state = state._replace(known=_record(state, bad=state.bad))
     home = other.home if state.bad else min(other.home, state.home)
     return state._replace(
-        known=other.known, home=home, trial=None, stretch_s=0.0, cluster=Cluster(), bad=not state.bad,
+        known=other.known, home=home, trial=None, stretch_s=0.0, cluster=RebootCluster(), bad=not state.bad,
         other=Other(state.known, state.home),
     )  # fmt: skip
 
@@ -446,13 +446,13 @@ def _charged(settings: LoadSettings, state: LoadState, level: int, weight: float
     known = state.known[level]
     shortest = ran_s if known.shortest_s is None else min(known.shortest_s, ran_s)
     known = known._replace(reboots=known.reboots + weight, reboots_ever=known.reboots_ever + weight, shortest_s=shortest)
-    cluster = state.cluster if state.cluster.level == level and state.cluster.alarm > 0.0 else Cluster(level)
+    cluster = state.cluster if state.cluster.level == level and state.cluster.alarm > 0.0 else RebootCluster(level)
     cluster = cluster._replace(alarm=cluster.alarm + weight * math.log(8.0), reboots=cluster.reboots + weight)
     if cluster.alarm > 4.0:
         recent = cluster.reboots - 1.0
         if reboot_rate(recent, cluster.up_s) > reboot_rate(known.reboots, known.up_s):
             known = known._replace(reboots=recent, up_s=cluster.up_s)
-        cluster = Cluster()
+        cluster = RebootCluster()
     recent_s = tuple(at_s for at_s in state.recent_s if state.at_s - at_s <= settings.burst_s)
     hours = clock.rebooted(state.hours, level, at_s=state.at_s, weight=weight)
     return _with(state, level, known)._replace(cluster=cluster, recent_s=(*recent_s, state.at_s), hours=hours)

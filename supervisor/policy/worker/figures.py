@@ -89,7 +89,7 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FigureRow:
     """Numbers that were said together, by figure.
 
     `at_s`: when, in journal time. `whole`: all that its source has said in this attempt was read up to here.
@@ -157,7 +157,7 @@ def number(text: str) -> float | None:
         return None
 
 
-def after(before: Figures, rows: Iterable[Row]) -> Figures:
+def after(before: Figures, rows: Iterable[FigureRow]) -> Figures:
     """What is known after these rows."""
     made = _Making(before)
     for row in rows:
@@ -179,7 +179,7 @@ class _Making:
         self._bad_rows = 0
         self._moved_at_s = before.moved_at_s
 
-    def take(self, row: Row) -> None:
+    def take(self, row: FigureRow) -> None:
         moved = bool(row.values) and self._now.rank is None
         for name, value in row.values.items():
             if name == STEP:
@@ -190,7 +190,7 @@ class _Making:
             self._moves += 1
             self._moved_at_s = row.at_s
 
-    def _step(self, row: Row, step: int) -> bool:
+    def _step(self, row: FigureRow, step: int) -> bool:
         """Whether it is a sign of progress."""
         rank = self._now.rank
         if rank is None or row.rank < rank:

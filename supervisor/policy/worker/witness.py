@@ -45,7 +45,7 @@ _GPU_PERCENT: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class TreeUsage:
     """What a tree has used up to one moment. None: not known."""
 
     at_s: float
@@ -54,7 +54,7 @@ class Counts:
     written_ns: int | None = None  # the newest modification time below its directory
 
 
-def works(before: Counts, now: Counts) -> str:
+def works(before: TreeUsage, now: TreeUsage) -> str:
     """By which witness it worked between two looks; empty: by none."""
     for_s = now.at_s - before.at_s
     if for_s <= 0:

@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from workers import contract
-from workers.contract import EXIT_LEFT, Client, Manifest, Phase
+from workers.contract import EXIT_LEFT, Client, Manifest, WorkerPhase
 
 CHUNK = 4 << 20
 
@@ -94,12 +94,12 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: setattr(me, "leave_wanted", True))
     batch = min(args.batch, int(os.environ.get(contract.ENV_BATCH_SIZE, args.batch)))
     rollbacks = int(os.environ.get(contract.ENV_ROLLBACKS, "0"))
-    me.phase(Phase.RESTORING)
+    me.phase(WorkerPhase.RESTORING)
     step = newest(me)
     me.report("resumed", step=step)
     if args.fault == "poison" and step == 100:
         raise RuntimeError("cannot live with checkpoint 100")
-    me.phase(Phase.TRAINING, env_steps=step, batch_size=batch)
+    me.phase(WorkerPhase.TRAINING, env_steps=step, batch_size=batch)
     bad = 0
     while True:
         step += 1
@@ -112,7 +112,7 @@ def main() -> None:
         if step % 50 == 0 and not bad:
             save(me, step)
         if me.leave_wanted:
-            me.phase(Phase.LEAVING)
+            me.phase(WorkerPhase.LEAVING)
             sys.exit(EXIT_LEFT)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from workers.contract import EXIT_FENCED, EXIT_LEFT, Client, Phase
+from workers.contract import EXIT_FENCED, EXIT_LEFT, Client, WorkerPhase
 
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE_VFORK = 0x4000
@@ -40,7 +40,7 @@ def sit_in_the_kernel(until: Path) -> None:
 
 def train(me: Client, until: Path) -> int:
     """Without checkpoints; in state D as soon as it has trained a little."""
-    me.phase(Phase.TRAINING, env_steps=0)
+    me.phase(WorkerPhase.TRAINING, env_steps=0)
     leave = []
     signal.signal(signal.SIGTERM, lambda *_: leave.append(1))
     for step in itertools.count(1):
@@ -62,11 +62,11 @@ def train_and_save(me: Client) -> int:
 
     assert me.run_dir is not None
     saves = Checkpointer(me.run_dir, me, {"game": "none"})
-    me.phase(Phase.RESTORING)
+    me.phase(WorkerPhase.RESTORING)
     loaded = saves.load_newest()
     step = loaded.env_steps if loaded else 0
     me.report("resumed", step=step)
-    me.phase(Phase.TRAINING, env_steps=step)
+    me.phase(WorkerPhase.TRAINING, env_steps=step)
     try:
         while True:
             time.sleep(0.01)

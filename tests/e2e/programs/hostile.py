@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from workers.contract import Client, Phase
+from workers.contract import Client, WorkerPhase
 
 ATTACK = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\u202e\x9b31m"
 
@@ -78,7 +78,7 @@ def notify(me: Client) -> None:
 
 def main() -> None:
     me = Client(live_period_s=0.2)
-    me.phase(Phase.TRAINING, env_steps=1)
+    me.phase(WorkerPhase.TRAINING, env_steps=1)
     deed = {"flood": flood, "reports": reports, "words": words, "links": links, "files": files, "notify": notify}[
         sys.argv[1]
     ]

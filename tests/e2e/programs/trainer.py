@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from workers.contract import ENV_STACKS, EXIT_DONE, EXIT_LEFT, Client, Phase
+from workers.contract import ENV_STACKS, EXIT_DONE, EXIT_LEFT, Client, WorkerPhase
 
 
 def envpool_that_never_returns() -> Callable[[], object]:
@@ -89,10 +89,10 @@ def main() -> None:
     done_before = (me.run_dir / "went-wrong").exists()
     # Environments are built before training is reported: on a slow machine that takes longer than a stall's limit here.
     prepared = PREPARED[args.fault]() if args.fault in PREPARED else lambda: None
-    me.phase(Phase.RESTORING)
+    me.phase(WorkerPhase.RESTORING)
     step = json.loads(counter.read_text())["step"] if counter.exists() else 0
     me.report("resumed", step=step)
-    me.phase(Phase.TRAINING, env_steps=step)
+    me.phase(WorkerPhase.TRAINING, env_steps=step)
     if args.fault == "grandchild":
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
     print(f"begins at step {step}", flush=True)
@@ -115,7 +115,7 @@ def main() -> None:
         if step % 50 == 0 or me.save_wanted():
             save()
         if leave:
-            me.phase(Phase.LEAVING)
+            me.phase(WorkerPhase.LEAVING)
             save()
             sys.exit(EXIT_LEFT)
         if step - began >= args.after and not (args.once and done_before):

@@ -50,9 +50,9 @@ def main() -> None:
         aside.replace(counter)
         me.committed(step, stall_s=0.001, write_s=0.001)
 
-    me.phase(contract.Phase.RESTORING)
+    me.phase(contract.WorkerPhase.RESTORING)
     me.report("resumed", step=step)
-    me.phase(contract.Phase.TRAINING, env_steps=step)
+    me.phase(contract.WorkerPhase.TRAINING, env_steps=step)
     note("begins")
     print(f"begins at step {step}", flush=True)
     eaten = bytearray(args.eat_mib << 20)
@@ -64,7 +64,7 @@ def main() -> None:
         me.progress(env_steps=step, episodes=step // 10, mean_return=1.5, steps_per_s=10.0)
         if step % 20 == 0 or me.save_wanted():
             save()
-    me.phase(contract.Phase.LEAVING)
+    me.phase(contract.WorkerPhase.LEAVING)
     save()
     note("leaves" if leave else "done")
     sys.exit(contract.EXIT_LEFT if leave else contract.EXIT_DONE)
