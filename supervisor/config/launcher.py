@@ -11,11 +11,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from supervisor.config.sheet import DERIVED, Origin, Sheet, label, shown
 from supervisor.config.tables import resource_keys, section_keys
-from supervisor.model.settings import ProgramSpec
+from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.policy.cluster.launcher import LEAST_PATIENCE_S, SLURM, JobResources, LauncherSettings
 from supervisor.policy.worker.stall import StallSettings
 from workers.options import nearest
@@ -39,6 +39,20 @@ _OURS: Final = (
     "partition", "account", "qos", "requeue", "signal", "time", "wait", "wrap", "test-only",
 )  # fmt: skip
 _SECTION: Final = ("partition", "account", "qos", "constraint", "gres")
+# Keys of a program that a job cannot have, and what to do about each.
+_OF_ONE_MACHINE: Final = {
+    "user": "a job runs as the user who submits it; remove it",
+    "stdin": "a job has no standard input that the daemon could write to; remove it",
+    "health": "a service runs on the node of its job, where the daemon cannot ask it; remove it",
+    "gpu": "Slurm chooses the GPUs of a job; set launcher.gpus or launcher.gres, and remove it",
+    "min_free_mb": "no job waits for the memory of this host's GPUs; remove it",
+    "gate_poll_s": "no job waits for the memory of this host's GPUs; remove it",
+    "gate_timeout_s": "no job waits for the memory of this host's GPUs; remove it",
+    "cpu_weight": "Slurm gives each job its processors; set launcher.cpus, and remove it",
+}
+_NO_NOTIFICATIONS: Final = (
+    'notifications do not leave the node of a job; remove it, or set progress to "beat", "figures", "log" or "files"'
+)
 
 
 def complete(sheet: Sheet, made: LauncherSettings) -> LauncherSettings:
@@ -54,6 +68,8 @@ def complete(sheet: Sheet, made: LauncherSettings) -> LauncherSettings:
         _check_option(sheet, line.strip())
     if "\0" in made.setup or "\r" in made.setup:
         sheet.error(sheet.at("launcher", "setup"), "launcher.setup has a carriage return; write plain lines of shell")
+    if made.remote and "notice" in sheet.source.body:
+        sheet.error(sheet.at("notice"), "[notice] is about the end of this host, which ends no job; remove it")
     if not made.remote and len(sheet.table("launcher")) > (1 if "kind" in sheet.table("launcher") else 0):
         sheet.error(sheet.at("launcher"), '[launcher] has settings of a cluster; add kind = "slurm", or remove them')
     return made
@@ -120,6 +136,21 @@ def _given(spec: ProgramSpec, job: JobResources) -> ProgramSpec:
     digest = hashlib.blake2b(body.encode(), digest_size=8).hexdigest()
     # A script that takes nothing else of the level is another job there all the same.
     return replace(spec, job=job, digest=digest, own_digest=spec.own_digest or spec.digest)
+
+
+def check_programs(sheet: Sheet, made: LauncherSettings, tables: Mapping[str, Any]) -> None:
+    """What a program on this machine may ask for, and a job of a cluster cannot have: each is refused in a sentence."""
+    if not made.remote:
+        return
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            continue
+        for key, why in _OF_ONE_MACHINE.items():
+            if table.get(key, "") not in ("", None) and table[key] is not False:
+                sheet.error(sheet.at("program", name, key), f"{label('program', name, key)}: {why}")
+        if table.get("progress") == Progress.NOTIFY:
+            path = ("program", name, "progress")
+            sheet.error(sheet.at(*path), f"{label(*path)}: {_NO_NOTIFICATIONS}")
 
 
 def cpus_of_a_job(sheet: Sheet, level: JobResources) -> int | None:

@@ -101,6 +101,7 @@ def _checked(
     made["http"] = http.complete(sheet, made["http"], look=look)
     made["launcher"] = launcher.complete(sheet, made["launcher"])
     launcher.check_patience(sheet, made["launcher"], made["stall"])
+    launcher.check_programs(sheet, made["launcher"], tables)
     paths = _paths(sheet, environ, overrides)
     levels, made["load"] = ladder.levels(sheet, made["load"], overrides)
     if levels:

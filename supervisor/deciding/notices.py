@@ -70,6 +70,8 @@ def pursue(turn: Turn) -> None:
             turn.wake_for_upkeep(rule.over_at_s(each.notice.until_s))
     standing = turn.state.notices.standing
     turn.memory = replace(turn.memory, rescues={k: v for k, v in turn.memory.rescues.items() if k in standing})
+    if turn.settings.launcher.remote:
+        return  # this host's end ends no job: the next daemon adopts them
     _tell_programs(turn)
     if turn.state.stopping or turn.memory.ended:
         return

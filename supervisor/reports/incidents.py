@@ -29,7 +29,7 @@ _DEATHS: Final = {
     "crash": "crash", "killed": "killed from outside", "lost": "ended unseen", "left": "left on someone else's request",
     "fenced": "fenced off", "config": "a configuration that cannot work", "out_of_memory": "out of host memory",
     "cuda_out_of_memory": "out of GPU memory", "oom_killed": "killed by the OOM killer",
-    "preempted": "preempted", "node_failed": "lost with its node", "timeout": "killed at its time limit",
+    "job_preempted": "job preempted", "node_failed": "job lost with its node", "timeout": "job killed at its time limit",
     "cancelled": "job deleted",
 }  # fmt: skip
 _TROUBLES: Final = {

@@ -267,7 +267,9 @@ class Daemon:
             return None if spec is None else own.newest(spec)
 
         if settings.launcher.remote:
-            hands = _cluster_hands(paths, lambda: loop.settings.launcher, inbox, system_clock)
+            hands = _cluster_hands(
+                paths, lambda: loop.settings.launcher, inbox, system_clock, newest_own, figures
+            )  # fmt: skip
         else:
             local = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last_step)
             looks = LocalProbes(paths, system_clock, edges, groups, newest_own, figures)
@@ -574,8 +576,9 @@ class Daemon:
 
 
 def _cluster_hands(
-    paths: Paths, settings: Callable[[], LauncherSettings], inbox: Inbox, system_clock: clock.SystemClock
-) -> Hands:
+    paths: Paths, settings: Callable[[], LauncherSettings], inbox: Inbox, system_clock: clock.SystemClock,
+    newest_own: Callable[[str], OwnCheckpoint | None], figures: FigureReader,
+) -> Hands:  # fmt: skip
     """Imported here: nothing of a cluster costs a daemon that has none."""
     from supervisor.adapters.slurm.client import Slurm
     from supervisor.adapters.slurm.controls import SlurmControls
@@ -583,8 +586,8 @@ def _cluster_hands(
     from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
 
     there = remote_paths(paths)
-    launcher = SlurmLauncher(there, settings, Slurm(), inbox, system_clock)
-    probes = SlurmProbes(there, system_clock, launcher.begun)
+    launcher = SlurmLauncher(there, settings, Slurm(), inbox, system_clock, figures.last_step)
+    probes = SlurmProbes(there, system_clock, launcher.begun, newest_own, figures)
     evidence = SlurmEvidence(there, launcher.number, inbox, system_clock)
     return Hands(there, launcher, probes, SlurmControls(there, system_clock), evidence.take)
 

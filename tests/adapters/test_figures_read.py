@@ -352,7 +352,7 @@ class Scene:
 
     def watch(self, token=TOKEN, logs_from=(0, 0), **sources):
         self.specs["mine"] = spec = ProgramSpec("mine", ("x",), "d", figures=Sources(**sources))
-        self.reader.watch(spec, token, os.getpid(), logs_from)
+        self.reader.watch(spec, token, thread.began_wall_s(os.getpid()), logs_from)
 
     def until(self, seen, token=TOKEN):
         deadline_s = time.monotonic() + 60

@@ -14,6 +14,7 @@ import pytest
 from fakes import FakeClock
 
 from supervisor.adapters import procfs
+from supervisor.adapters.process import growth
 from supervisor.adapters.process.logs import rotate
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
@@ -414,7 +415,7 @@ def test_an_odd_pattern_is_no_progress_and_blinds_nobody(scene, pattern):
 def test_a_reading_that_breaks_is_unknown_and_blinds_nobody(scene, monkeypatch):
     scene.watch(Progress.FILES)
     scene.watch(Progress.NONE, name="Qbert")
-    monkeypatch.setattr(scene.probes, "_files", lambda _item: 1 / 0)
+    monkeypatch.setattr(growth, "files", lambda _paths, _spec: 1 / 0)
     for _ in range(2):
         samples = scene.probes.sample()
         assert samples["Pong"] == Sample(TOKEN)

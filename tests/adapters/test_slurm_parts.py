@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+import time
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +23,10 @@ from supervisor.model.inputs import JobsSeen, SpawnBroke, SpawnSucceeded
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.jobs import Job
 from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.policy.worker.placeholders import Template
 from workers import contract
 
+ROOT = Path(__file__).parents[2]
 TOKEN = "ab" * 16
 NEXT = contract.next_token(TOKEN)
 SETTINGS = LauncherSettings(
@@ -50,7 +53,7 @@ class Cluster:
         self.cancelled += targets
         return Done()
 
-    def signal(self, target, name, *, batch=True):
+    def signal(self, target, name):
         self.cancelled.append((target, name))
         return Done()
 
@@ -120,6 +123,20 @@ def test_a_batch_script_is_whole_and_readable(world):
     assert Path(command[-2]).parent.joinpath("workers/contract.py").is_file()
     assert json.loads(Path(command[-1]).read_text())["token"] == TOKEN
     assert (world.directory().parents[1] / "fence").read_text() == TOKEN + "\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "option"),
+    [
+        ({}, "--requeue"),
+        ({"checkpoint_glob": "*.pt"}, "--no-requeue"),
+        ({"argv": ("x", "--resume={resume}"), "template": Template((("resume", "/c"),))}, "--no-requeue"),
+        ({"argv": ("x", "{seed}"), "template": Template((("seed", "1"),))}, "--requeue"),
+    ],
+)
+def test_slurm_may_not_start_a_script_again_that_is_given_an_old_checkpoint(world, fields, option):
+    world.spawn(replace(SPEC, **fields))
+    assert f"#SBATCH {option}\n" in world.cluster.scripts[0]
 
 
 def test_a_path_with_odd_characters_is_quoted_for_sbatch():
@@ -249,6 +266,41 @@ def test_a_restarted_job_takes_the_fence_from_its_earlier_run_and_that_one_canno
     fence(world, "cd" * 16)
     with pytest.raises(node.NotOurs):
         run(world, restart="2").claim()
+
+
+def test_the_end_of_a_job_is_announced_one_lead_before_it_is_asked_to_leave(world):
+    """Time limit 7201 s, lead 120 s: 240 s before the limit the file appears."""
+    fence(world, TOKEN)
+    path = world.directory().parents[1] / "leave-by"
+    for left_s, expected in ((300.0, None), (200.0, "the time limit of job 17")):
+        late = node.Run(order_of(world), {"SLURM_JOB_ID": "17"}, node.boot_s() - SETTINGS.time_limit_s + left_s)
+        announced = node.Announcement(path)
+        announced.of_limit(late)
+        found = contract.read_leave_by(path)
+        assert (None if found is None else found.why) == expected
+    assert found.wall_s == pytest.approx(time.time() + 200.0, abs=5.0)
+    announced.make(None, "job 17 is asked to leave")
+    assert contract.read_leave_by(path) == found, "the first one counts"
+
+
+def test_a_job_that_is_deleted_or_preempted_announces_an_end_without_a_time(world):
+    fence(world, TOKEN)
+    path = world.directory().parents[1] / "leave-by"
+    node.Announcement(path).make(None, "job 17 is asked to leave")
+    assert contract.read_leave_by(path) == contract.LeaveBy(None, "job 17 is asked to leave")
+    node.Announcement(path / "x").make(None, "nobody can write there")
+
+
+def test_the_time_of_a_job_began_with_its_batch_script_and_not_after_its_setup():
+    code = """
+import sys, time
+time.sleep(0.3)
+sys.path.insert(0, sys.argv[1])
+from supervisor.adapters.slurm import node
+print(node.boot_s() - node.began_s())
+"""
+    said = subprocess.run([sys.executable, "-c", code, str(ROOT)], check=True, capture_output=True, text=True)
+    assert 0.3 <= float(said.stdout) < 60.0
 
 
 # --- reports and readings ---

@@ -228,3 +228,36 @@ def test_a_limit_on_progress_is_longer_than_the_way_of_a_beat(tmp_path):
     assert "program.Pong.stall_timeout_s must be at least 10 for jobs of a cluster, not 9.5" in own
     assert load(tmp_path, "[stall]\nfloor_s = 2\n").settings.stall.floor_s == 2
     assert load(tmp_path, text.replace("= 2", "= 10")).settings.stall.floor_s == 10
+
+
+@pytest.mark.parametrize(
+    ("lines", "word"),
+    [
+        ('user = "nobody"', "user: a job runs as the user who submits it"),
+        ("stdin = true", "stdin: a job has no standard input"),
+        ('kind = "service"\nhealth = { tcp = "127.0.0.1:6006" }', "health: a service runs on the node of its job"),
+        ("gpu = 0", "gpu: Slurm chooses the GPUs of a job; set launcher.gpus"),
+        ("min_free_mb = 4000", "min_free_mb: no job waits for the memory of this host's GPUs"),
+        ("gate_timeout_s = 60", "gate_timeout_s: no job waits"),
+        ("cpu_weight = 50", "cpu_weight: Slurm gives each job its processors; set launcher.cpus"),
+        ('progress = "notify"', "progress: notifications do not leave the node of a job"),
+    ],
+)
+def test_what_a_job_cannot_have_is_refused_and_on_one_machine_it_is_not(tmp_path, lines, word):
+    program = f'[program.mine]\ncommand = ["sleep", "1"]\n{lines}\n'
+    with pytest.raises(ConfigError) as raised:
+        load(tmp_path, '[launcher]\nkind = "slurm"', program)
+    assert [word in sentence and "line" in sentence for sentence in raised.value.errors] == [True], raised.value.errors
+    load(tmp_path, "", program)
+
+
+def test_what_is_switched_off_and_a_section_that_is_none_are_no_further_mistakes(tmp_path):
+    load(tmp_path, '[launcher]\nkind = "slurm"', '[program.mine]\ncommand = ["sleep", "1"]\nstdin = false\nuser = ""\n')
+    assert "must be a section" in errors(tmp_path, '[launcher]\nkind = "slurm"\n[program]\nother = 1')[0]
+
+
+def test_the_end_of_the_daemons_host_ends_no_job(tmp_path):
+    found = errors(tmp_path, '[launcher]\nkind = "slurm"\n[notice]\nevery_s = 2.0')
+    assert [sentence.partition(": ")[2] for sentence in found] == [
+        "[notice] is about the end of this host, which ends no job; remove it"
+    ]

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, Survival, Survivor, Terminated
+from supervisor.model.inputs import Ended, Ending, EndNoticesRead, JobSight, JobsSeen, Survival, Survivor, Terminated
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.model.state import fold
 from supervisor.policy.box.readings import Gpus
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.policy.upkeep.notices import END, EndNotice
 
 ONE = LauncherSettings(kind="slurm", node_faults=2, node_exclude_s=3600.0)
 
@@ -300,3 +301,15 @@ def test_a_signal_ends_the_daemon_and_leaves_the_jobs_and_a_request_ends_both():
     asked = core.ask("shutdown")
     assert not of(asked, commands.EndDaemon)
     assert of(asked, commands.AskToLeave)
+
+
+def test_the_announced_end_of_the_daemons_host_asks_no_job_to_leave():
+    core = cluster()
+    runs(core)
+    notice = EndNotice("x", "aws", END, "spot terminate", core.now_s + 120.0)
+    told = core.give(EndNoticesRead(core.now_s, (notice,), {}))
+    assert [type(fact) for fact in told.facts] == [facts.EndAnnounced]
+    assert of(told, commands.TellEnd) == []
+    core.later(119.0)
+    assert core.woke().commands == ()
+    assert core.state.programs["Pong"].phase is not Phase.STOPPING

@@ -100,7 +100,7 @@ class SimSlurm:
                 self.end(job, "CANCELLED", code=75 if job.run else None)
         return Done()
 
-    def signal(self, target, name, *, batch=True):
+    def signal(self, target, name):
         job = self.jobs_[int(target)]
         if not self._down() and job.run is not None:
             job.run.asked = "signal"

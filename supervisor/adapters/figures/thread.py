@@ -102,8 +102,8 @@ class FigureReader:
         self._child = _Child()
         self._thread: threading.Thread | None = None
 
-    def watch(self, spec: ProgramSpec, token: str, pid: int, logs_from: tuple[int, int] | None) -> None:
-        """Begin to read an attempt. `logs_from`: the sizes of its logs when it began; None: not known."""
+    def watch(self, spec: ProgramSpec, token: str, since_wall_s: float, logs_from: tuple[int, int] | None) -> None:
+        """Begin to read an attempt, which began at `since_wall_s`. `logs_from`: the sizes of its logs then, if known."""
         begin = {}
         for place, channel in enumerate(("stdout", "stderr")):
             path = self._paths.log_of(spec, channel)
@@ -111,7 +111,7 @@ class FigureReader:
                 begin[path] = _size(path) if logs_from is None else logs_from[place]
         base = spec.directory or self._paths.run_dir(spec.name)
         item = _Watched(
-            spec.name, token, _began_wall_s(pid), spec.figures, begin, base, self._clock.now_s(),
+            spec.name, token, since_wall_s, spec.figures, begin, base, self._clock.now_s(),
             self._past.get(spec.name, {}),
         )  # fmt: skip
         with self._guard:
@@ -267,8 +267,8 @@ def _fault(item: _Watched, notes: list[str], now_s: float) -> str:
     return next(iter(notes), "")
 
 
-def _began_wall_s(pid: int) -> float:
-    """When a process began, by the wall clock of now; a moment ago where that is not known."""
+def began_wall_s(pid: int) -> float:
+    """When a process of this machine began, by the wall clock of now; a moment ago where that is not known."""
     stat = read_stat(pid)
     if stat is None:
         return time.time() - LOOK_S

@@ -18,22 +18,21 @@ read is unknown, and unknown is not stalled (docs/adr/0031-lost-beats.md).
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
 from supervisor.adapters import procfs
-from supervisor.adapters.figures.thread import FigureReader, Told
+from supervisor.adapters.figures.thread import FigureReader, Told, began_wall_s
 from supervisor.adapters.files import open_regular
-from supervisor.adapters.process import cgroups
+from supervisor.adapters.process import cgroups, growth
 from supervisor.adapters.process.health_checks import HealthChecks
 from supervisor.adapters.process.notify_sockets import Heard, NotifySockets
 from supervisor.adapters.process.processes import read_record
@@ -47,7 +46,6 @@ from workers import contract
 
 log = structlog.get_logger()
 
-_MOST_FILES: Final = 10_000  # of a glob: a directory that holds more is not looked through further
 _MOST_REPORT_BYTES: Final = 64 * 1024  # per look ...
 _MOST_REPORTS: Final = 256  # ... and lines
 _MOST_REPORTS_EVER: Final = 1000  # of one attempt, while it runs
@@ -58,7 +56,6 @@ _FIRST_BEAT_S: Final = 10.0  # an adopted worker may have been started a moment 
 _FUTURE_S: Final = 1.0  # a stamp that lies further ahead is of another clock
 
 Reports = tuple[tuple[str, str, Report], ...]
-Seen = dict[str, tuple[int, int]]  # file -> (size, modification time in ns; 0 for logs)
 
 
 @dataclass(slots=True)
@@ -79,8 +76,7 @@ class _Watched:
     mapped: str | None = None  # where /proc has the record that it maps
     mapped_due_s: float = 0.0
     beat: contract.Beat | None = None
-    seen: Seen | None = None
-    grown_at_s: float | None = None
+    grown: growth.Growth = field(default_factory=growth.Growth)
     known: tuple[object, ...] = ()
     sample: Sample | None = None  # made of `known`
     failed: bool = False
@@ -131,7 +127,9 @@ class LocalProbes:
         self._health.watch(spec, token)
         if self._figures is not None and not spec.builtin:
             record = read_record(self._paths.shim_record(spec.name))
-            self._figures.watch(spec, token, pid, record.logs_from if record and record.token == token else None)
+            self._figures.watch(
+                spec, token, began_wall_s(pid), record.logs_from if record and record.token == token else None
+            )
         with self._guard:
             self._watched[spec.name] = watched
 
@@ -244,17 +242,17 @@ class LocalProbes:
             case Progress.LOG:
                 self._note_growth(item, self._logs(item))
             case Progress.FILES:
-                self._note_growth(item, self._files(item))
+                self._note_growth(item, growth.files(self._paths, item.spec))
             case Progress.FIGURES | Progress.NOTIFY | Progress.NONE:
                 pass
         return self._unless_known(item, item.spec.progress, state, heard)
 
     def _unless_known(self, item: _Watched, source: Progress, state: str | None, heard: Heard | None) -> Sample:
         told = self._told(item)
-        known = source, state, heard, item.grown_at_s, told and (told.figures, told.fault)
+        known = source, state, heard, item.grown.at_s, told and (told.figures, told.fault)
         if item.sample is None or known != item.known:
             made = self._without_beat(item, source, state, heard, told)
-            item.known, item.sample = known, _completed(made, item.spec, told)
+            item.known, item.sample = known, completed(made, item.spec, told)
         return item.sample
 
     def _told(self, item: _Watched) -> Told | None:
@@ -271,11 +269,11 @@ class LocalProbes:
             item.beat = beat if beat is not None and beat.token == item.token else None
         if item.beat is not None:
             made = replace(self._from_beat(item, state, heard), source=Progress.BEAT.value)
-            item.sample = _completed(made, item.spec, self._told(item))
+            item.sample = completed(made, item.spec, self._told(item))
             return item.sample
         if heard is not None and heard.pings > 1:
             return self._unless_known(item, Progress.NOTIFY, state, heard)
-        self._note_growth(item, self._logs(item) | (self._files(item) if item.spec.progress_glob else {}))
+        self._note_growth(item, self._logs(item) | (growth.files(self._paths, item.spec) if item.spec.progress_glob else {}))
         told = self._told(item)
         speaks = told is not None and told.speaks(self._clock.now_s())
         return self._unless_known(item, Progress.FIGURES if speaks else Progress.LOG, state, heard)
@@ -351,7 +349,7 @@ class LocalProbes:
         ticks = procfs.cpu_ticks(item.pid)
         self._note_growth(item, self._logs(item) | ({} if ticks is None else {"cpu": (ticks, 0)}))
         return Sample(
-            item.token, state, progress_at_s=item.grown_at_s, phase="training", beat_lost=True,
+            item.token, state, progress_at_s=item.grown.at_s, phase="training", beat_lost=True,
             status=heard.status if heard else "",
         )  # fmt: skip
 
@@ -393,20 +391,11 @@ class LocalProbes:
             status=heard.status,
         )
 
-    def _note_growth(self, item: _Watched, seen: Seen) -> None:
-        """Progress is that something new is seen. The first look only tells what was there before."""
-        if item.seen is None:
-            item.seen = seen
-        elif any(_is_new(item.seen.get(file), now) for file, now in seen.items()):
-            item.grown_at_s = self._clock.now_s()
-        # What is not seen this time is kept: it is not new when it can be read again.
-        if len(item.seen) <= 2 * _MOST_FILES:
-            item.seen.update(seen)
-        else:
-            item.seen = seen
+    def _note_growth(self, item: _Watched, seen: growth.Seen) -> None:
+        item.grown.note(seen, self._clock.now_s())
 
     def _from_growth(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
-        return self._moved(item, state, heard, item.grown_at_s)
+        return self._moved(item, state, heard, item.grown.at_s)
 
     def _moved(self, item: _Watched, state: str | None, heard: Heard | None, grown_at_s: float | None) -> Sample:
         if item.spec.progress is Progress.AUTO and heard is not None and heard.progress_ns is not None:
@@ -421,26 +410,12 @@ class LocalProbes:
             status=heard.status if heard else "",
         )
 
-    def _logs(self, item: _Watched) -> Seen:
-        name, channels = item.spec.name, ("stdout", "stderr")
-        if item.seen is None:
-            # What the shim found when it opened the logs: a line printed before our first look is progress too.
-            record = read_record(self._paths.shim_record(name))
+    def _logs(self, item: _Watched) -> growth.Seen:
+        if item.grown.seen is None:
+            record = read_record(self._paths.shim_record(item.spec.name))
             if record is not None and record.token == item.token:
-                item.seen = {channel: (size, 0) for channel, size in zip(channels, record.logs_from, strict=True)}
-        places = {channel: self._paths.log_of(item.spec, channel) for channel in channels}
-        found = {channel: _size_and_time(place) for channel, place in places.items() if place is not None}
-        return {channel: (entry[0], 0) for channel, entry in found.items() if entry is not None}
-
-    def _files(self, item: _Watched) -> Seen:
-        directory = Path(item.spec.directory or self._paths.run_dir(item.spec.name))
-        seen: Seen = {}
-        with contextlib.suppress(OSError, ValueError, NotImplementedError):  # the last: an absolute pattern
-            for path in itertools.islice(directory.glob(item.spec.progress_glob or "*"), _MOST_FILES):
-                entry = _size_and_time(path)
-                if entry is not None:
-                    seen[str(path)] = entry
-        return seen
+                item.grown.began(record.logs_from)
+        return growth.logs(self._paths, item.spec)
 
     def _new_reports(self, item: _Watched) -> list[Report]:
         if item.reports > _MOST_REPORTS_EVER:  # it reports in a loop: the newest are read again when it has ended
@@ -506,8 +481,8 @@ def beat_sample(
     )
 
 
-def _completed(sample: Sample, spec: ProgramSpec, told: Told | None) -> Sample:
-    """With what the program's own output says of it, where no better source does."""
+def completed(sample: Sample, spec: ProgramSpec, told: Told | None) -> Sample:
+    """A reading with what the program's own output says of it, where no better source does."""
     wanted = spec.figures.target_steps
     if wanted is not None and sample.target is None:
         sample = replace(sample, target=wanted, target_kind="env_steps")
@@ -532,11 +507,6 @@ def _of_figures(found: Figures) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _is_new(before: tuple[int, int] | None, now: tuple[int, int]) -> bool:
-    """Something was written: a new file, a changed one. One that was only emptied (a rotated log) has not moved on."""
-    return now != before and (before is None or now[0] > 0)
-
-
 def _report(line: bytes) -> Report | None:
     try:
         body = json.loads(line, parse_constant=lambda _name: None)  # NaN and Infinity are not known values
@@ -545,11 +515,3 @@ def _report(line: bytes) -> Report | None:
     if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
         return None
     return Report(body.pop("kind"), body)
-
-
-def _size_and_time(path: Path | str) -> tuple[int, int] | None:
-    try:
-        stat = os.stat(path)  # noqa: PTH116  making a path object takes longer than the call
-    except OSError:
-        return None
-    return stat.st_size, stat.st_mtime_ns

@@ -148,9 +148,9 @@ class Slurm:
         """`Job.target`s. Slurm says nothing of one that has ended, or that it does not know: that is done too."""
         return self._ask(["scancel", *targets])
 
-    def signal(self, target: str, name: str, *, batch: bool = True) -> Done | SlurmRefused | Unknown:
-        """`batch`: to the batch script itself, or to the job's steps alone."""
-        return self._ask(["scancel", f"--signal={name}", *(["--batch"] if batch else []), target])
+    def signal(self, target: str, name: str) -> Done | SlurmRefused | Unknown:
+        """To the batch script alone."""
+        return self._ask(["scancel", f"--signal={name}", "--batch", target])
 
     def requeue(self, target: str) -> Done | SlurmRefused | Unknown:
         return self._ask(["scontrol", "requeue", target])

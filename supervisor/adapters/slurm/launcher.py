@@ -41,10 +41,11 @@ from supervisor.adapters.slurm import report
 from supervisor.adapters.slurm.client import Done, Jobs, SlurmRefused, Submitted, Unknown
 from supervisor.adapters.slurm.script import Tag, batch_script, job_name, tag_of
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
-from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job
 from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.policy.worker import placeholders
 from supervisor.ports import Clock, Inbox
 from workers import contract
 
@@ -78,7 +79,7 @@ class Cluster(Protocol):
 
     def cancel(self, targets: Collection[str]) -> Done | SlurmRefused | Unknown: ...
 
-    def signal(self, target: str, name: str, *, batch: bool = True) -> Done | SlurmRefused | Unknown: ...
+    def signal(self, target: str, name: str) -> Done | SlurmRefused | Unknown: ...
 
 
 @dataclass(slots=True)
@@ -143,11 +144,12 @@ class SlurmLauncher:
     """`ports.Launcher` of a Slurm cluster. Calls return at once; outcomes are posted to the inbox."""
 
     def __init__(
-        self, paths: Paths, settings: Callable[[], LauncherSettings], cluster: Cluster, inbox: Inbox, clock: Clock
-    ) -> None:
-        """`paths` are those of `remote_paths`."""
+        self, paths: Paths, settings: Callable[[], LauncherSettings], cluster: Cluster, inbox: Inbox, clock: Clock,
+        last_step: Callable[[str, str], int | None] = lambda _program, _token: None,
+    ) -> None:  # fmt: skip
+        """`paths` are those of `remote_paths`. `last_step`: the newest step that an attempt's own output shows."""
         self._paths, self._settings, self._cluster = paths, settings, cluster
-        self._inbox, self._clock = inbox, clock
+        self._inbox, self._clock, self._last_step = inbox, clock, last_step
         self.mark = mark_of(paths.state_dir)
         self._guard = threading.Lock()  # over the three below; never held over a call of Slurm or a file system
         self._held: dict[str, _Held] = {}  # by token
@@ -200,8 +202,12 @@ class SlurmLauncher:
         self._broke(program, token, f"cannot submit {program}: {error}")
 
     def signal(self, program: str, token: str, signal: str) -> None:
-        """Slurm passes signals to the batch script, which has its own meaning for them: only SIGCONT would be harmless."""
+        """Slurm passes signals to the batch script, which has its own meaning for most. SIGCONT continues its tree."""
         signal_number(signal)
+        held = self._of(token)
+        if signal == "SIGCONT" and held is not None and held.job is not None and held.began_s is not None:
+            self._put(partial(self._continue, held))
+            return
         log.info("signal_not_sent", program=program, token=token, signal=signal, why="its process is on another host")
 
     def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
@@ -390,7 +396,8 @@ class SlurmLauncher:
         order = f"{directory}/{ORDER_FILE}"
         command = (sys.executable, "-S", "-E", f"{self._code_dir()}/node.py", order)
         output = f"{directory}/".replace("%", "%%") + OUTPUT_FILE
-        script = batch_script(settings, tag, command=command, output=output, avoid=avoid)
+        requeue = not _takes_checkpoint(spec)
+        script = batch_script(settings, tag, command=command, output=output, avoid=avoid, requeue=requeue)
         log_places.note(self._paths, spec, held.number, held.token)
         _write(order, json.dumps(node_order(self._paths, spec, held.number, held.token, settings), indent=1))
         _write(f"{directory}/{SCRIPT_FILE}", script)
@@ -424,6 +431,11 @@ class SlurmLauncher:
         held.asked = not isinstance(answer, Unknown)
         if not isinstance(answer, Done):
             log.info("job_not_signalled", program=held.program, job=held.job, said=answer.words)
+
+    def _continue(self, held: _Held) -> None:
+        answer = self._cluster.signal(_target(held), "CONT")
+        if not isinstance(answer, Done):
+            log.info("job_not_continued", program=held.program, job=held.job, said=answer.words)
 
     def _cancel(self, held: _Held) -> None:
         if held.job is None:
@@ -596,6 +608,8 @@ class SlurmLauncher:
                 ending = endings.without_record(
                     *args, fate=_fate(held, state), from_bytes=logs_from, journal_s=journal_s
                 )  # fmt: skip
+            if ending.steps is None:
+                ending = replace(ending, shown_steps=self._last_step(held.program, held.token))
         except Exception as error:  # noqa: BLE001  an end that nobody hears of would hold up the program for ever
             ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
         row = held.row
@@ -683,6 +697,12 @@ def _fate(held: _Held, state: str) -> str:
     return f"{job} ended without a word ({state or 'Slurm does not know it any more'})"
 
 
+def _takes_checkpoint(spec: ProgramSpec) -> bool:
+    """Whether a start is given a checkpoint, which is looked for anew before each: Slurm would give it the old one again."""
+    used = () if spec.template is None else placeholders.uses([*spec.argv, *dict(spec.env).values()])
+    return bool(spec.checkpoint_glob) or placeholders.RESUME in used
+
+
 def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settings: LauncherSettings) -> dict[str, object]:
     """What `node.py` reads. Raises ValueError for what no job can have."""
     if spec.user or spec.stdin:
@@ -697,7 +717,7 @@ def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settin
         "files": limits.GIVEN_FILES, "grace_s": spec.stop_grace_s,
         "signal_to": spec.stop_signal_to, "stop_signal": signal_number(spec.stop_signal),
         "lead_s": settings.signal_lead_s, "time_limit_s": settings.time_limit_s,
-        "witness": spec.progress in (Progress.AUTO, Progress.LOG, Progress.FILES),
+        "witness": spec.progress is Progress.AUTO or spec.progress in SILENT,
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ Three checks keep an attempt from running twice:
    worker; until then the worker itself cannot commit a checkpoint (`workers/store.py`).
 
 Slurm's USR1 (the time limit is near, or the daemon asks) and TERM (preempted, deleted) let the whole tree save and leave.
+CONT (the daemon asks, or Slurm has resumed the job) continues every stopped process of the tree.
 """
 
 from __future__ import annotations
@@ -40,10 +41,13 @@ from workers import contract
 PERIOD_S: Final = 2.0
 BEAT_BYTES: Final = contract.RECORD_BYTES
 CLAIM_FILE: Final = "claim"
+LEAVE_BY_FILE: Final = "leave-by"
 _EARLY_S: Final = 75.0  # Slurm may send its signal up to a minute early
+_ANNOUNCED_LEADS: Final = 2.0  # before the time limit the program can know of it
+_BY_LIMIT: Final = "time limit"
 _PR_SET_PDEATHSIG: Final = 1
 _END: Final = signal.SIGUSR2  # to the shim: now. SIGTERM comes from Slurm to every process of the job, the shim too
-_AWAITED: Final = {signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD}
+_AWAITED: Final = {signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD, signal.SIGCONT}
 _TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 
 Order = dict[str, Any]
@@ -56,7 +60,8 @@ class NotOurs(Exception):
 class Run:
     """One run of a job: the attempt that it is, and where its files are."""
 
-    def __init__(self, order: Order, environ: dict[str, str]) -> None:
+    def __init__(self, order: Order, environ: dict[str, str], began_s: float | None = None) -> None:
+        """`began_s`: when the batch script began, by CLOCK_BOOTTIME; None: just now."""
         self.order = order
         self.job = environ.get("SLURM_JOB_ID", "0")
         self.node = environ.get("SLURMD_NODENAME") or os.uname().nodename
@@ -70,7 +75,7 @@ class Run:
         self.fence = self.run_dir / contract.FENCE_FILE
         self.beat = Path(order["beats"]) / f"{order['program']}.{self.number}.beat"
         self.control = Path(order["beats"]) / f"{order['program']}.{self.number}.control"
-        self.ends_at_s = time.clock_gettime(time.CLOCK_BOOTTIME) + float(order["time_limit_s"])
+        self.ends_at_s = (boot_s() if began_s is None else began_s) + float(order["time_limit_s"])
         self.asked = ""
 
     def claim(self) -> None:
@@ -106,15 +111,43 @@ class Run:
 
     def note(self, number: int) -> None:
         """Why it is to leave: the first reason counts."""
-        left_s = self.ends_at_s - time.clock_gettime(time.CLOCK_BOOTTIME)
-        near = left_s <= float(self.order["lead_s"]) + _EARLY_S
-        self.asked = self.asked or ("time limit" if number == signal.SIGUSR1 and near else "signal")
+        near = self.left_s() <= float(self.order["lead_s"]) + _EARLY_S
+        self.asked = self.asked or (_BY_LIMIT if number == signal.SIGUSR1 and near else "signal")
+
+    def left_s(self) -> float:
+        """Until the job's time limit."""
+        return self.ends_at_s - boot_s()
+
+
+class Announcement:
+    """The file that the program's EXTRALIFE_LEAVE_BY names: it appears once the end of the job is near.
+
+    Twice the lead before the time limit: a script that looks for the file has one lead to save before it is asked to leave.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._made = path, False
+
+    def of_limit(self, run: Run) -> None:
+        if not self._made and run.left_s() <= _ANNOUNCED_LEADS * float(run.order["lead_s"]):
+            self.make(time.time() + run.left_s(), f"the time limit of job {run.job}")
+
+    def make(self, until_wall_s: float | None, why: str) -> None:
+        """Only the first one counts."""
+        if self._made:
+            return
+        self._made = True
+        with contextlib.suppress(OSError):  # the memory of the node is full: the program is asked all the same
+            aside = self._path.with_name(f"{self._path.name}.new")
+            aside.write_text(contract.leave_by_text(until_wall_s, why))
+            aside.rename(self._path)  # a script never reads half of it
 
 
 def shim_order(run: Run, local: Path) -> dict[str, object]:
     """What the shim reads: as on one machine, with beats and lock in memory of this node, and the job's own environment."""
     order = run.order
-    env = {name: value for name, value in os.environ.items() if name not in contract.STRIPPED_ENV}
+    inherited = {*contract.STRIPPED_ENV, *contract.PLACEHOLDER_ENV}
+    env = {name: value for name, value in os.environ.items() if name not in inherited}
     if order["builtin"]:
         env = {name: value for name, value in env.items() if not name.startswith("RL_")}
     env |= order["env"]
@@ -122,6 +155,7 @@ def shim_order(run: Run, local: Path) -> dict[str, object]:
         contract.ENV_PROGRAM: order["program"], contract.ENV_TOKEN: run.token, contract.ENV_ATTEMPT: str(run.number),
         contract.ENV_RUN_DIR: str(run.run_dir), contract.ENV_BEAT: str(local / "beat"),
         contract.ENV_CONTROL: str(local / "control"), contract.ENV_BOOT_ID: boot_id(),
+        contract.ENV_LEAVE_BY: str(local / LEAVE_BY_FILE),
         contract.ENV_STACKS: str(run.attempt_dir / "stacks.txt"),
     }  # fmt: skip
     return {
@@ -132,6 +166,15 @@ def shim_order(run: Run, local: Path) -> dict[str, object]:
         "signal_to": order["signal_to"], "stop_signal": order["stop_signal"], "lock": str(local / "lock"),
         "may_claim": False, "end_signal": int(_END), "stdin": False, "user": None,
     }  # fmt: skip
+
+
+def boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def began_s() -> float:
+    """When this process began: `exec` keeps it, so that is when the batch script did, before the lines of `setup`."""
+    return int(_stat_fields(os.getpid())[19]) / _TICKS_S
 
 
 def boot_id() -> str:
@@ -175,7 +218,7 @@ class Link:
             "pid": self._record["pid"], "start_ticks": self._record["start_ticks"], "shim_pid": self._record["shim_pid"],
             "shim_start_ticks": self._record["shim_start_ticks"], "stdout_from": self._record["stdout_from"],
             "stderr_from": self._record["stderr_from"], "at_ns": contract.now_ns(), "wall_s": time.time(),
-            "state": _state(self._record["pid"]), "cpu_s": _cpu_s(self._shim.pid) if run.order["witness"] else None,
+            "state": _state(self._record["pid"]), **(_used(self._shim.pid) if run.order["witness"] else {}),
         }  # fmt: skip
         try:
             beat = (self._local / "beat").read_bytes()[:BEAT_BYTES]
@@ -225,16 +268,32 @@ def _state(pid: int) -> str | None:
         return None
 
 
-def _cpu_s(session: int) -> float:
-    """CPU time of the shim's session and of its children that have ended."""
-    ticks = 0
+def _used(session: int) -> dict[str, float | int]:
+    """CPU time of the shim's session and of its children that have ended; what it has read and written."""
+    ticks, size = 0, 0
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 fields = _stat_fields(int(entry.name))
                 if int(fields[3]) == session:
                     ticks += sum(int(field) for field in fields[11:15])
-    return ticks / _TICKS_S
+                    size += _io_bytes(entry)
+    return {"cpu_s": ticks / _TICKS_S, "io_bytes": size}
+
+
+def _io_bytes(process: Path) -> int:
+    lines = dict(line.split(": ") for line in (process / "io").read_text().splitlines())
+    return int(lines["rchar"]) + int(lines["wchar"])
+
+
+def continue_below(pid: int) -> None:
+    """SIGCONT for every stopped process that descends from `pid`. The shim inherits those whose parents have ended."""
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                if _state(child) == "T":
+                    os.kill(child, signal.SIGCONT)
+                continue_below(child)
 
 
 def start_shim(order: dict[str, object], code: Path) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
@@ -261,12 +320,19 @@ def start_shim(order: dict[str, object], code: Path) -> tuple[subprocess.Popen[b
     return shim, answer if isinstance(answer, dict) else {}
 
 
-def wait(run: Run, shim: subprocess.Popen[bytes]) -> None:
-    """Until the shim is gone. Every signal of Slurm's asks the tree to save and leave; the shim asks each process once."""
+def wait(run: Run, shim: subprocess.Popen[bytes], announced: Announcement) -> None:
+    """Until the shim is gone. USR1 and TERM ask the tree to save and leave; the shim asks each process once."""
     while shim.poll() is None:
+        announced.of_limit(run)
         found = signal.sigtimedwait(_AWAITED, PERIOD_S)
-        if found is not None and found.si_signo != signal.SIGCHLD:
+        if found is not None and found.si_signo == signal.SIGCONT:
+            continue_below(shim.pid)
+        elif found is not None and found.si_signo != signal.SIGCHLD:
             run.note(found.si_signo)
+            if run.asked == _BY_LIMIT:
+                announced.make(time.time() + run.left_s(), f"the time limit of job {run.job}")
+            else:
+                announced.make(None, f"job {run.job} is asked to leave")
             shim.send_signal(signal.SIGUSR1)
 
 
@@ -291,7 +357,7 @@ def main(path: str) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    run = Run(json.loads(Path(path).read_bytes()), dict(os.environ))
+    run = Run(json.loads(Path(path).read_bytes()), dict(os.environ), began_s())
     try:
         run.claim()
     except NotOurs as other:
@@ -307,7 +373,7 @@ def main(path: str) -> int:
             return 1
         link = Link(run, local, shim, record)
         link.start()
-        wait(run, shim)
+        wait(run, shim, Announcement(local / LEAVE_BY_FILE))
         link.stop()
     finally:
         shutil.rmtree(local, ignore_errors=True)

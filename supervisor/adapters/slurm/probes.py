@@ -9,22 +9,25 @@ Time in which this host itself could not read the file system does not count: af
 `FRESH_S` again to write.
 
 A job that waits in the queue has no reading at all: nothing is judged before it begins.
+
+What a script writes (logs, event files, its own checkpoints) lies on the shared file system, and is read here as on one
+machine, by the same readers.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from supervisor.adapters.process import endings, log_places
-from supervisor.adapters.process.probes import beat_sample
+from supervisor.adapters.figures.thread import FigureReader, Told
+from supervisor.adapters.process import endings, growth, log_places
+from supervisor.adapters.process.probes import beat_sample, completed
 from supervisor.adapters.slurm import report as reports
 from supervisor.adapters.slurm.report import NodeReport
-from supervisor.model.inputs import EvidenceTaken, Report, Sample
-from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
+from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker import witness
 from supervisor.ports import Clock, Inbox
 from workers import contract
@@ -35,6 +38,7 @@ _PERIOD_S: Final = 1.0
 _SHARE: Final = 10.0  # of the time, one part in so many goes into looking: a thousand jobs are looked at less often
 _LITTLE_S: Final = 0.1  # the sampler's period is not exact
 _MOST_REPORTS_EVER: Final = 1000
+_CLOCKS_S: Final = 5.0  # between a node's clock and the file server's: `doctor` warns of more
 
 Reports = tuple[tuple[str, str, Report], ...]
 
@@ -47,19 +51,22 @@ class _Watched:
     seen: NodeReport | None = None
     seen_at_s: float = 0.0  # by this host's clock
     beat: contract.Beat | None = None
-    sizes: tuple[int, int] | None = None
-    grown_at_s: float | None = None
-    cpu: tuple[float, float] | None = None
+    grown: growth.Growth = field(default_factory=growth.Growth)
+    used: witness.TreeUsage | None = None
     worked_at_s: float | None = None
+    works_by: str = ""
     reports: int = 0
 
 
 class SlurmProbes:
     """`ports.Probes` of a cluster's jobs."""
 
-    def __init__(self, paths: Paths, clock: Clock, begun: Callable[[str], bool]) -> None:
-        """`begun`: whether the job of a token has a node."""
-        self._paths, self._clock, self._begun = paths, clock, begun
+    def __init__(
+        self, paths: Paths, clock: Clock, begun: Callable[[str], bool],
+        own: Callable[[str], OwnCheckpoint | None] = lambda _: None, figures: FigureReader | None = None,
+    ) -> None:  # fmt: skip
+        """`begun`: whether the job of a token has a node. `own` and `figures` as for the processes of one machine."""
+        self._paths, self._clock, self._begun, self._own, self._figures = paths, clock, begun, own, figures
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
         self._looked_at_s: float | None = None
@@ -79,6 +86,8 @@ class SlurmProbes:
             found = self._watched.get(program)
             if found is not None and found.token == token:
                 del self._watched[program]
+        if self._figures is not None:
+            self._figures.forget(program, token)
 
     def doing(self) -> dict[int, tuple[str, int]]:
         """No process of a job is on this host."""
@@ -116,51 +125,59 @@ class SlurmProbes:
         return tuple(found)
 
     def _look(self, item: _Watched) -> None:
-        name, now_s = item.spec.name, self._clock.now_s()
-        found = reports.read(self._paths, name, item.attempt, item.token)
+        spec, now_s = item.spec, self._clock.now_s()
+        found = reports.read(self._paths, spec.name, item.attempt, item.token)
         if found is not None and (item.seen is None or found.at_ns != item.seen.at_ns):
+            if item.seen is None:
+                self._began(item, found)
             item.seen, item.seen_at_s = found, now_s
-            beat = contract.read_beat(self._paths.beat(name, item.attempt))
+            beat = contract.read_beat(self._paths.beat(spec.name, item.attempt))
             if beat is not None and beat.token == item.token:
                 item.beat = beat
             self._note_work(item, found)
-        if item.spec.progress is not Progress.BEAT and item.seen is not None:
-            self._note_growth(item, now_s)
+        if item.seen is not None and spec.progress in (Progress.AUTO, Progress.LOG, Progress.FILES):
+            seen = {} if spec.progress is Progress.FILES else growth.logs(self._paths, spec)
+            item.grown.note(seen | (growth.files(self._paths, spec) if spec.progress_glob else {}), now_s)
+
+    def _began(self, item: _Watched, found: NodeReport) -> None:
+        """Its node has written for the first time."""
+        if item.spec.progress is not Progress.FILES:
+            item.grown.began(found.logs_from)
+        if self._figures is not None and not item.spec.builtin:
+            self._figures.watch(item.spec, item.token, found.began_wall_s - _CLOCKS_S, found.logs_from)
 
     def _note_work(self, item: _Watched, found: NodeReport) -> None:
-        if found.cpu_s is None:
-            return
-        at_s = found.at_ns / 1e9
-        if item.cpu is not None:
-            before, now = witness.TreeUsage(item.cpu[0], item.cpu[1]), witness.TreeUsage(at_s, found.cpu_s)
-            if witness.works(before, now):
-                item.worked_at_s = item.seen_at_s
-        item.cpu = at_s, found.cpu_s
-
-    def _note_growth(self, item: _Watched, now_s: float) -> None:
-        sizes = _size(self._paths.log_of(item.spec, "stdout")), _size(self._paths.log_of(item.spec, "stderr"))
-        before = item.sizes or (item.seen.logs_from if item.seen is not None else sizes)
-        if any(now > was for was, now in zip(before, sizes, strict=True)):
-            item.grown_at_s = now_s
-        item.sizes = sizes
+        now = witness.TreeUsage(found.at_ns / 1e9, found.cpu_s, found.io_bytes)
+        by = "" if item.used is None else witness.works(item.used, now)
+        if by:
+            item.worked_at_s, item.works_by = item.seen_at_s, by
+        item.used = now
 
     def _sample(self, item: _Watched) -> Sample | None:
         if item.seen is None:
             return Sample(item.token) if self._begun(item.token) else None
         stale = self._clock.now_s() - item.seen_at_s > FRESH_S
-        state = None if stale else item.seen.state
-        if item.beat is not None and item.spec.progress in (Progress.BEAT, Progress.AUTO):
-            return self._from_beat(item, item.seen, item.beat, state, stale=stale)
-        if item.spec.progress is Progress.NONE:
+        told = None if self._figures is None else self._figures.newest(item.spec.name, item.token)
+        made = completed(self._made(item, item.seen, told, stale=stale), item.spec, told)
+        own = self._own(item.spec.name)
+        return made if own is None else replace(made, own=own)
+
+    def _made(self, item: _Watched, seen: NodeReport, told: Told | None, *, stale: bool) -> Sample:
+        spec, state = item.spec, None if stale else seen.state
+        source, left_open = spec.progress, spec.progress is Progress.AUTO
+        if item.beat is not None and (left_open or source is Progress.BEAT):
+            return self._from_beat(item, seen, item.beat, state, stale=stale)
+        if left_open:
+            source = Progress.FIGURES if told is not None and told.speaks(self._clock.now_s()) else Progress.LOG
+        if source is Progress.NONE:
             return Sample(item.token, state, ready=state is not None)
-        if item.spec.progress is Progress.BEAT:
+        if source not in SILENT:
             return Sample(item.token, state)
-        grown_at_s = item.grown_at_s
+        at_s = item.grown.at_s if source is not Progress.FIGURES else None if told is None else told.figures.moved_at_s
         return Sample(
-            token=item.token, proc_state=state, progress_at_s=grown_at_s,
-            phase="training" if grown_at_s is not None else None, ready=grown_at_s is not None,
-            source=Progress.LOG.value if item.spec.progress is Progress.AUTO else "",
-            witness_at_s=item.worked_at_s, witness=witness.CPU if item.worked_at_s is not None else "",
+            token=item.token, proc_state=state, progress_at_s=at_s, phase=None if at_s is None else "training",
+            ready=at_s is not None, source=source.value if left_open else "", witness_at_s=item.worked_at_s,
+            witness=item.works_by,
         )  # fmt: skip
 
     def _from_beat(self, item: _Watched, seen: NodeReport, beat: contract.Beat, state: str | None, *, stale: bool) -> Sample:
@@ -175,15 +192,6 @@ class SlurmProbes:
             deadline_s = item.seen_at_s + (beat.phase_deadline_ns - seen.at_ns) / 1e9
         source = Progress.BEAT.value if item.spec.progress is Progress.AUTO else ""
         return replace(beat_sample(beat, state, at, deadline_s), beat_lost=stale, source=source)
-
-
-def _size(path: str | None) -> int:
-    if path is None:
-        return 0
-    try:
-        return Path(path).stat().st_size
-    except OSError:
-        return 0
 
 
 class SlurmEvidence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +14,7 @@ from workers import contract
 
 _MOST_BYTES: Final = contract.RECORD_BYTES + 64 * 1024
 _SUM: Final = 8  # hex digits
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")  # 100 on every Linux of today, on each of a cluster's hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,12 @@ class NodeReport:
     wall_s: float
     state: str | None = None
     cpu_s: float | None = None
+    io_bytes: int | None = None
+
+    @property
+    def began_wall_s(self) -> float:
+        """When its worker began, by the node's wall clock."""
+        return self.wall_s - (self.at_ns / 1e9 - self.start_ticks / _TICKS_PER_S) - 1.0 / _TICKS_PER_S
 
     @property
     def logs_from(self) -> tuple[int, int]:
@@ -44,6 +52,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "token": (str,), "job": (str,), "restart": (int,), "node": (str,), "asked": (str,), "pid": (int,), "start_ticks": (int,),
     "shim_pid": (int,), "shim_start_ticks": (int,), "stdout_from": (int,), "stderr_from": (int,), "at_ns": (int,),
     "wall_s": (float,), "state": (str, type(None)), "cpu_s": (float, type(None)),
+    "io_bytes": (int, type(None)),
 }  # fmt: skip
 
 
@@ -65,4 +74,5 @@ def of_file(path: str) -> NodeReport | None:
         return None
     if not isinstance(body, dict) or any(type(body.get(name)) not in kinds for name, kinds in _KINDS.items()):
         return None
-    return NodeReport(**{name: body[name] for name in _KINDS})
+    known: dict[str, Any] = {name: body.get(name) for name in _KINDS}
+    return NodeReport(**known)

@@ -59,9 +59,13 @@ def job_name(tag: Tag) -> str:
 
 
 def batch_script(
-    settings: LauncherSettings, tag: Tag, *, command: tuple[str, ...], output: str, avoid: tuple[str, ...] = ()
-) -> str:
-    """`command` runs the node's half; `output` is where the script's own output goes, in sbatch's words."""
+    settings: LauncherSettings, tag: Tag, *, command: tuple[str, ...], output: str, avoid: tuple[str, ...] = (),
+    requeue: bool = True,
+) -> str:  # fmt: skip
+    """`command` runs the node's half; `output` is where the script's own output goes, in sbatch's words.
+
+    `requeue`: Slurm may start this very script again. One whose command names a checkpoint would begin at an old one.
+    """
     minutes = max(1, math.ceil(settings.time_limit_s / 60.0))
     rows = {
         "job-name": job_name(tag), "comment": str(tag), "dependency": "singleton",
@@ -73,7 +77,8 @@ def batch_script(
         "output": output, "exclude": compress(avoid) if avoid else "",
     }  # fmt: skip
     options = [f"--{name}={_quoted(value)}" for name, value in rows.items() if value]
-    options += ["--requeue", *(line.strip() for line in settings.options.splitlines() if line.strip())]
+    options.append("--requeue" if requeue else "--no-requeue")
+    options += [line.strip() for line in settings.options.splitlines() if line.strip()]
     lines = [
         "#!/bin/bash",
         f"# extralife: attempt {tag.attempt} of {tag.program}. The daemon wrote this file; a change of it has no effect.",

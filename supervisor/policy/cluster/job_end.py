@@ -4,10 +4,10 @@ The rule, first match wins:
 
 | seen | cause | counts against the program | the node's fault | then |
 |---|---|---|---|---|
-| Slurm put the job back into its queue, and it had been asked to leave | `preempted` | no | no | goes on in the same job |
+| Slurm put it back into its queue, and it had been asked to leave | `job_preempted` | no | no | goes on in the same job |
 | Slurm put it back, and it vanished without a word | `node_failed` | no | yes | goes on in the same job |
 | NODE_FAIL, BOOT_FAIL; held because its launch failed | `node_failed` | no | yes | the next job |
-| PREEMPTED, REVOKED | `preempted` | no | no | the next job |
+| PREEMPTED, REVOKED | `job_preempted` | no | no | the next job |
 | its node asked it to save before its time was over, and it left | `time_limit` | no | no | the next job |
 | TIMEOUT, DEADLINE, and it had not left by itself | `timeout` | yes | no | the next job, later and later |
 | OUT_OF_MEMORY | `oom_killed` | yes | no | a smaller batch |
@@ -31,10 +31,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-GOES_ON: Final = frozenset({"time_limit", "preempted", "node_failed"})  # the next job at once, and nothing counts
+GOES_ON: Final = frozenset({"time_limit", "job_preempted", "node_failed"})  # the next job at once, and nothing counts
 CANCELLED: Final = "cancelled"
 NODE_FAILED: Final = "node_failed"
-PREEMPTED: Final = "preempted"
+PREEMPTED: Final = "job_preempted"  # `preempted` alone is the end of a box that its provider announced
 
 _NODE: Final = frozenset({"NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED"})
 _TAKEN: Final = frozenset({"PREEMPTED", "REVOKED"})
